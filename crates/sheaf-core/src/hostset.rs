@@ -1,0 +1,1 @@
+//! Host sets: the grammar of ClusterShell's `nodeset`, folded back when printed.

@@ -1,0 +1,24 @@
+//! The words of Sheaf: host sets, range sets, member sets, statuses and errors.
+//!
+//! Nothing here does I/O. Every other crate speaks in these types, so that one noun has one
+//! meaning: a [`RangeSet`] is a set of leaves, a [`MemberSet`] a set of members of a group, an
+//! [`Errno`] the reason one of them failed.
+//!
+//! ```
+//! use sheaf_core::RangeSet;
+//! let all = RangeSet::full(64);
+//! let lost: RangeSet = [3, 7, 8, 9].into_iter().collect();
+//! assert_eq!(all.difference(&lost).len(), 60);
+//! assert_eq!(lost.to_string(), "3,7-9");
+//! ```
+#![forbid(unsafe_code)]
+
+mod errno;
+pub mod hostset;
+mod memberset;
+mod rangeset;
+pub mod varint;
+
+pub use errno::Errno;
+pub use memberset::MemberSet;
+pub use rangeset::RangeSet;

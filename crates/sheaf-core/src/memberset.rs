@@ -1,0 +1,136 @@
+//! Sets of members of a group, named by leaf and local index.
+use crate::RangeSet;
+use crate::varint::{self, Malformed};
+
+/// A set of group members. A member is `(local, leaf)`: the `local`-th file that host `leaf` put
+/// into the group. The name never changes while the group lives, whatever the tree does, and
+/// groups with the same layout on every host stay a few bytes however many hosts there are.
+///
+/// ```
+/// use sheaf_core::{MemberSet, RangeSet};
+/// let mut set = MemberSet::new();
+/// set.insert(0, 7);
+/// set.union_with(&MemberSet::of_leaves(0, RangeSet::full(4)));
+/// assert_eq!(set.len(), 5);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberSet {
+    /// Sorted by local index; no empty set of leaves.
+    by_local: Vec<(u32, RangeSet)>,
+}
+
+impl MemberSet {
+    /// The empty set.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { by_local: Vec::new() }
+    }
+
+    /// Member `local` of each of `leaves`.
+    #[must_use]
+    pub fn of_leaves(local: u32, leaves: RangeSet) -> Self {
+        Self { by_local: if leaves.is_empty() { Vec::new() } else { vec![(local, leaves)] } }
+    }
+
+    /// How many members.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.by_local.iter().map(|(_, leaves)| leaves.len()).sum()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_local.is_empty()
+    }
+
+    /// Adds one member.
+    pub fn insert(&mut self, local: u32, leaf: u32) {
+        self.leaves_mut(local).insert(leaf);
+    }
+
+    /// Adds all of `other`.
+    pub fn union_with(&mut self, other: &Self) {
+        for (local, leaves) in &other.by_local {
+            self.leaves_mut(*local).union_with(leaves);
+        }
+    }
+
+    /// `(local, leaves)` pairs, by local index.
+    #[must_use]
+    pub fn by_local(&self) -> &[(u32, RangeSet)] {
+        &self.by_local
+    }
+
+    /// Every leaf with at least one member in the set.
+    #[must_use]
+    pub fn leaves(&self) -> RangeSet {
+        let mut all = RangeSet::new();
+        for (_, leaves) in &self.by_local {
+            all.union_with(leaves);
+        }
+        all
+    }
+
+    /// Smallest member in group order: by leaf, then by local index.
+    #[must_use]
+    pub fn first(&self) -> Option<(u32, u32)> {
+        self.by_local.iter().filter_map(|(local, leaves)| Some((leaves.first()?, *local))).min()
+    }
+
+    fn leaves_mut(&mut self, local: u32) -> &mut RangeSet {
+        let at = self.by_local.partition_point(|(have, _)| *have < local);
+        if self.by_local.get(at).is_none_or(|(have, _)| *have != local) {
+            self.by_local.insert(at, (local, RangeSet::new()));
+        }
+        &mut self.by_local[at].1
+    }
+
+    /// Appends the wire form.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        varint::put(out, self.by_local.len() as u64);
+        for (local, leaves) in &self.by_local {
+            varint::put(out, u64::from(*local));
+            leaves.encode(out);
+        }
+    }
+
+    /// Takes a set off the front of `input`.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is truncated or not sorted by local index.
+    pub fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+        let count = varint::get_len(input)?;
+        let mut set = Self::new();
+        for _ in 0..count {
+            let local = varint::get_u32(input)?;
+            let leaves = RangeSet::decode(input)?;
+            if leaves.is_empty() || set.by_local.last().is_some_and(|(last, _)| *last >= local) {
+                return Err(Malformed);
+            }
+            set.by_local.push((local, leaves));
+        }
+        Ok(set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn wire_form_round_trips(members in proptest::collection::btree_set((0u32..4, 0u32..64), 0..80)) {
+            let mut set = MemberSet::new();
+            for &(local, leaf) in &members {
+                set.insert(local, leaf);
+            }
+            prop_assert_eq!(set.len(), members.len() as u64);
+            prop_assert_eq!(set.first(), members.iter().map(|&(local, leaf)| (leaf, local)).min());
+            let mut wire = Vec::new();
+            set.encode(&mut wire);
+            prop_assert_eq!(MemberSet::decode(&mut &wire[..]), Ok(set));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Filters: how the answers of a wave are combined on the way up.
+//!
+//! A stream names one filter. Every node of the stream holds an instance of it; for each wave the
+//! node folds its children's partials into an [`Accumulator`] and sends what that gives to its
+//! parent. The root finishes the last one into the result.
+use rustc_hash::FxHashMap;
+use sheaf_core::Errno;
+use std::sync::Arc;
+
+pub mod builtin;
+
+/// One contribution to a wave.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// Which child it came from, counted from 0 in the node's child order.
+    pub child: u32,
+    /// `true`: a leaf's own data; `false`: what an accumulator of the same filter gave. Told
+    /// explicitly, because a node with a single child must not be mistaken for a leaf.
+    pub raw: bool,
+    /// The bytes.
+    pub payload: &'a [u8],
+}
+
+/// What [`Accumulator::finish`] is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Emit {
+    /// Something the parent's accumulator can fold.
+    Partial,
+    /// The answer for the root's user.
+    Result,
+}
+
+/// Why a filter could not combine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct FilterError {
+    /// What it is to the member: usually `EBADMSG` (wrong format) or `EOVERFLOW`.
+    pub errno: Errno,
+    /// One sentence.
+    pub message: String,
+}
+
+impl FilterError {
+    /// An error with its errno and one sentence.
+    pub fn new(errno: Errno, message: impl Into<String>) -> Self {
+        Self { errno, message: message.into() }
+    }
+}
+
+/// Combines the contributions of one wave at one node. Reused from wave to wave.
+pub trait Accumulator: Send {
+    /// Takes in one contribution. On an error the accumulator is as it was before the call.
+    ///
+    /// # Errors
+    /// When the bytes are not what this filter combines.
+    fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError>;
+
+    /// Appends what has been combined to `out` and empties the accumulator for the next wave.
+    ///
+    /// # Errors
+    /// When nothing sensible can be said of what was folded (for example an overflow).
+    fn finish(&mut self, emit: Emit, out: &mut Vec<u8>) -> Result<(), FilterError>;
+}
+
+/// A filter with its parameters, at one node, for one stream.
+pub trait Filter: Send {
+    /// An empty accumulator.
+    fn accumulator(&self) -> Box<dyn Accumulator>;
+
+    /// Whether contributions must be folded in child order to make the result reproducible
+    /// (floating-point sums, concatenation). Otherwise they are folded as they arrive.
+    fn in_child_order(&self) -> bool {
+        false
+    }
+}
+
+/// Makes a filter from the parameter bytes that its stream was opened with.
+pub type Factory = Arc<dyn Fn(&[u8]) -> Result<Box<dyn Filter>, FilterError> + Send + Sync>;
+
+/// The filters a node knows, by name. Every node of a tree must know the same ones.
+#[derive(Clone)]
+pub struct Registry {
+    factories: FxHashMap<String, Factory>,
+}
+
+impl Registry {
+    /// The built-in filters (see [`builtin`]).
+    #[must_use]
+    pub fn with_builtins() -> Self {
+        let mut registry = Self { factories: FxHashMap::default() };
+        builtin::register(&mut registry);
+        registry
+    }
+
+    /// Adds a filter under `name`, replacing an earlier one of that name.
+    pub fn register(
+        &mut self,
+        name: &str,
+        factory: impl Fn(&[u8]) -> Result<Box<dyn Filter>, FilterError> + Send + Sync + 'static,
+    ) {
+        self.factories.insert(name.to_owned(), Arc::new(factory));
+    }
+
+    /// A new instance of the filter `name`.
+    ///
+    /// # Errors
+    /// `ENOSYS` for an unknown name; what the factory says of bad parameters.
+    pub fn instantiate(&self, name: &str, params: &[u8]) -> Result<Box<dyn Filter>, FilterError> {
+        match self.factories.get(name) {
+            Some(factory) => factory(params),
+            None => Err(FilterError::new(Errno::NOSYS, format!("no filter is called {name:?}"))),
+        }
+    }
+
+    /// The names, sorted.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<_> = self.factories.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+}

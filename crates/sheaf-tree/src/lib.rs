@@ -1,0 +1,2 @@
+//! Sheaf tree.
+pub mod filter;
