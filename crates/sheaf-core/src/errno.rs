@@ -113,7 +113,10 @@ impl Errno {
     /// Whether trying again, unchanged, can help.
     #[must_use]
     pub fn retry_can_help(self) -> bool {
-        matches!(self, Self::AGAIN | Self::INTR | Self::BUSY | Self::TIMEDOUT | Self::HOSTDOWN | Self::CONNRESET)
+        matches!(
+            self,
+            Self::AGAIN | Self::INTR | Self::BUSY | Self::TIMEDOUT | Self::HOSTDOWN | Self::CONNRESET
+        )
     }
 }
 

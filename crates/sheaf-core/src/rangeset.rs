@@ -222,7 +222,10 @@ impl RangeSet {
             if run.repeats > 0 {
                 varint::put(out, u64::from(run.spacing));
             }
-            at = u64::from(run.first) + u64::from(run.repeats) * u64::from(run.spacing) + u64::from(run.span) + 1;
+            at = u64::from(run.first)
+                + u64::from(run.repeats) * u64::from(run.spacing)
+                + u64::from(run.span)
+                + 1;
         }
     }
 
