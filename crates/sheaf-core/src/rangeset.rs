@@ -296,6 +296,21 @@ impl FromIterator<u32> for RangeSet {
     }
 }
 
+impl serde::Serialize for RangeSet {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut wire = Vec::new();
+        self.encode(&mut wire);
+        serializer.serialize_bytes(&wire)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for RangeSet {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wire = <&[u8]>::deserialize(deserializer)?;
+        Self::decode(&mut &wire[..]).map_err(serde::de::Error::custom)
+    }
+}
+
 impl fmt::Display for RangeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, &(first, last)) in self.ranges.iter().enumerate() {

@@ -1,0 +1,34 @@
+//! What is wrong with a host set, and where.
+use thiserror::Error;
+
+/// A host set that cannot be read: one line, with the byte where the trouble starts.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("host set, byte {position}: {problem}")]
+pub struct ParseError {
+    problem: String,
+    position: usize,
+}
+
+impl ParseError {
+    pub(crate) fn new(position: usize, problem: impl Into<String>) -> Self {
+        Self { problem: problem.into(), position }
+    }
+
+    /// Byte offset into the text that was parsed.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// What is malformed, without the position.
+    #[must_use]
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+
+    /// The same trouble, seen from a text in which this one starts at `offset`.
+    pub(crate) fn shifted(mut self, offset: usize) -> Self {
+        self.position += offset;
+        self
+    }
+}

@@ -1,0 +1,33 @@
+//! The node as a pure state machine: bytes and the time in, bytes and events out.
+//!
+//! A [`Node`] opens no socket, reads no clock and starts no task. A driver gives it what arrived
+//! ([`Node::receive`]), tells it when a link is lost ([`Node::link_lost`]) and what time it is
+//! ([`Node::tick`]); it writes what [`Node::next_dirty`] names, and hands [`Event`]s to the local
+//! application. The same code runs over sockets, inside one process, and in the simulator.
+//!
+//! Root, inner node and leaf are one type: they differ in where a stream's waves end (at the
+//! application that opened it, or on the link it came from) and where its packets end (at the
+//! children, or at the service of a leaf). A client of a running session is one more parent.
+
+mod config;
+pub mod control;
+pub mod frame;
+mod link;
+mod node;
+mod stream;
+mod wave;
+
+pub use config::{Child, Config, Role, Time, Tuning};
+pub use control::{Notice, Sync};
+pub use frame::Violation;
+pub use link::{Counters, OutQueue};
+pub use node::{Event, Node, Packet};
+pub use stream::WaveResult;
+pub use wave::{Coverage, WAVES_OPEN_MAX};
+
+/// Data frames are put on a link's queue only while it holds less than this; the rest waits with
+/// its stream, so that streams take turns and a stopped peer costs at most its windows.
+pub const LINK_OUT_BYTES: usize = 256 << 10;
+
+/// The most streams a node keeps open.
+pub const STREAMS_MAX: usize = 1 << 16;

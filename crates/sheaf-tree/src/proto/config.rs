@@ -1,0 +1,87 @@
+//! What a node is told when it starts.
+use serde::{Deserialize, Serialize};
+use sheaf_core::RangeSet;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point in time, as nanoseconds since some moment the driver chose. The protocol reads no
+/// clock: whoever drives a node says what time it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Time(pub u64);
+
+impl Add<Duration> for Time {
+    type Output = Self;
+    fn add(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub for Time {
+    type Output = Duration;
+    fn sub(self, rhs: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(rhs.0))
+    }
+}
+
+/// A node's place in the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The session's root: the local application opens streams.
+    Root,
+    /// Forwards and folds.
+    Inner,
+    /// A server: the local service answers.
+    Leaf,
+}
+
+/// One child of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Child {
+    /// Its rank.
+    pub rank: u32,
+    /// The leaves below it (itself, if it is one).
+    pub leaves: RangeSet,
+}
+
+/// A node before it starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Its rank.
+    pub rank: u32,
+    /// Its place.
+    pub role: Role,
+    /// Links between it and the root.
+    pub depth: u32,
+    /// The leaves below it (itself, if it is one).
+    pub leaves: RangeSet,
+    /// Its children, in leaf order.
+    pub children: Vec<Child>,
+    /// First identifier of the streams it opens.
+    pub stream_base: u32,
+    /// Bounds and intervals.
+    pub tuning: Tuning,
+}
+
+/// Bounds and intervals, the same at every node of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// A link that has been silent this long carries a heartbeat.
+    pub heartbeat_interval: Duration,
+    /// A peer that has not been heard for this long is lost.
+    pub heartbeat_timeout: Duration,
+    /// Bytes of one stream that may be under way on one link, each way.
+    pub window_bytes: u32,
+    /// The largest packet a node puts together.
+    pub packet_bytes_max: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            heartbeat_interval: Duration::from_secs(1),
+            heartbeat_timeout: Duration::from_secs(6),
+            window_bytes: 1 << 20,
+            packet_bytes_max: 256 << 20,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Frames: the only thing on a link. A fixed header of 24 bytes, little-endian, and a body.
+//!
+//! ```text
+//!  0       4    5     6      8       12    16      24
+//!  | body  |kind|flags|magic |stream |tag  |wave   | body …
+//!  | len   |    |     |      |       |     |       |
+//! ```
+//! A frame is forwarded down the tree as it came: nothing in it depends on the hop.
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 24;
+/// The largest body a peer may announce; more ends the link.
+pub const BODY_BYTES_MAX: usize = 16 << 20;
+/// A packet's payload travels in frames of at most this many bytes, so that streams interleave.
+pub const CHUNK_BYTES: usize = 64 << 10;
+
+const MAGIC: u16 = 0x6653;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// First frame to a node: who it is, its sub-tree, its tuning ([`super::control::Assign`]).
+    Assign = 1,
+    /// A sub-tree has started ([`super::control::Ready`]).
+    Ready = 2,
+    /// Nothing but a sign of life; `wave` is the sender's epoch.
+    Heartbeat = 3,
+    /// A new stream ([`super::control::Open`]).
+    Open = 4,
+    /// The stream is over; its state is dropped.
+    Close = 5,
+    /// Part of a packet on its way to the leaves.
+    Down = 6,
+    /// Part of a packet on its way to the root.
+    Up = 7,
+    /// The receiver has consumed `wave` bytes of the stream on this link in all.
+    Credit = 8,
+    /// Finish wave `wave` (or all, `u64::MAX`) with what there is.
+    Cancel = 9,
+    /// Something the root should know ([`super::control::Notice`]).
+    Notice = 10,
+    /// The session ends; whoever reads this stops.
+    Shutdown = 11,
+    /// First frame of a child on a listening socket ([`super::control::Hello`]).
+    Hello = 12,
+}
+
+impl Kind {
+    fn from_wire(byte: u8) -> Option<Self> {
+        use Kind::*;
+        const KINDS: [Kind; 12] =
+            [Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello];
+        KINDS.get(usize::from(byte).wrapping_sub(1)).copied()
+    }
+}
+
+/// Flag bits; which apply depends on the kind.
+pub mod flag {
+    /// First part of a packet.
+    pub const FIRST: u8 = 1;
+    /// Last part of a packet.
+    pub const LAST: u8 = 2;
+    /// Down: an answer is expected; the body of the first part begins with the deadline.
+    pub const EXPECT: u8 = 4;
+    /// Up: every member below contributed; no coverage block precedes the payload.
+    pub const FULL: u8 = 8;
+    /// Up: nothing more of this wave will come from this child.
+    pub const FINAL: u8 = 16;
+    /// Up: a leaf's own data, not yet folded.
+    pub const RAW: u8 = 32;
+    /// Up: no payload at all (nobody below had one).
+    pub const EMPTY: u8 = 64;
+    /// Credit: for bytes that went up (otherwise down).
+    pub const UPWARD: u8 = 1;
+}
+
+/// A decoded header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes that follow the header.
+    pub body_len: u32,
+    /// What the frame is.
+    pub kind: Kind,
+    /// [`flag`] bits.
+    pub flags: u8,
+    /// The stream, or 0.
+    pub stream: u32,
+    /// The packet's tag.
+    pub tag: i32,
+    /// The wave, or what the kind says.
+    pub wave: u64,
+}
+
+/// The peer broke the protocol; its link is closed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// Not a Sheaf frame at all.
+    #[error("not a Sheaf frame (bad magic or kind)")]
+    NotAFrame,
+    /// A length beyond [`BODY_BYTES_MAX`].
+    #[error("a frame announces {0} bytes, more than {BODY_BYTES_MAX}")]
+    Oversized(u32),
+    /// The body does not decode.
+    #[error("the body of a {0:?} frame does not decode")]
+    Body(Kind),
+    /// A frame that the sender's position in the tree does not allow.
+    #[error("a {0:?} frame is not allowed from this peer or now")]
+    OutOfPlace(Kind),
+    /// A packet or a wave number beyond the bounds.
+    #[error("{0}")]
+    Bound(&'static str),
+}
+
+impl Header {
+    /// A header without flags, stream, tag and wave.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        Self { body_len: 0, kind, flags: 0, stream: 0, tag: 0, wave: 0 }
+    }
+
+    /// The 24 bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&self.body_len.to_le_bytes());
+        bytes[4] = self.kind as u8;
+        bytes[5] = self.flags;
+        bytes[6..8].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.stream.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.wave.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header from the front of `bytes`; `None` when there are fewer than 24.
+    ///
+    /// # Errors
+    /// [`Violation::NotAFrame`] and [`Violation::Oversized`].
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Violation> {
+        let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let kind = Kind::from_wire(bytes[4]).filter(|_| [bytes[6], bytes[7]] == MAGIC.to_le_bytes());
+        let Some(kind) = kind else { return Err(Violation::NotAFrame) };
+        let body_len = word(0);
+        if body_len as usize > BODY_BYTES_MAX {
+            return Err(Violation::Oversized(body_len));
+        }
+        let wave = u64::from(word(16)) | u64::from(word(20)) << 32;
+        Ok(Some(Self { body_len, kind, flags: bytes[5], stream: word(8), tag: word(12) as i32, wave }))
+    }
+
+    /// Header and body together.
+    #[inline]
+    #[must_use]
+    pub fn frame_len(&self) -> usize {
+        HEADER_BYTES + self.body_len as usize
+    }
+
+    /// Whether all `bits` are set.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, bits: u8) -> bool {
+        self.flags & bits == bits
+    }
+}
+
+/// A whole frame as bytes.
+#[must_use]
+pub fn encode(mut header: Header, body: &[u8]) -> bytes::Bytes {
+    header.body_len = body.len() as u32;
+    let mut frame = Vec::with_capacity(HEADER_BYTES + body.len());
+    frame.extend_from_slice(&header.to_bytes());
+    frame.extend_from_slice(body);
+    frame.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_header_round_trips() {
+        let header =
+            Header { body_len: 77, kind: Kind::Up, flags: 0x5a, stream: 9, tag: -3, wave: u64::MAX - 5 };
+        assert_eq!(Header::parse(&header.to_bytes()), Ok(Some(header)));
+        assert_eq!(Header::parse(&header.to_bytes()[..23]), Ok(None));
+    }
+
+    #[test]
+    fn a_huge_length_is_refused_before_anything_is_allocated() {
+        let mut bytes = Header::new(Kind::Down).to_bytes();
+        bytes[0..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(Header::parse(&bytes), Err(Violation::Oversized(u32::MAX)));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Header::parse(&bytes);
+        }
+    }
+}

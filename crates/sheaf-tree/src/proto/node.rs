@@ -1,0 +1,444 @@
+//! The node: dispatch, links, and time.
+use super::control::{self, Notice};
+use super::frame::{Header, Kind, Violation, flag};
+use super::link::{Counters, Link, OutQueue, Way};
+use super::stream::{Owner, Stream, mark};
+use super::{Config, LINK_OUT_BYTES, Role, Time};
+use crate::filter::Registry;
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use sheaf_core::{Errno, RangeSet};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+mod app;
+mod down;
+mod up;
+
+/// A packet (or one part of a long one) that has reached a leaf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// Its stream.
+    pub stream: u32,
+    /// The wave an answer belongs to.
+    pub wave: u64,
+    /// The sender's tag.
+    pub tag: i32,
+    /// First part of the packet.
+    pub first: bool,
+    /// Last part of the packet.
+    pub last: bool,
+    /// The root waits for an answer, this long; `None`: it does not wait.
+    pub expect: Option<Duration>,
+    /// The bytes of this part.
+    pub payload: Bytes,
+    /// What [`Node::consumed`] is to be told once they are dealt with.
+    pub frame_bytes: usize,
+}
+
+/// What a node tells the application or the service of its process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// At a leaf: part of a packet.
+    Packet(Packet),
+    /// At a leaf: an answer to this wave is no longer wanted (`u64::MAX`: to any wave).
+    Cancelled {
+        /// The stream.
+        stream: u32,
+        /// The wave.
+        wave: u64,
+    },
+    /// At a leaf: the stream is over.
+    Closed {
+        /// The stream.
+        stream: u32,
+    },
+    /// At the root: the tree has started as far as it will; these leaves run.
+    Ready(RangeSet),
+    /// At the root: what other nodes have to say.
+    Notice(Notice),
+    /// The parent is gone or has ended the session: stop.
+    ParentLost,
+}
+
+/// One node of the tree.
+pub struct Node {
+    config: Config,
+    registry: Registry,
+    links: Vec<Link>,
+    streams: FxHashMap<u32, Stream>,
+    events: VecDeque<Event>,
+    /// Links with something to write, each once.
+    dirty: Vec<usize>,
+    /// Streams with results for the application since it last asked.
+    fresh: Vec<u32>,
+    /// No stream has a deadline before this.
+    stream_timer: Option<Time>,
+    last_tick: Time,
+    next_stream: u32,
+    ready_leaves: RangeSet,
+    ready_told: bool,
+    /// Payloads are combined here before they are framed.
+    scratch: Vec<u8>,
+}
+
+impl Node {
+    /// A node with its children's links, none of them attached to a transport yet.
+    #[must_use]
+    pub fn new(config: Config, registry: Registry, now: Time) -> Self {
+        let child = |child: &super::Child| Link::new(Way::Down, child.rank, child.leaves.clone(), now);
+        let links = config.children.iter().map(child).collect();
+        Self {
+            next_stream: config.stream_base + 1,
+            links,
+            registry,
+            streams: FxHashMap::default(),
+            events: VecDeque::new(),
+            dirty: Vec::new(),
+            fresh: Vec::new(),
+            stream_timer: None,
+            last_tick: now,
+            ready_leaves: RangeSet::new(),
+            ready_told: false,
+            scratch: Vec::new(),
+            config,
+        }
+    }
+
+    /// Who this node is.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Adds the link to a parent: the tree's, or a client's. Children have the links
+    /// `0..config.children.len()`; the parent's comes next.
+    pub fn add_parent(&mut self, now: Time) -> usize {
+        let link = Link { attached: true, ..Link::new(Way::Up, 0, self.config.leaves.clone(), now) };
+        // The place of a client that has left is taken by the next one.
+        let free = self
+            .links
+            .iter()
+            .position(|old| old.way == Way::Up && !old.alive && old.out.is_empty() && !old.dirty);
+        match free {
+            Some(at) => self.links[at] = link,
+            None => self.links.push(link),
+        }
+        free.unwrap_or(self.links.len() - 1)
+    }
+
+    /// A transport now carries `link`; from here on the peer must show signs of life.
+    pub fn attach(&mut self, now: Time, link: usize) {
+        self.links[link].attached = true;
+        self.links[link].heard = now;
+        self.links[link].spoke = now;
+    }
+
+    /// `link` is inside this process and needs no heartbeats.
+    pub fn attach_quiet(&mut self, link: usize) {
+        self.links[link].attached = true;
+        self.links[link].quiet = true;
+    }
+
+    /// The next link with something to write; each is named once until more is queued on it.
+    pub fn next_dirty(&mut self) -> Option<usize> {
+        let link = self.dirty.pop()?;
+        self.links[link].dirty = false;
+        Some(link)
+    }
+
+    /// What waits to be written on `link`. After writing, call [`Node::refill`].
+    pub fn output(&mut self, link: usize) -> &mut OutQueue {
+        &mut self.links[link].out
+    }
+
+    /// Moves data that waited for room onto `link`, streams taking turns; returns whether there
+    /// is something to write.
+    pub fn refill(&mut self, link: usize) -> bool {
+        while self.links[link].out.len() < LINK_OUT_BYTES {
+            let Some(id) = self.links[link].waiting.pop_front() else { break };
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            if stream.pump(id, link, &mut self.links, &mut self.dirty) {
+                self.links[link].waiting.push_back(id);
+            }
+        }
+        !self.links[link].out.is_empty()
+    }
+
+    /// Whether the peer of `link` is still counted as there.
+    #[must_use]
+    pub fn is_alive(&self, link: usize) -> bool {
+        self.links[link].alive
+    }
+
+    /// Traffic of `link`.
+    #[must_use]
+    pub fn counters(&self, link: usize) -> Counters {
+        self.links[link].counters
+    }
+
+    /// Traffic of all links to children together.
+    #[must_use]
+    pub fn child_counters(&self) -> Counters {
+        let down = self.links.iter().filter(|link| link.way == Way::Down);
+        down.fold(Counters::default(), |sum, link| Counters {
+            frames_in: sum.frames_in + link.counters.frames_in,
+            bytes_in: sum.bytes_in + link.counters.bytes_in,
+            bytes_out: sum.bytes_out + link.counters.bytes_out,
+        })
+    }
+
+    /// Counts bytes handed to the transport (and that the link was used).
+    pub fn wrote(&mut self, now: Time, link: usize, bytes: usize) {
+        self.links[link].spoke = now;
+        self.links[link].counters.bytes_out += bytes as u64;
+    }
+
+    /// Takes in bytes that arrived on `link`.
+    ///
+    /// # Errors
+    /// A [`Violation`] of the peer; the driver closes the link and calls [`Node::link_lost`].
+    pub fn receive(&mut self, now: Time, link: usize, chunk: &Bytes) -> Result<(), Violation> {
+        if !self.links[link].alive {
+            return Ok(());
+        }
+        self.links[link].heard = now;
+        self.links[link].counters.bytes_in += chunk.len() as u64;
+        let mut at = 0;
+        if !self.links[link].carry.is_empty() {
+            at = self.complete_carry(now, link, chunk)?;
+        }
+        while let Some(header) = Header::parse(&chunk[at..])? {
+            if chunk.len() - at < header.frame_len() {
+                break;
+            }
+            self.frame(now, link, &header, chunk, at)?;
+            at += header.frame_len();
+        }
+        if at < chunk.len() {
+            self.links[link].carry.extend_from_slice(&chunk[at..]);
+        }
+        Ok(())
+    }
+
+    /// Completes the frame whose beginning came earlier; returns how much of `chunk` that took.
+    fn complete_carry(&mut self, now: Time, link: usize, chunk: &Bytes) -> Result<usize, Violation> {
+        let mut at = 0;
+        let mut take = |carry: &mut Vec<u8>, want: usize| {
+            let count = want.saturating_sub(carry.len()).min(chunk.len() - at);
+            carry.extend_from_slice(&chunk[at..at + count]);
+            at += count;
+        };
+        let carry = &mut self.links[link].carry;
+        take(carry, super::frame::HEADER_BYTES);
+        let Some(header) = Header::parse(carry)? else { return Ok(at) };
+        take(carry, header.frame_len());
+        if carry.len() == header.frame_len() {
+            let frame = Bytes::from(std::mem::take(carry));
+            self.frame(now, link, &header, &frame, 0)?;
+        }
+        Ok(at)
+    }
+
+    /// One frame, which is `whole[at..at + header.frame_len()]`.
+    #[inline]
+    fn frame(
+        &mut self,
+        now: Time,
+        link: usize,
+        header: &Header,
+        whole: &Bytes,
+        at: usize,
+    ) -> Result<(), Violation> {
+        let body = &whole[at + super::frame::HEADER_BYTES..at + header.frame_len()];
+        self.links[link].counters.frames_in += 1;
+        let from_child = self.links[link].way == Way::Down;
+        match (header.kind, from_child) {
+            (Kind::Up, true) => self.on_up(now, link, header, body),
+            (Kind::Down, false) => {
+                let frame = whole.slice(at..at + header.frame_len());
+                self.on_down(now, link, header, frame)
+            }
+            (Kind::Credit, _) => self.on_credit(link, header),
+            (Kind::Open, false) => {
+                self.on_open(link, header, body, &whole.slice(at..at + header.frame_len()))
+            }
+            (Kind::Close, false) => self.on_close(link, header),
+            (Kind::Cancel, false) => self.on_cancel(now, link, header),
+            (Kind::Heartbeat, _) => Ok(()),
+            (Kind::Ready, true) => self.on_ready(link, body),
+            (Kind::Notice, true) => self.on_notice(header, body),
+            (Kind::Shutdown, false) => {
+                self.parent_lost(now, link);
+                Ok(())
+            }
+            (kind, _) => Err(Violation::OutOfPlace(kind)),
+        }
+    }
+
+    fn on_credit(&mut self, link: usize, header: &Header) -> Result<(), Violation> {
+        let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
+        let flow = if header.has(flag::UPWARD) {
+            if stream.owner != Owner::Link(link) {
+                return Err(Violation::OutOfPlace(Kind::Credit));
+            }
+            &mut stream.up
+        } else {
+            let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Credit)) };
+            &mut stream.lanes[child].down
+        };
+        if header.wave > flow.done || header.wave < flow.acked {
+            return Err(Violation::Bound("credit for bytes that were never sent"));
+        }
+        flow.acked = header.wave;
+        super::stream::wait(&mut self.links[link], header.stream);
+        self.refill(link);
+        Ok(())
+    }
+
+    fn on_ready(&mut self, link: usize, body: &[u8]) -> Result<(), Violation> {
+        let ready: control::Ready = control::decode(Kind::Ready, body)?;
+        self.child_ready(link, &ready.leaves);
+        Ok(())
+    }
+
+    /// The sub-tree on `link` has started with these leaves (none: it could not).
+    fn child_ready(&mut self, link: usize, leaves: &RangeSet) {
+        if !std::mem::replace(&mut self.links[link].ready, true) {
+            self.ready_leaves.union_with(&leaves.intersection(&self.links[link].leaves));
+        }
+        self.tell_ready();
+    }
+
+    /// Reports to the parent, once, that every child has started or failed. A leaf and a node
+    /// whose children all failed call it when they begin.
+    pub fn tell_ready(&mut self) {
+        let waiting = self.links.iter().any(|link| link.way == Way::Down && link.alive && !link.ready);
+        if waiting || std::mem::replace(&mut self.ready_told, true) {
+            return;
+        }
+        if self.config.role == Role::Leaf {
+            self.ready_leaves = self.config.leaves.clone();
+        }
+        self.events.push_back(Event::Ready(self.ready_leaves.clone()));
+        let ready = control::Ready { leaves: self.ready_leaves.clone() };
+        self.to_parents(&control::control(Header::new(Kind::Ready), &ready));
+    }
+
+    fn on_notice(&mut self, header: &Header, body: &[u8]) -> Result<(), Violation> {
+        let notice: Notice = control::decode(Kind::Notice, body)?;
+        self.notice(*header, notice);
+        Ok(())
+    }
+
+    /// Passes a notice on to every parent and to the local application.
+    fn notice(&mut self, header: Header, notice: Notice) {
+        self.to_parents(&control::control(header, &notice));
+        if self.config.role == Role::Root {
+            self.events.push_back(Event::Notice(notice));
+        }
+    }
+
+    fn to_parents(&mut self, frame: &Bytes) {
+        for at in 0..self.links.len() {
+            if self.links[at].way == Way::Up && self.links[at].alive {
+                self.links[at].out.push(frame.clone());
+                mark(&mut self.links, &mut self.dirty, at);
+            }
+        }
+    }
+
+    /// Queues a frame of the launcher's (the child's assignment) ahead of everything else.
+    pub fn send_first(&mut self, link: usize, frame: Bytes) {
+        debug_assert!(self.links[link].out.is_empty() || self.links[link].way == Way::Up);
+        self.links[link].out.push(frame);
+        mark(&mut self.links, &mut self.dirty, link);
+    }
+
+    /// The transport of `link` has failed or ended, or its child could not be started.
+    pub fn link_lost(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
+        if !self.links[link].alive {
+            return;
+        }
+        if self.links[link].way == Way::Up {
+            self.parent_lost(now, link);
+            return;
+        }
+        self.links[link].alive = false;
+        self.links[link].carry = Vec::new();
+        self.links[link].out = OutQueue::default();
+        self.links[link].waiting.clear();
+        let (rank, leaves) = (self.links[link].rank, self.links[link].leaves.clone());
+        let lost = Notice::Lost { by: self.config.rank, rank, leaves, errno, cause: cause.to_owned() };
+        self.notice(Header::new(Kind::Notice), lost);
+        self.child_lost(now, link, errno);
+        self.tell_ready();
+    }
+
+    fn parent_lost(&mut self, _now: Time, link: usize) {
+        self.links[link].alive = false;
+        self.links[link].out = OutQueue::default();
+        self.links[link].carry = Vec::new();
+        let theirs = self.streams.iter().filter(|(_, stream)| stream.owner == Owner::Link(link));
+        let theirs: Vec<u32> = theirs.map(|(id, _)| *id).collect();
+        for id in theirs {
+            self.close_stream(id);
+        }
+        if self.config.role != Role::Root {
+            self.shut_down_children();
+            self.events.push_back(Event::ParentLost);
+        }
+    }
+
+    /// Tells every child that the session is over.
+    pub fn shut_down_children(&mut self) {
+        let frame = super::frame::encode(Header::new(Kind::Shutdown), &[]);
+        for at in 0..self.links.len() {
+            if self.links[at].way == Way::Down && self.links[at].alive {
+                self.links[at].out.push(frame.clone());
+                mark(&mut self.links, &mut self.dirty, at);
+            }
+        }
+    }
+
+    /// When [`Node::tick`] wants to be called next.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Time> {
+        let beats = self.links.iter().any(|link| link.alive && link.attached && !link.quiet);
+        let beat = beats.then(|| self.last_tick + self.config.tuning.heartbeat_interval);
+        match (beat, self.stream_timer) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Does what is due: deadlines of waves, heartbeats, peers that have gone quiet.
+    pub fn tick(&mut self, now: Time) {
+        if self.stream_timer.is_some_and(|timer| timer <= now) {
+            self.expire_waves(now);
+        }
+        let interval = self.config.tuning.heartbeat_interval;
+        if now - self.last_tick < interval {
+            return;
+        }
+        // A node that slept (stopped, suspended, starved) cannot judge how quiet others were.
+        let slept = now - self.last_tick > interval * 3;
+        self.last_tick = now;
+        for at in 0..self.links.len() {
+            let link = &mut self.links[at];
+            if !link.alive || !link.attached || link.quiet {
+                continue;
+            }
+            if slept {
+                link.heard = now;
+            }
+            if now - link.heard > self.config.tuning.heartbeat_timeout {
+                let cause = format!("no sign of life for {} s", (now - link.heard).as_secs());
+                self.link_lost(now, at, Errno::HOSTDOWN, &cause);
+            } else if now - link.spoke >= interval && link.out.is_empty() {
+                link.out.append(&Header::new(Kind::Heartbeat).to_bytes());
+                mark(&mut self.links, &mut self.dirty, at);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What the process of a node does with it: a root opens streams and takes results, a leaf takes
+//! packets and answers.
+use super::super::Time;
+use super::super::control::{self, Open, Sync};
+use super::super::frame::{self, CHUNK_BYTES, Header, Kind, flag};
+use super::super::stream::{Owner, WaveResult};
+use super::super::wave::Coverage;
+use super::{Event, Node};
+use sheaf_core::{Errno, RangeSet};
+use std::time::Duration;
+
+impl Node {
+    /// The next thing the application or service should know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Opens a stream from here to `members`. Returns its identifier.
+    pub fn open(&mut self, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> u32 {
+        let id = self.next_stream;
+        self.next_stream += 1;
+        let window_bytes = self.config.tuning.window_bytes;
+        let open = Open { members, filter: filter.to_owned(), params: params.to_vec(), sync, window_bytes };
+        let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
+        self.open_stream(id, Owner::App, &open, &frame);
+        id
+    }
+
+    /// Sends a packet to every member. With `expect`, a wave of answers is collected for at most
+    /// that long. Returns the number of the wave.
+    pub fn send(&mut self, now: Time, id: u32, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
+        let Some(stream) = self.streams.get_mut(&id) else { return 0 };
+        let wave = stream.next_wave;
+        stream.next_wave += u64::from(expect.is_some());
+        let mut rest = payload;
+        let mut first = true;
+        while first || !rest.is_empty() {
+            let (part, tail) = rest.split_at(rest.len().min(CHUNK_BYTES));
+            rest = tail;
+            let mut flags =
+                if first { flag::FIRST } else { 0 } | if rest.is_empty() { flag::LAST } else { 0 };
+            let mut body = Vec::with_capacity(part.len() + super::down::EXPECT_BYTES);
+            if let Some(expect) = expect {
+                flags |= flag::EXPECT;
+                if first {
+                    let ms = u32::try_from(expect.as_millis()).unwrap_or(u32::MAX);
+                    body.extend_from_slice(&ms.to_le_bytes());
+                }
+            }
+            body.extend_from_slice(part);
+            first = false;
+            let frame =
+                frame::encode(Header { flags, stream: id, tag, wave, ..Header::new(Kind::Down) }, &body);
+            stream.received += frame.len() as u64;
+            stream.forward(id, &mut self.links, &mut self.dirty, &frame);
+        }
+        if let Some(expect) = expect {
+            // The wave just numbered is at most as far ahead as the application let it be.
+            let opened = self.expect_wave(now, id, wave, expect);
+            debug_assert!(opened.is_ok(), "the application has too many waves open");
+        }
+        wave
+    }
+
+    /// Whether the application may send (its packets do not pile up) and start a wave on `id`.
+    #[must_use]
+    pub fn has_room(&self, id: u32) -> bool {
+        self.streams.get(&id).is_none_or(|stream| stream.has_room() && stream.waves.has_room())
+    }
+
+    /// Takes the oldest result of a stream.
+    pub fn take(&mut self, id: u32) -> Option<WaveResult> {
+        let stream = self.streams.get_mut(&id)?;
+        let (result, from) = stream.inbox.pop_front()?;
+        stream.give_credit(id, &from, &mut self.links, &mut self.dirty);
+        stream.waves.recycle(from);
+        Some(result)
+    }
+
+    /// Streams that have had results since this was last asked.
+    pub fn take_fresh(&mut self, into: &mut Vec<u32>) {
+        into.append(&mut self.fresh);
+    }
+
+    /// Ends the wave with what there is (`u64::MAX`: every open wave of the stream).
+    pub fn cancel(&mut self, now: Time, id: u32, wave: u64) {
+        self.cancel_here(now, id, wave);
+    }
+
+    /// Closes a stream; results not taken are dropped.
+    pub fn close(&mut self, id: u32) {
+        self.close_stream(id);
+    }
+
+    /// At a leaf: answers a wave.
+    pub fn reply(&mut self, id: u32, wave: u64, tag: i32, payload: &[u8]) {
+        let flags = flag::FULL | flag::FINAL | flag::RAW;
+        let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
+        self.emit(header, None, Some(payload), Vec::new());
+    }
+
+    /// At a leaf: answers a wave with an error.
+    pub fn fail(&mut self, id: u32, wave: u64, errno: Errno) {
+        let mut cover = Coverage::default();
+        cover.fail(errno, &self.config.leaves);
+        let header = Header { flags: flag::FINAL, stream: id, wave, ..Header::new(Kind::Up) };
+        self.emit(header, Some(&cover), None, Vec::new());
+    }
+
+    /// At a leaf: sends a packet nobody asked for; the n-th of every member form a wave.
+    pub fn post(&mut self, id: u32, tag: i32, payload: &[u8]) -> u64 {
+        let Some(stream) = self.streams.get_mut(&id) else { return 0 };
+        let wave = stream.next_wave;
+        stream.next_wave += 1;
+        self.reply(id, wave, tag, payload);
+        wave
+    }
+
+    /// At a leaf: whether packets towards the root are held back for want of credit.
+    #[must_use]
+    pub fn is_held(&self, id: u32) -> bool {
+        self.streams.get(&id).is_some_and(|stream| !stream.held.is_empty())
+    }
+
+    /// At a leaf: `frame_bytes` of a packet's part have been dealt with; more may come.
+    pub fn consumed(&mut self, id: u32, frame_bytes: usize) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            let total = stream.down.done + frame_bytes as u64;
+            stream.consumed_down(id, total, &mut self.links, &mut self.dirty);
+        }
+    }
+}

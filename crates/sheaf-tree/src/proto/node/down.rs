@@ -1,0 +1,235 @@
+//! Towards the leaves: streams open and close, packets pass through.
+use super::super::control::{self, Open};
+use super::super::frame::{HEADER_BYTES, Header, Kind, Violation, flag};
+use super::super::stream::{Flow, Lane, Owner, Stream, mark};
+use super::super::wave::Member;
+use super::super::{Role, STREAMS_MAX, Time};
+use super::{Event, Node, Packet};
+use crate::filter::{Accumulator, Filter, FilterError};
+use bytes::Bytes;
+use sheaf_core::Errno;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Stands in for a filter that could not be made here: every wave fails with its reason.
+struct Broken(FilterError);
+
+impl Filter for Broken {
+    fn accumulator(&self) -> Box<dyn Accumulator> {
+        Box::new(Self(self.0.clone()))
+    }
+}
+
+impl Accumulator for Broken {
+    fn fold(&mut self, _: crate::filter::Input<'_>) -> Result<(), FilterError> {
+        Err(self.0.clone())
+    }
+    fn finish(&mut self, _: crate::filter::Emit, _: &mut Vec<u8>) -> Result<(), FilterError> {
+        Err(self.0.clone())
+    }
+}
+
+impl Node {
+    pub(super) fn on_open(
+        &mut self,
+        link: usize,
+        header: &Header,
+        body: &[u8],
+        frame: &Bytes,
+    ) -> Result<(), Violation> {
+        let open: Open = control::decode(Kind::Open, body)?;
+        if self.streams.contains_key(&header.stream) {
+            return Err(Violation::OutOfPlace(Kind::Open));
+        }
+        if self.streams.len() >= STREAMS_MAX {
+            return Err(Violation::Bound("too many open streams"));
+        }
+        self.open_stream(header.stream, Owner::Link(link), &open, frame);
+        Ok(())
+    }
+
+    /// Makes the stream here and passes `frame` to the children that lead to its members.
+    pub(super) fn open_stream(&mut self, id: u32, owner: Owner, open: &Open, frame: &Bytes) {
+        let filter = match self.registry.instantiate(&open.filter, &open.params) {
+            Ok(filter) => filter,
+            Err(error) => Box::new(Broken(error)),
+        };
+        let mut ordinal = vec![u32::MAX; self.config.children.len()];
+        let (mut children, mut lanes) = (Vec::new(), Vec::new());
+        for at in 0..self.config.children.len() {
+            let leaves = self.links[at].leaves.intersection(&open.members);
+            if leaves.is_empty() {
+                continue;
+            }
+            ordinal[at] = children.len() as u32;
+            let live = self.links[at].alive;
+            children.push(Member { leaves: Arc::new(leaves), live, lost: Errno::HOSTDOWN });
+            lanes.push(Lane {
+                link: at,
+                down: Flow::default(),
+                queue: VecDeque::new(),
+                queued_bytes: 0,
+                up: Flow::default(),
+                assembly: Vec::new(),
+            });
+            if live {
+                self.links[at].out.push(frame.clone());
+                mark(&mut self.links, &mut self.dirty, at);
+            }
+        }
+        let stream = Stream {
+            owner,
+            members: Arc::new(open.members.intersection(&self.config.leaves)),
+            filter,
+            sync: open.sync,
+            window: u64::from(open.window_bytes.max(1)),
+            children,
+            lanes,
+            ordinal,
+            waves: Default::default(),
+            timer: None,
+            next_wave: 0,
+            up: Flow::default(),
+            held: VecDeque::new(),
+            received: 0,
+            down: Flow::default(),
+            inbox: VecDeque::new(),
+        };
+        self.streams.insert(id, stream);
+    }
+
+    pub(super) fn on_close(&mut self, link: usize, header: &Header) -> Result<(), Violation> {
+        match self.streams.get(&header.stream) {
+            Some(stream) if stream.owner != Owner::Link(link) => Err(Violation::OutOfPlace(Kind::Close)),
+            Some(_) => {
+                self.close_stream(header.stream);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets the stream here and below. What still waited for a link is dropped with it.
+    pub(super) fn close_stream(&mut self, id: u32) {
+        let Some(stream) = self.streams.remove(&id) else { return };
+        let frame = super::super::frame::encode(Header { stream: id, ..Header::new(Kind::Close) }, &[]);
+        for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|(_, member)| member.live) {
+            self.links[lane.link].out.push(frame.clone());
+            mark(&mut self.links, &mut self.dirty, lane.link);
+        }
+        if self.config.role == Role::Leaf {
+            self.events.push_back(Event::Closed { stream: id });
+        }
+    }
+
+    pub(super) fn on_down(
+        &mut self,
+        now: Time,
+        link: usize,
+        header: &Header,
+        frame: Bytes,
+    ) -> Result<(), Violation> {
+        let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
+        if stream.owner != Owner::Link(link) {
+            return Err(Violation::OutOfPlace(Kind::Down));
+        }
+        stream.received += frame.len() as u64;
+        let expect = expectation(header, &frame[HEADER_BYTES..])?;
+        if self.config.role == Role::Leaf {
+            self.deliver_packet(header, expect, frame);
+            return Ok(());
+        }
+        stream.forward(header.stream, &mut self.links, &mut self.dirty, &frame);
+        if let Some(expect) = expect {
+            self.expect_wave(now, header.stream, header.wave, expect)?;
+        }
+        Ok(())
+    }
+
+    fn deliver_packet(&mut self, header: &Header, expect: Option<Duration>, frame: Bytes) {
+        let skip = if header.has(flag::FIRST | flag::EXPECT) { EXPECT_BYTES } else { 0 };
+        self.events.push_back(Event::Packet(Packet {
+            stream: header.stream,
+            wave: header.wave,
+            tag: header.tag,
+            first: header.has(flag::FIRST),
+            last: header.has(flag::LAST),
+            expect,
+            frame_bytes: frame.len(),
+            payload: frame.slice(HEADER_BYTES + skip..),
+        }));
+    }
+
+    /// Opens the wave that a request asks for, with this node's share of the deadline.
+    ///
+    /// Each level waits a little less than the one above, so that a silent leaf is named by the
+    /// node next to it instead of silencing that node's whole sub-tree at its parent.
+    pub(super) fn expect_wave(
+        &mut self,
+        now: Time,
+        id: u32,
+        wave: u64,
+        expect: Duration,
+    ) -> Result<(), Violation> {
+        let margin = (expect / 16).min(Duration::from_millis(100)) * self.config.depth.min(8);
+        let deadline = now + (expect - margin);
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let Some(slot) = stream.waves.open(wave, &stream.children)? else { return Ok(()) };
+        slot.deadline = Some(deadline);
+        stream.timer = Some(stream.timer.map_or(deadline, |timer| timer.min(deadline)));
+        self.stream_timer = Some(self.stream_timer.map_or(deadline, |timer| timer.min(deadline)));
+        if !stream.children.iter().any(|member| member.live) {
+            self.finish_wave(id, wave, true, Errno::HOSTDOWN);
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_cancel(&mut self, now: Time, link: usize, header: &Header) -> Result<(), Violation> {
+        match self.streams.get(&header.stream) {
+            Some(stream) if stream.owner != Owner::Link(link) => Err(Violation::OutOfPlace(Kind::Cancel)),
+            Some(_) => {
+                self.cancel_here(now, header.stream, header.wave);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Passes the cancellation on, and gives the sub-tree a moment to send what it has.
+    pub(super) fn cancel_here(&mut self, now: Time, id: u32, wave: u64) {
+        const GRACE: Duration = Duration::from_millis(500);
+        if self.config.role == Role::Leaf {
+            self.events.push_back(Event::Cancelled { stream: id, wave });
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let header = Header { stream: id, wave, ..Header::new(Kind::Cancel) };
+        for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|(_, member)| member.live) {
+            self.links[lane.link].out.append(&header.to_bytes());
+            mark(&mut self.links, &mut self.dirty, lane.link);
+        }
+        let deadline = now + GRACE / (self.config.depth + 1);
+        let numbers: Vec<u64> =
+            stream.waves.numbers().filter(|&open| wave == u64::MAX || open == wave).collect();
+        for number in numbers {
+            if let Some(slot) = stream.waves.get(number) {
+                slot.deadline = Some(slot.deadline.map_or(deadline, |old| old.min(deadline)));
+                slot.cancelled = true;
+            }
+        }
+        stream.timer = Some(stream.timer.map_or(deadline, |timer| timer.min(deadline)));
+        self.stream_timer = Some(self.stream_timer.map_or(deadline, |timer| timer.min(deadline)));
+    }
+}
+
+/// The deadline stands, in milliseconds, before the payload of the first part.
+pub(super) const EXPECT_BYTES: usize = 4;
+
+fn expectation(header: &Header, body: &[u8]) -> Result<Option<Duration>, Violation> {
+    if !header.has(flag::FIRST | flag::EXPECT) {
+        return Ok(None);
+    }
+    let bytes = body.first_chunk::<EXPECT_BYTES>().ok_or(Violation::Body(Kind::Down))?;
+    Ok(Some(Duration::from_millis(u64::from(u32::from_le_bytes(*bytes)))))
+}

@@ -1,0 +1,247 @@
+//! Towards the root: contributions are folded, waves are passed on.
+use super::super::Time;
+use super::super::control::{Notice, Sync};
+use super::super::frame::{CHUNK_BYTES, Header, Kind, Violation, flag};
+use super::super::stream::{Owner, WaveResult};
+use super::super::wave::{After, Arrival, Contribution, Coverage};
+use super::Node;
+use crate::filter::{Emit, FilterError};
+use bytes::Bytes;
+use sheaf_core::Errno;
+use std::sync::Arc;
+
+impl Node {
+    #[inline]
+    pub(super) fn on_up(
+        &mut self,
+        now: Time,
+        link: usize,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<(), Violation> {
+        let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
+        let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Up)) };
+        if !header.has(flag::FIRST | flag::LAST) {
+            return self.on_up_part(now, child, header, body);
+        }
+        self.contribution(now, child, header, body, header.frame_len())
+    }
+
+    /// A part of a long packet: parts are kept until the last has come. The bytes of all but the
+    /// last are consumed at once (the packet's own bound holds them), so that a packet may be
+    /// larger than the window.
+    fn on_up_part(&mut self, now: Time, child: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
+        let bound = self.config.tuning.packet_bytes_max;
+        let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
+        let assembly = &mut stream.lanes[child].assembly;
+        if header.has(flag::FIRST) {
+            assembly.clear();
+        }
+        if (assembly.len() + body.len()) as u64 > bound {
+            return Err(Violation::Bound("a packet is longer than the session's bound"));
+        }
+        assembly.extend_from_slice(body);
+        if header.has(flag::LAST) {
+            let whole = std::mem::take(assembly);
+            return self.contribution(now, child, header, &whole, header.frame_len());
+        }
+        stream.consumed_up(header.stream, child, header.frame_len(), &mut self.links, &mut self.dirty);
+        Ok(())
+    }
+
+    #[inline]
+    fn contribution(
+        &mut self,
+        now: Time,
+        child: usize,
+        header: &Header,
+        body: &[u8],
+        bytes: usize,
+    ) -> Result<(), Violation> {
+        let (id, wave) = (header.stream, header.wave);
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let arrival = Arrival { child, flags: header.flags, tag: header.tag, bytes, body };
+        let (after, complaint) = match stream.waves.open(wave, &stream.children)? {
+            Some(slot) => slot.contribute(&arrival, &stream.children, &*stream.filter)?,
+            None => (After::Drop, None),
+        };
+        if let Some(error) = complaint {
+            self.complain(id, wave, &error);
+        }
+        match after {
+            After::Complete => self.finish_wave(id, wave, true, Errno::CANCELED),
+            After::Drop => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.consumed_up(id, child, bytes, &mut self.links, &mut self.dirty);
+                }
+            }
+            After::Begun => self.begun(now, id, wave),
+            After::Wait => self.more(id, wave),
+        }
+        Ok(())
+    }
+
+    /// The first contribution since the last flush has come.
+    fn begun(&mut self, now: Time, id: u32, wave: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        match stream.sync {
+            Sync::WaitForAll => {}
+            Sync::DontWait => self.finish_wave(id, wave, false, Errno::CANCELED),
+            Sync::TimeOut(delay) => {
+                let at = now + delay;
+                if let Some(slot) = stream.waves.get(wave) {
+                    slot.flush_at = Some(at);
+                }
+                stream.timer = Some(stream.timer.map_or(at, |timer| timer.min(at)));
+                self.stream_timer = Some(self.stream_timer.map_or(at, |timer| timer.min(at)));
+            }
+        }
+    }
+
+    fn more(&mut self, id: u32, wave: u64) {
+        if self.streams.get(&id).is_some_and(|stream| stream.sync == Sync::DontWait) {
+            self.finish_wave(id, wave, false, Errno::CANCELED);
+        }
+    }
+
+    /// Passes on what a wave holds; with `last` the wave is over and members that have not
+    /// answered are silent because of `late`.
+    pub(super) fn finish_wave(&mut self, id: u32, wave: u64, last: bool, late: Errno) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(slot) = stream.waves.get(wave) else { return };
+        let emit = if stream.owner == Owner::App { Emit::Result } else { Emit::Partial };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        let (cover, loaded, complaint) = slot.flush(&stream.children, last, late, emit, &mut scratch);
+        let tag = slot.tag;
+        slot.flush_at = None;
+        let from = if last { std::mem::take(&mut slot.from) } else { Vec::new() };
+        if last {
+            stream.waves.retire(wave);
+        }
+        let payload = loaded.then_some(&scratch[..]);
+        match stream.owner {
+            Owner::App => {
+                let coverage = cover
+                    .unwrap_or_else(|| Coverage { ok: Arc::clone(&stream.members), ..Coverage::default() });
+                let payload = payload.map(Bytes::copy_from_slice);
+                stream.inbox.push_back((WaveResult { wave, tag, complete: last, coverage, payload }, from));
+                self.fresh.push(id);
+            }
+            Owner::Link(_) => {
+                let mut flags = if last { flag::FINAL } else { 0 };
+                if cover.is_none() {
+                    flags |= flag::FULL;
+                }
+                let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
+                self.emit(header, cover.as_ref(), payload, from);
+            }
+        }
+        if let Some(error) = complaint {
+            self.complain(id, wave, &error);
+        }
+        self.scratch = scratch;
+        self.scratch.shrink_to(1 << 20);
+    }
+
+    /// Frames a contribution for the owner, in parts if it is long.
+    pub(super) fn emit(
+        &mut self,
+        header: Header,
+        cover: Option<&Coverage>,
+        payload: Option<&[u8]>,
+        from: Vec<Contribution>,
+    ) {
+        let id = header.stream;
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let mut header = header;
+        if payload.is_none() {
+            header.flags |= flag::EMPTY;
+        }
+        let payload = payload.unwrap_or_default();
+        let joined;
+        let body = match cover {
+            None => payload,
+            Some(cover) => {
+                let mut bytes = Vec::with_capacity(payload.len() + 16);
+                cover.encode(&mut bytes);
+                bytes.extend_from_slice(payload);
+                joined = bytes;
+                &joined[..]
+            }
+        };
+        if body.len() <= CHUNK_BYTES {
+            header.flags |= flag::FIRST | flag::LAST;
+            stream.send_up(id, header, body, &from, &mut self.links, &mut self.dirty);
+        } else {
+            let parts = body.chunks(CHUNK_BYTES);
+            let count = parts.len();
+            for (at, part) in parts.enumerate() {
+                let edges =
+                    if at == 0 { flag::FIRST } else { 0 } | if at + 1 == count { flag::LAST } else { 0 };
+                let part_header = Header { flags: header.flags | edges, ..header };
+                let credit = if at + 1 == count { &from[..] } else { &[] };
+                stream.send_up(id, part_header, part, credit, &mut self.links, &mut self.dirty);
+            }
+        }
+        // The list of contributions goes back to the pool with the next wave's slot.
+        stream.waves.recycle(from);
+    }
+
+    fn complain(&mut self, stream: u32, wave: u64, error: &FilterError) {
+        let message = error.message.clone();
+        let notice = Notice::FilterFailed { by: self.config.rank, stream, wave, message };
+        self.notice(Header::new(Kind::Notice), notice);
+    }
+
+    /// A child is gone: it is given up in every open wave, and waves that waited only for it end.
+    pub(super) fn child_lost(&mut self, _now: Time, link: usize, errno: Errno) {
+        let mut complete = Vec::new();
+        for (&id, stream) in &mut self.streams {
+            let Some(child) = stream.child(link) else { continue };
+            stream.children[child].live = false;
+            stream.children[child].lost = errno;
+            stream.drop_child(id, child, &mut self.links, &mut self.dirty);
+            let numbers: Vec<u64> = stream.waves.numbers().collect();
+            for wave in numbers {
+                if stream.waves.get(wave).is_some_and(|slot| slot.give_up_on(child)) {
+                    complete.push((id, wave));
+                }
+            }
+        }
+        complete.sort_unstable();
+        for (id, wave) in complete {
+            self.finish_wave(id, wave, true, errno);
+        }
+    }
+
+    /// Ends or flushes the waves whose time has come.
+    pub(super) fn expire_waves(&mut self, now: Time) {
+        let mut due = Vec::new();
+        for (&id, stream) in &mut self.streams {
+            if stream.timer.is_none_or(|timer| timer > now) {
+                continue;
+            }
+            let numbers: Vec<u64> = stream.waves.numbers().collect();
+            for wave in numbers {
+                let Some(slot) = stream.waves.get(wave) else { continue };
+                if slot.deadline.is_some_and(|deadline| deadline <= now) {
+                    let late = if slot.cancelled { Errno::CANCELED } else { Errno::TIMEDOUT };
+                    due.push((id, wave, true, late));
+                } else if slot.flush_at.is_some_and(|at| at <= now) && slot.has_news() {
+                    due.push((id, wave, false, Errno::TIMEDOUT));
+                }
+            }
+        }
+        due.sort_unstable_by_key(|&(id, wave, ..)| (id, wave));
+        for (id, wave, last, late) in due {
+            self.finish_wave(id, wave, last, late);
+        }
+        for stream in
+            self.streams.values_mut().filter(|stream| stream.timer.is_some_and(|timer| timer <= now))
+        {
+            stream.timer = stream.waves.next_timer();
+        }
+        self.stream_timer = self.streams.values().filter_map(|stream| stream.timer).min();
+    }
+}

@@ -1,0 +1,490 @@
+//! Waves: one packet from every member, counted once each.
+use super::frame::{Kind, Violation};
+use crate::filter::{Accumulator, Emit, Filter, FilterError, Input};
+use sheaf_core::varint::{self, Malformed};
+use sheaf_core::{Errno, RangeSet};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::Time;
+
+/// How many waves of one stream may be open at a node at once.
+pub const WAVES_OPEN_MAX: u64 = 1 << 16;
+
+/// Who contributed to what a wave holds, and who did not and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Leaves whose answer is in the payload.
+    pub ok: Arc<RangeSet>,
+    /// Leaves that answered with an error, or whose answer a filter could not combine.
+    pub failed: Vec<(Errno, RangeSet)>,
+    /// Leaves that gave no answer: lost, too late, cancelled.
+    pub silent: Vec<(Errno, RangeSet)>,
+}
+
+impl Coverage {
+    /// Whether every leaf contributed.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.failed.is_empty() && self.silent.is_empty()
+    }
+
+    /// Every leaf that failed or stayed silent.
+    #[must_use]
+    pub fn missing(&self) -> RangeSet {
+        let mut all = RangeSet::new();
+        for (_, leaves) in self.failed.iter().chain(&self.silent) {
+            all.union_with(leaves);
+        }
+        all
+    }
+
+    fn everyone(&self) -> RangeSet {
+        let mut all = self.missing();
+        all.union_with(&self.ok);
+        all
+    }
+
+    fn add(list: &mut Vec<(Errno, RangeSet)>, errno: Errno, leaves: &RangeSet) {
+        if leaves.is_empty() {
+            return;
+        }
+        match list.binary_search_by_key(&errno, |(have, _)| *have) {
+            Ok(at) => list[at].1.union_with(leaves),
+            Err(at) => list.insert(at, (errno, leaves.clone())),
+        }
+    }
+
+    /// Counts `leaves` as failed with `errno`.
+    pub fn fail(&mut self, errno: Errno, leaves: &RangeSet) {
+        Self::add(&mut self.failed, errno, leaves);
+    }
+
+    /// Counts `leaves` as silent because of `errno`.
+    pub fn silence(&mut self, errno: Errno, leaves: &RangeSet) {
+        Self::add(&mut self.silent, errno, leaves);
+    }
+
+    /// Takes in what `other` covers.
+    pub fn merge(&mut self, other: &Self) {
+        if !other.ok.is_empty() {
+            Arc::make_mut(&mut self.ok).union_with(&other.ok);
+        }
+        for (errno, leaves) in &other.failed {
+            self.fail(*errno, leaves);
+        }
+        for (errno, leaves) in &other.silent {
+            self.silence(*errno, leaves);
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        self.ok.encode(out);
+        for list in [&self.failed, &self.silent] {
+            varint::put(out, list.len() as u64);
+            for (errno, leaves) in list {
+                varint::put(out, u64::from(errno.0.unsigned_abs()));
+                leaves.encode(out);
+            }
+        }
+    }
+
+    pub(super) fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+        let mut cover = Self { ok: Arc::new(RangeSet::decode(input)?), ..Self::default() };
+        for list in [&mut cover.failed, &mut cover.silent] {
+            for _ in 0..varint::get_len(input)? {
+                let errno = Errno(i32::try_from(varint::get(input)?).map_err(|_| Malformed)?);
+                Self::add(list, errno, &RangeSet::decode(input)?);
+            }
+        }
+        Ok(cover)
+    }
+}
+
+/// What a child has done for a wave, in one word: flags, and the bytes to give credit for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Contribution(u32);
+
+impl Contribution {
+    const DONE: u32 = 1 << 31;
+    const FULL: u32 = 1 << 30;
+    const TOLD: u32 = 1 << 29;
+    const BYTES: u32 = Self::TOLD - 1;
+
+    fn done(self) -> bool {
+        self.0 & Self::DONE != 0
+    }
+    /// All members of the child are in the payload.
+    fn full(self) -> bool {
+        self.0 & Self::FULL != 0
+    }
+    /// Its members were named in a partial that has gone up already.
+    fn told(self) -> bool {
+        self.0 & Self::TOLD != 0
+    }
+    pub fn bytes(self) -> u32 {
+        self.0 & Self::BYTES
+    }
+    fn add_bytes(&mut self, bytes: usize) {
+        let sum = self.bytes().saturating_add(bytes as u32).min(Self::BYTES);
+        self.0 = (self.0 & !Self::BYTES) | sum;
+    }
+}
+
+/// One wave at one node.
+#[derive(Default)]
+pub(super) struct Slot {
+    phase: Phase,
+    /// Children from which more may come.
+    pending: u32,
+    pub from: Vec<Contribution>,
+    accumulator: Option<Box<dyn Accumulator>>,
+    /// Something was folded since the last flush.
+    loaded: bool,
+    /// Something came since the last flush.
+    begun: bool,
+    /// What partial contributions cover, since the last flush; `None` while all were full.
+    cover: Option<Box<Coverage>>,
+    /// What earlier flushes covered.
+    told: RangeSet,
+    pub deadline: Option<Time>,
+    pub cancelled: bool,
+    pub flush_at: Option<Time>,
+    pub tag: i32,
+    /// With a filter that folds in child order: the child whose turn it is, and those before theirs.
+    turn: usize,
+    early: Vec<(usize, bool, Vec<u8>)>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Unused,
+    Open,
+    Done,
+}
+
+/// A child as the waves of a stream see it.
+pub(super) struct Member {
+    pub leaves: Arc<RangeSet>,
+    pub live: bool,
+    /// Why it is not.
+    pub lost: Errno,
+}
+
+/// A contribution as it arrived.
+pub(super) struct Arrival<'a> {
+    pub child: usize,
+    pub flags: u8,
+    pub tag: i32,
+    /// Bytes to give credit for.
+    pub bytes: usize,
+    /// Coverage block (unless full) and payload.
+    pub body: &'a [u8],
+}
+
+/// What has to be done after a contribution.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// The wave is over already; the bytes are consumed.
+    Drop,
+    /// Wait for more.
+    Wait,
+    /// The first contribution came; the time-out mode starts its clock.
+    Begun,
+    /// Every child has done its part.
+    Complete,
+}
+
+/// The open waves of a stream at a node, by number.
+#[derive(Default)]
+pub(super) struct Waves {
+    base: u64,
+    ring: VecDeque<Slot>,
+    spare: Vec<Slot>,
+}
+
+impl Waves {
+    /// The slot of `wave`, opened if it is new; `None` if it is over.
+    pub fn open(&mut self, wave: u64, members: &[Member]) -> Result<Option<&mut Slot>, Violation> {
+        let Some(at) = wave.checked_sub(self.base) else { return Ok(None) };
+        if at >= WAVES_OPEN_MAX {
+            return Err(Violation::Bound("a wave is too far ahead of the oldest open one"));
+        }
+        let at = at as usize;
+        while self.ring.len() <= at {
+            self.ring.push_back(self.spare.pop().unwrap_or_default());
+        }
+        let slot = &mut self.ring[at];
+        if slot.phase == Phase::Unused {
+            slot.phase = Phase::Open;
+            slot.pending = members.iter().filter(|member| member.live).count() as u32;
+            slot.from.clear();
+            slot.from.resize(members.len(), Contribution::default());
+        }
+        Ok((slot.phase == Phase::Open).then_some(slot))
+    }
+
+    /// The slot of `wave`, if it is open.
+    pub fn get(&mut self, wave: u64) -> Option<&mut Slot> {
+        let at = usize::try_from(wave.checked_sub(self.base)?).ok()?;
+        self.ring.get_mut(at).filter(|slot| slot.phase == Phase::Open)
+    }
+
+    /// Whether one more wave may be started.
+    pub fn has_room(&self) -> bool {
+        (self.ring.len() as u64) < WAVES_OPEN_MAX / 2
+    }
+
+    /// Gives a list of contributions back, to be used by a later wave.
+    pub fn recycle(&mut self, from: Vec<Contribution>) {
+        if let Some(slot) = self.spare.last_mut().filter(|slot| slot.from.capacity() == 0) {
+            slot.from = from;
+        }
+    }
+
+    /// Numbers of the open waves.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        let open = self.ring.iter().enumerate().filter(|(_, slot)| slot.phase == Phase::Open);
+        open.map(|(at, _)| self.base + at as u64)
+    }
+
+    /// Earliest deadline or flush of an open wave.
+    pub fn next_timer(&self) -> Option<Time> {
+        let open = self.ring.iter().filter(|slot| slot.phase == Phase::Open);
+        open.filter_map(|slot| match (slot.deadline, slot.flush_at) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        })
+        .min()
+    }
+
+    /// Ends `wave`: a contribution that comes now is late.
+    pub fn retire(&mut self, wave: u64) {
+        let at = (wave - self.base) as usize;
+        let slot = &mut self.ring[at];
+        slot.reset();
+        slot.phase = Phase::Done;
+        while self.ring.front().is_some_and(|slot| slot.phase == Phase::Done) {
+            if let Some(mut slot) = self.ring.pop_front() {
+                slot.phase = Phase::Unused;
+                self.base += 1;
+                if self.spare.len() < 64 {
+                    self.spare.push(slot);
+                }
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn reset(&mut self) {
+        self.loaded = false;
+        self.begun = false;
+        self.cover = None;
+        self.told = RangeSet::new();
+        self.deadline = None;
+        self.cancelled = false;
+        self.flush_at = None;
+        self.turn = 0;
+        self.early.clear();
+    }
+
+    /// Whether something waits to be passed on (modes that do not wait for all).
+    pub fn has_news(&self) -> bool {
+        self.begun
+    }
+
+    /// A child is gone: what it has not sent will not come. Returns whether that completes the wave.
+    pub fn give_up_on(&mut self, child: usize) -> bool {
+        if !self.from[child].done() {
+            self.from[child].0 |= Contribution::DONE;
+            self.pending -= 1;
+        }
+        self.pending == 0
+    }
+
+    /// Takes in one contribution. A filter's complaint is returned beside what to do next.
+    #[inline]
+    pub fn contribute(
+        &mut self,
+        arrival: &Arrival<'_>,
+        members: &[Member],
+        filter: &dyn Filter,
+    ) -> Result<(After, Option<FilterError>), Violation> {
+        use super::frame::flag;
+        let child = arrival.child;
+        if self.from[child].done() {
+            return Ok((After::Drop, None));
+        }
+        let first = !std::mem::replace(&mut self.begun, true);
+        let mut payload = arrival.body;
+        let full = arrival.flags & flag::FULL != 0;
+        let mut cover = None;
+        if !full {
+            let decoded = Coverage::decode(&mut payload).map_err(|_| Violation::Body(Kind::Up))?;
+            if !decoded.everyone().is_subset(&members[child].leaves) {
+                return Err(Violation::Bound("a contribution names leaves that are not below its sender"));
+            }
+            cover = Some(decoded);
+        }
+        let mut complaint = None;
+        if arrival.flags & flag::EMPTY == 0 {
+            self.tag = arrival.tag;
+            let raw = arrival.flags & flag::RAW != 0;
+            complaint = self.fold(filter, child, raw, payload).err();
+        }
+        self.from[child].add_bytes(arrival.bytes);
+        match (&complaint, cover) {
+            (None, None) => self.from[child].0 |= Contribution::FULL,
+            (None, Some(cover)) => self.cover.get_or_insert_default().merge(&cover),
+            (Some(error), cover) => {
+                let mut cover = cover.unwrap_or_else(|| Coverage {
+                    ok: Arc::clone(&members[child].leaves),
+                    ..Coverage::default()
+                });
+                let lost = std::mem::take(&mut cover.ok);
+                cover.fail(error.errno, &lost);
+                self.cover.get_or_insert_default().merge(&cover);
+            }
+        }
+        if arrival.flags & flag::FINAL != 0 {
+            self.from[child].0 |= Contribution::DONE;
+            self.pending -= 1;
+        }
+        let after = match (self.pending, first) {
+            (0, _) => After::Complete,
+            (_, true) => After::Begun,
+            _ => After::Wait,
+        };
+        Ok((after, complaint))
+    }
+
+    fn fold(
+        &mut self,
+        filter: &dyn Filter,
+        child: usize,
+        raw: bool,
+        payload: &[u8],
+    ) -> Result<(), FilterError> {
+        let accumulator = self.accumulator.get_or_insert_with(|| filter.accumulator());
+        if !filter.in_child_order() {
+            accumulator.fold(Input { child: child as u32, raw, payload })?;
+            self.loaded = true;
+            return Ok(());
+        }
+        // Children whose turn has not come are kept; a child that will never answer holds up
+        // only the folding, until the wave is closed.
+        if child != self.turn {
+            self.early.push((child, raw, payload.to_vec()));
+            return Ok(());
+        }
+        accumulator.fold(Input { child: child as u32, raw, payload })?;
+        self.loaded = true;
+        self.turn += 1;
+        Ok(())
+    }
+
+    /// Folds what waited for its turn. Returns the first complaint with the child it is about.
+    fn fold_early(&mut self, members: &[Member]) -> Option<FilterError> {
+        if self.early.is_empty() {
+            return None;
+        }
+        let mut early = std::mem::take(&mut self.early);
+        early.sort_by_key(|(child, ..)| *child);
+        let mut complaint = None;
+        for (child, raw, payload) in early {
+            let Some(accumulator) = self.accumulator.as_mut() else { continue };
+            match accumulator.fold(Input { child: child as u32, raw, payload: &payload }) {
+                Ok(()) => self.loaded = true,
+                Err(error) => {
+                    self.from[child].0 &= !Contribution::FULL;
+                    let cover = self.cover.get_or_insert_default();
+                    let lost = &*members[child].leaves;
+                    cover.ok = Arc::new(cover.ok.difference(lost));
+                    cover.fail(error.errno, lost);
+                    complaint = Some(error);
+                }
+            }
+        }
+        complaint
+    }
+
+    /// What the wave holds since the last flush: coverage (`None`: everyone, all of it now) and,
+    /// appended to `payload`, the combined data; `false` beside it when there is none.
+    ///
+    /// With `last` the wave ends: children that have not done their part are silent, with
+    /// `late` for those that still live.
+    pub fn flush(
+        &mut self,
+        members: &[Member],
+        last: bool,
+        late: Errno,
+        emit: Emit,
+        payload: &mut Vec<u8>,
+    ) -> (Option<Coverage>, bool, Option<FilterError>) {
+        self.begun = false;
+        let mut complaint = self.fold_early(members);
+        let mut loaded = std::mem::take(&mut self.loaded);
+        let before = payload.len();
+        let mut spoilt = None;
+        if let Some(accumulator) = self.accumulator.as_mut().filter(|_| loaded) {
+            if let Err(error) = accumulator.finish(emit, payload) {
+                payload.truncate(before);
+                loaded = false;
+                spoilt = Some(error.errno);
+                complaint = Some(error);
+                // Whatever state the error left behind must not reach the next wave.
+                self.accumulator = None;
+            }
+        }
+        let everyone = last && self.cover.is_none() && self.told.is_empty() && spoilt.is_none();
+        if everyone && self.from.iter().all(|from| from.full()) {
+            return (None, loaded, complaint);
+        }
+        let mut cover = self.cover.take().map(|cover| *cover).unwrap_or_default();
+        for (from, member) in self.from.iter_mut().zip(members) {
+            if from.full() && !from.told() {
+                Arc::make_mut(&mut cover.ok).union_with(&member.leaves);
+                from.0 |= Contribution::TOLD;
+            }
+        }
+        if let Some(errno) = spoilt {
+            let lost = std::mem::take(&mut cover.ok);
+            cover.fail(errno, &lost);
+        }
+        let now = cover.everyone();
+        self.told.union_with(&now);
+        if last {
+            for (from, member) in self.from.iter().zip(members) {
+                if !from.full() {
+                    let errno = if member.live { late } else { member.lost };
+                    cover.silence(errno, &member.leaves.difference(&self.told));
+                }
+            }
+        }
+        (Some(cover), loaded, complaint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn coverage_round_trips_and_garbage_never_panics(
+            ok in proptest::collection::btree_set(0u32..50, 0..20),
+            silent in proptest::collection::btree_set(50u32..90, 0..20),
+            bytes in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
+            let mut cover = Coverage { ok: Arc::new(ok.into_iter().collect()), ..Coverage::default() };
+            cover.silence(Errno::HOSTDOWN, &silent.into_iter().collect());
+            let mut wire = Vec::new();
+            cover.encode(&mut wire);
+            prop_assert_eq!(Coverage::decode(&mut &wire[..]), Ok(cover));
+            let _ = Coverage::decode(&mut &bytes[..]);
+        }
+    }
+}
