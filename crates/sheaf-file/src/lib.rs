@@ -1,1 +1,50 @@
-//! Sheaf file.
+//! The files of one host, served beneath one directory: the export.
+//!
+//! The main type is [`Export`]. Every path a caller gives is resolved *within* the export, by the
+//! kernel (`openat2` with `RESOLVE_IN_ROOT`): `..` and absolute symbolic links are taken as if the
+//! export were the root directory, magic links of `/proc` are refused, and nothing leads out. What
+//! changes the file system finds the parent directory first and then acts on one name in it, so a
+//! directory that is exchanged meanwhile leads nowhere else.
+//!
+//! The way of one operation: the caller's path → [`Export`] resolves it to a descriptor → the
+//! operation acts on the descriptor → a value, or the [`Errno`](sheaf_core::Errno) of the system.
+//! Groups of names come from [`Export::glob`] (a [`Pattern`]) and [`Export::walk`] (a directory and
+//! all beneath it).
+//!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! # std::fs::create_dir(dir.path().join("etc")).unwrap();
+//! # std::fs::write(dir.path().join("etc/hosts"), "127.0.0.1 localhost\n").unwrap();
+//! use sheaf_file::{Export, Pattern};
+//! use std::{io::Read, path::Path};
+//!
+//! let export = Export::open(dir.path())?;
+//! let mut text = String::new();
+//! export.open_read(Path::new("/../etc/hosts"))?.read_to_string(&mut text).unwrap();
+//! assert_eq!(text, "127.0.0.1 localhost\n");
+//!
+//! let found = export.glob(&Pattern::new("/e*/{hosts,motd}").unwrap())?;
+//! assert_eq!(found, [Path::new("/etc/hosts")]);
+//! # Ok::<(), sheaf_core::Errno>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod dir;
+mod error;
+mod export;
+mod glob;
+mod metadata;
+mod pattern;
+mod walk;
+
+pub use dir::{DIR_ENTRIES_MAX, DirEntry};
+pub use error::{PathError, PatternError};
+pub use export::Export;
+pub use glob::{GLOB_DEPTH_MAX, GLOB_MATCHES_MAX};
+pub use metadata::{FileKind, Metadata, Timestamp};
+pub use pattern::{NameFilter, Pattern, is_pattern};
+pub use rustix::fs::{Mode, OFlags};
+pub use walk::{DEPTH_MAX, Entry, Follow, Walk, WalkOptions};
+
+/// What an operation gives: a value, or the system's reason.
+pub type Result<T> = std::result::Result<T, sheaf_core::Errno>;

@@ -1,1 +1,31 @@
-//! Integration tests.
+//! Tests of the public API, with `std::fs` and the shell as oracles.
+
+mod escape;
+mod glob;
+mod walk;
+
+use sheaf_file::Export;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// An export of a fresh directory with these files; a name that ends in `/` is a directory, one
+/// with ` -> ` a symbolic link, any other a file that holds its own name.
+fn tree(names: &[&str]) -> (TempDir, Export) {
+    let dir = tempfile::tempdir().unwrap();
+    for name in names {
+        add(dir.path(), name);
+    }
+    let export = Export::open(dir.path()).unwrap();
+    (dir, export)
+}
+
+fn add(root: &Path, name: &str) {
+    let (path, target) = name.split_once(" -> ").map_or((name, None), |(path, target)| (path, Some(target)));
+    let path = root.join(path.trim_start_matches('/'));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    match target {
+        Some(target) => std::os::unix::fs::symlink(target, &path).unwrap(),
+        None if name.ends_with('/') => std::fs::create_dir_all(&path).unwrap(),
+        None => std::fs::write(&path, name).unwrap(),
+    }
+}

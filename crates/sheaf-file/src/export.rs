@@ -1,0 +1,174 @@
+//! The export: one directory, and the resolution of every path beneath it.
+
+use crate::dir::{self, DirEntry};
+use crate::{Metadata, Result};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno as SysErrno;
+use sheaf_core::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How often a resolution is tried again after `EINTR`, or after `EAGAIN`, which the kernel gives
+/// when a directory is renamed while `..` is taken.
+const RESOLVE_TRIES_MAX: usize = 64;
+
+/// The directory a host serves, and the door to everything beneath it.
+///
+/// A clone is a pointer and shares the one descriptor, so a thousand servers of one process can
+/// serve the same directory.
+#[derive(Clone, Debug)]
+pub struct Export {
+    root: Arc<OwnedFd>,
+}
+
+/// A name in a directory beneath the export: what operations that change names act on.
+pub(crate) struct Place {
+    /// The directory, opened with `O_PATH`.
+    pub dir: OwnedFd,
+    /// One name, never `.`, `..` or empty.
+    pub name: OsString,
+    /// The path ended in a slash, so only a directory will do.
+    pub must_be_dir: bool,
+}
+
+impl Export {
+    /// Takes `root` of this machine as an export.
+    ///
+    /// # Errors
+    /// Those of `open(2)`; `ENOTDIR` when it is not a directory; `ENOSYS` where the kernel is older
+    /// than Linux 5.6 and cannot resolve paths within a directory.
+    pub fn open(root: &Path) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
+        let export = Self { root: Arc::new(root) };
+        export.resolve(Path::new("."), OFlags::empty())?;
+        Ok(export)
+    }
+
+    /// Opens a file as `open(2)` does. Descriptors are closed on exec and never become a
+    /// controlling terminal; `mode` counts only when a file is created, and the umask applies.
+    ///
+    /// # Errors
+    /// Those of `openat2(2)`; `ELOOP` when the path leads through a magic link.
+    pub fn open_file(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<File> {
+        let creates = flags.intersects(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
+        // The kernel refuses a mode that means nothing; open(2) ignores it.
+        let mode = if creates { mode & Mode::from_bits_retain(0o7777) } else { Mode::empty() };
+        // With `O_PATH` the kernel refuses flags that mean nothing, too.
+        let extra = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
+        Ok(File::from(self.openat2(path, flags | extra, mode)?))
+    }
+
+    /// Opens a file for reading, so that neither the open nor a read blocks the server: a named
+    /// pipe without a writer reads as empty, a device without data gives `EAGAIN`.
+    ///
+    /// # Errors
+    /// As [`Export::open_file`]; `EISDIR` for a directory.
+    pub fn open_read(&self, path: &Path) -> Result<File> {
+        let file = self.open_file(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+        if fd_metadata(file.as_fd())?.is_dir() {
+            return Err(Errno::ISDIR);
+        }
+        Ok(file)
+    }
+
+    /// What `stat(2)` tells; symbolic links are followed.
+    ///
+    /// # Errors
+    /// Those of `stat(2)`.
+    pub fn stat(&self, path: &Path) -> Result<Metadata> {
+        fd_metadata(self.resolve(path, OFlags::empty())?.as_fd())
+    }
+
+    /// What `lstat(2)` tells; a final symbolic link is described itself.
+    ///
+    /// # Errors
+    /// Those of `lstat(2)`.
+    pub fn lstat(&self, path: &Path) -> Result<Metadata> {
+        fd_metadata(self.resolve(path, OFlags::NOFOLLOW)?.as_fd())
+    }
+
+    /// Where a symbolic link points: its text, not resolved.
+    ///
+    /// # Errors
+    /// `EINVAL` when it is not a symbolic link, and those of `readlink(2)`.
+    pub fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        let link = self.resolve(path, OFlags::NOFOLLOW)?;
+        if fd_metadata(link.as_fd())?.kind != crate::FileKind::Symlink {
+            return Err(Errno::INVAL);
+        }
+        let target = rustix::fs::readlinkat(&link, "", Vec::new())?;
+        Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
+    }
+
+    /// The entries of a directory without `.` and `..`, sorted bytewise by name.
+    ///
+    /// # Errors
+    /// `EOVERFLOW` for more than [`DIR_ENTRIES_MAX`](crate::DIR_ENTRIES_MAX) entries, and those of
+    /// `open(2)` and `getdents(2)`.
+    pub fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        dir::read_sorted(&self.open_dir(path)?)
+    }
+
+    /// A directory opened for reading its entries.
+    pub(crate) fn open_dir(&self, path: &Path) -> Result<OwnedFd> {
+        self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+    }
+
+    /// A descriptor that only names the file (`O_PATH`).
+    pub(crate) fn resolve(&self, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+        self.openat2(path, flags | OFlags::PATH, Mode::empty())
+    }
+
+    /// The parent directory and the final name of `path`, for operations on names.
+    ///
+    /// Fails with `EINVAL` where no name is left: for `/`, and for paths that end in `.` or `..`,
+    /// which an `*at` call would take outside the export.
+    pub(crate) fn place(&self, path: &Path) -> Result<Place> {
+        let bytes = path.as_os_str().as_bytes();
+        let length = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        if bytes.is_empty() {
+            return Err(Errno::NOENT);
+        }
+        let start = bytes[..length].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let name = &bytes[start..length];
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(Errno::INVAL);
+        }
+        let parent = if start == 0 { b"." } else { &bytes[..start] };
+        let dir = self.resolve(Path::new(OsStr::from_bytes(parent)), OFlags::DIRECTORY)?;
+        let name = OsStr::from_bytes(name).to_os_string();
+        Ok(Place { dir, name, must_be_dir: length < bytes.len() })
+    }
+
+    fn openat2(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::CLOEXEC;
+        for _ in 1..RESOLVE_TRIES_MAX {
+            match rustix::fs::openat2(&*self.root, path, flags, mode, within) {
+                Err(SysErrno::INTR | SysErrno::AGAIN) => {}
+                done => return Ok(done?),
+            }
+        }
+        Ok(rustix::fs::openat2(&*self.root, path, flags, mode, within)?)
+    }
+}
+
+/// What `fstat` tells about an open file, `O_PATH` included.
+pub(crate) fn fd_metadata(file: BorrowedFd<'_>) -> Result<Metadata> {
+    statx(file, OsStr::new(""), AtFlags::EMPTY_PATH)
+}
+
+/// What `lstat` tells about one name of a directory.
+pub(crate) fn name_metadata(dir: BorrowedFd<'_>, name: &OsStr) -> Result<Metadata> {
+    statx(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn statx(dir: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Result<Metadata> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    Ok(rustix::fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted)?.into())
+}

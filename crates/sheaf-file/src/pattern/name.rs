@@ -1,0 +1,243 @@
+//! The pattern of one name, between two slashes.
+
+use crate::PatternError;
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// A pattern of one name, with the shell's meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamePattern {
+    tokens: Vec<Token>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Literal(char),
+    /// `?`: one character.
+    One,
+    /// `*`: any number of characters.
+    Many,
+    /// `[…]`: one character of these ranges, or none of them.
+    Class {
+        negated: bool,
+        ranges: Vec<(char, char)>,
+    },
+}
+
+/// The character classes of POSIX, in ASCII.
+const CLASSES: [(&str, &[(char, char)]); 12] = [
+    ("alnum", &[('0', '9'), ('A', 'Z'), ('a', 'z')]),
+    ("alpha", &[('A', 'Z'), ('a', 'z')]),
+    ("blank", &[(' ', ' '), ('\t', '\t')]),
+    ("cntrl", &[('\0', '\x1f'), ('\x7f', '\x7f')]),
+    ("digit", &[('0', '9')]),
+    ("graph", &[('!', '~')]),
+    ("lower", &[('a', 'z')]),
+    ("print", &[(' ', '~')]),
+    ("punct", &[('!', '/'), (':', '@'), ('[', '`'), ('{', '~')]),
+    ("space", &[(' ', ' '), ('\t', '\r')]),
+    ("upper", &[('A', 'Z')]),
+    ("xdigit", &[('0', '9'), ('A', 'F'), ('a', 'f')]),
+];
+
+impl NamePattern {
+    pub fn new(text: &str) -> Result<Self, PatternError> {
+        let mut tokens = Vec::new();
+        let mut chars = text.chars().peekable();
+        while let Some(char) = chars.next() {
+            let token = match char {
+                '?' => Token::One,
+                '*' if tokens.last() == Some(&Token::Many) => continue,
+                '*' => Token::Many,
+                // Without the closing bracket, `[` is an ordinary character.
+                '[' => match read_class(&mut chars)? {
+                    Some(class) => class,
+                    None => Token::Literal('['),
+                },
+                '\\' => Token::Literal(chars.next().unwrap_or('\\')),
+                char => Token::Literal(char),
+            };
+            tokens.push(token);
+        }
+        Ok(Self { tokens })
+    }
+
+    pub fn is_literal(&self) -> bool {
+        self.tokens.iter().all(|token| matches!(token, Token::Literal(_)))
+    }
+
+    /// The literal characters; for a literal pattern, its name.
+    pub fn literal(&self) -> String {
+        let char = |token: &Token| if let Token::Literal(char) = token { Some(*char) } else { None };
+        self.tokens.iter().filter_map(char).collect()
+    }
+
+    /// Whether the name matches and, if it begins with a dot, the pattern asks for the dot.
+    pub fn matches_visible(&self, name: &[u8]) -> bool {
+        (name.first() != Some(&b'.') || self.tokens.first() == Some(&Token::Literal('.')))
+            && self.matches(name)
+    }
+
+    /// Whether the whole name matches.
+    ///
+    /// Only the last `*` is ever reconsidered, so the time is bounded by the product of the lengths.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        let (mut token, mut at) = (0, 0);
+        let mut last_many: Option<(usize, usize)> = None;
+        while at < name.len() {
+            let (char, width) = decode(&name[at..]);
+            match self.tokens.get(token) {
+                Some(Token::Many) => {
+                    last_many = Some((token, at));
+                    token += 1;
+                }
+                Some(one) if one.takes(char) => {
+                    token += 1;
+                    at += width;
+                }
+                _ => {
+                    let Some((many, from)) = last_many else { return false };
+                    let resume = from + decode(&name[from..]).1;
+                    last_many = Some((many, resume));
+                    (token, at) = (many + 1, resume);
+                }
+            }
+        }
+        self.tokens[token..].iter().all(|token| *token == Token::Many)
+    }
+}
+
+impl Token {
+    /// Whether this token takes one character; `None` is a byte that is not UTF-8.
+    fn takes(&self, char: Option<char>) -> bool {
+        match self {
+            Self::Literal(literal) => char == Some(*literal),
+            Self::One => true,
+            Self::Many => false,
+            Self::Class { negated, ranges } => {
+                let is_in = |char| ranges.iter().any(|&(from, to)| from <= char && char <= to);
+                char.is_some_and(is_in) != *negated
+            }
+        }
+    }
+}
+
+/// Reads a class after its `[`, or nothing (and takes nothing) if it is not closed.
+fn read_class(chars: &mut Peekable<Chars<'_>>) -> Result<Option<Token>, PatternError> {
+    let mut rest = chars.clone();
+    let negated = rest.next_if(|char| matches!(char, '!' | '^')).is_some();
+    let mut ranges = Vec::new();
+    let mut first = true;
+    loop {
+        let Some(char) = rest.next() else { return Ok(None) };
+        match char {
+            ']' if !first => break,
+            '[' if rest.peek() == Some(&':') => match read_class_name(&mut rest)? {
+                Some(named) => ranges.extend_from_slice(named),
+                None => ranges.push(('[', '[')),
+            },
+            char => {
+                let Some(from) = unescape(char, &mut rest) else { return Ok(None) };
+                let mut ahead = rest.clone();
+                let is_range = ahead.next() == Some('-') && ahead.peek().is_some_and(|&next| next != ']');
+                let mut to = from;
+                if is_range {
+                    rest = ahead;
+                    let Some(end) = rest.next().and_then(|char| unescape(char, &mut rest)) else {
+                        return Ok(None);
+                    };
+                    to = end;
+                }
+                ranges.push((from, to));
+            }
+        }
+        first = false;
+    }
+    // An unclosed bracket is no class at all, so the ranges are judged only now.
+    if let Some(&(from, to)) = ranges.iter().find(|(from, to)| from > to) {
+        return Err(PatternError::BackwardRange { from, to });
+    }
+    *chars = rest;
+    Ok(Some(Token::Class { negated, ranges }))
+}
+
+/// Reads `:name:]` of `[:name:]`, or nothing (and takes nothing) if it does not have this form.
+fn read_class_name(chars: &mut Peekable<Chars<'_>>) -> Result<Option<&'static [(char, char)]>, PatternError> {
+    let mut rest = chars.clone();
+    rest.next();
+    let mut name = String::new();
+    while let Some(letter) = rest.next_if(char::is_ascii_lowercase) {
+        name.push(letter);
+    }
+    if rest.next() != Some(':') || rest.next() != Some(']') {
+        return Ok(None);
+    }
+    *chars = rest;
+    match CLASSES.iter().find(|(known, _)| *known == name) {
+        Some((_, ranges)) => Ok(Some(ranges)),
+        None => Err(PatternError::UnknownClass { name }),
+    }
+}
+
+fn unescape(char: char, rest: &mut Peekable<Chars<'_>>) -> Option<char> {
+    if char == '\\' { rest.next() } else { Some(char) }
+}
+
+/// The first character of a non-empty name and its bytes; one byte where it is not UTF-8.
+fn decode(name: &[u8]) -> (Option<char>, usize) {
+    let width = match name[0] {
+        0..0x80 => return (Some(char::from(name[0])), 1),
+        0xC0..0xE0 => 2,
+        0xE0..0xF0 => 3,
+        0xF0..=0xFF => 4,
+        _ => return (None, 1),
+    };
+    let char = name.get(..width).and_then(|bytes| std::str::from_utf8(bytes).ok());
+    char.and_then(|text| text.chars().next()).map_or((None, 1), |char| (Some(char), width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, name: &str) -> bool {
+        NamePattern::new(pattern).unwrap().matches(name.as_bytes())
+    }
+
+    #[test]
+    fn classes_ranges_and_escapes() {
+        for (pattern, yes, no) in [
+            ("[a-c]x", &["ax", "cx"][..], &["dx", "x", "axx"][..]),
+            ("[!a-c]", &["d", "é"], &["a", "dd"]),
+            ("[^a]", &["b"], &["a"]),
+            ("[]]", &["]"], &["["]),
+            ("[!]]", &["a"], &["]"]),
+            ("[a-]", &["a", "-"], &["b"]),
+            ("[[:digit:]_]", &["7", "_"], &["a", ":"]),
+            ("[é-ü]", &["ö"], &["a"]),
+            ("[", &["["], &[""]),
+            ("[a", &["[a"], &["a"]),
+            ("[z-a", &["[z-a"], &["z"]),
+            (r"[\]]", &["]"], &["\\"]),
+            (r"\*", &["*"], &["a"]),
+            (r"a\", &["a\\"], &["a"]),
+            ("a*b*c", &["abc", "axbxc", "abbc"], &["ab", "abcd"]),
+            ("?", &["a", "é"], &["", "ab"]),
+            ("*", &["", "a"], &[]),
+        ] {
+            yes.iter().for_each(|name| assert!(matches(pattern, name), "{pattern} {name}"));
+            no.iter().for_each(|name| assert!(!matches(pattern, name), "{pattern} {name}"));
+        }
+        assert!(NamePattern::new("?x").unwrap().matches(b"\xffx"));
+        assert!(NamePattern::new("[z-a]").is_err());
+        assert!(NamePattern::new("[[:letter:]]").is_err());
+    }
+
+    #[test]
+    fn a_leading_dot_must_be_explicit() {
+        for (pattern, expected) in [("*", false), (".*", true), ("[.]x", false), ("?x", false), (".x", true)]
+        {
+            assert_eq!(NamePattern::new(pattern).unwrap().matches_visible(b".x"), expected, "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Walking, with `std::fs` as the oracle.
+
+use crate::tree;
+use proptest::prelude::*;
+use sheaf_core::Errno;
+use sheaf_file::{FileKind, Follow, NameFilter, WalkOptions};
+use std::path::{Path, PathBuf};
+
+fn paths(export: &sheaf_file::Export, start: &str, options: WalkOptions) -> Vec<String> {
+    let show = |item: Result<sheaf_file::Entry, sheaf_file::PathError>| match item {
+        Ok(entry) => entry.path.display().to_string(),
+        Err(error) => format!("{}!{:?}", error.path.display(), error.errno),
+    };
+    export.walk(Path::new(start), options).map(show).collect()
+}
+
+#[test]
+fn files_come_in_the_order_of_their_paths() {
+    let (_dir, export) = tree(&["d/a/x", "d/a.b", "d/a/y/z", "d/b"]);
+    assert_eq!(
+        paths(&export, "/d", WalkOptions::default()),
+        ["/d", "/d/a.b", "/d/a", "/d/a/x", "/d/a/y", "/d/a/y/z", "/d/b"]
+    );
+    assert_eq!(paths(&export, "d/b", WalkOptions::default()), ["d/b"]);
+    assert_eq!(paths(&export, "none", WalkOptions::default()), ["none!ENOENT"]);
+    assert_eq!(paths(&export, "d/a/../a/y/..", WalkOptions::default()).len(), 4);
+    assert_eq!(paths(&export, "/", WalkOptions::default()).len(), 8);
+}
+
+#[test]
+fn links_are_followed_as_asked() {
+    let (_dir, export) = tree(&["d/a/x", "d/up -> ..", "d/l -> a", "d/gone -> /none", "s -> /d"]);
+    assert_eq!(paths(&export, "s", WalkOptions::default()), ["s"]);
+    let start = WalkOptions { follow: Follow::Start, ..Default::default() };
+    assert_eq!(paths(&export, "s", start), ["s", "s/a", "s/a/x", "s/gone", "s/l", "s/up"]);
+    let always = WalkOptions { follow: Follow::Always, ..Default::default() };
+    let found = paths(&export, "s", always);
+    assert_eq!(found[..6], ["s", "s/a", "s/a/x", "s/gone", "s/l", "s/l/x"]);
+    // `up` is the export's root here, which holds `d` and `s`, the start again.
+    assert_eq!(found[6..], ["s/up", "s/up/d", "s/up/d!ELOOP", "s/up/s", "s/up/s!ELOOP"]);
+}
+
+#[test]
+fn filters_prune() {
+    let (_dir, export) = tree(&["d/a.c", "d/a.h", "d/b.rs", "d/.git/x.c", "d/sub/c.c", "d/sub/d.c"]);
+    let filter = |patterns: &[&str]| {
+        NameFilter::new(&patterns.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()
+    };
+    let options = WalkOptions {
+        include: filter(&["*.{c,h}"]),
+        exclude: filter(&["sub/d.*"]),
+        exclude_dir: filter(&[".git"]),
+        ..Default::default()
+    };
+    assert_eq!(paths(&export, "d", options), ["d", "d/a.c", "d/a.h", "d/sub", "d/sub/c.c"]);
+    let mut walk = export.walk(Path::new("d"), WalkOptions::default());
+    assert_eq!(walk.next().unwrap().unwrap().kind, FileKind::Directory);
+    walk.skip_dir();
+    assert!(walk.next().is_none());
+}
+
+#[test]
+fn deep_trees_need_few_descriptors() {
+    let (dir, export) = tree(&[]);
+    let mut path = dir.path().to_owned();
+    for depth in 0..200 {
+        path.push("d");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join(format!("z{depth}")), "").unwrap();
+    }
+    let found: Vec<_> =
+        export.walk(Path::new("/d"), WalkOptions::default()).collect::<Result<_, _>>().unwrap();
+    assert_eq!(found.len(), 400);
+    assert_eq!(found.iter().filter(|entry| entry.kind == FileKind::File).count(), 200);
+}
+
+#[test]
+fn a_directory_exchanged_meanwhile_is_an_error_not_a_detour() {
+    let (dir, export) = tree(&["other/secret"]);
+    let deep: PathBuf = std::iter::repeat_n("d", 40).collect();
+    std::fs::create_dir_all(dir.path().join(&deep)).unwrap();
+    std::fs::write(dir.path().join("d/z"), "").unwrap();
+    let mut walk = export.walk(Path::new("d"), WalkOptions::default());
+    while walk.next().unwrap().unwrap().depth < 39 {}
+    // The top was closed by now; coming back, the walk must not end up in `other`.
+    std::fs::rename(dir.path().join("d"), dir.path().join("moved")).unwrap();
+    std::os::unix::fs::symlink("other", dir.path().join("d")).unwrap();
+    let rest: Vec<_> = walk.collect();
+    assert!(rest.iter().all(|item| item.is_err()), "{rest:?}");
+    assert!(
+        rest.iter().all(|item| matches!(item, Err(e) if [Errno::NOENT, Errno::STALE].contains(&e.errno)))
+    );
+}
+
+/// All paths beneath a directory with their kinds, by the standard library.
+fn oracle(root: &Path, dir: &Path, found: &mut Vec<(PathBuf, bool, u64)>) {
+    let stat = std::fs::symlink_metadata(dir).unwrap();
+    found.push((dir.strip_prefix(root).unwrap().to_owned(), stat.is_dir(), stat.len()));
+    if stat.is_dir() {
+        std::fs::read_dir(dir).unwrap().for_each(|entry| oracle(root, &entry.unwrap().path(), found));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_walk_sees_what_the_standard_library_sees(
+        names in prop::collection::vec("[ab.]{1,3}(/[ab!~]{1,3}){0,4}", 0..20),
+    ) {
+        let (dir, export) = tree(&["x/"]);
+        let root = dir.path().join("x");
+        for name in names.iter().filter(|name| !name.starts_with('.')) {
+            let path = root.join(name);
+            if std::fs::create_dir_all(path.parent().unwrap()).is_ok() {
+                let _ = std::fs::write(path, name);
+            }
+        }
+        let mut expected = Vec::new();
+        oracle(&root, &root, &mut expected);
+        expected.sort();
+        let options = WalkOptions { metadata: true, ..Default::default() };
+        let walked: Vec<_> = export.walk(Path::new("x"), options).collect::<Result<_, _>>().unwrap();
+        let files: Vec<_> = walked.iter().filter(|entry| entry.kind == FileKind::File).map(|entry| entry.path.as_os_str()).collect();
+        prop_assert!(files.is_sorted());
+        let mut found: Vec<_> = walked
+            .into_iter()
+            .map(|entry| (entry.relative, entry.kind == FileKind::Directory, entry.metadata.unwrap().size))
+            .collect();
+        found.sort();
+        prop_assert_eq!(found, expected);
+    }
+}
