@@ -14,7 +14,7 @@ pub use fold::AUTOSTEP_OFF;
 /// ```
 /// use sheaf_core::hostset::NumberSet;
 /// let set = NumberSet::parse("8-12,08,1-5/2").unwrap();
-/// assert_eq!(set.to_string(), "1,3,5,8-12,08");
+/// assert_eq!(set.to_string(), "1,3,5,8-9,08,10-12");
 /// assert_eq!(set.len(), 9);
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -2,6 +2,9 @@
 use super::number;
 use std::sync::Arc;
 
+/// The most numbers of one name that are treated as numbers; further digits are text.
+pub const AXES_MAX: usize = 64;
+
 /// The text around the numbers of a name. Patterns order families as `nodeset` does: by the text
 /// in which `%s` stands for a number and `%%` for a percent sign.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,8 +13,24 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
+    /// How many numbers a name has.
+    pub(super) fn dims(&self) -> usize {
+        self.pieces().len() - 1
+    }
+
+    /// The texts before, between and behind the numbers.
     pub(super) fn pieces(&self) -> Vec<String> {
-        self.key.split("%s").map(|piece| piece.replace("%%", "%")).collect()
+        let mut pieces = vec![String::new()];
+        let mut chars = self.key.chars();
+        while let Some(char) = chars.next() {
+            match (char, pieces.last_mut()) {
+                // A percent sign is always followed by its twin or by the `s` of a number.
+                ('%', _) if chars.next() == Some('s') => pieces.push(String::new()),
+                (_, Some(piece)) => piece.push(char),
+                (_, None) => {}
+            }
+        }
+        pieces
     }
 }
 
@@ -50,12 +69,12 @@ impl PatternBuilder {
             let end = from.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(from.len());
             let (digits, after) = from.split_at(end);
             self.text(before);
-            match number::pack_digits(digits) {
+            match number::pack_digits(digits).filter(|_| self.dims < AXES_MAX) {
                 Some(number) => {
                     self.number();
                     take(number);
                 }
-                // Longer than a number can be: as good a name, only it does not fold.
+                // Longer than a number can be, or one too many: as good a name, only it does not fold.
                 None => self.text(digits),
             }
             rest = after;
