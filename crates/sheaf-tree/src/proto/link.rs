@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn drain(queue: &mut OutQueue, step: usize, written: &mut Vec<u8>) {
-        let mut slices = [const { IoSlice::new(&[]) }; 3];
+        let mut slices = [IoSlice::new(&[]); 3];
         let filled = queue.gather(&mut slices);
         let flat: Vec<u8> = slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
         let count = step.min(flat.len());

@@ -68,6 +68,12 @@ impl Node {
         self.streams.get(&id).is_none_or(|stream| stream.has_room() && stream.waves.has_room())
     }
 
+    /// Whether a result of the stream is there to be taken.
+    #[must_use]
+    pub fn has_result(&self, id: u32) -> bool {
+        self.streams.get(&id).is_none_or(|stream| !stream.inbox.is_empty())
+    }
+
     /// Takes the oldest result of a stream.
     pub fn take(&mut self, id: u32) -> Option<WaveResult> {
         let stream = self.streams.get_mut(&id)?;

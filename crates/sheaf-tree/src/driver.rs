@@ -1,0 +1,341 @@
+//! Drives the nodes of one process: sockets, links between nodes of the process, and time.
+//!
+//! A process holds one node (a server, an inner node, a root of real processes) or a whole tree
+//! (the embedded engine). Everything it has is behind one lock, taken once per batch that
+//! arrives and not per message; whoever holds it runs the node and writes its output at once,
+//! so no message crosses a channel or wakes a second task.
+use crate::filter::Registry;
+use crate::proto::{Config, Event, Node, Notice, Role, Time};
+use crate::service::{Leaf, Service};
+use rustc_hash::FxHashMap;
+use sheaf_core::{Errno, RangeSet};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Instant;
+use tokio::sync::Notify;
+
+mod socket;
+
+use socket::{Buffers, Port};
+pub(crate) use socket::Autopsy;
+
+/// How often the nodes inside a process are looked at while one of them waits for something.
+const LOCAL_TICK_MS: u64 = 20;
+
+/// Where a link of a node leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// Nowhere yet: frames wait.
+    Unattached,
+    /// To another node of this process: its number, and the link there.
+    Local(usize, usize),
+    /// To a socket.
+    Socket(usize),
+}
+
+/// The nodes of this process and what joins them.
+pub(crate) struct Core {
+    pub nodes: Vec<Node>,
+    routes: Vec<Vec<Route>>,
+    services: Vec<Option<Box<dyn Service>>>,
+    sockets: Vec<Option<Port>>,
+    /// Nodes that may have events or output.
+    work: VecDeque<usize>,
+    buffers: Buffers,
+    started: Instant,
+    armed: Option<Time>,
+    /// Who waits for a result of a stream, and who for room on it.
+    for_result: FxHashMap<u32, Vec<Waker>>,
+    for_room: FxHashMap<u32, Vec<Waker>>,
+    event_wakers: Vec<Waker>,
+    fresh: Vec<u32>,
+    /// Leaves that run, once the tree has started as far as it will.
+    pub ready: Option<RangeSet>,
+    /// What the root was told, oldest first, bounded by [`NOTICES_MAX`].
+    pub notices: VecDeque<Notice>,
+    /// The parent of this process's node is gone.
+    pub ended: bool,
+}
+
+/// The most notices kept for a root that does not read them; the oldest go first.
+pub const NOTICES_MAX: usize = 4096;
+
+/// A [`Core`] with its lock.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    timer: Notify,
+}
+
+impl Shared {
+    pub fn new() -> Arc<Self> {
+        let core = Core {
+            nodes: Vec::new(),
+            routes: Vec::new(),
+            services: Vec::new(),
+            sockets: Vec::new(),
+            work: VecDeque::new(),
+            buffers: Buffers::default(),
+            started: Instant::now(),
+            armed: None,
+            for_result: FxHashMap::default(),
+            for_room: FxHashMap::default(),
+            event_wakers: Vec::new(),
+            fresh: Vec::new(),
+            ready: None,
+            notices: VecDeque::new(),
+            ended: false,
+        };
+        Arc::new(Self { core: Mutex::new(core), timer: Notify::new() })
+    }
+
+    /// Runs `act` under the lock, then lets the nodes work and writes what they have.
+    pub fn run<R>(&self, act: impl FnOnce(&mut Core, Time) -> R) -> R {
+        let mut core = self.lock();
+        let now = core.now();
+        let result = act(&mut core, now);
+        core.turn(now);
+        let rearm = core.rearm();
+        drop(core);
+        if rearm {
+            self.timer.notify_one();
+        }
+        result
+    }
+
+    /// Looks without letting anything happen.
+    pub fn peek<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
+        act(&mut self.lock())
+    }
+
+    /// [`Shared::run`] on one node.
+    pub fn with_node<R>(&self, node: usize, act: impl FnOnce(&mut Node) -> R) -> R {
+        self.run(|core, _| {
+            core.work.push_back(node);
+            act(&mut core.nodes[node])
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        // A panic in a service is a bug of that service; the tree's own state is still whole.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps time for the nodes until the task is dropped.
+    pub async fn keep_time(self: Arc<Self>) {
+        loop {
+            let (now, due) = self.peek(|core| {
+                core.armed = core.next_timeout();
+                (core.now(), core.armed)
+            });
+            let changed = self.timer.notified();
+            match due {
+                None => changed.await,
+                Some(due) => tokio::select! {
+                    () = tokio::time::sleep(due - now) => self.run(|core, now| core.tick(now)),
+                    () = changed => {}
+                },
+            }
+        }
+    }
+}
+
+impl Core {
+    pub fn now(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Adds a node; its links lead nowhere yet.
+    pub fn add_node(&mut self, config: Config, registry: Registry) -> usize {
+        let node = Node::new(config, registry, self.now());
+        self.routes.push(vec![Route::Unattached; node.config().children.len()]);
+        self.nodes.push(node);
+        self.services.push(None);
+        self.work.push_back(self.nodes.len() - 1);
+        self.nodes.len() - 1
+    }
+
+    /// `node` was given something to do from outside.
+    pub fn touch(&mut self, node: usize) {
+        self.work.push_back(node);
+    }
+
+    pub fn set_service(&mut self, node: usize, service: Box<dyn Service>) {
+        self.services[node] = Some(service);
+    }
+
+    /// Joins child link `link` of `parent` to `child`, inside this process.
+    pub fn join(&mut self, parent: usize, link: usize, child: usize) {
+        let now = self.now();
+        let up = self.nodes[child].add_parent(now);
+        self.set_route(child, up, Route::Local(parent, link));
+        self.set_route(parent, link, Route::Local(child, up));
+        self.nodes[parent].attach_quiet(link);
+        self.nodes[child].attach_quiet(up);
+    }
+
+    fn set_route(&mut self, node: usize, link: usize, route: Route) {
+        let routes = &mut self.routes[node];
+        if routes.len() <= link {
+            routes.resize(link + 1, Route::Unattached);
+        }
+        routes[link] = route;
+    }
+
+    /// Lets every node with something to do do it, until none has.
+    fn turn(&mut self, now: Time) {
+        while let Some(node) = self.work.pop_front() {
+            loop {
+                while let Some(event) = self.nodes[node].poll_event() {
+                    self.event(node, event);
+                }
+                let Some(link) = self.nodes[node].next_dirty() else { break };
+                self.flush(now, node, link);
+            }
+            if let Some(service) = &mut self.services[node] {
+                service.resume(&mut Leaf { node: &mut self.nodes[node] });
+                if let Some(link) = self.nodes[node].next_dirty() {
+                    self.flush(now, node, link);
+                    self.work.push_back(node);
+                }
+            }
+        }
+        self.wake();
+    }
+
+    fn event(&mut self, node: usize, event: Event) {
+        if let Some(service) = &mut self.services[node] {
+            let leaf = &mut Leaf { node: &mut self.nodes[node] };
+            match event {
+                Event::Packet(packet) => service.packet(packet, leaf),
+                Event::Cancelled { stream, wave } => service.cancelled(stream, wave, leaf),
+                Event::Closed { stream } => service.closed(stream),
+                Event::ParentLost => {
+                    service.ended();
+                    self.ended |= node == 0;
+                }
+                Event::Ready(_) | Event::Notice(_) => {}
+            }
+            return;
+        }
+        // Node 0 is the process's own; events of the others inside it concern nobody.
+        match event {
+            Event::Ready(leaves) if node == 0 => self.ready = Some(leaves),
+            Event::Notice(notice) if node == 0 => {
+                if self.notices.len() == NOTICES_MAX {
+                    self.notices.pop_front();
+                }
+                self.notices.push_back(notice);
+            }
+            Event::ParentLost if node == 0 => self.ended = true,
+            Event::Packet(packet) => {
+                // A leaf whose service could not start answers for it.
+                let node = &mut self.nodes[node];
+                node.consumed(packet.stream, packet.frame_bytes);
+                if packet.last && packet.expect.is_some() {
+                    node.fail(packet.stream, packet.wave, Errno::NOSYS);
+                }
+                return;
+            }
+            _ => return,
+        }
+        for waker in self.event_wakers.drain(..) {
+            waker.wake();
+        }
+    }
+
+    /// Writes what waits on a link, as far as the peer takes it.
+    fn flush(&mut self, now: Time, node: usize, link: usize) {
+        match self.routes[node].get(link).copied().unwrap_or(Route::Unattached) {
+            Route::Unattached => {}
+            Route::Socket(socket) => self.flush_socket(now, node, link, socket),
+            Route::Local(peer, peer_link) => loop {
+                let pieces = self.nodes[node].output(link).take();
+                for piece in pieces {
+                    self.nodes[node].wrote(now, link, piece.len());
+                    if let Err(violation) = self.nodes[peer].receive(now, peer_link, &piece) {
+                        self.nodes[peer].link_lost(now, peer_link, Errno::PROTO, &violation.to_string());
+                    }
+                }
+                self.work.push_back(peer);
+                if !self.nodes[node].refill(link) {
+                    break;
+                }
+            },
+        }
+    }
+
+    /// Wakes whoever waits for results or for room.
+    fn wake(&mut self) {
+        let Some(root) = self.nodes.first_mut() else { return };
+        root.take_fresh(&mut self.fresh);
+        for stream in self.fresh.drain(..) {
+            if let Some(wakers) = self.for_result.remove(&stream) {
+                wakers.into_iter().for_each(Waker::wake);
+            }
+        }
+        if !self.for_room.is_empty() {
+            self.for_room.retain(|&stream, wakers| {
+                let room = root.has_room(stream);
+                if room {
+                    wakers.drain(..).for_each(Waker::wake);
+                }
+                !room
+            });
+        }
+    }
+
+    /// Wakes `waker` when the stream has another result.
+    pub fn wait_for_result(&mut self, stream: u32, waker: &Waker) {
+        add_waker(self.for_result.entry(stream).or_default(), waker);
+    }
+
+    /// Wakes `waker` when packets can be sent on the stream again.
+    pub fn wait_for_room(&mut self, stream: u32, waker: &Waker) {
+        add_waker(self.for_room.entry(stream).or_default(), waker);
+    }
+
+    /// Wakes `waker` at the next event of the process's own node.
+    pub fn wait_for_event(&mut self, waker: &Waker) {
+        add_waker(&mut self.event_wakers, waker);
+    }
+
+    fn tick(&mut self, now: Time) {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].next_timeout().is_some_and(|due| due <= now) {
+                self.nodes[node].tick(now);
+                self.work.push_back(node);
+            }
+        }
+    }
+
+    /// When something is due. With many nodes here, the root's own waves say whether any other
+    /// node can be waiting, and all are looked at in steps, so that no batch pays for a search.
+    fn next_timeout(&self) -> Option<Time> {
+        let first = self.nodes.first()?.next_timeout();
+        if self.nodes.len() == 1 {
+            return first;
+        }
+        let step = Time(self.now().0 + LOCAL_TICK_MS * 1_000_000);
+        first.map(|due| due.min(step))
+    }
+
+    fn rearm(&self) -> bool {
+        match (self.nodes.first().and_then(Node::next_timeout), self.armed) {
+            (Some(due), Some(armed)) => due < armed,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+
+    /// Number of leaves among the nodes here.
+    pub fn leaf_count(&self) -> usize {
+        self.nodes.iter().filter(|node| node.config().role == Role::Leaf).count()
+    }
+}
+
+fn add_waker(wakers: &mut Vec<Waker>, waker: &Waker) {
+    if !wakers.iter().any(|have| have.will_wake(waker)) {
+        wakers.push(waker.clone());
+    }
+}

@@ -1,0 +1,245 @@
+//! The root's side of a running tree.
+use crate::driver::Shared;
+use crate::proto::{Counters, Notice, Sync, WaveResult};
+use bytes::Bytes;
+use sheaf_core::{Errno, RangeSet};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// A running tree, seen from its root. Ends when it is dropped; [`Network::shutdown`] waits for
+/// the processes to be gone.
+///
+/// Cheap to clone; all clones are the same session.
+#[derive(Clone)]
+pub struct Network {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub shared: Arc<Shared>,
+    leaves: u32,
+    tasks: Vec<JoinHandle<()>>,
+    /// What must be waited for and cleared away at the end.
+    end: std::sync::Mutex<Option<Box<dyn End>>>,
+}
+
+/// Ends what a launcher started.
+pub(crate) trait End: Send {
+    /// Waits for everything to be gone, with the launcher's own deadline.
+    fn end(self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+impl Network {
+    pub(crate) fn new(shared: Arc<Shared>, leaves: u32, end: Option<Box<dyn End>>) -> Self {
+        let tasks = vec![tokio::spawn(Arc::clone(&shared).keep_time())];
+        Self { inner: Arc::new(Inner { shared, leaves, tasks, end: std::sync::Mutex::new(end) }) }
+    }
+
+    /// How many leaves the tree was planned with.
+    #[must_use]
+    pub fn leaf_count(&self) -> u32 {
+        self.inner.leaves
+    }
+
+    /// Every leaf.
+    #[must_use]
+    pub fn everyone(&self) -> RangeSet {
+        RangeSet::full(self.inner.leaves)
+    }
+
+    /// Waits until the tree has started as far as it will, at most `timeout`. Gives the leaves
+    /// that run, or `None` when it is not done in time. Streams may be used before.
+    pub async fn ready(&self, timeout: Duration) -> Option<RangeSet> {
+        let ready = poll_fn(|cx| {
+            self.inner.shared.peek(|core| match &core.ready {
+                Some(leaves) => Poll::Ready(leaves.clone()),
+                None => {
+                    core.wait_for_event(cx.waker());
+                    Poll::Pending
+                }
+            })
+        });
+        tokio::time::timeout(timeout, ready).await.ok()
+    }
+
+    /// Waits until the session has ended from the other side (a client's session was closed).
+    pub async fn ended(&self) {
+        poll_fn(|cx| {
+            self.inner.shared.peek(|core| {
+                if core.ended {
+                    return Poll::Ready(());
+                }
+                core.wait_for_event(cx.waker());
+                Poll::Pending
+            })
+        })
+        .await;
+    }
+
+    /// What other nodes have reported so far, oldest first (the newest
+    /// [`crate::driver::NOTICES_MAX`] are kept).
+    #[must_use]
+    pub fn notices(&self) -> Vec<Notice> {
+        self.inner.shared.peek(|core| core.notices.iter().cloned().collect())
+    }
+
+    /// Opens a stream to `members`, whose waves are combined by the filter `filter`.
+    #[must_use]
+    pub fn open(&self, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> Stream {
+        let id = self.inner.shared.with_node(0, |node| node.open(members, filter, params, sync));
+        Stream { inner: Arc::clone(&self.inner), id }
+    }
+
+    /// Bytes and frames between the root and its children so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.inner.shared.peek(|core| core.nodes[0].child_counters())
+    }
+
+    /// Ends the session: every process of it stops. Waits for those this process started.
+    pub async fn shutdown(self) {
+        self.inner.shared.with_node(0, crate::proto::Node::shut_down_children);
+        let end = self.inner.end.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(end) = end {
+            end.end().await;
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// A stream between the root and its members. Closed when dropped.
+pub struct Stream {
+    inner: Arc<Inner>,
+    id: u32,
+}
+
+/// A stream could not be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The deadline passed.
+    #[error("no result within the deadline")]
+    TimedOut,
+    /// The session has ended.
+    #[error("the session has ended")]
+    Ended,
+}
+
+impl StreamError {
+    /// What it is to a caller of file operations.
+    #[must_use]
+    pub fn errno(self) -> Errno {
+        match self {
+            Self::TimedOut => Errno::TIMEDOUT,
+            Self::Ended => Errno::HOSTDOWN,
+        }
+    }
+}
+
+impl Stream {
+    /// Its identifier, as in notices.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Sends a packet to every member, once there is room for it. With `expect`, their answers
+    /// form a wave that ends after at most that long; its number is returned.
+    pub async fn send(&self, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
+        poll_fn(|cx| {
+            self.inner.shared.run(|core, now| {
+                if !core.nodes[0].has_room(self.id) {
+                    core.wait_for_room(self.id, cx.waker());
+                    return Poll::Pending;
+                }
+                core.touch(0);
+                Poll::Ready(core.nodes[0].send(now, self.id, tag, payload, expect))
+            })
+        })
+        .await
+    }
+
+    /// Sends several packets in one go, each its own wave; one write for as many as fit.
+    pub async fn send_batch(&self, tag: i32, payloads: &[Bytes], expect: Option<Duration>) {
+        let mut rest = payloads;
+        poll_fn(|cx| {
+            self.inner.shared.run(|core, now| {
+                core.touch(0);
+                while let Some((payload, tail)) = rest.split_first() {
+                    if !core.nodes[0].has_room(self.id) {
+                        core.wait_for_room(self.id, cx.waker());
+                        return Poll::Pending;
+                    }
+                    core.nodes[0].send(now, self.id, tag, payload, expect);
+                    rest = tail;
+                }
+                Poll::Ready(())
+            })
+        })
+        .await;
+    }
+
+    /// The next result of the stream, in the order in which they became ready.
+    pub async fn recv(&self) -> WaveResult {
+        poll_fn(|cx| {
+            self.inner.shared.run(|core, _| match core.nodes[0].take(self.id) {
+                Some(result) => {
+                    core.touch(0);
+                    Poll::Ready(result)
+                }
+                None => {
+                    core.wait_for_result(self.id, cx.waker());
+                    Poll::Pending
+                }
+            })
+        })
+        .await
+    }
+
+    /// All results that are there now, appended to `into`; waits for the first.
+    pub async fn recv_batch(&self, into: &mut Vec<WaveResult>) {
+        into.push(self.recv().await);
+        self.inner.shared.run(|core, _| {
+            while let Some(result) = core.nodes[0].take(self.id) {
+                into.push(result);
+            }
+            core.touch(0);
+        });
+    }
+
+    /// [`Stream::recv`] with a deadline of its own, beyond those of the waves.
+    ///
+    /// # Errors
+    /// [`StreamError::TimedOut`].
+    pub async fn recv_until(&self, deadline: Instant) -> Result<WaveResult, StreamError> {
+        tokio::time::timeout_at(deadline.into(), self.recv()).await.map_err(|_| StreamError::TimedOut)
+    }
+
+    /// Ends waves early: they complete with what there is (`None`: all that are open).
+    pub fn cancel(&self, wave: Option<u64>) {
+        self.inner.shared.run(|core, now| {
+            core.touch(0);
+            core.nodes[0].cancel(now, self.id, wave.unwrap_or(u64::MAX));
+        });
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.inner.shared.with_node(0, |node| node.close(self.id));
+    }
+}
