@@ -77,17 +77,18 @@ pub trait Filter: Send {
 /// Makes a filter from the parameter bytes that its stream was opened with.
 pub type Factory = Arc<dyn Fn(&[u8]) -> Result<Box<dyn Filter>, FilterError> + Send + Sync>;
 
-/// The filters a node knows, by name. Every node of a tree must know the same ones.
+/// The filters a node knows, by name. Every node of a tree must know the same ones. Clones share
+/// their contents, so that the nodes of one process cost little.
 #[derive(Clone)]
 pub struct Registry {
-    factories: FxHashMap<String, Factory>,
+    factories: Arc<FxHashMap<String, Factory>>,
 }
 
 impl Registry {
     /// The built-in filters (see [`builtin`]).
     #[must_use]
     pub fn with_builtins() -> Self {
-        let mut registry = Self { factories: FxHashMap::default() };
+        let mut registry = Self { factories: Arc::default() };
         builtin::register(&mut registry);
         registry
     }
@@ -98,7 +99,7 @@ impl Registry {
         name: &str,
         factory: impl Fn(&[u8]) -> Result<Box<dyn Filter>, FilterError> + Send + Sync + 'static,
     ) {
-        self.factories.insert(name.to_owned(), Arc::new(factory));
+        Arc::make_mut(&mut self.factories).insert(name.to_owned(), Arc::new(factory));
     }
 
     /// A new instance of the filter `name`.

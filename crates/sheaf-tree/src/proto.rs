@@ -29,5 +29,8 @@ pub use wave::{Coverage, WAVES_OPEN_MAX};
 /// its stream, so that streams take turns and a stopped peer costs at most its windows.
 pub const LINK_OUT_BYTES: usize = 256 << 10;
 
+/// The largest window of a stream; a wave counts what it owes a child in fewer than 2²⁸ bytes.
+pub const WINDOW_BYTES_MAX: u32 = 128 << 20;
+
 /// The most streams a node keeps open.
 pub const STREAMS_MAX: usize = 1 << 16;

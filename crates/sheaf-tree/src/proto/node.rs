@@ -66,11 +66,14 @@ pub struct Node {
     config: Config,
     registry: Registry,
     links: Vec<Link>,
-    streams: FxHashMap<u32, Stream>,
+    /// Boxed: most nodes have few, and an empty place in the table should be small.
+    streams: FxHashMap<u32, Box<Stream>>,
     events: VecDeque<Event>,
     /// Links with something to write, each once.
     dirty: Vec<usize>,
-    /// Streams with results for the application since it last asked.
+    /// Links that are no longer alive and that the driver has not been told of.
+    dead: Vec<usize>,
+    /// Streams with results for the application since it last asked, each once.
     fresh: Vec<u32>,
     /// No stream has a deadline before this.
     stream_timer: Option<Time>,
@@ -87,7 +90,8 @@ impl Node {
     #[must_use]
     pub fn new(config: Config, registry: Registry, now: Time) -> Self {
         let child = |child: &super::Child| Link::new(Way::Down, child.rank, child.leaves.clone(), now);
-        let links = config.children.iter().map(child).collect();
+        let mut links = Vec::with_capacity(config.children.len() + 1);
+        links.extend(config.children.iter().map(child));
         Self {
             next_stream: config.stream_base + 1,
             links,
@@ -95,6 +99,7 @@ impl Node {
             streams: FxHashMap::default(),
             events: VecDeque::new(),
             dirty: Vec::new(),
+            dead: Vec::new(),
             fresh: Vec::new(),
             stream_timer: None,
             last_tick: now,
@@ -145,6 +150,20 @@ impl Node {
         let link = self.dirty.pop()?;
         self.links[link].dirty = false;
         Some(link)
+    }
+
+    /// The next link whose peer is no longer counted as there: the driver closes its transport
+    /// (once what waits on an upward link has been written, if it cares to).
+    pub fn next_dead(&mut self) -> Option<usize> {
+        self.dead.pop()
+    }
+
+    /// Bytes that wait in this node: on links, with streams, and in packets put together.
+    #[must_use]
+    pub fn queued_bytes(&self) -> u64 {
+        let links = self.links.iter().map(|link| link.out.len() + link.carry.len());
+        let streams = self.streams.values().map(|stream| stream.queued_bytes());
+        links.chain(streams).map(|bytes| bytes as u64).sum()
     }
 
     /// What waits to be written on `link`. After writing, call [`Node::refill`].
@@ -208,14 +227,17 @@ impl Node {
         if !self.links[link].carry.is_empty() {
             at = self.complete_carry(now, link, chunk)?;
         }
-        while let Some(header) = Header::parse(&chunk[at..])? {
+        // A frame may end the link (the session is over); what follows it is nobody's.
+        while self.links[link].alive
+            && let Some(header) = Header::parse(&chunk[at..])?
+        {
             if chunk.len() - at < header.frame_len() {
                 break;
             }
             self.frame(now, link, &header, chunk, at)?;
             at += header.frame_len();
         }
-        if at < chunk.len() {
+        if at < chunk.len() && self.links[link].alive {
             self.links[link].carry.extend_from_slice(&chunk[at..]);
         }
         Ok(())
@@ -267,7 +289,7 @@ impl Node {
             (Kind::Cancel, false) => self.on_cancel(now, link, header),
             (Kind::Heartbeat, _) => Ok(()),
             (Kind::Ready, true) => self.on_ready(link, body),
-            (Kind::Notice, true) => self.on_notice(header, body),
+            (Kind::Notice, true) => self.on_notice(link, header, body),
             (Kind::Shutdown, false) => {
                 self.parent_lost(now, link);
                 Ok(())
@@ -325,8 +347,13 @@ impl Node {
         self.to_parents(&control::control(Header::new(Kind::Ready), &ready));
     }
 
-    fn on_notice(&mut self, header: &Header, body: &[u8]) -> Result<(), Violation> {
+    fn on_notice(&mut self, link: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
         let notice: Notice = control::decode(Kind::Notice, body)?;
+        if let Notice::Lost { leaves, .. } = &notice
+            && !leaves.is_subset(&self.links[link].leaves)
+        {
+            return Err(Violation::Bound("a notice names leaves that are not below its sender"));
+        }
         self.notice(*header, notice);
         Ok(())
     }
@@ -364,10 +391,7 @@ impl Node {
             self.parent_lost(now, link);
             return;
         }
-        self.links[link].alive = false;
-        self.links[link].carry = Vec::new();
-        self.links[link].out = OutQueue::default();
-        self.links[link].waiting.clear();
+        self.hang_up(link);
         let (rank, leaves) = (self.links[link].rank, self.links[link].leaves.clone());
         let lost = Notice::Lost { by: self.config.rank, rank, leaves, errno, cause: cause.to_owned() };
         self.notice(Header::new(Kind::Notice), lost);
@@ -375,10 +399,17 @@ impl Node {
         self.tell_ready();
     }
 
+    fn hang_up(&mut self, link: usize) {
+        let gone = &mut self.links[link];
+        gone.alive = false;
+        gone.carry = Vec::new();
+        gone.out = OutQueue::default();
+        gone.waiting.clear();
+        self.dead.push(link);
+    }
+
     fn parent_lost(&mut self, _now: Time, link: usize) {
-        self.links[link].alive = false;
-        self.links[link].out = OutQueue::default();
-        self.links[link].carry = Vec::new();
+        self.hang_up(link);
         let theirs = self.streams.iter().filter(|(_, stream)| stream.owner == Owner::Link(link));
         let theirs: Vec<u32> = theirs.map(|(id, _)| *id).collect();
         for id in theirs {

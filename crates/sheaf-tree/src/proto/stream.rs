@@ -47,6 +47,8 @@ pub(super) struct Lane {
     pub up: Flow,
     /// A packet of several parts that is being put together.
     pub assembly: Vec<u8>,
+    /// Its wave.
+    pub assembling: Option<u64>,
 }
 
 /// A frame for the owner that waits, with the contributions whose credit waits with it.
@@ -95,6 +97,8 @@ pub(super) struct Stream {
     pub down: Flow,
     /// Results for the application, with the credit to give once they are taken.
     pub inbox: VecDeque<(WaveResult, Vec<Contribution>)>,
+    /// On the node's list of streams with results.
+    pub fresh: bool,
 }
 
 impl Stream {
@@ -171,10 +175,15 @@ impl Stream {
     pub fn consumed_down(&mut self, id: u32, total: u64, links: &mut [Link], dirty: &mut Vec<usize>) {
         self.down.done = self.down.done.max(total);
         let Owner::Link(owner) = self.owner else { return };
-        if self.down.done - self.down.acked >= self.window / 4 {
+        if self.down.done - self.down.acked >= self.credit_step() {
             self.down.acked = self.down.done;
             credit(id, 0, self.down.done, owner, links, dirty);
         }
+    }
+
+    /// Credit is given in quarters of the window: rarely, and before the sender has to wait.
+    fn credit_step(&self) -> u64 {
+        (self.window / 4).max(1)
     }
 
     /// Gives the children credit for contributions that have been passed on or dropped.
@@ -201,12 +210,21 @@ impl Stream {
         links: &mut [Link],
         dirty: &mut Vec<usize>,
     ) {
+        let step = self.credit_step();
         let lane = &mut self.lanes[child];
         lane.up.done += bytes as u64;
-        if lane.up.done - lane.up.acked >= self.window / 4 {
+        if lane.up.done - lane.up.acked >= step {
             lane.up.acked = lane.up.done;
             credit(id, frame::flag::UPWARD, lane.up.done, lane.link, links, dirty);
         }
+    }
+
+    /// Bytes that wait with this stream.
+    pub fn queued_bytes(&self) -> usize {
+        let lanes = self.lanes.iter().map(|lane| lane.queued_bytes + lane.assembly.len());
+        let held = self.held.iter().map(|held| held.frame.len());
+        let inbox = self.inbox.iter().map(|(result, _)| result.payload.as_ref().map_or(0, Bytes::len));
+        lanes.chain(held).chain(inbox).sum()
     }
 
     /// Whether the application may send more without its packets piling up here.

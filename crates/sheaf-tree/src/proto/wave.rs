@@ -89,17 +89,38 @@ impl Coverage {
         }
     }
 
-    pub(super) fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
-        let mut cover = Self { ok: Arc::new(RangeSet::decode(input)?), ..Self::default() };
+    /// Takes a coverage off the front of `input`; each of its leaves must be one of `within`, and
+    /// counted once. (That also bounds what a few forged bytes can make this allocate.)
+    pub(super) fn decode(input: &mut &[u8], within: &RangeSet) -> Result<Self, Violation> {
+        let body = |_: Malformed| Violation::Body(Kind::Up);
+        let ok = Self::decode_set(input, within)?;
+        let mut seen = ok.clone();
+        let mut cover = Self { ok: Arc::new(ok), ..Self::default() };
         for list in [&mut cover.failed, &mut cover.silent] {
-            for _ in 0..varint::get_len(input)? {
-                let errno = Errno(i32::try_from(varint::get(input)?).map_err(|_| Malformed)?);
-                Self::add(list, errno, &RangeSet::decode(input)?);
+            for _ in 0..varint::get_len(input).map_err(body)? {
+                let number = varint::get(input).map_err(body)?;
+                let errno = Errno(i32::try_from(number).map_err(|_| Violation::Body(Kind::Up))?);
+                let leaves = Self::decode_set(input, within)?;
+                if !seen.is_disjoint(&leaves) {
+                    return Err(COUNTED_TWICE);
+                }
+                seen.union_with(&leaves);
+                Self::add(list, errno, &leaves);
             }
         }
         Ok(cover)
     }
+
+    fn decode_set(input: &mut &[u8], within: &RangeSet) -> Result<RangeSet, Violation> {
+        let leaves = RangeSet::decode(input).map_err(|_| Violation::Body(Kind::Up))?;
+        if !leaves.is_subset(within) {
+            return Err(Violation::Bound("a contribution names leaves that are not below its sender"));
+        }
+        Ok(leaves)
+    }
 }
+
+const COUNTED_TWICE: Violation = Violation::Bound("a contribution counts a leaf twice");
 
 /// What a child has done for a wave, in one word: flags, and the bytes to give credit for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -109,7 +130,9 @@ impl Contribution {
     const DONE: u32 = 1 << 31;
     const FULL: u32 = 1 << 30;
     const TOLD: u32 = 1 << 29;
-    const BYTES: u32 = Self::TOLD - 1;
+    /// It has contributed, and may do so again.
+    const BEGUN: u32 = 1 << 28;
+    const BYTES: u32 = Self::BEGUN - 1;
 
     fn done(self) -> bool {
         self.0 & Self::DONE != 0
@@ -121,6 +144,9 @@ impl Contribution {
     /// Its members were named in a partial that has gone up already.
     fn told(self) -> bool {
         self.0 & Self::TOLD != 0
+    }
+    fn begun(self) -> bool {
+        self.0 & (Self::BEGUN | Self::FULL) != 0
     }
     pub fn bytes(self) -> u32 {
         self.0 & Self::BYTES
@@ -153,7 +179,16 @@ pub(super) struct Slot {
     pub tag: i32,
     /// With a filter that folds in child order: the child whose turn it is, and those before theirs.
     turn: usize,
-    early: Vec<(usize, bool, Vec<u8>)>,
+    early: Vec<Early>,
+}
+
+/// A contribution that waits for its turn to be folded.
+struct Early {
+    child: usize,
+    raw: bool,
+    /// Whose data it is; `None`: all of the child's members.
+    ok: Option<Arc<RangeSet>>,
+    payload: Vec<u8>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -290,6 +325,15 @@ impl Slot {
         self.early.clear();
     }
 
+    /// Takes the bytes to give credit for, while more may come.
+    pub fn take_credit(&mut self, into: &mut Vec<Contribution>) {
+        into.extend(self.from.iter_mut().map(|from| {
+            let bytes = from.0 & Contribution::BYTES;
+            from.0 &= !Contribution::BYTES;
+            Contribution(bytes)
+        }));
+    }
+
     /// Whether something waits to be passed on (modes that do not wait for all).
     pub fn has_news(&self) -> bool {
         self.begun
@@ -322,22 +366,26 @@ impl Slot {
         let full = arrival.flags & flag::FULL != 0;
         let mut cover = None;
         if !full {
-            let decoded = Coverage::decode(&mut payload).map_err(|_| Violation::Body(Kind::Up))?;
-            if !decoded.everyone().is_subset(&members[child].leaves) {
-                return Err(Violation::Bound("a contribution names leaves that are not below its sender"));
-            }
-            cover = Some(decoded);
+            cover = Some(Coverage::decode(&mut payload, &members[child].leaves)?);
+        }
+        if self.from[child].begun() {
+            self.check_counted_once(child, cover.as_ref())?;
         }
         let mut complaint = None;
         if arrival.flags & flag::EMPTY == 0 {
             self.tag = arrival.tag;
             let raw = arrival.flags & flag::RAW != 0;
-            complaint = self.fold(filter, child, raw, payload).err();
+            let input = Input { child: child as u32, raw, payload };
+            let last = arrival.flags & flag::FINAL != 0;
+            complaint = self.fold(filter, input, last, cover.as_ref()).err();
         }
         self.from[child].add_bytes(arrival.bytes);
         match (&complaint, cover) {
             (None, None) => self.from[child].0 |= Contribution::FULL,
-            (None, Some(cover)) => self.cover.get_or_insert_default().merge(&cover),
+            (None, Some(cover)) => {
+                self.from[child].0 |= Contribution::BEGUN;
+                self.cover.get_or_insert_default().merge(&cover);
+            }
             (Some(error), cover) => {
                 let mut cover = cover.unwrap_or_else(|| Coverage {
                     ok: Arc::clone(&members[child].leaves),
@@ -345,6 +393,7 @@ impl Slot {
                 });
                 let lost = std::mem::take(&mut cover.ok);
                 cover.fail(error.errno, &lost);
+                self.from[child].0 |= Contribution::BEGUN;
                 self.cover.get_or_insert_default().merge(&cover);
             }
         }
@@ -360,28 +409,42 @@ impl Slot {
         Ok((after, complaint))
     }
 
+    /// A child that contributes again must not name a leaf that it has named before.
+    #[cold]
+    fn check_counted_once(&self, child: usize, cover: Option<&Coverage>) -> Result<(), Violation> {
+        let more = cover.ok_or(COUNTED_TWICE)?.everyone();
+        let unflushed = self.cover.as_ref().is_some_and(|cover| !cover.everyone().is_disjoint(&more));
+        let full = self.from[child].full() && !more.is_empty();
+        if full || unflushed || !self.told.is_disjoint(&more) {
+            return Err(COUNTED_TWICE);
+        }
+        Ok(())
+    }
+
     fn fold(
         &mut self,
         filter: &dyn Filter,
-        child: usize,
-        raw: bool,
-        payload: &[u8],
+        input: Input<'_>,
+        last: bool,
+        cover: Option<&Coverage>,
     ) -> Result<(), FilterError> {
         let accumulator = self.accumulator.get_or_insert_with(|| filter.accumulator());
         if !filter.in_child_order() {
-            accumulator.fold(Input { child: child as u32, raw, payload })?;
+            accumulator.fold(input)?;
             self.loaded = true;
             return Ok(());
         }
-        // Children whose turn has not come are kept; a child that will never answer holds up
-        // only the folding, until the wave is closed.
-        if child != self.turn {
-            self.early.push((child, raw, payload.to_vec()));
+        // Children whose turn has not come are kept, and so is one that may contribute again; a
+        // child that will never answer holds up only the folding, until the wave is closed.
+        let child = input.child as usize;
+        if child != self.turn || !last || self.from[child].begun() {
+            let ok = cover.map(|cover| Arc::clone(&cover.ok));
+            self.early.push(Early { child, raw: input.raw, ok, payload: input.payload.to_vec() });
             return Ok(());
         }
-        accumulator.fold(Input { child: child as u32, raw, payload })?;
-        self.loaded = true;
         self.turn += 1;
+        accumulator.fold(input)?;
+        self.loaded = true;
         Ok(())
     }
 
@@ -391,16 +454,17 @@ impl Slot {
             return None;
         }
         let mut early = std::mem::take(&mut self.early);
-        early.sort_by_key(|(child, ..)| *child);
+        early.sort_by_key(|early| early.child);
         let mut complaint = None;
-        for (child, raw, payload) in early {
+        for Early { child, raw, ok, payload } in early {
             let Some(accumulator) = self.accumulator.as_mut() else { continue };
             match accumulator.fold(Input { child: child as u32, raw, payload: &payload }) {
                 Ok(()) => self.loaded = true,
                 Err(error) => {
                     self.from[child].0 &= !Contribution::FULL;
+                    self.from[child].0 |= Contribution::BEGUN;
                     let cover = self.cover.get_or_insert_default();
-                    let lost = &*members[child].leaves;
+                    let lost = ok.as_ref().unwrap_or(&members[child].leaves);
                     cover.ok = Arc::new(cover.ok.difference(lost));
                     cover.fail(error.errno, lost);
                     complaint = Some(error);
@@ -483,8 +547,11 @@ mod tests {
             cover.silence(Errno::HOSTDOWN, &silent.into_iter().collect());
             let mut wire = Vec::new();
             cover.encode(&mut wire);
-            prop_assert_eq!(Coverage::decode(&mut &wire[..]), Ok(cover));
-            let _ = Coverage::decode(&mut &bytes[..]);
+            prop_assert_eq!(Coverage::decode(&mut &wire[..], &RangeSet::full(90)), Ok(cover.clone()));
+            if !cover.ok.is_empty() {
+                prop_assert!(Coverage::decode(&mut &wire[..], &RangeSet::from_range(50, 90)).is_err());
+            }
+            let _ = Coverage::decode(&mut &bytes[..], &RangeSet::full(90));
         }
     }
 }

@@ -85,6 +85,11 @@ impl Node {
 
     /// Streams that have had results since this was last asked.
     pub fn take_fresh(&mut self, into: &mut Vec<u32>) {
+        for id in &self.fresh {
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.fresh = false;
+            }
+        }
         into.append(&mut self.fresh);
     }
 

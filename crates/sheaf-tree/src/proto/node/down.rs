@@ -3,7 +3,7 @@ use super::super::control::{self, Open};
 use super::super::frame::{HEADER_BYTES, Header, Kind, Violation, flag};
 use super::super::stream::{Flow, Lane, Owner, Stream, mark};
 use super::super::wave::Member;
-use super::super::{Role, STREAMS_MAX, Time};
+use super::super::{Role, STREAMS_MAX, Time, WINDOW_BYTES_MAX};
 use super::{Event, Node, Packet};
 use crate::filter::{Accumulator, Filter, FilterError};
 use bytes::Bytes;
@@ -72,6 +72,7 @@ impl Node {
                 queued_bytes: 0,
                 up: Flow::default(),
                 assembly: Vec::new(),
+                assembling: None,
             });
             if live {
                 self.links[at].out.push(frame.clone());
@@ -83,7 +84,7 @@ impl Node {
             members: Arc::new(open.members.intersection(&self.config.leaves)),
             filter,
             sync: open.sync,
-            window: u64::from(open.window_bytes.max(1)),
+            window: u64::from(open.window_bytes.clamp(1, WINDOW_BYTES_MAX)),
             children,
             lanes,
             ordinal,
@@ -95,8 +96,9 @@ impl Node {
             received: 0,
             down: Flow::default(),
             inbox: VecDeque::new(),
+            fresh: false,
         };
-        self.streams.insert(id, stream);
+        self.streams.insert(id, Box::new(stream));
     }
 
     pub(super) fn on_close(&mut self, link: usize, header: &Header) -> Result<(), Violation> {

@@ -21,7 +21,7 @@ impl Node {
     ) -> Result<(), Violation> {
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
         let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Up)) };
-        if !header.has(flag::FIRST | flag::LAST) {
+        if !header.has(flag::FIRST | flag::LAST) || stream.lanes[child].assembling.is_some() {
             return self.on_up_part(now, child, header, body);
         }
         self.contribution(now, child, header, body, header.frame_len())
@@ -33,16 +33,22 @@ impl Node {
     fn on_up_part(&mut self, now: Time, child: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
         let bound = self.config.tuning.packet_bytes_max;
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
-        let assembly = &mut stream.lanes[child].assembly;
+        let lane = &mut stream.lanes[child];
         if header.has(flag::FIRST) {
-            assembly.clear();
+            lane.assembly.clear();
+            lane.assembling = Some(header.wave);
         }
+        if lane.assembling != Some(header.wave) {
+            return Err(Violation::Bound("a part of a packet that did not begin"));
+        }
+        let assembly = &mut lane.assembly;
         if (assembly.len() + body.len()) as u64 > bound {
             return Err(Violation::Bound("a packet is longer than the session's bound"));
         }
         assembly.extend_from_slice(body);
         if header.has(flag::LAST) {
             let whole = std::mem::take(assembly);
+            lane.assembling = None;
             return self.contribution(now, child, header, &whole, header.frame_len());
         }
         stream.consumed_up(header.stream, child, header.frame_len(), &mut self.links, &mut self.dirty);
@@ -115,9 +121,12 @@ impl Node {
         let (cover, loaded, complaint) = slot.flush(&stream.children, last, late, emit, &mut scratch);
         let tag = slot.tag;
         slot.flush_at = None;
-        let from = if last { std::mem::take(&mut slot.from) } else { Vec::new() };
+        let mut from = Vec::new();
         if last {
+            from = std::mem::take(&mut slot.from);
             stream.waves.retire(wave);
+        } else {
+            slot.take_credit(&mut from);
         }
         let payload = loaded.then_some(&scratch[..]);
         match stream.owner {
@@ -126,7 +135,9 @@ impl Node {
                     .unwrap_or_else(|| Coverage { ok: Arc::clone(&stream.members), ..Coverage::default() });
                 let payload = payload.map(Bytes::copy_from_slice);
                 stream.inbox.push_back((WaveResult { wave, tag, complete: last, coverage, payload }, from));
-                self.fresh.push(id);
+                if !std::mem::replace(&mut stream.fresh, true) {
+                    self.fresh.push(id);
+                }
             }
             Owner::Link(_) => {
                 let mut flags = if last { flag::FINAL } else { 0 };
