@@ -41,9 +41,15 @@ impl<'g> Evaluator<'g> {
         apply(&set, op, side, side_at)
     }
 
-    fn operand(&mut self, operand: &Operand<'_>, source: Option<&str>, out: &mut Builder) -> Result<(), ParseError> {
+    fn operand(
+        &mut self,
+        operand: &Operand<'_>,
+        source: Option<&str>,
+        out: &mut Builder,
+    ) -> Result<(), ParseError> {
         let products = operand.products()?;
-        if !operand.is_group() && !(self.wildcards && operand.is_wildcard()) {
+        let is_plain = !operand.is_group() && (!self.wildcards || !operand.is_wildcard());
+        if is_plain {
             for (pattern, axes) in products {
                 out.product(pattern, &axes);
             }

@@ -158,7 +158,9 @@ impl Grid {
 
 fn combine_below(op: SetOp, left: Option<&Edge>, right: Option<&Edge>) -> Option<Arc<Grid>> {
     match (left, right) {
-        (Some(a), Some(b)) if Arc::ptr_eq(&a.below, &b.below) => op.keeps(true, true).then(|| a.below.clone()),
+        (Some(a), Some(b)) if Arc::ptr_eq(&a.below, &b.below) => {
+            op.keeps(true, true).then(|| a.below.clone())
+        }
         (Some(a), Some(b)) => {
             let below = a.below.combine(op, &b.below);
             (!below.is_empty()).then(|| Arc::new(below))

