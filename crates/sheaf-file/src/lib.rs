@@ -29,21 +29,34 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod attributes;
+mod change;
+mod digest;
 mod dir;
 mod error;
 mod export;
 mod glob;
 mod metadata;
+mod owner;
 mod pattern;
+mod remove;
+mod stage;
+mod usage;
 mod walk;
 
+pub use attributes::{Attributes, SetTime, Xattr};
+pub use digest::{Algorithm, Digest, Digester, digest};
 pub use dir::{DIR_ENTRIES_MAX, DirEntry};
 pub use error::{PathError, PatternError};
 pub use export::Export;
 pub use glob::{GLOB_DEPTH_MAX, GLOB_MATCHES_MAX};
 pub use metadata::{FileKind, Metadata, Timestamp};
+pub use owner::{Owner, group_name, user_name};
 pub use pattern::{NameFilter, Pattern, is_pattern};
+pub use remove::{REMOVE_ERRORS_MAX, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};
+pub use stage::{StageOptions, Staged, TEMP_PREFIX};
+pub use usage::{PathUsage, Usage, UsageOptions};
 pub use walk::{DEPTH_MAX, Entry, Follow, Walk, WalkOptions};
 
 /// What an operation gives: a value, or the system's reason.

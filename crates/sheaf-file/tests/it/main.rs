@@ -1,7 +1,10 @@
 //! Tests of the public API, with `std::fs` and the shell as oracles.
 
+mod change;
 mod escape;
 mod glob;
+mod stage;
+mod usage;
 mod walk;
 
 use sheaf_file::Export;

@@ -1,0 +1,190 @@
+//! Permissions, owners, times and extended attributes.
+
+use crate::owner::Owner;
+use crate::{Export, Metadata, Result, Timestamp};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use serde::{Deserialize, Serialize};
+use sheaf_core::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The longest list of names and the longest value of an extended attribute Linux allows, in bytes.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SetTime {
+    /// The host's present time.
+    Now,
+    /// A given time.
+    At(Timestamp),
+}
+
+/// One extended attribute. Access control lists are among them: `system.posix_acl_access` and
+/// `system.posix_acl_default`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Xattr {
+    /// Its name with its namespace, as `user.comment`.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// What to set of a file besides its contents. The default changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Permission bits, `0o7777`; the umask does not apply.
+    pub mode: Option<u32>,
+    /// Owner and group.
+    pub owner: Owner,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of the contents.
+    pub mtime: Option<SetTime>,
+    /// Extended attributes to add or replace.
+    pub xattrs: Vec<Xattr>,
+}
+
+impl Attributes {
+    /// Permissions, owner and times of another file, as `cp -p` keeps them.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            mode: Some(metadata.mode),
+            owner: Owner { uid: Some(metadata.uid), gid: Some(metadata.gid) },
+            atime: Some(SetTime::At(metadata.atime)),
+            mtime: Some(SetTime::At(metadata.mtime)),
+            xattrs: Vec::new(),
+        }
+    }
+}
+
+impl Export {
+    /// Sets attributes of a file; of the link itself, if `follow` is false and `path` names one
+    /// (which has no permissions of its own: `EOPNOTSUPP`). An error leaves what was set before it,
+    /// in the order owner, extended attributes, permissions, times.
+    ///
+    /// # Errors
+    /// Those of `fchown(2)`, `setxattr(2)`, `chmod(2)` and `utimensat(2)`.
+    pub fn set_attributes(&self, path: &Path, attributes: &Attributes, follow: bool) -> Result<()> {
+        apply(Target::Named(self.named(path, follow)?.as_fd()), attributes)
+    }
+
+    /// Sets the permission bits (`0o7777`); symbolic links are followed.
+    ///
+    /// # Errors
+    /// Those of `chmod(2)`.
+    pub fn set_mode(&self, path: &Path, mode: u32) -> Result<()> {
+        self.set_attributes(path, &Attributes { mode: Some(mode), ..Default::default() }, true)
+    }
+
+    /// Sets owner and group; of the link itself, if `follow` is false and `path` names one.
+    ///
+    /// # Errors
+    /// Those of `chown(2)`.
+    pub fn set_owner(&self, path: &Path, owner: Owner, follow: bool) -> Result<()> {
+        self.set_attributes(path, &Attributes { owner, ..Default::default() }, follow)
+    }
+
+    /// All extended attributes this user may see, sorted by name.
+    ///
+    /// # Errors
+    /// Those of `listxattr(2)` and `getxattr(2)`; `EOPNOTSUPP` where the file system has none.
+    pub fn xattrs(&self, path: &Path, follow: bool) -> Result<Vec<Xattr>> {
+        xattrs_of(self.named(path, follow)?.as_fd())
+    }
+
+    /// Removes one extended attribute.
+    ///
+    /// # Errors
+    /// Those of `removexattr(2)`; `ENODATA` (61) when there is none of this name.
+    pub fn remove_xattr(&self, path: &Path, name: &[u8], follow: bool) -> Result<()> {
+        let file = self.named(path, follow)?;
+        Ok(rustix::fs::removexattr(proc_path(file.as_fd()), OsStr::from_bytes(name))?)
+    }
+
+    fn named(&self, path: &Path, follow: bool) -> Result<OwnedFd> {
+        self.resolve(path, if follow { OFlags::empty() } else { OFlags::NOFOLLOW })
+    }
+}
+
+/// A file whose attributes are set.
+#[derive(Clone, Copy)]
+pub(crate) enum Target<'a> {
+    /// An ordinary descriptor.
+    Open(BorrowedFd<'a>),
+    /// An `O_PATH` descriptor, which `fchmod` and `fsetxattr` refuse: they go through `/proc`.
+    Named(BorrowedFd<'a>),
+}
+
+/// Sets attributes in the order in which none undoes another: a change of owner clears set-id bits
+/// and capabilities, a permission change must see the access control list, and times come last.
+pub(crate) fn apply(target: Target<'_>, attributes: &Attributes) -> Result<()> {
+    let (Target::Open(fd) | Target::Named(fd)) = target;
+    if attributes.owner != Owner::default() {
+        let uid = attributes.owner.uid.map(Uid::from_raw);
+        let gid = attributes.owner.gid.map(Gid::from_raw);
+        rustix::fs::chownat(fd, "", uid, gid, AtFlags::EMPTY_PATH)?;
+    }
+    for Xattr { name, value } in &attributes.xattrs {
+        let name = OsStr::from_bytes(name);
+        match target {
+            Target::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())?,
+            Target::Named(fd) => rustix::fs::setxattr(proc_path(fd), name, value, XattrFlags::empty())?,
+        }
+    }
+    if let Some(mode) = attributes.mode {
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        match target {
+            Target::Open(fd) => rustix::fs::fchmod(fd, mode)?,
+            Target::Named(fd) => rustix::fs::chmod(proc_path(fd), mode)?,
+        }
+    }
+    if attributes.atime.is_some() || attributes.mtime.is_some() {
+        let times = Timestamps {
+            last_access: timespec(attributes.atime)?,
+            last_modification: timespec(attributes.mtime)?,
+        };
+        match target {
+            Target::Open(fd) => rustix::fs::futimens(fd, &times)?,
+            Target::Named(fd) => rustix::fs::utimensat(fd, "", &times, AtFlags::EMPTY_PATH)?,
+        }
+    }
+    Ok(())
+}
+
+/// All extended attributes of an `O_PATH` descriptor's file.
+pub(crate) fn xattrs_of(fd: BorrowedFd<'_>) -> Result<Vec<Xattr>> {
+    let path = proc_path(fd);
+    let mut names = vec![0; XATTR_BYTES_MAX];
+    let length = rustix::fs::listxattr(&path, &mut names[..])?;
+    let mut value = vec![0; XATTR_BYTES_MAX];
+    let mut found = Vec::new();
+    for name in names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        match rustix::fs::getxattr(&path, OsStr::from_bytes(name), &mut value[..]) {
+            Ok(length) => found.push(Xattr { name: name.to_vec(), value: value[..length].to_vec() }),
+            // It was removed since it was listed.
+            Err(rustix::io::Errno::NODATA) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// The name under which the kernel's own table of descriptors has this file.
+pub(crate) fn proc_path(fd: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+fn timespec(time: Option<SetTime>) -> Result<Timespec> {
+    match time {
+        None => Ok(Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT }),
+        Some(SetTime::Now) => Ok(Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW }),
+        // Some higher numbers of nanoseconds are commands to the system.
+        Some(SetTime::At(time)) if time.nanoseconds >= 1_000_000_000 => Err(Errno::INVAL),
+        Some(SetTime::At(time)) => Ok(Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() }),
+    }
+}

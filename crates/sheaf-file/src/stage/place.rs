@@ -1,0 +1,269 @@
+//! Where the new file goes, and how it gets its name.
+
+use super::StageOptions;
+use crate::attributes::{Attributes, Target, Xattr, apply, xattrs_of};
+use crate::export::{Place, name_metadata};
+use crate::{Export, FileKind, Metadata, Owner, Result};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno as SysErrno;
+use sheaf_core::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How the names of temporary files begin, where there must be one.
+pub const TEMP_PREFIX: &str = ".sheaf-tmp-";
+
+/// How many names of temporary files are tried before `EEXIST` is given up to.
+const TEMP_TRIES_MAX: usize = 64;
+
+/// How many symbolic links a destination may lead through; the system's own limit.
+const LINKS_MAX: usize = 40;
+
+/// File systems whose files are doors to the kernel and cannot be replaced: proc, sysfs, cgroup,
+/// cgroup2, debugfs, tracefs, securityfs, configfs, selinuxfs, efivarfs.
+const KERNEL_FILE_SYSTEMS: [u32; 10] = [
+    0x9fa0,
+    0x6265_6572,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0x6265_6570,
+    0xf97c_ff8c,
+    0xde5e_81e4,
+];
+
+/// The next number of a temporary file of this process.
+static NEXT_TEMP: AtomicU64 = AtomicU64::new(0);
+
+/// How the destination is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Into a file without a name, which gets one at the end.
+    Anonymous,
+    /// Into a file with a temporary name.
+    Named,
+    /// Directly, a file.
+    InPlace,
+    /// Directly, a pipe or device.
+    Stream,
+}
+
+#[derive(Debug)]
+pub(super) struct Destination {
+    pub kind: Kind,
+    dir: OwnedFd,
+    name: OsString,
+    /// The temporary name to remove.
+    temp: Option<OsString>,
+    /// What a file that is replaced hands on.
+    old: Option<(Metadata, Vec<Xattr>)>,
+}
+
+impl Destination {
+    /// Finds the destination and opens what is to be written.
+    pub fn open(export: &Export, path: &Path, options: &StageOptions) -> Result<(Self, File)> {
+        let Place { dir, name, must_be_dir } = final_place(export, path)?;
+        let old = match name_metadata(dir.as_fd(), &name) {
+            Ok(metadata) if metadata.is_dir() => return Err(Errno::ISDIR),
+            Ok(_) if must_be_dir => return Err(Errno::NOTDIR),
+            Ok(metadata) => Some(metadata),
+            Err(Errno::NOENT) if must_be_dir => return Err(Errno::ISDIR),
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(errno),
+        };
+        let mut found = Self { kind: Kind::Anonymous, dir, name, temp: None, old: None };
+        let is_special = old.as_ref().is_some_and(|old| old.kind != FileKind::File);
+        let file = if is_special {
+            found.kind = Kind::Stream;
+            found.open_direct(OFlags::WRONLY | OFlags::NONBLOCK, options)?
+        } else if old.is_some() && found.is_on_kernel_fs()? {
+            found.kind = Kind::Stream;
+            found.open_direct(OFlags::WRONLY | OFlags::TRUNC, options)?
+        } else if options.in_place {
+            found.kind = Kind::InPlace;
+            found.open_direct(OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC, options)?
+        } else {
+            if let Some(old) = old {
+                found.remember(old, options)?;
+            }
+            found.open_temp(options)?
+        };
+        Ok((found, file))
+    }
+
+    /// Gives the new file what the old one had. Whoever may not give files away keeps them; set-id
+    /// bits then do not come along.
+    pub fn inherit(&self, file: &File) -> Result<()> {
+        let Some((old, xattrs)) = &self.old else { return Ok(()) };
+        let new = crate::export::fd_metadata(file.as_fd())?;
+        let mut mode = old.mode;
+        if (new.uid, new.gid) != (old.uid, old.gid) {
+            let give = |uid| {
+                let owner = Owner { uid, gid: Some(old.gid) };
+                apply(Target::Open(file.as_fd()), &Attributes { owner, ..Attributes::default() })
+            };
+            if give(Some(old.uid)).is_err() {
+                mode &= 0o1777;
+                // The group alone is the next best; without it the file is still the right one.
+                let _ = give(None);
+            }
+        }
+        for xattr in xattrs {
+            // Labels and lists of the old file are a courtesy, its contents are what was asked for.
+            let one = Attributes { xattrs: vec![xattr.clone()], ..Attributes::default() };
+            let _ = apply(Target::Open(file.as_fd()), &one);
+        }
+        apply(Target::Open(file.as_fd()), &Attributes { mode: Some(mode), ..Attributes::default() })
+    }
+
+    /// Gives the new file the name of the destination.
+    pub fn publish(&mut self, file: &File) -> Result<()> {
+        match self.kind {
+            Kind::InPlace | Kind::Stream => return Ok(()),
+            Kind::Anonymous => {
+                // Nothing to replace is the one case without a moment under another name.
+                let is_new = self.old.is_none();
+                match if is_new { link(file, &self.dir, &self.name) } else { Err(SysErrno::EXIST) } {
+                    Ok(()) => return Ok(()),
+                    Err(SysErrno::EXIST) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+                self.temp = Some(with_temp_name(|name| link(file, &self.dir, name))?.0);
+            }
+            Kind::Named => {}
+        }
+        if let Some(temp) = &self.temp {
+            rustix::fs::renameat(&self.dir, temp, &self.dir, &self.name)?;
+            self.temp = None;
+        }
+        Ok(())
+    }
+
+    /// Waits until the directory is on disk, as far as this user may open it.
+    pub fn sync_dir(&self) -> Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.dir, ".", flags, Mode::empty()) {
+            Ok(dir) => super::sync(&File::from(dir)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Checks that the old file may be written, and remembers what it hands on.
+    fn remember(&mut self, old: Metadata, options: &StageOptions) -> Result<()> {
+        if !options.force {
+            rustix::fs::accessat(&self.dir, &self.name, Access::WRITE_OK, AtFlags::EACCESS)?;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty())?;
+        let mut xattrs = xattrs_of(file.as_fd()).unwrap_or_default();
+        // Capabilities and signatures belong to contents; the kernel drops them on a write, too.
+        xattrs.retain(|xattr| {
+            xattr.name.starts_with(b"user.")
+                || [&b"system.posix_acl_access"[..], b"security.selinux"].contains(&&xattr.name[..])
+        });
+        self.old = Some((old, xattrs));
+        Ok(())
+    }
+
+    fn open_direct(&self, flags: OFlags, options: &StageOptions) -> Result<File> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.dir, &self.name, flags, mode(options))?.into())
+    }
+
+    fn open_temp(&mut self, options: &StageOptions) -> Result<File> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.dir, ".", flags | OFlags::TMPFILE, mode(options)) {
+            Ok(file) => return Ok(file.into()),
+            // What file systems and old kernels say that do not know `O_TMPFILE`.
+            Err(SysErrno::OPNOTSUPP | SysErrno::ISDIR | SysErrno::INVAL | SysErrno::NOSYS) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let (name, file) = with_temp_name(|name| rustix::fs::openat(&self.dir, name, flags, mode(options)))?;
+        (self.kind, self.temp) = (Kind::Named, Some(name));
+        Ok(file.into())
+    }
+
+    fn is_on_kernel_fs(&self) -> Result<bool> {
+        // The numbers have 32 bits, in a field that is wider or signed on some machines.
+        let kind = rustix::fs::fstatfs(&self.dir)?.f_type as u32;
+        Ok(KERNEL_FILE_SYSTEMS.contains(&kind))
+    }
+}
+
+impl Drop for Destination {
+    fn drop(&mut self) {
+        if let Some(temp) = &self.temp {
+            // Nobody is left to hear of a failure.
+            let _ = rustix::fs::unlinkat(&self.dir, temp, AtFlags::empty());
+        }
+    }
+}
+
+/// The place a path leads to when symbolic links at its end are followed within the export. The
+/// last one may lead to a name that does not exist.
+fn final_place(export: &Export, path: &Path) -> Result<Place> {
+    let mut path = path.to_owned();
+    for _ in 0..=LINKS_MAX {
+        let place = match export.place(&path) {
+            Err(Errno::INVAL) => return export.resolve(&path, OFlags::DIRECTORY).and(Err(Errno::ISDIR)),
+            place => place?,
+        };
+        match rustix::fs::readlinkat(&place.dir, &place.name, Vec::new()) {
+            Ok(target) => {
+                // Only the kernel knows a magic link, whose text may look like any path.
+                if export.resolve(&path, OFlags::empty()).is_err_and(|errno| errno == Errno::LOOP) {
+                    return Err(Errno::LOOP);
+                }
+                // Joining is exact: the parent's path is resolved again before the target is.
+                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                path = parent(&path).join(target);
+            }
+            Err(SysErrno::INVAL | SysErrno::NOENT) => return Ok(place),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(Errno::LOOP)
+}
+
+/// The text before the final name.
+fn parent(path: &Path) -> &Path {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    Path::new(OsStr::from_bytes(&bytes[..start]))
+}
+
+/// Gives an open file a name. The way through `/proc` needs no privilege, the other no `/proc`.
+fn link(file: &File, dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+    let path = crate::attributes::proc_path(file.as_fd());
+    match rustix::fs::linkat(CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW) {
+        Err(SysErrno::NOENT) => rustix::fs::linkat(file, "", dir, name, AtFlags::EMPTY_PATH),
+        done => done,
+    }
+}
+
+/// Tries fresh temporary names until one is free.
+fn with_temp_name<T>(
+    mut make: impl FnMut(&OsStr) -> rustix::io::Result<T>,
+) -> rustix::io::Result<(OsString, T)> {
+    for _ in 0..TEMP_TRIES_MAX {
+        let number = NEXT_TEMP.fetch_add(1, Ordering::Relaxed);
+        let name = OsString::from(format!("{TEMP_PREFIX}{}-{number}", std::process::id()));
+        match make(&name) {
+            Err(SysErrno::EXIST) => {}
+            done => return done.map(|made| (name, made)),
+        }
+    }
+    Err(SysErrno::EXIST)
+}
+
+fn mode(options: &StageOptions) -> Mode {
+    Mode::from_raw_mode(options.mode & 0o7777)
+}

@@ -1,0 +1,242 @@
+//! Replacing files: all or nothing.
+
+use crate::tree;
+use proptest::prelude::*;
+use sheaf_core::Errno;
+use sheaf_file::{
+    Algorithm, Attributes, Digest, Export, Mode, SetTime, StageOptions, Staged, Timestamp, digest,
+};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+fn p(path: &str) -> &Path {
+    Path::new(path)
+}
+
+fn stage(export: &Export, path: &str, data: &[u8], options: StageOptions) -> Result<(), Errno> {
+    let mut staged = Staged::create(export, p(path), options)?;
+    staged.write_at(0, data)?;
+    staged.commit(&Attributes::default(), None).map(drop)
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let mut names: Vec<String> = std::fs::read_dir(dir).unwrap().map(name).collect();
+    names.sort();
+    names
+}
+
+fn blake3(mut data: &[u8]) -> Digest {
+    digest(&mut data, Algorithm::Blake3).unwrap()
+}
+
+#[test]
+fn the_old_file_stays_until_commit() {
+    let (dir, export) = tree(&["file"]);
+    let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();
+    staged.write_at(0, b"new").unwrap();
+    assert_eq!(names(dir.path()), ["file"]);
+    assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"file");
+    assert_eq!(staged.digest().unwrap(), blake3(b"new"));
+    let expected = staged.digest().unwrap();
+    let metadata = staged.commit(&Attributes::default(), Some(&expected)).unwrap();
+    assert_eq!(metadata.id(), export.stat(p("file")).unwrap().id());
+    assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"new");
+    assert_eq!(names(dir.path()), ["file"]);
+}
+
+#[test]
+fn what_is_dropped_or_refused_leaves_nothing() {
+    let (dir, export) = tree(&["file", "d/x"]);
+    drop(Staged::create(&export, p("new"), StageOptions::default()).unwrap());
+    let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();
+    staged.write_at(0, b"wrong").unwrap();
+    assert_eq!(staged.commit(&Attributes::default(), Some(&blake3(b"right"))), Err(Errno::BADMSG));
+    let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();
+    staged.write_at(0, b"wrong").unwrap();
+    let time = Some(SetTime::At(Timestamp { seconds: 0, nanoseconds: u32::MAX }));
+    assert_eq!(staged.commit(&Attributes { mtime: time, ..Default::default() }, None), Err(Errno::INVAL));
+    for (path, errno) in [
+        ("d", Errno::ISDIR),
+        ("/", Errno::ISDIR),
+        ("d/..", Errno::ISDIR),
+        ("file/x", Errno::NOTDIR),
+        ("file/", Errno::NOTDIR),
+        ("none/x", Errno::NOENT),
+        ("new/", Errno::ISDIR),
+        ("", Errno::NOENT),
+    ] {
+        assert_eq!(stage(&export, path, b"", StageOptions::default()), Err(errno), "{path}");
+    }
+    // A directory that takes the name meanwhile cannot be replaced, and no temporary name stays.
+    for path in ["file", "new"] {
+        let staged = Staged::create(&export, p(path), StageOptions::default()).unwrap();
+        let _ = std::fs::remove_file(dir.path().join(path));
+        std::fs::create_dir(dir.path().join(path)).unwrap();
+        assert_eq!(staged.commit(&Attributes::default(), None), Err(Errno::ISDIR));
+    }
+    assert_eq!(names(dir.path()), ["d", "file", "new"]);
+    // A directory that is removed meanwhile takes nothing.
+    let staged = Staged::create(&export, p("d/y"), StageOptions::default()).unwrap();
+    std::fs::remove_dir_all(dir.path().join("d")).unwrap();
+    assert_eq!(staged.commit(&Attributes::default(), None), Err(Errno::NOENT));
+}
+
+#[test]
+fn a_read_only_directory_or_file_is_refused() {
+    let export = Export::open(p("/")).unwrap();
+    for path in ["/proc/new-file", "/sys/new-file", "/proc/self/new-file"] {
+        assert!(stage(&export, path, b"x", StageOptions::default()).is_err(), "{path}");
+    }
+    // No user may write this one, root included, and it must not be replaced either.
+    assert!(stage(&export, "/proc/version", b"x", StageOptions::default()).is_err());
+    assert_eq!(stage(&export, "/proc/self/fd/1", b"x", StageOptions::default()), Err(Errno::LOOP));
+    assert_eq!(stage(&export, "/proc/self/exe", b"x", StageOptions::default()), Err(Errno::LOOP));
+}
+
+#[test]
+fn a_full_file_system_leaves_the_old_file() {
+    let (dir, export) = tree(&["m/"]);
+    let mount = dir.path().join("m");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&mount).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        return eprintln!("skipped: a small file system cannot be mounted");
+    }
+    let check = || {
+        stage(&export, "m/file", b"old", StageOptions::default())?;
+        let full = stage(&export, "m/file", &[1; 1 << 20], StageOptions::default());
+        let device_boundary = export.rename(p("m/file"), p("file"), true);
+        let mut text = String::new();
+        export.open_read(p("m/file"))?.read_to_string(&mut text)?;
+        Ok((full, device_boundary, text, names(&mount)))
+    };
+    let found: Result<_, Errno> = check();
+    assert!(Command::new("umount").arg(&mount).status().unwrap().success());
+    let expected = (Err(Errno::NOSPC), Err(Errno::XDEV), "old".to_owned(), vec!["file".to_owned()]);
+    assert_eq!(found, Ok(expected));
+}
+
+#[test]
+fn devices_and_pipes_are_written_directly() {
+    let (dir, _) = tree(&[]);
+    let export = Export::open(p("/")).unwrap();
+    assert_eq!(stage(&export, "/dev/null", b"gone", StageOptions::default()), Ok(()));
+    assert_eq!(stage(&export, "/dev/full", b"x", StageOptions::default()), Err(Errno::NOSPC));
+    let mut staged = Staged::create(&export, p("/dev/null"), StageOptions::default()).unwrap();
+    assert_eq!(staged.write_at(5, b"x"), Err(Errno::SPIPE));
+    staged.write_at(0, b"abc").unwrap();
+    assert_eq!(staged.digest().unwrap(), blake3(b"abc"));
+
+    let export = Export::open(dir.path()).unwrap();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RWXU).unwrap();
+    assert_eq!(stage(&export, "pipe", b"x", StageOptions::default()), Err(Errno::NXIO));
+    let data = vec![7; 300_000];
+    let reader = std::thread::spawn(move || std::fs::read(pipe).unwrap());
+    // The reader may not have opened the pipe yet.
+    let mut done = Err(Errno::NXIO);
+    while done == Err(Errno::NXIO) {
+        done = stage(&export, "pipe", &data, StageOptions::default());
+        std::thread::yield_now();
+    }
+    assert_eq!((done, reader.join().unwrap()), (Ok(()), data));
+}
+
+#[test]
+fn links_stay_and_their_targets_are_replaced_within() {
+    let (dir, export) = tree(&[
+        "real/file",
+        "l -> /real/file",
+        "real/up -> ../l",
+        "gone -> /real/new",
+        "loop -> loop",
+        "out -> /../../../tmp-x",
+    ]);
+    stage(&export, "real/up", b"new", StageOptions::default()).unwrap();
+    assert_eq!(std::fs::read(dir.path().join("real/file")).unwrap(), b"new");
+    assert!(dir.path().join("l").is_symlink() && dir.path().join("real/up").is_symlink());
+    stage(&export, "gone", b"made", StageOptions::default()).unwrap();
+    assert_eq!(std::fs::read(dir.path().join("real/new")).unwrap(), b"made");
+    stage(&export, "out", b"in", StageOptions::default()).unwrap();
+    assert_eq!(std::fs::read(dir.path().join("tmp-x")).unwrap(), b"in");
+    assert_eq!(stage(&export, "loop", b"", StageOptions::default()), Err(Errno::LOOP));
+}
+
+#[test]
+fn the_new_file_inherits_and_attributes_override() {
+    let (dir, export) = tree(&["file"]);
+    let path = dir.path().join("file");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+    let is_root = export.stat(p("file")).unwrap().uid == 0;
+    if is_root {
+        std::os::unix::fs::chown(&path, Some(4711), Some(4712)).unwrap();
+    }
+    let before = std::fs::metadata(&path).unwrap();
+    stage(&export, "file", b"2", StageOptions::default()).unwrap();
+    let after = std::fs::metadata(&path).unwrap();
+    assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
+    assert_ne!(after.ino(), before.ino());
+
+    let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();
+    staged.write_at(0, b"3").unwrap();
+    let mtime = Some(SetTime::At(Timestamp { seconds: 12, nanoseconds: 34 }));
+    let wanted = Attributes { mode: Some(0o4711), mtime, ..Default::default() };
+    let metadata = staged.commit(&wanted, None).unwrap();
+    assert_eq!((metadata.mode, metadata.mtime.seconds, metadata.mtime.nanoseconds), (0o4711, 12, 34));
+
+    let in_place = StageOptions { in_place: true, ..Default::default() };
+    let inode = std::fs::metadata(&path).unwrap().ino();
+    stage(&export, "file", b"4", in_place).unwrap();
+    assert_eq!(
+        (std::fs::metadata(&path).unwrap().ino(), std::fs::read(&path).unwrap()),
+        (inode, b"4".to_vec())
+    );
+}
+
+#[test]
+fn holes_are_kept() {
+    let (dir, export) = tree(&[]);
+    let mut data = vec![0; 1 << 20];
+    data[500_000] = 1;
+    let sparse = StageOptions { sparse: true, ..Default::default() };
+    stage(&export, "sparse", &data, sparse).unwrap();
+    stage(&export, "full", &data, StageOptions::default()).unwrap();
+    assert_eq!(std::fs::read(dir.path().join("sparse")).unwrap(), data);
+    let (holes, full) = (export.stat(p("sparse")).unwrap(), export.stat(p("full")).unwrap());
+    assert_eq!((holes.size, full.size), (1 << 20, 1 << 20));
+    assert!(holes.blocks < full.blocks, "{} {}", holes.blocks, full.blocks);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Positioned writes in any order give what they give in memory, with its digest.
+    #[test]
+    fn positioned_writes_are_exact(
+        sparse: bool,
+        in_place: bool,
+        extend in 0..40_000u64,
+        writes in prop::collection::vec((0..20_000usize, prop_oneof![Just(0u8), any::<u8>()], 0..10_000usize), 0..12),
+    ) {
+        let (dir, export) = tree(&[]);
+        let options = StageOptions { sparse, in_place, sync: false, ..Default::default() };
+        let mut staged = Staged::create(&export, p("file"), options).unwrap();
+        let mut expected = Vec::new();
+        for (offset, byte, length) in writes {
+            let data = vec![byte; length];
+            staged.write_at(offset as u64, &data).unwrap();
+            if length > 0 {
+                expected.resize(expected.len().max(offset + length), 0);
+                expected[offset..offset + length].copy_from_slice(&data);
+            }
+            prop_assert_eq!(staged.size(), expected.len() as u64);
+        }
+        staged.extend(extend).unwrap();
+        expected.resize(expected.len().max(extend as usize), 0);
+        prop_assert_eq!(staged.digest().unwrap(), blake3(&expected));
+        staged.commit(&Attributes::default(), Some(&blake3(&expected))).unwrap();
+        prop_assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), expected);
+    }
+}
