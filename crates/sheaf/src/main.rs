@@ -1,2 +1,38 @@
-//! The one binary.
-fn main() {}
+//! The one binary of Sheaf: client, inner node and server.
+//!
+//! `main` decides how the program runs and how it ends; each command is one file of `cmd/`.
+mod address;
+mod cli;
+mod cmd;
+mod config;
+mod exit;
+mod groups;
+mod mode;
+mod output;
+mod size;
+
+use exit::Exit;
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // A server is started thousands of times and needs nothing of the rest: neither the other
+    // commands' options nor any file of configuration.
+    let outcome = match cli::serve_alone(std::env::args_os()) {
+        Some(args) => cmd::serve::run(&args),
+        None => {
+            let cli = cli::parse();
+            cmd::run(&cli.command, &cli.global)
+        }
+    };
+    match outcome {
+        Ok(exit) => exit.into(),
+        // Whoever read us has seen enough; nobody is left to tell.
+        Err(error) if exit::is_broken_pipe(&error) => Exit::Success.into(),
+        Err(error) => {
+            // A closed stderr must not turn one failure into another.
+            let _ = writeln!(std::io::stderr(), "sheaf: {error:#}");
+            exit::of_error(&error).into()
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Addresses: `HOSTSET:PATH` as scp writes it, and which leaves they mean.
+//!
+//! The first colon parts hosts from path, unless the text starts with `/` or `.`, or has a slash
+//! before that colon: then all of it is a path. `@source:group:PATH` is read as a group with its
+//! source; a path that begins like a group is written `@group:./a:b`.
+use crate::config::{Config, Hosts, nearest};
+use crate::exit::Stop;
+use crate::groups::GroupSources;
+use sheaf_core::RangeSet;
+use sheaf_core::hostset::{Groups, HostSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// Hosts and a path on each of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// A host set; `None` is every host of the cluster.
+    pub hosts: Option<String>,
+    /// A path or glob on the hosts; a relative one starts at the export.
+    pub path: PathBuf,
+}
+
+/// What cp copies from and to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A path of this machine.
+    Here(PathBuf),
+    /// Files of hosts.
+    Hosts(Address),
+}
+
+/// An address as leaves of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub leaves: RangeSet,
+    pub path: PathBuf,
+}
+
+impl Address {
+    /// Parses `HOSTSET:PATH`, `:PATH` or `PATH`.
+    pub fn parse(text: &OsStr) -> Result<Self, Stop> {
+        let (hosts, path) = match split(text.as_bytes()) {
+            Some((hosts, path)) => (Some(hosts), path),
+            None => (None, text.as_bytes()),
+        };
+        if hosts.is_none() && path.is_empty() {
+            return Err(Stop::usage("an empty address names no file"));
+        }
+        let hosts = match hosts.map(std::str::from_utf8) {
+            None | Some(Ok("")) => None,
+            Some(Ok(hosts)) => Some(hosts.to_owned()),
+            Some(Err(_)) => {
+                return Err(Stop::usage(format!("{}: the host set is not UTF-8", text.to_string_lossy())));
+            }
+        };
+        // "n1:" is what the host serves, as "host:" is a whole home for scp.
+        let path = if path.is_empty() { b"." } else { path };
+        if path.contains(&0) {
+            return Err(Stop::usage(format!("{}: a path cannot hold a NUL byte", text.to_string_lossy())));
+        }
+        Ok(Self { hosts, path: OsString::from_vec(path.to_vec()).into() })
+    }
+
+    /// Parses an argument of cp, where only a colon makes it a place on hosts.
+    pub fn parse_place(text: &OsStr) -> Result<Place, Stop> {
+        match split(text.as_bytes()) {
+            Some(_) => Self::parse(text).map(Place::Hosts),
+            None if text.is_empty() => Err(Stop::usage("an empty path names no file")),
+            None => Ok(Place::Here(text.into())),
+        }
+    }
+
+    /// The leaves this address means in the cluster of `config`.
+    pub fn resolve(&self, config: &Config) -> Result<Target, Stop> {
+        let all = config.hosts()?;
+        let leaves = match &self.hosts {
+            None => RangeSet::full(all.len()),
+            Some(hosts) => leaves(hosts, all, &config.groups, &config.cluster.name.value)?,
+        };
+        Ok(Target { leaves, path: self.path.clone() })
+    }
+}
+
+/// Parts hosts from path; `None` when there are no hosts.
+fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    if text.starts_with(b"/") || text.starts_with(b".") {
+        return None;
+    }
+    let colon = separator(text)?;
+    let hosts = &text[..colon];
+    // The last word of the host set, when it is a group that may have named its source only.
+    let word = hosts.rsplit(|byte| b",!&^ ".contains(byte)).next().unwrap_or(hosts);
+    if word.starts_with(b"@") && word != b"@all" && word != b"@*" {
+        if let Some(second) = separator(&text[colon + 1..]) {
+            let end = colon + 1 + second;
+            return Some((&text[..end], &text[end + 1..]));
+        }
+    }
+    Some((hosts, &text[colon + 1..]))
+}
+
+/// The first colon outside brackets, when no slash outside brackets comes before it.
+fn separator(text: &[u8]) -> Option<usize> {
+    let mut depth = 0u32;
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            b'[' => depth += 1,
+            b']' => depth = depth.saturating_sub(1),
+            b'/' if depth == 0 => return None,
+            b':' if depth == 0 => return Some(at),
+            _ => {}
+        }
+    }
+    // A bracket that is never closed: the host set's parser says so better than a missing file.
+    (depth > 0).then(|| text.iter().position(|byte| *byte == b':')).flatten()
+}
+
+/// The groups of the configuration, and `@all` for every host of the cluster.
+struct ClusterGroups<'a> {
+    groups: &'a GroupSources,
+    hosts: &'a Hosts,
+}
+
+impl Groups for ClusterGroups<'_> {
+    fn resolve(&self, source: Option<&str>, group: &str) -> Result<String, String> {
+        match (source, group) {
+            (None, "all") => Ok(self.hosts.everyone()),
+            _ => self.groups.resolve(source, group),
+        }
+    }
+
+    fn list(&self, source: Option<&str>) -> Result<Vec<String>, String> {
+        self.groups.list(source)
+    }
+
+    /// Wildcards match against the cluster, not against whatever other hosts a source knows.
+    fn all(&self, source: Option<&str>) -> Result<String, String> {
+        match source {
+            None => Ok(self.hosts.everyone()),
+            Some(_) => self.groups.all(source),
+        }
+    }
+
+    fn sources(&self) -> Vec<String> {
+        self.groups.sources()
+    }
+}
+
+fn leaves(expression: &str, hosts: &Hosts, groups: &GroupSources, cluster: &str) -> Result<RangeSet, Stop> {
+    let set = HostSet::parse_with(expression, &ClusterGroups { groups, hosts })
+        .map_err(|error| Stop::usage(format!("{expression}: {error}")))?;
+    if set.is_empty() {
+        return Err(Stop::usage(format!("{expression}: no host is in this set")));
+    }
+    let (mut leaves, mut unknown) = (RangeSet::new(), Vec::new());
+    for name in set.iter() {
+        let name = name.to_string();
+        match hosts.leaf(&name) {
+            Some(leaf) => leaves.insert(leaf),
+            None => unknown.push(name),
+        }
+    }
+    let Some(first) = unknown.first() else { return Ok(leaves) };
+    let folded = HostSet::parse(&unknown.join(",")).map_or_else(|_| first.clone(), |set| set.to_string());
+    let verb = if unknown.len() == 1 { "is no host" } else { "are no hosts" };
+    let hint = nearest(first, hosts.names().iter().map(String::as_str))
+        .map(|near| format!("; did you mean {near}?"))
+        .unwrap_or_default();
+    let all = hosts.everyone();
+    Err(Stop::usage(format!("{folded} {verb} of cluster {cluster} ({all}){hint}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parsed(text: &str) -> (Option<String>, String) {
+        let address = Address::parse(OsStr::new(text)).unwrap();
+        (address.hosts, address.path.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn the_first_colon_parts_hosts_from_path() {
+        let with = |hosts: &str, path: &str| (Some(hosts.to_owned()), path.to_owned());
+        let without = |path: &str| (None, path.to_owned());
+        assert_eq!(parsed("n[1-4]:/etc/hosts"), with("n[1-4]", "/etc/hosts"));
+        assert_eq!(parsed("n[1-9/2]:etc"), with("n[1-9/2]", "etc"));
+        assert_eq!(parsed("@web,n7:/a:b"), with("@web,n7", "/a:b"));
+        assert_eq!(parsed("n1:"), with("n1", "."));
+        assert_eq!(parsed(":/etc"), without("/etc"));
+        assert_eq!(parsed("/a:b"), without("/a:b"));
+        assert_eq!(parsed("./a:b"), without("./a:b"));
+        assert_eq!(parsed(":./a:b"), without("./a:b"));
+        assert_eq!(parsed("etc/a:b"), without("etc/a:b"));
+        assert_eq!(parsed("etc"), without("etc"));
+        assert_eq!(parsed("@all:a:b"), with("@all", "a:b"));
+        assert_eq!(parsed("@rack:r1:/etc"), with("@rack:r1", "/etc"));
+        assert_eq!(parsed("n1,@rack:r1:etc"), with("n1,@rack:r1", "etc"));
+        assert_eq!(parsed("@web:./a:b"), with("@web", "./a:b"));
+        assert_eq!(parsed("n[1-:/etc"), with("n[1-", "/etc"));
+    }
+
+    #[test]
+    fn only_a_colon_makes_a_place_remote() {
+        let place = |text| Address::parse_place(OsStr::new(text)).unwrap();
+        assert_eq!(place("etc"), Place::Here("etc".into()));
+        assert_eq!(place("-"), Place::Here("-".into()));
+        assert_eq!(place(":etc"), Place::Hosts(Address { hosts: None, path: "etc".into() }));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text in "[\\[\\]@a-c0-9:/,.!-]{0,24}", bytes in prop::collection::vec(any::<u8>(), 0..24)) {
+            let _ = Address::parse(OsStr::new(&text));
+            let _ = Address::parse(OsStr::from_bytes(&bytes));
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The command line: global options, the list of commands, and how the two share short options.
+use crate::cmd;
+use clap::builder::StyledStr;
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The most servers `--embedded` starts in one process.
+pub const EMBEDDED_MAX: u32 = 65_536;
+/// The most server processes `--processes` starts on this machine.
+pub const PROCESSES_MAX: u32 = 4_096;
+/// The longest `--timeout`: a day.
+const TIMEOUT_MAX_S: f64 = 86_400.0;
+/// Help is laid out for this many columns, or fewer on a narrower terminal.
+const HELP_COLUMNS_MAX: usize = 80;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// One program for the files of ten thousand machines.
+///
+/// Sheaf runs one operation on the same file of many hosts and combines the
+/// answers on the way back, so that a thousand hosts read as one.
+///
+/// An ADDR is HOSTSET:PATH, as in "n[1-64]:/etc/hosts". PATH alone, and :PATH,
+/// mean every host of the cluster; a host set is written as for ClusterShell's
+/// nodeset (n[1-9/2], @group, and the operators , ! & ^). Globs in PATH are
+/// expanded on the hosts.
+#[derive(Debug, Parser)]
+#[command(name = "sheaf", version, styles = STYLES, max_term_width = HELP_COLUMNS_MAX)]
+#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(verbatim_doc_comment, after_help = AFTER_HELP)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    #[command(subcommand)]
+    pub command: cmd::Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  sheaf --embedded 64 grep udp /etc/services
+  sheaf -C lab ls -l 'n[1-16]:/var/log'
+  sheaf hosts --fold n1 n2 n3
+
+Exit status: 0 all members succeeded; 1 nothing matched or some members
+failed; 2 usage; 3 no session or host reachable; 130 interrupted.";
+
+/// Options that every command takes, before or after its name.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Global options")]
+pub struct GlobalArgs {
+    /// The cluster of sheaf.toml to work on
+    #[arg(short = 'C', long, global = true, value_name = "NAME")]
+    pub cluster: Option<String>,
+
+    /// Read this file in place of the sheaf.toml that would be found
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Work on N servers inside this process, called n1 to nN
+    #[arg(long, global = true, value_name = "N", conflicts_with_all = ["cluster", "processes"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(EMBEDDED_MAX)))]
+    pub embedded: Option<u32>,
+
+    /// Work on N server processes of this machine, called n1 to nN
+    #[arg(long, global = true, value_name = "N", conflicts_with = "cluster")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(PROCESSES_MAX)))]
+    pub processes: Option<u32>,
+
+    /// The directory each server serves; %h stands for the host's name
+    #[arg(long, global = true, value_name = "DIR")]
+    pub export: Option<String>,
+
+    /// The shape of the tree: auto, flat, 1x8x8, k-ary:32, k-nomial:2, file:F
+    #[arg(long, global = true, value_name = "SPEC")]
+    pub tree: Option<String>,
+
+    /// What joins nodes that run on one machine: tcp, unix
+    #[arg(long, global = true, value_name = "KIND", hide_possible_values = true)]
+    pub link: Option<Link>,
+
+    /// Use the running session of this name
+    #[arg(long, global = true, value_name = "NAME")]
+    pub session: Option<String>,
+
+    /// Take hosts that have not answered after this long as silent
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+
+    /// Print JSON, one object per line
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// Say nothing on standard error about members that failed
+    #[arg(long, global = true)]
+    pub quiet: bool,
+
+    /// When to use colours: auto, always, never
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(hide_possible_values = true, hide_default_value = true)]
+    pub color: Color,
+
+    /// Say more on standard error; twice for yet more
+    #[arg(short = 'v', long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// When output is coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// How nodes of one machine are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Link {
+    Tcp,
+    Unix,
+}
+
+/// Parses a duration given in seconds, such as `2` or `0.5`.
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(s) if s > 0.0 && s <= TIMEOUT_MAX_S => Ok(Duration::from_secs_f64(s)),
+        Ok(_) => Err(format!("must be more than 0 and at most {TIMEOUT_MAX_S} seconds")),
+        Err(_) => Err("not a number of seconds".to_owned()),
+    }
+}
+
+/// The whole command line, for parsing, completions and man pages.
+///
+/// A command's own short options win: where a command uses a letter of a global option (`grep -C`,
+/// `ls -h`), the global one keeps only its long name there.
+pub fn command() -> clap::Command {
+    let command = Cli::command();
+    let template = template(&command);
+    let mut command = command.help_template(template);
+    let globals: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+    for sub in command.get_subcommands_mut() {
+        yield_shorts(sub, &globals);
+    }
+    command
+}
+
+/// The layout of the top-level help: the commands under the headings of [`cmd::HEADINGS`].
+fn template(command: &clap::Command) -> StyledStr {
+    let (header, literal) = (STYLES.get_header(), STYLES.get_literal());
+    let mut out = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
+    for (heading, names) in cmd::HEADINGS {
+        out += &format!("\n{header}{heading}:{header:#}\n");
+        for name in *names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            out += &format!("  {literal}{name:12}{literal:#} {}\n", about.cloned().unwrap_or_default());
+        }
+    }
+    out += &format!("\n{header}Options of every command:{header:#}\n{{options}}{{after-help}}");
+    out.into()
+}
+
+/// Gives `command`, and the commands below it, the long-only form of what its own options hide.
+fn yield_shorts(command: &mut clap::Command, globals: &[Arg]) {
+    let own: Vec<char> = command.get_arguments().filter_map(Arg::get_short).collect();
+    let mut changed = std::mem::take(command);
+    for global in globals {
+        let hidden = global.get_short().is_some_and(|short| own.contains(&short));
+        let redefined = changed.get_arguments().any(|arg| arg.get_id() == global.get_id());
+        if hidden && !redefined {
+            changed = changed.arg(global.clone().short(None));
+        }
+    }
+    if own.contains(&'h') {
+        let help = Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
+        changed = changed.disable_help_flag(true).arg(help);
+    }
+    *command = changed;
+    for sub in command.get_subcommands_mut() {
+        yield_shorts(sub, globals);
+    }
+}
+
+/// Parses this process's arguments; usage errors, `--help` and `--version` end it here.
+pub fn parse() -> Cli {
+    let matches = command().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// The arguments of `sheaf serve …` when that is the command, parsed without the others.
+pub fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<cmd::serve::ServeArgs> {
+    let mut args = args.skip(1).peekable();
+    args.next_if(|first| first == "serve")?;
+    let serve = cmd::serve::ServeArgs::augment_args(clap::Command::new("sheaf serve"));
+    let matches =
+        serve.no_binary_name(true).styles(STYLES).max_term_width(HELP_COLUMNS_MAX).get_matches_from(args);
+    Some(cmd::serve::ServeArgs::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_its_heading() {
+        let mut listed: Vec<&str> = cmd::HEADINGS.iter().flat_map(|(_, names)| *names).copied().collect();
+        listed.sort_unstable();
+        let command = command();
+        let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        known.sort_unstable();
+        assert_eq!(listed, known);
+    }
+
+    #[test]
+    fn global_options_come_before_or_after_the_command() {
+        for words in [["sheaf", "--embedded", "4", "ls", "/"], ["sheaf", "ls", "--embedded", "4", "/"]] {
+            let matches = command().try_get_matches_from(words).unwrap();
+            assert_eq!(Cli::from_arg_matches(&matches).unwrap().global.embedded, Some(4));
+        }
+    }
+
+    #[test]
+    fn seconds_have_bounds() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "nan", "inf", "86401", "x", ""] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

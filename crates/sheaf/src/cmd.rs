@@ -1,0 +1,120 @@
+//! The commands: one file each, all of them listed and dispatched here.
+pub mod cat;
+pub mod chmod;
+pub mod chown;
+pub mod completions;
+pub mod config;
+pub mod cp;
+pub mod demo;
+pub mod down;
+pub mod du;
+pub mod ln;
+pub mod ls;
+pub mod man;
+pub mod mkdir;
+pub mod read;
+pub mod rm;
+pub mod serve;
+pub mod sha;
+pub mod stat;
+pub mod status;
+pub mod tree;
+pub mod truncate;
+pub mod up;
+pub mod write;
+
+use crate::address::{Address, Target};
+use crate::cli::GlobalArgs;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use std::ffi::OsString;
+
+/// Every command of `sheaf`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Cat(cat::CatArgs),
+    Ls(ls::LsArgs),
+    Stat(stat::StatArgs),
+    Du(du::DuArgs),
+    Sha(sha::ShaArgs),
+    Read(read::ReadArgs),
+    Cp(cp::CpArgs),
+    Write(write::WriteArgs),
+    Chmod(chmod::ChmodArgs),
+    Chown(chown::ChownArgs),
+    Truncate(truncate::TruncateArgs),
+    Rm(rm::RmArgs),
+    Mkdir(mkdir::MkdirArgs),
+    Ln(ln::LnArgs),
+    Config(config::ConfigArgs),
+    Up(up::UpArgs),
+    Down(down::DownArgs),
+    Status(status::StatusArgs),
+    Tree(tree::TreeArgs),
+    Serve(serve::ServeArgs),
+    Demo(demo::DemoArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+/// The commands as the help groups them.
+pub const HEADINGS: &[(&str, &[&str])] = &[
+    ("Read files of many hosts", &["cat", "ls", "stat", "du", "sha", "read"]),
+    ("Change files of many hosts", &["cp", "write", "chmod", "chown", "truncate", "rm", "mkdir", "ln"]),
+    ("Hosts, sessions and the tree", &["config", "up", "down", "status", "tree", "serve"]),
+    ("Sheaf itself", &["demo", "completions", "man"]),
+];
+
+/// Runs the command of the command line.
+pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
+    match command {
+        Command::Cat(args) => cat::run(args, global),
+        Command::Ls(args) => ls::run(args, global),
+        Command::Stat(args) => stat::run(args, global),
+        Command::Du(args) => du::run(args, global),
+        Command::Sha(args) => sha::run(args, global),
+        Command::Read(args) => read::run(args, global),
+        Command::Cp(args) => cp::run(args, global),
+        Command::Write(args) => write::run(args, global),
+        Command::Chmod(args) => chmod::run(args, global),
+        Command::Chown(args) => chown::run(args, global),
+        Command::Truncate(args) => truncate::run(args, global),
+        Command::Rm(args) => rm::run(args, global),
+        Command::Mkdir(args) => mkdir::run(args, global),
+        Command::Ln(args) => ln::run(args, global),
+        Command::Config(args) => config::run(args, global),
+        Command::Up(args) => up::run(args, global),
+        Command::Down(args) => down::run(args, global),
+        Command::Status(args) => status::run(args, global),
+        Command::Tree(args) => tree::run(args, global),
+        Command::Serve(args) => serve::run(args),
+        Command::Demo(args) => demo::run(args, global),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
+    }
+}
+
+/// The files a command works on.
+#[derive(Args, Debug)]
+pub struct Addresses {
+    /// Files: HOSTSET:PATH, or PATH alone for every host
+    #[arg(value_name = "ADDR", required = true)]
+    pub addrs: Vec<OsString>,
+}
+
+impl Addresses {
+    /// The configuration in force, and these addresses as leaves and paths of its cluster.
+    pub fn resolve(&self, global: &GlobalArgs) -> Result<(Config, Vec<Target>)> {
+        let config = Config::load(global)?;
+        let targets = self.addrs.iter().map(|addr| Ok(Address::parse(addr)?.resolve(&config)?));
+        let targets = targets.collect::<Result<_>>()?;
+        Ok((config, targets))
+    }
+}
+
+/// What the commands that need a tree answer while this build has none.
+fn needs_a_tree(command: &str) -> Result<Exit> {
+    Err(Stop::unreachable(format!("{command} needs a session, and this build cannot start one")).into())
+}

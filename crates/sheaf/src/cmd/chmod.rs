@@ -1,0 +1,32 @@
+//! `sheaf chmod`: the permissions of files.
+use super::Addresses;
+use crate::cli::GlobalArgs;
+use crate::exit::Exit;
+use crate::mode::ModeChange;
+use anyhow::Result;
+use clap::Args;
+
+/// Change the mode of files
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sheaf chmod 0640 /etc/shadow
+  sheaf chmod -R u=rwX,go-w 'n[1-64]:/srv/app'")]
+pub struct ChmodArgs {
+    /// Octal (0644) or symbolic (u+x,go-w)
+    #[arg(value_name = "MODE", value_parser = ModeChange::parse, allow_hyphen_values = true)]
+    pub mode: ModeChange,
+
+    #[command(flatten)]
+    pub files: Addresses,
+
+    /// Change directories and what is in them
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+}
+
+/// Changes modes.
+pub fn run(args: &ChmodArgs, global: &GlobalArgs) -> Result<Exit> {
+    args.files.resolve(global)?;
+    super::needs_a_tree("chmod")
+}

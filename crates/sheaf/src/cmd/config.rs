@@ -1,0 +1,144 @@
+//! `sheaf config`: the configuration checked and shown.
+use crate::cli::GlobalArgs;
+use crate::config::{Cluster, Config, File, SETTINGS, Sourced};
+use crate::exit::Exit;
+use crate::groups::GroupSources;
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use sheaf_core::hostset::HostSet;
+use std::fmt::Display;
+use std::io::Write;
+
+/// Check or show the configuration
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The file is the one of --config, $SHEAF_CONFIG, ./sheaf.toml,
+$XDG_CONFIG_HOME/sheaf/sheaf.toml or /etc/sheaf/sheaf.toml: the first there is.
+Without any, the cluster is this machine alone.
+
+  default = \"lab\"            # the cluster when --cluster names none
+
+  [cluster.lab]
+  hosts  = \"n[001-512]\"      # or @file:hosts.txt, @command:…, @group
+  launch = \"processes\"       # embedded, processes, ssh, slurm, attach
+  tree   = \"auto\"            # auto, flat, 1x24x24, k-ary:32, file:tree.top
+  export = \"/srv/%h\"         # what each server serves
+
+  [groups]
+  web = \"n[001-016]\"         # @web
+
+  [tuning]
+  heartbeat_ms = 1000        # sheaf config show lists all of them")]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Read the file and say everything that is wrong with it
+    Check,
+    /// Show what is in force, and where each value came from
+    Show,
+}
+
+/// Does what the sub-command says.
+pub fn run(args: &ConfigArgs, global: &GlobalArgs) -> Result<Exit> {
+    match args.command {
+        ConfigCommand::Check => check(global),
+        ConfigCommand::Show => show(global),
+    }
+}
+
+/// Names every problem; ends with 2 when there is one, as any other command would.
+fn check(global: &GlobalArgs) -> Result<Exit> {
+    let file = File::find(global.config.as_deref())?;
+    let mut problems: Vec<String> = file.problems.iter().map(ToString::to_string).collect();
+    let groups = GroupSources::new(file.groups.clone());
+    for (name, section) in &file.clusters {
+        let cluster = section.cluster(Sourced::default(name.clone()));
+        // Hosts that are missing are a problem that has been named.
+        if let Err(error) = cluster.find_hosts(&groups)
+            && !cluster.hosts.value.is_empty()
+        {
+            problems.push(format!("{}: {error}", cluster.hosts.origin));
+        }
+    }
+    for (name, nodes) in &file.groups {
+        if let Err(error) = HostSet::parse_with(&nodes.value, &groups) {
+            problems.push(format!("{}: group {name}: {error}", nodes.origin));
+        }
+    }
+    let mut stdout = std::io::stdout().lock();
+    let exit = if problems.is_empty() { Exit::Success } else { Exit::Usage };
+    if global.json {
+        let path = file.path.as_ref().map(|path| path.display().to_string());
+        writeln!(stdout, "{}", json!({ "file": path, "problems": problems }))?;
+    } else if problems.is_empty() {
+        let clusters = file.clusters.len();
+        writeln!(
+            stdout,
+            "{}: no problems; clusters: {clusters}, groups: {}",
+            file.name(),
+            file.groups.len()
+        )?;
+    } else {
+        for problem in problems {
+            writeln!(std::io::stderr(), "sheaf: {problem}")?;
+        }
+    }
+    Ok(exit)
+}
+
+fn show(global: &GlobalArgs) -> Result<Exit> {
+    let config = Config::load(global)?;
+    let values = values(&config);
+    let mut stdout = std::io::stdout().lock();
+    if global.json {
+        let object: serde_json::Map<String, Value> = values
+            .into_iter()
+            .map(|(name, value, origin)| (name, json!({ "value": value, "from": origin })))
+            .collect();
+        writeln!(stdout, "{}", Value::Object(object))?;
+        return Ok(Exit::Success);
+    }
+    let name_width = values.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+    let value_width = values.iter().map(|(_, value, _)| value.to_string().len()).max().unwrap_or(0);
+    for (name, value, origin) in values {
+        let value = value.to_string();
+        writeln!(stdout, "{name:name_width$} = {value:value_width$}  # {origin}")?;
+    }
+    Ok(Exit::Success)
+}
+
+/// Every value in force as name, value and origin.
+fn values(config: &Config) -> Vec<(String, Value, String)> {
+    let Cluster { name, hosts, launch, tree, export } = &config.cluster;
+    let mut values = vec![
+        text("cluster", name),
+        text("hosts", hosts),
+        text("launch", launch),
+        text("tree", tree),
+        text("export", export),
+        (
+            "timeout_s".to_owned(),
+            json!(config.timeout.value.as_secs_f64()),
+            config.timeout.origin.to_string(),
+        ),
+    ];
+    for (name, nodes) in config.groups.own() {
+        values.push(text(&format!("groups.{name}"), nodes));
+    }
+    for setting in SETTINGS {
+        if let Some(value) = config.tuning.get(setting.name) {
+            values.push((format!("tuning.{}", setting.name), json!(value.value), value.origin.to_string()));
+        }
+    }
+    values
+}
+
+fn text<T: Display>(name: &str, value: &Sourced<T>) -> (String, Value, String) {
+    (name.to_owned(), Value::String(value.value.to_string()), value.origin.to_string())
+}

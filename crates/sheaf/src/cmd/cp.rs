@@ -1,0 +1,112 @@
+//! `sheaf cp`: files and directories to hosts, and back.
+use crate::address::{Address, Place};
+use crate::cli::GlobalArgs;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::{mode, size};
+use anyhow::Result;
+use clap::Args;
+use std::ffi::OsString;
+
+/// Copy files to hosts, or from hosts to here
+///
+/// A place on hosts is written HOSTSET:PATH or :PATH; anything else is a path
+/// of this machine, and - is standard input. From hosts, each host's files
+/// come into a directory of its own: DEST/HOST/…
+#[derive(Args, Debug)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  sheaf cp -a site.conf :/etc/app/
+  sheaf cp --chmod 0644 motd 'n[1-64]:/etc/motd'
+  sheaf cp 'n[1-64]:/var/log/boot.log' logs/
+  tar c tree | sheaf cp - :/tmp/tree.tar"
+)]
+pub struct CpArgs {
+    /// What to copy
+    #[arg(value_name = "SRC", required = true)]
+    pub sources: Vec<OsString>,
+
+    /// Where to
+    #[arg(value_name = "DEST")]
+    pub destination: OsString,
+
+    /// Copy all that can be kept: -r -p -A -X, and links as links
+    #[arg(short, long)]
+    pub archive: bool,
+
+    /// Copy directories and what is in them
+    #[arg(short, long)]
+    pub recursive: bool,
+
+    /// Keep mode, owner and times
+    #[arg(short, long)]
+    pub preserve: bool,
+
+    /// Copy what symbolic links point to
+    #[arg(short = 'L', long)]
+    pub dereference: bool,
+
+    /// Keep extended attributes
+    #[arg(short = 'X', long)]
+    pub xattrs: bool,
+
+    /// Keep access control lists
+    #[arg(short = 'A', long)]
+    pub acls: bool,
+
+    /// Write long runs of zeros as holes
+    #[arg(short = 'S', long)]
+    pub sparse: bool,
+
+    /// Give the copies this mode, octal or symbolic
+    #[arg(long, value_name = "MODE", value_parser = mode::ModeChange::parse)]
+    pub chmod: Option<mode::ModeChange>,
+
+    /// Give the copies this owner and group
+    #[arg(long, value_name = "OWNER[:GROUP]", value_parser = super::chown::Owner::parse)]
+    pub chown: Option<super::chown::Owner>,
+
+    /// Write beside, verify, then rename (this is the default)
+    #[arg(long, overrides_with = "no_atomic")]
+    pub atomic: bool,
+
+    /// Write over the old file in place
+    #[arg(long, overrides_with = "atomic")]
+    pub no_atomic: bool,
+
+    /// Do not wait until the copies are on disk
+    #[arg(long = "async")]
+    pub no_sync: bool,
+
+    /// Send at most this many bytes each second (K, M, G understood)
+    #[arg(long, value_name = "RATE", value_parser = size::bytes)]
+    pub bwlimit: Option<u64>,
+
+    /// Say what would be copied, and copy nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Show progress, also when standard error is no terminal
+    #[arg(long)]
+    pub progress: bool,
+}
+
+/// Copies.
+pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
+    let config = Config::load(global)?;
+    let mut remote = 0;
+    for source in &args.sources {
+        if let Place::Hosts(address) = Address::parse_place(source)? {
+            address.resolve(&config)?;
+            remote += 1;
+        }
+    }
+    match (Address::parse_place(&args.destination)?, remote) {
+        (Place::Hosts(address), 0) => drop(address.resolve(&config)?),
+        (Place::Here(_), n) if n == args.sources.len() => {}
+        _ => return Err(Stop::usage("cp copies from here to hosts, or from hosts to here").into()),
+    }
+    super::needs_a_tree("cp")
+}

@@ -1,0 +1,32 @@
+//! `sheaf mkdir`: directories made.
+use super::Addresses;
+use crate::cli::GlobalArgs;
+use crate::exit::Exit;
+use crate::mode::ModeChange;
+use anyhow::Result;
+use clap::Args;
+
+/// Make directories
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sheaf mkdir -p /srv/app/releases
+  sheaf mkdir -m 1777 'n[1-64]:/scratch'")]
+pub struct MkdirArgs {
+    #[command(flatten)]
+    pub files: Addresses,
+
+    /// Make the directories above, too, and accept those that exist
+    #[arg(short, long)]
+    pub parents: bool,
+
+    /// Mode of the directories, octal or symbolic
+    #[arg(short, long, value_name = "MODE", value_parser = ModeChange::parse)]
+    pub mode: Option<ModeChange>,
+}
+
+/// Makes directories.
+pub fn run(args: &MkdirArgs, global: &GlobalArgs) -> Result<Exit> {
+    args.files.resolve(global)?;
+    super::needs_a_tree("mkdir")
+}

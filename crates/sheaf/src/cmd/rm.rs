@@ -1,0 +1,35 @@
+//! `sheaf rm`: files and directories removed.
+use super::Addresses;
+use crate::cli::GlobalArgs;
+use crate::exit::Exit;
+use anyhow::Result;
+use clap::Args;
+
+/// Remove files
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sheaf rm '/var/tmp/job-*.log'
+  sheaf rm -rf 'n[1-64]:/scratch/old'")]
+pub struct RmArgs {
+    #[command(flatten)]
+    pub files: Addresses,
+
+    /// Remove directories and what is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+
+    /// Take files that do not exist as removed
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// Remove empty directories, too
+    #[arg(short = 'd', long)]
+    pub dir: bool,
+}
+
+/// Removes.
+pub fn run(args: &RmArgs, global: &GlobalArgs) -> Result<Exit> {
+    args.files.resolve(global)?;
+    super::needs_a_tree("rm")
+}

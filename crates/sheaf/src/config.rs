@@ -1,0 +1,317 @@
+//! The configuration in force: what `sheaf.toml` says, what options change, and where each value
+//! came from.
+mod file;
+mod hosts;
+mod tuning;
+
+pub use file::{ClusterSection, File};
+pub use hosts::Hosts;
+pub use tuning::{SETTINGS, Tuning};
+
+use crate::cli::{GlobalArgs, Link};
+use crate::exit::Stop;
+use crate::groups::GroupSources;
+use std::cell::OnceCell;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How the processes of a cluster are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launch {
+    Embedded,
+    Processes,
+    Ssh,
+    Slurm,
+    Attach,
+}
+
+impl Launch {
+    /// Every way there is, by its name in `sheaf.toml`.
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("embedded", Self::Embedded),
+        ("processes", Self::Processes),
+        ("ssh", Self::Ssh),
+        ("slurm", Self::Slurm),
+        ("attach", Self::Attach),
+    ];
+}
+
+impl fmt::Display for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(_, launch)| launch == self).map_or("", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    /// An option of the command line.
+    Option(&'static str),
+    /// A line of a file, counted from 1.
+    File(Rc<Path>, usize),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Option(option) => f.write_str(option),
+            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
+        }
+    }
+}
+
+/// A value that remembers where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sourced<T> {
+    pub value: T,
+    pub origin: Origin,
+}
+
+impl<T> Sourced<T> {
+    pub const fn default(value: T) -> Self {
+        Self { value, origin: Origin::Default }
+    }
+
+    fn option(value: T, option: &'static str) -> Self {
+        Self { value, origin: Origin::Option(option) }
+    }
+}
+
+/// One cluster, as it would be started.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub name: Sourced<String>,
+    /// A host set, or one of `@file:`, `@command:`, `@slurm`; see [`Config::hosts`].
+    pub hosts: Sourced<String>,
+    pub launch: Sourced<Launch>,
+    pub tree: Sourced<String>,
+    pub export: Sourced<String>,
+}
+
+impl Cluster {
+    /// Finds out what the hosts are: reads the file or runs the command that lists them.
+    pub fn find_hosts(&self, groups: &GroupSources) -> Result<Hosts, Stop> {
+        hosts::find(&self.hosts, groups)
+            .map_err(|text| Stop::usage(format!("hosts of cluster {}: {text}", self.name.value)))
+    }
+}
+
+/// Everything a command needs to know before it starts a tree.
+#[derive(Debug)]
+pub struct Config {
+    pub cluster: Cluster,
+    pub tuning: Tuning,
+    pub groups: GroupSources,
+    pub link: Option<Link>,
+    pub session: Option<String>,
+    /// How long a host may stay silent.
+    pub timeout: Sourced<Duration>,
+    hosts: OnceCell<Hosts>,
+}
+
+impl Config {
+    /// Reads `sheaf.toml`, if there is one, and applies the options.
+    pub fn load(global: &GlobalArgs) -> Result<Self, Stop> {
+        let file = File::find(global.config.as_deref())?;
+        file.check()?;
+        let cluster = choose(&file, global)?;
+        let File { groups, tuning, .. } = file;
+        let timeout = match global.timeout {
+            Some(timeout) => Sourced::option(timeout, "--timeout"),
+            None => Sourced {
+                value: Duration::from_millis(tuning.timeout_ms.value),
+                origin: tuning.timeout_ms.origin.clone(),
+            },
+        };
+        Ok(Self {
+            cluster,
+            tuning,
+            groups: GroupSources::new(groups),
+            link: global.link,
+            session: global.session.clone(),
+            timeout,
+            hosts: OnceCell::new(),
+        })
+    }
+
+    /// The hosts of the cluster, found out at the first call.
+    pub fn hosts(&self) -> Result<&Hosts, Stop> {
+        if let Some(hosts) = self.hosts.get() {
+            return Ok(hosts);
+        }
+        let found = self.cluster.find_hosts(&self.groups)?;
+        Ok(self.hosts.get_or_init(|| found))
+    }
+
+    /// How to start the cluster, when this build can.
+    pub fn launch(&self) -> Result<Launch, Stop> {
+        match self.cluster.launch.value {
+            launch @ (Launch::Embedded | Launch::Processes) => Ok(launch),
+            other => Err(Stop::unreachable(format!(
+                "cluster {}: this build starts clusters with launch = embedded or processes; {other} is not \
+                 available",
+                self.cluster.name.value
+            ))),
+        }
+    }
+}
+
+/// The groups alone, for commands that need no cluster.
+pub fn groups(global: &GlobalArgs) -> Result<GroupSources, Stop> {
+    let file = File::find(global.config.as_deref())?;
+    file.check()?;
+    Ok(GroupSources::new(file.groups))
+}
+
+/// The cluster the options and the file mean, with the options' changes.
+fn choose(file: &File, global: &GlobalArgs) -> Result<Cluster, Stop> {
+    let mut cluster = match (global.embedded, global.processes) {
+        (Some(count), _) => numbered(count, Launch::Embedded, "--embedded"),
+        (_, Some(count)) => numbered(count, Launch::Processes, "--processes"),
+        _ => match named(file, global)? {
+            Some((name, section)) => section.cluster(name),
+            None => this_machine(),
+        },
+    };
+    if let Some(tree) = &global.tree {
+        cluster.tree = Sourced::option(tree.clone(), "--tree");
+    }
+    if let Some(export) = &global.export {
+        cluster.export = Sourced::option(export.clone(), "--export");
+    }
+    Ok(cluster)
+}
+
+/// The section of the file that is meant: by option, by the file's `default`, or as its only one.
+fn named<'a>(
+    file: &'a File,
+    global: &GlobalArgs,
+) -> Result<Option<(Sourced<String>, &'a ClusterSection)>, Stop> {
+    let asked = match &global.cluster {
+        Some(name) => Some(Sourced::option(name.clone(), "--cluster")),
+        None => file.default.clone(),
+    };
+    if let Some(name) = asked {
+        return match file.clusters.get(&name.value) {
+            Some(section) => Ok(Some((name, section))),
+            None => Err(unknown_cluster(file, &name.value)),
+        };
+    }
+    let mut sections = file.clusters.iter();
+    match (sections.next(), sections.next()) {
+        (None, _) => Ok(None),
+        (Some((name, section)), None) => {
+            Ok(Some((Sourced { value: name.clone(), origin: section.origin.clone() }, section)))
+        }
+        (Some((first, _)), Some(_)) => Err(Stop::usage(format!(
+            "{} has {} clusters ({}): choose one with --cluster, or by default = {first:?} in the file",
+            file.name(),
+            file.clusters.len(),
+            some_of(file.clusters.keys())
+        ))),
+    }
+}
+
+fn unknown_cluster(file: &File, name: &str) -> Stop {
+    let Some(path) = &file.path else {
+        return Stop::usage(format!("no cluster {name}: no sheaf.toml was found; see sheaf config --help"));
+    };
+    let known = file.clusters.keys().map(String::as_str);
+    Stop::usage(match nearest(name, known) {
+        Some(near) => format!("no cluster {name} in {}; did you mean {near}?", path.display()),
+        None if file.clusters.is_empty() => format!("no cluster {name} in {}: it names none", path.display()),
+        None => {
+            format!("no cluster {name} in {}; there are {}", path.display(), some_of(file.clusters.keys()))
+        }
+    })
+}
+
+/// The cluster of `--embedded N` and `--processes N`.
+fn numbered(count: u32, launch: Launch, option: &'static str) -> Cluster {
+    let hosts = if count == 1 { "n1".to_owned() } else { format!("n[1-{count}]") };
+    Cluster {
+        name: Sourced::option(launch.to_string(), option),
+        hosts: Sourced::option(hosts, option),
+        launch: Sourced::option(launch, option),
+        tree: Sourced::default(TREE_DEFAULT.to_owned()),
+        export: Sourced::default(EXPORT_DEFAULT.to_owned()),
+    }
+}
+
+/// The cluster there is without any configuration.
+fn this_machine() -> Cluster {
+    Cluster {
+        name: Sourced::default("local".to_owned()),
+        hosts: Sourced::default(hosts::own_name()),
+        launch: Sourced::default(Launch::Embedded),
+        tree: Sourced::default(TREE_DEFAULT.to_owned()),
+        export: Sourced::default(EXPORT_DEFAULT.to_owned()),
+    }
+}
+
+const TREE_DEFAULT: &str = "auto";
+const EXPORT_DEFAULT: &str = "/";
+/// The most names a message lists.
+const NAMES_SHOWN_MAX: usize = 8;
+
+fn some_of<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+    let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
+    let shown: Vec<&str> = names.take(NAMES_SHOWN_MAX).map(String::as_str).collect();
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{tail}", shown.join(", "))
+}
+
+/// The known name that `name` was most likely meant to be, when one is close.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distance_max = (name.chars().count() / 3).max(1);
+    known
+        .into_iter()
+        .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= distance_max || is_plural(name, candidate))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+fn is_plural(a: &str, b: &str) -> bool {
+    a.strip_suffix('s') == Some(b) || b.strip_suffix('s') == Some(a)
+}
+
+/// The files `sheaf.toml` is looked for in, in this order, when no option names one.
+fn search_path() -> Vec<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let mut path = vec![PathBuf::from("sheaf.toml")];
+    let home = variable("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".config")));
+    path.extend(home.map(|home| home.join("sheaf/sheaf.toml")));
+    path.push(PathBuf::from("/etc/sheaf/sheaf.toml"));
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_close() {
+        assert_eq!(nearest("host", ["hosts", "launch"]), Some("hosts"));
+        assert_eq!(nearest("lunch", ["hosts", "launch"]), Some("launch"));
+        assert_eq!(nearest("classs", ["classes", "lines"]), Some("classes"));
+        assert_eq!(nearest("xyz", ["hosts", "launch"]), None);
+    }
+
+    #[test]
+    fn options_make_clusters_of_their_own() {
+        let global = GlobalArgs { embedded: Some(4), tree: Some("flat".into()), ..GlobalArgs::default() };
+        let cluster = choose(&File::default(), &global).unwrap();
+        assert_eq!(cluster.hosts.value, "n[1-4]");
+        assert_eq!(cluster.launch.value, Launch::Embedded);
+        assert_eq!(cluster.tree, Sourced::option("flat".to_owned(), "--tree"));
+        assert_eq!(cluster.export.origin, Origin::Default);
+    }
+}

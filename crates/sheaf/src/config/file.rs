@@ -1,0 +1,337 @@
+//! `sheaf.toml` read: every key known, every value checked, every problem with its line.
+use super::{Cluster, EXPORT_DEFAULT, Launch, Origin, SETTINGS, Sourced, TREE_DEFAULT, Tuning, nearest};
+use crate::exit::Stop;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The largest file read as configuration.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// The most problems kept of one file.
+const PROBLEMS_MAX: usize = 100;
+
+const TOP_KEYS: [&str; 4] = ["cluster", "default", "groups", "tuning"];
+const CLUSTER_KEYS: [&str; 4] = ["hosts", "launch", "tree", "export"];
+
+/// What one file says. Without a file, nothing.
+#[derive(Debug, Default)]
+pub struct File {
+    pub path: Option<Rc<Path>>,
+    pub default: Option<Sourced<String>>,
+    pub clusters: BTreeMap<String, ClusterSection>,
+    pub groups: BTreeMap<String, Sourced<String>>,
+    pub tuning: Tuning,
+    pub problems: Vec<Problem>,
+}
+
+/// One `[cluster.NAME]`.
+#[derive(Debug)]
+pub struct ClusterSection {
+    pub origin: Origin,
+    hosts: Option<Sourced<String>>,
+    launch: Option<Sourced<Launch>>,
+    tree: Option<Sourced<String>>,
+    export: Option<Sourced<String>>,
+}
+
+impl ClusterSection {
+    /// The cluster this section describes, with defaults for what it leaves out. Hosts that are
+    /// named are taken for other machines unless `launch` says that they are not.
+    pub fn cluster(&self, name: Sourced<String>) -> Cluster {
+        let or_default = |value: &Option<Sourced<String>>, default: &str| {
+            value.clone().unwrap_or_else(|| Sourced::default(default.to_owned()))
+        };
+        Cluster {
+            name,
+            hosts: or_default(&self.hosts, ""),
+            launch: self.launch.clone().unwrap_or(Sourced::default(Launch::Ssh)),
+            tree: or_default(&self.tree, TREE_DEFAULT),
+            export: or_default(&self.export, EXPORT_DEFAULT),
+        }
+    }
+}
+
+/// Something wrong in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub path: Rc<Path>,
+    /// Counted from 1.
+    pub line: usize,
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path.display(), self.line, self.text)
+    }
+}
+
+impl File {
+    /// The file in force: the one named, `$SHEAF_CONFIG`, or the first of the search path. A file
+    /// that was named must exist.
+    pub fn find(named: Option<&Path>) -> Result<Self, Stop> {
+        let variable = std::env::var_os("SHEAF_CONFIG").filter(|value| !value.is_empty()).map(PathBuf::from);
+        if let Some(path) = named.map(Path::to_path_buf).or(variable) {
+            return Self::read(&path).map_err(|error| unreadable(&path, &error));
+        }
+        for path in super::search_path() {
+            match Self::read(&path) {
+                Ok(file) => return Ok(file),
+                Err(error) if is_absent(&error) => {}
+                Err(error) => return Err(unreadable(&path, &error)),
+            }
+        }
+        Ok(Self::default())
+    }
+
+    fn read(path: &Path) -> std::io::Result<Self> {
+        use std::io::{Error, ErrorKind, Read};
+        let mut text = String::new();
+        let read = std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+        if read as u64 > FILE_BYTES_MAX {
+            return Err(Error::new(ErrorKind::FileTooLarge, format!("more than {FILE_BYTES_MAX} bytes")));
+        }
+        Ok(Self::parse(path, &text))
+    }
+
+    /// Reads `text` as the content of `path`; what is wrong is in [`File::problems`].
+    pub fn parse(path: &Path, text: &str) -> Self {
+        let path: Rc<Path> = path.into();
+        let mut reader = Reader { path: Rc::clone(&path), text, problems: Vec::new() };
+        let mut file = Self { path: Some(path), ..Self::default() };
+        match DeTable::parse(text) {
+            Ok(table) => reader.top(table.get_ref(), &mut file),
+            Err(error) => {
+                let at = error.span().map_or(0, |span| span.start);
+                let message = error.message().lines().collect::<Vec<_>>().join(", ");
+                reader.problem(at, format!("not TOML: {message}"));
+            }
+        }
+        file.problems = reader.problems;
+        file.problems.sort_by_key(|problem| problem.line);
+        file
+    }
+
+    /// Fails with the first problem, and says how many more there are.
+    pub fn check(&self) -> Result<(), Stop> {
+        let Some(first) = self.problems.first() else { return Ok(()) };
+        let more = match self.problems.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more: sheaf config check)"),
+        };
+        Err(Stop::usage(format!("{first}{more}")))
+    }
+
+    /// How messages call this file.
+    pub fn name(&self) -> String {
+        self.path.as_ref().map_or("no configuration".to_owned(), |path| path.display().to_string())
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Stop {
+    Stop::usage(match error.raw_os_error() {
+        Some(errno) => format!("{}: {}", path.display(), sheaf_core::Errno(errno)),
+        None => format!("{}: {error}", path.display()),
+    })
+}
+
+fn is_absent(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
+/// Walks the tables of one file and collects what is wrong with them.
+struct Reader<'a> {
+    path: Rc<Path>,
+    text: &'a str,
+    problems: Vec<Problem>,
+}
+
+type Value<'a> = Spanned<DeValue<'a>>;
+
+impl Reader<'_> {
+    fn top(&mut self, table: &DeTable<'_>, file: &mut File) {
+        for (key, value) in table {
+            match key.get_ref().as_ref() {
+                "cluster" => {
+                    for (name, section) in self.table("cluster", value) {
+                        let read = self.cluster(name.get_ref(), name.span().start, section);
+                        file.clusters.insert(name.get_ref().to_string(), read);
+                    }
+                }
+                "default" => file.default = self.string("default", value),
+                "groups" => {
+                    for (name, value) in self.table("groups", value) {
+                        let nodes = self.string(name.get_ref(), value);
+                        file.groups.extend(nodes.map(|nodes| (name.get_ref().to_string(), nodes)));
+                    }
+                }
+                "tuning" => {
+                    for (name, value) in self.table("tuning", value) {
+                        self.setting(name.get_ref(), name.span().start, value, &mut file.tuning);
+                    }
+                }
+                unknown => self.unknown(unknown, key.span().start, "", &TOP_KEYS),
+            }
+        }
+        let missing = file.default.as_ref().filter(|name| !file.clusters.contains_key(&name.value));
+        if let Some(Sourced { value, origin: Origin::File(_, line) }) = missing {
+            let text = format!("default = {value:?}, but there is no [cluster.{value}]");
+            self.problems.push(Problem { path: Rc::clone(&self.path), line: *line, text });
+        }
+    }
+
+    fn cluster(&mut self, name: &str, at: usize, section: &Value<'_>) -> ClusterSection {
+        let origin = self.origin(at);
+        let mut read = ClusterSection { origin, hosts: None, launch: None, tree: None, export: None };
+        let before = self.problems.len();
+        for (key, value) in self.table(&format!("cluster.{name}"), section) {
+            match key.get_ref().as_ref() {
+                "hosts" => read.hosts = self.string("hosts", value),
+                "launch" => read.launch = self.launch(value),
+                "tree" => read.tree = self.string("tree", value),
+                "export" => read.export = self.string("export", value),
+                unknown => {
+                    let section = format!(" in [cluster.{name}]");
+                    self.unknown(unknown, key.span().start, &section, &CLUSTER_KEYS);
+                }
+            }
+        }
+        if read.hosts.is_none() && self.problems.len() == before {
+            self.problem(at, format!("[cluster.{name}] says no hosts"));
+        }
+        read
+    }
+
+    fn launch(&mut self, value: &Value<'_>) -> Option<Sourced<Launch>> {
+        let Sourced { value: name, origin } = self.string("launch", value)?;
+        let known = Launch::NAMES.iter().find(|(known, _)| *known == name);
+        if known.is_none() {
+            let names = Launch::NAMES.map(|(name, _)| name);
+            let hint = match nearest(&name, names) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!("there are {}", names.join(", ")),
+            };
+            self.problem(value.span().start, format!("launch = {name:?} is not known; {hint}"));
+        }
+        known.map(|(_, launch)| Sourced { value: *launch, origin })
+    }
+
+    fn setting(&mut self, name: &str, at: usize, value: &Value<'_>, tuning: &mut Tuning) {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+            let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+            return self.unknown(name, at, " in [tuning]", &names);
+        };
+        let number = value.get_ref().as_integer();
+        let number = number.and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok());
+        let within = number.filter(|number| (setting.min..=setting.max).contains(number));
+        match (within, tuning.get_mut(name)) {
+            (Some(value), Some(slot)) => *slot = Sourced { value, origin: self.origin(at) },
+            _ => {
+                let text = format!("{name} must be a whole number from {} to {}", setting.min, setting.max);
+                self.problem(value.span().start, text);
+            }
+        }
+    }
+
+    /// The entries of a table; none, and a problem, when the value is something else.
+    fn table<'t, 'i>(&mut self, name: &str, value: &'t Value<'i>) -> Vec<Entry<'t, 'i>> {
+        match value.get_ref().as_table() {
+            Some(table) => table.iter().collect(),
+            None => {
+                self.problem(value.span().start, format!("{name} must be a table: [{name}…]"));
+                Vec::new()
+            }
+        }
+    }
+
+    fn string(&mut self, name: &str, value: &Value<'_>) -> Option<Sourced<String>> {
+        let at = value.span().start;
+        let text = value.get_ref().as_str().filter(|text| !text.trim().is_empty());
+        if text.is_none() {
+            self.problem(at, format!("{name} must be a text in quotes that is not empty"));
+        }
+        text.map(|text| Sourced { value: text.to_owned(), origin: self.origin(at) })
+    }
+
+    fn unknown(&mut self, key: &str, at: usize, section: &str, known: &[&str]) {
+        let hint = match nearest(key, known.iter().copied()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("there are {}", known.join(", ")),
+        };
+        self.problem(at, format!("unknown key {key:?}{section}; {hint}"));
+    }
+
+    fn problem(&mut self, at: usize, text: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(Problem { path: Rc::clone(&self.path), line: self.line(at), text });
+        }
+    }
+
+    fn origin(&self, at: usize) -> Origin {
+        Origin::File(Rc::clone(&self.path), self.line(at))
+    }
+
+    fn line(&self, at: usize) -> usize {
+        let before = self.text.as_bytes().get(..at).unwrap_or(self.text.as_bytes());
+        before.iter().filter(|byte| **byte == b'\n').count() + 1
+    }
+}
+
+type Entry<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Value<'i>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        File::parse(Path::new("sheaf.toml"), text).problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_full_file_is_read() {
+        let text = "default = \"lab\"\n[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"processes\"\n\
+                    [groups]\nweb = \"n[1-2]\"\n[tuning]\nheartbeat_ms = 500\n";
+        let file = File::parse(Path::new("sheaf.toml"), text);
+        assert_eq!(file.problems, []);
+        let lab = file.clusters["lab"].cluster(file.default.clone().unwrap());
+        assert_eq!((lab.hosts.value.as_str(), lab.launch.value), ("n[1-4]", Launch::Processes));
+        assert_eq!(lab.launch.origin.to_string(), "sheaf.toml:4");
+        assert_eq!(file.groups["web"].value, "n[1-2]");
+        assert_eq!(file.tuning.heartbeat_ms.value, 500);
+        assert_eq!(file.tuning.heartbeat_ms.origin.to_string(), "sheaf.toml:8");
+    }
+
+    #[test]
+    fn every_problem_is_named_with_its_line() {
+        let text = "colour = 1\n[cluster.lab]\nhost = \"n1\"\nlaunch = \"shh\"\n[cluster.b]\ntree = 3\n\
+                    [tuning]\nheartbeat_ms = 1\nheart = 5\n[cluster.c]\ntree = \"flat\"\n";
+        insta::assert_snapshot!(problems(text).join("\n"), @r#"
+        sheaf.toml:1: unknown key "colour"; there are cluster, default, groups, tuning
+        sheaf.toml:3: unknown key "host" in [cluster.lab]; did you mean "hosts"?
+        sheaf.toml:4: launch = "shh" is not known; did you mean "ssh"?
+        sheaf.toml:6: tree must be a text in quotes that is not empty
+        sheaf.toml:8: heartbeat_ms must be a whole number from 20 to 60000
+        sheaf.toml:9: unknown key "heart" in [tuning]; there are timeout_ms, start_timeout_ms, heartbeat_ms, heartbeats_lost_max, window_bytes, chunk_bytes, concatenate_bytes_max, fan_out_max
+        sheaf.toml:10: [cluster.c] says no hosts
+        "#);
+    }
+
+    #[test]
+    fn a_syntax_error_has_a_line() {
+        insta::assert_snapshot!(problems("[cluster.lab]\nhosts = n1\n").join("\n"), @"sheaf.toml:2: not TOML: invalid float, expected `nan`");
+        insta::assert_snapshot!(problems("default = \"x\"\n").join("\n"), @r#"sheaf.toml:1: default = "x", but there is no [cluster.x]"#);
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text in "[\\[\\]a-z=.\"\n0-9# ]{0,80}", any in ".{0,80}") {
+            File::parse(Path::new("x"), &text);
+            File::parse(Path::new("x"), &any);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The `[tuning]` section: every setting once, with its bounds.
+use super::Sourced;
+
+/// What is known of one setting.
+#[derive(Debug)]
+pub struct Setting {
+    pub name: &'static str,
+    pub min: u64,
+    pub max: u64,
+}
+
+macro_rules! settings {
+    ($($(#[doc = $what:literal])+ $name:ident = $default:literal, $min:literal..=$max:literal;)*) => {
+        /// The limits and intervals of a tree.
+        #[derive(Clone, Debug)]
+        pub struct Tuning {
+            $($(#[doc = $what])+ pub $name: Sourced<u64>,)*
+        }
+
+        impl Default for Tuning {
+            fn default() -> Self {
+                Self { $($name: Sourced::default($default),)* }
+            }
+        }
+
+        /// Every setting, in the order they are shown.
+        pub const SETTINGS: &[Setting] = &[
+            $(Setting { name: stringify!($name), min: $min, max: $max },)*
+        ];
+
+        impl Tuning {
+            /// The setting of this name.
+            pub fn get(&self, name: &str) -> Option<&Sourced<u64>> {
+                match name { $(stringify!($name) => Some(&self.$name),)* _ => None }
+            }
+
+            /// The setting of this name, to be changed.
+            pub fn get_mut(&mut self, name: &str) -> Option<&mut Sourced<u64>> {
+                match name { $(stringify!($name) => Some(&mut self.$name),)* _ => None }
+            }
+        }
+    };
+}
+
+settings! {
+    /// How long a host may take to answer before it counts as silent; `--timeout` goes before it.
+    timeout_ms = 30_000, 10..=86_400_000;
+    /// How long a node may take to start and join.
+    start_timeout_ms = 30_000, 100..=3_600_000;
+    /// Pause between two heartbeats of an idle link.
+    heartbeat_ms = 1_000, 20..=60_000;
+    /// Heartbeats missed in a row before a link counts as lost.
+    heartbeats_lost_max = 3, 2..=100;
+    /// Bytes of one stream under way on one link.
+    window_bytes = 1_048_576, 65_536..=67_108_864;
+    /// Bytes a packet is cut into.
+    chunk_bytes = 65_536, 4_096..=1_048_576;
+    /// Bytes a concatenating read may bring to the root.
+    concatenate_bytes_max = 67_108_864, 1_024..=17_179_869_184;
+    /// Children of one node in a tree of shape `auto`.
+    fan_out_max = 32, 2..=4_096;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_within_its_bounds() {
+        let tuning = Tuning::default();
+        for setting in SETTINGS {
+            let default = tuning.get(setting.name).unwrap().value;
+            assert!((setting.min..=setting.max).contains(&default), "{}", setting.name);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Named groups of hosts: `[groups]` of `sheaf.toml`, then the groups ClusterShell is set up with.
+mod clustershell;
+mod ini;
+pub mod upcall;
+mod yaml;
+
+use crate::config::{Sourced, nearest};
+use clustershell::ClusterShell;
+use sheaf_core::hostset::Groups;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+/// The name under which the groups of `sheaf.toml` are a source like any other: `@sheaf:web`.
+pub const OWN_SOURCE: &str = "sheaf";
+
+/// Why a group cannot be told: one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct GroupError(pub String);
+
+impl GroupError {
+    fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// Where `@group` and `@source:group` are looked up.
+#[derive(Debug, Default)]
+pub struct GroupSources {
+    own: BTreeMap<String, Sourced<String>>,
+    /// Read at the first group that is not our own.
+    shell: OnceCell<Result<ClusterShell, GroupError>>,
+}
+
+impl GroupSources {
+    /// Groups by name, before those of ClusterShell.
+    pub fn new(own: BTreeMap<String, Sourced<String>>) -> Self {
+        Self { own, shell: OnceCell::new() }
+    }
+
+    /// The groups of `sheaf.toml`, and where each is defined.
+    pub fn own(&self) -> &BTreeMap<String, Sourced<String>> {
+        &self.own
+    }
+
+    /// The host set that `group` stands for, white space meaning union.
+    fn nodes(&self, source: Option<&str>, group: &str) -> Result<String, GroupError> {
+        if source.is_none_or(|source| source == OWN_SOURCE) {
+            if let Some(nodes) = self.own.get(group) {
+                return Ok(nodes.value.clone());
+            }
+        }
+        let shell = self.shell()?;
+        if source == Some(OWN_SOURCE) || (source.is_none() && shell.is_empty()) {
+            return Err(self.unknown(group));
+        }
+        shell.source(source)?.map(group)
+    }
+
+    /// The host set of all hosts a source knows.
+    fn every_node(&self, source: Option<&str>) -> Result<String, GroupError> {
+        let shell = self.shell()?;
+        if source == Some(OWN_SOURCE) || (source.is_none() && shell.is_empty()) {
+            let all: Vec<&str> = self.own.values().map(|nodes| nodes.value.as_str()).collect();
+            return Ok(all.join(" "));
+        }
+        shell.source(source)?.all()
+    }
+
+    /// The names of a source's groups.
+    fn names(&self, source: Option<&str>) -> Result<Vec<String>, GroupError> {
+        let shell = self.shell()?;
+        let mut names: Vec<String> = match source {
+            None | Some(OWN_SOURCE) => self.own.keys().cloned().collect(),
+            Some(_) => Vec::new(),
+        };
+        if source != Some(OWN_SOURCE) && !(source.is_none() && shell.is_empty()) {
+            names.extend(shell.source(source)?.list()?);
+        }
+        Ok(names)
+    }
+
+    fn shell(&self) -> Result<&ClusterShell, GroupError> {
+        self.shell.get_or_init(ClusterShell::find).as_ref().map_err(Clone::clone)
+    }
+
+    fn unknown(&self, group: &str) -> GroupError {
+        GroupError(match nearest(group, self.own.keys().map(String::as_str)) {
+            Some(near) => format!("no group @{group}; did you mean @{near}?"),
+            None if self.own.is_empty() => format!("no group @{group}: no groups are configured"),
+            None => format!("no group @{group}"),
+        })
+    }
+}
+
+impl Groups for GroupSources {
+    fn resolve(&self, source: Option<&str>, group: &str) -> Result<String, String> {
+        self.nodes(source, group).map(|nodes| union(&nodes)).map_err(|error| error.to_string())
+    }
+
+    fn list(&self, source: Option<&str>) -> Result<Vec<String>, String> {
+        self.names(source).map_err(|error| error.to_string())
+    }
+
+    fn all(&self, source: Option<&str>) -> Result<String, String> {
+        self.every_node(source).map(|nodes| union(&nodes)).map_err(|error| error.to_string())
+    }
+
+    fn sources(&self) -> Vec<String> {
+        let mut names = self.shell().map(ClusterShell::names).unwrap_or_default();
+        if !self.own.is_empty() || names.is_empty() {
+            names.push(OWN_SOURCE.to_owned());
+        }
+        names
+    }
+}
+
+/// Host sets apart by white space as one expression.
+pub fn union(nodes: &str) -> String {
+    let parts = nodes.split_whitespace().map(|part| part.trim_matches(','));
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(groups: &[(&str, &str)]) -> GroupSources {
+        let groups = groups.iter().map(|(name, nodes)| ((*name).into(), Sourced::default((*nodes).into())));
+        let shell = OnceCell::from(Ok(ClusterShell::default()));
+        GroupSources { own: groups.collect(), shell }
+    }
+
+    #[test]
+    fn own_groups_are_the_default_source() {
+        let groups = own(&[("web", "n[1-2] n4"), ("db", "n9")]);
+        assert_eq!(groups.resolve(None, "web").unwrap(), "n[1-2],n4");
+        assert_eq!(groups.resolve(Some("sheaf"), "db").unwrap(), "n9");
+        assert_eq!(Groups::all(&groups, None).unwrap(), "n9,n[1-2],n4");
+        assert_eq!(groups.sources(), ["sheaf"]);
+        assert_eq!(groups.resolve(None, "wen").unwrap_err(), "no group @wen; did you mean @web?");
+    }
+}

@@ -1,0 +1,269 @@
+//! The group sources of an installed ClusterShell, so that `@group` means here what it means there.
+use super::{GroupError, ini, upcall, yaml};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Files read of one directory of sources.
+const FILES_MAX: usize = 1_024;
+
+/// Every source, and which of them is the default.
+#[derive(Debug, Default)]
+pub struct ClusterShell {
+    sources: BTreeMap<String, Source>,
+    default: Option<String>,
+}
+
+/// One source of groups.
+#[derive(Debug)]
+pub enum Source {
+    /// Commands to ask.
+    Upcall(Box<Upcall>),
+    /// A table of a YAML file.
+    Table(String, BTreeMap<String, String>),
+}
+
+/// Commands that answer questions, with the answers so far.
+#[derive(Debug)]
+pub struct Upcall {
+    name: String,
+    directory: PathBuf,
+    map: String,
+    all: Option<String>,
+    list: Option<String>,
+    answers: RefCell<BTreeMap<String, String>>,
+}
+
+impl ClusterShell {
+    /// The sources of the `groups.conf` files there are; none when there is no such file.
+    pub fn find() -> Result<Self, GroupError> {
+        let (mut sections, mut directory) = (ini::Sections::new(), None);
+        for path in configuration_directories() {
+            let file = path.join("groups.conf");
+            let Ok(text) = std::fs::read_to_string(&file) else { continue };
+            ini::merge(&mut sections, &text).map_err(|error| in_file(&file, &error))?;
+            directory = Some(path);
+        }
+        match directory {
+            Some(directory) => Self::read(&sections, &directory),
+            None => Ok(Self::default()),
+        }
+    }
+
+    fn read(sections: &ini::Sections, directory: &Path) -> Result<Self, GroupError> {
+        let main = sections.iter().find(|(name, _)| name == "Main").map(|(_, values)| values);
+        let main = |key: &str| main.and_then(|values| values.get(key)).map(String::as_str);
+        let mut shell = Self::default();
+        for part in directories(main("groupsdir").or(main("confdir")), directory) {
+            for file in files(&part, "conf") {
+                let Ok(text) = std::fs::read_to_string(&file) else { continue };
+                let mut more = ini::Sections::new();
+                ini::merge(&mut more, &text).map_err(|error| in_file(&file, &error))?;
+                shell.add_upcalls(&more, &part).map_err(|error| in_file(&file, &error))?;
+            }
+        }
+        for part in directories(main("autodir"), directory) {
+            for file in files(&part, "yaml") {
+                let Ok(text) = std::fs::read_to_string(&file) else { continue };
+                for (name, groups) in yaml::parse(&text).map_err(|error| in_file(&file, &error))? {
+                    let source = Source::Table(name.clone(), groups);
+                    shell.add(name, source).map_err(|error| in_file(&file, &error))?;
+                }
+            }
+        }
+        let file = directory.join("groups.conf");
+        shell.add_upcalls(sections, directory).map_err(|error| in_file(&file, &error))?;
+        shell.default = match main("default").filter(|name| !name.is_empty()) {
+            Some(name) if !shell.sources.contains_key(name) => {
+                return Err(in_file(
+                    &file,
+                    &format!("default names a group source {name:?} that there is not"),
+                ));
+            }
+            Some(name) => Some(name.to_owned()),
+            None => shell.sources.keys().next().cloned(),
+        };
+        Ok(shell)
+    }
+
+    fn add_upcalls(&mut self, sections: &ini::Sections, directory: &Path) -> Result<(), String> {
+        for (section, values) in sections {
+            for name in section.split(',').map(str::trim).filter(|name| *name != "Main") {
+                let value = |key: &str| values.get(key).cloned();
+                let upcall = Upcall {
+                    name: name.to_owned(),
+                    directory: directory.to_path_buf(),
+                    map: value("map").ok_or_else(|| format!("[{section}] says no map command"))?,
+                    all: value("all"),
+                    list: value("list"),
+                    answers: RefCell::default(),
+                };
+                self.add(name.to_owned(), Source::Upcall(Box::new(upcall)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: String, source: Source) -> Result<(), String> {
+        match self.sources.insert(name.clone(), source) {
+            Some(_) => Err(format!("group source {name:?} is defined twice")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is no source at all.
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    /// The names of the sources, the default first.
+    pub fn names(&self) -> Vec<String> {
+        let others = self.sources.keys().filter(|name| Some(*name) != self.default.as_ref());
+        self.default.iter().chain(others).cloned().collect()
+    }
+
+    /// The source of this name, or the default one.
+    pub fn source(&self, name: Option<&str>) -> Result<&Source, GroupError> {
+        let Some(name) = name.or(self.default.as_deref()) else {
+            return Err(GroupError::new("there is no default group source"));
+        };
+        self.sources.get(name).ok_or_else(|| {
+            let near = crate::config::nearest(name, self.sources.keys().map(String::as_str));
+            let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            GroupError(format!("no group source {name}{hint}"))
+        })
+    }
+}
+
+impl Source {
+    /// The hosts of a group, as a host set; empty when there is no such group.
+    pub fn map(&self, group: &str) -> Result<String, GroupError> {
+        match self {
+            Self::Upcall(upcall) => upcall.ask(&upcall.map, "GROUP", group),
+            Self::Table(_, groups) => Ok(groups.get(group).cloned().unwrap_or_default()),
+        }
+    }
+
+    /// Every host of the source: what it says, or else all of its groups together.
+    pub fn all(&self) -> Result<String, GroupError> {
+        match self {
+            Self::Upcall(upcall) if upcall.all.is_some() => upcall.ask_optional("all", upcall.all.as_deref()),
+            Self::Table(_, groups) if groups.contains_key("all") => Ok(groups["all"].clone()),
+            _ => {
+                let groups = self.list()?;
+                let hosts: Result<Vec<String>, _> = groups.iter().map(|group| self.map(group)).collect();
+                Ok(hosts?.join(" "))
+            }
+        }
+    }
+
+    /// The names of the groups.
+    pub fn list(&self) -> Result<Vec<String>, GroupError> {
+        match self {
+            Self::Upcall(upcall) => {
+                let names = upcall.ask_optional("list", upcall.list.as_deref())?;
+                Ok(names.split_whitespace().map(str::to_owned).collect())
+            }
+            Self::Table(_, groups) => Ok(groups.keys().cloned().collect()),
+        }
+    }
+}
+
+impl Upcall {
+    fn ask_optional(&self, what: &str, command: Option<&str>) -> Result<String, GroupError> {
+        match command {
+            Some(command) => self.ask(command, "SOURCE", &self.name),
+            None => Err(GroupError(format!("group source {} has no {what} command", self.name))),
+        }
+    }
+
+    fn ask(&self, command: &str, variable: &str, value: &str) -> Result<String, GroupError> {
+        if !upcall::is_plain(value) {
+            return Err(GroupError(format!("{value:?} cannot be asked of group source {}", self.name)));
+        }
+        let directory = self.directory.to_string_lossy();
+        let values = [(variable, value), ("SOURCE", &self.name), ("CFGDIR", &directory)];
+        let command = upcall::substitute(command, &values);
+        if let Some(answer) = self.answers.borrow().get(&command) {
+            return Ok(answer.clone());
+        }
+        let answer = upcall::run(&command, &self.directory)?;
+        let answer = answer.trim().to_owned();
+        self.answers.borrow_mut().insert(command, answer.clone());
+        Ok(answer)
+    }
+}
+
+fn in_file(file: &Path, error: &str) -> GroupError {
+    GroupError(format!("{}: {error}", file.display()))
+}
+
+/// Where ClusterShell looks for its files; a later directory goes before an earlier one.
+fn configuration_directories() -> Vec<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = variable("HOME");
+    let config = variable("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config")));
+    let mut directories = vec![PathBuf::from("/etc/clustershell")];
+    directories.extend(home.map(|home| home.join(".local/etc/clustershell")));
+    directories.extend(config.map(|config| config.join("clustershell")));
+    directories.extend(variable("CLUSTERSHELL_CFGDIR"));
+    directories
+}
+
+/// The directories a setting lists, `$CFGDIR` replaced, each once, those that exist.
+fn directories(setting: Option<&str>, directory: &Path) -> Vec<PathBuf> {
+    let own = directory.to_string_lossy();
+    let mut found: Vec<PathBuf> = Vec::new();
+    for part in setting.unwrap_or_default().split_whitespace() {
+        let path = PathBuf::from(upcall::substitute(part.trim_matches(['"', '\'']), &[("CFGDIR", &own)]));
+        // Comparing components takes doubled and trailing slashes as one.
+        if path.is_dir() && !found.contains(&path) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The files of a directory with this ending, by name.
+fn files(directory: &Path, ending: &str) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let visible = |path: &PathBuf| {
+        path.extension().is_some_and(|have| have == ending)
+            && path.file_name().is_some_and(|name| !name.to_string_lossy().starts_with('.'))
+    };
+    let mut files: Vec<PathBuf> = paths.filter(visible).collect();
+    files.sort();
+    files.truncate(FILES_MAX);
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn sources_come_from_all_three_kinds_of_file() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        fs::create_dir_all(at("conf.d")).unwrap();
+        fs::create_dir_all(at("groups.d")).unwrap();
+        fs::write(at("conf.d/x.conf"), "[echo,e]\nmap: echo $SOURCE-$GROUP\nlist: echo a b\n").unwrap();
+        fs::write(at("groups.d/r.yaml"), "racks:\n  r1: 'n[1-2]'\n  r2: n3\n").unwrap();
+        fs::write(at("groups.d/local.cfg"), "adm: n0\nall: n[0-9]\n").unwrap();
+        let text = "[Main]\ndefault: local\nconfdir: $CFGDIR/conf.d\nautodir: $CFGDIR/groups.d\n[local]\n\
+                    map: sed -n 's/^$GROUP:\\(.*\\)/\\1/p' $CFGDIR/groups.d/local.cfg\n";
+        let mut sections = ini::Sections::new();
+        ini::merge(&mut sections, text).unwrap();
+        let shell = ClusterShell::read(&sections, home.path()).unwrap();
+        assert_eq!(shell.names(), ["local", "e", "echo", "racks"]);
+        assert_eq!(shell.source(None).unwrap().map("adm").unwrap(), "n0");
+        assert_eq!(shell.source(None).unwrap().map("none").unwrap(), "");
+        assert_eq!(shell.source(Some("e")).unwrap().all().unwrap(), "e-a e-b");
+        assert_eq!(shell.source(Some("racks")).unwrap().all().unwrap(), "n[1-2] n3");
+        assert!(shell.source(None).unwrap().map("$(touch x)").is_err());
+        let error = shell.source(Some("rack")).unwrap_err();
+        assert_eq!(error.to_string(), "no group source rack; did you mean racks?");
+    }
+}

@@ -1,0 +1,384 @@
+//! Who failed and who stayed silent, folded into a few lines.
+use super::{Palette, fold_paths, printable};
+use crate::config::Hosts;
+use crate::exit::Exit;
+use serde_json::{Value, json};
+use sheaf_core::{Errno, RangeSet};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Lines of failures and of silent hosts that are printed; the rest is one line more.
+const LINES_MAX: usize = 20;
+
+/// Prints sets of leaves as sets of hosts.
+pub trait HostNames {
+    /// The folded host set of these leaves.
+    fn fold(&self, leaves: &RangeSet) -> String;
+}
+
+impl HostNames for Hosts {
+    fn fold(&self, leaves: &RangeSet) -> String {
+        Self::fold(self, leaves)
+    }
+}
+
+/// One file that failed on one or more hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub leaves: RangeSet,
+    pub path: String,
+    pub errno: Errno,
+    /// What more there is to say, such as the limit that was reached.
+    pub detail: Option<String>,
+}
+
+/// Hosts that gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silent {
+    pub leaves: RangeSet,
+    pub why: Silence,
+}
+
+/// Why hosts gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Silence {
+    /// Nothing came within this time.
+    NoAnswer(Duration),
+    /// The way to the host is gone, and perhaps it is known why.
+    Down(Option<String>),
+}
+
+impl Silence {
+    fn errno(&self) -> Errno {
+        match self {
+            Self::NoAnswer(_) => Errno::TIMEDOUT,
+            Self::Down(_) => Errno::HOSTDOWN,
+        }
+    }
+
+    /// What happened, without the error's name.
+    fn text(&self) -> String {
+        match self {
+            Self::NoAnswer(after) => format!("no answer within {} s", after.as_secs_f64()),
+            Self::Down(_) => "host is down".to_owned(),
+        }
+    }
+
+    fn cause(&self) -> Option<&str> {
+        match self {
+            Self::NoAnswer(_) => None,
+            Self::Down(cause) => cause.as_deref(),
+        }
+    }
+}
+
+/// Everybody who was asked: how many succeeded, who failed, who stayed silent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Members that succeeded.
+    pub succeeded: u64,
+    pub failures: Vec<Failure>,
+    pub silent: Vec<Silent>,
+}
+
+/// Failures of the same kind on the same hosts.
+struct Folded<'a> {
+    leaves: RangeSet,
+    paths: Vec<&'a str>,
+    errno: Errno,
+    detail: Option<&'a str>,
+}
+
+impl Folded<'_> {
+    fn members(&self) -> u64 {
+        self.leaves.len() * self.paths.len() as u64
+    }
+}
+
+impl Report {
+    /// How many members failed.
+    pub fn failed(&self) -> u64 {
+        self.folded().iter().map(Folded::members).sum()
+    }
+
+    /// How many hosts stayed silent.
+    pub fn silent_hosts(&self) -> u64 {
+        self.silent_leaves().len()
+    }
+
+    /// How many members there are; a silent host counts as one.
+    pub fn members(&self) -> u64 {
+        self.succeeded + self.failed() + self.silent_hosts()
+    }
+
+    /// How the command ends: well only when everybody contributed.
+    pub fn exit(&self) -> Exit {
+        match (self.succeeded, self.failures.is_empty(), self.silent.is_empty()) {
+            (_, true, true) => Exit::Success,
+            (0, true, false) => Exit::Unreachable,
+            _ => Exit::Failed,
+        }
+    }
+
+    /// One line for each kind of failure and of silence, and one in the end; nothing when all is well.
+    pub fn write_text(
+        &self,
+        hosts: &dyn HostNames,
+        palette: &Palette,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        if self.exit() == Exit::Success {
+            return Ok(());
+        }
+        let (failures, silent) = (self.folded(), self.folded_silent());
+        let members = self.members();
+        let shown = failures.len().min(LINES_MAX);
+        for failure in &failures[..shown] {
+            write_failure(failure, members, hosts, palette, out)?;
+        }
+        // Silent hosts are named in any case: at least one line is theirs.
+        let room = (LINES_MAX - shown).max(1);
+        for (why, leaves) in silent.iter().take(room) {
+            write_silent(why, &hosts.fold(leaves), palette, out)?;
+        }
+        let mut rest = RangeSet::new();
+        failures[shown..].iter().for_each(|failure| rest.union_with(&failure.leaves));
+        silent.iter().skip(room).for_each(|(_, leaves)| rest.union_with(leaves));
+        let more = failures.len() - shown + silent.len().saturating_sub(room);
+        if more > 0 {
+            let kinds = if more == 1 { "failure" } else { "kinds of failure" };
+            writeln!(out, "… and {more} more {kinds} on {}", hosts.fold(&rest))?;
+        }
+        writeln!(out, "sheaf: {}", self.summary())
+    }
+
+    /// `58 of 64 members succeeded, 4 failed; 2 hosts silent`.
+    pub fn summary(&self) -> String {
+        let mut text = format!("{} of {} members succeeded", self.succeeded, self.members());
+        match self.failed() {
+            0 => {}
+            failed => text += &format!(", {failed} failed"),
+        }
+        match self.silent_hosts() {
+            0 => text,
+            1 => text + "; 1 host silent",
+            hosts => format!("{text}; {hosts} hosts silent"),
+        }
+    }
+
+    /// One JSON object on one line, also when all is well.
+    pub fn write_json(&self, hosts: &dyn HostNames, out: &mut dyn Write) -> io::Result<()> {
+        let failed: Vec<Value> = self.folded().iter().map(|failure| failure_json(failure, hosts)).collect();
+        let silent: Vec<Value> = self
+            .folded_silent()
+            .iter()
+            .map(|(why, leaves)| {
+                let mut object = json!({
+                    "hosts": hosts.fold(leaves), "count": leaves.len(),
+                    "errno": errno_name(why.errno()), "error": why.text(),
+                });
+                if let Some(cause) = why.cause() {
+                    object["cause"] = cause.into();
+                }
+                object
+            })
+            .collect();
+        let summary = json!({
+            "type": "summary", "members": self.members(), "succeeded": self.succeeded,
+            "failed": failed, "silent": silent, "exit": self.exit() as u8,
+        });
+        writeln!(out, "{summary}")
+    }
+
+    /// Failures folded twice: hosts with the same path and error, then paths with the same hosts
+    /// and error. Most members first, then by host.
+    fn folded(&self) -> Vec<Folded<'_>> {
+        let mut by_path: BTreeMap<(Errno, Option<&str>, &str), RangeSet> = BTreeMap::new();
+        for failure in &self.failures {
+            let key = (failure.errno, failure.detail.as_deref(), failure.path.as_str());
+            by_path.entry(key).or_default().union_with(&failure.leaves);
+        }
+        let mut by_leaves: BTreeMap<(Errno, Option<&str>, RangeSet), Vec<&str>> = BTreeMap::new();
+        for ((errno, detail, path), leaves) in by_path {
+            by_leaves.entry((errno, detail, leaves)).or_default().push(path);
+        }
+        let folded = by_leaves.into_iter();
+        let mut folded: Vec<Folded<'_>> =
+            folded.map(|((errno, detail, leaves), paths)| Folded { leaves, paths, errno, detail }).collect();
+        folded.sort_by_key(|failure| (std::cmp::Reverse(failure.members()), failure.leaves.first()));
+        folded
+    }
+
+    fn folded_silent(&self) -> Vec<(&Silence, RangeSet)> {
+        let mut by_cause: BTreeMap<&Silence, RangeSet> = BTreeMap::new();
+        for silent in &self.silent {
+            by_cause.entry(&silent.why).or_default().union_with(&silent.leaves);
+        }
+        by_cause.into_iter().collect()
+    }
+
+    fn silent_leaves(&self) -> RangeSet {
+        let mut all = RangeSet::new();
+        self.silent.iter().for_each(|silent| all.union_with(&silent.leaves));
+        all
+    }
+}
+
+fn write_failure(
+    failure: &Folded<'_>,
+    members: u64,
+    hosts: &dyn HostNames,
+    palette: &Palette,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Palette { hosts: host, path, error, .. } = palette;
+    let detail = failure.detail.map(|detail| format!(": {}", printable(detail))).unwrap_or_default();
+    writeln!(
+        out,
+        "{host}{}{host:#}:{path}{}{path:#}: {error}{}{error:#}{detail}, {} of {members} members",
+        hosts.fold(&failure.leaves),
+        fold_paths(&failure.paths),
+        failure.errno,
+        failure.members(),
+    )
+}
+
+fn write_silent(why: &Silence, hosts: &str, palette: &Palette, out: &mut dyn Write) -> io::Result<()> {
+    let Palette { hosts: host, error, .. } = palette;
+    let cause = why.cause().map(|cause| format!(": {}", printable(cause))).unwrap_or_default();
+    let (text, name) = (why.text(), errno_name(why.errno()));
+    writeln!(out, "{host}{hosts}{host:#}: {error}{text} ({name}){error:#}{cause}")
+}
+
+fn failure_json(failure: &Folded<'_>, hosts: &dyn HostNames) -> Value {
+    let text = failure.errno.to_string();
+    let mut object = json!({
+        "hosts": hosts.fold(&failure.leaves), "paths": failure.paths, "members": failure.members(),
+        "errno": errno_name(failure.errno), "error": text.rsplit_once(" (").map_or(text.as_str(), |(text, _)| text),
+    });
+    if let Some(detail) = failure.detail {
+        object["detail"] = detail.into();
+    }
+    object
+}
+
+fn errno_name(errno: Errno) -> String {
+    errno.name().map_or_else(|| errno.0.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Leaf 0 is host n1.
+    struct Numbered;
+
+    impl HostNames for Numbered {
+        fn fold(&self, leaves: &RangeSet) -> String {
+            let shifted: RangeSet = leaves.iter().map(|leaf| leaf + 1).collect();
+            if leaves.len() == 1 { format!("n{shifted}") } else { format!("n[{shifted}]") }
+        }
+    }
+
+    fn failure(leaves: &[u32], path: &str, errno: Errno) -> Failure {
+        let leaves = leaves.iter().map(|host| host - 1).collect();
+        Failure { leaves, path: path.to_owned(), errno, detail: None }
+    }
+
+    fn silent(host: u32, why: Silence) -> Silent {
+        Silent { leaves: RangeSet::single(host - 1), why }
+    }
+
+    fn text(report: &Report) -> String {
+        let mut out = Vec::new();
+        report.write_text(&Numbered, &Palette::default(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn json_text(report: &Report) -> String {
+        let mut out = Vec::new();
+        report.write_json(&Numbered, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn sample() -> Report {
+        Report {
+            succeeded: 56,
+            failures: vec![
+                failure(&[3, 7], "/etc/shadow", Errno::ACCES),
+                failure(&[8, 9], "/etc/shadow", Errno::ACCES),
+                failure(&[4], "/var/log/a.log", Errno::NOENT),
+                failure(&[4], "/var/log/b.log", Errno::NOENT),
+            ],
+            silent: vec![
+                silent(11, Silence::NoAnswer(Duration::from_secs(2))),
+                silent(12, Silence::Down(Some("its process ended with signal 9".to_owned()))),
+            ],
+        }
+    }
+
+    #[test]
+    fn failures_fold_by_host_and_by_path() {
+        insta::assert_snapshot!(text(&sample()), @"
+        n[3,7-9]:/etc/shadow: Permission denied (EACCES), 4 of 64 members
+        n4:/var/log/{a,b}.log: No such file or directory (ENOENT), 2 of 64 members
+        n11: no answer within 2 s (ETIMEDOUT)
+        n12: host is down (EHOSTDOWN): its process ended with signal 9
+        sheaf: 56 of 64 members succeeded, 6 failed; 2 hosts silent
+        ");
+    }
+
+    #[test]
+    fn colours_surround_hosts_paths_and_errors() {
+        let report = Report { succeeded: 1, failures: vec![failure(&[2], "/x", Errno::IO)], silent: vec![] };
+        let mut out = Vec::new();
+        report.write_text(&Numbered, &Palette::COLOURED, &mut out).unwrap();
+        insta::assert_debug_snapshot!(String::from_utf8(out).unwrap(), @r#""\u{1b}[36mn2\u{1b}[0m:\u{1b}[35m/x\u{1b}[0m: \u{1b}[31mInput/output error (EIO)\u{1b}[0m, 1 of 2 members\nsheaf: 1 of 2 members succeeded, 1 failed\n""#);
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        insta::assert_snapshot!(json_text(&sample()), @r#"{"exit":1,"failed":[{"errno":"EACCES","error":"Permission denied","hosts":"n[3,7-9]","members":4,"paths":["/etc/shadow"]},{"errno":"ENOENT","error":"No such file or directory","hosts":"n4","members":2,"paths":["/var/log/a.log","/var/log/b.log"]}],"members":64,"silent":[{"count":1,"errno":"ETIMEDOUT","error":"no answer within 2 s","hosts":"n11"},{"cause":"its process ended with signal 9","count":1,"errno":"EHOSTDOWN","error":"host is down","hosts":"n12"}],"succeeded":56,"type":"summary"}"#);
+        let well = Report { succeeded: 64, ..Report::default() };
+        insta::assert_snapshot!(json_text(&well), @r#"{"exit":0,"failed":[],"members":64,"silent":[],"succeeded":64,"type":"summary"}"#);
+    }
+
+    #[test]
+    fn all_well_is_not_worth_a_line() {
+        let report = Report { succeeded: 64, ..Report::default() };
+        assert_eq!((text(&report).as_str(), report.exit()), ("", Exit::Success));
+    }
+
+    #[test]
+    fn lines_are_bounded_and_the_rest_is_counted() {
+        let failures = (1..=64).map(|n| failure(&[n], &format!("/f{n}"), Errno::NOENT)).collect();
+        let silent =
+            vec![silent(70, Silence::Down(None)), silent(71, Silence::NoAnswer(Duration::from_millis(500)))];
+        let text = text(&Report { succeeded: 0, failures, silent });
+        assert_eq!(text.lines().count(), LINES_MAX + 3);
+        let end: Vec<&str> = text.lines().skip(LINES_MAX).collect();
+        insta::assert_snapshot!(end.join("\n"), @"
+        n71: no answer within 0.5 s (ETIMEDOUT)
+        … and 45 more kinds of failure on n[21-64,70]
+        sheaf: 0 of 66 members succeeded, 64 failed; 2 hosts silent
+        ");
+    }
+
+    #[test]
+    fn nobody_reached_is_another_exit_than_somebody_failed() {
+        let lost = Report { silent: vec![silent(1, Silence::Down(None))], ..Report::default() };
+        assert_eq!(lost.exit(), Exit::Unreachable);
+        assert_eq!(Report { succeeded: 1, ..lost }.exit(), Exit::Failed);
+        let failed = Report { failures: vec![failure(&[1], "/x", Errno::IO)], ..Report::default() };
+        assert_eq!(failed.exit(), Exit::Failed);
+    }
+
+    #[test]
+    fn names_cannot_command_the_terminal() {
+        let report =
+            Report { failures: vec![failure(&[1], "/a\u{1b}]0;x\u{7}\nb", Errno::IO)], ..Report::default() };
+        assert_eq!(text(&report).lines().count(), 2);
+        assert!(!text(&report).contains('\u{1b}'));
+    }
+}
