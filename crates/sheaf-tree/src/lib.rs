@@ -4,3 +4,4 @@
 pub mod filter;
 pub mod packet;
 pub mod proto;
+pub mod sim;

@@ -1,0 +1,76 @@
+//! What can go wrong in a simulated tree.
+use super::Shape;
+use crate::proto::Time;
+use std::time::Duration;
+
+/// Something that happens to a node or to the link above a node (named by the lower node's rank).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The process is killed: its links close.
+    Kill {
+        /// Of which node.
+        rank: u32,
+    },
+    /// The machine loses its power: its links fall silent.
+    PowerOff {
+        /// Of which node.
+        rank: u32,
+    },
+    /// The process is stopped: it does nothing, what is sent to it waits.
+    Stop {
+        /// Of which node.
+        rank: u32,
+    },
+    /// A stopped process goes on.
+    Continue {
+        /// Of which node.
+        rank: u32,
+    },
+    /// The link above is reset: what is on its way is lost, both ends learn of it.
+    Reset {
+        /// Above which node.
+        rank: u32,
+    },
+    /// The cable is cut: what is sent waits.
+    Cut {
+        /// Above which node.
+        rank: u32,
+    },
+    /// The cable is mended before either end has given up (or not; then it is too late).
+    Mend {
+        /// Above which node.
+        rank: u32,
+    },
+    /// From now on everything takes longer.
+    Slow {
+        /// Above which node.
+        rank: u32,
+        /// By how much.
+        by: Duration,
+    },
+}
+
+/// `count` random faults within `span`, none of them to the root itself. What is stopped or cut
+/// is often continued or mended later, sometimes after its neighbours have given it up.
+#[must_use]
+pub fn random(shape: &Shape, rng: &mut fastrand::Rng, count: u32, span: Duration) -> Vec<(Time, Fault)> {
+    let mut faults = Vec::new();
+    let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1);
+    for _ in 0..count {
+        let rank = rng.u32(1..shape.nodes());
+        let at = Time(rng.u64(0..span_ns));
+        let later = at + Duration::from_millis(rng.u64(1..12_000));
+        let healed = rng.u8(0..4) > 0;
+        let (fault, after) = match rng.u8(0..7) {
+            0 => (Fault::Kill { rank }, None),
+            1 => (Fault::PowerOff { rank }, None),
+            2 => (Fault::Reset { rank }, None),
+            3 | 4 => (Fault::Stop { rank }, Some(Fault::Continue { rank })),
+            5 => (Fault::Cut { rank }, Some(Fault::Mend { rank })),
+            _ => (Fault::Slow { rank, by: Duration::from_micros(rng.u64(1..300_000)) }, None),
+        };
+        faults.push((at, fault));
+        faults.extend(after.filter(|_| healed).map(|fault| (later, fault)));
+    }
+    faults
+}

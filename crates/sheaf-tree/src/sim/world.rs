@@ -1,0 +1,350 @@
+//! What happens in a simulated tree: bytes arrive, nodes work, links and processes fail.
+use super::wire::{Trouble, shred};
+use super::{Fault, Host, Input, Leaves, Shape, Sim, SimConfig, What};
+use crate::filter::Registry;
+use crate::proto::{Event, Node, Packet, Time};
+use bytes::Bytes;
+use sheaf_core::Errno;
+use std::collections::VecDeque;
+
+impl Host {
+    pub(super) fn new(shape: &Shape, rank: u32, registry: Registry, config: &SimConfig) -> Self {
+        let start = Time(0);
+        let mut node = Node::new(shape.config(rank, config.tuning), registry, start);
+        if rank > 0 {
+            node.add_parent(start);
+        }
+        for link in 0..shape.children(rank).len() + usize::from(rank > 0) {
+            match config.heartbeats {
+                true => node.attach(start, link),
+                false => node.attach_quiet(link),
+            }
+        }
+        Self {
+            node: Some(node),
+            stopped: false,
+            waking: false,
+            tick: Time(u64::MAX),
+            busy: start,
+            sending: start,
+            serving: start,
+            inbox: VecDeque::new(),
+        }
+    }
+}
+
+impl<L: Leaves> Sim<L> {
+    /// Who receives from a wire, and on which link.
+    fn receiver(&self, wire: u32) -> (u32, u32) {
+        let (rank, up) = (wire / 2, wire % 2 == 1);
+        let parent = self.shape.parent(rank);
+        if up { (parent, rank - self.shape.children(parent).start) } else { (rank, self.up_link(rank)) }
+    }
+
+    fn up_link(&self, rank: u32) -> u32 {
+        self.shape.children(rank).len() as u32
+    }
+
+    /// The wire that a node sends on.
+    fn wire(&self, rank: u32, link: u32) -> u32 {
+        if link == self.up_link(rank) { 2 * rank + 1 } else { 2 * (self.shape.children(rank).start + link) }
+    }
+
+    /// A chunk (or the end) comes out of a wire.
+    pub(super) fn arrive(&mut self, wire: u32, chunk: Option<Bytes>) {
+        let trouble = self.troubles.get_mut(&(wire / 2));
+        if let Some(parked) = trouble.and_then(|trouble| trouble.parked.as_mut()) {
+            parked[wire as usize % 2].push_back(chunk);
+            return;
+        }
+        if self.wires[wire as usize].deaf {
+            return;
+        }
+        let (rank, link) = self.receiver(wire);
+        match chunk {
+            Some(chunk) => self.deliver(rank, Input::Bytes(link, chunk)),
+            None => self.deliver(rank, Input::Lost(link)),
+        }
+    }
+
+    pub(super) fn deliver(&mut self, rank: u32, input: Input) {
+        let now = self.now;
+        let host = &mut self.hosts[rank as usize];
+        if host.node.is_none() {
+            return;
+        }
+        if !host.stopped && host.busy <= now && host.inbox.is_empty() {
+            self.take_in(rank, input);
+            self.settle(rank);
+            return;
+        }
+        host.inbox.push_back(input);
+        if !host.stopped && !host.waking {
+            host.waking = true;
+            let at = host.busy.max(now);
+            self.push(at, What::Wake(rank));
+        }
+    }
+
+    pub(super) fn wake(&mut self, rank: u32) {
+        let host = &mut self.hosts[rank as usize];
+        host.waking = false;
+        if host.stopped || host.node.is_none() {
+            return;
+        }
+        for input in std::mem::take(&mut host.inbox) {
+            self.take_in(rank, input);
+        }
+        self.settle(rank);
+    }
+
+    fn take_in(&mut self, rank: u32, input: Input) {
+        let now = self.now;
+        let host = &mut self.hosts[rank as usize];
+        let Some(node) = host.node.as_mut() else { return };
+        host.busy = host.busy.max(now);
+        match input {
+            Input::Tick => node.tick(now),
+            Input::Lost(link) => node.link_lost(now, link as usize, Errno::CONNRESET, "the link has failed"),
+            Input::Serve(packet) => self.serve(rank, &packet),
+            Input::Bytes(link, chunk) => {
+                let link_at = link as usize;
+                let before = node.counters(link_at).frames_in;
+                let outcome = node.receive(now, link_at, &chunk);
+                let frames = node.counters(link_at).frames_in - before;
+                self.traffic.frames += frames;
+                host.busy = host.busy
+                    + self.config.physics.work(chunk.len())
+                    + self.config.physics.frame * frames as u32;
+                if let Err(violation) = outcome {
+                    self.traffic.violations += 1;
+                    node.link_lost(now, link_at, Errno::PROTO, &violation.to_string());
+                }
+                self.release(rank, link, chunk.len());
+            }
+        }
+    }
+
+    /// The receiver has read: the sender may have waited for that.
+    fn release(&mut self, rank: u32, link: u32, bytes: usize) {
+        let wire_at = self.wire(rank, link) ^ 1;
+        let wire = &mut self.wires[wire_at as usize];
+        wire.in_flight = wire.in_flight.saturating_sub(bytes as u32);
+        if std::mem::take(&mut wire.blocked) {
+            let (sender, sender_link) = self.receiver(wire_at ^ 1);
+            self.flush(sender, sender_link);
+        }
+    }
+
+    fn serve(&mut self, rank: u32, packet: &Packet) {
+        let Some(leaf) = self.shape.leaf(rank) else { return };
+        let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
+        self.leaves.packet(leaf, packet, node);
+        node.consumed(packet.stream, packet.frame_bytes);
+    }
+
+    /// Lets a node's events, output and closed links out until there are no more.
+    pub(super) fn settle(&mut self, rank: u32) {
+        while let Some(node) = self.hosts[rank as usize].node.as_mut() {
+            if let Some(event) = node.poll_event() {
+                self.event(rank, event);
+            } else if let Some(link) = node.next_dirty() {
+                self.flush(rank, link as u32);
+            } else if let Some(link) = node.next_dead() {
+                self.close(rank, link as u32);
+            } else {
+                break;
+            }
+        }
+        let now = self.now;
+        let host = &mut self.hosts[rank as usize];
+        let Some(node) = host.node.as_mut() else { return };
+        if self.config.watch_queues {
+            self.queued_bytes_peak = self.queued_bytes_peak.max(node.queued_bytes());
+        }
+        let due = node.next_timeout().map(|due| due.max(Time(now.0 + 1)));
+        if let Some(due) = due.filter(|&due| due < host.tick) {
+            host.tick = due;
+            self.push(due, What::Tick(rank));
+        }
+    }
+
+    fn event(&mut self, rank: u32, event: Event) {
+        match event {
+            Event::Packet(packet) => {
+                let Some(leaf) = self.shape.leaf(rank) else { return };
+                let think = self.leaves.think(leaf, &mut self.rng);
+                let host = &mut self.hosts[rank as usize];
+                if think.is_zero() && host.serving <= self.now {
+                    self.serve(rank, &packet);
+                } else {
+                    host.serving = host.serving.max(self.now) + think;
+                    let at = host.serving;
+                    self.push(at, What::Serve(rank, Box::new(packet)));
+                }
+            }
+            Event::ParentLost => self.end(rank),
+            Event::Ready(leaves) if rank == 0 => self.ready = Some(leaves),
+            Event::Notice(notice) => self.notices.push(notice),
+            Event::Ready(_) => {}
+            Event::Cancelled { .. } | Event::Closed { .. } => {
+                let Some(leaf) = self.shape.leaf(rank) else { return };
+                let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
+                self.leaves.other(leaf, &event, node);
+            }
+        }
+    }
+
+    /// Writes what waits on a link, as far as there is room between the nodes.
+    fn flush(&mut self, rank: u32, link: u32) {
+        let at = self.wire(rank, link);
+        let room = self.config.physics.socket_bytes;
+        let mut shreds = Vec::new();
+        loop {
+            let host = &mut self.hosts[rank as usize];
+            let Some(node) = host.node.as_mut() else { return };
+            let wire = &mut self.wires[at as usize];
+            let full = wire.in_flight as usize >= room || host.stopped;
+            if full && !wire.closed {
+                wire.blocked = true;
+                return;
+            }
+            let pieces = node.output(link as usize).take();
+            let bytes: usize = pieces.iter().map(Bytes::len).sum();
+            if bytes > 0 {
+                node.wrote(self.now, link as usize, bytes);
+                host.busy = host.busy.max(self.now) + self.config.physics.work(bytes);
+            }
+            for piece in pieces {
+                if !self.config.shred {
+                    self.transmit(at, piece);
+                    continue;
+                }
+                shred(&mut self.rng, piece, &mut shreds);
+                for piece in shreds.drain(..) {
+                    self.transmit(at, piece);
+                }
+            }
+            let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
+            if !node.refill(link as usize) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn transmit(&mut self, at: u32, chunk: Bytes) {
+        let (sender, _) = self.receiver(at ^ 1);
+        let physics = &self.config.physics;
+        let wire = &mut self.wires[at as usize];
+        if wire.closed {
+            return;
+        }
+        self.traffic.messages += 1;
+        self.traffic.bytes += chunk.len() as u64;
+        wire.in_flight += chunk.len() as u32;
+        let host = &mut self.hosts[sender as usize];
+        host.sending = host.sending.max(host.busy).max(self.now) + physics.sending(chunk.len());
+        let jitter = u64::try_from(physics.jitter.as_nanos()).unwrap_or(u64::MAX);
+        let mut arrives = host.sending + physics.latency;
+        arrives.0 += if jitter == 0 { 0 } else { self.rng.u64(0..jitter) };
+        if let Some(trouble) = self.troubles.get(&(at / 2)) {
+            arrives = arrives + trouble.extra;
+        }
+        wire.arrives = wire.arrives.max(arrives);
+        let arrives = wire.arrives;
+        self.push(arrives, What::Chunk(at, chunk));
+    }
+
+    /// A node closes its end of a link: what it has sent still arrives, then the end.
+    fn close(&mut self, rank: u32, link: u32) {
+        let out = self.wire(rank, link);
+        self.wires[(out ^ 1) as usize].deaf = true;
+        let wire = &mut self.wires[out as usize];
+        if !std::mem::replace(&mut wire.closed, true) {
+            let at = wire.arrives.max(self.now + self.config.physics.latency);
+            wire.arrives = at;
+            self.push(at, What::End(out));
+        }
+    }
+
+    /// A process ends: it writes what it can, and all its links close.
+    fn end(&mut self, rank: u32) {
+        while let Some(link) = self.hosts[rank as usize].node.as_mut().and_then(Node::next_dirty) {
+            self.flush(rank, link as u32);
+        }
+        for link in 0..self.up_link(rank) + u32::from(rank > 0) {
+            self.close(rank, link);
+        }
+        self.vanish(rank);
+    }
+
+    fn vanish(&mut self, rank: u32) {
+        let host = &mut self.hosts[rank as usize];
+        host.node = None;
+        host.inbox = VecDeque::new();
+    }
+
+    pub(super) fn suffer(&mut self, fault: Fault) {
+        match fault {
+            Fault::Kill { rank } if self.node(rank).is_some() => {
+                for link in 0..self.up_link(rank) + 1 {
+                    self.close(rank, link);
+                    let out = self.wire(rank, link);
+                    if self.rng.bool() {
+                        self.reset(out);
+                    }
+                }
+                self.vanish(rank);
+            }
+            Fault::PowerOff { rank } => self.vanish(rank),
+            Fault::Stop { rank } => self.hosts[rank as usize].stopped = true,
+            Fault::Continue { rank } => self.resume(rank),
+            Fault::Reset { rank } => {
+                for wire in [2 * rank, 2 * rank + 1] {
+                    self.reset(wire);
+                }
+            }
+            Fault::Cut { rank } => {
+                let trouble: &mut Trouble = self.troubles.entry(rank).or_default();
+                trouble.parked.get_or_insert_default();
+            }
+            Fault::Mend { rank } => {
+                let parked = self.troubles.get_mut(&rank).and_then(|trouble| trouble.parked.take());
+                for (wire, parked) in (2 * rank..).zip(parked.into_iter().flatten()) {
+                    parked.into_iter().for_each(|chunk| self.arrive(wire, chunk));
+                }
+            }
+            Fault::Slow { rank, by } => self.troubles.entry(rank).or_default().extra = by,
+            Fault::Kill { .. } => {}
+        }
+    }
+
+    /// What is on its way is lost; the receiver learns that the link is gone.
+    fn reset(&mut self, at: u32) {
+        let wire = &mut self.wires[at as usize];
+        if std::mem::replace(&mut wire.deaf, true) {
+            return;
+        }
+        wire.closed = true;
+        let (rank, link) = self.receiver(at);
+        self.deliver(rank, Input::Lost(link));
+    }
+
+    fn resume(&mut self, rank: u32) {
+        let host = &mut self.hosts[rank as usize];
+        if !std::mem::replace(&mut host.stopped, false) || host.node.is_none() {
+            return;
+        }
+        if !host.waking {
+            host.waking = true;
+            let now = self.now;
+            self.push(now, What::Wake(rank));
+        }
+        for link in 0..self.up_link(rank) + 1 {
+            let wire = self.wire(rank, link) as usize;
+            if std::mem::take(&mut self.wires[wire].blocked) {
+                self.flush(rank, link);
+            }
+        }
+    }
+}
