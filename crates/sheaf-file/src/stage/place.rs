@@ -177,14 +177,19 @@ impl Destination {
     }
 
     fn open_temp(&mut self, options: &StageOptions) -> Result<File> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::openat(&self.dir, ".", flags | OFlags::TMPFILE, mode(options)) {
-            Ok(file) => return Ok(file.into()),
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.dir, ".", flags, mode(options)) {
+            Ok(file) => Ok(file.into()),
             // What file systems and old kernels say that do not know `O_TMPFILE`.
-            Err(SysErrno::OPNOTSUPP | SysErrno::ISDIR | SysErrno::INVAL | SysErrno::NOSYS) => {}
-            Err(errno) => return Err(errno.into()),
+            Err(SysErrno::OPNOTSUPP | SysErrno::ISDIR | SysErrno::INVAL | SysErrno::NOSYS) => {
+                self.open_named(options)
+            }
+            Err(errno) => Err(errno.into()),
         }
-        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    }
+
+    fn open_named(&mut self, options: &StageOptions) -> Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (name, file) = with_temp_name(|name| rustix::fs::openat(&self.dir, name, flags, mode(options)))?;
         (self.kind, self.temp) = (Kind::Named, Some(name));
         Ok(file.into())
@@ -266,4 +271,37 @@ fn with_temp_name<T>(
 
 fn mode(options: &StageOptions) -> Mode {
     Mode::from_raw_mode(options.mode & 0o7777)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<OsString> {
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    /// The way taken where the file system has no files without names.
+    #[test]
+    fn a_temporary_name_is_removed_or_becomes_the_name() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("file"), "old").unwrap();
+        let export = Export::open(root.path()).unwrap();
+        let options = StageOptions::default();
+        let begin = || {
+            let (mut destination, _) = Destination::open(&export, Path::new("file"), &options).unwrap();
+            let file = destination.open_named(&options).unwrap();
+            assert_eq!(names(root.path()).len(), 2);
+            (destination, file)
+        };
+        drop(begin());
+        assert_eq!(names(root.path()), ["file"]);
+        let (mut destination, file) = begin();
+        std::io::Write::write_all(&mut &file, b"new").unwrap();
+        destination.inherit(&file).unwrap();
+        destination.publish(&file).unwrap();
+        drop(destination);
+        assert_eq!(names(root.path()), ["file"]);
+        assert_eq!(std::fs::read(root.path().join("file")).unwrap(), b"new");
+    }
 }

@@ -3,6 +3,7 @@
 mod change;
 mod escape;
 mod glob;
+mod mode_change;
 mod stage;
 mod usage;
 mod walk;

@@ -4,7 +4,8 @@ use crate::tree;
 use proptest::prelude::*;
 use sheaf_core::Errno;
 use sheaf_file::{
-    Algorithm, Attributes, Digest, Export, Mode, SetTime, StageOptions, Staged, Timestamp, digest,
+    Algorithm, Attributes, Digest, Export, Mode, SetTime, StageOptions, Staged, TEMP_PREFIX, Timestamp,
+    digest,
 };
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -82,6 +83,33 @@ fn what_is_dropped_or_refused_leaves_nothing() {
     let staged = Staged::create(&export, p("d/y"), StageOptions::default()).unwrap();
     std::fs::remove_dir_all(dir.path().join("d")).unwrap();
     assert_eq!(staged.commit(&Attributes::default(), None), Err(Errno::NOENT));
+}
+
+/// Where the killed process of the next test stages a file.
+const KILLED_DIR: &str = "SHEAF_TEST_KILLED_DIR";
+
+#[test]
+fn a_killed_process_leaves_nothing() {
+    if let Some(dir) = std::env::var_os(KILLED_DIR) {
+        let export = Export::open(Path::new(&dir)).unwrap();
+        let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();
+        staged.write_at(0, &[1; 100_000]).unwrap();
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+        unreachable!("a process that killed itself");
+    }
+    let (dir, _) = tree(&["file"]);
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "stage::a_killed_process_leaves_nothing"])
+        .env(KILLED_DIR, dir.path())
+        .output()
+        .unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.status), Some(9));
+    assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"file");
+    let left = names(dir.path());
+    if left.iter().any(|name| name.starts_with(TEMP_PREFIX)) {
+        return eprintln!("skipped: the temporary directory has no files without names");
+    }
+    assert_eq!(left, ["file"]);
 }
 
 #[test]

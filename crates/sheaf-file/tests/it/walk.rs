@@ -28,6 +28,17 @@ fn files_come_in_the_order_of_their_paths() {
 }
 
 #[test]
+fn a_directory_is_read_in_order() {
+    let (_dir, export) = tree(&["d/b", "d/a/", "d/a.b", "d/.h", "d/l -> a"]);
+    let read = export.read_dir(Path::new("/d")).unwrap();
+    let found: Vec<_> = read.iter().map(|entry| (entry.name.to_str().unwrap(), entry.kind)).collect();
+    let (file, dir, link) = (FileKind::File, FileKind::Directory, FileKind::Symlink);
+    assert_eq!(found, [(".h", file), ("a", dir), ("a.b", file), ("b", file), ("l", link)]);
+    assert_eq!(read[3].ino, export.stat(Path::new("d/b")).unwrap().ino);
+    assert_eq!(export.read_dir(Path::new("d/b")), Err(Errno::NOTDIR));
+}
+
+#[test]
 fn links_are_followed_as_asked() {
     let (_dir, export) = tree(&["d/a/x", "d/up -> ..", "d/l -> a", "d/gone -> /none", "s -> /d"]);
     assert_eq!(paths(&export, "s", WalkOptions::default()), ["s"]);

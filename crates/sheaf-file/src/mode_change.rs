@@ -1,0 +1,174 @@
+//! Changes of permissions, as `chmod(1)` reads them.
+
+use crate::Result;
+use serde::{Deserialize, Serialize};
+use sheaf_core::Errno;
+
+/// The most clauses of one change, as `u+x,g-w` has two.
+const CLAUSES_MAX: usize = 64;
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const STICKY: u32 = 0o1000;
+
+/// A change of permissions: an octal number, or clauses such as `u+rwx,go=rX` or `g=u`. Each file's
+/// new permissions depend on its old ones, so a change is applied where the file is.
+///
+/// ```
+/// use sheaf_file::ModeChange;
+/// let change = ModeChange::parse("u+x,go-w", 0o022).unwrap();
+/// assert_eq!(change.apply(0o664, false), 0o744);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeChange(Change);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Change {
+    Octal {
+        mode: u32,
+        /// Five digits or more speak of the set-id bits of directories, too.
+        sets_dir_ids: bool,
+    },
+    Clauses(Vec<Clause>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Clause {
+    /// The bits of those it is about: `u`, `g` and `o` with their set-id bits.
+    who: u32,
+    /// Bits it must not touch because nobody was named and the umask has them.
+    masked: u32,
+    action: Action,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Action {
+    Add,
+    Remove,
+    Set,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum What {
+    Bits {
+        /// Bits for everybody.
+        bits: u32,
+        /// `X`: execution for directories and for files somebody may execute.
+        search: bool,
+    },
+    /// What user (6), group (3) or others (0) have: how far their bits are shifted.
+    CopyOf(u32),
+}
+
+impl ModeChange {
+    /// Reads a change. `umask` limits clauses that name nobody, as `+w`.
+    ///
+    /// # Errors
+    /// `EINVAL` for anything else.
+    pub fn parse(text: &str, umask: u32) -> Result<Self> {
+        if text.starts_with(|first: char| first.is_ascii_digit()) {
+            let is_octal = text.bytes().all(|digit| (b'0'..b'8').contains(&digit));
+            let mode = u32::from_str_radix(text, 8).ok().filter(|&mode| is_octal && mode <= 0o7777);
+            let sets_dir_ids = text.len() > 4;
+            return Ok(Self(Change::Octal { mode: mode.ok_or(Errno::INVAL)?, sets_dir_ids }));
+        }
+        let mut clauses = Vec::new();
+        for text in text.split(',') {
+            read_clauses(text.as_bytes(), umask, &mut clauses)?;
+        }
+        Ok(Self(Change::Clauses(clauses)))
+    }
+
+    /// The new permission bits of a file that has these, `0o7777` both.
+    #[must_use]
+    pub fn apply(&self, mode: u32, is_dir: bool) -> u32 {
+        match &self.0 {
+            Change::Octal { mode: new, sets_dir_ids } => {
+                // A directory's set-id bits decide about its new entries and are not lost by chance.
+                let kept = if is_dir && !sets_dir_ids { mode & (SET_UID | SET_GID) } else { 0 };
+                new | kept
+            }
+            Change::Clauses(clauses) => {
+                clauses.iter().fold(mode & 0o7777, |mode, clause| clause.apply(mode, is_dir))
+            }
+        }
+    }
+}
+
+impl Clause {
+    fn apply(&self, mode: u32, is_dir: bool) -> u32 {
+        let bits = match self.what {
+            What::Bits { bits, search } if search && (is_dir || mode & 0o111 != 0) => bits | 0o111,
+            What::Bits { bits, .. } => bits,
+            What::CopyOf(shift) => (mode >> shift & 0o7) * 0o111,
+        };
+        let value = bits & self.who & !self.masked;
+        match self.action {
+            Action::Add => mode | value,
+            Action::Remove => mode & !value,
+            Action::Set => {
+                let names_ids = bits & (SET_UID | SET_GID) != 0;
+                let kept = if is_dir && !names_ids { SET_UID | SET_GID } else { 0 };
+                mode & !(self.who & !kept) | value
+            }
+        }
+    }
+}
+
+/// Reads one text between commas: who, then one action after the other, as in `u+x-w`.
+fn read_clauses(text: &[u8], umask: u32, clauses: &mut Vec<Clause>) -> Result<()> {
+    let actions = text.iter().position(|&byte| b"+-=".contains(&byte)).ok_or(Errno::INVAL)?;
+    let (names, mut rest) = text.split_at(actions);
+    let mut who = 0;
+    for name in names {
+        who |= match name {
+            b'u' => SET_UID | 0o700,
+            b'g' => SET_GID | 0o070,
+            b'o' => STICKY | 0o007,
+            b'a' => 0o7777,
+            _ => return Err(Errno::INVAL),
+        };
+    }
+    let masked = if names.is_empty() { umask & 0o777 } else { 0 };
+    let who = if names.is_empty() { 0o7777 } else { who };
+    while let Some((action, after)) = rest.split_first() {
+        let action = match action {
+            b'+' => Action::Add,
+            b'-' => Action::Remove,
+            _ => Action::Set,
+        };
+        let end = after.iter().position(|&byte| b"+-=".contains(&byte)).unwrap_or(after.len());
+        let (letters, next) = after.split_at(end);
+        let what = read_what(letters)?;
+        if clauses.len() == CLAUSES_MAX {
+            return Err(Errno::INVAL);
+        }
+        clauses.push(Clause { who, masked, action, what });
+        rest = next;
+    }
+    Ok(())
+}
+
+fn read_what(letters: &[u8]) -> Result<What> {
+    let (mut bits, mut search) = (0, false);
+    for letter in letters {
+        match letter {
+            b'r' => bits |= 0o444,
+            b'w' => bits |= 0o222,
+            b'x' => bits |= 0o111,
+            b'X' => search = true,
+            b's' => bits |= SET_UID | SET_GID,
+            b't' => bits |= STICKY,
+            b'u' | b'g' | b'o' if letters.len() == 1 => {
+                return Ok(What::CopyOf(match letter {
+                    b'u' => 6,
+                    b'g' => 3,
+                    _ => 0,
+                }));
+            }
+            _ => return Err(Errno::INVAL),
+        }
+    }
+    Ok(What::Bits { bits, search })
+}
