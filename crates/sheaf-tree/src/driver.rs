@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 mod socket;
 
 use socket::{Buffers, Port};
-pub(crate) use socket::Autopsy;
+pub(crate) use socket::{Autopsy, register};
 
 /// How often the nodes inside a process are looked at while one of them waits for something.
 const LOCAL_TICK_MS: u64 = 20;
@@ -119,6 +119,20 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Core> {
         // A panic in a service is a bug of that service; the tree's own state is still whole.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the parent of this process's own node is gone.
+    pub async fn ended(&self) {
+        std::future::poll_fn(|cx| {
+            self.peek(|core| {
+                if core.ended {
+                    return std::task::Poll::Ready(());
+                }
+                core.wait_for_event(cx.waker());
+                std::task::Poll::Pending
+            })
+        })
+        .await;
     }
 
     /// Keeps time for the nodes until the task is dropped.
@@ -326,11 +340,6 @@ impl Core {
             (Some(_), None) => true,
             (None, _) => false,
         }
-    }
-
-    /// Number of leaves among the nodes here.
-    pub fn leaf_count(&self) -> usize {
-        self.nodes.iter().filter(|node| node.config().role == Role::Leaf).count()
     }
 }
 

@@ -1,7 +1,50 @@
 //! Multicast down, reduction up, over a tree of nodes that is never silently wrong.
-#![forbid(unsafe_code)]
+//!
+//! A [`topology::Topology`] says who is whose child; [`launch`] starts its nodes, in this process
+//! or as processes; the [`Network`] is the root's side of what runs. A [`Stream`] sends packets
+//! to a set of leaves and gives back waves, combined on the way up by a [`filter`]; each
+//! [`WaveResult`] says which leaves it counts, which failed and which were silent.
+//!
+//! ```
+//! use sheaf_tree::{Sync, filter::Registry, launch, packet, service, topology};
+//! use std::time::Duration;
+//! # struct Ones; struct One;
+//! # impl service::Services for Ones {
+//! #     fn start(&self, _: u32, _: &str, _: &[u8], _: service::LeafHandle)
+//! #         -> Result<Box<dyn service::Service>, service::ServiceError> { Ok(Box::new(One)) }
+//! # }
+//! # impl service::Service for One {
+//! #     fn packet(&mut self, p: sheaf_tree::Packet, leaf: &mut service::Leaf<'_>) {
+//! #         leaf.consumed(p.stream, p.frame_bytes);
+//! #         leaf.reply(p.stream, p.wave, 0, &packet::pack(&[packet::Value::I32(1)]).unwrap());
+//! #     }
+//! # }
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! let hosts: topology::Names = (1..=64).map(|n| format!("n{n}")).collect();
+//! let spec = topology::Spec::parse("1x8x8")?;
+//! let tree = topology::Topology::build(&spec, "root", hosts, topology::Placement::LeafHosts)?;
+//! // `Ones` makes a service for each leaf that answers every packet with the number 1.
+//! let network = launch::embedded(&tree, &Registry::with_builtins(), &Ones, &launch::Options::default());
+//! let stream = network.open(network.everyone(), "sum", &[], Sync::WaitForAll);
+//! stream.send(100, b"", Some(Duration::from_secs(5))).await;
+//! let result = stream.recv().await;
+//! assert!(result.coverage.is_full());
+//! assert_eq!(packet::unpack(&result.payload.unwrap())?, [packet::Value::I32(64)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod driver;
 pub mod filter;
+pub mod launch;
+mod network;
 pub mod packet;
 pub mod proto;
+pub mod service;
 pub mod sim;
+pub mod topology;
+
+pub use driver::NOTICES_MAX;
+pub use network::{Network, Stream, StreamError};
+pub use proto::{Counters, Coverage, Notice, Packet, Sync, Tuning, WaveResult};

@@ -67,16 +67,7 @@ impl Network {
 
     /// Waits until the session has ended from the other side (a client's session was closed).
     pub async fn ended(&self) {
-        poll_fn(|cx| {
-            self.inner.shared.peek(|core| {
-                if core.ended {
-                    return Poll::Ready(());
-                }
-                core.wait_for_event(cx.waker());
-                Poll::Pending
-            })
-        })
-        .await;
+        self.inner.shared.ended().await;
     }
 
     /// What other nodes have reported so far, oldest first (the newest
@@ -106,10 +97,6 @@ impl Network {
         if let Some(end) = end {
             end.end().await;
         }
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.inner.shared
     }
 }
 

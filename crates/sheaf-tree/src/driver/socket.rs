@@ -198,7 +198,7 @@ impl Core {
 
 /// Puts a descriptor under the runtime's watch.
 #[allow(unsafe_code)]
-fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: `register` asks that the descriptor stays open and the same while the `AsyncFd`
     // has it. An `OwnedFd` is one descriptor for its whole life, it is moved in here, and nothing
     // in this file takes it out again.

@@ -99,6 +99,16 @@ pub enum Notice {
     },
 }
 
+/// The frame of an assignment.
+pub(crate) fn assign(assign: &Assign) -> Bytes {
+    control(Header::new(Kind::Assign), assign)
+}
+
+/// The frame of a greeting.
+pub(crate) fn hello(hello: &Hello) -> Bytes {
+    control(Header::new(Kind::Hello), hello)
+}
+
 /// Encodes a control frame.
 pub(crate) fn control<T: Serialize>(header: Header, body: &T) -> Bytes {
     let body = postcard::to_stdvec(body).expect("control bodies hold nothing that cannot be serialised");

@@ -408,6 +408,14 @@ impl Node {
         self.dead.push(link);
     }
 
+    /// At a leaf: its service could not start. Tells the root why, then ends.
+    pub fn give_up(&mut self, errno: Errno, cause: &str) {
+        let (rank, leaves) = (self.config.rank, self.config.leaves.clone());
+        let lost = Notice::Lost { by: rank, rank, leaves, errno, cause: cause.to_owned() };
+        self.notice(Header::new(Kind::Notice), lost);
+        self.events.push_back(Event::ParentLost);
+    }
+
     fn parent_lost(&mut self, _now: Time, link: usize) {
         self.hang_up(link);
         let theirs = self.streams.iter().filter(|(_, stream)| stream.owner == Owner::Link(link));

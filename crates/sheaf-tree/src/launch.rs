@@ -1,0 +1,95 @@
+//! Launch engines: how the nodes of a planned tree come to life.
+//!
+//! A node is told who it is by an [`Assign`] frame, the first on the link from its parent; it
+//! starts its own children, all at once, so that a tree starts in the time of its depth. A
+//! session ends from the top: a node whose parent is gone ends, after its own children.
+use crate::proto::{self, Child, Config, Role, Tuning, control::Assign, control::PROTOCOL_VERSION};
+use crate::topology::{self, NodeRef, Topology};
+use serde::{Deserialize, Serialize};
+use sheaf_core::RangeSet;
+use std::io;
+use std::path::PathBuf;
+
+mod embedded;
+mod family;
+mod processes;
+mod serve;
+
+pub use embedded::embedded;
+pub use processes::processes;
+pub use serve::{ServeError, serve};
+
+/// What carries the links between processes of one machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Carrier {
+    /// A pair of connected unix sockets, inherited: nothing listens.
+    #[default]
+    Unix,
+    /// TCP over loopback; the child proves itself with a one-time token.
+    Tcp,
+}
+
+/// What every node of a session is given.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Bounds and intervals.
+    pub tuning: Tuning,
+    /// What the services at the leaves are told.
+    pub service: Vec<u8>,
+}
+
+/// How nodes of the processes engine start their children.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The executable.
+    pub path: PathBuf,
+    /// Its arguments; it is to call [`serve`] with its standard input.
+    pub args: Vec<String>,
+    /// What carries the links.
+    pub carrier: Carrier,
+}
+
+/// A session could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// A socket, a process or a descriptor could not be made.
+    #[error("cannot start the tree: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A node of the topology, as its state machine wants to be told.
+fn config(node: NodeRef<'_>, tuning: Tuning, depth: u32) -> Config {
+    let leaves = |node: NodeRef<'_>| RangeSet::from_range(node.leaves().start, node.leaves().end);
+    Config {
+        rank: node.rank(),
+        role: match node.role() {
+            topology::Role::Root => Role::Root,
+            topology::Role::Inner => Role::Inner,
+            topology::Role::Leaf => Role::Leaf,
+        },
+        depth,
+        leaves: leaves(node),
+        children: node.children().map(|child| Child { rank: child.rank(), leaves: leaves(child) }).collect(),
+        stream_base: 0,
+        tuning,
+    }
+}
+
+/// The frame that tells `child` of `topology` who it is.
+fn assignment(topology: &Topology, child: u32, depth: u32, options: &Options, program: &Program) -> bytes::Bytes {
+    let mut subtree = Vec::new();
+    if let Some(below) = topology.subtree(child) {
+        below.encode(&mut subtree);
+    }
+    let assign = Assign {
+        version: PROTOCOL_VERSION,
+        depth,
+        subtree,
+        tuning: options.tuning,
+        service: options.service.clone(),
+        launch: postcard::to_stdvec(program).expect("a program can be serialised"),
+        stream_base: 0,
+    };
+    proto::control::assign(&assign)
+}

@@ -1,0 +1,59 @@
+//! The whole tree in this process.
+use super::{Options, config};
+use crate::driver::Shared;
+use crate::filter::Registry;
+use crate::network::Network;
+use crate::proto::Role;
+use crate::service::{LeafHandle, Services};
+use crate::topology::Topology;
+use std::sync::Arc;
+
+/// Starts every node of `topology` in this process, on the runtime of the caller.
+///
+/// A leaf whose service cannot start counts as lost, with the cause.
+///
+/// # Panics
+/// Outside a tokio runtime.
+#[must_use]
+pub fn embedded(topology: &Topology, registry: &Registry, services: &dyn Services, options: &Options) -> Network {
+    let shared = Shared::new();
+    shared.run(|core, now| {
+        let first = topology.root().rank();
+        for node in topology.nodes() {
+            core.add_node(config(node, options.tuning, node.depth()), registry.clone());
+        }
+        for node in topology.nodes() {
+            let parent = (node.rank() - first) as usize;
+            for (link, child) in node.children().enumerate() {
+                core.join(parent, link, (child.rank() - first) as usize);
+            }
+        }
+        for node in topology.nodes() {
+            let at = (node.rank() - first) as usize;
+            let Some(leaf) = node.leaf_index() else { continue };
+            let handle = LeafHandle { shared: Arc::downgrade(&shared), node: at };
+            match services.start(leaf, &node.host(), &options.service, handle) {
+                Ok(service) => {
+                    core.set_service(at, service);
+                    core.nodes[at].tell_ready();
+                }
+                Err(error) => {
+                    let Some(parent) = node.parent() else { continue };
+                    let link = parent.children().position(|child| child.rank() == node.rank());
+                    let parent = (parent.rank() - first) as usize;
+                    if let Some(link) = link {
+                        core.nodes[parent].link_lost(now, link, error.errno, &error.cause);
+                        core.touch(parent);
+                    }
+                }
+            }
+        }
+        for at in 0..core.nodes.len() {
+            if core.nodes[at].config().role != Role::Leaf {
+                core.nodes[at].tell_ready();
+            }
+            core.touch(at);
+        }
+    });
+    Network::new(shared, topology.leaves_len(), None)
+}

@@ -1,0 +1,106 @@
+//! Child processes: how they ended, and that they are gone in the end.
+use crate::driver::{Autopsy, register};
+use crate::network::End;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::future::Future;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::pin::Pin;
+use std::process::{Child, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// One child process, shared by its link (which wants to know how it ended) and the family.
+#[derive(Clone)]
+pub(super) struct Kin {
+    child: Arc<Mutex<Child>>,
+}
+
+impl Kin {
+    pub fn new(child: Child) -> Self {
+        Self { child: Arc::new(Mutex::new(child)) }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.lock().id()
+    }
+
+    /// Finds out, once its link has closed, how it ended.
+    pub fn autopsy(&self) -> Autopsy {
+        let kin = self.clone();
+        Box::new(move || Box::pin(async move { kin.wait().await.map_or_else(|error| error.to_string(), phrase) }))
+    }
+
+    /// Waits for its end without blocking the thread.
+    async fn wait(&self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.lock().try_wait()? {
+            return Ok(status);
+        }
+        let pidfd = register(self.pidfd()?)?;
+        // Readable once the process has ended.
+        let _ended = pidfd.readable().await?;
+        self.lock().wait()
+    }
+
+    fn pidfd(&self) -> io::Result<std::os::fd::OwnedFd> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("no such process"))?;
+        Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?)
+    }
+
+    fn kill(&self) {
+        // The handle is not reaped yet, so the number cannot be another process's.
+        if matches!(self.lock().try_wait(), Ok(None)) {
+            let killed = self.pidfd().and_then(|pidfd| Ok(pidfd_send_signal(pidfd, Signal::KILL)?));
+            if let Err(error) = killed {
+                tracing::warn!(pid = self.pid(), %error, "a server process could not be ended");
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn phrase(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("its process ended with signal {signal}"),
+        (None, Some(code)) => format!("its process ended with exit code {code}"),
+        (None, None) => "its process ended".to_owned(),
+    }
+}
+
+/// The processes that one node has started.
+pub(super) struct Family {
+    pub kin: Vec<Kin>,
+    /// How long they may take to end by themselves.
+    pub patience: Duration,
+}
+
+impl End for Family {
+    fn end(mut self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            let deadline = tokio::time::Instant::now() + self.patience;
+            for kin in std::mem::take(&mut self.kin) {
+                if tokio::time::timeout_at(deadline, kin.wait()).await.is_err() {
+                    kin.kill();
+                    let reaped = tokio::time::timeout(Duration::from_secs(1), kin.wait()).await;
+                    if reaped.is_err() {
+                        tracing::warn!(pid = kin.pid(), "a server process does not end");
+                    }
+                }
+            }
+        })
+    }
+}
+
+impl Drop for Family {
+    /// Without a proper end: their links are closed by now or will be with this process, and
+    /// then they end by themselves; nothing is left to wait for here.
+    fn drop(&mut self) {
+        for kin in &self.kin {
+            let _ = kin.lock().try_wait();
+        }
+    }
+}

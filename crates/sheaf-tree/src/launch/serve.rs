@@ -1,0 +1,107 @@
+//! A server or inner node: a process that was started by its parent.
+use super::processes::{connect, read_first, start_children};
+use super::{Options, Program, config};
+use crate::driver::Shared;
+use crate::filter::Registry;
+use crate::network::End;
+use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
+use crate::proto::frame::Kind;
+use crate::proto::{Node, Role};
+use crate::service::{LeafHandle, Services};
+use crate::topology::Topology;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the parent may take to say who this node is.
+const ASSIGN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A node could not begin to serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// No parent, or a link that fails.
+    #[error("no link to a parent: {0}")]
+    Link(#[from] io::Error),
+    /// The parent is another version of the program.
+    #[error("the parent speaks protocol {theirs}, this program {PROTOCOL_VERSION}")]
+    Version {
+        /// The parent's.
+        theirs: u32,
+    },
+    /// The assignment makes no sense.
+    #[error("the parent sent a malformed assignment")]
+    Assignment,
+}
+
+/// Runs a node until its parent is gone. `stdin` is what its parent started it with.
+///
+/// # Errors
+/// See [`ServeError`]; once the node runs it ends without one.
+pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
+    let link = connect(stdin)?;
+    let (header, body) = read_first(&link, ASSIGN_TIMEOUT)?;
+    if header.kind != Kind::Assign {
+        return Err(ServeError::Assignment);
+    }
+    let assign: Assign = control::decode(Kind::Assign, &body).map_err(|_| ServeError::Assignment)?;
+    if assign.version != PROTOCOL_VERSION {
+        return Err(ServeError::Version { theirs: assign.version });
+    }
+    let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
+    let program: Program = postcard::from_bytes(&assign.launch).map_err(|_| ServeError::Assignment)?;
+    let options = Options { tuning: assign.tuning, service: assign.service };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).max(2);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(threads)
+        .thread_keep_alive(Duration::from_secs(2))
+        .build()?;
+    let done = runtime.block_on(run(link, &topology, assign.depth, &options, &program, registry, services));
+    // A file operation that hangs must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    Ok(done?)
+}
+
+async fn run(
+    link: OwnedFd,
+    topology: &Topology,
+    depth: u32,
+    options: &Options,
+    program: &Program,
+    registry: &Registry,
+    services: &dyn Services,
+) -> io::Result<()> {
+    let shared = Shared::new();
+    let root = topology.root();
+    let config = config(root, options.tuning, depth);
+    let role = config.role;
+    let parent = shared.run(|core, now| {
+        core.add_node(config, registry.clone());
+        core.nodes[0].add_parent(now)
+    });
+    let mut family = None;
+    if role == Role::Leaf {
+        let handle = LeafHandle { shared: Arc::downgrade(&shared), node: 0 };
+        match services.start(root.leaf_index().unwrap_or(0), &root.host(), &options.service, handle) {
+            Ok(service) => shared.run(|core, _| {
+                core.set_service(0, service);
+                core.nodes[0].tell_ready();
+            }),
+            Err(error) => shared.with_node(0, |node| node.give_up(error.errno, &error.cause)),
+        }
+        shared.attach(0, parent, link, None)?;
+    } else {
+        shared.attach(0, parent, link, None)?;
+        family = Some(start_children(&shared, topology, depth, options, program)?);
+        shared.with_node(0, Node::tell_ready);
+    }
+    let time = tokio::spawn(Arc::clone(&shared).keep_time());
+    shared.ended().await;
+    time.abort();
+    if let Some(family) = family {
+        Box::new(family).end().await;
+    }
+    Ok(())
+}
