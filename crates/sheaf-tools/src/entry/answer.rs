@@ -1,0 +1,239 @@
+//! A leaf's answer while it is written.
+use super::{Entry, EntryKind, Sink, Stats, wire};
+use hashbrown::HashTable;
+use sheaf_core::{Errno, varint};
+use std::hash::BuildHasher;
+use std::ops::ControlFlow;
+
+/// The most bytes one leaf may answer. What goes beyond is given up with `EMSGSIZE`.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// How a leaf's answer is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnswerForm {
+    /// The position of an entry in its file is part of its identity, so that a line that a file
+    /// has twice stays twice (`--each`). Otherwise it is there once.
+    pub ordered: bool,
+    /// Keep the sums of [`Sink::stats`].
+    pub stats: bool,
+}
+
+/// The answer of one leaf, as bytes that are equal exactly when the answers are.
+///
+/// ```
+/// use sheaf_tools::entry::{Answer, AnswerForm, Entry, EntryKind, Sink};
+/// let mut answer = Answer::new(AnswerForm::default());
+/// answer.path(b"/etc/services");
+/// for text in [&b"domain 53/udp"[..], b"ntp 123/udp", b"domain 53/udp"] {
+///     assert!(answer.entry(Entry::new(EntryKind::Line, text)).is_continue());
+/// }
+/// assert!(answer.into_bytes().len() < 50);
+/// ```
+#[derive(Debug)]
+pub struct Answer {
+    form: AnswerForm,
+    out: Vec<u8>,
+    path: Vec<u8>,
+    section_open: bool,
+    /// Where the texts without number of the open section are in `out`, to have each once.
+    seen: HashTable<Seen>,
+    stats: Stats,
+    bytes_max: usize,
+    overflowed: bool,
+}
+
+#[derive(Debug)]
+struct Seen {
+    kind: EntryKind,
+    at: usize,
+    len: usize,
+    hash: u64,
+}
+
+impl Answer {
+    /// An empty answer of at most [`ANSWER_BYTES_MAX`].
+    #[must_use]
+    pub fn new(form: AnswerForm) -> Self {
+        Self::with_limit(form, ANSWER_BYTES_MAX)
+    }
+
+    /// An empty answer of at most `bytes_max` bytes (and one error that says so).
+    #[must_use]
+    pub fn with_limit(form: AnswerForm, bytes_max: usize) -> Self {
+        let ordered = if form.ordered { wire::FORM_ORDERED } else { 0 };
+        Self {
+            form,
+            out: vec![wire::FORM_ANSWER | ordered],
+            path: Vec::new(),
+            section_open: false,
+            seen: HashTable::new(),
+            stats: Stats::default(),
+            bytes_max,
+            overflowed: false,
+        }
+    }
+
+    /// Whether there is neither an entry nor an error in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.out.len() == 1
+    }
+
+    /// The bytes, for [`Merged::fold_raw`](super::Merged::fold_raw).
+    #[must_use]
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        self.close_section();
+        if self.form.stats {
+            self.out.push(wire::STATS);
+            self.stats.encode(&mut self.out);
+        }
+        self.out
+    }
+
+    fn close_section(&mut self) {
+        if self.section_open {
+            self.out.push(wire::END);
+            self.section_open = false;
+            self.seen.clear();
+        }
+    }
+
+    fn open_section(&mut self) {
+        if !self.section_open {
+            self.out.push(wire::PATH);
+            varint::put_bytes(&mut self.out, &self.path);
+            self.section_open = true;
+        }
+    }
+
+    fn overflow(&mut self) -> ControlFlow<()> {
+        if !self.overflowed {
+            self.overflowed = true;
+            self.put_error(Errno::MSGSIZE);
+        }
+        ControlFlow::Break(())
+    }
+
+    fn put_error(&mut self, errno: Errno) {
+        self.open_section();
+        let number = Some(u64::from(errno.0.unsigned_abs()));
+        wire::put_entry(&mut self.out, &Entry { kind: EntryKind::Error, number, text: b"" });
+    }
+
+    /// Whether an equal entry is in the open section already; if not, it is now taken to be.
+    fn is_repeated(&mut self, entry: &Entry<'_>) -> bool {
+        if self.form.ordered || entry.number.is_some() {
+            return false;
+        }
+        let hash = rustc_hash::FxBuildHasher.hash_one((entry.kind as u8, entry.text));
+        let out = &self.out;
+        let same = |seen: &Seen| {
+            seen.hash == hash && seen.kind == entry.kind && out[seen.at..seen.at + seen.len] == *entry.text
+        };
+        if self.seen.find(hash, same).is_some() {
+            return true;
+        }
+        // The text is written right behind the head byte and its own length.
+        let at = self.out.len() + 1 + varint_len(entry.text.len());
+        let seen = Seen { kind: entry.kind, at, len: entry.text.len(), hash };
+        self.seen.insert_unique(hash, seen, |seen| seen.hash);
+        false
+    }
+}
+
+fn varint_len(value: usize) -> usize {
+    (value.max(1).ilog2() / 7 + 1) as usize
+}
+
+impl Sink for Answer {
+    fn path(&mut self, path: &[u8]) {
+        if self.path != path {
+            self.close_section();
+            self.path.clear();
+            self.path.extend_from_slice(path);
+        }
+    }
+
+    fn entry(&mut self, entry: Entry<'_>) -> ControlFlow<()> {
+        /// More than the bytes of a head and two numbers.
+        const OVERHEAD_BYTES_MAX: usize = 32;
+        let opening = if self.section_open { 0 } else { self.path.len() };
+        let wanted = entry.text.len() + opening + OVERHEAD_BYTES_MAX;
+        if self.overflowed || self.bytes_max.saturating_sub(self.out.len()) < wanted {
+            return self.overflow();
+        }
+        self.open_section();
+        if !self.is_repeated(&entry) {
+            wire::put_entry(&mut self.out, &entry);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn error(&mut self, path: &[u8], errno: Errno) {
+        self.path(path);
+        if self.overflowed || self.out.len() + path.len() > self.bytes_max {
+            // The tool hears of it with its next entry.
+            let _ = self.overflow();
+            return;
+        }
+        self.put_error(errno);
+    }
+
+    fn stats(&mut self, stats: Stats) {
+        self.stats.add(stats, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &[u8]) -> Entry<'_> {
+        Entry::new(EntryKind::Line, text)
+    }
+
+    #[test]
+    fn a_repeated_line_is_kept_once_unless_order_counts() {
+        let write = |ordered| {
+            let mut answer = Answer::new(AnswerForm { ordered, stats: false });
+            answer.path(b"/a");
+            for text in [&b"x"[..], b"y", b"x", b""] {
+                assert!(answer.entry(line(text)).is_continue());
+            }
+            let bytes = answer.into_bytes();
+            wire::decode_answer(&bytes).unwrap().records.len()
+        };
+        assert_eq!((write(false), write(true)), (3, 4));
+    }
+
+    #[test]
+    fn a_path_without_entries_leaves_no_trace() {
+        let mut answer = Answer::new(AnswerForm::default());
+        answer.path(b"/a");
+        answer.path(b"/b");
+        assert!(answer.is_empty());
+    }
+
+    #[test]
+    fn beyond_the_limit_is_an_error_that_names_the_path() {
+        let mut answer = Answer::with_limit(AnswerForm::default(), 200);
+        answer.path(b"/big");
+        let taken = (0..100u32).take_while(|n| answer.entry(line(&n.to_le_bytes())).is_continue()).count();
+        assert!((1..100).contains(&taken));
+        assert!(answer.entry(line(b"late")).is_break());
+        answer.error(b"/other", Errno::NOENT);
+        let bytes = answer.into_bytes();
+        let decoded = wire::decode_answer(&bytes).unwrap();
+        assert_eq!(decoded.records.len(), taken + 1);
+        let last = decoded.records.last().unwrap();
+        assert_eq!((last.entry.kind, last.entry.number), (EntryKind::Error, Some(90)));
+        assert_eq!(decoded.paths, [b"/big"]);
+    }
+
+    #[test]
+    fn lengths_of_lengths() {
+        for (value, len) in [(0, 1), (1, 1), (127, 1), (128, 2), (16383, 2), (16384, 3)] {
+            assert_eq!(varint_len(value), len);
+        }
+    }
+}

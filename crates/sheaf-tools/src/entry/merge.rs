@@ -1,0 +1,413 @@
+//! Folding the answers of many leaves.
+use super::wire::{self, Decoded};
+use super::{Entry, EntryKind, Stats};
+use hashbrown::HashTable;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use sheaf_core::varint::{self, Malformed};
+use sheaf_core::{Errno, RangeSet};
+use std::hash::BuildHasher;
+
+/// The most memory one node spends on merging one wave.
+pub const MERGED_BYTES_MAX: usize = 512 << 20;
+
+/// Why an answer could not be folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MergeError {
+    /// The bytes are not an answer, or not a partial.
+    #[error("malformed answer")]
+    Malformed,
+    /// Answers of two different forms were sent into one wave.
+    #[error("answers of different forms cannot be merged")]
+    Mixed,
+    /// The distinct entries do not fit.
+    #[error("the distinct entries of all hosts need more than {bytes_max} bytes")]
+    TooLarge {
+        /// The limit.
+        bytes_max: usize,
+    },
+}
+
+impl MergeError {
+    /// The errno for the status of the members.
+    #[must_use]
+    pub fn errno(self) -> Errno {
+        match self {
+            Self::Malformed | Self::Mixed => Errno::BADMSG,
+            Self::TooLarge { .. } => Errno::MSGSIZE,
+        }
+    }
+}
+
+impl From<Malformed> for MergeError {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+/// Equal entries of different leaves as one, with the set of those leaves.
+///
+/// The result depends only on which leaf answered what: any order of folding, and any tree of
+/// partials in between, gives the same bytes. Entries are sorted by path, line number, position in
+/// the file (the earliest over the leaves), first leaf, and text.
+///
+/// ```
+/// use sheaf_tools::entry::{Answer, AnswerForm, Entry, EntryKind, Merged, Sink};
+/// let mut merged = Merged::new();
+/// for leaf in 0..4 {
+///     let mut answer = Answer::new(AnswerForm::default());
+///     answer.path(b"/proc/meminfo");
+///     let text = if leaf == 2 { "MemTotal: 2 kB" } else { "MemTotal: 1 kB" };
+///     assert!(answer.entry(Entry::new(EntryKind::Line, text.as_bytes())).is_continue());
+///     merged.fold_raw(leaf, &answer.into_bytes()).unwrap();
+/// }
+/// let sets: Vec<_> = merged.sorted().iter().map(|entry| entry.leaves.to_string()).collect();
+/// assert_eq!(sets, ["0-1,3", "2"]);
+/// ```
+#[derive(Debug)]
+pub struct Merged {
+    /// Whether the position is part of the identity; `None` until something was folded.
+    ordered: Option<bool>,
+    /// The bytes of all paths and texts.
+    arena: Vec<u8>,
+    paths: Vec<Span>,
+    path_table: HashTable<u32>,
+    slots: Vec<Slot>,
+    slot_table: HashTable<u32>,
+    /// Ranges in the sets of all slots, for the limit.
+    ranges: usize,
+    stats: Option<Stats>,
+    bytes_max: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    at: u32,
+    len: u32,
+}
+
+impl Span {
+    fn of(self, arena: &[u8]) -> &[u8] {
+        &arena[self.at as usize..][..self.len as usize]
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    hash: u64,
+    path: u32,
+    kind: EntryKind,
+    number: Option<u64>,
+    order: u64,
+    text: Span,
+    leaves: RangeSet,
+}
+
+/// One entry of all leaves that have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MergedEntry<'a> {
+    /// The path, as the leaves named it.
+    pub path: &'a [u8],
+    /// Kind, number and text.
+    pub entry: Entry<'a>,
+    /// The leaves that have it.
+    pub leaves: &'a RangeSet,
+}
+
+impl Default for Merged {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Merged {
+    /// Nothing yet, and at most [`MERGED_BYTES_MAX`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_limit(MERGED_BYTES_MAX)
+    }
+
+    /// Nothing yet, and at most about `bytes_max` bytes of memory.
+    #[must_use]
+    pub fn with_limit(bytes_max: usize) -> Self {
+        Self {
+            ordered: None,
+            arena: Vec::new(),
+            paths: Vec::new(),
+            path_table: HashTable::new(),
+            slots: Vec::new(),
+            slot_table: HashTable::new(),
+            ranges: 0,
+            stats: None,
+            // Spans are 32 bits wide.
+            bytes_max: bytes_max.min(u32::MAX as usize),
+        }
+    }
+
+    /// Takes in the answer of one leaf.
+    ///
+    /// # Errors
+    /// See [`MergeError`]; nothing has changed then.
+    pub fn fold_raw(&mut self, leaf: u32, answer: &[u8]) -> Result<(), MergeError> {
+        self.fold_raw_set(&RangeSet::single(leaf), answer)
+    }
+
+    /// Takes in one answer that all of `leaves` gave; costs what one leaf's answer costs.
+    ///
+    /// # Errors
+    /// See [`MergeError`]; nothing has changed then.
+    pub fn fold_raw_set(&mut self, leaves: &RangeSet, answer: &[u8]) -> Result<(), MergeError> {
+        let mut decoded = wire::decode_answer(answer)?;
+        if leaves.is_empty() {
+            return Ok(());
+        }
+        decoded.sets.push(leaves.clone());
+        self.fold(&decoded, leaves.len())
+    }
+
+    /// Takes in what [`encode_partial`](Self::encode_partial) of another node gave.
+    ///
+    /// # Errors
+    /// See [`MergeError`]; nothing has changed then.
+    pub fn fold_partial(&mut self, partial: &[u8]) -> Result<(), MergeError> {
+        let decoded = wire::decode_partial(partial)?;
+        self.fold(&decoded, 1)
+    }
+
+    /// Appends all that was folded in the form for the parent. Equal content gives equal bytes.
+    pub fn encode_partial(&self, out: &mut Vec<u8>) {
+        let sorted = self.sorted_slots();
+        let (sets, set_of) = distinct_sets(sorted.iter().map(|slot| &slot.leaves));
+        let ordered = if self.ordered == Some(true) { wire::FORM_ORDERED } else { 0 };
+        out.push(wire::FORM_PARTIAL | ordered);
+        varint::put(out, sets.len() as u64);
+        for set in sets {
+            set.encode(out);
+        }
+        let mut at = 0;
+        for section in sorted.chunk_by(|a, b| a.path == b.path) {
+            out.push(wire::PATH);
+            varint::put_bytes(out, self.paths[section[0].path as usize].of(&self.arena));
+            let mut last = None;
+            for slot in section {
+                let set = Some(set_of[at]);
+                at += 1;
+                wire::put_partial_entry(out, &self.entry(slot), slot.order, set.filter(|_| set != last));
+                last = set;
+            }
+            out.push(wire::END);
+        }
+        if let Some(stats) = self.stats {
+            out.push(wire::STATS);
+            stats.encode(out);
+        }
+    }
+
+    /// All entries that are not errors, in their order.
+    #[must_use]
+    pub fn sorted(&self) -> Vec<MergedEntry<'_>> {
+        let slots = self.sorted_slots().into_iter().filter(|slot| slot.kind != EntryKind::Error);
+        slots.map(|slot| self.merged(slot)).collect()
+    }
+
+    /// The paths that failed, why, and on which leaves.
+    #[must_use]
+    pub fn errors(&self) -> Vec<(&[u8], Errno, &RangeSet)> {
+        let slots = self.sorted_slots().into_iter().filter(|slot| slot.kind == EntryKind::Error);
+        slots
+            .map(|slot| {
+                let number = slot.number.and_then(|number| i32::try_from(number).ok());
+                let errno = number.map_or(Errno::IO, Errno);
+                (self.paths[slot.path as usize].of(&self.arena), errno, &slot.leaves)
+            })
+            .collect()
+    }
+
+    /// Whether any leaf selected anything: an entry that is neither an error nor a count of 0.
+    #[must_use]
+    pub fn has_selected(&self) -> bool {
+        self.slots.iter().any(|slot| match slot.kind {
+            EntryKind::Error => false,
+            EntryKind::Count => slot.text.of(&self.arena) != b"0",
+            _ => true,
+        })
+    }
+
+    /// The sums, if any leaf kept them.
+    #[must_use]
+    pub fn stats(&self) -> Option<Stats> {
+        self.stats
+    }
+
+    /// How many distinct entries and errors.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Forgets everything, for the next wave.
+    pub fn clear(&mut self) {
+        *self = Self::with_limit(self.bytes_max);
+    }
+
+    fn fold(&mut self, decoded: &Decoded<'_>, leaves: u64) -> Result<(), MergeError> {
+        let vacuous = decoded.records.is_empty();
+        if !vacuous && self.ordered.is_some_and(|ordered| ordered != decoded.ordered) {
+            return Err(MergeError::Mixed);
+        }
+        self.check_size(decoded)?;
+        if !vacuous {
+            self.ordered = Some(decoded.ordered);
+        }
+        if let Some(stats) = decoded.stats {
+            self.stats.get_or_insert_default().add(stats, leaves);
+        }
+        let mut paths: Vec<Option<u32>> = vec![None; decoded.paths.len()];
+        for record in &decoded.records {
+            let path = *paths[record.path].get_or_insert_with(|| self.intern_path(decoded.paths[record.path]));
+            self.fold_entry(path, &record.entry, record.order, &decoded.sets[record.set]);
+        }
+        Ok(())
+    }
+
+    fn fold_entry(&mut self, path: u32, entry: &Entry<'_>, order: u64, leaves: &RangeSet) {
+        let hash = self.hash(path, entry, order);
+        if let Some(at) = self.find(hash, path, entry, order) {
+            let slot = &mut self.slots[at];
+            let before = slot.leaves.ranges().len();
+            slot.leaves.union_with(leaves);
+            slot.order = slot.order.min(order);
+            self.ranges = self.ranges + slot.leaves.ranges().len() - before;
+            return;
+        }
+        let text = push_span(&mut self.arena, entry.text);
+        let (kind, number) = (entry.kind, entry.number);
+        let index = self.slots.len() as u32;
+        self.ranges += leaves.ranges().len();
+        self.slots.push(Slot { hash, path, kind, number, order, text, leaves: leaves.clone() });
+        self.slot_table.insert_unique(hash, index, |&other| self.slots[other as usize].hash);
+    }
+
+    fn find(&self, hash: u64, path: u32, entry: &Entry<'_>, order: u64) -> Option<usize> {
+        let found = self.slot_table.find(hash, |&index| {
+            let slot = &self.slots[index as usize];
+            slot.hash == hash
+                && (slot.path, slot.kind, slot.number) == (path, entry.kind, entry.number)
+                && (self.ordered != Some(true) || slot.order == order)
+                && slot.text.of(&self.arena) == entry.text
+        });
+        found.map(|&index| index as usize)
+    }
+
+    fn hash(&self, path: u32, entry: &Entry<'_>, order: u64) -> u64 {
+        let order = if self.ordered == Some(true) { order } else { 0 };
+        FxBuildHasher.hash_one((path, entry.kind as u8, entry.number, order, entry.text))
+    }
+
+    fn find_path(&self, hash: u64, path: &[u8]) -> Option<u32> {
+        self.path_table.find(hash, |&index| self.paths[index as usize].of(&self.arena) == path).copied()
+    }
+
+    fn intern_path(&mut self, path: &[u8]) -> u32 {
+        let hash = FxBuildHasher.hash_one(path);
+        if let Some(index) = self.find_path(hash, path) {
+            return index;
+        }
+        let index = self.paths.len() as u32;
+        self.paths.push(push_span(&mut self.arena, path));
+        let (arena, paths) = (&self.arena, &self.paths);
+        let rehash = |&other: &u32| FxBuildHasher.hash_one(paths[other as usize].of(arena));
+        self.path_table.insert_unique(hash, index, rehash);
+        index
+    }
+
+    /// Refuses what would not fit, before anything is changed. Looks entries up only when it
+    /// would not fit if all were new.
+    fn check_size(&self, decoded: &Decoded<'_>) -> Result<(), MergeError> {
+        let have = self.arena.len()
+            + self.slots.len() * size_of::<Slot>()
+            + self.ranges * size_of::<(u32, u32)>()
+            + self.paths.len() * size_of::<Span>();
+        let paths: usize = decoded.paths.iter().map(|path| path.len() + size_of::<Span>()).sum();
+        let cost = |record: &wire::Record<'_>| {
+            let ranges = decoded.sets[record.set].ranges().len() * size_of::<(u32, u32)>();
+            (record.entry.text.len() + size_of::<Slot>(), ranges)
+        };
+        let all: usize = decoded.records.iter().map(cost).map(|(slot, ranges)| slot + ranges).sum();
+        if have + paths + all <= self.bytes_max {
+            return Ok(());
+        }
+        let known = |path: &[u8]| self.find_path(FxBuildHasher.hash_one(path), path);
+        let paths: Vec<_> = decoded.paths.iter().map(|path| known(path)).collect();
+        let more = decoded.records.iter().map(|record| {
+            let (slot, ranges) = cost(record);
+            let old = paths[record.path].and_then(|path| {
+                self.find(self.hash(path, &record.entry, record.order), path, &record.entry, record.order)
+            });
+            ranges + if old.is_some() { 0 } else { slot }
+        });
+        let new_paths = decoded.paths.iter().zip(&paths).filter(|(_, known)| known.is_none());
+        let new_paths = new_paths.map(|(path, _)| path.len() + size_of::<Span>());
+        if have + more.chain(new_paths).sum::<usize>() <= self.bytes_max {
+            return Ok(());
+        }
+        Err(MergeError::TooLarge { bytes_max: self.bytes_max })
+    }
+
+    fn sorted_slots(&self) -> Vec<&Slot> {
+        let mut by_name: Vec<u32> = (0..self.paths.len() as u32).collect();
+        by_name.sort_unstable_by_key(|&index| self.paths[index as usize].of(&self.arena));
+        let mut rank = vec![0u32; by_name.len()];
+        for (place, &index) in by_name.iter().enumerate() {
+            rank[index as usize] = place as u32;
+        }
+        let mut slots: Vec<&Slot> = self.slots.iter().collect();
+        slots.sort_unstable_by(|a, b| {
+            let place = |slot: &Slot| (rank[slot.path as usize], slot.number, slot.order, slot.leaves.first());
+            let text = |slot: &Slot| slot.text;
+            place(a).cmp(&place(b)).then_with(|| {
+                (text(a).of(&self.arena), a.kind).cmp(&(text(b).of(&self.arena), b.kind))
+            })
+        });
+        slots
+    }
+
+    fn entry(&self, slot: &Slot) -> Entry<'_> {
+        Entry { kind: slot.kind, number: slot.number, text: slot.text.of(&self.arena) }
+    }
+
+    fn merged<'a>(&'a self, slot: &'a Slot) -> MergedEntry<'a> {
+        let path = self.paths[slot.path as usize].of(&self.arena);
+        MergedEntry { path, entry: self.entry(slot), leaves: &slot.leaves }
+    }
+}
+
+fn push_span(arena: &mut Vec<u8>, bytes: &[u8]) -> Span {
+    let span = Span { at: arena.len() as u32, len: bytes.len() as u32 };
+    arena.extend_from_slice(bytes);
+    span
+}
+
+/// The distinct sets in order of first use, and for each given set its place among them.
+fn distinct_sets<'a>(all: impl Iterator<Item = &'a RangeSet>) -> (Vec<&'a RangeSet>, Vec<usize>) {
+    let (mut sets, mut set_of): (Vec<&RangeSet>, Vec<usize>) = (Vec::new(), Vec::new());
+    let mut known: FxHashMap<&RangeSet, usize> = FxHashMap::default();
+    for set in all {
+        // Neighbours mostly have the same set; that needs no hash.
+        let index = match set_of.last() {
+            Some(&last) if sets[last] == set => last,
+            _ => *known.entry(set).or_insert_with(|| {
+                sets.push(set);
+                sets.len() - 1
+            }),
+        };
+        set_of.push(index);
+    }
+    (sets, set_of)
+}

@@ -1,0 +1,40 @@
+//! Searching files: what a leaf runs over each file, and how the root prints what all leaves found.
+//!
+//! [`GrepOptions`] travels to the leaves, where [`GrepOptions::compile`] makes the [`Engine`] that
+//! searches file after file into a [`Sink`](crate::entry::Sink). The root prints the merged entries
+//! with a [`Printer`](print::Printer).
+//!
+//! The engine is ripgrep's. Options mean what they mean to GNU grep, with these differences:
+//! - patterns are regular expressions in the syntax of the `regex` crate (so `-E` changes nothing),
+//!   and of several possible matches at one place the first alternative wins, not the longest;
+//! - a file is binary when it has a NUL byte; bytes that are not UTF-8 do not make it so;
+//! - `-o` shows no context;
+//! - a line that a file has several times is one entry, unless numbers or each host are asked for.
+//!
+//! ```
+//! use sheaf_tools::entry::{Answer, Merged};
+//! use sheaf_tools::grep::GrepOptions;
+//! let options = GrepOptions { patterns: vec!["^ntp".to_owned()], ..GrepOptions::default() };
+//! let mut engine = options.compile()?;
+//! let mut answer = Answer::new(options.answer_form());
+//! let _ = engine.search_reader(&b"domain 53/udp\nntp 123/udp\n"[..], b"/etc/services", &mut answer);
+//! let mut merged = Merged::new();
+//! merged.fold_raw(0, &answer.into_bytes())?;
+//! assert_eq!(merged.sorted()[0].entry.text, b"ntp 123/udp");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+mod collect;
+mod decompress;
+mod engine;
+mod error;
+mod options;
+mod pattern;
+pub mod print;
+mod select;
+mod template;
+
+pub use engine::Engine;
+pub use error::GrepError;
+pub use options::{GrepOptions, Output};
+pub use select::PathFilter;
+pub use template::Template;

@@ -1,0 +1,169 @@
+//! From what the searcher reports to entries.
+use super::engine::Seen;
+use super::{GrepOptions, Output, Template};
+use crate::entry::{BLOCK_CONTEXT, BLOCK_SELECTED, Entry, EntryKind, Sink};
+use grep_matcher::Matcher;
+use grep_regex::RegexMatcher;
+use grep_searcher::{Searcher, SinkContext, SinkMatch};
+use std::io;
+use std::ops::ControlFlow;
+
+/// Receives the lines of one file.
+pub(super) struct Collect<'a> {
+    options: &'a GrepOptions,
+    matcher: &'a RegexMatcher,
+    template: Option<&'a Template>,
+    seen: &'a Seen,
+    /// The block that is being built, or the line with its holes.
+    buffer: &'a mut Vec<u8>,
+    block_number: Option<u64>,
+    sink: &'a mut dyn Sink,
+    selected: u64,
+    flow: ControlFlow<()>,
+}
+
+impl<'a> Collect<'a> {
+    pub fn new(
+        options: &'a GrepOptions,
+        matcher: &'a RegexMatcher,
+        template: Option<&'a Template>,
+        seen: &'a Seen,
+        buffer: &'a mut Vec<u8>,
+        sink: &'a mut dyn Sink,
+    ) -> Self {
+        buffer.clear();
+        let flow = ControlFlow::Continue(());
+        Self { options, matcher, template, seen, buffer, block_number: None, sink, selected: 0, flow }
+    }
+
+    /// Says what can only be said of a whole file (`read` to its end, without an error). Whether
+    /// to go on with other files, and how many lines were selected.
+    pub fn end(mut self, read: bool) -> (ControlFlow<()>, u64) {
+        self.put_block();
+        if read && self.flow.is_continue() {
+            let path = Entry::new(EntryKind::Path, b"");
+            match (self.options.output, self.selected) {
+                (Output::Count, lines) => {
+                    self.put(Entry::new(EntryKind::Count, lines.to_string().as_bytes()));
+                }
+                (Output::PathsWithout, 0) => self.put(path),
+                (Output::PathsWith, 1..) => self.put(path),
+                _ => {}
+            }
+        }
+        if self.options.output == Output::Quiet && self.selected > 0 {
+            self.put(Entry::new(EntryKind::Path, b""));
+            self.flow = ControlFlow::Break(());
+        }
+        (self.flow, self.selected)
+    }
+
+    fn put(&mut self, entry: Entry<'_>) {
+        if self.flow.is_continue() {
+            self.flow = self.sink.entry(entry);
+        }
+    }
+
+    /// One entry of a line or of a part of it.
+    fn put_text(&mut self, kind: EntryKind, number: Option<u64>, text: &[u8]) {
+        let Some(template) = self.template else {
+            return self.put(Entry { kind, number, text });
+        };
+        self.buffer.clear();
+        template.apply(text, self.buffer);
+        if self.flow.is_continue() {
+            self.flow = self.sink.entry(Entry { kind, number, text: self.buffer });
+        }
+    }
+
+    fn put_parts(&mut self, number: Option<u64>, line: &[u8]) {
+        let matcher = self.matcher;
+        // The matcher's error type has no values.
+        let _ = matcher.find_iter(line, |part| {
+            if !part.is_empty() {
+                self.put_text(EntryKind::Part, number, &line[part.start()..part.end()]);
+            }
+            self.flow.is_continue()
+        });
+    }
+
+    fn push_block_line(&mut self, mark: u8, number: Option<u64>, line: &[u8]) {
+        if self.buffer.is_empty() {
+            self.block_number = number;
+        } else {
+            self.buffer.push(b'\n');
+        }
+        self.buffer.push(mark);
+        match self.template {
+            Some(template) => template.apply(line, self.buffer),
+            None => self.buffer.extend_from_slice(line),
+        }
+    }
+
+    /// A block ends; a line within it starts with its mark, so a block is never empty.
+    fn put_block(&mut self) {
+        if self.options.has_context() && !self.buffer.is_empty() {
+            if self.flow.is_continue() {
+                let (kind, number) = (EntryKind::Block, self.block_number);
+                self.flow = self.sink.entry(Entry { kind, number, text: self.buffer });
+            }
+            self.buffer.clear();
+        }
+    }
+
+    /// Whether to go on with this file.
+    fn put_selected(&mut self, number: Option<u64>, line: &[u8]) -> bool {
+        if self.seen.nul.get() {
+            self.put_block();
+            self.put(Entry::new(EntryKind::Binary, b""));
+            return false;
+        }
+        if self.options.output == Output::Parts {
+            self.put_parts(number, line);
+        } else if self.options.has_context() {
+            self.push_block_line(BLOCK_SELECTED, number, line);
+        } else {
+            self.put_text(EntryKind::Line, number, line);
+        }
+        self.flow.is_continue()
+    }
+
+    fn lines_are_left(&self) -> bool {
+        self.options.lines_max.is_none_or(|max| self.selected < max)
+    }
+}
+
+impl grep_searcher::Sink for Collect<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        // Trailing context ends at what would be one selected line too many.
+        if !self.lines_are_left() {
+            return Ok(false);
+        }
+        self.selected += 1;
+        let going_on = match self.options.output {
+            Output::PathsWith | Output::PathsWithout | Output::Quiet => return Ok(false),
+            Output::Count => true,
+            Output::Lines | Output::Parts => self.put_selected(found.line_number(), line_of(found.bytes())),
+        };
+        Ok(going_on && (self.lines_are_left() || self.options.has_context()))
+    }
+
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
+        if !self.seen.nul.get() {
+            self.push_block_line(BLOCK_CONTEXT, context.line_number(), line_of(context.bytes()));
+        }
+        Ok(true)
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
+        self.put_block();
+        Ok(self.flow.is_continue())
+    }
+}
+
+/// The line without its terminator.
+fn line_of(bytes: &[u8]) -> &[u8] {
+    bytes.strip_suffix(b"\n").unwrap_or(bytes)
+}
