@@ -8,6 +8,7 @@ pub mod cp;
 pub mod demo;
 pub mod down;
 pub mod du;
+pub mod hosts;
 pub mod ln;
 pub mod ls;
 pub mod man;
@@ -48,6 +49,7 @@ pub enum Command {
     Rm(rm::RmArgs),
     Mkdir(mkdir::MkdirArgs),
     Ln(ln::LnArgs),
+    Hosts(hosts::HostsArgs),
     Config(config::ConfigArgs),
     Up(up::UpArgs),
     Down(down::DownArgs),
@@ -63,7 +65,7 @@ pub enum Command {
 pub const HEADINGS: &[(&str, &[&str])] = &[
     ("Read files of many hosts", &["cat", "ls", "stat", "du", "sha", "read"]),
     ("Change files of many hosts", &["cp", "write", "chmod", "chown", "truncate", "rm", "mkdir", "ln"]),
-    ("Hosts, sessions and the tree", &["config", "up", "down", "status", "tree", "serve"]),
+    ("Hosts, sessions and the tree", &["hosts", "config", "up", "down", "status", "tree", "serve"]),
     ("Sheaf itself", &["demo", "completions", "man"]),
 ];
 
@@ -84,6 +86,7 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Rm(args) => rm::run(args, global),
         Command::Mkdir(args) => mkdir::run(args, global),
         Command::Ln(args) => ln::run(args, global),
+        Command::Hosts(args) => hosts::run(args, global),
         Command::Config(args) => config::run(args, global),
         Command::Up(args) => up::run(args, global),
         Command::Down(args) => down::run(args, global),

@@ -13,7 +13,7 @@ pub(super) struct Builder {
 
 /// What one family has been given so far.
 #[derive(Default)]
-struct Pending {
+pub(super) struct Pending {
     /// Ranges of names with one number.
     ranges: Vec<(i64, i64)>,
     /// Single names with several numbers, one coordinate after another.
@@ -33,7 +33,7 @@ impl Builder {
     }
 
     fn point(&mut self, pattern: Pattern, point: &[i64]) {
-        let family = self.families.entry(pattern).or_default();
+        let family = self.family(pattern);
         match *point {
             [] => {}
             [number] => family.ranges.push((number, number)),
@@ -41,17 +41,9 @@ impl Builder {
         }
     }
 
-    /// All names of `pattern` with their numbers in `axes`, none of which is empty.
-    pub(super) fn product(&mut self, pattern: Pattern, axes: &[NumberSet]) {
-        let family = self.families.entry(pattern).or_default();
-        match axes {
-            [] => {}
-            [axis] => family.ranges.extend(axis.ranges()),
-            axes if axes.iter().all(|axis| axis.len() == 1) => {
-                family.points.extend(axes.iter().filter_map(NumberSet::first));
-            }
-            axes => family.grids.push(Grid::product(axes)),
-        }
+    /// Where the hosts of a family are collected; the caller adds at least one.
+    pub(super) fn family(&mut self, pattern: Pattern) -> &mut Pending {
+        self.families.entry(pattern).or_default()
     }
 
     pub(super) fn set(&mut self, set: &HostSet) {
@@ -75,6 +67,23 @@ impl Builder {
 }
 
 impl Pending {
+    /// All names with their numbers in `axes`, none of which is empty.
+    pub(super) fn product(&mut self, axes: &[NumberSet]) {
+        match axes {
+            [] => {}
+            [axis] => self.ranges.extend(axis.ranges()),
+            axes if axes.iter().all(|axis| axis.len() == 1) => {
+                self.points.extend(axes.iter().filter_map(NumberSet::first));
+            }
+            axes => self.grids.push(Grid::product(axes)),
+        }
+    }
+
+    /// Names with one number.
+    pub(super) fn ranges(&mut self, ranges: impl Iterator<Item = (i64, i64)>) {
+        self.ranges.extend(ranges);
+    }
+
     fn finish(mut self, dims: usize) -> Nodes {
         match dims {
             0 => Nodes::One,

@@ -14,6 +14,12 @@ impl ParseError {
         Self { problem: problem.into(), position }
     }
 
+    /// Trouble that comes from elsewhere than the text, such as a group source that fails.
+    #[must_use]
+    pub fn unplaced(problem: &str) -> Self {
+        Self::new(0, problem)
+    }
+
     /// Byte offset into the text that was parsed.
     #[must_use]
     pub fn position(&self) -> usize {

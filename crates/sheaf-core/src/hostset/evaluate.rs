@@ -51,13 +51,13 @@ impl<'g> Evaluator<'g> {
         let is_plain = !operand.is_group() && (!self.wildcards || !operand.is_wildcard());
         if is_plain {
             for (pattern, axes) in products {
-                out.product(pattern, &axes);
+                out.family(pattern).product(&axes);
             }
             return Ok(());
         }
         let mut names = Builder::default();
         for (pattern, axes) in products {
-            names.product(pattern, &axes);
+            names.family(pattern).product(&axes);
         }
         let names = names.finish();
         if operand.is_group() {

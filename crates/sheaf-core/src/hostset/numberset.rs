@@ -70,6 +70,11 @@ impl NumberSet {
         self.numbers().map(number::text)
     }
 
+    /// The values as inclusive ranges, in order; how they are written does not matter.
+    pub fn value_ranges(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+        self.runs.iter().map(|run| (number::value(run.first), number::value(run.last)))
+    }
+
     /// What is in either.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
@@ -97,16 +102,18 @@ impl NumberSet {
     /// The numbers at positions `from..to`.
     #[must_use]
     pub fn slice(&self, from: u64, to: u64) -> Self {
-        let mut out = Self::new();
+        Self::of_ranges(self.ranges_at(from, to).collect())
+    }
+
+    /// The packed ranges of the numbers at positions `from..to`.
+    pub(super) fn ranges_at(&self, from: u64, to: u64) -> impl Iterator<Item = (i64, i64)> + '_ {
         let at = self.runs.partition_point(|run| run.before + run.len() <= from);
-        for run in self.runs[at..].iter().take_while(|run| run.before < to) {
+        let reached = self.runs[at..].iter().take_while(move |run| run.before < to && from < to);
+        reached.map(move |run| {
             let skip = from.saturating_sub(run.before);
             let take = (to - run.before).min(run.len());
-            if skip < take {
-                out.push(run.first + skip as i64, run.first + take as i64 - 1);
-            }
-        }
-        out
+            (run.first + skip as i64, run.first + take as i64 - 1)
+        })
     }
 
     /// The sets of numbers that follow each other without a gap.

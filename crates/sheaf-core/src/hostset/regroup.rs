@@ -22,7 +22,7 @@ pub fn memberships(
     source: Option<&str>,
     groups: &dyn Groups,
 ) -> Result<Vec<Membership>, ParseError> {
-    let names = groups.list(source).map_err(|problem| ParseError::new(0, problem))?;
+    let names = groups.list(source).map_err(|problem| ParseError::unplaced(&problem))?;
     let mut out = Vec::new();
     for group in names {
         let name = group_name(source, &group);

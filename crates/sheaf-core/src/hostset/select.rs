@@ -119,7 +119,7 @@ impl Family {
     /// The set of the hosts of one product of this family.
     fn alone(&self, axes: &[NumberSet]) -> HostSet {
         let mut builder = Builder::default();
-        builder.product(self.pattern.clone(), axes);
+        builder.family(self.pattern.clone()).product(axes);
         builder.finish()
     }
 
@@ -160,11 +160,12 @@ impl Family {
 
     /// Hands the hosts at positions `from..to` of each part to `out`; parts ascend.
     fn select(&self, parts: &[(u64, u64)], out: &mut Builder) {
+        let out = out.family(self.pattern.clone());
         match &self.nodes {
-            Nodes::One => out.product(self.pattern.clone(), &[]),
+            Nodes::One => {}
             Nodes::Many(Grid::Line(set)) => {
                 for &(from, to) in parts {
-                    out.product(self.pattern.clone(), &[set.slice(from, to)]);
+                    out.ranges(set.ranges_at(from, to));
                 }
             }
             Nodes::Many(_) => {
@@ -174,7 +175,7 @@ impl Family {
                     for block in blocks[start..].iter().take_while(|block| block.before < to) {
                         let from = from.saturating_sub(block.before);
                         let to = (to - block.before).min(block.len());
-                        block.slice(from, to, &mut |axes| out.product(self.pattern.clone(), axes));
+                        block.slice(from, to, &mut |axes| out.product(axes));
                     }
                 }
             }

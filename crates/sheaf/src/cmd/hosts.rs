@@ -1,0 +1,331 @@
+//! `sheaf hosts`: computing with host sets, as ClusterShell's `nodeset` does.
+mod compute;
+mod format;
+mod groups;
+mod operands;
+mod set;
+
+use crate::cli::GlobalArgs;
+use crate::exit::{Exit, Stop};
+use anyhow::Result;
+use clap::{ArgAction, Args};
+use compute::{Reader, compute};
+use format::Format;
+use groups::Rebased;
+use operands::Operands;
+use serde_json::json;
+use set::Set;
+use sheaf_core::hostset::{AUTOSTEP_OFF, FoldOptions, Groups, NumberSet};
+use std::io::{BufRead, Write};
+use std::str::FromStr;
+
+/// Compute with host sets: fold, expand, count, group
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+EXPR is a host set: n[1-64], n[001-128/2], rack[1-4]n[1-16], @group,
+@source:group, @* (all hosts), n* (all hosts so called), joined by , (union)
+! (difference) & (intersection) ^ (symmetric difference), from left to right.
+`-` stands for sets read from standard input, which is also read when there is
+no EXPR. -x, -i and -X act at their place among the EXPRs.
+
+Examples:
+  sheaf hosts n1 n2 n3 n7                    n[1-3,7]
+  sheaf hosts -e 'n[1-3]!n2'                 n1 n3
+  sheaf hosts --split 2 'n[1-5]'             n[1-3], then n[4-5]
+  sheaf hosts -c @gpu -x n7                  how many, n7 left out")]
+pub struct HostsArgs {
+    #[command(flatten)]
+    operands: Operands,
+
+    /// Print the set folded into ranges (the default)
+    #[arg(short, long, group = "command")]
+    fold: bool,
+
+    /// Print every host
+    #[arg(short, long, group = "command")]
+    expand: bool,
+
+    /// Print the number of hosts
+    #[arg(short, long, group = "command")]
+    count: bool,
+
+    /// List groups: with EXPR those of its hosts; -ll with their hosts, -lll with counts
+    #[arg(short, long, group = "command", action = ArgAction::Count)]
+    list: u8,
+
+    /// List the groups of all sources, as -l does
+    #[arg(short = 'L', long, group = "command", action = ArgAction::Count)]
+    list_all: u8,
+
+    /// Print the set with the names of the groups that are wholly in it
+    #[arg(short, long, group = "command", conflicts_with = "rangeset")]
+    regroup: bool,
+
+    /// List the sources of groups
+    #[arg(long, group = "command", visible_alias = "groupsources")]
+    list_sources: bool,
+
+    /// Begin with all hosts of the group source
+    #[arg(short, long, conflicts_with = "rangeset")]
+    all: bool,
+
+    /// The source of groups that are named without one
+    #[arg(short = 's', long, value_name = "SOURCE")]
+    groupsource: Option<String>,
+
+    /// Leave the source out of groups' names
+    #[arg(short = 'G', long)]
+    groupbase: bool,
+
+    /// Compute with sets of numbers, such as 1,5,18-31
+    #[arg(short = 'R', long)]
+    rangeset: bool,
+
+    /// Give each EXPR an answer of its own
+    #[arg(long, conflicts_with_all = ["list", "list_all"])]
+    each_of: bool,
+
+    /// Print what stands between expanded hosts; knows \n and \t
+    #[arg(short = 'S', long, value_name = "TEXT", default_value = " ", allow_hyphen_values = true)]
+    separator: String,
+
+    /// Print hosts, sets or counts in this format
+    #[arg(short = 'O', long, value_name = "FORMAT", default_value = "%s", allow_hyphen_values = true)]
+    output_format: String,
+
+    /// Keep the hosts at these positions, counted from 0
+    #[arg(short = 'I', long, value_name = "RANGES", allow_hyphen_values = true)]
+    slice: Option<String>,
+
+    /// Split the result into N sets of about equal size
+    #[arg(long, value_name = "N", conflicts_with = "contiguous")]
+    split: Option<u32>,
+
+    /// Split the result into sets without gaps
+    #[arg(long)]
+    contiguous: bool,
+
+    /// Keep N hosts taken at random
+    #[arg(long, value_name = "N")]
+    pick: Option<u32>,
+
+    /// Write a-b/step for at least N equally spaced hosts, N % of them, or `auto`
+    #[arg(long, value_name = "N|P%|auto", allow_hyphen_values = true)]
+    autostep: Option<Autostep>,
+
+    /// Fold these numbers of a name only, counted from 1, or one from -1 backwards
+    #[arg(long, value_name = "RANGES", allow_hyphen_values = true)]
+    #[arg(conflicts_with_all = ["rangeset", "expand", "count", "list", "list_all", "regroup"])]
+    axis: Option<String>,
+}
+
+/// Where a run reads and writes, beside its answers.
+struct Streams<'s> {
+    /// What `-` stands for.
+    input: &'s mut dyn BufRead,
+    /// Where the answers go.
+    out: &'s mut dyn Write,
+    /// Where warnings go; `None` keeps quiet.
+    warnings: Option<&'s mut dyn Write>,
+    /// One JSON object per line in place of text.
+    json: bool,
+}
+
+/// Runs the command with the groups of the configuration and the global options.
+pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
+    let groups = crate::config::groups(global)?;
+    let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let mut stderr = std::io::stderr();
+    let warnings: Option<&mut dyn Write> = if global.quiet { None } else { Some(&mut stderr) };
+    let mut out = std::io::BufWriter::new(&mut out);
+    let mut streams = Streams { input: &mut input, out: &mut out, warnings, json: global.json };
+    let exit = run_on(args, &groups, &mut streams)?;
+    out.flush()?;
+    Ok(exit)
+}
+
+/// Runs the command on these groups and streams.
+fn run_on(args: &HostsArgs, groups: &dyn Groups, streams: &mut Streams<'_>) -> Result<Exit> {
+    let groups = Rebased::new(groups, args.groupsource.as_deref())?;
+    if args.list_sources {
+        groups::list_sources(&groups, streams)?;
+        return Ok(Exit::Success);
+    }
+    if args.rangeset && args.groupsource.is_some() {
+        streams.warn("the group source is ignored with --rangeset")?;
+    }
+    let printer = Printer::new(args)?;
+    let mut reader = Reader::new(&groups);
+    if args.each_of {
+        for exprs in args.operands.each() {
+            let set = compute(args, &exprs, &mut reader, streams)?;
+            printer.print(args, set, &groups, streams)?;
+        }
+        return Ok(Exit::Success);
+    }
+    let set = compute(args, &args.operands, &mut reader, streams)?;
+    if args.list > 0 || args.list_all > 0 {
+        groups::list(args, &set, &groups, streams)?;
+    } else {
+        printer.print(args, set, &groups, streams)?;
+    }
+    Ok(Exit::Success)
+}
+
+impl Streams<'_> {
+    fn warn(&mut self, text: &str) -> Result<()> {
+        if let Some(warnings) = &mut self.warnings {
+            writeln!(warnings, "sheaf: warning: {text}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The options that shape the answer, read once.
+struct Printer {
+    slice: Option<NumberSet>,
+    axes: Option<Vec<i64>>,
+    separator: String,
+    format: Format,
+}
+
+impl Printer {
+    fn new(args: &HostsArgs) -> Result<Self> {
+        let usage = |error: anyhow::Error| Stop::usage(error.to_string());
+        let ranges = |name: &str, text: &str| {
+            NumberSet::parse(text)
+                .map_err(|error| Stop::usage(format!("--{name} {text}: {}", error.problem())))
+        };
+        let slice = args.slice.as_deref().map(|text| ranges("slice", text)).transpose()?;
+        let axes = match args.axis.as_deref() {
+            None => None,
+            Some(text) if text.starts_with('-') => {
+                let axis = text.parse().map_err(|_| Stop::usage(format!("--axis {text}: not one number")))?;
+                Some(vec![axis])
+            }
+            Some(text) => {
+                let wanted = ranges("axis", text)?;
+                let last = wanted.value_ranges().map(|(_, last)| last).max().unwrap_or(0);
+                // Names have no axes beyond the limit, so what is asked there asks for nothing.
+                let axes = 1..=last.min(sheaf_core::hostset::AXES_MAX as i64);
+                let is_wanted =
+                    |axis: &i64| wanted.value_ranges().any(|(from, to)| (from..=to).contains(axis));
+                Some(axes.filter(is_wanted).map(|axis| axis - 1).collect())
+            }
+        };
+        let separator = format::separator(&args.separator).map_err(usage)?;
+        let format = Format::parse(&args.output_format).map_err(usage)?;
+        Ok(Self { slice, axes, separator, format })
+    }
+
+    fn print(
+        &self,
+        args: &HostsArgs,
+        mut set: Set,
+        groups: &Rebased<'_>,
+        streams: &mut Streams<'_>,
+    ) -> Result<()> {
+        if let Some(wanted) = &self.slice {
+            set = set.slice(wanted);
+        }
+        let autostep = args.autostep.map_or(AUTOSTEP_OFF, |autostep| autostep.hosts_min(set.len()));
+        let mut options = FoldOptions { autostep, axes: self.axes.clone() };
+        if let Some(count) = args.pick.filter(|&count| count > 0) {
+            set = set.pick(count as usize);
+        }
+        if let (true, Set::Hosts(hosts)) = (args.folds() && !self.format.is_plain(), &set) {
+            // The format makes new names, which fold anew.
+            let names: Result<_> = hosts.iter().map(|name| self.format.name(&name)).collect();
+            set = Set::Hosts(names?);
+            options.axes = None;
+        }
+        let parts = match args.split {
+            _ if set.is_empty() => vec![set],
+            _ if args.contiguous => set.contiguous(),
+            Some(count) if count > 1 => set.split(count as usize),
+            _ => vec![set],
+        };
+        for part in &parts {
+            self.print_part(args, part, &options, groups, streams)?;
+        }
+        Ok(())
+    }
+
+    fn print_part(
+        &self,
+        args: &HostsArgs,
+        part: &Set,
+        options: &FoldOptions,
+        groups: &Rebased<'_>,
+        streams: &mut Streams<'_>,
+    ) -> Result<()> {
+        if streams.json {
+            let hosts = if args.expand {
+                json!(part.names().collect::<Vec<_>>())
+            } else if args.regroup {
+                json!(groups.regroup(part, args.groupbase, options)?)
+            } else {
+                json!(part.fold(options))
+            };
+            writeln!(streams.out, "{}", json!({ "hosts": hosts, "count": part.len() }))?;
+            return Ok(());
+        }
+        let line = if args.expand {
+            let names: Result<Vec<String>> = part.names().map(|name| self.format.name(&name)).collect();
+            names?.join(&self.separator)
+        } else if args.count {
+            self.format.count(part.len())?
+        } else if args.regroup {
+            self.format.name(&groups.regroup(part, args.groupbase, options)?)?
+        } else if matches!(part, Set::Hosts(_)) {
+            part.fold(options)
+        } else {
+            self.format.name(&part.fold(options))?
+        };
+        writeln!(streams.out, "{line}")?;
+        Ok(())
+    }
+}
+
+impl HostsArgs {
+    fn folds(&self) -> bool {
+        !(self.expand || self.count || self.regroup)
+    }
+}
+
+/// When equally spaced numbers are written with a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Autostep {
+    Hosts(u64),
+    Percent(f64),
+    Auto,
+}
+
+impl Autostep {
+    fn hosts_min(self, len: usize) -> u64 {
+        match self {
+            Self::Hosts(count) => count,
+            Self::Percent(percent) => (len as f64 * percent / 100.0).ceil() as u64,
+            Self::Auto => len.max(3) as u64,
+        }
+    }
+}
+
+impl FromStr for Autostep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent = text.split_once('%').and_then(|(number, _)| number.parse().ok());
+        match (text, percent) {
+            ("auto", _) => Ok(Self::Auto),
+            (_, Some(percent)) => Ok(Self::Percent(percent)),
+            _ => text
+                .parse::<i64>()
+                .map(|count| Self::Hosts(count.max(0) as u64))
+                .map_err(|_| "should be a number of hosts, a percentage or 'auto'".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Groups on the command line: the chosen source, listing, regrouping.
+use super::set::Set;
+use super::{HostsArgs, Streams};
+use crate::exit::Stop;
+use anyhow::Result;
+use serde_json::json;
+use sheaf_core::hostset::{FoldOptions, Groups, HostSet, ParseError, memberships};
+
+/// Groups whose default source is the one of `--groupsource`.
+pub(super) struct Rebased<'g> {
+    groups: &'g dyn Groups,
+    source: Option<&'g str>,
+}
+
+impl<'g> Rebased<'g> {
+    pub(super) fn new(groups: &'g dyn Groups, source: Option<&'g str>) -> Result<Self, Stop> {
+        if let Some(source) = source.filter(|source| !groups.sources().iter().any(|known| known == source)) {
+            return Err(Stop::usage(format!("unknown group source '{source}'")));
+        }
+        Ok(Self { groups, source })
+    }
+
+    pub(super) fn all_hosts(&self) -> Result<HostSet> {
+        HostSet::all(None, self).map_err(failed)
+    }
+
+    pub(super) fn regroup(&self, set: &Set, without_source: bool, options: &FoldOptions) -> Result<String> {
+        match set {
+            Set::Hosts(hosts) => hosts.regroup(self.source, !without_source, self, options).map_err(failed),
+            Set::Numbers(numbers) => Ok(numbers.fold(options.autostep)),
+        }
+    }
+}
+
+impl Groups for Rebased<'_> {
+    fn resolve(&self, source: Option<&str>, group: &str) -> Result<String, String> {
+        self.groups.resolve(source.or(self.source), group)
+    }
+
+    fn list(&self, source: Option<&str>) -> Result<Vec<String>, String> {
+        self.groups.list(source.or(self.source))
+    }
+
+    fn all(&self, source: Option<&str>) -> Result<String, String> {
+        self.groups.all(source.or(self.source))
+    }
+
+    fn sources(&self) -> Vec<String> {
+        let mut sources = self.groups.sources();
+        if let Some(at) = sources.iter().position(|source| Some(source.as_str()) == self.source) {
+            sources[..=at].rotate_right(1);
+        }
+        sources
+    }
+}
+
+/// Prints the sources, the default one marked.
+pub(super) fn list_sources(groups: &Rebased<'_>, streams: &mut Streams<'_>) -> Result<()> {
+    for (at, source) in groups.sources().iter().enumerate() {
+        let is_default = at == 0;
+        if streams.json {
+            writeln!(streams.out, "{}", json!({ "source": source, "default": is_default }))?;
+        } else {
+            writeln!(streams.out, "{source}{}", if is_default { " (default)" } else { "" })?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints the groups of one source or of all: those of the hosts of `set`, or all when no set is given.
+pub(super) fn list(
+    args: &HostsArgs,
+    set: &Set,
+    groups: &Rebased<'_>,
+    streams: &mut Streams<'_>,
+) -> Result<()> {
+    let level = args.list + args.list_all;
+    let asks_for_hosts = args.all || !set.is_empty() || !args.operands.before.is_empty();
+    let sources = if args.list_all > 0 { groups.sources() } else { vec![String::new()] };
+    for (at, source) in sources.iter().enumerate() {
+        // The default source is not named, unless it was asked for by name.
+        let source = if at == 0 { args.groupsource.as_deref() } else { Some(source.as_str()) };
+        let shown = source.filter(|_| !args.groupbase);
+        let hosts = match set {
+            Set::Hosts(hosts) if asks_for_hosts => Some(hosts),
+            _ => None,
+        };
+        let rows = match rows(hosts, source, groups) {
+            Ok(rows) => rows,
+            Err(error) if args.list_all > 0 => {
+                streams.warn(error.problem())?;
+                continue;
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        for row in rows {
+            row.print(level, shown, streams)?;
+        }
+    }
+    Ok(())
+}
+
+/// A group in a list.
+struct Row {
+    group: String,
+    hosts: HostSet,
+    /// How many hosts the whole group has, when `hosts` are those of a set.
+    of: Option<usize>,
+}
+
+fn rows(set: Option<&HostSet>, source: Option<&str>, groups: &Rebased<'_>) -> Result<Vec<Row>, ParseError> {
+    if let Some(set) = set {
+        let found = memberships(set, source, groups)?.into_iter();
+        return Ok(found
+            .map(|member| Row { group: member.group, of: Some(member.hosts.len()), hosts: member.shared })
+            .collect());
+    }
+    // As a host set, names come in the order in which hosts come.
+    let names: HostSet =
+        groups.list(source).map_err(|problem| ParseError::unplaced(&problem))?.into_iter().collect();
+    names
+        .iter()
+        .map(|group| {
+            let name = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
+            Ok(Row { hosts: HostSet::parse_with(&name, groups)?, group, of: None })
+        })
+        .collect()
+}
+
+impl Row {
+    fn print(&self, level: u8, source: Option<&str>, streams: &mut Streams<'_>) -> Result<()> {
+        let Self { group, hosts, of } = self;
+        let name = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
+        if streams.json {
+            let mut row = json!({ "group": name, "hosts": hosts.to_string(), "count": hosts.len() });
+            if let Some(of) = of {
+                row["of"] = json!(of);
+            }
+            writeln!(streams.out, "{row}")?;
+            return Ok(());
+        }
+        match (level, of) {
+            (1, _) => writeln!(streams.out, "{name}")?,
+            (2, _) => writeln!(streams.out, "{name} {hosts}")?,
+            (_, Some(of)) => writeln!(streams.out, "{name} {hosts} {}/{of}", hosts.len())?,
+            (_, None) => writeln!(streams.out, "{name} {hosts} {}", hosts.len())?,
+        }
+        Ok(())
+    }
+}
+
+fn failed(error: ParseError) -> anyhow::Error {
+    Stop::usage(error.problem()).into()
+}

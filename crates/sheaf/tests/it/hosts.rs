@@ -1,0 +1,177 @@
+//! `sheaf hosts` against the real `nodeset`.
+use crate::support::Home;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const NODESET: &str = "/usr/bin/nodeset";
+
+const GROUPS_CONF: &str = "[Main]\ndefault: lab\nautodir: $CFGDIR/groups.d\n";
+const GROUPS: &str = "\
+lab:
+  all: 'n[1-9],m[01-12],r[1-3]n[1-5]'
+  a: 'n[1-6]'
+  b: '@a!n2,m[01-03]'
+  gpu1: 'm[01-04]'
+  gpu2: 'm[05-08]'
+other:
+  x: 'n[1-2]'
+";
+
+/// Arguments that both programs take, one command line per line.
+const COMMANDS: &str = r"
+-f n1 n2 n3 n7
+-f n[8-12] n[08-10] n9
+-f rack[1-4]n[1-16] -x rack2n[1-16/3]
+-f x2y1 x10y1 x2y2 x10y3 x[1-3]y[1-3]
+-f n1[1-10] n[1-3]0 a1b2c[3-4]5
+-e n[1-10/3] m
+-e -S \n n[1-3]
+-e -O <%s> -S , n[1-3]
+-c n[1-10] @a
+-c -O %05d n[1-3]
+-f -O %s-ib0 n[1-3] n7
+-f n[1-9] -x n2 -i n[1-5] n9 -X n[9-10]
+-f -a
+-f -a -x @a
+-f -X n[1-2] -x n1 -a -i @a
+-f @b&n[3-9]^n1!n5
+-f @*!n[1-4]
+-f @other:* @other:x
+-f n* r[1-2]* ?1?
+-f @@lab
+-f -s other @x n5
+-f -I 2-5,8 -a
+-f -I -2 n[1-20]
+-f -I -5--3 n[1-20]
+-e --split 3 n[1-10]
+-f --split 4 -a
+-c --split 3 n[1-10]
+-f --contiguous -a -x n5
+-f --autostep 3 n[1-9/2] n20
+-f --autostep auto n[1-9/2]
+-f --autostep auto n[1-9/2] n20
+-f --autostep 60% n[1-9/2] n20
+-f --axis 1 -a
+-f --axis 2 -a
+-f --axis -1 -a
+-f --axis 1-2 -a
+-f --pick 99 -a
+-f -R 1-5/2 007 9-12
+-e -R 1-5 -x 3
+-c -R --split 2 1-9
+-f -R -I 1-2 5-9
+-f -R --autostep 3 1 3 5 7 9
+-l
+-ll
+-lll
+-L
+-LL
+-l -s other
+-l -G -s other
+-l n1
+-ll n[1-3]
+-lll n[1-3] m01
+-L n1
+-lll -a
+--list-sources
+--list-sources -s other
+-r -a
+-r n[1-6] m[01-08]
+-r m[01-09]
+-r -O <%s> m[01-09]
+-r -s other n[1-3]
+-r -G -s other n[1-3]
+-r --split 2 n[1-6]
+-f n[1
+-f n1,,n2
+-f n[5-1]
+-f @nosource:x
+-f -s nosource n1
+-f -O %s%s n1
+";
+
+fn home() -> Home {
+    let home = Home::new();
+    home.write("groups/groups.conf", GROUPS_CONF);
+    home.write("groups/groups.d/cluster.yaml", GROUPS);
+    home
+}
+
+fn output(mut command: Command, home: &Path, input: &str) -> (bool, String, String) {
+    command.env_clear().env("CLUSTERSHELL_CFGDIR", home.join("groups")).env("HOME", home);
+    command.current_dir(home).env("PATH", "/usr/bin:/bin").env("PYTHONIOENCODING", "utf-8");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A program that reads nothing may be gone already.
+    let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+fn compare(args: &[&str], input: &str, home: &Home) {
+    let mut nodeset = Command::new(NODESET);
+    // ClusterShell keeps looking in the system's directories, so the file is named as well.
+    nodeset.arg("--groupsconf").arg(home.path().join("groups/groups.conf")).args(args);
+    let theirs = output(nodeset, home.path(), input);
+    let mut sheaf = Command::new(env!("CARGO_BIN_EXE_sheaf"));
+    sheaf.arg("hosts").args(args);
+    let ours = output(sheaf, home.path(), input);
+    assert_eq!(ours.0, theirs.0, "{args:?}\nnodeset: {}\nsheaf: {}", theirs.2, ours.2);
+    if theirs.0 {
+        assert_eq!(ours.1, theirs.1, "{args:?}\nsheaf: {}", ours.2);
+    } else {
+        assert_eq!(ours.2.trim_end().lines().count(), 1, "{args:?}: {}", ours.2);
+    }
+}
+
+fn nodeset_is_installed(tests: usize) -> bool {
+    let installed = Path::new(NODESET).exists();
+    if !installed {
+        eprintln!("SKIPPED {tests} test: {NODESET} is not installed (Debian package clustershell)");
+    }
+    installed
+}
+
+#[test]
+fn answers_as_nodeset_does() {
+    if !nodeset_is_installed(1) {
+        return;
+    }
+    let home = home();
+    for line in COMMANDS.lines().filter(|line| !line.is_empty()) {
+        compare(&line.split(' ').collect::<Vec<_>>(), "", &home);
+    }
+}
+
+#[test]
+fn reads_input_as_nodeset_does() {
+    if !nodeset_is_installed(1) {
+        return;
+    }
+    let home = home();
+    let input = "n1 n2  m03\n# n9\nn[4-6]!n5 # n7\n\n@other:x\n";
+    for args in [&["-f"][..], &["-c"], &["-f", "-x", "n1"], &["-f", "n[1-9]", "-x", "-"], &["-e", "-", "n20"]] {
+        compare(args, input, &home);
+    }
+    compare(&["-f", "n1\nn2\nm[1-2]"], "", &home);
+}
+
+#[test]
+fn folds_by_default_and_answers_each() {
+    let home = Home::new();
+    let run = home.run(&["hosts", "n1", "n2", "n4"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-2,4]\n"));
+    let run = home.run(&["hosts", "-c", "--each-of", "n[1-3]", "m1"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "3\n1\n"));
+    let run = home.run(&["--json", "hosts", "-e", "n[1-2]"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "{\"count\":2,\"hosts\":[\"n1\",\"n2\"]}\n"));
+}
+
+#[test]
+fn a_malformed_set_is_a_usage_error() {
+    let run = Home::new().run(&["hosts", "n[1-3,x]"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""));
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("byte 6") && run.stderr.contains("'x'"), "{}", run.stderr);
+}
