@@ -1,1 +1,22 @@
-//! Sheaf group.
+//! Group file operations: many files on many hosts, opened and operated on as one.
+//!
+//! A [`Session`] joins a running tree with the names of its hosts. [`Session::gopenat`] opens a
+//! path on a set of hosts and gives a [`Group`]; one operation on it is done by every host at
+//! once, and the answers are combined in the tree ([`aggregate`]). [`Session::call`] runs a
+//! [`tool`] on every host in the same way. The servers' side is [`Servers`].
+#![forbid(unsafe_code)]
+
+pub mod aggregate;
+mod client;
+pub mod entry;
+mod error;
+pub mod flags;
+pub mod message;
+mod server;
+mod stat;
+pub mod tool;
+
+pub use client::{Call, Class, Group, Limits, Outcome, Reading, Session, Value};
+pub use error::GroupError;
+pub use server::Servers;
+pub use stat::Stat;

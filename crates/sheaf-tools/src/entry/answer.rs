@@ -73,6 +73,12 @@ impl Answer {
         }
     }
 
+    /// Bytes written so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
     /// Whether there is neither an entry nor an error in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {

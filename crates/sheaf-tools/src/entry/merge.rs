@@ -174,6 +174,21 @@ impl Merged {
         self.fold(&decoded, 1)
     }
 
+    /// Takes in what `other` holds, with each of its sets of leaves replaced by `widen` of it: one
+    /// leaf may have spoken for all that answered alike.
+    ///
+    /// # Errors
+    /// See [`MergeError`]; nothing has changed then.
+    pub fn fold_widened(&mut self, other: &Self, widen: &dyn Fn(&RangeSet) -> RangeSet) -> Result<(), MergeError> {
+        let mut partial = Vec::new();
+        other.encode_partial(&mut partial);
+        let mut decoded = wire::decode_partial(&partial)?;
+        for set in &mut decoded.sets {
+            *set = widen(set);
+        }
+        self.fold(&decoded, 1)
+    }
+
     /// Appends all that was folded in the form for the parent. Equal content gives equal bytes.
     pub fn encode_partial(&self, out: &mut Vec<u8>) {
         let sorted = self.sorted_slots();

@@ -1,0 +1,186 @@
+//! Aggregations: how the statuses and the data of a group's members become one answer.
+//!
+//! A server lifts what its own members gave into a [`Partial`]; every node of the tree merges
+//! partials with the filter [`FILTER`]; the client reads the last one. A partial is always an
+//! aggregate: raw data exists only inside a server, so a node with one child cannot mistake one
+//! for the other.
+use sheaf_core::varint::{self, Malformed};
+use sheaf_core::{Errno, MemberSet, RangeSet};
+use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
+
+mod classes;
+mod data;
+mod numbers;
+mod status;
+
+pub use classes::{Class, Classes, Digest};
+pub use data::{Data, Packed};
+pub use numbers::{NumberOp, Numbers, parse_numbers};
+pub use status::{ErrorClass, StatusAggregation, StatusSum};
+
+/// Name of the filter of every stream of group operations.
+pub const FILTER: &str = "group";
+
+/// The most distinct errors (errno and path) one partial names; members beyond it are counted
+/// under the errno alone.
+pub const ERROR_CLASSES_MAX: usize = 4096;
+
+/// What a sub-tree has to say about one operation.
+#[derive(Debug, Default, PartialEq)]
+pub struct Partial {
+    /// The statuses, in every form that a status aggregation needs.
+    pub status: StatusSum,
+    /// Members that failed, by errno and path.
+    pub errors: Vec<ErrorClass>,
+    /// How many members each leaf has, where the operation opens a group.
+    pub counts: Vec<(u32, RangeSet)>,
+    /// Leaves that hold more of their answer.
+    pub more: RangeSet,
+    /// The data.
+    pub data: Data,
+}
+
+impl Partial {
+    /// Takes in another sub-tree's partial.
+    ///
+    /// # Errors
+    /// `EBADMSG` when the data of the two are of different kinds, `EMSGSIZE` when together they
+    /// exceed the bound of the operation.
+    pub fn merge(&mut self, other: Self) -> Result<(), FilterError> {
+        self.data.merge(other.data)?;
+        self.status.merge(&other.status);
+        for error in other.errors {
+            self.add_error(error);
+        }
+        for (count, leaves) in other.counts {
+            self.add_count(count, &leaves);
+        }
+        self.more.union_with(&other.more);
+        Ok(())
+    }
+
+    /// Counts members as failed.
+    pub fn add_error(&mut self, error: ErrorClass) {
+        let key = |have: &ErrorClass| have.errno.cmp(&error.errno).then_with(|| have.path.cmp(&error.path));
+        match self.errors.binary_search_by(key) {
+            Ok(at) => self.errors[at].members.union_with(&error.members),
+            Err(at) if self.errors.len() < ERROR_CLASSES_MAX => self.errors.insert(at, error),
+            Err(_) if error.path.is_empty() => self.errors.insert(0, error),
+            Err(_) => self.add_error(ErrorClass { path: String::new(), ..error }),
+        }
+    }
+
+    /// Notes that each of `leaves` has `count` members.
+    pub fn add_count(&mut self, count: u32, leaves: &RangeSet) {
+        match self.counts.binary_search_by_key(&count, |(have, _)| *have) {
+            Ok(at) => self.counts[at].1.union_with(leaves),
+            Err(at) => self.counts.insert(at, (count, leaves.clone())),
+        }
+    }
+
+    /// Appends the wire form.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.status.encode(out);
+        varint::put(out, self.errors.len() as u64);
+        for error in &self.errors {
+            error.encode(out);
+        }
+        varint::put(out, self.counts.len() as u64);
+        for (count, leaves) in &self.counts {
+            varint::put(out, u64::from(*count));
+            leaves.encode(out);
+        }
+        self.more.encode(out);
+        self.data.encode(out);
+    }
+
+    /// Reads the wire form.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn decode(mut input: &[u8]) -> Result<Self, Malformed> {
+        let input = &mut input;
+        let status = StatusSum::decode(input)?;
+        let mut partial = Self { status, ..Self::default() };
+        for _ in 0..varint::get_len(input)? {
+            partial.errors.push(ErrorClass::decode(input)?);
+        }
+        for _ in 0..varint::get_len(input)? {
+            let count = varint::get_u32(input)?;
+            partial.add_count(count, &RangeSet::decode(input)?);
+        }
+        partial.more = RangeSet::decode(input)?;
+        partial.data = Data::decode(input)?;
+        Ok(partial)
+    }
+
+    /// Every member that failed.
+    #[must_use]
+    pub fn failed(&self) -> MemberSet {
+        let mut all = MemberSet::new();
+        for error in &self.errors {
+            all.union_with(&error.members);
+        }
+        all
+    }
+}
+
+/// Makes [`FILTER`] known to a node. Every node of a tree that carries group operations needs it.
+pub fn register(registry: &mut Registry) {
+    registry.register(FILTER, |_| Ok(Box::new(GroupFilter)));
+}
+
+struct GroupFilter;
+
+impl Filter for GroupFilter {
+    fn accumulator(&self) -> Box<dyn Accumulator> {
+        Box::new(GroupAccumulator::default())
+    }
+}
+
+#[derive(Default)]
+struct GroupAccumulator {
+    merged: Option<Partial>,
+    /// The wire form of `merged` while it is the only contribution: nothing to decode again.
+    only: Option<Vec<u8>>,
+}
+
+impl GroupAccumulator {
+    fn open(&mut self) -> Result<(), FilterError> {
+        if let Some(bytes) = self.only.take() {
+            self.merged = Some(decode(&bytes)?);
+        }
+        Ok(())
+    }
+}
+
+impl Accumulator for GroupAccumulator {
+    fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
+        if self.merged.is_none() && self.only.is_none() {
+            self.only = Some(input.payload.to_vec());
+            return Ok(());
+        }
+        let partial = decode(input.payload)?;
+        self.open()?;
+        match &mut self.merged {
+            Some(merged) => merged.merge(partial),
+            None => {
+                self.merged = Some(partial);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&mut self, _: Emit, out: &mut Vec<u8>) -> Result<(), FilterError> {
+        match (self.only.take(), self.merged.take()) {
+            (Some(bytes), _) => out.extend_from_slice(&bytes),
+            (None, Some(merged)) => merged.encode(out),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<Partial, FilterError> {
+    Partial::decode(bytes).map_err(|_| FilterError::new(Errno::BADMSG, "a group operation's partial does not decode"))
+}

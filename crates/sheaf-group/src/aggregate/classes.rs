@@ -1,0 +1,105 @@
+//! Equivalence: members with the same content are one class, told apart by digest first.
+use sheaf_core::MemberSet;
+use sheaf_core::varint::{self, Malformed};
+use std::collections::BTreeMap;
+
+/// A BLAKE3 digest.
+pub type Digest = [u8; 32];
+
+/// The members with one content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Class {
+    /// Bytes of the content.
+    pub len: u64,
+    /// Who has it.
+    pub members: MemberSet,
+    /// The content, where it came along.
+    pub body: Option<Vec<u8>>,
+}
+
+/// Classes by digest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Classes {
+    classes: BTreeMap<Digest, Class>,
+}
+
+impl Classes {
+    /// Takes in members with one content. One body per digest is kept.
+    pub fn add(&mut self, digest: Digest, class: Class) {
+        match self.classes.entry(digest) {
+            std::collections::btree_map::Entry::Vacant(place) => {
+                place.insert(class);
+            }
+            std::collections::btree_map::Entry::Occupied(mut have) => {
+                let have = have.get_mut();
+                have.members.union_with(&class.members);
+                if have.body.is_none() {
+                    have.body = class.body;
+                }
+            }
+        }
+    }
+
+    /// Takes in those of another sub-tree.
+    pub fn merge(&mut self, other: Self) {
+        for (digest, class) in other.classes {
+            self.add(digest, class);
+        }
+    }
+
+    /// How many contents.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// By digest.
+    pub fn iter(&self) -> impl Iterator<Item = (&Digest, &Class)> {
+        self.classes.iter()
+    }
+
+    /// Takes them apart, the class with the lowest member first.
+    #[must_use]
+    pub fn into_sorted(self) -> Vec<(Digest, Class)> {
+        let mut all: Vec<_> = self.classes.into_iter().collect();
+        all.sort_by_key(|(digest, class)| (class.members.first(), *digest));
+        all
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        varint::put(out, self.classes.len() as u64);
+        for (digest, class) in &self.classes {
+            out.extend_from_slice(digest);
+            varint::put(out, class.len);
+            class.members.encode(out);
+            match &class.body {
+                None => out.push(0),
+                Some(body) => {
+                    out.push(1);
+                    varint::put_bytes(out, body);
+                }
+            }
+        }
+    }
+
+    pub(super) fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+        let mut classes = Self::default();
+        for _ in 0..varint::get_len(input)? {
+            let (digest, rest) = input.split_first_chunk::<32>().ok_or(Malformed)?;
+            *input = rest;
+            let len = varint::get(input)?;
+            let members = MemberSet::decode(input)?;
+            let (&has_body, rest) = input.split_first().ok_or(Malformed)?;
+            *input = rest;
+            let body = if has_body == 1 { Some(varint::get_bytes(input)?.to_vec()) } else { None };
+            classes.add(*digest, Class { len, members, body });
+        }
+        Ok(classes)
+    }
+}

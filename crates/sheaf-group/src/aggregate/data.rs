@@ -1,0 +1,148 @@
+//! The data of an operation's members, on the way to one result.
+use super::{Class, Classes, Digest, Numbers};
+use crate::entry::Merged;
+use sheaf_core::varint::{self, Malformed};
+use sheaf_core::{Errno, MemberSet};
+use sheaf_tree::filter::FilterError;
+
+/// Members' data side by side, for concatenation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Packed {
+    /// `(leaf, local, bytes)`; sorted by leaf and local index once the wave is complete.
+    pub items: Vec<(u32, u32, Vec<u8>)>,
+    /// The most bytes there may be in all.
+    pub bytes_max: u64,
+    /// There were more, so many; the bytes themselves were dropped.
+    pub exceeded: Option<u64>,
+}
+
+impl Packed {
+    fn bytes(&self) -> u64 {
+        self.exceeded.unwrap_or_else(|| self.items.iter().map(|(_, _, bytes)| bytes.len() as u64).sum())
+    }
+
+    fn merge(&mut self, other: Self) {
+        let bytes = self.bytes().saturating_add(other.bytes());
+        self.bytes_max = self.bytes_max.max(other.bytes_max);
+        if bytes > self.bytes_max {
+            self.items = Vec::new();
+            self.exceeded = Some(bytes);
+        } else {
+            self.items.extend(other.items);
+        }
+    }
+}
+
+/// What an aggregation has combined so far.
+#[derive(Debug, Default)]
+pub enum Data {
+    /// Nothing (`zero`, and operations without data).
+    #[default]
+    None,
+    /// Contents side by side (`concatenate`, `packed`).
+    Packed(Packed),
+    /// Numbers by position (`sum`, `average`, `min`, `max`, `columns`).
+    Numbers(Numbers),
+    /// Contents by digest (`equivalence`, `equal`, `checksum`).
+    Classes(Classes),
+    /// Lines with the leaves that have them (`lines`).
+    Lines(Box<Merged>),
+}
+
+impl PartialEq for Data {
+    fn eq(&self, other: &Self) -> bool {
+        let bytes = |data: &Self| {
+            let mut out = Vec::new();
+            data.encode(&mut out);
+            out
+        };
+        bytes(self) == bytes(other)
+    }
+}
+
+impl Data {
+    /// One member's content as a class of its own.
+    #[must_use]
+    pub fn class(digest: Digest, len: u64, members: MemberSet, body: Option<Vec<u8>>) -> Self {
+        let mut classes = Classes::default();
+        classes.add(digest, Class { len, members, body });
+        Self::Classes(classes)
+    }
+
+    /// Takes in another sub-tree's.
+    ///
+    /// # Errors
+    /// `EBADMSG` for different kinds, `EMSGSIZE` when lines exceed their bound.
+    pub fn merge(&mut self, other: Self) -> Result<(), FilterError> {
+        match (&mut *self, other) {
+            (_, Self::None) => {}
+            (Self::None, other) => *self = other,
+            (Self::Packed(have), Self::Packed(more)) => have.merge(more),
+            (Self::Numbers(have), Self::Numbers(more)) => have.merge(&more),
+            (Self::Classes(have), Self::Classes(more)) => have.merge(more),
+            (Self::Lines(have), Self::Lines(more)) => {
+                let mut bytes = Vec::new();
+                more.encode_partial(&mut bytes);
+                have.fold_partial(&bytes).map_err(|error| FilterError::new(error.errno(), error.to_string()))?;
+            }
+            _ => return Err(FilterError::new(Errno::BADMSG, "members answered with different kinds of data")),
+        }
+        Ok(())
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::None => out.push(0),
+            Self::Packed(packed) => {
+                out.push(1);
+                varint::put(out, packed.bytes_max);
+                varint::put(out, packed.exceeded.map_or(0, |bytes| bytes + 1));
+                varint::put(out, packed.items.len() as u64);
+                for (leaf, local, bytes) in &packed.items {
+                    varint::put(out, u64::from(*leaf));
+                    varint::put(out, u64::from(*local));
+                    varint::put_bytes(out, bytes);
+                }
+            }
+            Self::Numbers(numbers) => {
+                out.push(2);
+                numbers.encode(out);
+            }
+            Self::Classes(classes) => {
+                out.push(3);
+                classes.encode(out);
+            }
+            Self::Lines(merged) => {
+                out.push(4);
+                merged.encode_partial(out);
+            }
+        }
+    }
+
+    pub(super) fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+        let (&kind, rest) = input.split_first().ok_or(Malformed)?;
+        *input = rest;
+        Ok(match kind {
+            0 => Self::None,
+            1 => {
+                let bytes_max = varint::get(input)?;
+                let exceeded = varint::get(input)?.checked_sub(1);
+                let mut items = Vec::new();
+                for _ in 0..varint::get_len(input)? {
+                    let (leaf, local) = (varint::get_u32(input)?, varint::get_u32(input)?);
+                    items.push((leaf, local, varint::get_bytes(input)?.to_vec()));
+                }
+                Self::Packed(Packed { items, bytes_max, exceeded })
+            }
+            2 => Self::Numbers(Numbers::decode(input)?),
+            3 => Self::Classes(Classes::decode(input)?),
+            4 => {
+                let mut merged = Merged::new();
+                merged.fold_partial(input).map_err(|_| Malformed)?;
+                *input = &[];
+                Self::Lines(Box::new(merged))
+            }
+            _ => return Err(Malformed),
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! Statuses: one number for the group, and who failed with what.
+use serde::{Deserialize, Serialize};
+use sheaf_core::varint::{self, Malformed};
+use sheaf_core::{Errno, MemberSet};
+
+/// How the statuses of the members become the status of the group (paper, Table 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StatusAggregation {
+    /// 0 when every member succeeded.
+    Zero,
+    /// The sum: bytes read or written by all.
+    Sum,
+    /// The common value when all are equal, otherwise −1 (an invalid offset).
+    Equal,
+    /// The least.
+    Min,
+    /// The greatest.
+    Max,
+    /// The mean, rounded towards zero.
+    Average,
+    /// How many succeeded.
+    Count,
+}
+
+/// The statuses of members that succeeded, summed up for every [`StatusAggregation`] at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatusSum {
+    /// How many succeeded.
+    pub count: u64,
+    /// Sum of their statuses, at most `i64::MAX`.
+    pub sum: u64,
+    /// The least.
+    pub min: u64,
+    /// The greatest.
+    pub max: u64,
+}
+
+impl StatusSum {
+    /// Takes in one member's status; negative ones are errors and belong elsewhere.
+    pub fn add(&mut self, status: u64) {
+        self.merge(&Self { count: 1, sum: status, min: status, max: status });
+    }
+
+    /// Takes in those of other members.
+    pub fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    /// The group's status, when no member failed.
+    #[must_use]
+    pub fn value(&self, how: StatusAggregation) -> i64 {
+        let value = match how {
+            StatusAggregation::Zero => 0,
+            StatusAggregation::Sum => self.sum,
+            StatusAggregation::Equal if self.count > 0 && self.min == self.max => self.min,
+            StatusAggregation::Equal => return -1,
+            StatusAggregation::Min => self.min,
+            StatusAggregation::Max => self.max,
+            StatusAggregation::Average => self.sum / self.count.max(1),
+            StatusAggregation::Count => self.count,
+        };
+        i64::try_from(value).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for number in [self.count, self.sum, self.min, self.max] {
+            varint::put(out, number);
+        }
+    }
+
+    pub(super) fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+        let mut next = || varint::get(input);
+        Ok(Self { count: next()?, sum: next()?, min: next()?, max: next()? })
+    }
+}
+
+/// Members that failed alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorClass {
+    /// Why.
+    pub errno: Errno,
+    /// Which path, as the host sees it; empty when it concerns no path.
+    pub path: String,
+    /// Who.
+    pub members: MemberSet,
+}
+
+impl ErrorClass {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        varint::put(out, u64::from(self.errno.0.unsigned_abs()));
+        varint::put_bytes(out, self.path.as_bytes());
+        self.members.encode(out);
+    }
+
+    pub(super) fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+        let errno = Errno(i32::try_from(varint::get(input)?).map_err(|_| Malformed)?);
+        let path = String::from_utf8_lossy(varint::get_bytes(input)?).into_owned();
+        Ok(Self { errno, path, members: MemberSet::decode(input)? })
+    }
+}

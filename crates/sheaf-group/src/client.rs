@@ -1,0 +1,169 @@
+//! The client: one call, all members, one answer.
+use crate::aggregate::{Data, ErrorClass, FILTER, Partial};
+use crate::error::GroupError;
+use crate::message::Request;
+use sheaf_core::hostset::HostSet;
+use sheaf_core::{Errno, RangeSet};
+use sheaf_tree::{Network, Stream, Sync, WaveResult};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+mod call;
+mod fetch;
+mod group;
+mod layout;
+mod outcome;
+
+pub use call::Call;
+pub use group::{Group, Reading, Value};
+pub use outcome::Outcome;
+
+/// Members with one content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Class {
+    /// The leaves (of a tool's answer) or members (of a group's data) that have it.
+    pub members: sheaf_core::MemberSet,
+    /// BLAKE3 digest of the content.
+    pub digest: crate::aggregate::Digest,
+    /// Bytes of the content.
+    pub len: u64,
+    /// The content, unless only digests were wanted or nobody who has it could be asked.
+    pub body: Option<Vec<u8>>,
+}
+
+/// Bounds of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long members may take to answer one request.
+    pub timeout: Duration,
+    /// The most data that may gather at the root for one call.
+    pub bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(60), bytes_max: 64 << 20 }
+    }
+}
+
+/// A running tree with the names of its hosts, ready for group operations.
+///
+/// Cheap to clone; all clones are the same session.
+#[derive(Clone)]
+pub struct Session {
+    inner: Arc<Inner>,
+    limits: Limits,
+}
+
+struct Inner {
+    network: Network,
+    hosts: HostSet,
+    interrupted: AtomicBool,
+    interrupt: Notify,
+}
+
+impl Session {
+    /// A session over `network`, whose leaves are `hosts` in this order.
+    #[must_use]
+    pub fn new(network: Network, hosts: HostSet, limits: Limits) -> Self {
+        let inner = Inner { network, hosts, interrupted: AtomicBool::new(false), interrupt: Notify::new() };
+        Self { inner: Arc::new(inner), limits }
+    }
+
+    /// This session with other bounds.
+    #[must_use]
+    pub fn with_limits(&self, limits: Limits) -> Self {
+        Self { limits, ..self.clone() }
+    }
+
+    /// The bounds of its calls.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The tree.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.inner.network
+    }
+
+    /// The hosts; the *i*-th is leaf *i*.
+    #[must_use]
+    pub fn hosts(&self) -> &HostSet {
+        &self.inner.hosts
+    }
+
+    /// The leaves of these hosts.
+    ///
+    /// # Errors
+    /// [`GroupError::UnknownHost`] with the first that is not of the session.
+    pub fn leaves(&self, hosts: &HostSet) -> Result<RangeSet, GroupError> {
+        if hosts == self.hosts() {
+            return Ok(self.inner.network.everyone());
+        }
+        let leaf = |name: String| match self.inner.hosts.index_of(&name) {
+            Some(at) => Ok(at as u32),
+            None => Err(GroupError::UnknownHost(name)),
+        };
+        hosts.iter().map(leaf).collect()
+    }
+
+    /// A set of leaves as a folded host set.
+    #[must_use]
+    pub fn fold(&self, leaves: &RangeSet) -> String {
+        self.inner.hosts.select(leaves).to_string()
+    }
+
+    /// Ends every operation under way with what it has, and those to come at once: the members
+    /// that have not answered are silent with `ECANCELED`.
+    pub fn interrupt(&self) {
+        self.inner.interrupted.store(true, Ordering::Relaxed);
+        self.inner.interrupt.notify_waiters();
+    }
+
+    /// Whether [`Session::interrupt`] was called.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.inner.interrupted.load(Ordering::Relaxed)
+    }
+
+    fn stream(&self, members: &RangeSet) -> Stream {
+        self.inner.network.open(members.clone(), FILTER, &[], Sync::WaitForAll)
+    }
+
+    /// One request and its wave.
+    async fn ask(&self, stream: &Stream, request: &Request, data: &[u8]) -> Result<(Partial, WaveResult), GroupError> {
+        let interrupt = self.inner.interrupt.notified();
+        tokio::pin!(interrupt);
+        interrupt.as_mut().enable();
+        stream.send(0, &request.encode(data), Some(self.limits.timeout)).await;
+        if self.is_interrupted() {
+            stream.cancel(None);
+        }
+        let mut wave = tokio::select! {
+            wave = stream.recv() => wave,
+            () = interrupt => {
+                stream.cancel(None);
+                stream.recv().await
+            }
+        };
+        let partial = match wave.payload.take() {
+            Some(payload) => Partial::decode(&payload).map_err(|_| GroupError::Protocol)?,
+            None => Partial { status: Default::default(), data: Data::None, ..Partial::default() },
+        };
+        Ok((partial, wave))
+    }
+}
+
+/// Whether any leaf could not combine its data within the bound.
+fn too_large(partial: &Partial, wave: &WaveResult) -> bool {
+    let exceeded = matches!(&partial.data, Data::Packed(packed) if packed.exceeded.is_some());
+    exceeded || wave.coverage.failed.iter().any(|(errno, _)| *errno == Errno::MSGSIZE)
+}
+
+fn errors_of(partial: &mut Partial) -> Vec<ErrorClass> {
+    std::mem::take(&mut partial.errors)
+}

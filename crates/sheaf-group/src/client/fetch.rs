@@ -1,0 +1,142 @@
+//! Second trip of an equivalence: one body of each class that did not come along.
+use super::{Class, Session};
+use crate::aggregate::{Classes, Data};
+use crate::entry::Merged;
+use crate::error::GroupError;
+use crate::message::Request;
+use sheaf_core::{MemberSet, RangeSet};
+use sheaf_tree::Stream;
+
+/// The most bytes of bodies that one trip brings.
+const FETCH_BYTES: u64 = 8 << 20;
+
+/// A class whose body is still missing, and who may be asked.
+struct Wanted {
+    place: usize,
+    candidates: Vec<(u32, u32)>,
+    len: u64,
+}
+
+/// Gives every class its body, as far as someone who has it still answers.
+pub(super) async fn bodies(session: &Session, stream: &Stream, classes: Classes) -> Result<Vec<Class>, GroupError> {
+    let mut all: Vec<Class> = classes
+        .into_sorted()
+        .into_iter()
+        .map(|(digest, class)| Class { members: class.members, digest, len: class.len, body: class.body })
+        .collect();
+    let bytes: u64 = all.iter().map(|class| class.len).sum();
+    if bytes > session.limits().bytes_max {
+        return Err(GroupError::TooLarge { bytes_max: session.limits().bytes_max });
+    }
+    let mut wanted = wanted(&all);
+    while !wanted.is_empty() && !session.is_interrupted() {
+        let (trip, locals) = next_trip(&wanted);
+        let leaves: RangeSet = trip.iter().map(|(leaf, _)| *leaf).collect();
+        let bytes_max = session.limits().bytes_max;
+        let request = Request::Fetch { leaves, lines: false, bytes_max, locals };
+        let (partial, _) = session.ask(stream, &request, b"").await?;
+        let items = match partial.data {
+            Data::Packed(packed) => packed.items,
+            _ => Vec::new(),
+        };
+        for (leaf, local, bytes) in items {
+            let class = wanted.iter().find(|want| want.candidates.first() == Some(&(leaf, local)));
+            if let Some(class) = class {
+                all[class.place].body = Some(bytes);
+            }
+        }
+        // Whoever was asked and did not give it is not asked again.
+        for want in &mut wanted {
+            if want.candidates.first().is_some_and(|first| trip.contains(first)) {
+                want.candidates.remove(0);
+            }
+        }
+        wanted.retain(|want| all[want.place].body.is_none() && !want.candidates.is_empty());
+    }
+    Ok(all)
+}
+
+/// Folds a tool's answers into `merged`: bodies that came along at once, the others line by line
+/// in the tree. Returns the leaves whose answer could not be had.
+pub(super) async fn lines(session: &Session, stream: &Stream, classes: Classes, merged: &mut Merged) -> Result<RangeSet, GroupError> {
+    let protocol = |_| GroupError::Protocol;
+    let (mut rest, mut lost) = (Vec::new(), RangeSet::new());
+    for (_, class) in classes.into_sorted() {
+        match &class.body {
+            Some(body) => merged.fold_raw_set(&class.members.leaves(), body).map_err(protocol)?,
+            None => rest.push((class.members.leaves(), class.len)),
+        }
+    }
+    while !rest.is_empty() && !session.is_interrupted() {
+        let mut bytes = 0;
+        let mut count = 0;
+        while count < rest.len() && (count == 0 || bytes + rest[count].1 <= FETCH_BYTES) {
+            bytes += rest[count].1;
+            count += 1;
+        }
+        let trip: Vec<(RangeSet, u64)> = rest.drain(..count).collect();
+        // The lowest leaf of each class speaks for it; its lines are those of the whole class.
+        let speaks = |leaf: u32| trip.iter().find(|(leaves, _)| leaves.first() == Some(leaf)).map(|(leaves, _)| leaves);
+        let leaves: RangeSet = trip.iter().filter_map(|(leaves, _)| leaves.first()).collect();
+        let bytes_max = session.limits().bytes_max;
+        let request = Request::Fetch { leaves, lines: true, bytes_max, locals: RangeSet::new() };
+        let (partial, wave) = session.ask(stream, &request, b"").await?;
+        if let Data::Lines(answer) = partial.data {
+            let widen = |set: &RangeSet| {
+                let mut wide = RangeSet::new();
+                set.iter().filter_map(speaks).for_each(|leaves| wide.union_with(leaves));
+                wide
+            };
+            merged.fold_widened(&answer, &widen).map_err(protocol)?;
+        }
+        let missing = wave.coverage.missing();
+        for (mut leaves, len) in trip {
+            let Some(first) = leaves.first().filter(|&first| missing.contains(first)) else { continue };
+            leaves = leaves.difference(&RangeSet::single(first));
+            lost.insert(first);
+            if !leaves.is_empty() {
+                rest.push((leaves, len));
+            }
+        }
+    }
+    for (leaves, _) in rest {
+        lost.union_with(&leaves);
+    }
+    Ok(lost)
+}
+
+fn wanted(all: &[Class]) -> Vec<Wanted> {
+    /// Members of a class that are tried, one after the other.
+    const CANDIDATES_MAX: usize = 4;
+    let missing = all.iter().enumerate().filter(|(_, class)| class.body.is_none());
+    missing
+        .map(|(place, class)| {
+            let members = |set: &MemberSet| {
+                let each = set.by_local().iter().flat_map(|(local, leaves)| leaves.iter().map(|leaf| (leaf, *local)));
+                let mut each: Vec<(u32, u32)> = each.collect();
+                each.sort_unstable();
+                each.truncate(CANDIDATES_MAX);
+                each
+            };
+            Wanted { place, candidates: members(&class.members), len: class.len }
+        })
+        .collect()
+}
+
+/// The members to ask in one trip: all of one local index, so that no others answer with them.
+fn next_trip(wanted: &[Wanted]) -> (Vec<(u32, u32)>, RangeSet) {
+    let Some((_, local)) = wanted.first().and_then(|want| want.candidates.first()).copied() else {
+        return (Vec::new(), RangeSet::new());
+    };
+    let (mut trip, mut bytes) = (Vec::new(), 0);
+    for want in wanted {
+        let Some(&first) = want.candidates.first().filter(|(_, other)| *other == local) else { continue };
+        // A leaf with two classes under one local index cannot be; each is asked for one body.
+        if !trip.is_empty() && bytes + want.len > FETCH_BYTES {
+            break;
+        }
+        bytes += want.len;
+        trip.push(first);
+    }
+    (trip, RangeSet::single(local))
+}

@@ -1,0 +1,435 @@
+//! A group: an ordered set of open files on many hosts, used like one.
+use super::layout::Layout;
+use super::{Class, Outcome, Session, errors_of, fetch, too_large};
+use crate::aggregate::{Classes, Data, NumberOp, Packed, Partial, StatusAggregation};
+use crate::entry::Merged;
+use crate::error::GroupError;
+use crate::flags::{O_BESTEFFORT, O_PARTIAL};
+use crate::message::{DataAggregation, Open, Operation, Request, Whence};
+use crate::stat::Stat;
+use sheaf_core::{MemberSet, RangeSet};
+use sheaf_tree::{Stream, WaveResult};
+
+/// An open group of files (paper §2.1). Closed when dropped; [`Group::close`] says how that went.
+pub struct Group {
+    session: Session,
+    stream: Stream,
+    members: RangeSet,
+    flags: u32,
+    layout: Layout,
+    opened: Outcome,
+}
+
+/// What an operation gave.
+#[derive(Debug)]
+pub struct Reading {
+    /// The group's status, by the operation's default aggregation (paper, Table 2).
+    pub status: i64,
+    /// The members' data, combined.
+    pub value: Value,
+    /// Who succeeded and who did not.
+    pub outcome: Outcome,
+}
+
+/// Combined data.
+#[derive(Debug)]
+pub enum Value {
+    /// No data.
+    None,
+    /// Element *i* of the concatenation is at *i* × count.
+    Concatenated(Vec<u8>),
+    /// Index and bytes of each member that had any, in order.
+    Packed(Vec<(u64, Vec<u8>)>),
+    /// A number for each position.
+    Numbers(Vec<f64>),
+    /// The content that all have.
+    Equal(Vec<u8>),
+    /// Members by content.
+    Classes(Vec<Class>),
+    /// Lines with the leaves that have them; the path of an entry is its member's.
+    Lines(Box<Merged>),
+    /// A number of members.
+    Count(u64),
+}
+
+impl Session {
+    /// Opens `path`, which may be a pattern, on every host of `members`. `flags` are those of
+    /// `open(2)` and [`crate::flags`]; files are created with `mode`.
+    ///
+    /// # Errors
+    /// [`GroupError::Members`] when any file does not open (with `O_BESTEFFORT`: when none does).
+    /// What the call created on other hosts is removed again then.
+    pub async fn gopenat(&self, members: &RangeSet, path: &str, flags: u32, mode: u32) -> Result<Group, GroupError> {
+        self.gopen_with(members, Open { paths: vec![path.to_owned()], entries: false, flags, mode }).await
+    }
+
+    /// Opens every file in the directory `dir` of every host of `members`: a snapshot. Entries
+    /// that are directories are not files of the group.
+    ///
+    /// # Errors
+    /// As [`Session::gopenat`].
+    pub async fn gopen(&self, members: &RangeSet, dir: &str, flags: u32, mode: u32) -> Result<Group, GroupError> {
+        self.gopen_with(members, Open { paths: vec![dir.to_owned()], entries: true, flags, mode }).await
+    }
+
+    async fn gopen_with(&self, members: &RangeSet, open: Open) -> Result<Group, GroupError> {
+        let stream = self.stream(members);
+        let flags = open.flags;
+        let request = Request::Open { open, then: None, close: false };
+        let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
+        let opened = outcome(&mut partial, &wave);
+        let layout = Layout::new(&partial.counts);
+        let acceptable = if flags & O_BESTEFFORT != 0 { layout.size() > 0 } else { opened.is_ok() };
+        if !acceptable {
+            self.ask(&stream, &Request::Close { undo: true }, b"").await?;
+            return Err(GroupError::Members(Box::new(opened)));
+        }
+        Ok(Group { session: self.clone(), stream, members: members.clone(), flags, layout, opened })
+    }
+
+    /// Opens, does one operation and closes, in one trip through the tree.
+    ///
+    /// # Errors
+    /// As [`Session::gopenat`] and the operation.
+    pub async fn once(&self, members: &RangeSet, open: Open, operation: Operation, data: &[u8]) -> Result<Reading, GroupError> {
+        let stream = self.stream(members);
+        let flags = open.flags;
+        let request = Request::Open { open, then: Some(operation.clone()), close: true };
+        let (partial, wave) = self.ask(&stream, &request, data).await?;
+        let layout = Layout::new(&partial.counts);
+        let any = layout.size() > 0;
+        let group = Group { session: self.clone(), stream, members: members.clone(), flags, layout, opened: Outcome::default() };
+        let lenient = flags & O_PARTIAL != 0 || (flags & O_BESTEFFORT != 0 && any);
+        group.conclude(&operation, partial, wave, lenient).await
+    }
+}
+
+impl Group {
+    /// Number of members (`gsize`).
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.layout.size()
+    }
+
+    /// What opening came to; with `O_BESTEFFORT` it names the files that are not members.
+    #[must_use]
+    pub fn opened(&self) -> &Outcome {
+        &self.opened
+    }
+
+    /// Names of all members as `HOST:PATH`, by index (`gfiles`). They are collected from the
+    /// servers: nothing here holds them.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub async fn files(&self) -> Result<Vec<String>, GroupError> {
+        let mut names = vec![String::new(); self.size() as usize];
+        let hosts = self.session.hosts();
+        for (leaf, local, bytes) in self.collect(&Request::Names).await? {
+            if let (Some(index), Some(host)) = (self.layout.index(leaf, local), hosts.get(leaf as usize)) {
+                names[index as usize] = format!("{host}:{}", String::from_utf8_lossy(&bytes));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Index of the member called `HOST:PATH` (`gindex`).
+    ///
+    /// # Errors
+    /// [`GroupError::UnknownMember`].
+    pub async fn index(&self, name: &str) -> Result<u64, GroupError> {
+        let unknown = || GroupError::UnknownMember(name.to_owned());
+        let at = self.files().await?.iter().position(|file| file == name).ok_or_else(unknown)?;
+        Ok(at as u64)
+    }
+
+    /// Each member's status of the last operation, by index: ≥ 0 the result, or −errno
+    /// (`gstatus`). A host that does not answer now counts as −EHOSTDOWN or −ETIMEDOUT.
+    ///
+    /// # Errors
+    /// [`GroupError::Protocol`].
+    pub async fn statuses(&self) -> Result<Vec<i64>, GroupError> {
+        let (partial, wave) = self.session.ask(&self.stream, &Request::Statuses, b"").await?;
+        let mut statuses = vec![sheaf_core::Errno::HOSTDOWN.status(); self.size() as usize];
+        for (errno, leaves) in wave.coverage.failed.iter().chain(&wave.coverage.silent) {
+            for index in leaves.iter().flat_map(|leaf| (0..).map_while(move |local| self.layout.index(leaf, local))) {
+                statuses[index as usize] = errno.status();
+            }
+        }
+        for (leaf, local, bytes) in packed(partial.data).items {
+            let status = bytes.first_chunk().map(|bytes| i64::from_le_bytes(*bytes));
+            if let (Some(index), Some(status)) = (self.layout.index(leaf, local), status) {
+                statuses[index as usize] = status;
+            }
+        }
+        Ok(statuses)
+    }
+
+    /// Strided index ranges `(start, stride, count)` of a set of members.
+    #[must_use]
+    pub fn indices(&self, members: &MemberSet) -> Vec<(u64, u64, u64)> {
+        self.layout.strided(members)
+    }
+
+    /// `read(2)` of up to `count` bytes at each member's own offset; status: sum of bytes.
+    ///
+    /// # Errors
+    /// [`GroupError::Members`] when a member fails (unless `O_PARTIAL`),
+    /// [`GroupError::TooLarge`] when the combined data would exceed the bound.
+    pub async fn read(&self, count: u64, data: DataAggregation) -> Result<Reading, GroupError> {
+        self.operate(Operation::Read { count, data }, b"").await
+    }
+
+    /// `pread(2)`: offsets do not move.
+    ///
+    /// # Errors
+    /// As [`Group::read`].
+    pub async fn pread(&self, count: u64, offset: u64, data: DataAggregation) -> Result<Reading, GroupError> {
+        self.operate(Operation::Pread { count, offset, data }, b"").await
+    }
+
+    /// `write(2)` of the same bytes to each member; status: sum of bytes.
+    ///
+    /// # Errors
+    /// [`GroupError::Members`] when a member fails (unless `O_PARTIAL`); the others have written.
+    pub async fn write(&self, bytes: &[u8]) -> Result<Reading, GroupError> {
+        self.operate(Operation::Write, bytes).await
+    }
+
+    /// `pwrite(2)`.
+    ///
+    /// # Errors
+    /// As [`Group::write`].
+    pub async fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<Reading, GroupError> {
+        self.operate(Operation::Pwrite { offset }, bytes).await
+    }
+
+    /// `lseek(2)`; status: the common offset, or −1 when the members' differ.
+    ///
+    /// # Errors
+    /// As [`Group::write`].
+    pub async fn lseek(&self, offset: i64, whence: Whence) -> Result<i64, GroupError> {
+        Ok(self.operate(Operation::Lseek { offset, whence }, b"").await?.status)
+    }
+
+    /// `fstat(2)`: the members by equal attributes are in [`Value::Classes`]; see [`Stat`].
+    ///
+    /// # Errors
+    /// As [`Group::write`].
+    pub async fn fstat(&self) -> Result<Vec<(u64, Stat)>, GroupError> {
+        let data = DataAggregation::Packed { bytes_max: self.session.limits().bytes_max };
+        let reading = self.operate(Operation::Fstat { data }, b"").await?;
+        let Value::Packed(items) = reading.value else { return Ok(Vec::new()) };
+        let stat = |(index, bytes): (u64, Vec<u8>)| Some((index, Stat::from_bytes(&bytes)?));
+        items.into_iter().map(stat).collect::<Option<_>>().ok_or(GroupError::Protocol)
+    }
+
+    /// `ftruncate(2)`.
+    ///
+    /// # Errors
+    /// As [`Group::write`].
+    pub async fn ftruncate(&self, length: u64) -> Result<Reading, GroupError> {
+        self.operate(Operation::Ftruncate { length }, b"").await
+    }
+
+    /// `fsync(2)`.
+    ///
+    /// # Errors
+    /// As [`Group::write`].
+    pub async fn fsync(&self) -> Result<Reading, GroupError> {
+        self.operate(Operation::Fsync, b"").await
+    }
+
+    /// `fchmod(2)`.
+    ///
+    /// # Errors
+    /// As [`Group::write`].
+    pub async fn fchmod(&self, mode: u32) -> Result<Reading, GroupError> {
+        self.operate(Operation::Fchmod { mode }, b"").await
+    }
+
+    /// `fchown(2)`; `None` leaves one as it is.
+    ///
+    /// # Errors
+    /// As [`Group::write`].
+    pub async fn fchown(&self, uid: Option<u32>, gid: Option<u32>) -> Result<Reading, GroupError> {
+        let (uid, gid) = (uid.unwrap_or(u32::MAX), gid.unwrap_or(u32::MAX));
+        self.operate(Operation::Fchown { uid, gid }, b"").await
+    }
+
+    /// Closes every member; status 0 when all went well.
+    ///
+    /// # Errors
+    /// As [`Group::write`].
+    pub async fn close(self) -> Result<Reading, GroupError> {
+        let (mut partial, wave) = self.session.ask(&self.stream, &Request::Close { undo: false }, b"").await?;
+        let outcome = outcome(&mut partial, &wave);
+        if outcome.is_ok() || self.flags & O_PARTIAL != 0 {
+            return Ok(Reading { status: 0, value: Value::None, outcome });
+        }
+        Err(GroupError::Members(Box::new(outcome)))
+    }
+
+    /// Any operation on every member.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub async fn operate(&self, operation: Operation, data: &[u8]) -> Result<Reading, GroupError> {
+        if let Operation::Read { count, data: DataAggregation::Concatenate { bytes_max } }
+        | Operation::Pread { count, data: DataAggregation::Concatenate { bytes_max }, .. } = &operation
+        {
+            if self.size().saturating_mul(*count) > *bytes_max {
+                return Err(GroupError::TooLarge { bytes_max: *bytes_max });
+            }
+        }
+        let (partial, wave) = self.session.ask(&self.stream, &Request::Operate(operation.clone()), data).await?;
+        self.conclude(&operation, partial, wave, self.flags & O_PARTIAL != 0).await
+    }
+
+    async fn conclude(&self, operation: &Operation, mut partial: Partial, wave: WaveResult, lenient: bool) -> Result<Reading, GroupError> {
+        let (aggregation, how) = defaults(operation);
+        if too_large(&partial, &wave) {
+            return Err(GroupError::TooLarge { bytes_max: bound(how).unwrap_or(self.session.limits().bytes_max) });
+        }
+        let outcome = outcome(&mut partial, &wave);
+        if !outcome.is_ok() && !lenient {
+            return Err(GroupError::Members(Box::new(outcome)));
+        }
+        let value = self.value(operation, how, partial.data, outcome.status.count).await?;
+        Ok(Reading { status: outcome.status.value(aggregation), value, outcome })
+    }
+
+    async fn value(&self, operation: &Operation, how: &DataAggregation, data: Data, members: u64) -> Result<Value, GroupError> {
+        Ok(match how {
+            DataAggregation::Zero => Value::None,
+            DataAggregation::Count => Value::Count(members),
+            DataAggregation::Concatenate { bytes_max } => {
+                let count = match operation {
+                    Operation::Read { count, .. } | Operation::Pread { count, .. } => *count,
+                    _ => return Err(GroupError::Protocol),
+                };
+                Value::Concatenated(self.concatenate(packed(data), count, *bytes_max)?)
+            }
+            DataAggregation::Packed { .. } => {
+                let items = packed(data).items.into_iter();
+                let mut items: Vec<_> = items.filter_map(|(leaf, local, bytes)| Some((self.layout.index(leaf, local)?, bytes))).collect();
+                items.sort_unstable_by_key(|(index, _)| *index);
+                Value::Packed(items)
+            }
+            DataAggregation::Numbers { op, .. } => Value::Numbers(match data {
+                Data::Numbers(numbers) => numbers.values(*op),
+                _ => Vec::new(),
+            }),
+            DataAggregation::Equal => {
+                let mut classes = fetch::bodies(&self.session, &self.stream, classes(data)).await?;
+                match classes.len() {
+                    0 => Value::Equal(Vec::new()),
+                    1 => Value::Equal(classes.remove(0).body.ok_or(GroupError::Protocol)?),
+                    classes => return Err(GroupError::Differ { classes }),
+                }
+            }
+            DataAggregation::Contents { .. } => {
+                Value::Classes(fetch::bodies(&self.session, &self.stream, classes(data)).await?)
+            }
+            DataAggregation::Checksum => {
+                let class = |(digest, class): (_, crate::aggregate::Class)| Class { members: class.members, digest, len: class.len, body: None };
+                Value::Classes(classes(data).into_sorted().into_iter().map(class).collect())
+            }
+            DataAggregation::Lines { .. } => {
+                let mut merged = Merged::new();
+                fetch::lines(&self.session, &self.stream, classes(data), &mut merged).await?;
+                Value::Lines(Box::new(merged))
+            }
+        })
+    }
+
+    fn concatenate(&self, packed: Packed, count: u64, bytes_max: u64) -> Result<Vec<u8>, GroupError> {
+        let total = self.size().saturating_mul(count);
+        if total > bytes_max {
+            return Err(GroupError::TooLarge { bytes_max });
+        }
+        let mut all = vec![0; total as usize];
+        for (leaf, local, bytes) in packed.items {
+            let Some(index) = self.layout.index(leaf, local) else { continue };
+            let at = (index * count) as usize;
+            let len = bytes.len().min(count as usize);
+            all[at..at + len].copy_from_slice(&bytes[..len]);
+        }
+        Ok(all)
+    }
+
+    async fn collect(&self, request: &Request) -> Result<Vec<(u32, u32, Vec<u8>)>, GroupError> {
+        let (mut partial, wave) = self.session.ask(&self.stream, request, b"").await?;
+        let outcome = outcome(&mut partial, &wave);
+        if outcome.is_ok() { Ok(packed(partial.data).items) } else { Err(GroupError::Members(Box::new(outcome))) }
+    }
+
+    /// The hosts the group was opened on.
+    #[must_use]
+    pub fn hosts(&self) -> &RangeSet {
+        &self.members
+    }
+}
+
+/// Default aggregations (paper, Table 2), and the data aggregation of the call.
+fn defaults(operation: &Operation) -> (StatusAggregation, &DataAggregation) {
+    match operation {
+        Operation::Read { data, .. } | Operation::Pread { data, .. } => (StatusAggregation::Sum, data),
+        Operation::Write | Operation::Pwrite { .. } => (StatusAggregation::Sum, &DataAggregation::Zero),
+        Operation::Lseek { .. } => (StatusAggregation::Equal, &DataAggregation::Zero),
+        Operation::Fstat { data } => (StatusAggregation::Zero, data),
+        _ => (StatusAggregation::Zero, &DataAggregation::Zero),
+    }
+}
+
+fn bound(how: &DataAggregation) -> Option<u64> {
+    match how {
+        DataAggregation::Concatenate { bytes_max } | DataAggregation::Packed { bytes_max } => Some(*bytes_max),
+        _ => None,
+    }
+}
+
+fn outcome(partial: &mut Partial, wave: &WaveResult) -> Outcome {
+    let mut outcome = Outcome { status: partial.status, errors: errors_of(partial), ..Outcome::default() };
+    outcome.add_coverage(&wave.coverage);
+    outcome
+}
+
+fn packed(data: Data) -> Packed {
+    match data {
+        Data::Packed(packed) => packed,
+        _ => Packed::default(),
+    }
+}
+
+fn classes(data: Data) -> Classes {
+    match data {
+        Data::Classes(classes) => classes,
+        _ => Classes::default(),
+    }
+}
+
+/// Names of aggregations on the command line and in other languages.
+impl DataAggregation {
+    /// The aggregation called `name`: `concatenate packed sum average min max equal zero count
+    /// contents lines checksum columns`.
+    #[must_use]
+    pub fn by_name(name: &str, columns: &[u32], bytes_max: u64, eager: u32) -> Option<Self> {
+        let numbers = |op| Self::Numbers { op, columns: columns.to_vec() };
+        Some(match name {
+            "concatenate" | "concat" => Self::Concatenate { bytes_max },
+            "packed" => Self::Packed { bytes_max },
+            "sum" | "columns" => numbers(NumberOp::Sum),
+            "average" | "avg" | "mean" => numbers(NumberOp::Average),
+            "min" => numbers(NumberOp::Min),
+            "max" => numbers(NumberOp::Max),
+            "equal" => Self::Equal,
+            "zero" => Self::Zero,
+            "count" => Self::Count,
+            "contents" | "equivalence" => Self::Contents { eager },
+            "lines" => Self::Lines { eager },
+            "checksum" => Self::Checksum,
+            _ => return None,
+        })
+    }
+}

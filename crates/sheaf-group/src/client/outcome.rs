@@ -1,0 +1,111 @@
+//! What the members of an operation came to, beside the data.
+use crate::aggregate::{ErrorClass, StatusSum};
+use sheaf_core::{Errno, MemberSet, RangeSet};
+use sheaf_tree::Coverage;
+
+/// Who did what in an operation: never a lost error, and a partial answer always says so.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// The statuses of members that succeeded.
+    pub status: StatusSum,
+    /// Members that failed, by errno and path.
+    pub errors: Vec<ErrorClass>,
+    /// Hosts that failed as a whole, by errno.
+    pub failed: Vec<(Errno, RangeSet)>,
+    /// Hosts that did not answer, by errno: lost, too late, cancelled.
+    pub silent: Vec<(Errno, RangeSet)>,
+}
+
+impl Outcome {
+    /// Whether every member of every host succeeded.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.errors.is_empty() && self.failed.is_empty() && self.silent.is_empty()
+    }
+
+    /// How many members and whole hosts failed or were silent.
+    #[must_use]
+    pub fn failed_count(&self) -> u64 {
+        let hosts: u64 = self.failed.iter().chain(&self.silent).map(|(_, leaves)| leaves.len()).sum();
+        hosts + self.errors.iter().map(|error| error.members.len()).sum::<u64>()
+    }
+
+    /// How many members and whole hosts there were.
+    #[must_use]
+    pub fn member_count(&self) -> u64 {
+        self.status.count + self.failed_count()
+    }
+
+    /// Every errno in it.
+    pub fn errnos(&self) -> impl Iterator<Item = Errno> + '_ {
+        let hosts = self.failed.iter().chain(&self.silent).map(|(errno, _)| *errno);
+        hosts.chain(self.errors.iter().map(|error| error.errno))
+    }
+
+    /// Takes in what a wave covered.
+    pub fn add_coverage(&mut self, coverage: &Coverage) {
+        for (errno, leaves) in &coverage.failed {
+            add(&mut self.failed, *errno, leaves);
+        }
+        for (errno, leaves) in &coverage.silent {
+            add(&mut self.silent, *errno, leaves);
+        }
+    }
+
+    /// Takes in what a wave covered, as far as it concerns `asked`.
+    pub fn add_coverage_of(&mut self, coverage: &Coverage, asked: &RangeSet) {
+        for (errno, leaves) in &coverage.failed {
+            add(&mut self.failed, *errno, &leaves.intersection(asked));
+        }
+        for (errno, leaves) in &coverage.silent {
+            add(&mut self.silent, *errno, &leaves.intersection(asked));
+        }
+    }
+
+    /// Counts hosts as silent.
+    pub fn add_silent(&mut self, errno: Errno, leaves: &RangeSet) {
+        add(&mut self.silent, errno, leaves);
+    }
+
+    /// Counts members as failed.
+    pub fn add_error(&mut self, error: ErrorClass) {
+        match self.errors.iter_mut().find(|have| (have.errno, &have.path) == (error.errno, &error.path)) {
+            Some(have) => have.members.union_with(&error.members),
+            None => self.errors.push(error),
+        }
+    }
+
+    /// Counts `path` as failed on these hosts.
+    pub fn add_path_error(&mut self, errno: Errno, path: &str, leaves: RangeSet) {
+        self.add_error(ErrorClass { errno, path: path.to_owned(), members: MemberSet::of_leaves(0, leaves) });
+    }
+
+    /// Hosts that failed as a whole or were silent.
+    #[must_use]
+    pub fn missing_hosts(&self) -> RangeSet {
+        let mut all = RangeSet::new();
+        for (_, leaves) in self.failed.iter().chain(&self.silent) {
+            all.union_with(leaves);
+        }
+        all
+    }
+
+    /// Takes in the outcome of another operation of the same command.
+    pub fn merge(&mut self, other: Self) {
+        self.status.merge(&other.status);
+        for error in other.errors {
+            self.add_error(error);
+        }
+        self.add_coverage(&Coverage { failed: other.failed, silent: other.silent, ..Coverage::default() });
+    }
+}
+
+fn add(list: &mut Vec<(Errno, RangeSet)>, errno: Errno, leaves: &RangeSet) {
+    if leaves.is_empty() {
+        return;
+    }
+    match list.iter_mut().find(|(have, _)| *have == errno) {
+        Some((_, have)) => have.union_with(leaves),
+        None => list.push((errno, leaves.clone())),
+    }
+}

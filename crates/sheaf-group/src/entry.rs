@@ -1,0 +1,1 @@
+../../sheaf-tools/src/entry.rs

@@ -1,0 +1,57 @@
+//! Why a group operation has no result.
+use crate::client::Outcome;
+use sheaf_core::Errno;
+
+/// A group operation failed as a whole. What each member said is in the [`Outcome`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// Some members failed, and the group was not opened with `O_PARTIAL`.
+    #[error("{} of {} members failed", .0.failed_count(), .0.member_count())]
+    Members(Box<Outcome>),
+    /// The combined data would be larger than the caller's bound.
+    #[error("the answer of all members needs more than {bytes_max} bytes; raise the bound, read less, or use an aggregation")]
+    TooLarge {
+        /// The bound.
+        bytes_max: u64,
+    },
+    /// The members' contents differ, where they have to be equal.
+    #[error("the members' contents differ: {classes} different ones")]
+    Differ {
+        /// How many.
+        classes: usize,
+    },
+    /// There is no such host in the session.
+    #[error("{0:?} is not a host of this session")]
+    UnknownHost(String),
+    /// There is no such member.
+    #[error("{0:?} is not a member of the group")]
+    UnknownMember(String),
+    /// A server answered with something that is not an answer.
+    #[error("an answer does not decode")]
+    Protocol,
+}
+
+impl GroupError {
+    /// The errno that the call sets; `E_GROUP` when the members' own are to be asked for.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Members(_) => Errno::GROUP,
+            Self::TooLarge { .. } => Errno::MSGSIZE,
+            Self::Differ { .. } => Errno::INVAL,
+            Self::UnknownHost(_) => Errno::HOSTUNREACH,
+            Self::UnknownMember(_) => Errno::NOENT,
+            Self::Protocol => Errno::PROTO,
+        }
+    }
+
+    /// Whether trying again, unchanged, can help.
+    #[must_use]
+    pub fn retry_can_help(&self) -> bool {
+        match self {
+            Self::Members(outcome) => outcome.errnos().all(Errno::retry_can_help),
+            _ => false,
+        }
+    }
+}

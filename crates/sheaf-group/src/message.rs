@@ -1,0 +1,241 @@
+//! What a client says to the servers of a group. Answers are [`crate::aggregate::Partial`]s.
+//!
+//! A stream carries one group, or one call of a tool; its number names either. A request is one
+//! packet: a variable-length count, that many bytes of a [`Request`], and raw data to the end
+//! (what a write writes), which is never copied into a message.
+use crate::aggregate::NumberOp;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sheaf_core::{Errno, RangeSet, varint};
+
+/// Answers up to this size come along with their digest; of larger ones only the first member's
+/// does, and other bodies are fetched once per class.
+pub const INLINE_BYTES_MAX: u64 = 256;
+
+/// A request to every server of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Opens the group of this stream, does `then` in the same trip, and closes it if `close`.
+    Open {
+        /// What to open.
+        open: Open,
+        /// An operation on what was opened.
+        then: Option<Operation>,
+        /// Whether the group is over with that.
+        close: bool,
+    },
+    /// One operation on every member.
+    Operate(Operation),
+    /// Each member's status of the last operation.
+    Statuses,
+    /// Each member's path.
+    Names,
+    /// Closes the group; with `undo`, files that opening it created are removed.
+    Close {
+        /// The opening failed elsewhere.
+        undo: bool,
+    },
+    /// Starts a tool; the data is its parameters.
+    Call {
+        /// Its name.
+        tool: String,
+        /// How its answers are told apart and combined.
+        answer: Answer,
+    },
+    /// More input for the tool; nothing is answered.
+    Feed,
+    /// The next part of the tool's answer, from these leaves.
+    More {
+        /// Who is asked; the others answer nothing.
+        leaves: RangeSet,
+        /// How it is combined.
+        answer: Answer,
+    },
+    /// The bodies of the last answers, from these leaves: one of each class.
+    Fetch {
+        /// Who is asked; the others answer nothing.
+        leaves: RangeSet,
+        /// Combine them line by line on the way instead of packing them.
+        lines: bool,
+        /// The most bytes all bodies may have together.
+        bytes_max: u64,
+        /// Members by local index; empty for the answer of a tool.
+        locals: RangeSet,
+    },
+}
+
+/// How the answers of a tool come up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The leaf that sends its body at once, so that equal answers need no second trip.
+    pub eager: u32,
+}
+
+/// What a group is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// Paths or patterns, beneath each server's export.
+    pub paths: Vec<String>,
+    /// Take the entries of the directories named by `paths`.
+    pub entries: bool,
+    /// `open(2)` flags, with those of [`crate::flags`].
+    pub flags: u32,
+    /// Mode of files that are created.
+    pub mode: u32,
+}
+
+/// An operation on every member of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// `read(2)`: at the member's offset, which moves.
+    Read {
+        /// Most bytes of each member.
+        count: u64,
+        /// What becomes of the data.
+        data: DataAggregation,
+    },
+    /// `pread(2)`.
+    Pread {
+        /// Most bytes of each member.
+        count: u64,
+        /// Where.
+        offset: u64,
+        /// What becomes of the data.
+        data: DataAggregation,
+    },
+    /// `write(2)` of the request's data.
+    Write,
+    /// `pwrite(2)` of the request's data.
+    Pwrite {
+        /// Where.
+        offset: u64,
+    },
+    /// `lseek(2)`.
+    Lseek {
+        /// Distance.
+        offset: i64,
+        /// From where.
+        whence: Whence,
+    },
+    /// `fstat(2)`; the data are [`crate::Stat`]s.
+    Fstat {
+        /// What becomes of them.
+        data: DataAggregation,
+    },
+    /// `ftruncate(2)`.
+    Ftruncate {
+        /// New length.
+        length: u64,
+    },
+    /// `fsync(2)`.
+    Fsync,
+    /// `fdatasync(2)`.
+    Fdatasync,
+    /// `fchmod(2)`.
+    Fchmod {
+        /// New mode.
+        mode: u32,
+    },
+    /// `fchown(2)`; `u32::MAX` leaves one as it is.
+    Fchown {
+        /// New owner.
+        uid: u32,
+        /// New group.
+        gid: u32,
+    },
+}
+
+/// From where an offset counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Whence {
+    /// The beginning.
+    Start,
+    /// The member's offset.
+    Current,
+    /// The end of the member.
+    End,
+}
+
+/// What becomes of the members' data (design: group file operations, data aggregations).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataAggregation {
+    /// Element *i* at *i* × `count`, zero-filled after a short read.
+    Concatenate {
+        /// The most bytes in all.
+        bytes_max: u64,
+    },
+    /// Side by side with an offset table.
+    Packed {
+        /// The most bytes in all.
+        bytes_max: u64,
+    },
+    /// Numbers in text, position by position.
+    Numbers {
+        /// What is wanted.
+        op: NumberOp,
+        /// Columns of each line, counted from 1; empty: every field that is a number.
+        columns: Vec<u32>,
+    },
+    /// The content, when all are equal; an error otherwise.
+    Equal,
+    /// Nothing: only the status matters.
+    Zero,
+    /// How many members have data.
+    Count,
+    /// Members by content.
+    Contents {
+        /// The leaf that sends its body at once.
+        eager: u32,
+    },
+    /// Lines, with the members that have them.
+    Lines {
+        /// The leaf that sends its body at once.
+        eager: u32,
+    },
+    /// Digests only.
+    Checksum,
+}
+
+impl Request {
+    /// The packet: this request, then `data`.
+    #[must_use]
+    pub fn encode(&self, data: &[u8]) -> Vec<u8> {
+        let head = postcard::to_stdvec(self).expect("requests hold nothing that cannot be serialised");
+        let mut packet = Vec::with_capacity(head.len() + data.len() + 5);
+        varint::put_bytes(&mut packet, &head);
+        packet.extend_from_slice(data);
+        packet
+    }
+
+    /// Reads a packet: the request, and the data behind it.
+    ///
+    /// # Errors
+    /// `EPROTO` when it is not a request.
+    pub fn decode(packet: &Bytes) -> Result<(Self, Bytes), Errno> {
+        let mut input = &packet[..];
+        let head = varint::get_bytes(&mut input).map_err(|_| Errno::PROTO)?;
+        let request = postcard::from_bytes(head).map_err(|_| Errno::PROTO)?;
+        Ok((request, packet.slice(packet.len() - input.len()..)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn data_travels_behind_the_request() {
+        let request = Request::Operate(Operation::Pwrite { offset: 7 });
+        let packet = Bytes::from(request.encode(b"payload"));
+        let (back, data) = Request::decode(&packet).unwrap();
+        assert_eq!((back, &data[..]), (request, &b"payload"[..]));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Request::decode(&Bytes::from(bytes));
+        }
+    }
+}

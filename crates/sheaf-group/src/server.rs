@@ -1,0 +1,272 @@
+//! The server: group operations and tools on one host's files.
+use crate::message::Request;
+use crate::tool::{Host, Tools};
+use bytes::{Bytes, BytesMut};
+use rustc_hash::FxHashMap;
+use sheaf_core::Errno;
+use sheaf_file::Export;
+use sheaf_tree::proto::Packet;
+use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+mod call;
+mod group;
+mod operate;
+
+use call::Call;
+use group::Group;
+
+/// Makes a [`Server`] for each leaf; the session's service configuration is the export's path,
+/// in which `%h` stands for the host's name.
+#[derive(Clone, Default)]
+pub struct Servers {
+    tools: Tools,
+    /// Leaves of one process with the same root share its descriptor.
+    exports: Arc<Mutex<FxHashMap<PathBuf, Export>>>,
+}
+
+impl Servers {
+    /// Servers with these tools.
+    #[must_use]
+    pub fn new(tools: Tools) -> Self {
+        Self { tools, exports: Arc::default() }
+    }
+
+    fn export(&self, config: &[u8], host: &str) -> Result<Export, ServiceError> {
+        let refuse = |errno: Errno, cause: String| ServiceError { errno, cause };
+        let text = std::str::from_utf8(config).map_err(|_| refuse(Errno::ILSEQ, "its export is not UTF-8".to_owned()))?;
+        let root = PathBuf::from(text.replace("%h", host));
+        let mut exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(export) = exports.get(&root) {
+            return Ok(export.clone());
+        }
+        let export = Export::open(&root)
+            .map_err(|errno| refuse(errno, format!("its export {} cannot be opened: {errno}", root.display())))?;
+        exports.insert(root, export.clone());
+        Ok(export)
+    }
+}
+
+impl Services for Servers {
+    fn start(&self, leaf: u32, host: &str, config: &[u8], handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        let host = Host::new(host, leaf, self.export(config, host)?);
+        Ok(Box::new(Server { host, tools: self.tools.clone(), handle, lanes: FxHashMap::default() }))
+    }
+}
+
+/// One leaf's server. Each stream is a lane of its own: requests of one are done in order, those
+/// of different streams side by side, on threads that may block.
+struct Server {
+    host: Host,
+    tools: Tools,
+    handle: LeafHandle,
+    lanes: FxHashMap<u32, Arc<Lane>>,
+}
+
+struct Lane {
+    stream: u32,
+    queue: Mutex<Queue>,
+    occupant: Mutex<Occupant>,
+    stop: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// A thread is working on the lane.
+    busy: bool,
+    /// Parts of a request that is not complete yet.
+    parts: Vec<Bytes>,
+    parts_frame_bytes: usize,
+    parts_deadline: Option<Instant>,
+}
+
+struct Job {
+    wave: u64,
+    answer: bool,
+    deadline: Option<Instant>,
+    packet: Bytes,
+    frame_bytes: usize,
+}
+
+/// What a stream is used for, and its last reply (for a request that comes twice).
+#[derive(Default)]
+struct Occupant {
+    group: Option<Group>,
+    call: Option<Call>,
+    replied: Option<(u64, Bytes)>,
+}
+
+impl Service for Server {
+    fn packet(&mut self, packet: Packet, _: &mut Leaf<'_>) {
+        let stream = packet.stream;
+        let lane = self.lanes.entry(stream).or_insert_with(|| {
+            let (queue, occupant, stop) = (Mutex::default(), Mutex::default(), Arc::default());
+            Arc::new(Lane { stream, queue, occupant, stop })
+        });
+        if lane.enqueue(packet) {
+            let worker = Worker {
+                lane: Arc::clone(lane),
+                host: self.host.clone(),
+                tools: self.tools.clone(),
+                handle: self.handle.clone(),
+            };
+            tokio::task::spawn_blocking(move || worker.run());
+        }
+    }
+
+    fn cancelled(&mut self, stream: u32, _: u64, _: &mut Leaf<'_>) {
+        if let Some(lane) = self.lanes.get(&stream) {
+            lane.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn closed(&mut self, stream: u32) {
+        if let Some(lane) = self.lanes.remove(&stream) {
+            lane.end();
+        }
+    }
+
+    fn ended(&mut self) {
+        for (_, lane) in self.lanes.drain() {
+            lane.end();
+        }
+    }
+}
+
+impl Lane {
+    /// Takes in a part; returns whether a thread has to be started for the lane.
+    fn enqueue(&self, packet: Packet) -> bool {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if packet.first {
+            queue.parts.clear();
+            queue.parts_frame_bytes = 0;
+            queue.parts_deadline = packet.expect.map(|expect| Instant::now() + expect);
+        }
+        queue.parts_frame_bytes += packet.frame_bytes;
+        let answer = queue.parts_deadline.is_some();
+        queue.parts.push(packet.payload);
+        if !packet.last {
+            return false;
+        }
+        let whole = join(&mut queue.parts);
+        let job = Job {
+            wave: packet.wave,
+            answer,
+            deadline: queue.parts_deadline.take(),
+            packet: whole,
+            frame_bytes: std::mem::take(&mut queue.parts_frame_bytes),
+        };
+        queue.jobs.push_back(job);
+        !std::mem::replace(&mut queue.busy, true)
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let job = queue.jobs.pop_front();
+        queue.busy = job.is_some();
+        job
+    }
+
+    /// The stream is over: work under way stops, what is half done is undone.
+    fn end(self: Arc<Self>) {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.jobs.clear();
+        if !queue.busy {
+            // Dropping what the lane holds may touch the disk.
+            drop(queue);
+            tokio::task::spawn_blocking(move || drop(self));
+        }
+    }
+}
+
+fn join(parts: &mut Vec<Bytes>) -> Bytes {
+    if parts.len() == 1 {
+        return parts.pop().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+    parts.drain(..).for_each(|part| whole.extend_from_slice(&part));
+    whole.freeze()
+}
+
+/// Works through a lane.
+struct Worker {
+    lane: Arc<Lane>,
+    host: Host,
+    tools: Tools,
+    handle: LeafHandle,
+}
+
+impl Worker {
+    fn run(self) {
+        while let Some(job) = self.lane.next() {
+            let reply = self.serve(&job);
+            self.handle.with(|leaf| {
+                leaf.consumed(self.lane.stream, job.frame_bytes);
+                if job.answer {
+                    match &reply {
+                        Ok(bytes) => leaf.reply(self.lane.stream, job.wave, 0, bytes),
+                        Err(errno) => leaf.fail(self.lane.stream, job.wave, *errno),
+                    }
+                }
+            });
+        }
+    }
+
+    fn serve(&self, job: &Job) -> Result<Bytes, Errno> {
+        let mut occupant = self.lane.occupant.lock().unwrap_or_else(PoisonError::into_inner);
+        if job.answer {
+            match &occupant.replied {
+                // The tree may bring a request twice after a repair; it is applied once.
+                Some((wave, reply)) if *wave == job.wave => return Ok(reply.clone()),
+                Some((wave, _)) if *wave > job.wave => return Err(Errno::STALE),
+                _ => {}
+            }
+        }
+        if self.lane.stop.load(Ordering::Relaxed) {
+            return Err(Errno::CANCELED);
+        }
+        let (request, data) = Request::decode(&job.packet)?;
+        let host = self.host.for_call(&self.lane.stop, job.deadline);
+        let partial = match request {
+            Request::Call { tool, answer } => {
+                let call = occupant.call.insert(Call::start(self.tools.get(&tool)?, &data, &host)?);
+                // A tool that is fed says nothing until it has everything.
+                if job.answer { call.answer(&host, answer)? } else { Default::default() }
+            }
+            Request::Feed => {
+                if let Some(call) = &mut occupant.call {
+                    call.feed(data, &host);
+                }
+                Default::default()
+            }
+            Request::More { leaves, answer } => match &mut occupant.call {
+                Some(call) if leaves.contains(host.leaf) => call.answer(&host, answer)?,
+                Some(_) => Default::default(),
+                None => return Err(Errno::STALE),
+            },
+            Request::Fetch { leaves, lines, bytes_max, locals } => {
+                if !leaves.contains(host.leaf) {
+                    Default::default()
+                } else if let Some(call) = &occupant.call {
+                    call.fetch(host.leaf, lines, bytes_max)?
+                } else {
+                    occupant.group.as_ref().ok_or(Errno::STALE)?.fetch(host.leaf, lines, bytes_max, &locals)?
+                }
+            }
+            request => group::serve(&mut occupant.group, request, &data, &host)?,
+        };
+        let mut bytes = Vec::new();
+        partial.encode(&mut bytes);
+        let reply = Bytes::from(bytes);
+        if job.answer {
+            occupant.replied = Some((job.wave, reply.clone()));
+        }
+        Ok(reply)
+    }
+}

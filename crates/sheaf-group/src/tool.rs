@@ -1,0 +1,140 @@
+//! Tools: programs at the leaves beyond the file operations, such as `grep`'s search.
+use crate::entry;
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use sheaf_core::Errno;
+use sheaf_file::Export;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// The host that a tool works on.
+#[derive(Clone)]
+pub struct Host {
+    /// Its name in the cluster.
+    pub name: Arc<str>,
+    /// Its leaf.
+    pub leaf: u32,
+    /// Its files.
+    pub export: Export,
+    stop: Arc<AtomicBool>,
+    deadline: Option<Instant>,
+}
+
+impl Host {
+    /// A host, with a flag that says when to stop.
+    #[must_use]
+    pub fn new(name: &str, leaf: u32, export: Export) -> Self {
+        Self { name: name.into(), leaf, export, stop: Arc::default(), deadline: None }
+    }
+
+    pub(crate) fn for_call(&self, stop: &Arc<AtomicBool>, deadline: Option<Instant>) -> Self {
+        Self { stop: Arc::clone(stop), deadline, ..self.clone() }
+    }
+
+    /// Whether nobody waits for the answer any more. Asked between files and large buffers.
+    #[must_use]
+    pub fn should_stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+/// A tool, as servers know it.
+pub trait Tool: Send + Sync {
+    /// Starts it on one host.
+    ///
+    /// # Errors
+    /// An errno for the whole host, when the parameters make no sense there.
+    fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno>;
+}
+
+/// A tool at work on one host.
+pub trait Running: Send {
+    /// Takes input that the client sends to every host. What goes wrong is told in the answer.
+    fn feed(&mut self, data: Bytes, host: &Host) {
+        let _ = (data, host);
+    }
+
+    /// Does one step (a file, a buffer), appending to the answer. Steps go on until the tool is
+    /// done or the answer is long enough to be sent.
+    fn step(&mut self, answer: &mut Reply, host: &Host) -> Step;
+}
+
+/// Whether a tool has more to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// There is more to do.
+    More,
+    /// That was all.
+    Done,
+}
+
+/// What a tool answers: entries, or bytes of its own.
+pub enum Reply {
+    /// Folded entry by entry over hosts.
+    Entries(entry::Answer),
+    /// Folded as a whole.
+    Bytes(Vec<u8>),
+}
+
+impl Reply {
+    /// The entries, for tools that answer with them.
+    ///
+    /// A tool that first wrote bytes loses them: it is one or the other.
+    pub fn entries(&mut self) -> &mut entry::Answer {
+        self.entries_with(entry::AnswerForm::default())
+    }
+
+    /// [`Reply::entries`] in a form of one's choice, which must stay the same over a call.
+    pub fn entries_with(&mut self, form: entry::AnswerForm) -> &mut entry::Answer {
+        if let Self::Bytes(_) = self {
+            *self = Self::Entries(entry::Answer::new(form));
+        }
+        match self {
+            Self::Entries(answer) => answer,
+            Self::Bytes(_) => unreachable!("made entries just above"),
+        }
+    }
+
+    /// The bytes, for tools that answer with them.
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
+        if let Self::Entries(_) = self {
+            *self = Self::Bytes(Vec::new());
+        }
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Entries(_) => unreachable!("made bytes just above"),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Entries(answer) => answer.len(),
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Entries(answer) => answer.into_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// The tools a server has, by name.
+#[derive(Clone, Default)]
+pub struct Tools {
+    tools: FxHashMap<String, Arc<dyn Tool>>,
+}
+
+impl Tools {
+    /// Adds a tool, replacing an earlier one of that name.
+    pub fn register(&mut self, name: &str, tool: impl Tool + 'static) {
+        self.tools.insert(name.to_owned(), Arc::new(tool));
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Result<&dyn Tool, Errno> {
+        self.tools.get(name).map(|tool| &**tool).ok_or(Errno::NOSYS)
+    }
+}
