@@ -164,11 +164,17 @@ fn leaves(expression: &str, hosts: &Hosts, groups: &GroupSources, cluster: &str)
     let Some(first) = unknown.first() else { return Ok(leaves) };
     let folded = HostSet::parse(&unknown.join(",")).map_or_else(|_| first.clone(), |set| set.to_string());
     let verb = if unknown.len() == 1 { "is no host" } else { "are no hosts" };
-    let hint = nearest(first, hosts.names().iter().map(String::as_str))
-        .map(|near| format!("; did you mean {near}?"))
-        .unwrap_or_default();
+    let hint = similar(first, hosts).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
     let all = hosts.everyone();
     Err(Stop::usage(format!("{folded} {verb} of cluster {cluster} ({all}){hint}")))
+}
+
+/// The host whose name is nearest; none when only the number is beyond the cluster's, which the
+/// cluster's own host set says better.
+fn similar<'a>(name: &str, hosts: &'a Hosts) -> Option<&'a str> {
+    let letters = |name: &str| name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let near = nearest(name, hosts.names().iter().map(String::as_str))?;
+    (name[..letters(name)] != near[..letters(near)]).then_some(near)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 //! How the program ends: exit codes, and the two kinds of error that choose one.
+use std::path::Path;
 use std::process::ExitCode;
 
 /// What a command's run comes to.
@@ -60,6 +61,14 @@ impl Stop {
 /// The exit code an error leads to.
 pub fn of_error(error: &anyhow::Error) -> Exit {
     error.chain().find_map(|cause| cause.downcast_ref::<Stop>()).map_or(Exit::Failed, Stop::exit)
+}
+
+/// A file and what went wrong with it, in the words that failures of members use.
+pub fn io_text(path: &Path, error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(errno) => format!("{}: {}", path.display(), sheaf_core::Errno(errno)),
+        None => format!("{}: {error}", path.display()),
+    }
 }
 
 /// Whether the reader of our output went away (`sheaf … | head`), which is no error.

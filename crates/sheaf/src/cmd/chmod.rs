@@ -2,9 +2,10 @@
 use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::mode::ModeChange;
+use crate::mode;
 use anyhow::Result;
 use clap::Args;
+use sheaf_file::ModeChange;
 
 /// Change the mode of files
 #[derive(Args, Debug)]
@@ -14,7 +15,7 @@ Examples:
   sheaf chmod -R u=rwX,go-w 'n[1-64]:/srv/app'")]
 pub struct ChmodArgs {
     /// Octal (0644) or symbolic (u+x,go-w)
-    #[arg(value_name = "MODE", value_parser = ModeChange::parse, allow_hyphen_values = true)]
+    #[arg(value_name = "MODE", value_parser = mode::change, allow_hyphen_values = true)]
     pub mode: ModeChange,
 
     #[command(flatten)]

@@ -13,8 +13,8 @@ Examples:
   sheaf chown -R :www '@web:/srv/app'")]
 pub struct ChownArgs {
     /// OWNER, OWNER:GROUP or :GROUP, each a name of the host or a number
-    #[arg(value_name = "OWNER[:GROUP]", value_parser = Owner::parse)]
-    pub owner: Owner,
+    #[arg(value_name = "OWNER[:GROUP]", value_parser = owner)]
+    pub owner: String,
 
     #[command(flatten)]
     pub files: Addresses,
@@ -28,24 +28,14 @@ pub struct ChownArgs {
     pub no_dereference: bool,
 }
 
-/// A user and a group, either of which may be left as it is. Names are those of each host, where
-/// the same name may be another number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    pub user: Option<String>,
-    pub group: Option<String>,
-}
-
-impl Owner {
-    /// Parses `user`, `user:group` or `:group`.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (user, group) = text.split_once(':').unwrap_or((text, ""));
-        let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
-        match (named(user), named(group)) {
-            (None, None) => Err("names neither a user nor a group".to_owned()),
-            _ if group.contains(':') => Err("has more than one colon".to_owned()),
-            (user, group) => Ok(Self { user, group }),
-        }
+/// Checks the form of `user`, `user:group`, `user:` or `:group`. Names are looked up on each host,
+/// where the same name may be another number.
+pub fn owner(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        None if text.is_empty() => Err("names no owner".to_owned()),
+        Some(("", "")) => Err("names neither an owner nor a group".to_owned()),
+        Some((_, group)) if group.contains(':') => Err("has more than one colon".to_owned()),
+        _ => Ok(text.to_owned()),
     }
 }
 
@@ -61,13 +51,11 @@ mod tests {
 
     #[test]
     fn owner_and_group_are_each_optional() {
-        let owner = |user: Option<&str>, group: Option<&str>| {
-            Ok(Owner { user: user.map(Into::into), group: group.map(Into::into) })
-        };
-        assert_eq!(Owner::parse("root"), owner(Some("root"), None));
-        assert_eq!(Owner::parse("root:adm"), owner(Some("root"), Some("adm")));
-        assert_eq!(Owner::parse(":4"), owner(None, Some("4")));
-        assert!(Owner::parse(":").is_err());
-        assert!(Owner::parse("a:b:c").is_err());
+        for text in ["root", "root:adm", "root:", ":4"] {
+            assert_eq!(owner(text).as_deref(), Ok(text));
+        }
+        for text in ["", ":", "a:b:c"] {
+            assert!(owner(text).is_err(), "{text}");
+        }
     }
 }

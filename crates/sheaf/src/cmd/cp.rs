@@ -61,12 +61,12 @@ pub struct CpArgs {
     pub sparse: bool,
 
     /// Give the copies this mode, octal or symbolic
-    #[arg(long, value_name = "MODE", value_parser = mode::ModeChange::parse)]
-    pub chmod: Option<mode::ModeChange>,
+    #[arg(long, value_name = "MODE", value_parser = mode::change)]
+    pub chmod: Option<sheaf_file::ModeChange>,
 
     /// Give the copies this owner and group
-    #[arg(long, value_name = "OWNER[:GROUP]", value_parser = super::chown::Owner::parse)]
-    pub chown: Option<super::chown::Owner>,
+    #[arg(long, value_name = "OWNER[:GROUP]", value_parser = super::chown::owner)]
+    pub chown: Option<String>,
 
     /// Write beside, verify, then rename (this is the default)
     #[arg(long, overrides_with = "no_atomic")]

@@ -1,6 +1,6 @@
 //! `sheaf man`: the manual pages, one for each command.
-use crate::exit::Exit;
-use anyhow::{Context, Result};
+use crate::exit::{self, Exit};
+use anyhow::{Result, anyhow};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -21,6 +21,6 @@ pub fn run(args: &ManArgs) -> Result<Exit> {
         std::fs::create_dir_all(&args.directory)?;
         clap_mangen::generate_to(crate::cli::command(), &args.directory)
     };
-    write().with_context(|| format!("{}", args.directory.display()))?;
+    write().map_err(|error| anyhow!(exit::io_text(&args.directory, &error)))?;
     Ok(Exit::Success)
 }

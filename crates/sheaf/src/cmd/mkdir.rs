@@ -2,9 +2,10 @@
 use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::mode::ModeChange;
+use crate::mode;
 use anyhow::Result;
 use clap::Args;
+use sheaf_file::ModeChange;
 
 /// Make directories
 #[derive(Args, Debug)]
@@ -21,7 +22,7 @@ pub struct MkdirArgs {
     pub parents: bool,
 
     /// Mode of the directories, octal or symbolic
-    #[arg(short, long, value_name = "MODE", value_parser = ModeChange::parse)]
+    #[arg(short, long, value_name = "MODE", value_parser = mode::change)]
     pub mode: Option<ModeChange>,
 }
 

@@ -1,6 +1,6 @@
 //! `sheaf.toml` read: every key known, every value checked, every problem with its line.
 use super::{Cluster, EXPORT_DEFAULT, Launch, Origin, SETTINGS, Sourced, TREE_DEFAULT, Tuning, nearest};
-use crate::exit::Stop;
+use crate::exit::{self, Stop};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -132,10 +132,7 @@ impl File {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Stop {
-    Stop::usage(match error.raw_os_error() {
-        Some(errno) => format!("{}: {}", path.display(), sheaf_core::Errno(errno)),
-        None => format!("{}: {error}", path.display()),
-    })
+    Stop::Usage(exit::io_text(path, error))
 }
 
 fn is_absent(error: &std::io::Error) -> bool {

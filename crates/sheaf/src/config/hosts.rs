@@ -1,5 +1,6 @@
 //! The hosts of a cluster: found out from what `hosts = …` says, numbered, folded for printing.
 use super::{Origin, Sourced};
+use crate::exit;
 use crate::groups::{GroupSources, union, upcall};
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
@@ -131,10 +132,11 @@ pub fn find(hosts: &Sourced<String>, groups: &GroupSources) -> Result<Hosts, Str
     let expression = hosts.value.trim();
     let listed = if let Some(path) = expression.strip_prefix("@file:") {
         let path = beside(&hosts.origin, path);
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = std::fs::read_to_string(&path).map_err(|error| exit::io_text(&path, &error))?;
         lines(&text)
     } else if let Some(command) = expression.strip_prefix("@command:") {
-        let directory = beside(&hosts.origin, "");
+        // The trailing "." stands for the working directory when the file has no directory part.
+        let directory = beside(&hosts.origin, ".");
         lines(&upcall::run(command.trim(), &directory).map_err(|error| error.to_string())?)
     } else if expression == "@slurm" {
         return Err("hosts = \"@slurm\" is not available in this build".to_owned());
@@ -161,7 +163,7 @@ fn beside(origin: &Origin, path: &str) -> PathBuf {
         Origin::File(file, _) => file.parent().filter(|directory| !directory.as_os_str().is_empty()),
         _ => None,
     };
-    directory.unwrap_or(Path::new(".")).join(path.trim())
+    directory.unwrap_or(Path::new("")).join(path.trim())
 }
 
 /// The start of a text that may be long, for a message.

@@ -1,0 +1,125 @@
+//! `sheaf config`, and where the configuration is found.
+use crate::support::Home;
+
+const LAB: &str = "\
+default = \"lab\"
+[cluster.lab]
+hosts  = \"n[001-004]\"
+launch = \"processes\"
+export = \"/srv/%h\"
+[cluster.farm]
+hosts = \"@file:farm.txt\"
+launch = \"embedded\"
+[groups]
+web = \"n[001-002]\"
+[tuning]
+heartbeat_ms = 250
+";
+
+#[test]
+fn show_names_the_origin_of_every_value() {
+    let home = Home::with_config(LAB);
+    let run = home.run(&["config", "show", "--tree", "flat", "--timeout", "2"]);
+    insta::assert_snapshot!(run.stdout, @r#"
+    cluster                      = "lab"         # sheaf.toml:1
+    hosts                        = "n[001-004]"  # sheaf.toml:3
+    launch                       = "processes"   # sheaf.toml:4
+    tree                         = "flat"        # --tree
+    export                       = "/srv/%h"     # sheaf.toml:5
+    timeout_s                    = 2.0           # --timeout
+    groups.web                   = "n[001-002]"  # sheaf.toml:10
+    tuning.timeout_ms            = 30000         # default
+    tuning.start_timeout_ms      = 30000         # default
+    tuning.heartbeat_ms          = 250           # sheaf.toml:12
+    tuning.heartbeats_lost_max   = 3             # default
+    tuning.window_bytes          = 1048576       # default
+    tuning.chunk_bytes           = 65536         # default
+    tuning.concatenate_bytes_max = 67108864      # default
+    tuning.fan_out_max           = 32            # default
+    "#);
+    assert_eq!(run.code, Some(0));
+}
+
+#[test]
+fn show_speaks_json() {
+    let home = Home::with_config(LAB);
+    let run = home.run(&["config", "show", "--json", "--embedded", "3"]);
+    let object: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(object["hosts"], serde_json::json!({ "value": "n[1-3]", "from": "--embedded" }));
+    assert_eq!(object["tuning.heartbeat_ms"], serde_json::json!({ "value": 250, "from": "sheaf.toml:12" }));
+}
+
+#[test]
+fn check_reads_host_files_and_groups_too() {
+    let home = Home::with_config(LAB);
+    let run = home.run(&["config", "check"]);
+    assert_eq!(run.code, Some(2));
+    insta::assert_snapshot!(run.stderr, @"sheaf: sheaf.toml:7: hosts of cluster farm: farm.txt: No such file or directory (ENOENT)");
+    home.write("farm.txt", "f[1-3]  # new\nf9\n");
+    let run = home.run(&["config", "check"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    insta::assert_snapshot!(run.stdout, @"sheaf.toml: no problems; clusters: 2, groups: 1");
+}
+
+#[test]
+fn check_names_every_problem_and_others_the_first() {
+    let home = Home::with_config("[cluster.lab]\nhost = \"n1\"\n[groups]\nbad = \"n[\"\n[tunning]\n");
+    let run = home.run(&["config", "check"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""));
+    insta::assert_snapshot!(run.stderr, @r#"
+    sheaf: sheaf.toml:2: unknown key "host" in [cluster.lab]; did you mean "hosts"?
+    sheaf: sheaf.toml:5: unknown key "tunning"; did you mean "tuning"?
+    sheaf: sheaf.toml:4: group bad: host set, byte 1: '[' without ']'
+    "#);
+    let run = home.run(&["cat", "/x"]);
+    assert_eq!(run.code, Some(2));
+    insta::assert_snapshot!(run.stderr, @r#"sheaf: sheaf.toml:2: unknown key "host" in [cluster.lab]; did you mean "hosts"? (and 1 more: sheaf config check)"#);
+}
+
+#[test]
+fn the_file_is_searched_in_order() {
+    let home = Home::new();
+    let hosts = |name: &str| format!("[cluster.c]\nhosts = \"{name}\"\nlaunch = \"embedded\"\n");
+    let mut seen = Vec::new();
+    let mut look = |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = home.command(&[&["config", "show"], args].concat());
+        command.envs(variables.iter().copied());
+        let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        seen.push(shown.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>().join(" "));
+    };
+    home.write(".config/sheaf/sheaf.toml", &hosts("home"));
+    look(&[], &[]);
+    home.write("xdg/sheaf/sheaf.toml", &hosts("xdg"));
+    look(&[], &[("XDG_CONFIG_HOME", "xdg")]);
+    home.write("sheaf.toml", &hosts("here"));
+    look(&[], &[("XDG_CONFIG_HOME", "xdg")]);
+    home.write("env.toml", &hosts("env"));
+    look(&[], &[("SHEAF_CONFIG", "env.toml")]);
+    home.write("opt.toml", &hosts("opt"));
+    look(&["--config", "opt.toml"], &[("SHEAF_CONFIG", "env.toml")]);
+    let starts: Vec<&str> = seen.iter().map(|line| line.split(" # ").next().unwrap()).collect();
+    assert_eq!(starts, ["home", "xdg", "here", "env", "opt"].map(|name| format!("hosts = {name:?}")));
+}
+
+#[test]
+fn serve_reads_no_configuration() {
+    use std::process::Stdio;
+    let home = Home::with_config("this is no configuration");
+    let output = home.command(&["serve"]).stdin(Stdio::null()).output().unwrap();
+    assert!(!String::from_utf8(output.stderr).unwrap().contains("sheaf.toml"));
+}
+
+#[test]
+fn groups_of_clustershell_work_in_addresses() {
+    let home = Home::with_config("[cluster.lab]\nhosts = \"n[1-9]\"\nlaunch = \"embedded\"\n");
+    let run = |address: &str| {
+        let mut command = home.command(&["cat", address]);
+        let groups =
+            "[Main]\ndefault: t\nautodir: $CFGDIR/groups.d\n[t]\nmap: echo n1 m$GROUP\nlist: echo 7\n";
+        home.write("clustershell/groups.conf", groups);
+        home.write("clustershell/groups.d/racks.yaml", "racks:\n  r1: 'x[1-2]'\n");
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    insta::assert_snapshot!(run("@7:/x"), @"sheaf: m7 is no host of cluster lab (n[1-9]); did you mean n7?");
+    insta::assert_snapshot!(run("@racks:r1:/x"), @"sheaf: x[1-2] are no hosts of cluster lab (n[1-9]); did you mean n1?");
+}

@@ -1,0 +1,102 @@
+//! Bad input: one line that says what is wrong, and the exit code that scripts look at.
+use crate::support::Home;
+
+/// The single line of an error; the code is checked on the way.
+fn error(home: &Home, code: i32, args: &[&str]) -> String {
+    let run = home.run(args);
+    assert_eq!(run.code, Some(code), "{run:?}");
+    assert_eq!(run.stdout, "", "{args:?}");
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    run.stderr.trim_end().to_owned()
+}
+
+#[test]
+fn addresses_that_mean_nothing() {
+    let home = Home::with_config(
+        "[cluster.lab]\nhosts = \"n[1-64]\"\nlaunch = \"embedded\"\n[groups]\nweb = \"n[1-4]\"\nnone = \"n1!n1\"\n",
+    );
+    let mut lines = Vec::new();
+    for address in
+        ["n[1-:/etc/hosts", "n65:/x", "n[60-70]:/x", "m1:/x", "@wbe:/x", "@none:/x", "n1!n1:/x", ""]
+    {
+        lines.push(format!("{address:16} {}", error(&home, 2, &["cat", address])));
+    }
+    insta::assert_snapshot!(lines.join("\n"), @"
+    n[1-:/etc/hosts  sheaf: n[1-: host set, byte 1: '[' without ']'
+    n65:/x           sheaf: n65 is no host of cluster lab (n[1-64])
+    n[60-70]:/x      sheaf: n[65-70] are no hosts of cluster lab (n[1-64])
+    m1:/x            sheaf: m1 is no host of cluster lab (n[1-64]); did you mean n1?
+    @wbe:/x          sheaf: @wbe: no host is in this set
+    @none:/x         sheaf: @none: no host is in this set
+    n1!n1:/x         sheaf: n1!n1: no host is in this set
+                     sheaf: an empty address names no file
+    ");
+}
+
+#[test]
+fn clusters_that_there_are_not() {
+    let home = Home::new();
+    insta::assert_snapshot!(error(&home, 2, &["-C", "lab", "cat", "/x"]), @"sheaf: no cluster lab: no sheaf.toml was found; see sheaf config --help");
+    home.write("sheaf.toml", "[cluster.lab]\nhosts = \"a\"\n[cluster.farm]\nhosts = \"b\"\n");
+    insta::assert_snapshot!(error(&home, 2, &["cat", "-C", "lap", "/x"]), @"sheaf: no cluster lap in sheaf.toml; did you mean lab?");
+    insta::assert_snapshot!(error(&home, 2, &["cat", "/x"]), @r#"sheaf: sheaf.toml has 2 clusters (farm, lab): choose one with --cluster, or by default = "farm" in the file"#);
+    insta::assert_snapshot!(error(&home, 2, &["cat", "--config", "missing.toml", "/x"]), @"sheaf: missing.toml: No such file or directory (ENOENT)");
+}
+
+#[test]
+fn clusters_that_cannot_be_started() {
+    let home = Home::with_config("[cluster.lab]\nhosts = \"n[1-4]\"\n");
+    insta::assert_snapshot!(error(&home, 3, &["up", "lab"]), @"sheaf: cluster lab: this build starts clusters with launch = embedded or processes; ssh is not available");
+    home.write("sheaf.toml", "[cluster.lab]\nhosts = \"@slurm\"\nlaunch = \"processes\"\n");
+    insta::assert_snapshot!(error(&home, 2, &["cat", "n1:/x"]), @r#"sheaf: hosts of cluster lab: hosts = "@slurm" is not available in this build"#);
+}
+
+#[test]
+fn copies_go_one_way() {
+    let home = Home::new();
+    for args in [["cp", "a", "b"], ["cp", ":/a", ":/b"]] {
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(error(&home, 2, &args), @"sheaf: cp copies from here to hosts, or from hosts to here");
+        }
+    }
+}
+
+#[test]
+fn options_with_values_that_cannot_be() {
+    let home = Home::new();
+    let mut lines = Vec::new();
+    for args in [
+        &["read", "--aggregate", "averge", "/x"][..],
+        &["chmod", "u+q", "/x"],
+        &["truncate", "-s", "4Q", "/x"],
+        &["chown", ":", "/x"],
+        &["--timeout", "0", "cat", "/x"],
+        &["--embedded", "0", "cat", "/x"],
+        &["--embedded", "2", "--processes", "2", "cat", "/x"],
+    ] {
+        let run = home.run(args);
+        assert_eq!(run.code, Some(2), "{run:?}");
+        lines.push(run.stderr.lines().next().unwrap_or_default().to_owned());
+    }
+    insta::assert_snapshot!(lines.join("\n"), @"
+    error: invalid value 'averge' for '--aggregate <NAME>': no such aggregation; there are concatenate, packed, sum, avg, min, max, equal, zero, count, classes, lines, checksum
+    error: invalid value 'u+q' for '<MODE>': write an octal mode (0644), or who, one of + - =, and of r w x X s t (u+x,go-w)
+    error: invalid value '4Q' for '--size <SIZE>': no such unit as Q; there are K M G T P E
+    error: invalid value ':' for '<OWNER[:GROUP]>': names neither an owner nor a group
+    error: invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds
+    error: invalid value '0' for '--embedded <N>': 0 is not in 1..=65536
+    error: the argument '--embedded <N>' cannot be used with '--processes <N>'
+    ");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    use std::process::Stdio;
+    let home = Home::new();
+    let mut child =
+        home.command(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // More is printed than a pipe holds, so the writer meets the closed end.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}

@@ -1,0 +1,78 @@
+//! Completions and manual pages: made from the same definitions as the help.
+use crate::support::Home;
+
+#[test]
+fn completions_know_every_flag() {
+    let home = Home::new();
+    let script = home.run(&["completions", "bash"]).stdout;
+    let flags = script.lines().filter_map(|line| line.trim().strip_prefix("opts=\""));
+    let flags: Vec<&str> = flags.map(|line| line.trim_end_matches('"').trim()).collect();
+    insta::assert_snapshot!("completions", flags.join("\n"));
+}
+
+#[test]
+fn every_shell_is_served() {
+    let home = Home::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let run = home.run(&["completions", shell]);
+        assert_eq!(run.code, Some(0));
+        assert!(run.stdout.contains("sheaf"), "{shell}");
+    }
+}
+
+#[test]
+fn every_command_has_a_page_with_its_options() {
+    let home = Home::new();
+    assert_eq!(home.run(&["man", "man/man1"]).code, Some(0));
+    let mut pages: Vec<_> =
+        std::fs::read_dir(home.path().join("man/man1")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    pages.sort();
+    let mut list = String::new();
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let options = text.lines().filter(|line| line.starts_with("\\fB\\-")).count();
+        list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
+    }
+    insta::assert_snapshot!(list, @"
+    sheaf-cat.1 18
+    sheaf-chmod.1 15
+    sheaf-chown.1 16
+    sheaf-completions.1 14
+    sheaf-config-check.1 14
+    sheaf-config-show.1 14
+    sheaf-config.1 14
+    sheaf-cp.1 29
+    sheaf-demo.1 16
+    sheaf-down.1 15
+    sheaf-du.1 22
+    sheaf-hosts.1 37
+    sheaf-ln.1 16
+    sheaf-ls.1 24
+    sheaf-man.1 14
+    sheaf-mkdir.1 16
+    sheaf-read.1 18
+    sheaf-rm.1 17
+    sheaf-serve.1 14
+    sheaf-sha.1 15
+    sheaf-stat.1 16
+    sheaf-status.1 14
+    sheaf-tree-bench.1 17
+    sheaf-tree-plan.1 15
+    sheaf-tree-show.1 15
+    sheaf-tree-simulate.1 19
+    sheaf-tree.1 14
+    sheaf-truncate.1 16
+    sheaf-up.1 15
+    sheaf-write.1 21
+    sheaf.1 15
+    ");
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_named() {
+    let home = Home::new();
+    home.write("file", "");
+    let run = home.run(&["man", "file/man1"]);
+    assert_eq!(run.code, Some(1));
+    insta::assert_snapshot!(run.stderr, @"sheaf: file/man1: Not a directory (ENOTDIR)");
+}

@@ -1,0 +1,80 @@
+//! Help: one snapshot for each command, without the global options that all of them repeat.
+use crate::support::Home;
+
+const COMMANDS: &[&[&str]] = &[
+    &["cat"],
+    &["ls"],
+    &["stat"],
+    &["du"],
+    &["sha"],
+    &["read"],
+    &["cp"],
+    &["write"],
+    &["chmod"],
+    &["chown"],
+    &["truncate"],
+    &["rm"],
+    &["mkdir"],
+    &["ln"],
+    &["hosts"],
+    &["config"],
+    &["config", "check"],
+    &["config", "show"],
+    &["up"],
+    &["down"],
+    &["status"],
+    &["tree"],
+    &["tree", "plan"],
+    &["tree", "show"],
+    &["tree", "bench"],
+    &["tree", "simulate"],
+    &["serve"],
+    &["demo"],
+    &["completions"],
+    &["man"],
+];
+const COLUMNS_MAX: usize = 80;
+
+fn help(command: &[&str]) -> String {
+    let run = Home::new().run(&[command, &["--help"]].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    for line in run.stdout.lines() {
+        assert!(line.chars().count() <= COLUMNS_MAX, "{command:?}: {line}");
+    }
+    run.stdout
+}
+
+/// Cuts the paragraphs from the heading of the global options to the next text at the margin.
+fn without_globals(help: &str) -> String {
+    let mut cut = false;
+    let kept = help.lines().filter(|line| {
+        if !line.is_empty() && !line.starts_with(' ') {
+            cut = *line == "Global options:";
+        }
+        !cut
+    });
+    kept.map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[test]
+fn the_program() {
+    insta::assert_snapshot!("sheaf", help(&[]));
+}
+
+#[test]
+fn every_command() {
+    for command in COMMANDS {
+        insta::assert_snapshot!(command.join("-"), without_globals(&help(command)));
+    }
+}
+
+#[test]
+fn every_command_is_covered() {
+    let top = help(&[]);
+    let listed = top.lines().skip_while(|line| !line.starts_with("Usage")).skip(1);
+    let listed = listed.take_while(|line| !line.starts_with("Options"));
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    for name in names {
+        assert!(COMMANDS.iter().any(|command| command[0] == name), "no snapshot of {name}");
+    }
+}

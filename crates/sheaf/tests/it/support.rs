@@ -1,0 +1,59 @@
+//! Runs the binary in a directory of its own, with an environment that holds nothing of ours.
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A temporary directory that is the working directory, the home and the configuration of a run.
+pub struct Home(tempfile::TempDir);
+
+impl Home {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// A home whose `sheaf.toml` says this.
+    pub fn with_config(text: &str) -> Self {
+        let home = Self::new();
+        home.write("sheaf.toml", text);
+        home
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sheaf"));
+        command.args(args).current_dir(self.path()).env_clear();
+        command.env("HOME", self.path()).env("PATH", "/usr/bin:/bin");
+        // Groups of an installed ClusterShell must not show: this directory goes before its own.
+        self.write("clustershell/groups.conf", "[Main]\ndefault:\n[local]\nmap: true\nlist: true\n");
+        command.env("CLUSTERSHELL_CFGDIR", self.path().join("clustershell"));
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Run {
+        Run::of(self.command(args).output().unwrap())
+    }
+}
+
+/// How a run ended and what it printed.
+#[derive(Debug)]
+pub struct Run {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Run {
+    pub fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
