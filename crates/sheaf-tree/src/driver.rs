@@ -5,7 +5,7 @@
 //! arrives and not per message; whoever holds it runs the node and writes its output at once,
 //! so no message crosses a channel or wakes a second task.
 use crate::filter::Registry;
-use crate::proto::{Config, Event, Node, Notice, Role, Time};
+use crate::proto::{Config, Event, Node, Notice, Time};
 use crate::service::{Leaf, Service};
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};

@@ -12,10 +12,12 @@ use std::path::PathBuf;
 
 mod embedded;
 mod family;
+mod join;
 mod processes;
 mod serve;
 
 pub use embedded::embedded;
+pub use join::{Joined, join};
 pub use processes::processes;
 pub use serve::{ServeError, serve};
 
@@ -36,6 +38,8 @@ pub struct Options {
     pub tuning: Tuning,
     /// What the services at the leaves are told.
     pub service: Vec<u8>,
+    /// Levels above the root of the topology: 1 when clients will join the session.
+    pub depth: u32,
 }
 
 /// How nodes of the processes engine start their children.

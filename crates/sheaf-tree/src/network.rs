@@ -98,6 +98,10 @@ impl Network {
             end.end().await;
         }
     }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
 }
 
 impl Drop for Inner {

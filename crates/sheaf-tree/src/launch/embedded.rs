@@ -20,7 +20,7 @@ pub fn embedded(topology: &Topology, registry: &Registry, services: &dyn Service
     shared.run(|core, now| {
         let first = topology.root().rank();
         for node in topology.nodes() {
-            core.add_node(config(node, options.tuning, node.depth()), registry.clone());
+            core.add_node(config(node, options.tuning, options.depth + node.depth()), registry.clone());
         }
         for node in topology.nodes() {
             let parent = (node.rank() - first) as usize;

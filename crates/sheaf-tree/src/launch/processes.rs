@@ -38,8 +38,8 @@ pub async fn processes(
     program: &Program,
 ) -> Result<Network, LaunchError> {
     let shared = Shared::new();
-    shared.run(|core, _| core.add_node(config(topology.root(), options.tuning, 0), registry.clone()));
-    let family = start_children(&shared, topology, 0, options, program)?;
+    shared.run(|core, _| core.add_node(config(topology.root(), options.tuning, options.depth), registry.clone()));
+    let family = start_children(&shared, topology, options.depth, options, program)?;
     shared.with_node(0, proto::Node::tell_ready);
     Ok(Network::new(shared, topology.leaves_len(), Some(Box::new(family))))
 }

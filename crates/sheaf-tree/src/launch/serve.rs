@@ -51,7 +51,7 @@ pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Re
     }
     let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
     let program: Program = postcard::from_bytes(&assign.launch).map_err(|_| ServeError::Assignment)?;
-    let options = Options { tuning: assign.tuning, service: assign.service };
+    let options = Options { tuning: assign.tuning, service: assign.service, depth: assign.depth };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).max(2);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

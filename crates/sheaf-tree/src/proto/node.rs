@@ -408,6 +408,20 @@ impl Node {
         self.dead.push(link);
     }
 
+    /// Tells a client that has just joined what the others know already.
+    pub fn greet(&mut self, link: usize, notices: &[Notice]) {
+        let notices = notices.iter().map(|notice| control::control(Header::new(Kind::Notice), notice));
+        let mut frames: Vec<Bytes> = notices.collect();
+        if self.ready_told {
+            let ready = control::Ready { leaves: self.ready_leaves.clone() };
+            frames.push(control::control(Header::new(Kind::Ready), &ready));
+        }
+        for frame in frames {
+            self.links[link].out.push(frame);
+        }
+        mark(&mut self.links, &mut self.dirty, link);
+    }
+
     /// At a leaf: its service could not start. Tells the root why, then ends.
     pub fn give_up(&mut self, errno: Errno, cause: &str) {
         let (rank, leaves) = (self.config.rank, self.config.leaves.clone());
