@@ -91,13 +91,10 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let hosts = &text[..colon];
     // The last word of the host set, when it is a group that may have named its source only.
     let word = hosts.rsplit(|byte| b",!&^ ".contains(byte)).next().unwrap_or(hosts);
-    if word.starts_with(b"@") && word != b"@all" && word != b"@*" {
-        if let Some(second) = separator(&text[colon + 1..]) {
-            let end = colon + 1 + second;
-            return Some((&text[..end], &text[end + 1..]));
-        }
-    }
-    Some((hosts, &text[colon + 1..]))
+    let names_a_source = word.starts_with(b"@") && word != b"@all" && word != b"@*";
+    let second = if names_a_source { separator(&text[colon + 1..]) } else { None };
+    let end = second.map_or(colon, |second| colon + 1 + second);
+    Some((&text[..end], &text[end + 1..]))
 }
 
 /// The first colon outside brackets, when no slash outside brackets comes before it.
@@ -218,7 +215,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_never_panics(text in "[\\[\\]@a-c0-9:/,.!-]{0,24}", bytes in prop::collection::vec(any::<u8>(), 0..24)) {
+        fn garbage_never_panics(
+            text in "[\\[\\]@a-c0-9:/,.!-]{0,24}",
+            bytes in prop::collection::vec(any::<u8>(), 0..24),
+        ) {
             let _ = Address::parse(OsStr::new(&text));
             let _ = Address::parse(OsStr::from_bytes(&bytes));
         }

@@ -45,10 +45,9 @@ impl GroupSources {
 
     /// The host set that `group` stands for, white space meaning union.
     fn nodes(&self, source: Option<&str>, group: &str) -> Result<String, GroupError> {
-        if source.is_none_or(|source| source == OWN_SOURCE) {
-            if let Some(nodes) = self.own.get(group) {
-                return Ok(nodes.value.clone());
-            }
+        let own = self.own.get(group).filter(|_| source.is_none_or(|source| source == OWN_SOURCE));
+        if let Some(nodes) = own {
+            return Ok(nodes.value.clone());
         }
         let shell = self.shell()?;
         if source == Some(OWN_SOURCE) || (source.is_none() && shell.is_empty()) {

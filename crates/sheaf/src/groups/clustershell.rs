@@ -20,7 +20,7 @@ pub enum Source {
     /// Commands to ask.
     Upcall(Box<Upcall>),
     /// A table of a YAML file.
-    Table(String, BTreeMap<String, String>),
+    Table(BTreeMap<String, String>),
 }
 
 /// Commands that answer questions, with the answers so far.
@@ -66,7 +66,7 @@ impl ClusterShell {
             for file in files(&part, "yaml") {
                 let Ok(text) = std::fs::read_to_string(&file) else { continue };
                 for (name, groups) in yaml::parse(&text).map_err(|error| in_file(&file, &error))? {
-                    let source = Source::Table(name.clone(), groups);
+                    let source = Source::Table(groups);
                     shell.add(name, source).map_err(|error| in_file(&file, &error))?;
                 }
             }
@@ -140,7 +140,7 @@ impl Source {
     pub fn map(&self, group: &str) -> Result<String, GroupError> {
         match self {
             Self::Upcall(upcall) => upcall.ask(&upcall.map, "GROUP", group),
-            Self::Table(_, groups) => Ok(groups.get(group).cloned().unwrap_or_default()),
+            Self::Table(groups) => Ok(groups.get(group).cloned().unwrap_or_default()),
         }
     }
 
@@ -148,7 +148,7 @@ impl Source {
     pub fn all(&self) -> Result<String, GroupError> {
         match self {
             Self::Upcall(upcall) if upcall.all.is_some() => upcall.ask_optional("all", upcall.all.as_deref()),
-            Self::Table(_, groups) if groups.contains_key("all") => Ok(groups["all"].clone()),
+            Self::Table(groups) if groups.contains_key("all") => Ok(groups["all"].clone()),
             _ => {
                 let groups = self.list()?;
                 let hosts: Result<Vec<String>, _> = groups.iter().map(|group| self.map(group)).collect();
@@ -164,7 +164,7 @@ impl Source {
                 let names = upcall.ask_optional("list", upcall.list.as_deref())?;
                 Ok(names.split_whitespace().map(str::to_owned).collect())
             }
-            Self::Table(_, groups) => Ok(groups.keys().cloned().collect()),
+            Self::Table(groups) => Ok(groups.keys().cloned().collect()),
         }
     }
 }
