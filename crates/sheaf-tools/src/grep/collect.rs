@@ -19,6 +19,11 @@ pub(super) struct Collect<'a> {
     block_number: Option<u64>,
     sink: &'a mut dyn Sink,
     selected: u64,
+    /// Context lines still to come behind the last line that `-m` allows.
+    trailing_left: u32,
+    /// Nothing more is wanted of this file. The searcher was told, but with `-v` it still reports
+    /// the context of the last line.
+    done: bool,
     flow: ControlFlow<()>,
 }
 
@@ -33,7 +38,20 @@ impl<'a> Collect<'a> {
     ) -> Self {
         buffer.clear();
         let flow = ControlFlow::Continue(());
-        Self { options, matcher, template, seen, buffer, block_number: None, sink, selected: 0, flow }
+        let trailing_left = if options.has_context() { options.after } else { 0 };
+        Self {
+            options,
+            matcher,
+            template,
+            seen,
+            buffer,
+            block_number: None,
+            sink,
+            selected: 0,
+            trailing_left,
+            done: false,
+            flow,
+        }
     }
 
     /// Says what can only be said of a whole file (`read` to its end, without an error). Whether
@@ -128,6 +146,33 @@ impl<'a> Collect<'a> {
         self.flow.is_continue()
     }
 
+    /// Whether to go on with this file.
+    fn take_selected(&mut self, number: Option<u64>, line: &[u8]) -> bool {
+        if !self.lines_are_left() {
+            // Behind the last line that is wanted, further ones are but its context.
+            return self.put_context(number, line);
+        }
+        self.selected += 1;
+        let going_on = match self.options.output {
+            Output::PathsWith | Output::PathsWithout | Output::Quiet => return false,
+            Output::Count => true,
+            Output::Lines | Output::Parts => self.put_selected(number, line),
+        };
+        going_on && (self.lines_are_left() || self.trailing_left > 0)
+    }
+
+    /// Whether to go on with this file.
+    fn put_context(&mut self, number: Option<u64>, line: &[u8]) -> bool {
+        if !self.seen.nul.get() {
+            self.push_block_line(BLOCK_CONTEXT, number, line);
+        }
+        if self.lines_are_left() {
+            return true;
+        }
+        self.trailing_left = self.trailing_left.saturating_sub(1);
+        self.trailing_left > 0
+    }
+
     fn lines_are_left(&self) -> bool {
         self.options.lines_max.is_none_or(|max| self.selected < max)
     }
@@ -137,24 +182,13 @@ impl grep_searcher::Sink for Collect<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
-        // Trailing context ends at what would be one selected line too many.
-        if !self.lines_are_left() {
-            return Ok(false);
-        }
-        self.selected += 1;
-        let going_on = match self.options.output {
-            Output::PathsWith | Output::PathsWithout | Output::Quiet => return Ok(false),
-            Output::Count => true,
-            Output::Lines | Output::Parts => self.put_selected(found.line_number(), line_of(found.bytes())),
-        };
-        Ok(going_on && (self.lines_are_left() || self.options.has_context()))
+        self.done = self.done || !self.take_selected(found.line_number(), line_of(found.bytes()));
+        Ok(!self.done)
     }
 
     fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
-        if !self.seen.nul.get() {
-            self.push_block_line(BLOCK_CONTEXT, context.line_number(), line_of(context.bytes()));
-        }
-        Ok(true)
+        self.done = self.done || !self.put_context(context.line_number(), line_of(context.bytes()));
+        Ok(!self.done)
     }
 
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {

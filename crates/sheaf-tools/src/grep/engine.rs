@@ -5,7 +5,7 @@
 //! nothing (`benches/grep.rs`: a 559 KB file costs a fraction of a millisecond either way).
 use super::collect::Collect;
 use super::{GrepError, GrepOptions, Output, Template, decompress, pattern};
-use crate::entry::{Sink, Stats};
+use crate::entry::{Entry, EntryKind, Sink, Stats};
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
@@ -17,6 +17,8 @@ use std::ops::{ControlFlow, Range};
 
 /// The longest line, with its context, that is searched. A longer one fails with `EMSGSIZE`.
 const LINE_BYTES_MAX: usize = 32 << 20;
+/// So much of a file decides whether it is text, if later parts do not say otherwise.
+const HEAD_BYTES: usize = 32 << 10;
 
 /// Compiled [`GrepOptions`] and the buffers of a search. One per thread.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ pub struct Engine {
     options: GrepOptions,
     template: Option<Template>,
     buffer: Vec<u8>,
+    head: Vec<u8>,
 }
 
 impl Engine {
@@ -41,13 +44,12 @@ impl Engine {
             .line_number(options.number)
             .before_context(context(options.before))
             .after_context(context(options.after))
-            .max_matches(options.lines_max)
             .binary_detection(BinaryDetection::none())
             .bom_sniffing(false)
             .heap_limit(Some(LINE_BYTES_MAX))
             .build();
         let template = options.template.then(|| Template::new(&[]));
-        Ok(Self { matcher, searcher, options, template, buffer: Vec::new() })
+        Ok(Self { matcher, searcher, options, template, buffer: Vec::new(), head: vec![0; HEAD_BYTES] })
     }
 
     /// Says what this host is called, so that `--template` makes `{host}` of it.
@@ -71,7 +73,7 @@ impl Engine {
         sink: &mut dyn Sink,
     ) -> ControlFlow<()> {
         if self.options.lines_max == Some(0) {
-            return ControlFlow::Continue(());
+            return self.select_nothing(path, sink);
         }
         if !self.options.decompress {
             return self.run(source, path, sink);
@@ -98,10 +100,25 @@ impl Engine {
         found
     }
 
+    /// Without a line to look for, no file is read.
+    fn select_nothing(&self, path: &[u8], sink: &mut dyn Sink) -> ControlFlow<()> {
+        if self.options.output != Output::PathsWithout {
+            return ControlFlow::Continue(());
+        }
+        sink.path(path);
+        sink.entry(Entry::new(EntryKind::Path, b""))
+    }
+
     fn run(&mut self, source: impl Read, path: &[u8], sink: &mut dyn Sink) -> ControlFlow<()> {
         sink.path(path);
         let seen = Seen::default();
-        let watch = Watch { source, seen: &seen, binary_matters: !self.options.text };
+        let watch = match Watch::new(source, &seen, !self.options.text, &mut self.head) {
+            Ok(watch) => watch,
+            Err(error) => {
+                sink.error(path, errno_of(&error));
+                return ControlFlow::Continue(());
+            }
+        };
         let mut collect = Collect::new(
             &self.options,
             &self.matcher,
@@ -138,20 +155,62 @@ pub(super) struct Seen {
     bytes: Cell<u64>,
 }
 
-/// Looks out for NUL bytes while a file is read.
+impl Seen {
+    fn look_at(&self, read: &mut [u8], binary_matters: bool) {
+        self.bytes.set(self.bytes.get() + read.len() as u64);
+        let mut rest = read;
+        while let Some(at) = memchr::memchr(0, rest).filter(|_| binary_matters) {
+            self.nul.set(true);
+            rest[at] = b'\n';
+            rest = &mut rest[at + 1..];
+        }
+    }
+}
+
+/// Looks out for NUL bytes while a file is read. From the first on a NUL ends a line, as it does for
+/// GNU grep, lest a binary file be one endless line.
 struct Watch<'a, R> {
     source: R,
     seen: &'a Seen,
     binary_matters: bool,
+    /// The front of the file, read at once: the searcher first asks for three bytes, and what a
+    /// file is must be known before its first line is.
+    head: &'a mut [u8],
+    head_len: usize,
+    head_done: usize,
+}
+
+impl<'a, R: Read> Watch<'a, R> {
+    fn new(
+        mut source: R,
+        seen: &'a Seen,
+        binary_matters: bool,
+        head: &'a mut [u8],
+    ) -> io::Result<Self> {
+        let head_len = loop {
+            match source.read(head) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => break result?,
+            }
+        };
+        let watch = Self { source, seen, binary_matters, head, head_len, head_done: 0 };
+        seen.look_at(&mut watch.head[..head_len], binary_matters);
+        Ok(watch)
+    }
 }
 
 impl<R: Read> Read for Watch<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let len = self.source.read(out)?;
-        self.seen.bytes.set(self.seen.bytes.get() + len as u64);
-        if self.binary_matters && !self.seen.nul.get() {
-            self.seen.nul.set(memchr::memchr(0, &out[..len]).is_some());
+        if self.head_done < self.head_len {
+            let len = (&self.head[self.head_done..self.head_len]).read(out)?;
+            self.head_done += len;
+            return Ok(len);
         }
+        if self.head_len == 0 {
+            return Ok(0);
+        }
+        let len = self.source.read(out)?;
+        self.seen.look_at(&mut out[..len], self.binary_matters);
         Ok(len)
     }
 }
