@@ -26,7 +26,7 @@ mod sweep;
 use build::Builder;
 use evaluate::Evaluator;
 use grid::Grid;
-use grid::blocks::Block;
+use grid::blocks::Blocks;
 use pattern::Pattern;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,7 +64,7 @@ struct Family {
     /// How many hosts the families before it hold.
     before: u64,
     /// How the hosts of a family with several numbers fold, made when it is asked for.
-    blocks: OnceLock<Vec<Block>>,
+    blocks: OnceLock<Blocks>,
 }
 
 /// The numbers of a family.

@@ -1,7 +1,7 @@
 //! Hosts by position, and sets by parts.
 use super::build::Builder;
 use super::grid::Grid;
-use super::grid::blocks::Block;
+use super::grid::blocks::{Block, Blocks};
 use super::numberset::NumberSet;
 use super::{Family, HostSet, Nodes, grid, pattern};
 use crate::RangeSet;
@@ -110,9 +110,13 @@ fn extended<'p>(part: &'p [NumberSet], pieces: &'p [NumberSet]) -> impl Iterator
 impl Family {
     /// How the hosts of a family with several numbers fold.
     pub(super) fn blocks(&self) -> &[Block] {
+        self.folded().list()
+    }
+
+    fn folded(&self) -> &Blocks {
         self.blocks.get_or_init(|| match &self.nodes {
-            Nodes::One => Vec::new(),
-            Nodes::Many(grid) => grid::fold(grid, self.pattern.dims()),
+            Nodes::One => Blocks::default(),
+            Nodes::Many(grid) => Blocks::new(grid::fold(grid, self.pattern.dims())),
         })
     }
 
@@ -153,7 +157,7 @@ impl Family {
                 if !grid.contains(point) {
                     return None;
                 }
-                self.blocks().iter().find_map(|block| Some(block.before + block.rank(point)?))
+                self.folded().rank(point)
             }
         }
     }

@@ -401,6 +401,18 @@ fn huge_input_is_an_error_or_quick() {
 }
 
 #[test]
+fn positions_in_a_scattered_set_are_found() {
+    let names: Vec<String> =
+        (0..3000u32).map(|at| format!("ip-10-{}-{}", at % 7, at * 7919 % 3001)).collect();
+    let set: HostSet = names.iter().cloned().collect();
+    for (at, name) in set.iter().enumerate() {
+        assert_eq!(set.index_of(&name), Some(at));
+    }
+    assert_eq!(set.index_of("ip-10-1-9999"), None);
+    assert_eq!(set.iter().collect::<BTreeSet<_>>(), names.into_iter().collect());
+}
+
+#[test]
 fn cycles_of_groups_are_errors() {
     let mut groups = GroupTable::new("local");
     groups.insert("local", "a", "@b,@b");

@@ -165,10 +165,9 @@ fn run_on(args: &HostsArgs, groups: &dyn Groups, streams: &mut Streams<'_>) -> R
     }
     let set = compute(args, &args.operands, &mut reader, streams)?;
     if args.list > 0 || args.list_all > 0 {
-        groups::list(args, &set, &groups, streams)?;
-    } else {
-        printer.print(args, set, &groups, streams)?;
+        return groups::list(args, &set, &groups, streams);
     }
+    printer.print(args, set, &groups, streams)?;
     Ok(Exit::Success)
 }
 

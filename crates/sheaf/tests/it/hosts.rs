@@ -94,6 +94,8 @@ fn home() -> Home {
     let home = Home::new();
     home.write("groups/groups.conf", GROUPS_CONF);
     home.write("groups/groups.d/cluster.yaml", GROUPS);
+    // What the source that comes with ClusterShell reads.
+    home.write("groups/groups.d/local.cfg", "");
     home
 }
 
@@ -111,8 +113,7 @@ fn output(mut command: Command, home: &Path, input: &str) -> (bool, String, Stri
 
 fn compare(args: &[&str], input: &str, home: &Home) {
     let mut nodeset = Command::new(NODESET);
-    // ClusterShell keeps looking in the system's directories, so the file is named as well.
-    nodeset.arg("--groupsconf").arg(home.path().join("groups/groups.conf")).args(args);
+    nodeset.args(args);
     let theirs = output(nodeset, home.path(), input);
     let mut sheaf = Command::new(env!("CARGO_BIN_EXE_sheaf"));
     sheaf.arg("hosts").args(args);
@@ -151,7 +152,8 @@ fn reads_input_as_nodeset_does() {
     }
     let home = home();
     let input = "n1 n2  m03\n# n9\nn[4-6]!n5 # n7\n\n@other:x\n";
-    for args in [&["-f"][..], &["-c"], &["-f", "-x", "n1"], &["-f", "n[1-9]", "-x", "-"], &["-e", "-", "n20"]] {
+    for args in [&["-f"][..], &["-c"], &["-f", "-x", "n1"], &["-f", "n[1-9]", "-x", "-"], &["-e", "-", "n20"]]
+    {
         compare(args, input, &home);
     }
     compare(&["-f", "n1\nn2\nm[1-2]"], "", &home);

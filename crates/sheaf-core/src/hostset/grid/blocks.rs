@@ -1,6 +1,52 @@
 //! Products of axes: what is printed as one `rack[1-4]n[1-16]`.
 use crate::hostset::numberset::NumberSet;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+/// With more blocks than this, a point's block is found by the point's numbers.
+const SCANNED_BLOCKS_MAX: usize = 32;
+
+/// The blocks of a family in their order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blocks {
+    list: Vec<Block>,
+    /// For each axis, the blocks that have a number on it; made when there are many to choose from.
+    having: OnceLock<Vec<HashMap<i64, Vec<u32>>>>,
+}
+
+impl Blocks {
+    pub(crate) fn new(list: Vec<Block>) -> Self {
+        Self { list, having: OnceLock::new() }
+    }
+
+    pub(crate) fn list(&self) -> &[Block] {
+        &self.list
+    }
+
+    /// The position of a point among the points of all blocks.
+    pub(crate) fn rank(&self, point: &[i64]) -> Option<u64> {
+        let rank_in = |block: &Block| Some(block.before + block.rank(point)?);
+        if self.list.len() <= SCANNED_BLOCKS_MAX {
+            return self.list.iter().find_map(rank_in);
+        }
+        let having = self.having.get_or_init(|| self.by_number(point.len()));
+        let candidates = having.iter().zip(point).map(|(blocks, number)| blocks.get(number));
+        let fewest = candidates.min_by_key(|blocks| blocks.map_or(0, Vec::len))??;
+        fewest.iter().filter_map(|&at| self.list.get(at as usize)).find_map(rank_in)
+    }
+
+    fn by_number(&self, dims: usize) -> Vec<HashMap<i64, Vec<u32>>> {
+        let mut having = vec![HashMap::<i64, Vec<u32>>::new(); dims];
+        for (at, block) in self.list.iter().enumerate() {
+            for (blocks, axis) in having.iter_mut().zip(&block.axes) {
+                for number in axis.numbers() {
+                    blocks.entry(number).or_default().push(at as u32);
+                }
+            }
+        }
+        having
+    }
+}
 
 /// All points with their coordinates in `axes`; the last coordinate counts fastest.
 #[derive(Clone, Debug)]
@@ -25,7 +71,7 @@ impl Block {
         point
     }
 
-    pub(crate) fn rank(&self, point: &[i64]) -> Option<u64> {
+    fn rank(&self, point: &[i64]) -> Option<u64> {
         let mut rank = 0;
         for (&coordinate, axis) in point.iter().zip(&self.axes) {
             rank = rank * axis.len() + axis.rank(coordinate)?;

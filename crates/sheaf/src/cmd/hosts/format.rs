@@ -90,22 +90,9 @@ fn conversion(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, text: &str) 
             _ => {}
         }
     }
-    let mut number = || {
-        let mut value = 0usize;
-        while let Some(digit) = chars.peek().and_then(|char| char.to_digit(10)) {
-            value = (value * 10 + digit as usize).min(WIDTH_MAX);
-            chars.next();
-        }
-        value
-    };
-    conversion.width = number();
+    conversion.width = number(chars);
     if chars.next_if_eq(&'.').is_some() {
-        let mut precision = 0usize;
-        while let Some(digit) = chars.peek().and_then(|char| char.to_digit(10)) {
-            precision = (precision * 10 + digit as usize).min(WIDTH_MAX);
-            chars.next();
-        }
-        conversion.precision = Some(precision);
+        conversion.precision = Some(number(chars));
     }
     match chars.next() {
         // The zero flag pads numbers only.
@@ -115,6 +102,16 @@ fn conversion(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, text: &str) 
         None => bail!("output format '{text}' ends within a conversion"),
     }
     Ok(conversion)
+}
+
+/// The digits that come next, as far as a width goes.
+fn number(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> usize {
+    let mut value = 0;
+    while let Some(digit) = chars.peek().and_then(|char| char.to_digit(10)) {
+        value = (value * 10 + digit as usize).min(WIDTH_MAX);
+        chars.next();
+    }
+    value
 }
 
 /// A separator with its escapes, such as `\n` and `\t`, replaced. An unknown escape stays.

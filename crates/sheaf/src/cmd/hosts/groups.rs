@@ -1,7 +1,7 @@
 //! Groups on the command line: the chosen source, listing, regrouping.
 use super::set::Set;
 use super::{HostsArgs, Streams};
-use crate::exit::Stop;
+use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use serde_json::json;
 use sheaf_core::hostset::{FoldOptions, Groups, HostSet, ParseError, memberships};
@@ -67,16 +67,18 @@ pub(super) fn list_sources(groups: &Rebased<'_>, streams: &mut Streams<'_>) -> R
     Ok(())
 }
 
-/// Prints the groups of one source or of all: those of the hosts of `set`, or all when no set is given.
+/// Prints the groups of one source or of all: those of the hosts of `set`, or all when no set is
+/// given. Of all sources, those that cannot list are warned of, and the listing has then failed.
 pub(super) fn list(
     args: &HostsArgs,
     set: &Set,
     groups: &Rebased<'_>,
     streams: &mut Streams<'_>,
-) -> Result<()> {
+) -> Result<Exit> {
     let level = args.list + args.list_all;
     let asks_for_hosts = args.all || !set.is_empty() || !args.operands.before.is_empty();
     let sources = if args.list_all > 0 { groups.sources() } else { vec![String::new()] };
+    let mut exit = Exit::Success;
     for (at, source) in sources.iter().enumerate() {
         // The default source is not named, unless it was asked for by name.
         let source = if at == 0 { args.groupsource.as_deref() } else { Some(source.as_str()) };
@@ -89,6 +91,7 @@ pub(super) fn list(
             Ok(rows) => rows,
             Err(error) if args.list_all > 0 => {
                 streams.warn(error.problem())?;
+                exit = Exit::Failed;
                 continue;
             }
             Err(error) => return Err(failed(error)),
@@ -97,7 +100,7 @@ pub(super) fn list(
             row.print(level, shown, streams)?;
         }
     }
-    Ok(())
+    Ok(exit)
 }
 
 /// A group in a list.

@@ -105,6 +105,35 @@ fn groups_are_listed() {
     assert_eq!(answer(&["-s", "other", "@x"]), "n[1-2]\n");
 }
 
+/// A table beside a source that cannot list.
+struct Mute(GroupTable);
+
+impl Groups for Mute {
+    fn resolve(&self, source: Option<&str>, group: &str) -> Result<String, String> {
+        self.0.resolve(source, group)
+    }
+
+    fn list(&self, source: Option<&str>) -> Result<Vec<String>, String> {
+        self.0.list(source)
+    }
+
+    fn sources(&self) -> Vec<String> {
+        self.0.sources().into_iter().chain(["mute".to_owned()]).collect()
+    }
+}
+
+#[test]
+fn a_source_that_cannot_list_does_not_hide_the_others() {
+    let line = Line::try_parse_from(["hosts", "-L"]).unwrap();
+    let (mut input, mut out, mut warnings) = (&b""[..], Vec::new(), Vec::new());
+    let mut streams =
+        Streams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json: false };
+    let exit = run_on(&line.hosts, &Mute(table()), &mut streams).unwrap();
+    assert_eq!(exit, Exit::Failed);
+    assert_eq!(String::from_utf8(out).unwrap(), "@a\n@all\n@b\n@gpu1\n@gpu2\n@other:x\n");
+    assert_eq!(String::from_utf8(warnings).unwrap(), "sheaf: warning: unknown group source 'mute'\n");
+}
+
 #[test]
 fn sets_are_written_with_groups() {
     assert_eq!(answer(&["-r", "-a"]), "@all\n");
