@@ -10,7 +10,8 @@ const FILES_MAX: usize = 1_024;
 /// Every source, and which of them is the default.
 #[derive(Debug, Default)]
 pub struct ClusterShell {
-    sources: BTreeMap<String, Source>,
+    /// In the order in which they are defined.
+    sources: Vec<(String, Source)>,
     default: Option<String>,
 }
 
@@ -74,14 +75,14 @@ impl ClusterShell {
         let file = directory.join("groups.conf");
         shell.add_upcalls(sections, directory).map_err(|error| in_file(&file, &error))?;
         shell.default = match main("default").filter(|name| !name.is_empty()) {
-            Some(name) if !shell.sources.contains_key(name) => {
+            Some(name) if shell.find_source(name).is_none() => {
                 return Err(in_file(
                     &file,
                     &format!("default names a group source {name:?} that there is not"),
                 ));
             }
             Some(name) => Some(name.to_owned()),
-            None => shell.sources.keys().next().cloned(),
+            None => shell.sources.first().map(|(name, _)| name.clone()),
         };
         Ok(shell)
     }
@@ -105,10 +106,15 @@ impl ClusterShell {
     }
 
     fn add(&mut self, name: String, source: Source) -> Result<(), String> {
-        match self.sources.insert(name.clone(), source) {
-            Some(_) => Err(format!("group source {name:?} is defined twice")),
-            None => Ok(()),
+        if self.find_source(&name).is_some() {
+            return Err(format!("group source {name:?} is defined twice"));
         }
+        self.sources.push((name, source));
+        Ok(())
+    }
+
+    fn find_source(&self, name: &str) -> Option<&Source> {
+        self.sources.iter().find(|(have, _)| have == name).map(|(_, source)| source)
     }
 
     /// Whether there is no source at all.
@@ -118,7 +124,8 @@ impl ClusterShell {
 
     /// The names of the sources, the default first.
     pub fn names(&self) -> Vec<String> {
-        let others = self.sources.keys().filter(|name| Some(*name) != self.default.as_ref());
+        let others =
+            self.sources.iter().map(|(name, _)| name).filter(|name| Some(*name) != self.default.as_ref());
         self.default.iter().chain(others).cloned().collect()
     }
 
@@ -127,8 +134,8 @@ impl ClusterShell {
         let Some(name) = name.or(self.default.as_deref()) else {
             return Err(GroupError::new("there is no default group source"));
         };
-        self.sources.get(name).ok_or_else(|| {
-            let near = crate::config::nearest(name, self.sources.keys().map(String::as_str));
+        self.find_source(name).ok_or_else(|| {
+            let near = crate::config::nearest(name, self.sources.iter().map(|(name, _)| name.as_str()));
             let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
             GroupError(format!("no group source {name}{hint}"))
         })
@@ -257,7 +264,7 @@ mod tests {
         let mut sections = ini::Sections::new();
         ini::merge(&mut sections, text).unwrap();
         let shell = ClusterShell::read(&sections, home.path()).unwrap();
-        assert_eq!(shell.names(), ["local", "e", "echo", "racks"]);
+        assert_eq!(shell.names(), ["local", "echo", "e", "racks"]);
         assert_eq!(shell.source(None).unwrap().map("adm").unwrap(), "n0");
         assert_eq!(shell.source(None).unwrap().map("none").unwrap(), "");
         assert_eq!(shell.source(Some("e")).unwrap().all().unwrap(), "e-a e-b");
