@@ -143,12 +143,15 @@ struct GroupAccumulator {
     merged: Option<Partial>,
     /// The wire form of `merged` while it is the only contribution: nothing to decode again.
     only: Option<Vec<u8>>,
+    /// A contribution that was taken unseen turned out not to decode.
+    is_broken: bool,
 }
 
 impl GroupAccumulator {
     fn open(&mut self) -> Result<(), FilterError> {
         if let Some(bytes) = self.only.take() {
-            self.merged = Some(decode(&bytes)?);
+            // It was counted already; the result must not pretend to hold it.
+            self.merged = Some(decode(&bytes).inspect_err(|_| self.is_broken = true)?);
         }
         Ok(())
     }
@@ -156,7 +159,7 @@ impl GroupAccumulator {
 
 impl Accumulator for GroupAccumulator {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
-        if self.merged.is_none() && self.only.is_none() {
+        if self.merged.is_none() && self.only.is_none() && !self.is_broken {
             self.only = Some(input.payload.to_vec());
             return Ok(());
         }
@@ -172,6 +175,10 @@ impl Accumulator for GroupAccumulator {
     }
 
     fn finish(&mut self, _: Emit, out: &mut Vec<u8>) -> Result<(), FilterError> {
+        if std::mem::take(&mut self.is_broken) {
+            self.merged = None;
+            return Err(undecodable());
+        }
         match (self.only.take(), self.merged.take()) {
             (Some(bytes), _) => out.extend_from_slice(&bytes),
             (None, Some(merged)) => merged.encode(out),
@@ -182,5 +189,9 @@ impl Accumulator for GroupAccumulator {
 }
 
 fn decode(bytes: &[u8]) -> Result<Partial, FilterError> {
-    Partial::decode(bytes).map_err(|_| FilterError::new(Errno::BADMSG, "a group operation's partial does not decode"))
+    Partial::decode(bytes).map_err(|_| undecodable())
+}
+
+fn undecodable() -> FilterError {
+    FilterError::new(Errno::BADMSG, "a group operation's partial does not decode")
 }

@@ -30,6 +30,13 @@ pub enum Request {
     Statuses,
     /// Each member's path.
     Names,
+    /// The place of the member with this path on this leaf; the others answer nothing.
+    Find {
+        /// Who is asked.
+        leaf: u32,
+        /// Its path, as it answers to [`Request::Names`].
+        path: Vec<u8>,
+    },
     /// Closes the group; with `undo`, files that opening it created are removed.
     Close {
         /// The opening failed elsewhere.

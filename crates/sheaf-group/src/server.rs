@@ -9,7 +9,7 @@ use sheaf_tree::proto::Packet;
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -71,7 +71,8 @@ struct Lane {
     stream: u32,
     queue: Mutex<Queue>,
     occupant: Mutex<Occupant>,
-    stop: Arc<AtomicBool>,
+    /// Requests with a lower number are cancelled.
+    cancelled_below: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -83,6 +84,8 @@ struct Queue {
     parts: Vec<Bytes>,
     parts_frame_bytes: usize,
     parts_deadline: Option<Instant>,
+    /// One more than the number of the last request that has begun to arrive.
+    next_wave: u64,
 }
 
 struct Job {
@@ -97,7 +100,8 @@ struct Job {
 #[derive(Default)]
 struct Occupant {
     group: Option<Group>,
-    call: Option<Call>,
+    /// The tool at work, or why it did not start.
+    call: Option<Result<Call, Errno>>,
     replied: Option<(u64, Bytes)>,
 }
 
@@ -105,8 +109,8 @@ impl Service for Server {
     fn packet(&mut self, packet: Packet, _: &mut Leaf<'_>) {
         let stream = packet.stream;
         let lane = self.lanes.entry(stream).or_insert_with(|| {
-            let (queue, occupant, stop) = (Mutex::default(), Mutex::default(), Arc::default());
-            Arc::new(Lane { stream, queue, occupant, stop })
+            let (queue, occupant, cancelled_below) = (Mutex::default(), Mutex::default(), Arc::default());
+            Arc::new(Lane { stream, queue, occupant, cancelled_below })
         });
         if lane.enqueue(packet) {
             let worker = Worker {
@@ -119,9 +123,9 @@ impl Service for Server {
         }
     }
 
-    fn cancelled(&mut self, stream: u32, _: u64, _: &mut Leaf<'_>) {
+    fn cancelled(&mut self, stream: u32, wave: u64, _: &mut Leaf<'_>) {
         if let Some(lane) = self.lanes.get(&stream) {
-            lane.stop.store(true, Ordering::Relaxed);
+            lane.cancel(wave);
         }
     }
 
@@ -146,6 +150,7 @@ impl Lane {
             queue.parts.clear();
             queue.parts_frame_bytes = 0;
             queue.parts_deadline = packet.expect.map(|expect| Instant::now() + expect);
+            queue.next_wave = packet.wave.saturating_add(1);
         }
         queue.parts_frame_bytes += packet.frame_bytes;
         let answer = queue.parts_deadline.is_some();
@@ -165,6 +170,12 @@ impl Lane {
         !std::mem::replace(&mut queue.busy, true)
     }
 
+    /// Cancels a request, and those before it; `u64::MAX` means those that have come so far.
+    fn cancel(&self, wave: u64) {
+        let come = self.queue.lock().unwrap_or_else(PoisonError::into_inner).next_wave;
+        self.cancelled_below.fetch_max(wave.saturating_add(1).min(come), Ordering::Relaxed);
+    }
+
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let job = queue.jobs.pop_front();
@@ -174,7 +185,7 @@ impl Lane {
 
     /// The stream is over: work under way stops, what is half done is undone.
     fn end(self: Arc<Self>) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.cancelled_below.store(u64::MAX, Ordering::Relaxed);
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.jobs.clear();
         if !queue.busy {
@@ -228,32 +239,38 @@ impl Worker {
                 _ => {}
             }
         }
-        if self.lane.stop.load(Ordering::Relaxed) {
+        let (request, data) = Request::decode(&job.packet)?;
+        let host = self.host.for_request(&self.lane.cancelled_below, job.wave, job.deadline);
+        // What was begun is undone also when nobody waits for it.
+        if host.should_stop() && !matches!(request, Request::Close { .. }) {
             return Err(Errno::CANCELED);
         }
-        let (request, data) = Request::decode(&job.packet)?;
-        let host = self.host.for_call(&self.lane.stop, job.deadline);
         let partial = match request {
             Request::Call { tool, answer } => {
-                let call = occupant.call.insert(Call::start(self.tools.get(&tool)?, &data, &host)?);
-                // A tool that is fed says nothing until it has everything.
-                if job.answer { call.answer(&host, answer)? } else { Default::default() }
+                let call = self.tools.get(&tool).and_then(|tool| Call::start(tool, &data, &host));
+                match occupant.call.insert(call) {
+                    // A tool that is fed says nothing until it has everything.
+                    Ok(call) if job.answer => call.answer(&host, answer)?,
+                    Err(errno) if job.answer => return Err(*errno),
+                    _ => Default::default(),
+                }
             }
             Request::Feed => {
-                if let Some(call) = &mut occupant.call {
+                if let Some(Ok(call)) = &mut occupant.call {
                     call.feed(data, &host);
                 }
                 Default::default()
             }
             Request::More { leaves, answer } => match &mut occupant.call {
-                Some(call) if leaves.contains(host.leaf) => call.answer(&host, answer)?,
+                Some(Ok(call)) if leaves.contains(host.leaf) => call.answer(&host, answer)?,
+                Some(Err(errno)) if leaves.contains(host.leaf) => return Err(*errno),
                 Some(_) => Default::default(),
                 None => return Err(Errno::STALE),
             },
             Request::Fetch { leaves, lines, bytes_max, locals } => {
                 if !leaves.contains(host.leaf) {
                     Default::default()
-                } else if let Some(call) = &occupant.call {
+                } else if let Some(Ok(call)) = &occupant.call {
                     call.fetch(host.leaf, lines, bytes_max)?
                 } else {
                     occupant.group.as_ref().ok_or(Errno::STALE)?.fetch(host.leaf, lines, bytes_max, &locals)?

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use sheaf_file::Export;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The host that a tool works on.
@@ -17,25 +17,28 @@ pub struct Host {
     pub leaf: u32,
     /// Its files.
     pub export: Export,
-    stop: Arc<AtomicBool>,
+    /// Requests with a lower number are cancelled.
+    cancelled_below: Arc<AtomicU64>,
+    request: u64,
     deadline: Option<Instant>,
 }
 
 impl Host {
-    /// A host, with a flag that says when to stop.
+    /// A host at work on nothing yet.
     #[must_use]
     pub fn new(name: &str, leaf: u32, export: Export) -> Self {
-        Self { name: name.into(), leaf, export, stop: Arc::default(), deadline: None }
+        Self { name: name.into(), leaf, export, cancelled_below: Arc::default(), request: 0, deadline: None }
     }
 
-    pub(crate) fn for_call(&self, stop: &Arc<AtomicBool>, deadline: Option<Instant>) -> Self {
-        Self { stop: Arc::clone(stop), deadline, ..self.clone() }
+    pub(crate) fn for_request(&self, cancelled_below: &Arc<AtomicU64>, request: u64, deadline: Option<Instant>) -> Self {
+        Self { cancelled_below: Arc::clone(cancelled_below), request, deadline, ..self.clone() }
     }
 
     /// Whether nobody waits for the answer any more. Asked between files and large buffers.
     #[must_use]
     pub fn should_stop(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        self.cancelled_below.load(Ordering::Relaxed) > self.request
+            || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 }
 

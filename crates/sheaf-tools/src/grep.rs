@@ -8,7 +8,8 @@
 //! - patterns are regular expressions in the syntax of the `regex` crate (so `-E` changes nothing),
 //!   and of several possible matches at one place the first alternative wins, not the longest;
 //! - a file is binary when it has a NUL byte; bytes that are not UTF-8 do not make it so;
-//! - `-o` shows no context;
+//! - `-o` shows no context, and what is not shown does not count for the exit status: neither an
+//!   empty match under `-o`, nor, under `-L`, the lines of a file that is not listed;
 //! - a line that a file has several times is one entry, unless numbers or each host are asked for.
 //!
 //! ```
@@ -23,6 +24,7 @@
 //! assert_eq!(merged.sorted()[0].entry.text, b"ntp 123/udp");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+mod client;
 mod collect;
 mod decompress;
 mod engine;
@@ -32,9 +34,12 @@ mod pattern;
 pub mod print;
 mod select;
 mod template;
+mod tool;
 
+pub use client::{Found, HELD_BYTES, grep};
 pub use engine::Engine;
 pub use error::GrepError;
 pub use options::{GrepOptions, Output};
 pub use select::PathFilter;
 pub use template::Template;
+pub use tool::register;

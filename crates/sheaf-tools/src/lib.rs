@@ -1,8 +1,20 @@
 //! The tools as library functions over group operations.
 //!
-//! [`entry`] is what their answers are made of and how equal answers of many hosts are folded;
-//! [`grep`] searches files.
+//! Each tool has a part that runs at the leaves, registered by name (see [`tools`]), and an
+//! async function for the root that runs it on a [`sheaf_group::Session`]. The functions print
+//! nothing: they hand on merged entries and say who contributed.
 #![forbid(unsafe_code)]
 
-pub mod entry;
 pub mod grep;
+mod target;
+
+pub use sheaf_group::entry;
+pub use target::{Target, ToolError};
+
+/// Every tool, for the servers of a session.
+#[must_use]
+pub fn tools() -> sheaf_group::tool::Tools {
+    let mut tools = sheaf_group::tool::Tools::default();
+    grep::register(&mut tools);
+    tools
+}

@@ -277,6 +277,13 @@ impl<L: Leaves> Sim<L> {
         self.hosts[rank as usize].node.as_ref()
     }
 
+    /// Whether a node works: it has not ended, and is not stopped.
+    #[must_use]
+    pub fn is_running(&self, rank: u32) -> bool {
+        let host = &self.hosts[rank as usize];
+        host.node.is_some() && !host.stopped
+    }
+
     /// Lets something happen `after` this moment.
     pub fn schedule(&mut self, after: Duration, fault: Fault) {
         let at = self.now + after;

@@ -21,10 +21,19 @@ impl Packed {
         self.exceeded.unwrap_or_else(|| self.items.iter().map(|(_, _, bytes)| bytes.len() as u64).sum())
     }
 
+    /// One member's bytes, within the bound.
+    #[must_use]
+    pub fn of(leaf: u32, local: u32, bytes: Vec<u8>, bytes_max: u64) -> Self {
+        let mut packed = Self { items: Vec::new(), bytes_max, exceeded: None };
+        packed.merge(Self { items: vec![(leaf, local, bytes)], bytes_max, exceeded: None });
+        packed
+    }
+
     fn merge(&mut self, other: Self) {
         let bytes = self.bytes().saturating_add(other.bytes());
         self.bytes_max = self.bytes_max.max(other.bytes_max);
-        if bytes > self.bytes_max {
+        let exceeded = self.exceeded.is_some() || other.exceeded.is_some() || bytes > self.bytes_max;
+        if exceeded {
             self.items = Vec::new();
             self.exceeded = Some(bytes);
         } else {
@@ -96,7 +105,7 @@ impl Data {
             Self::Packed(packed) => {
                 out.push(1);
                 varint::put(out, packed.bytes_max);
-                varint::put(out, packed.exceeded.map_or(0, |bytes| bytes + 1));
+                varint::put(out, packed.exceeded.map_or(0, |bytes| bytes.saturating_add(1)));
                 varint::put(out, packed.items.len() as u64);
                 for (leaf, local, bytes) in &packed.items {
                     varint::put(out, u64::from(*leaf));

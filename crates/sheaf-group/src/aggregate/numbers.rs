@@ -56,7 +56,7 @@ impl Numbers {
     /// Takes in other members'. Positions that only some have are taken over those.
     pub fn merge(&mut self, other: &Self) {
         for (have, more) in self.cells.iter_mut().zip(&other.cells) {
-            have.count += more.count;
+            have.count = have.count.saturating_add(more.count);
             have.add(more.sum);
             have.rest += more.rest;
             have.min = have.min.min(more.min);

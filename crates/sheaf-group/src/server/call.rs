@@ -60,7 +60,7 @@ pub(super) fn body(leaf: u32, local: u32, bytes: &[u8], lines: bool, bytes_max: 
         merged.fold_raw(leaf, bytes).map_err(|error| error.errno())?;
         Data::Lines(Box::new(merged))
     } else {
-        Data::Packed(Packed { items: vec![(leaf, local, bytes.to_vec())], bytes_max, exceeded: None })
+        Data::Packed(Packed::of(leaf, local, bytes.to_vec(), bytes_max))
     };
     Ok(Partial { data, ..Partial::default() })
 }

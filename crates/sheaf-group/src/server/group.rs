@@ -33,6 +33,8 @@ pub(super) struct Group {
     pub members: Vec<Member>,
     /// The lines of the last read, while others may fetch them.
     pub lines: Vec<u8>,
+    /// After a compound trip, which closes the members: what they gave.
+    bodies: Vec<Vec<u8>>,
 }
 
 /// Serves a request about a group.
@@ -45,7 +47,7 @@ pub(super) fn serve(place: &mut Option<Group>, request: Request, data: &Bytes, h
             }
             if !close {
                 *place = Some(group);
-            } else if !matches!(partial.data, Data::None | Data::Numbers(_)) {
+            } else if matches!(partial.data, Data::Classes(_)) {
                 // Bodies may still be fetched; the descriptors are not needed for that.
                 *place = Some(group.without_files());
             }
@@ -62,6 +64,16 @@ pub(super) fn serve(place: &mut Option<Group>, request: Request, data: &Bytes, h
         Request::Names => {
             let group = place.as_ref().ok_or(Errno::BADF)?;
             Ok(group.packed(host.leaf, |member| member.path.as_os_str().as_bytes().to_vec()))
+        }
+        Request::Find { leaf, path } => {
+            let group = place.as_ref().ok_or(Errno::BADF)?;
+            let local = group.members.iter().position(|member| member.path.as_os_str().as_bytes() == path);
+            let items = match local.filter(|_| leaf == host.leaf) {
+                Some(local) => vec![(host.leaf, local as u32, Vec::new())],
+                None => Vec::new(),
+            };
+            let data = Data::Packed(Packed { items, bytes_max: u64::MAX, exceeded: None });
+            Ok(Partial { data, ..Partial::default() })
         }
         Request::Close { undo } => {
             let group = place.take().ok_or(Errno::BADF)?;
@@ -108,12 +120,8 @@ impl Group {
     }
 
     fn without_files(self) -> Self {
-        Self { members: Vec::new(), lines: self.lines }.with_bodies(self.members)
-    }
-
-    fn with_bodies(mut self, members: Vec<Member>) -> Self {
-        self.members = members;
-        self
+        let bodies = self.members.into_iter().map(|member| member.body).collect();
+        Self { members: Vec::new(), lines: self.lines, bodies }
     }
 
     fn packed(&self, leaf: u32, item: impl Fn(&Member) -> Vec<u8>) -> Partial {
@@ -142,8 +150,9 @@ impl Group {
         }
         let mut all = Partial::default();
         for local in locals.iter() {
-            let member = self.members.get(local as usize).ok_or(Errno::STALE)?;
-            let one = body(leaf, local, &member.body, false, bytes_max)?;
+            let open = self.members.get(local as usize).map(|member| &member.body);
+            let content = open.or_else(|| self.bodies.get(local as usize)).ok_or(Errno::STALE)?;
+            let one = body(leaf, local, content, false, bytes_max)?;
             all.merge(one).map_err(|error| error.errno)?;
         }
         Ok(all)

@@ -136,8 +136,7 @@ impl<'a> Lift<'a> {
         let data = match self.how {
             DataAggregation::Zero | DataAggregation::Count => return Ok(()),
             DataAggregation::Concatenate { bytes_max } | DataAggregation::Packed { bytes_max } => {
-                let items = vec![(self.leaf, local, content)];
-                Data::Packed(Packed { items, bytes_max: *bytes_max, exceeded: None })
+                Data::Packed(Packed::of(self.leaf, local, content, *bytes_max))
             }
             DataAggregation::Numbers { columns, .. } => {
                 let numbers = parse_numbers(&content, columns).ok_or(Errno::BADMSG)?;

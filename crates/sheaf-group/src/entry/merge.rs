@@ -52,7 +52,7 @@ impl From<Malformed> for MergeError {
 /// the file (the earliest over the leaves), first leaf, and text.
 ///
 /// ```
-/// use sheaf_tools::entry::{Answer, AnswerForm, Entry, EntryKind, Merged, Sink};
+/// use sheaf_group::entry::{Answer, AnswerForm, Entry, EntryKind, Merged, Sink};
 /// let mut merged = Merged::new();
 /// for leaf in 0..4 {
 ///     let mut answer = Answer::new(AnswerForm::default());
@@ -254,6 +254,15 @@ impl Merged {
         self.stats
     }
 
+    /// About how much memory it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.arena.len()
+            + self.slots.len() * size_of::<Slot>()
+            + self.ranges * size_of::<(u32, u32)>()
+            + self.paths.len() * size_of::<Span>()
+    }
+
     /// How many distinct entries and errors.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -345,10 +354,7 @@ impl Merged {
     /// Refuses what would not fit, before anything is changed. Looks entries up only when it
     /// would not fit if all were new.
     fn check_size(&self, decoded: &Decoded<'_>) -> Result<(), MergeError> {
-        let have = self.arena.len()
-            + self.slots.len() * size_of::<Slot>()
-            + self.ranges * size_of::<(u32, u32)>()
-            + self.paths.len() * size_of::<Span>();
+        let have = self.bytes();
         let paths: usize = decoded.paths.iter().map(|path| path.len() + size_of::<Span>()).sum();
         let cost = |record: &wire::Record<'_>| {
             let ranges = decoded.sets[record.set].ranges().len() * size_of::<(u32, u32)>();

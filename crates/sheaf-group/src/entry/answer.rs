@@ -21,7 +21,7 @@ pub struct AnswerForm {
 /// The answer of one leaf, as bytes that are equal exactly when the answers are.
 ///
 /// ```
-/// use sheaf_tools::entry::{Answer, AnswerForm, Entry, EntryKind, Sink};
+/// use sheaf_group::entry::{Answer, AnswerForm, Entry, EntryKind, Sink};
 /// let mut answer = Answer::new(AnswerForm::default());
 /// answer.path(b"/etc/services");
 /// for text in [&b"domain 53/udp"[..], b"ntp 123/udp", b"domain 53/udp"] {

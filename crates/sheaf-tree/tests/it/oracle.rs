@@ -1,0 +1,278 @@
+//! What simulated leaves answer, and what must therefore come out at the root.
+use rustc_hash::FxHashMap;
+use sheaf_core::{Errno, RangeSet};
+use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
+use sheaf_tree::proto::{Event, Node, Packet, WaveResult};
+use sheaf_tree::sim::Leaves;
+use std::time::Duration;
+
+/// Bytes of a record: the leaf, and a value.
+const RECORD: usize = 12;
+/// A value that the filters refuse.
+const POISON: u64 = u64::MAX;
+
+/// The built-in filters; `records`, which strings contributions together in child order; `bag`,
+/// which does so as they come. What a leaf contributed twice is there twice.
+pub fn registry() -> Registry {
+    let mut registry = Registry::with_builtins();
+    registry.register("records", |_| Ok(Box::new(Records { in_child_order: true })));
+    registry.register("bag", |_| Ok(Box::new(Records { in_child_order: false })));
+    registry
+}
+
+struct Records {
+    in_child_order: bool,
+}
+
+impl Filter for Records {
+    fn accumulator(&self) -> Box<dyn Accumulator> {
+        Box::new(Gathered(Vec::new()))
+    }
+    fn in_child_order(&self) -> bool {
+        self.in_child_order
+    }
+}
+
+struct Gathered(Vec<u8>);
+
+impl Accumulator for Gathered {
+    fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
+        let poisoned = input.payload.chunks(RECORD).any(|record| record.ends_with(&POISON.to_le_bytes()));
+        if poisoned || input.payload.len() % RECORD != 0 {
+            return Err(FilterError::new(Errno::BADMSG, "this is poison"));
+        }
+        self.0.extend_from_slice(input.payload);
+        Ok(())
+    }
+    fn finish(&mut self, _: Emit, out: &mut Vec<u8>) -> Result<(), FilterError> {
+        out.append(&mut self.0);
+        Ok(())
+    }
+}
+
+/// What a leaf does with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    Answer,
+    /// The second answer must not count.
+    AnswerTwice,
+    Fail,
+    Poison,
+    Nothing,
+}
+
+/// How leaves behave, from a seed.
+#[derive(Debug, Clone, Copy)]
+pub struct Nature {
+    pub seed: u64,
+    /// Out of 1000 answers, how many are no good answers.
+    pub odd: u64,
+    /// Whether saying nothing at all is among these.
+    pub silence: bool,
+    /// Out of 1000 answers, how many are long.
+    pub long: u64,
+    pub think: Duration,
+}
+
+pub fn mix(parts: &[u64]) -> u64 {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    for part in parts {
+        state = (state ^ part).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        state ^= state >> 29;
+    }
+    state
+}
+
+impl Nature {
+    pub fn deed(&self, leaf: u32, stream: u32, wave: u64) -> Deed {
+        let dice = mix(&[self.seed, 1, u64::from(leaf), u64::from(stream), wave]);
+        match (dice % 1000 < self.odd, dice >> 32 & 3) {
+            (false, _) => Deed::Answer,
+            (true, 0) => Deed::AnswerTwice,
+            (true, 1) => Deed::Fail,
+            (true, 2) => Deed::Poison,
+            (true, _) if self.silence => Deed::Nothing,
+            (true, _) => Deed::Fail,
+        }
+    }
+
+    pub fn answer(&self, leaf: u32, stream: u32, wave: u64) -> Vec<u8> {
+        let dice = mix(&[self.seed, 2, u64::from(leaf), u64::from(stream), wave]);
+        let records = if dice % 1000 < self.long { dice >> 20 & 0x3fff } else { 1 };
+        let mut answer = Vec::with_capacity(records as usize * RECORD);
+        for at in 0..records {
+            answer.extend_from_slice(&leaf.to_le_bytes());
+            answer.extend_from_slice(&(mix(&[dice, at]) >> 1).to_le_bytes());
+        }
+        answer
+    }
+
+    /// What the root sends with a wave.
+    pub fn request(&self, stream: u32, wave: u64) -> Vec<u8> {
+        let dice = mix(&[self.seed, 3, u64::from(stream), wave]);
+        let len = if dice % 1000 < self.long { dice >> 20 & 0x3ffff } else { dice >> 20 & 0xff };
+        let mut request: Vec<u8> = (0..len.div_ceil(8)).flat_map(|at| mix(&[dice, at]).to_le_bytes()).collect();
+        request.truncate(len as usize);
+        request
+    }
+}
+
+/// The leaves of a simulation; they check that what they receive is whole, in order and once.
+pub struct Crowd {
+    pub nature: Nature,
+    /// By leaf and stream: the last wave, and what has come of its request.
+    partial: FxHashMap<(u32, u32), (Option<u64>, Vec<u8>)>,
+    pub packets: u64,
+    /// The last request looked at, which is the same for all leaves.
+    request: (u32, u64, Vec<u8>),
+}
+
+impl Crowd {
+    pub fn new(nature: Nature) -> Self {
+        Self { nature, partial: FxHashMap::default(), packets: 0, request: (0, 0, Vec::new()) }
+    }
+}
+
+impl Leaves for Crowd {
+    fn packet(&mut self, leaf: u32, packet: &Packet, node: &mut Node) {
+        let (stream, wave) = (packet.stream, packet.wave);
+        let (last, request) = self.partial.entry((leaf, stream)).or_default();
+        if packet.first {
+            assert!(last.is_none_or(|last| last < wave), "leaf {leaf}: wave {wave} after {last:?}");
+            assert!(packet.expect.is_some(), "an answer is expected");
+            *last = Some(wave);
+            request.clear();
+        }
+        assert_eq!(*last, Some(wave), "leaf {leaf}: parts of two packets are mixed");
+        request.extend_from_slice(&packet.payload);
+        if !packet.last {
+            return;
+        }
+        if (self.request.0, self.request.1) != (stream, wave) {
+            self.request = (stream, wave, self.nature.request(stream, wave));
+        }
+        assert!(*request == self.request.2, "leaf {leaf}: the request was changed");
+        self.packets += 1;
+        let mut answer = self.nature.answer(leaf, stream, wave);
+        match self.nature.deed(leaf, stream, wave) {
+            Deed::Nothing => return,
+            Deed::Fail => return node.fail(stream, wave, Errno::NOENT),
+            Deed::Poison => {
+                answer = leaf.to_le_bytes().to_vec();
+                answer.extend_from_slice(&POISON.to_le_bytes());
+            }
+            Deed::AnswerTwice => node.reply(stream, wave, 7, &answer),
+            Deed::Answer => {}
+        }
+        node.reply(stream, wave, 7, &answer);
+    }
+
+    fn think(&mut self, _leaf: u32, rng: &mut fastrand::Rng) -> Duration {
+        match self.nature.think.as_nanos() as u64 {
+            0 => Duration::ZERO,
+            most => Duration::from_nanos(rng.u64(0..most)),
+        }
+    }
+
+    fn other(&mut self, leaf: u32, event: &Event, _node: &mut Node) {
+        if let Event::Closed { stream } = event {
+            self.partial.remove(&(leaf, *stream));
+        }
+    }
+}
+
+/// What is known of a wave until it is complete.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub ok: RangeSet,
+    pub failed: RangeSet,
+    pub silent: RangeSet,
+    pub errnos: Vec<(Errno, RangeSet)>,
+    pub complete: bool,
+}
+
+impl Outcome {
+    /// Takes in a (partial) result: nobody is counted twice, and the data is exactly that of
+    /// the leaves that count as `ok`.
+    pub fn take(&mut self, nature: &Nature, stream: u32, result: &WaveResult, in_order: bool) {
+        assert!(!self.complete, "wave {} goes on after its end", result.wave);
+        self.complete = result.complete;
+        let cover = &result.coverage;
+        let count = |into: &mut RangeSet, all: &mut RangeSet, leaves: &RangeSet| {
+            assert!(all.is_disjoint(leaves), "wave {}: {leaves} counted twice", result.wave);
+            all.union_with(leaves);
+            into.union_with(leaves);
+        };
+        let mut all = self.everyone();
+        count(&mut self.ok, &mut all, &cover.ok);
+        for (_, leaves) in &cover.failed {
+            count(&mut self.failed, &mut all, leaves);
+        }
+        for (errno, leaves) in &cover.silent {
+            count(&mut self.silent, &mut all, leaves);
+            self.errnos.push((*errno, leaves.clone()));
+        }
+        let expected = cover.ok.iter().map(|leaf| nature.answer(leaf, stream, result.wave));
+        let expected: Vec<u8> = expected.flatten().collect();
+        let payload = result.payload.as_deref().unwrap_or_default();
+        if in_order {
+            assert!(payload == expected, "wave {}: not the answers of {}", result.wave, cover.ok);
+        } else {
+            assert!(sorted(payload) == sorted(&expected), "wave {}: not those of {}", result.wave, cover.ok);
+        }
+    }
+
+    pub fn everyone(&self) -> RangeSet {
+        let mut all = self.ok.clone();
+        all.union_with(&self.failed);
+        all.union_with(&self.silent);
+        all
+    }
+
+    /// Leaves are where they belong by their deeds; without faults, exactly.
+    pub fn check(&self, nature: &Nature, stream: u32, wave: u64, members: &RangeSet, faultless: bool) {
+        assert!(self.complete);
+        assert_eq!(&self.everyone(), members, "wave {wave}: not everyone is accounted for");
+        for leaf in members.iter() {
+            let deed = nature.deed(leaf, stream, wave);
+            let place = if self.ok.contains(leaf) {
+                matches!(deed, Deed::Answer | Deed::AnswerTwice)
+            } else if self.failed.contains(leaf) {
+                matches!(deed, Deed::Fail | Deed::Poison)
+            } else {
+                !faultless || deed == Deed::Nothing
+            };
+            assert!(place, "wave {wave}: leaf {leaf} did {deed:?}: {self:?}");
+        }
+    }
+}
+
+fn sorted(payload: &[u8]) -> Vec<&[u8]> {
+    let mut records: Vec<&[u8]> = payload.chunks(RECORD).collect();
+    records.sort_unstable();
+    records
+}
+
+/// Runs `check` for many seeds: `SHEAF_SIM_SEEDS` says how many, `SHEAF_SIM_SEED` takes one.
+pub fn for_seeds(count: u64, check: impl Fn(u64)) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("SHEAF_SIM_SEED") {
+        return check(seed);
+    }
+    for seed in 0..number("SHEAF_SIM_SEEDS").unwrap_or(count) {
+        let replay = Replay(seed);
+        check(seed);
+        std::mem::forget(replay);
+    }
+}
+
+/// Says how to run a seed again when its check panics.
+struct Replay(u64);
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        eprintln!("to replay: SHEAF_SIM_SEED={} cargo test -p sheaf-tree --test it -- {}", self.0, {
+            std::thread::current().name().unwrap_or_default().to_owned()
+        });
+    }
+}
