@@ -1,3 +1,4 @@
 //! Integration tests.
 mod gnu_grep;
 mod merge;
+mod print;
