@@ -226,7 +226,10 @@ impl Core {
                 Event::Closed { stream } => service.closed(stream),
                 Event::ParentLost => {
                     service.ended();
-                    self.ended |= node == 0;
+                    if node == 0 {
+                        self.ended = true;
+                        self.event_wakers.drain(..).for_each(Waker::wake);
+                    }
                 }
                 Event::Ready(_) | Event::Notice(_) => {}
             }

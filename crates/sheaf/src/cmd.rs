@@ -8,6 +8,7 @@ pub mod cp;
 pub mod demo;
 pub mod down;
 pub mod du;
+pub mod grep;
 pub mod hosts;
 pub mod ln;
 pub mod ls;
@@ -24,17 +25,19 @@ pub mod truncate;
 pub mod up;
 pub mod write;
 
-use crate::address::{Address, Target};
+use crate::address::Address;
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use std::ffi::OsString;
+use sheaf_tools::Target;
+use std::ffi::{OsStr, OsString};
 
 /// Every command of `sheaf`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Grep(grep::GrepArgs),
     Cat(cat::CatArgs),
     Ls(ls::LsArgs),
     Stat(stat::StatArgs),
@@ -63,7 +66,7 @@ pub enum Command {
 
 /// The commands as the help groups them.
 pub const HEADINGS: &[(&str, &[&str])] = &[
-    ("Read files of many hosts", &["cat", "ls", "stat", "du", "sha", "read"]),
+    ("Read files of many hosts", &["grep", "cat", "ls", "stat", "du", "sha", "read"]),
     ("Change files of many hosts", &["cp", "write", "chmod", "chown", "truncate", "rm", "mkdir", "ln"]),
     ("Hosts, sessions and the tree", &["hosts", "config", "up", "down", "status", "tree", "serve"]),
     ("Sheaf itself", &["demo", "completions", "man"]),
@@ -72,6 +75,7 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
 /// Runs the command of the command line.
 pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
     match command {
+        Command::Grep(args) => grep::run(args, global),
         Command::Cat(args) => cat::run(args, global),
         Command::Ls(args) => ls::run(args, global),
         Command::Stat(args) => stat::run(args, global),
@@ -108,13 +112,18 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The configuration in force, and these addresses as leaves and paths of its cluster.
-    pub fn resolve(&self, global: &GlobalArgs) -> Result<(Config, Vec<Target>)> {
-        let config = Config::load(global)?;
-        let targets = self.addrs.iter().map(|addr| Ok(Address::parse(addr)?.resolve(&config)?));
-        let targets = targets.collect::<Result<_>>()?;
-        Ok((config, targets))
+    /// These addresses as leaves and paths of the cluster.
+    pub fn resolve(&self, config: &Config) -> Result<Vec<Target>> {
+        self.addrs.iter().map(|addr| target(addr, config)).collect()
     }
+}
+
+/// One address as leaves and a path of the cluster.
+pub fn target(addr: &OsStr, config: &Config) -> Result<Target> {
+    let resolved = Address::parse(addr)?.resolve(config)?;
+    let path = resolved.path.into_os_string().into_string();
+    let path = path.map_err(|path| Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy())))?;
+    Ok(Target { members: resolved.leaves, path })
 }
 
 /// What the commands that need a tree answer while this build has none.

@@ -11,6 +11,7 @@ pub use tuning::{SETTINGS, Tuning};
 use crate::cli::{GlobalArgs, Link};
 use crate::exit::Stop;
 use crate::groups::GroupSources;
+use sheaf_core::hostset::HostSet;
 use std::cell::OnceCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -146,6 +147,17 @@ impl Config {
         }
         let found = self.cluster.find_hosts(&self.groups)?;
         Ok(self.hosts.get_or_init(|| found))
+    }
+
+    /// The hosts of a running session, which need not be those of the file any more.
+    pub fn use_hosts(&self, hosts: &HostSet) {
+        // Only the first to say what the hosts are is heard; a session is asked before anything.
+        let _ = self.hosts.set(Hosts::new(hosts.iter().map(|host| host.to_string()).collect()));
+    }
+
+    /// Whether the cluster was made up on the command line, for this command alone.
+    pub fn is_ad_hoc(&self) -> bool {
+        matches!(self.cluster.launch.origin, Origin::Option(_))
     }
 
     /// How to start the cluster, when this build can.

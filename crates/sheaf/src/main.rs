@@ -9,6 +9,7 @@ mod exit;
 mod groups;
 mod mode;
 mod output;
+mod session;
 mod size;
 
 use exit::Exit;

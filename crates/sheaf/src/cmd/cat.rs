@@ -34,6 +34,6 @@ pub struct CatArgs {
 
 /// Prints the files.
 pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("cat")
 }

@@ -28,6 +28,6 @@ pub struct ChmodArgs {
 
 /// Changes modes.
 pub fn run(args: &ChmodArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("chmod")
 }

@@ -41,7 +41,7 @@ pub fn owner(text: &str) -> Result<String, String> {
 
 /// Changes owners.
 pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("chown")
 }
 

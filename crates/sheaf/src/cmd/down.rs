@@ -1,6 +1,8 @@
 //! `sheaf down`: a session ended.
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::session::daemon;
 use anyhow::Result;
 use clap::Args;
 
@@ -21,6 +23,17 @@ pub struct DownArgs {
 }
 
 /// Ends the session.
-pub fn run(_args: &DownArgs, _global: &GlobalArgs) -> Result<Exit> {
-    super::needs_a_tree("down")
+pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
+    if args.all {
+        for name in daemon::running()? {
+            daemon::down(&name)?;
+        }
+        return Ok(Exit::Success);
+    }
+    let config = Config::load(global)?;
+    let name = args.name.as_deref().unwrap_or(daemon::name(&config));
+    if daemon::down(name)? {
+        return Ok(Exit::Success);
+    }
+    Err(Stop::unreachable(format!("no session {name} is running")).into())
 }

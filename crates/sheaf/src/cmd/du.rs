@@ -50,6 +50,6 @@ pub struct DuArgs {
 
 /// Measures the files.
 pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("du")
 }

@@ -71,6 +71,6 @@ pub enum TimeStyle {
 
 /// Lists the files.
 pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("ls")
 }

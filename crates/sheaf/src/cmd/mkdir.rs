@@ -28,6 +28,6 @@ pub struct MkdirArgs {
 
 /// Makes directories.
 pub fn run(args: &MkdirArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("mkdir")
 }

@@ -64,6 +64,6 @@ fn aggregation(name: &str) -> Result<String, Stop> {
 
 /// Reads and combines.
 pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("read")
 }

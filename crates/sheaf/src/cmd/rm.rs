@@ -30,6 +30,6 @@ pub struct RmArgs {
 
 /// Removes.
 pub fn run(args: &RmArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("rm")
 }

@@ -1,7 +1,9 @@
 //! `sheaf serve`: a server or an inner node, started by the node above it.
-use crate::exit::Exit;
-use anyhow::Result;
+use crate::exit::{Exit, Stop};
+use crate::session;
+use anyhow::{Context, Result};
 use clap::Args;
+use std::io::IsTerminal;
 
 /// Serve this host's files for the session that started it
 ///
@@ -13,5 +15,16 @@ pub struct ServeArgs {}
 
 /// Serves until the node above is gone.
 pub fn run(_args: &ServeArgs) -> Result<Exit> {
-    super::needs_a_tree("serve")
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        let text = "serve is started by the node above it, not by hand; start a session with: sheaf up";
+        return Err(Stop::usage(text).into());
+    }
+    session::raise_descriptor_limit();
+    let link = rustix::io::fcntl_dupfd_cloexec(&stdin, 3).context("standard input")?;
+    let null = std::fs::File::open("/dev/null").context("/dev/null")?;
+    // The link is only closed when no copy of it is left.
+    rustix::stdio::dup2_stdin(&null).context("standard input")?;
+    sheaf_tree::launch::serve(link, &session::registry(), &session::servers())?;
+    Ok(Exit::Success)
 }

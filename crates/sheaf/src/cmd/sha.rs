@@ -30,6 +30,6 @@ pub enum Algorithm {
 
 /// Prints the digests.
 pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("sha")
 }

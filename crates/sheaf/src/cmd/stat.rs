@@ -32,6 +32,6 @@ pub struct StatArgs {
 
 /// Shows the files.
 pub fn run(args: &StatArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("stat")
 }

@@ -31,6 +31,6 @@ pub struct TruncateArgs {
 
 /// Sets sizes.
 pub fn run(args: &TruncateArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("truncate")
 }

@@ -51,6 +51,6 @@ pub struct WriteArgs {
 
 /// Writes.
 pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(global)?;
+    args.files.resolve(&crate::config::Config::load(global)?)?;
     super::needs_a_tree("write")
 }

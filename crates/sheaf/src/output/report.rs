@@ -47,6 +47,8 @@ pub enum Silence {
     NoAnswer(Duration),
     /// The way to the host is gone, and perhaps it is known why.
     Down(Option<String>),
+    /// The user ended the command first.
+    Cancelled,
 }
 
 impl Silence {
@@ -54,6 +56,7 @@ impl Silence {
         match self {
             Self::NoAnswer(_) => Errno::TIMEDOUT,
             Self::Down(_) => Errno::HOSTDOWN,
+            Self::Cancelled => Errno::CANCELED,
         }
     }
 
@@ -62,12 +65,13 @@ impl Silence {
         match self {
             Self::NoAnswer(after) => format!("no answer within {} s", after.as_secs_f64()),
             Self::Down(_) => "host is down".to_owned(),
+            Self::Cancelled => "interrupted before it answered".to_owned(),
         }
     }
 
     fn cause(&self) -> Option<&str> {
         match self {
-            Self::NoAnswer(_) => None,
+            Self::NoAnswer(_) | Self::Cancelled => None,
             Self::Down(cause) => cause.as_deref(),
         }
     }

@@ -1,0 +1,91 @@
+//! `sheaf grep`, run.
+use super::GrepArgs;
+use crate::cli::{Color, GlobalArgs};
+use crate::exit::{Exit, Stop};
+use crate::session::{self, Opening};
+use anyhow::Result;
+use sheaf_core::RangeSet;
+use sheaf_tools::ToolError;
+use sheaf_tools::entry::Merged;
+use sheaf_tools::grep::print::{Layout, Printer, strided};
+use sheaf_tools::grep::{self, GrepError};
+use std::io::{BufWriter, Write};
+use std::time::Instant;
+
+/// Searches and prints. Exit codes are grep's, with those of a command whose hosts fail.
+pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
+    let options = args.options()?;
+    let engine = options.compile().map_err(|error| pattern_error(&error))?;
+    let begun = Instant::now();
+    let opening = Opening::new(global)?;
+    let targets = args.addresses()?.resolve(&opening.config)?;
+    opening.run(async |connected, config, output| {
+        let layout = args.layout(global, output);
+        let hosts = config.hosts()?;
+        let fold = |leaves: &RangeSet| if args.index { strided(leaves) } else { hosts.fold(leaves) };
+        let color = global.color == Color::Always || output.stdout != Default::default();
+        let printer = Printer { layout, prefix: !args.no_filename, color, engine: Some(&engine), hosts: &fold };
+        let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+        let started = begun.elapsed();
+        let search = Instant::now();
+        let mut stats = None;
+        let mut print = |merged: &Merged| {
+            if let Some(more) = merged.stats() {
+                stats.get_or_insert(sheaf_tools::entry::Stats::default()).add(more, 1);
+            }
+            if !options.is_silent() {
+                printer.print(&mut out, &merged.sorted())?;
+            }
+            out.flush()
+        };
+        let found = grep::grep(&connected.session, &targets, &options, &mut print).await.map_err(stop)?;
+        if let Some(stats) = stats {
+            printer.print_stats(&mut std::io::stderr().lock(), stats)?;
+            print_costs(connected, started, search.elapsed(), layout)?;
+        }
+        if found.partial_folds && !output.quiet {
+            eprintln!("sheaf: the answer was printed in parts: equal lines may have been printed more than once");
+        }
+        let mut outcome = found.outcome;
+        if args.no_messages {
+            outcome.errors.clear();
+        }
+        let exit = session::finish(connected, config, output, &outcome, &[])?;
+        Ok(match exit {
+            Exit::Success if !found.matched => Exit::Failed,
+            exit => exit,
+        })
+    })
+}
+
+/// What the search cost, beside what it found: seconds before the first request and for the
+/// answers, and what the root received.
+fn print_costs(connected: &session::Connected, init: std::time::Duration, read: std::time::Duration, layout: Layout) -> Result<()> {
+    let counters = connected.session.network().counters();
+    let (init_s, read_s, root_bytes) = (init.as_secs_f64(), read.as_secs_f64(), counters.bytes_in);
+    let mut err = std::io::stderr().lock();
+    if layout == Layout::Json {
+        let costs = serde_json::json!({ "type": "costs", "init_s": init_s, "read_s": read_s, "root_bytes": root_bytes });
+        writeln!(err, "{costs}")?;
+    } else {
+        writeln!(err, "{init_s:.4} s to start, {read_s:.4} s to search, {root_bytes} bytes received at the root")?;
+    }
+    Ok(())
+}
+
+fn stop(error: ToolError) -> anyhow::Error {
+    match error {
+        ToolError::Grep(error) => pattern_error(&error),
+        ToolError::Usage(text) => Stop::usage(text).into(),
+        ToolError::Sink(error) => error.into(),
+        other => other.into(),
+    }
+}
+
+fn pattern_error(error: &GrepError) -> anyhow::Error {
+    let text = match error.caret() {
+        Some(caret) => format!("{error}\n{caret}"),
+        None => error.to_string(),
+    };
+    Stop::usage(text).into()
+}

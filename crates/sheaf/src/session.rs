@@ -1,0 +1,239 @@
+//! From a configuration to a running tree, and what happens around a command that uses one.
+use crate::cli::{GlobalArgs, Link};
+use crate::config::{Config, Launch};
+use crate::exit::{Exit, Stop};
+use crate::output::{Failure, Output, Report, Silence, Silent};
+use anyhow::{Context, Result};
+use sheaf_core::hostset::HostSet;
+use sheaf_core::{Errno, RangeSet};
+use sheaf_group::{Limits, Outcome, Servers, Session};
+use sheaf_tree::filter::Registry;
+use sheaf_tree::launch::{self, Carrier, Program};
+use sheaf_tree::topology::{Names, Placement, Spec, Topology};
+use sheaf_tree::{Network, Notice, Tuning};
+use std::time::Duration;
+
+pub mod daemon;
+
+/// A command's session with what it was made from.
+pub struct Connected {
+    pub session: Session,
+    pub topology: Topology,
+    /// The tree was started for this command.
+    own: bool,
+}
+
+/// A command before its tree runs: addresses can be resolved, nothing has been started.
+pub struct Opening {
+    pub config: Config,
+    pub output: Output,
+    runtime: tokio::runtime::Runtime,
+    joined: Option<Connected>,
+}
+
+impl Opening {
+    /// Reads the configuration and joins the running session that is meant, if there is one: its
+    /// hosts are then the cluster's.
+    pub fn new(global: &GlobalArgs) -> Result<Self> {
+        let (config, output) = (Config::load(global)?, Output::new(global));
+        let runtime = runtime()?;
+        let joined = runtime.block_on(async { daemon::join(&config) })?;
+        Ok(Self { config, output, runtime, joined })
+    }
+
+    /// Runs `act` in the session that was joined, or in one of its own that ends with it.
+    ///
+    /// Ctrl-C (or a request to end) once lets every operation end with what it has; twice ends
+    /// the program. Servers notice the end of their session by themselves.
+    pub fn run<T>(self, act: impl AsyncFnOnce(&Connected, &Config, &Output) -> Result<T>) -> Result<T> {
+        let Self { config, output, runtime, joined } = self;
+        let result = runtime.block_on(async {
+            let connected = match joined {
+                Some(joined) => joined,
+                None => connect(&config, 0).await?,
+            };
+            let interrupts = tokio::spawn(heed_interrupts(connected.session.clone()));
+            let result = act(&connected, &config, &output).await;
+            connected.end().await;
+            interrupts.abort();
+            result
+        });
+        // A file operation that hangs must not keep the command.
+        runtime.shutdown_timeout(Duration::from_millis(100));
+        result
+    }
+}
+
+impl Connected {
+    /// Ends the tree, if it is this command's own; a session that was joined goes on.
+    async fn end(&self) {
+        if self.own {
+            self.session.network().clone().shutdown().await;
+        }
+    }
+}
+
+/// One thread runs everything; files are worked on by as many more as there are cores.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(threads)
+        .build()
+        .context("cannot start the runtime")
+}
+
+/// Starts the tree. `depth`: levels that are to come above it.
+pub async fn connect(config: &Config, depth: u32) -> Result<Connected> {
+    let hosts = config.hosts()?;
+    let topology = plan(config)?;
+    let network = start(config, &topology, depth).await?;
+    let names: HostSet = hosts.names().iter().cloned().collect();
+    Ok(Connected { session: Session::new(network, names, limits(config)), topology, own: true })
+}
+
+/// The tree that the configuration asks for.
+pub fn plan(config: &Config) -> Result<Topology> {
+    let hosts = config.hosts()?;
+    let names: Names = hosts.names().iter().cloned().collect();
+    let usage = |error: sheaf_tree::topology::TopologyError| Stop::usage(format!("tree: {error}"));
+    let spec = Spec::parse(&config.cluster.tree.value).map_err(usage)?;
+    let topology = match &spec {
+        Spec::File(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Stop::usage(crate::exit::io_text(path.as_ref(), &error)))?;
+            let topology = Topology::from_file(&text).map_err(|error| Stop::usage(format!("{path}: {error}")))?;
+            if topology.leaves_len() != hosts.len() {
+                let text = format!("{path}: the tree has {} leaves, the cluster {} hosts", topology.leaves_len(), hosts.len());
+                return Err(Stop::usage(text).into());
+            }
+            topology
+        }
+        spec => Topology::build(spec, "root", names, Placement::LeafHosts).map_err(usage)?,
+    };
+    Ok(topology)
+}
+
+async fn start(config: &Config, topology: &Topology, depth: u32) -> Result<Network> {
+    let options = launch::Options {
+        tuning: tuning(config),
+        service: config.cluster.export.value.clone().into_bytes(),
+        depth,
+    };
+    Ok(match config.launch()? {
+        Launch::Embedded => {
+            raise_descriptor_limit();
+            launch::embedded(topology, &registry(), &servers(), &options)
+        }
+        _ => launch::processes(topology, &registry(), &options, &program(config)?).await?,
+    })
+}
+
+/// This program again, as a server or inner node.
+pub fn program(config: &Config) -> Result<Program> {
+    let carrier = match config.link {
+        Some(Link::Tcp) => Carrier::Tcp,
+        Some(Link::Unix) | None => Carrier::Unix,
+    };
+    let path = std::env::current_exe().context("cannot find this program")?;
+    Ok(Program { path, args: vec!["serve".to_owned()], carrier })
+}
+
+/// The filters that every node of a session knows.
+pub fn registry() -> Registry {
+    let mut registry = Registry::with_builtins();
+    sheaf_group::aggregate::register(&mut registry);
+    registry
+}
+
+/// The servers of this program.
+pub fn servers() -> Servers {
+    Servers::new(sheaf_tools::tools())
+}
+
+fn tuning(config: &Config) -> Tuning {
+    let settings = &config.tuning;
+    let heartbeat_interval = Duration::from_millis(settings.heartbeat_ms.value);
+    Tuning {
+        heartbeat_interval,
+        heartbeat_timeout: heartbeat_interval * u32::try_from(settings.heartbeats_lost_max.value).unwrap_or(3),
+        window_bytes: u32::try_from(settings.window_bytes.value).unwrap_or(u32::MAX),
+        ..Tuning::default()
+    }
+}
+
+pub fn limits(config: &Config) -> Limits {
+    Limits { timeout: config.timeout.value, bytes_max: config.tuning.concatenate_bytes_max.value }
+}
+
+/// Many servers in one process hold many files open.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, opening says so when it comes to that.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+async fn heed_interrupts(session: Session) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let Ok(mut signals) = kinds.into_iter().map(signal).collect::<Result<Vec<_>, _>>() else { return };
+    for again in [false, true] {
+        std::future::poll_fn(|cx| {
+            let heard = signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
+            if heard { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+        if again {
+            std::process::exit(Exit::Interrupted as i32);
+        }
+        session.interrupt();
+    }
+}
+
+/// Ends a command: who failed and who was silent, in words, and the exit code.
+pub fn finish(connected: &Connected, config: &Config, output: &Output, outcome: &Outcome, extra: &[Failure]) -> Result<Exit> {
+    let report = report(connected, config, outcome, extra);
+    let exit = output.finish(&report, config.hosts()?)?;
+    Ok(if connected.session.is_interrupted() { Exit::Interrupted } else { exit })
+}
+
+/// The report of an outcome, with what the tree knows of the hosts that were lost.
+pub fn report(connected: &Connected, config: &Config, outcome: &Outcome, extra: &[Failure]) -> Report {
+    let mut report = Report { succeeded: outcome.status.count, ..Report::default() };
+    for error in &outcome.errors {
+        let leaves = error.members.leaves();
+        report.failures.push(Failure { leaves, path: error.path.clone(), errno: error.errno, detail: None });
+    }
+    for (errno, leaves) in &outcome.failed {
+        let failure = Failure { leaves: leaves.clone(), path: String::new(), errno: *errno, detail: None };
+        report.failures.push(failure);
+    }
+    report.failures.extend(extra.iter().cloned());
+    let notices = connected.session.network().notices();
+    for (errno, leaves) in &outcome.silent {
+        silence(&mut report, *errno, leaves, &notices, config.timeout.value);
+    }
+    report
+}
+
+/// Names why hosts were silent: what the tree noticed first of each, else what the wave says.
+fn silence(report: &mut Report, errno: Errno, leaves: &RangeSet, notices: &[Notice], timeout: Duration) {
+    let mut rest = leaves.clone();
+    for notice in notices {
+        let Notice::Lost { leaves: lost, cause, .. } = notice else { continue };
+        let told = rest.intersection(lost);
+        if !told.is_empty() {
+            rest = rest.difference(&told);
+            report.silent.push(Silent { leaves: told, why: Silence::Down(Some(cause.clone())) });
+        }
+    }
+    if !rest.is_empty() {
+        let why = match errno {
+            Errno::TIMEDOUT => Silence::NoAnswer(timeout),
+            Errno::CANCELED => Silence::Cancelled,
+            _ => Silence::Down(None),
+        };
+        report.silent.push(Silent { leaves: rest, why });
+    }
+}

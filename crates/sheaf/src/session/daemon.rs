@@ -1,0 +1,273 @@
+//! Sessions that stay: a process of this user with a tree, and a socket for later commands.
+//!
+//! The socket is `NAME.sock` in a directory that only this user can enter. Both ends check who
+//! the other is: a client trusts no socket of somebody else's, a session lets nobody else in.
+use super::{Connected, connect, runtime};
+use crate::config::Config;
+use crate::exit::Stop;
+use anyhow::{Context, Result, bail};
+use rustix::fs::{Mode, OFlags, flock};
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+use sheaf_core::hostset::HostSet;
+use sheaf_group::Session;
+use sheaf_tree::launch;
+use std::io::{ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long `down` waits for a session to be gone.
+const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a session tells its clients of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct About {
+    pub cluster: String,
+    pub hosts: String,
+    pub launch: String,
+    pub tree: String,
+    pub export: String,
+    pub pid: u32,
+    /// Seconds since 1970.
+    pub since: u64,
+}
+
+/// Name of the session that the configuration means.
+pub fn name(config: &Config) -> &str {
+    config.session.as_deref().unwrap_or(&config.cluster.name.value)
+}
+
+/// Where this user's sessions have their sockets.
+fn directory() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
+        Some(dir) => PathBuf::from(dir).join("sheaf"),
+        None => std::env::temp_dir().join(format!("sheaf-{}", rustix::process::getuid().as_raw())),
+    }
+}
+
+fn socket_path(name: &str) -> Result<PathBuf> {
+    if name.is_empty() || name.contains('/') || name.starts_with('.') {
+        return Err(Stop::usage(format!("{name:?} cannot be the name of a session")).into());
+    }
+    Ok(directory().join(format!("{name}.sock")))
+}
+
+/// Joins the session that is meant, if it runs. One that was asked for by name must.
+pub fn join(config: &Config) -> Result<Option<Connected>> {
+    let asked = config.session.is_some();
+    if !asked && config.is_ad_hoc() {
+        return Ok(None);
+    }
+    let Some(stream) = open(name(config))? else {
+        if asked {
+            let text = format!("no session {} is running; start it with: sheaf up --session {}", name(config), name(config));
+            return Err(Stop::unreachable(text).into());
+        }
+        return Ok(None);
+    };
+    let joined = launch::join(OwnedFd::from(stream), &super::registry())
+        .map_err(|error| Stop::unreachable(format!("session {}: {error}", name(config))))?;
+    let about: About = serde_json::from_slice(&joined.about).context("the session does not say what it is")?;
+    let hosts = HostSet::parse(&about.hosts).context("the session's hosts")?;
+    config.use_hosts(&hosts);
+    Ok(Some(Connected { session: Session::new(joined.network, hosts, super::limits(config)), topology: joined.topology, own: false }))
+}
+
+/// Connects to a session of this user; `None` when none listens.
+fn open(name: &str) -> Result<Option<UnixStream>> {
+    let path = socket_path(name)?;
+    match std::fs::symlink_metadata(path.parent().unwrap_or(Path::new("/"))) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => bail!(crate::exit::io_text(&path, &error)),
+        Ok(metadata) => own(&path, &metadata)?,
+    }
+    match std::fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => bail!(crate::exit::io_text(&path, &error)),
+        Ok(metadata) => own(&path, &metadata)?,
+    }
+    let stream = match UnixStream::connect(&path) {
+        Ok(stream) => stream,
+        // A session that was killed leaves its socket behind; nobody listens there.
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) => bail!(crate::exit::io_text(&path, &error)),
+    };
+    let peer = rustix::net::sockopt::socket_peercred(&stream).context("who listens at the session's socket")?;
+    if peer.uid != rustix::process::getuid() {
+        return Err(foreign(&path, peer.uid.as_raw()));
+    }
+    Ok(Some(stream))
+}
+
+fn own(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    if metadata.uid() == rustix::process::getuid().as_raw() { Ok(()) } else { Err(foreign(path, metadata.uid())) }
+}
+
+fn foreign(path: &Path, uid: u32) -> anyhow::Error {
+    Stop::usage(format!("{}: the session's socket belongs to user {uid}, not to you; it is not used", path.display())).into()
+}
+
+/// A session that was started.
+pub struct Started {
+    pub pid: u32,
+    /// How many hosts run.
+    pub hosts: u64,
+}
+
+/// Starts a session in the background and waits until it listens.
+pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> {
+    let name = name(config).to_owned();
+    if let Some(stream) = open(&name)? {
+        let pid = peer_pid(&stream)?;
+        bail!("session {name} runs already, as process {}", pid.as_raw_nonzero());
+    }
+    let (mut said, ours) = std::io::pipe()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::from(OwnedFd::from(ours)));
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut child = command.spawn().context("cannot start the session's process")?;
+    drop(command);
+    let mut ready = String::new();
+    said.read_to_string(&mut ready)?;
+    match ready.trim().parse() {
+        Ok(hosts) => Ok(Started { pid: child.id(), hosts }),
+        Err(_) => bail!("session {name} did not start ({})", child.wait()?),
+    }
+}
+
+/// Runs a session until it is asked to end. Closes standard output once it listens.
+pub fn run(config: &Config) -> Result<()> {
+    let runtime = runtime()?;
+    let result = runtime.block_on(async {
+        let path = socket_path(name(config))?;
+        let (_lock, listener) = listen(&path)?;
+        let connected = connect(config, 1).await?;
+        let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
+        let ready = connected.session.network().ready(start_timeout).await;
+        let about = about(config)?;
+        announce(ready.map_or(0, |leaves| leaves.len()))?;
+        let served = serve(&connected, listener, &about).await;
+        // The name goes first, so that nobody connects to a session that ends.
+        let _ = std::fs::remove_file(&path);
+        connected.session.network().clone().shutdown().await;
+        served
+    });
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    result
+}
+
+fn about(config: &Config) -> Result<Vec<u8>> {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let cluster = &config.cluster;
+    let about = About {
+        cluster: cluster.name.value.clone(),
+        hosts: config.hosts()?.everyone(),
+        launch: cluster.launch.value.to_string(),
+        tree: cluster.tree.value.clone(),
+        export: cluster.export.value.clone(),
+        pid: std::process::id(),
+        since,
+    };
+    Ok(serde_json::to_vec(&about)?)
+}
+
+/// Says on standard output that the session runs, and closes it: whoever waits goes on.
+fn announce(leaves: u64) -> Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{leaves}")?;
+    out.flush()?;
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(())
+}
+
+/// Makes the socket; a lock beside it decides between two that start at once.
+fn listen(path: &Path) -> Result<(OwnedFd, UnixListener)> {
+    use std::os::unix::fs::DirBuilderExt;
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => bail!(crate::exit::io_text(directory, &error)),
+        _ => own(directory, &std::fs::symlink_metadata(directory)?)?,
+    }
+    let lock_path = path.with_extension("lock");
+    let lock = rustix::fs::open(&lock_path, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::RUSR | Mode::WUSR)
+        .map_err(|errno| anyhow::anyhow!("{}: {errno}", lock_path.display()))?;
+    if flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        bail!("another process is starting or running the session at {}", path.display());
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => bail!(crate::exit::io_text(path, &error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+    listener.set_nonblocking(true)?;
+    Ok((lock, listener))
+}
+
+async fn serve(connected: &Connected, listener: UnixListener, about: &[u8]) -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    loop {
+        let (stream, _) = tokio::select! {
+            accepted = listener.accept() => accepted?,
+            _ = interrupt.recv() => return Ok(()),
+            _ = terminate.recv() => return Ok(()),
+        };
+        let peer = stream.peer_cred()?;
+        if peer.uid() != rustix::process::getuid().as_raw() {
+            tracing::warn!(uid = peer.uid(), "a client of another user was refused");
+            continue;
+        }
+        let link = OwnedFd::from(stream.into_std()?);
+        if let Err(error) = connected.session.network().admit(link, &connected.topology, about) {
+            tracing::warn!(%error, "a client could not be let in");
+        }
+    }
+}
+
+/// Ends the session; returns whether one was running.
+pub fn down(name: &str) -> Result<bool> {
+    let Some(mut stream) = open(name)? else { return Ok(false) };
+    let pid = peer_pid(&stream)?;
+    // The process is the one that holds the other end of this socket, so it is no other's number.
+    rustix::process::kill_process(pid, Signal::TERM).with_context(|| format!("cannot end process {}", pid.as_raw_nonzero()))?;
+    let deadline = Instant::now() + DOWN_TIMEOUT;
+    stream.set_read_timeout(Some(DOWN_TIMEOUT))?;
+    let mut rest = [0; 4096];
+    while Instant::now() < deadline {
+        match stream.read(&mut rest) {
+            Ok(0) => return Ok(true),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(true),
+            Err(_) => break,
+        }
+    }
+    bail!("session {} did not end within {} s", name, DOWN_TIMEOUT.as_secs())
+}
+
+fn peer_pid(stream: &UnixStream) -> Result<Pid> {
+    Ok(rustix::net::sockopt::socket_peercred(stream)?.pid)
+}
+
+/// The sessions of this user that run, by name.
+pub fn running() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    let Ok(entries) = std::fs::read_dir(directory()) else { return Ok(names) };
+    for entry in entries {
+        let file = entry?.file_name();
+        let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".sock")) else { continue };
+        if open(name)?.is_some() {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
