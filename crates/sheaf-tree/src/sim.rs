@@ -260,8 +260,9 @@ impl<L: Leaves> Sim<L> {
     }
 
     /// The leaves' model.
-    pub fn leaves(&mut self) -> &mut L {
-        &mut self.leaves
+    #[must_use]
+    pub fn leaves(&self) -> &L {
+        &self.leaves
     }
 
     /// Frames and bytes that the root has taken in.

@@ -1,5 +1,6 @@
 //! The shape of a simulated tree: how many children each node has.
 use crate::proto::{Child, Config, Role, Tuning};
+use crate::topology::Topology;
 use sheaf_core::RangeSet;
 
 /// A rooted tree without names. Nodes are numbered breadth first, the root being 0, so the
@@ -201,9 +202,17 @@ impl Shape {
     }
 }
 
+impl From<&Topology> for Shape {
+    fn from(tree: &Topology) -> Self {
+        let counts: Vec<u32> = tree.nodes().map(|node| node.children().len() as u32).collect();
+        Self::from_counts(&counts).expect("a topology is one tree with leaves, numbered breadth first")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::{Names, Placement, Spec};
 
     #[test]
     fn leaves_are_numbered_depth_first() {
@@ -214,6 +223,16 @@ mod tests {
         for leaf in 0..24 {
             assert_eq!(shape.leaf(shape.rank_of_leaf(leaf)), Some(leaf));
         }
+    }
+
+    #[test]
+    fn a_topology_has_the_same_ranks_and_leaves() {
+        let spec = Spec::parse("auto").unwrap();
+        let hosts: Names = (0..100).map(|at| format!("n{at}")).collect();
+        let tree = Topology::build(&spec, "root", hosts, Placement::LeafHosts).unwrap();
+        let shape = Shape::from(&tree);
+        assert_eq!((shape.nodes(), shape.leaves(), shape.depth()), (tree.nodes_len(), 100, tree.depth()));
+        assert!(tree.nodes().all(|node| node.leaves() == shape.leaves_below(node.rank())));
     }
 
     #[test]

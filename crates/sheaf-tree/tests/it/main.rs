@@ -1,3 +1,5 @@
 //! Integration tests.
+mod flow;
 mod oracle;
+mod sim;
 mod waves;

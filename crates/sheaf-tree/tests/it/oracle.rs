@@ -111,7 +111,8 @@ impl Nature {
     pub fn request(&self, stream: u32, wave: u64) -> Vec<u8> {
         let dice = mix(&[self.seed, 3, u64::from(stream), wave]);
         let len = if dice % 1000 < self.long { dice >> 20 & 0x3ffff } else { dice >> 20 & 0xff };
-        let mut request: Vec<u8> = (0..len.div_ceil(8)).flat_map(|at| mix(&[dice, at]).to_le_bytes()).collect();
+        let mut request: Vec<u8> =
+            (0..len.div_ceil(8)).flat_map(|at| mix(&[dice, at]).to_le_bytes()).collect();
         request.truncate(len as usize);
         request
     }

@@ -140,7 +140,7 @@ impl Run {
 
 #[test]
 fn every_wave_ends_and_counts_each_leaf_once() {
-    for_seeds(400, |seed| {
+    for_seeds(300, |seed| {
         let mut run = Run::new(seed, false);
         let (count, span) = (run.rng.u32(1..8), Duration::from_secs(4));
         let faults = fault::random(run.sim.shape(), &mut run.rng, count, span);
@@ -155,7 +155,7 @@ fn every_wave_ends_and_counts_each_leaf_once() {
 
 #[test]
 fn without_faults_every_answer_is_in_its_wave() {
-    for_seeds(150, |seed| {
+    for_seeds(100, |seed| {
         let mut run = Run::new(seed, true);
         run.run(16);
         run.check();
@@ -174,7 +174,8 @@ struct Case {
 impl Case {
     fn new() -> Self {
         let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::from_millis(1) };
-        let mut sim = Sim::new(Shape::balanced(&[8, 8]), registry(), Crowd::new(nature), SimConfig::seeded(1));
+        let mut sim =
+            Sim::new(Shape::balanced(&[8, 8]), registry(), Crowd::new(nature), SimConfig::seeded(1));
         let stream = sim.open(RangeSet::full(64), "records", b"", Sync::WaitForAll);
         sim.run_for(Duration::from_millis(10));
         Self { sim, stream, nature }
@@ -230,7 +231,8 @@ fn an_inner_node_that_is_killed_takes_its_leaves_with_it_and_nobody_else() {
     let (outcome, took) = case.wave(0, Duration::from_secs(30));
     assert_eq!(outcome.silent, RangeSet::from_range(16, 24));
     assert!(took < Duration::from_millis(100), "{took:?}");
-    let lost = |notice: &Notice| matches!(notice, Notice::Lost { by: 0, rank: 3, leaves, .. } if leaves.len() == 8);
+    let lost =
+        |notice: &Notice| matches!(notice, Notice::Lost { by: 0, rank: 3, leaves, .. } if leaves.len() == 8);
     assert_eq!(case.sim.notices().iter().filter(|notice| lost(notice)).count(), 1);
     assert!(case.sim.shape().children(3).all(|rank| !case.sim.is_running(rank)), "orphans end");
 }
@@ -318,7 +320,9 @@ fn packets_nobody_asked_for_form_waves_too() {
         sim.run_for(Duration::from_secs(60));
         for wave in 0..8 {
             let Some(result) = sim.take(stream) else {
-                assert!(sim.notices().iter().any(|notice| matches!(notice, Notice::Lost { .. })));
+                // With nobody left there is nobody to begin a wave.
+                let root = sim.node(0).unwrap();
+                assert!((0..shape.children(0).len()).all(|link| !root.is_alive(link)), "every wave ends");
                 break;
             };
             assert_eq!((result.wave, result.complete), (wave, true));
