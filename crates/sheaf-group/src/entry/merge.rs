@@ -357,7 +357,7 @@ impl Merged {
         let have = self.bytes();
         let paths: usize = decoded.paths.iter().map(|path| path.len() + size_of::<Span>()).sum();
         let cost = |record: &wire::Record<'_>| {
-            let ranges = decoded.sets[record.set].ranges().len() * size_of::<(u32, u32)>();
+            let ranges = size_of_val(decoded.sets[record.set].ranges());
             (record.entry.text.len() + size_of::<Slot>(), ranges)
         };
         let all: usize = decoded.records.iter().map(cost).map(|(slot, ranges)| slot + ranges).sum();
