@@ -130,12 +130,34 @@ impl Session {
         self.inner.interrupted.load(Ordering::Relaxed)
     }
 
+    /// Waits until [`Session::interrupt`] is called.
+    pub async fn interrupted(&self) {
+        let interrupt = self.inner.interrupt.notified();
+        tokio::pin!(interrupt);
+        interrupt.as_mut().enable();
+        if !self.is_interrupted() {
+            interrupt.await;
+        }
+    }
+
     fn stream(&self, members: &RangeSet) -> Stream {
         self.inner.network.open(members.clone(), FILTER, &[], Sync::WaitForAll)
     }
 
+    /// One request that has its answer whatever the user wants: it undoes something.
+    async fn insist(&self, stream: &Stream, request: &Request) -> Result<(Partial, WaveResult), GroupError> {
+        stream.send(0, &request.encode(b""), Some(self.limits.timeout)).await;
+        let mut wave = stream.recv().await;
+        Ok((partial_of(&mut wave)?, wave))
+    }
+
     /// One request and its wave.
-    async fn ask(&self, stream: &Stream, request: &Request, data: &[u8]) -> Result<(Partial, WaveResult), GroupError> {
+    async fn ask(
+        &self,
+        stream: &Stream,
+        request: &Request,
+        data: &[u8],
+    ) -> Result<(Partial, WaveResult), GroupError> {
         let interrupt = self.inner.interrupt.notified();
         tokio::pin!(interrupt);
         interrupt.as_mut().enable();
@@ -150,11 +172,14 @@ impl Session {
                 stream.recv().await
             }
         };
-        let partial = match wave.payload.take() {
-            Some(payload) => Partial::decode(&payload).map_err(|_| GroupError::Protocol)?,
-            None => Partial { status: Default::default(), data: Data::None, ..Partial::default() },
-        };
-        Ok((partial, wave))
+        Ok((partial_of(&mut wave)?, wave))
+    }
+}
+
+fn partial_of(wave: &mut WaveResult) -> Result<Partial, GroupError> {
+    match wave.payload.take() {
+        Some(payload) => Partial::decode(&payload).map_err(|_| GroupError::Protocol),
+        None => Ok(Partial::default()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Why a group operation has no result.
 use crate::client::Outcome;
+use crate::entry::MergeError;
 use sheaf_core::Errno;
 
 /// A group operation failed as a whole. What each member said is in the [`Outcome`].
@@ -10,7 +11,9 @@ pub enum GroupError {
     #[error("{} of {} members failed", .0.failed_count(), .0.member_count())]
     Members(Box<Outcome>),
     /// The combined data would be larger than the caller's bound.
-    #[error("the answer of all members needs more than {bytes_max} bytes; raise the bound, read less, or use an aggregation")]
+    #[error(
+        "the answer of all members needs more than {bytes_max} bytes; raise the bound, read less, or use an aggregation"
+    )]
     TooLarge {
         /// The bound.
         bytes_max: u64,
@@ -30,6 +33,15 @@ pub enum GroupError {
     /// A server answered with something that is not an answer.
     #[error("an answer does not decode")]
     Protocol,
+}
+
+impl From<MergeError> for GroupError {
+    fn from(error: MergeError) -> Self {
+        match error {
+            MergeError::TooLarge { bytes_max } => Self::TooLarge { bytes_max: bytes_max as u64 },
+            _ => Self::Protocol,
+        }
+    }
 }
 
 impl GroupError {

@@ -12,6 +12,9 @@ use sheaf_core::{Errno, RangeSet, varint};
 /// does, and other bodies are fetched once per class.
 pub const INLINE_BYTES_MAX: u64 = 256;
 
+/// The most bytes one read takes from one member; longer contents are read piece by piece.
+pub const READ_BYTES_MAX: u64 = 64 << 20;
+
 /// A request to every server of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {

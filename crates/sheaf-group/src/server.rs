@@ -38,21 +38,29 @@ impl Servers {
 
     fn export(&self, config: &[u8], host: &str) -> Result<Export, ServiceError> {
         let refuse = |errno: Errno, cause: String| ServiceError { errno, cause };
-        let text = std::str::from_utf8(config).map_err(|_| refuse(Errno::ILSEQ, "its export is not UTF-8".to_owned()))?;
+        let text = std::str::from_utf8(config)
+            .map_err(|_| refuse(Errno::ILSEQ, "its export is not UTF-8".to_owned()))?;
         let root = PathBuf::from(text.replace("%h", host));
         let mut exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(export) = exports.get(&root) {
             return Ok(export.clone());
         }
-        let export = Export::open(&root)
-            .map_err(|errno| refuse(errno, format!("its export {} cannot be opened: {errno}", root.display())))?;
+        let export = Export::open(&root).map_err(|errno| {
+            refuse(errno, format!("its export {} cannot be opened: {errno}", root.display()))
+        })?;
         exports.insert(root, export.clone());
         Ok(export)
     }
 }
 
 impl Services for Servers {
-    fn start(&self, leaf: u32, host: &str, config: &[u8], handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+    fn start(
+        &self,
+        leaf: u32,
+        host: &str,
+        config: &[u8],
+        handle: LeafHandle,
+    ) -> Result<Box<dyn Service>, ServiceError> {
         let host = Host::new(host, leaf, self.export(config, host)?);
         Ok(Box::new(Server { host, tools: self.tools.clone(), handle, lanes: FxHashMap::default() }))
     }
@@ -273,7 +281,11 @@ impl Worker {
                 } else if let Some(Ok(call)) = &occupant.call {
                     call.fetch(host.leaf, lines, bytes_max)?
                 } else {
-                    occupant.group.as_ref().ok_or(Errno::STALE)?.fetch(host.leaf, lines, bytes_max, &locals)?
+                    occupant
+                        .group
+                        .as_ref()
+                        .ok_or(Errno::STALE)?
+                        .fetch(host.leaf, lines, bytes_max, &locals)?
                 }
             }
             request => group::serve(&mut occupant.group, request, &data, &host)?,

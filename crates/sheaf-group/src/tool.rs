@@ -30,7 +30,12 @@ impl Host {
         Self { name: name.into(), leaf, export, cancelled_below: Arc::default(), request: 0, deadline: None }
     }
 
-    pub(crate) fn for_request(&self, cancelled_below: &Arc<AtomicU64>, request: u64, deadline: Option<Instant>) -> Self {
+    pub(crate) fn for_request(
+        &self,
+        cancelled_below: &Arc<AtomicU64>,
+        request: u64,
+        deadline: Option<Instant>,
+    ) -> Self {
         Self { cancelled_below: Arc::clone(cancelled_below), request, deadline, ..self.clone() }
     }
 

@@ -92,9 +92,12 @@ impl Data {
             (Self::Lines(have), Self::Lines(more)) => {
                 let mut bytes = Vec::new();
                 more.encode_partial(&mut bytes);
-                have.fold_partial(&bytes).map_err(|error| FilterError::new(error.errno(), error.to_string()))?;
+                have.fold_partial(&bytes)
+                    .map_err(|error| FilterError::new(error.errno(), error.to_string()))?;
             }
-            _ => return Err(FilterError::new(Errno::BADMSG, "members answered with different kinds of data")),
+            _ => {
+                return Err(FilterError::new(Errno::BADMSG, "members answered with different kinds of data"));
+            }
         }
         Ok(())
     }

@@ -39,7 +39,8 @@ struct Cell {
 impl Cell {
     fn add(&mut self, value: f64) {
         let sum = self.sum + value;
-        let lost = if self.sum.abs() >= value.abs() { (self.sum - sum) + value } else { (value - sum) + self.sum };
+        let lost =
+            if self.sum.abs() >= value.abs() { (self.sum - sum) + value } else { (value - sum) + self.sum };
         self.sum = sum;
         self.rest += lost;
     }

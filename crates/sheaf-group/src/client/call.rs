@@ -1,7 +1,7 @@
 //! A tool at work on every host.
 use super::fetch;
 use super::{Class, Outcome, Session, errors_of};
-use crate::aggregate::{Classes, Data};
+use crate::aggregate::{Classes, Data, StatusSum};
 use crate::entry::Merged;
 use crate::error::GroupError;
 use crate::message::{Answer, Request};
@@ -15,7 +15,6 @@ pub struct Call {
     members: RangeSet,
     /// Leaves that have more to say.
     more: RangeSet,
-    begun: bool,
     start: Option<(String, Vec<u8>)>,
     outcome: Outcome,
 }
@@ -29,7 +28,6 @@ impl Session {
             stream: self.stream(members),
             members: members.clone(),
             more: members.clone(),
-            begun: false,
             start: Some((tool.to_owned(), params.to_vec())),
             outcome: Outcome::default(),
         }
@@ -55,7 +53,6 @@ impl Call {
         if let Some((tool, params)) = self.start.take() {
             let request = Request::Call { tool, answer: Answer { eager: 0 } };
             self.stream.send(0, &request.encode(&params), None).await;
-            self.begun = true;
         }
         self.stream.send(0, &Request::Feed.encode(data), None).await;
     }
@@ -68,7 +65,10 @@ impl Call {
     pub async fn next_entries(&mut self, merged: &mut Merged) -> Result<bool, GroupError> {
         let classes = self.next_classes().await?;
         let lost = fetch::lines(&self.session, &self.stream, classes, merged).await?;
-        self.outcome.add_silent(Errno::HOSTDOWN, &lost);
+        for (errno, leaves) in &lost {
+            self.outcome.add_silent(*errno, leaves);
+        }
+        self.count();
         Ok(self.has_more())
     }
 
@@ -78,7 +78,12 @@ impl Call {
     /// [`GroupError::TooLarge`] when the distinct contents exceed the bound.
     pub async fn next_bodies(&mut self) -> Result<Vec<Class>, GroupError> {
         let classes = self.next_classes().await?;
-        fetch::bodies(&self.session, &self.stream, classes).await
+        let classes = fetch::bodies(&self.session, &self.stream, classes).await?;
+        for class in classes.iter().filter(|class| class.body.is_none()) {
+            self.outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
+        }
+        self.count();
+        Ok(classes)
     }
 
     async fn next_classes(&mut self) -> Result<Classes, GroupError> {
@@ -92,10 +97,7 @@ impl Call {
         self.more = std::mem::take(&mut partial.more);
         // A host that had said everything before it was lost is not missing.
         self.outcome.add_coverage_of(&wave.coverage, &more);
-        if !self.begun {
-            self.outcome.status.merge(&partial.status);
-            self.begun = true;
-        }
+        self.count();
         for error in errors_of(&mut partial) {
             self.outcome.add_error(error);
         }
@@ -103,6 +105,12 @@ impl Call {
             Data::Classes(classes) => classes,
             _ => Classes::default(),
         })
+    }
+
+    /// Every host that was not missing so far counts as one that succeeded.
+    fn count(&mut self) {
+        let answered = self.members.difference(&self.outcome.missing_hosts()).len();
+        self.outcome.status = StatusSum { count: answered, ..StatusSum::default() };
     }
 
     /// What the hosts came to so far.

@@ -4,11 +4,15 @@ use crate::aggregate::{Classes, Data};
 use crate::entry::Merged;
 use crate::error::GroupError;
 use crate::message::Request;
-use sheaf_core::{MemberSet, RangeSet};
-use sheaf_tree::Stream;
+use rustc_hash::FxHashMap;
+use sheaf_core::{Errno, MemberSet, RangeSet};
+use sheaf_tree::{Coverage, Stream};
 
 /// The most bytes of bodies that one trip brings.
 const FETCH_BYTES: u64 = 8 << 20;
+
+/// Members of a class that are asked for its body, one after the other.
+const CANDIDATES_MAX: usize = 4;
 
 /// A class whose body is still missing, and who may be asked.
 struct Wanted {
@@ -18,7 +22,11 @@ struct Wanted {
 }
 
 /// Gives every class its body, as far as someone who has it still answers.
-pub(super) async fn bodies(session: &Session, stream: &Stream, classes: Classes) -> Result<Vec<Class>, GroupError> {
+pub(super) async fn bodies(
+    session: &Session,
+    stream: &Stream,
+    classes: Classes,
+) -> Result<Vec<Class>, GroupError> {
     let mut all: Vec<Class> = classes
         .into_sorted()
         .into_iter()
@@ -57,62 +65,88 @@ pub(super) async fn bodies(session: &Session, stream: &Stream, classes: Classes)
 }
 
 /// Folds a tool's answers into `merged`: bodies that came along at once, the others line by line
-/// in the tree. Returns the leaves whose answer could not be had.
-pub(super) async fn lines(session: &Session, stream: &Stream, classes: Classes, merged: &mut Merged) -> Result<RangeSet, GroupError> {
-    let protocol = |_| GroupError::Protocol;
-    let (mut rest, mut lost) = (Vec::new(), RangeSet::new());
+/// in the tree. Returns the leaves whose answer could not be had, and why.
+pub(super) async fn lines(
+    session: &Session,
+    stream: &Stream,
+    classes: Classes,
+    merged: &mut Merged,
+) -> Result<Vec<(Errno, RangeSet)>, GroupError> {
+    let (mut rest, mut lost) = (Vec::new(), Vec::new());
     for (_, class) in classes.into_sorted() {
         match &class.body {
-            Some(body) => merged.fold_raw_set(&class.members.leaves(), body).map_err(protocol)?,
-            None => rest.push((class.members.leaves(), class.len)),
+            Some(body) => merged.fold_raw_set(&class.members.leaves(), body)?,
+            None => rest.push(Speech { leaves: class.members.leaves(), len: class.len, tries: 0 }),
         }
     }
     while !rest.is_empty() && !session.is_interrupted() {
         let mut bytes = 0;
         let mut count = 0;
-        while count < rest.len() && (count == 0 || bytes + rest[count].1 <= FETCH_BYTES) {
-            bytes += rest[count].1;
+        while count < rest.len() && (count == 0 || bytes + rest[count].len <= FETCH_BYTES) {
+            bytes += rest[count].len;
             count += 1;
         }
-        let trip: Vec<(RangeSet, u64)> = rest.drain(..count).collect();
+        let trip: Vec<Speech> = rest.drain(..count).collect();
         // The lowest leaf of each class speaks for it; its lines are those of the whole class.
-        let speaks = |leaf: u32| trip.iter().find(|(leaves, _)| leaves.first() == Some(leaf)).map(|(leaves, _)| leaves);
-        let leaves: RangeSet = trip.iter().filter_map(|(leaves, _)| leaves.first()).collect();
+        let speakers: FxHashMap<u32, &RangeSet> =
+            trip.iter().filter_map(|speech| Some((speech.leaves.first()?, &speech.leaves))).collect();
+        let leaves: RangeSet = speakers.keys().copied().collect();
         let bytes_max = session.limits().bytes_max;
         let request = Request::Fetch { leaves, lines: true, bytes_max, locals: RangeSet::new() };
         let (partial, wave) = session.ask(stream, &request, b"").await?;
         if let Data::Lines(answer) = partial.data {
             let widen = |set: &RangeSet| {
                 let mut wide = RangeSet::new();
-                set.iter().filter_map(speaks).for_each(|leaves| wide.union_with(leaves));
+                set.iter().filter_map(|leaf| speakers.get(&leaf)).for_each(|leaves| wide.union_with(leaves));
                 wide
             };
-            merged.fold_widened(&answer, &widen).map_err(protocol)?;
+            merged.fold_widened(&answer, &widen)?;
         }
-        let missing = wave.coverage.missing();
-        for (mut leaves, len) in trip {
-            let Some(first) = leaves.first().filter(|&first| missing.contains(first)) else { continue };
-            leaves = leaves.difference(&RangeSet::single(first));
-            lost.insert(first);
-            if !leaves.is_empty() {
-                rest.push((leaves, len));
-            }
+        for speech in trip {
+            speech.retry(&wave.coverage, &mut rest, &mut lost);
         }
     }
-    for (leaves, _) in rest {
-        lost.union_with(&leaves);
-    }
+    lost.extend(rest.into_iter().map(|speech| (Errno::CANCELED, speech.leaves)));
     Ok(lost)
 }
 
+/// An answer that has to be fetched, and who gave it.
+struct Speech {
+    leaves: RangeSet,
+    len: u64,
+    tries: usize,
+}
+
+impl Speech {
+    /// Lets the next leaf speak if the first did not, unless the first told why none will.
+    fn retry(mut self, coverage: &Coverage, rest: &mut Vec<Self>, lost: &mut Vec<(Errno, RangeSet)>) {
+        let missing = coverage.failed.iter().chain(&coverage.silent);
+        let mut missing =
+            missing.filter_map(|(errno, leaves)| leaves.contains(self.leaves.first()?).then_some(*errno));
+        let Some(errno) = missing.next() else { return };
+        self.tries += 1;
+        if errno == Errno::MSGSIZE || self.tries == CANDIDATES_MAX {
+            lost.push((errno, self.leaves));
+            return;
+        }
+        let first: RangeSet = self.leaves.first().into_iter().collect();
+        self.leaves = self.leaves.difference(&first);
+        lost.push((errno, first));
+        if !self.leaves.is_empty() {
+            rest.push(self);
+        }
+    }
+}
+
 fn wanted(all: &[Class]) -> Vec<Wanted> {
-    /// Members of a class that are tried, one after the other.
-    const CANDIDATES_MAX: usize = 4;
     let missing = all.iter().enumerate().filter(|(_, class)| class.body.is_none());
     missing
         .map(|(place, class)| {
             let members = |set: &MemberSet| {
-                let each = set.by_local().iter().flat_map(|(local, leaves)| leaves.iter().map(|leaf| (leaf, *local)));
+                let each = set
+                    .by_local()
+                    .iter()
+                    .flat_map(|(local, leaves)| leaves.iter().map(|leaf| (leaf, *local)));
                 let mut each: Vec<(u32, u32)> = each.collect();
                 each.sort_unstable();
                 each.truncate(CANDIDATES_MAX);

@@ -5,9 +5,9 @@ use crate::aggregate::{Classes, Data, NumberOp, Packed, Partial, StatusAggregati
 use crate::entry::Merged;
 use crate::error::GroupError;
 use crate::flags::{O_BESTEFFORT, O_PARTIAL};
-use crate::message::{DataAggregation, Open, Operation, Request, Whence};
+use crate::message::{DataAggregation, Open, Operation, READ_BYTES_MAX, Request, Whence};
 use crate::stat::Stat;
-use sheaf_core::{MemberSet, RangeSet};
+use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::{Stream, WaveResult};
 
 /// An open group of files (paper §2.1). Closed when dropped; [`Group::close`] says how that went.
@@ -59,7 +59,13 @@ impl Session {
     /// # Errors
     /// [`GroupError::Members`] when any file does not open (with `O_BESTEFFORT`: when none does).
     /// What the call created on other hosts is removed again then.
-    pub async fn gopenat(&self, members: &RangeSet, path: &str, flags: u32, mode: u32) -> Result<Group, GroupError> {
+    pub async fn gopenat(
+        &self,
+        members: &RangeSet,
+        path: &str,
+        flags: u32,
+        mode: u32,
+    ) -> Result<Group, GroupError> {
         self.gopen_with(members, Open { paths: vec![path.to_owned()], entries: false, flags, mode }).await
     }
 
@@ -68,7 +74,13 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::gopenat`].
-    pub async fn gopen(&self, members: &RangeSet, dir: &str, flags: u32, mode: u32) -> Result<Group, GroupError> {
+    pub async fn gopen(
+        &self,
+        members: &RangeSet,
+        dir: &str,
+        flags: u32,
+        mode: u32,
+    ) -> Result<Group, GroupError> {
         self.gopen_with(members, Open { paths: vec![dir.to_owned()], entries: true, flags, mode }).await
     }
 
@@ -77,28 +89,45 @@ impl Session {
         let flags = open.flags;
         let request = Request::Open { open, then: None, close: false };
         let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
-        let opened = outcome(&mut partial, &wave);
+        let mut opened = outcome(&mut partial, &wave, members);
         let layout = Layout::new(&partial.counts);
         let acceptable = if flags & O_BESTEFFORT != 0 { layout.size() > 0 } else { opened.is_ok() };
         if !acceptable {
-            self.ask(&stream, &Request::Close { undo: true }, b"").await?;
+            let (mut undone, _) = self.insist(&stream, &Request::Close { undo: true }).await?;
+            errors_of(&mut undone).into_iter().for_each(|error| opened.add_error(error));
             return Err(GroupError::Members(Box::new(opened)));
         }
-        Ok(Group { session: self.clone(), stream, members: members.clone(), flags, layout, opened })
+        // A host without members has nothing to say in later operations, also when it is lost.
+        let members = layout.leaves();
+        Ok(Group { session: self.clone(), stream, members, flags, layout, opened })
     }
 
     /// Opens, does one operation and closes, in one trip through the tree.
     ///
     /// # Errors
     /// As [`Session::gopenat`] and the operation.
-    pub async fn once(&self, members: &RangeSet, open: Open, operation: Operation, data: &[u8]) -> Result<Reading, GroupError> {
+    pub async fn once(
+        &self,
+        members: &RangeSet,
+        open: Open,
+        operation: Operation,
+        data: &[u8],
+    ) -> Result<Reading, GroupError> {
+        check_count(&operation)?;
         let stream = self.stream(members);
         let flags = open.flags;
         let request = Request::Open { open, then: Some(operation.clone()), close: true };
         let (partial, wave) = self.ask(&stream, &request, data).await?;
         let layout = Layout::new(&partial.counts);
         let any = layout.size() > 0;
-        let group = Group { session: self.clone(), stream, members: members.clone(), flags, layout, opened: Outcome::default() };
+        let group = Group {
+            session: self.clone(),
+            stream,
+            members: members.clone(),
+            flags,
+            layout,
+            opened: Outcome::default(),
+        };
         let lenient = flags & O_PARTIAL != 0 || (flags & O_BESTEFFORT != 0 && any);
         group.conclude(&operation, partial, wave, lenient).await
     }
@@ -133,14 +162,18 @@ impl Group {
         Ok(names)
     }
 
-    /// Index of the member called `HOST:PATH` (`gindex`).
+    /// Index of the member called `HOST:PATH` (`gindex`): the first, if it is there twice. Only
+    /// the server of that host looks.
     ///
     /// # Errors
     /// [`GroupError::UnknownMember`].
     pub async fn index(&self, name: &str) -> Result<u64, GroupError> {
         let unknown = || GroupError::UnknownMember(name.to_owned());
-        let at = self.files().await?.iter().position(|file| file == name).ok_or_else(unknown)?;
-        Ok(at as u64)
+        let (host, path) = name.split_once(':').ok_or_else(unknown)?;
+        let leaf = self.session.hosts().index_of(host).and_then(|leaf| u32::try_from(leaf).ok());
+        let leaf = leaf.filter(|&leaf| self.members.contains(leaf)).ok_or_else(unknown)?;
+        let found = self.collect(&Request::Find { leaf, path: path.as_bytes().to_vec() }).await?;
+        found.first().and_then(|(leaf, local, _)| self.layout.index(*leaf, *local)).ok_or_else(unknown)
     }
 
     /// Each member's status of the last operation, by index: ≥ 0 the result, or −errno
@@ -150,9 +183,11 @@ impl Group {
     /// [`GroupError::Protocol`].
     pub async fn statuses(&self) -> Result<Vec<i64>, GroupError> {
         let (partial, wave) = self.session.ask(&self.stream, &Request::Statuses, b"").await?;
-        let mut statuses = vec![sheaf_core::Errno::HOSTDOWN.status(); self.size() as usize];
+        let mut statuses = vec![Errno::HOSTDOWN.status(); self.size() as usize];
         for (errno, leaves) in wave.coverage.failed.iter().chain(&wave.coverage.silent) {
-            for index in leaves.iter().flat_map(|leaf| (0..).map_while(move |local| self.layout.index(leaf, local))) {
+            for index in
+                leaves.iter().flat_map(|leaf| (0..).map_while(move |local| self.layout.index(leaf, local)))
+            {
                 statuses[index as usize] = errno.status();
             }
         }
@@ -212,7 +247,7 @@ impl Group {
         Ok(self.operate(Operation::Lseek { offset, whence }, b"").await?.status)
     }
 
-    /// `fstat(2)`: the members by equal attributes are in [`Value::Classes`]; see [`Stat`].
+    /// `fstat(2)`: index and attributes of each member.
     ///
     /// # Errors
     /// As [`Group::write`].
@@ -262,8 +297,9 @@ impl Group {
     /// # Errors
     /// As [`Group::write`].
     pub async fn close(self) -> Result<Reading, GroupError> {
-        let (mut partial, wave) = self.session.ask(&self.stream, &Request::Close { undo: false }, b"").await?;
-        let outcome = outcome(&mut partial, &wave);
+        let (mut partial, wave) =
+            self.session.ask(&self.stream, &Request::Close { undo: false }, b"").await?;
+        let outcome = outcome(&mut partial, &wave, &self.members);
         if outcome.is_ok() || self.flags & O_PARTIAL != 0 {
             return Ok(Reading { status: 0, value: Value::None, outcome });
         }
@@ -275,6 +311,7 @@ impl Group {
     /// # Errors
     /// [`GroupError`].
     pub async fn operate(&self, operation: Operation, data: &[u8]) -> Result<Reading, GroupError> {
+        check_count(&operation)?;
         if let Operation::Read { count, data: DataAggregation::Concatenate { bytes_max } }
         | Operation::Pread { count, data: DataAggregation::Concatenate { bytes_max }, .. } = &operation
         {
@@ -282,27 +319,46 @@ impl Group {
                 return Err(GroupError::TooLarge { bytes_max: *bytes_max });
             }
         }
-        let (partial, wave) = self.session.ask(&self.stream, &Request::Operate(operation.clone()), data).await?;
+        let (partial, wave) =
+            self.session.ask(&self.stream, &Request::Operate(operation.clone()), data).await?;
         self.conclude(&operation, partial, wave, self.flags & O_PARTIAL != 0).await
     }
 
-    async fn conclude(&self, operation: &Operation, mut partial: Partial, wave: WaveResult, lenient: bool) -> Result<Reading, GroupError> {
+    async fn conclude(
+        &self,
+        operation: &Operation,
+        mut partial: Partial,
+        wave: WaveResult,
+        lenient: bool,
+    ) -> Result<Reading, GroupError> {
         let (aggregation, how) = defaults(operation);
         if too_large(&partial, &wave) {
-            return Err(GroupError::TooLarge { bytes_max: bound(how).unwrap_or(self.session.limits().bytes_max) });
+            return Err(GroupError::TooLarge {
+                bytes_max: bound(how).unwrap_or(self.session.limits().bytes_max),
+            });
         }
-        let outcome = outcome(&mut partial, &wave);
+        let mut outcome = outcome(&mut partial, &wave, &self.members);
         if !outcome.is_ok() && !lenient {
             return Err(GroupError::Members(Box::new(outcome)));
         }
-        let value = self.value(operation, how, partial.data, outcome.status.count).await?;
+        let value = self.value(operation, how, partial.data, &mut outcome).await?;
+        if !outcome.is_ok() && !lenient {
+            return Err(GroupError::Members(Box::new(outcome)));
+        }
         Ok(Reading { status: outcome.status.value(aggregation), value, outcome })
     }
 
-    async fn value(&self, operation: &Operation, how: &DataAggregation, data: Data, members: u64) -> Result<Value, GroupError> {
+    /// The data as the caller sees it; what cannot be fetched any more becomes part of `outcome`.
+    async fn value(
+        &self,
+        operation: &Operation,
+        how: &DataAggregation,
+        data: Data,
+        outcome: &mut Outcome,
+    ) -> Result<Value, GroupError> {
         Ok(match how {
             DataAggregation::Zero => Value::None,
-            DataAggregation::Count => Value::Count(members),
+            DataAggregation::Count => Value::Count(outcome.status.count),
             DataAggregation::Concatenate { bytes_max } => {
                 let count = match operation {
                     Operation::Read { count, .. } | Operation::Pread { count, .. } => *count,
@@ -312,7 +368,9 @@ impl Group {
             }
             DataAggregation::Packed { .. } => {
                 let items = packed(data).items.into_iter();
-                let mut items: Vec<_> = items.filter_map(|(leaf, local, bytes)| Some((self.layout.index(leaf, local)?, bytes))).collect();
+                let mut items: Vec<_> = items
+                    .filter_map(|(leaf, local, bytes)| Some((self.layout.index(leaf, local)?, bytes)))
+                    .collect();
                 items.sort_unstable_by_key(|(index, _)| *index);
                 Value::Packed(items)
             }
@@ -321,26 +379,44 @@ impl Group {
                 _ => Vec::new(),
             }),
             DataAggregation::Equal => {
-                let mut classes = fetch::bodies(&self.session, &self.stream, classes(data)).await?;
-                match classes.len() {
-                    0 => Value::Equal(Vec::new()),
-                    1 => Value::Equal(classes.remove(0).body.ok_or(GroupError::Protocol)?),
-                    classes => return Err(GroupError::Differ { classes }),
+                let classes = classes(data);
+                if classes.len() > 1 {
+                    return Err(GroupError::Differ { classes: classes.len() });
                 }
+                let body = match self.bodies(classes, outcome).await?.pop() {
+                    Some(class) => class.body,
+                    None => None,
+                };
+                Value::Equal(body.unwrap_or_default())
             }
-            DataAggregation::Contents { .. } => {
-                Value::Classes(fetch::bodies(&self.session, &self.stream, classes(data)).await?)
-            }
+            DataAggregation::Contents { .. } => Value::Classes(self.bodies(classes(data), outcome).await?),
             DataAggregation::Checksum => {
-                let class = |(digest, class): (_, crate::aggregate::Class)| Class { members: class.members, digest, len: class.len, body: None };
+                let class = |(digest, class): (_, crate::aggregate::Class)| Class {
+                    members: class.members,
+                    digest,
+                    len: class.len,
+                    body: None,
+                };
                 Value::Classes(classes(data).into_sorted().into_iter().map(class).collect())
             }
             DataAggregation::Lines { .. } => {
                 let mut merged = Merged::new();
-                fetch::lines(&self.session, &self.stream, classes(data), &mut merged).await?;
+                for (errno, leaves) in
+                    fetch::lines(&self.session, &self.stream, classes(data), &mut merged).await?
+                {
+                    outcome.add_silent(errno, &leaves);
+                }
                 Value::Lines(Box::new(merged))
             }
         })
+    }
+
+    async fn bodies(&self, classes: Classes, outcome: &mut Outcome) -> Result<Vec<Class>, GroupError> {
+        let classes = fetch::bodies(&self.session, &self.stream, classes).await?;
+        for class in classes.iter().filter(|class| class.body.is_none()) {
+            outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
+        }
+        Ok(classes)
     }
 
     fn concatenate(&self, packed: Packed, count: u64, bytes_max: u64) -> Result<Vec<u8>, GroupError> {
@@ -360,11 +436,15 @@ impl Group {
 
     async fn collect(&self, request: &Request) -> Result<Vec<(u32, u32, Vec<u8>)>, GroupError> {
         let (mut partial, wave) = self.session.ask(&self.stream, request, b"").await?;
-        let outcome = outcome(&mut partial, &wave);
-        if outcome.is_ok() { Ok(packed(partial.data).items) } else { Err(GroupError::Members(Box::new(outcome))) }
+        let outcome = outcome(&mut partial, &wave, &self.members);
+        if outcome.is_ok() {
+            Ok(packed(partial.data).items)
+        } else {
+            Err(GroupError::Members(Box::new(outcome)))
+        }
     }
 
-    /// The hosts the group was opened on.
+    /// The hosts that have members.
     #[must_use]
     pub fn hosts(&self) -> &RangeSet {
         &self.members
@@ -384,15 +464,27 @@ fn defaults(operation: &Operation) -> (StatusAggregation, &DataAggregation) {
 
 fn bound(how: &DataAggregation) -> Option<u64> {
     match how {
-        DataAggregation::Concatenate { bytes_max } | DataAggregation::Packed { bytes_max } => Some(*bytes_max),
+        DataAggregation::Concatenate { bytes_max } | DataAggregation::Packed { bytes_max } => {
+            Some(*bytes_max)
+        }
         _ => None,
     }
 }
 
-fn outcome(partial: &mut Partial, wave: &WaveResult) -> Outcome {
+/// What the hosts in `asked` came to.
+fn outcome(partial: &mut Partial, wave: &WaveResult, asked: &RangeSet) -> Outcome {
     let mut outcome = Outcome { status: partial.status, errors: errors_of(partial), ..Outcome::default() };
-    outcome.add_coverage(&wave.coverage);
+    outcome.add_coverage_of(&wave.coverage, asked);
     outcome
+}
+
+fn check_count(operation: &Operation) -> Result<(), GroupError> {
+    match operation {
+        Operation::Read { count, .. } | Operation::Pread { count, .. } if *count > READ_BYTES_MAX => {
+            Err(GroupError::TooLarge { bytes_max: READ_BYTES_MAX })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn packed(data: Data) -> Packed {

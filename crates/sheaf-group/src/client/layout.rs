@@ -24,7 +24,9 @@ pub(super) struct Layout {
 
 impl Layout {
     pub fn new(counts: &[(u32, RangeSet)]) -> Self {
-        let ranges = counts.iter().flat_map(|(count, leaves)| leaves.ranges().iter().map(move |range| (*range, *count)));
+        let ranges = counts
+            .iter()
+            .flat_map(|(count, leaves)| leaves.ranges().iter().map(move |range| (*range, *count)));
         let mut ranges: Vec<((u32, u32), u32)> = ranges.filter(|(_, count)| *count > 0).collect();
         ranges.sort_unstable();
         let mut layout = Self::default();
@@ -37,6 +39,13 @@ impl Layout {
 
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// The leaves that have members.
+    pub fn leaves(&self) -> RangeSet {
+        let mut leaves = RangeSet::new();
+        self.runs.iter().for_each(|run| leaves.insert_range(run.first, run.last));
+        leaves
     }
 
     pub fn index(&self, leaf: u32, local: u32) -> Option<u64> {
@@ -73,10 +82,12 @@ mod tests {
 
     #[test]
     fn indices_follow_host_order_and_place() {
-        let counts = [(1, RangeSet::from_range(0, 4)), (3, RangeSet::from_range(5, 7)), (0, RangeSet::single(4))];
+        let counts =
+            [(1, RangeSet::from_range(0, 4)), (3, RangeSet::from_range(5, 7)), (0, RangeSet::single(4))];
         let layout = Layout::new(&counts);
         assert_eq!(layout.size(), 10);
-        let all: Vec<_> = [(0, 0), (3, 0), (5, 0), (5, 2), (6, 0), (6, 2)].map(|(l, p)| layout.index(l, p)).into();
+        let all: Vec<_> =
+            [(0, 0), (3, 0), (5, 0), (5, 2), (6, 0), (6, 2)].map(|(l, p)| layout.index(l, p)).into();
         assert_eq!(all, [Some(0), Some(3), Some(4), Some(6), Some(7), Some(9)]);
         assert_eq!([layout.index(4, 0), layout.index(0, 1), layout.index(7, 0)], [None; 3]);
     }

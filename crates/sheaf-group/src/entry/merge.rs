@@ -179,7 +179,11 @@ impl Merged {
     ///
     /// # Errors
     /// See [`MergeError`]; nothing has changed then.
-    pub fn fold_widened(&mut self, other: &Self, widen: &dyn Fn(&RangeSet) -> RangeSet) -> Result<(), MergeError> {
+    pub fn fold_widened(
+        &mut self,
+        other: &Self,
+        widen: &dyn Fn(&RangeSet) -> RangeSet,
+    ) -> Result<(), MergeError> {
         let mut partial = Vec::new();
         other.encode_partial(&mut partial);
         let mut decoded = wire::decode_partial(&partial)?;
@@ -294,7 +298,8 @@ impl Merged {
         }
         let mut paths: Vec<Option<u32>> = vec![None; decoded.paths.len()];
         for record in &decoded.records {
-            let path = *paths[record.path].get_or_insert_with(|| self.intern_path(decoded.paths[record.path]));
+            let path =
+                *paths[record.path].get_or_insert_with(|| self.intern_path(decoded.paths[record.path]));
             self.fold_entry(path, &record.entry, record.order, &decoded.sets[record.set]);
         }
         Ok(())
@@ -390,11 +395,12 @@ impl Merged {
         }
         let mut slots: Vec<&Slot> = self.slots.iter().collect();
         slots.sort_unstable_by(|a, b| {
-            let place = |slot: &Slot| (rank[slot.path as usize], slot.number, slot.order, slot.leaves.first());
+            let place =
+                |slot: &Slot| (rank[slot.path as usize], slot.number, slot.order, slot.leaves.first());
             let text = |slot: &Slot| slot.text;
-            place(a).cmp(&place(b)).then_with(|| {
-                (text(a).of(&self.arena), a.kind).cmp(&(text(b).of(&self.arena), b.kind))
-            })
+            place(a)
+                .cmp(&place(b))
+                .then_with(|| (text(a).of(&self.arena), a.kind).cmp(&(text(b).of(&self.arena), b.kind)))
         });
         slots
     }

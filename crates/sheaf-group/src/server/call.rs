@@ -54,7 +54,13 @@ impl Call {
 }
 
 /// A body on its way up, alone or line by line.
-pub(super) fn body(leaf: u32, local: u32, bytes: &[u8], lines: bool, bytes_max: u64) -> Result<Partial, Errno> {
+pub(super) fn body(
+    leaf: u32,
+    local: u32,
+    bytes: &[u8],
+    lines: bool,
+    bytes_max: u64,
+) -> Result<Partial, Errno> {
     let data = if lines {
         let mut merged = Merged::new();
         merged.fold_raw(leaf, bytes).map_err(|error| error.errno())?;

@@ -38,7 +38,12 @@ pub(super) struct Group {
 }
 
 /// Serves a request about a group.
-pub(super) fn serve(place: &mut Option<Group>, request: Request, data: &Bytes, host: &Host) -> Result<Partial, Errno> {
+pub(super) fn serve(
+    place: &mut Option<Group>,
+    request: Request,
+    data: &Bytes,
+    host: &Host,
+) -> Result<Partial, Errno> {
     match request {
         Request::Open { open, then, close } => {
             let (mut group, mut partial) = Group::open(&open, host);
@@ -110,7 +115,13 @@ impl Group {
     }
 
     /// The operation of a compound trip; the errors of opening stay in its answer.
-    fn compound(&mut self, opened: Partial, operation: &Operation, data: &Bytes, host: &Host) -> Result<Partial, Errno> {
+    fn compound(
+        &mut self,
+        opened: Partial,
+        operation: &Operation,
+        data: &Bytes,
+        host: &Host,
+    ) -> Result<Partial, Errno> {
         let mut partial = operate::operate(self, operation, data, host)?;
         partial.counts = opened.counts;
         for error in opened.errors {
@@ -134,7 +145,11 @@ impl Group {
         let mut partial = Partial::default();
         for (local, Member { path, file, created, .. }) in self.members.into_iter().enumerate() {
             drop(file);
-            let undone = if undo && created { host.export.remove(&path, RemoveOptions::default()).err() } else { None };
+            let undone = if undo && created {
+                host.export.remove(&path, RemoveOptions::default()).err()
+            } else {
+                None
+            };
             match undone {
                 Some(errno) => partial.add_error(error(errno, &path, host.leaf, local as u32)),
                 None => partial.status.add(0),
@@ -196,7 +211,11 @@ fn candidates(open: &Open, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>)
 }
 
 fn open_member(path: &Path, open: &Open, host: &Host) -> Result<Member, Errno> {
-    let flags = OFlags::from_bits_retain(open.flags & !GROUP_FLAGS) | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let mut flags = OFlags::from_bits_retain(open.flags & !GROUP_FLAGS) | OFlags::CLOEXEC | OFlags::NOCTTY;
+    if !flags.contains(OFlags::PATH) {
+        // A pipe that nobody has at its other end must not hold up the host's other members.
+        flags |= OFlags::NONBLOCK;
+    }
     let mode = Mode::from_raw_mode(open.mode & 0o7777);
     let creates = flags.contains(OFlags::CREATE);
     // Only what this opening made may be undone: try first without, then insist on making it.
@@ -213,7 +232,9 @@ fn open_member(path: &Path, open: &Open, host: &Host) -> Result<Member, Errno> {
         None if creates => match host.export.open_file(path, flags | OFlags::EXCL, mode) {
             Ok(file) => (file, true),
             // Somebody else made it in between, or it is a dangling link.
-            Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => (host.export.open_file(path, flags, mode)?, false),
+            Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => {
+                (host.export.open_file(path, flags, mode)?, false)
+            }
             Err(errno) => return Err(errno),
         },
         None => (host.export.open_file(path, flags, mode)?, false),

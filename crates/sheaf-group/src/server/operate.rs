@@ -2,7 +2,7 @@
 use super::group::{Group, Member, error};
 use crate::aggregate::{Data, Numbers, Packed, Partial, parse_numbers};
 use crate::entry::{self, Answer, AnswerForm, EntryKind, Sink};
-use crate::message::{DataAggregation, INLINE_BYTES_MAX, Operation, Whence};
+use crate::message::{DataAggregation, INLINE_BYTES_MAX, Operation, READ_BYTES_MAX, Whence};
 use crate::stat::Stat;
 use crate::tool::Host;
 use bytes::Bytes;
@@ -12,18 +12,21 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
-/// The most bytes one read takes from one member; the client divides longer ones.
-pub const READ_BYTES_MAX: u64 = 64 << 20;
-
 /// Status and content of one member.
 type Outcome = Result<(u64, Option<Vec<u8>>), Errno>;
 
 /// Does `operation` on every member in turn.
-pub(super) fn operate(group: &mut Group, operation: &Operation, input: &Bytes, host: &Host) -> Result<Partial, Errno> {
+pub(super) fn operate(
+    group: &mut Group,
+    operation: &Operation,
+    input: &Bytes,
+    host: &Host,
+) -> Result<Partial, Errno> {
     let mut partial = Partial::default();
     let mut lift = Lift::new(data_of(operation), host.leaf);
     for (local, member) in group.members.iter_mut().enumerate() {
-        let outcome = if host.should_stop() { Err(Errno::CANCELED) } else { perform(member, operation, input) };
+        let outcome =
+            if host.should_stop() { Err(Errno::CANCELED) } else { perform(member, operation, input) };
         let outcome = outcome.and_then(|(status, content)| {
             lift.member(local as u32, member, content)?;
             Ok(status)
@@ -109,6 +112,11 @@ fn read_up_to(count: u64, mut read: impl FnMut(&mut [u8], u64) -> std::io::Resul
             }
             Ok(got) => content.truncate(have + got),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => content.truncate(have),
+            // A pipe or device has no more for now.
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && have > 0 => {
+                content.truncate(have);
+                break;
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -144,7 +152,8 @@ impl<'a> Lift<'a> {
             }
             DataAggregation::Checksum => Data::class(digest(), len, set(), None),
             DataAggregation::Equal => {
-                let data = Data::class(digest(), len, set(), (len <= INLINE_BYTES_MAX).then(|| content.clone()));
+                let data =
+                    Data::class(digest(), len, set(), (len <= INLINE_BYTES_MAX).then(|| content.clone()));
                 member.body = content;
                 data
             }
@@ -179,7 +188,9 @@ impl<'a> Lift<'a> {
 
     /// The data; the host's lines are kept in `kept` for those who fetch them.
     fn finish(self, kept: &mut Vec<u8>) -> Data {
-        let (Some(lines), &DataAggregation::Lines { eager }) = (self.lines, self.how) else { return self.data };
+        let (Some(lines), &DataAggregation::Lines { eager }) = (self.lines, self.how) else {
+            return self.data;
+        };
         *kept = lines.into_bytes();
         let len = kept.len() as u64;
         let inline = len <= INLINE_BYTES_MAX || eager == self.leaf;

@@ -1,1 +1,8 @@
-//! Integration tests.
+//! Groups and tools on whole trees, against the loop that a program without them would write.
+mod cluster;
+mod group;
+mod lines;
+mod loss;
+mod oracle;
+mod tools;
+mod wire;

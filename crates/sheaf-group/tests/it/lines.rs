@@ -1,0 +1,69 @@
+//! Equal contents and lines cross the tree once, and differences are never lost.
+use crate::cluster::{Cluster, SHAPES, run};
+use proptest::prelude::*;
+use sheaf_core::RangeSet;
+use sheaf_group::message::{DataAggregation, Open, Operation};
+use sheaf_group::{Reading, Session, Value};
+
+async fn read(session: &Session, members: &RangeSet, data: DataAggregation) -> Reading {
+    let open = Open { paths: vec!["/f".into()], entries: false, flags: 0, mode: 0 };
+    session.once(members, open, Operation::Read { count: 1 << 20, data }, b"").await.unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+    #[test]
+    fn contents_and_lines_when_some_of_many_differ(
+        odd in prop::collection::btree_map(0u32..300, 0usize..3, 0..9),
+        shape in prop::sample::select(SHAPES),
+        long in any::<bool>(),
+        eager in 0u32..300,
+    ) {
+        let common: String = (0..if long { 200 } else { 3 }).map(|line| format!("line {line}\n")).collect();
+        let variants = [common.clone() + "more\n", common.replace("line 1\n", "changed\n"), String::new()];
+        let cluster = Cluster::new(300);
+        cluster.write_all("f", &common);
+        odd.iter().for_each(|(leaf, variant)| cluster.write(*leaf, "f", &variants[*variant]));
+        let content = |leaf: u32| odd.get(&leaf).map_or(&common, |variant| &variants[*variant]);
+        let having = |test: &dyn Fn(&str) -> bool| (0..300).filter(|leaf| test(content(*leaf))).collect::<RangeSet>();
+        run(async {
+            let session = cluster.session(shape);
+            let all = cluster.everyone();
+            let Value::Classes(classes) = read(&session, &all, DataAggregation::Contents { eager }).await.value else { panic!() };
+            let mut total = 0;
+            for class in &classes {
+                let body = String::from_utf8(class.body.clone().unwrap()).unwrap();
+                assert_eq!(class.members.leaves(), having(&|text| text == body));
+                total += class.members.len();
+            }
+            assert_eq!(total, 300);
+            let Value::Lines(merged) = read(&session, &all, DataAggregation::Lines { eager }).await.value else { panic!() };
+            let mut seen = 0;
+            for entry in merged.sorted() {
+                let line = std::str::from_utf8(entry.entry.text).unwrap();
+                assert_eq!(*entry.leaves, having(&|text| text.lines().any(|other| other == line)), "{line}");
+                seen += 1;
+            }
+            let distinct: std::collections::BTreeSet<&str> = (0..300).flat_map(|leaf| content(leaf).lines()).collect();
+            assert_eq!(seen, distinct.len());
+        });
+    }
+}
+
+#[test]
+fn bytes_at_the_root_do_not_grow_with_equal_members() {
+    let text: String = (0..500).map(|line| format!("service {line}/udp\n")).collect();
+    let bytes = |hosts: u32| {
+        let cluster = Cluster::new(hosts);
+        cluster.write_all("f", &text);
+        run(async {
+            let session = cluster.session("1x2x2x100");
+            let before = session.network().counters();
+            read(&session, &cluster.everyone(), DataAggregation::Lines { eager: 0 }).await;
+            let after = session.network().counters();
+            after.bytes_in - before.bytes_in
+        })
+    };
+    let (few, many) = (bytes(8), bytes(256));
+    assert!(many < few + 64, "{few} bytes from 8 members, {many} from 256");
+}

@@ -1,0 +1,51 @@
+//! Hosts that are gone, and users who do not want to wait.
+use crate::cluster::{Cluster, SHAPES, run};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
+use sheaf_group::message::{DataAggregation, Open, Operation};
+use sheaf_group::{GroupError, Value};
+
+#[test]
+fn lost_hosts_are_named_and_the_others_answer() {
+    for shape in SHAPES {
+        let cluster = Cluster::new(24);
+        cluster.write_all("f", "text\n");
+        let lost: RangeSet = [3, 4, 17].into_iter().collect();
+        lost.iter().for_each(|leaf| cluster.lose(leaf));
+        run(async {
+            let session = cluster.session(shape);
+            let all = cluster.everyone();
+            let Err(GroupError::Members(outcome)) = session.gopenat(&all, "/f", 0, 0).await else { panic!() };
+            assert_eq!((outcome.missing_hosts(), outcome.failed_count()), (lost.clone(), 3));
+            let open = Open { paths: vec!["/f".into()], entries: false, flags: O_PARTIAL, mode: 0 };
+            let operation = Operation::Read { count: 9, data: DataAggregation::Lines { eager: 3 } };
+            let once = session.once(&all, open, operation, b"").await.unwrap();
+            assert_eq!((once.outcome.missing_hosts(), once.outcome.member_count()), (lost.clone(), 24));
+            let Value::Lines(merged) = once.value else { panic!() };
+            assert_eq!(*merged.sorted()[0].leaves, all.difference(&lost));
+            // With best effort they are not members, and later operations do not miss them.
+            let group = session.gopenat(&all, "/f", O_BESTEFFORT, 0).await.unwrap();
+            assert_eq!((group.size(), group.opened().missing_hosts()), (21, lost.clone()));
+            let reading = group.read(9, DataAggregation::Contents { eager: 0 }).await.unwrap();
+            assert!(reading.outcome.is_ok());
+            assert_eq!(group.files().await.unwrap().len(), 21);
+            assert_eq!(group.statuses().await.unwrap(), [5; 21]);
+            assert!(group.close().await.unwrap().outcome.is_ok());
+        });
+    }
+}
+
+#[test]
+fn an_interrupted_session_answers_at_once() {
+    let cluster = Cluster::new(5);
+    cluster.write_all("f", "x");
+    run(async {
+        let session = cluster.session("flat");
+        let group = session.gopenat(&cluster.everyone(), "/f", O_PARTIAL, 0).await.unwrap();
+        session.interrupt();
+        let reading = group.read(9, DataAggregation::Count).await.unwrap();
+        let cancelled = reading.outcome.failed.iter().chain(&reading.outcome.silent);
+        assert!(cancelled.into_iter().all(|(errno, _)| *errno == Errno::CANCELED), "{:?}", reading.outcome);
+        assert_eq!(reading.outcome.member_count(), 5);
+    });
+}

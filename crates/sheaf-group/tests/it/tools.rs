@@ -1,0 +1,176 @@
+//! Calls of tools.
+use crate::cluster::{Cluster, run};
+use bytes::Bytes;
+use sheaf_core::Errno;
+use sheaf_group::entry::{Entry, EntryKind, Merged, Sink};
+use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Answers with this many lines of a kilobyte, some of them its host's own.
+struct Talk;
+struct Talking {
+    left: u32,
+}
+
+impl Tool for Talk {
+    fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
+        match params {
+            [tens, refuser] if u32::from(*refuser) != host.leaf => {
+                Ok(Box::new(Talking { left: u32::from(*tens) * 100 }))
+            }
+            _ => Err(Errno::ACCES),
+        }
+    }
+}
+
+impl Running for Talking {
+    fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
+        self.left -= 1;
+        let own = if self.left % 1000 == 500 { host.leaf } else { 0 };
+        let text = format!("{own} {:>1000}", self.left);
+        let answer = answer.entries();
+        answer.path(b"/talk");
+        let _ = answer.entry(Entry::new(EntryKind::Line, text.as_bytes()));
+        if self.left == 0 { Step::Done } else { Step::More }
+    }
+}
+
+/// Answers with what it was fed.
+struct Echo;
+#[derive(Default)]
+struct Echoing(Vec<u8>);
+
+impl Tool for Echo {
+    fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
+        if params.first().is_some_and(|leaf| u32::from(*leaf) == host.leaf) {
+            return Err(Errno::ROFS);
+        }
+        Ok(Box::new(Echoing::default()))
+    }
+}
+
+impl Running for Echoing {
+    fn feed(&mut self, data: Bytes, _: &Host) {
+        self.0.extend_from_slice(&data);
+    }
+
+    fn step(&mut self, answer: &mut Reply, _: &Host) -> Step {
+        answer.bytes().append(&mut self.0);
+        Step::Done
+    }
+}
+
+/// Goes on until it is told to stop.
+#[derive(Default)]
+struct Forever {
+    begun: Arc<AtomicU32>,
+    ended: Arc<AtomicU32>,
+}
+
+impl Tool for Forever {
+    fn start(&self, _: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
+        Ok(Box::new(Self { begun: Arc::clone(&self.begun), ended: Arc::clone(&self.ended) }))
+    }
+}
+
+impl Running for Forever {
+    fn step(&mut self, _: &mut Reply, host: &Host) -> Step {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        while !host.should_stop() {
+            std::thread::yield_now();
+        }
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        Step::More
+    }
+}
+
+fn tools() -> Tools {
+    let mut tools = Tools::default();
+    tools.register("talk", Talk);
+    tools.register("echo", Echo);
+    tools
+}
+
+#[test]
+fn long_answers_come_in_batches() {
+    let cluster = Cluster::new(6);
+    for shape in ["1x1x300", "k-ary:2"] {
+        run(async {
+            let session = cluster.session_with(shape, tools());
+            let mut call = session.call(&cluster.everyone(), "talk", &[90, 2]);
+            let (mut merged, mut batches) = (Merged::new(), 1);
+            while call.next_entries(&mut merged).await.unwrap() {
+                batches += 1;
+            }
+            assert_eq!(batches, 3);
+            let outcome = call.finish();
+            assert_eq!((outcome.status.count, outcome.member_count()), (5, 6));
+            assert_eq!(outcome.failed, [(Errno::ACCES, [2].into_iter().collect())]);
+            let sets: Vec<String> = merged.sorted().iter().map(|entry| entry.leaves.to_string()).collect();
+            assert_eq!(sets.iter().filter(|set| *set == "0-1,3-5").count(), 9000 - 9);
+            assert_eq!(sets.iter().filter(|set| set.len() == 1).count(), 9 * 5);
+        });
+    }
+}
+
+#[test]
+fn input_reaches_every_host_whole() {
+    let cluster = Cluster::new(10);
+    let input: Vec<u8> = (0..5u32 << 18).flat_map(u32::to_le_bytes).collect();
+    run(async {
+        let session = cluster.session_with("k-ary:3", tools());
+        let mut call = session.call(&cluster.everyone(), "echo", &[7]);
+        for piece in input.chunks(700_000) {
+            call.feed(piece).await;
+        }
+        let classes = call.next_bodies().await.unwrap();
+        assert!(!call.has_more());
+        assert_eq!(classes.len(), 1);
+        assert_eq!(classes[0].members.leaves().to_string(), "0-6,8-9");
+        assert!(classes[0].body.as_ref().unwrap() == &input);
+        let outcome = call.finish();
+        assert_eq!(
+            (outcome.status.count, outcome.failed),
+            (9, vec![(Errno::ROFS, [7].into_iter().collect())])
+        );
+    });
+}
+
+#[test]
+fn an_unknown_tool_is_an_error_of_every_host() {
+    let cluster = Cluster::new(3);
+    run(async {
+        let session = cluster.session("flat");
+        let mut call = session.call(&cluster.everyone(), "none", b"");
+        assert!(!call.next_entries(&mut Merged::new()).await.unwrap());
+        assert_eq!(call.finish().failed, [(Errno::NOSYS, cluster.everyone())]);
+    });
+}
+
+#[test]
+fn an_interrupt_stops_the_tool_on_its_hosts() {
+    let cluster = Cluster::new(4);
+    let forever = Forever::default();
+    let (begun, ended) = (Arc::clone(&forever.begun), Arc::clone(&forever.ended));
+    let mut tools = tools();
+    tools.register("forever", forever);
+    run(async {
+        let session = cluster.session_with("k-ary:2", tools);
+        let mut call = session.call(&cluster.everyone(), "forever", b"");
+        let other = session.clone();
+        let interrupt = async {
+            while begun.load(Ordering::SeqCst) < 4 {
+                tokio::task::yield_now().await;
+            }
+            other.interrupt();
+        };
+        let mut merged = Merged::new();
+        let (answer, ()) = tokio::join!(call.next_entries(&mut merged), interrupt);
+        answer.unwrap();
+        assert_eq!(call.finish().member_count(), 4);
+        while ended.load(Ordering::SeqCst) < 4 {
+            tokio::task::yield_now().await;
+        }
+    });
+}

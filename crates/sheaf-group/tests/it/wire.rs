@@ -1,0 +1,82 @@
+//! Answers from the wire: nothing that comes in can make a node panic.
+use proptest::prelude::*;
+use sheaf_core::{Errno, MemberSet, RangeSet};
+use sheaf_group::aggregate::{Data, ErrorClass, FILTER, Numbers, Packed, Partial, register};
+use sheaf_tree::filter::{Emit, Input, Registry};
+
+fn data() -> impl Strategy<Value = Data> {
+    let bytes = prop::collection::vec(any::<u8>(), 0..20);
+    prop_oneof![
+        Just(()).prop_map(|()| Data::None),
+        (0u32..9, 0u32..3, bytes.clone(), 0u64..40)
+            .prop_map(|(leaf, local, bytes, max)| Data::Packed(Packed::of(leaf, local, bytes, max))),
+        prop::collection::vec(-1e9f64..1e9, 0..4).prop_map(|values| Data::Numbers(Numbers::of(&values))),
+        (0u32..9, bytes.clone(), any::<bool>()).prop_map(|(leaf, bytes, inline)| {
+            let members = MemberSet::of_leaves(0, RangeSet::single(leaf));
+            Data::class(
+                *blake3::hash(&bytes).as_bytes(),
+                bytes.len() as u64,
+                members,
+                inline.then_some(bytes),
+            )
+        }),
+    ]
+}
+
+prop_compose! {
+    fn partial()(data in data(), status in any::<u64>(), errno in 1i32..200, path in "[a-c]{0,2}", leaf in 0u32..50, kind in 0..3) -> Partial {
+        let mut partial = Partial { data, ..Partial::default() };
+        let leaves = RangeSet::single(leaf);
+        match kind {
+            0 => partial.status.add(status),
+            1 => partial.add_error(ErrorClass { errno: Errno(errno), path, members: MemberSet::of_leaves(1, leaves.clone()) }),
+            _ => partial.more = leaves.clone(),
+        }
+        partial.add_count(errno as u32, &leaves);
+        partial
+    }
+}
+
+fn bytes(partial: &Partial) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    partial.encode(&mut bytes);
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn partials_round_trip(partial in partial()) {
+        prop_assert_eq!(Partial::decode(&bytes(&partial)).unwrap(), partial);
+    }
+
+    #[test]
+    fn garbage_never_panics(garbage in prop::collection::vec(any::<u8>(), 0..80), partial in partial(), flip in any::<(prop::sample::Index, u8)>()) {
+        let mut near = bytes(&partial);
+        let at = flip.0.index(near.len());
+        near[at] ^= flip.1;
+        let mut registry = Registry::with_builtins();
+        register(&mut registry);
+        let mut accumulator = registry.instantiate(FILTER, &[]).unwrap().accumulator();
+        for payload in [&garbage, &near, &near, &garbage] {
+            let _ = accumulator.fold(Input { child: 0, raw: true, payload });
+        }
+        let mut out = Vec::new();
+        let _ = accumulator.finish(Emit::Partial, &mut out);
+        // The accumulator is as good as new.
+        accumulator.fold(Input { child: 0, raw: true, payload: &bytes(&partial) }).unwrap();
+        out.clear();
+        accumulator.finish(Emit::Result, &mut out).unwrap();
+        prop_assert_eq!(out, bytes(&partial));
+    }
+}
+
+#[test]
+fn what_was_taken_unseen_and_is_broken_breaks_the_result() {
+    let mut registry = Registry::with_builtins();
+    register(&mut registry);
+    let mut accumulator = registry.instantiate(FILTER, &[]).unwrap().accumulator();
+    let good = bytes(&Partial::default());
+    accumulator.fold(Input { child: 0, raw: true, payload: b"\xff" }).unwrap();
+    assert!(accumulator.fold(Input { child: 1, raw: true, payload: &good }).is_err());
+    assert!(accumulator.finish(Emit::Result, &mut Vec::new()).is_err());
+}
