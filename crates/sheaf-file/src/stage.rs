@@ -3,7 +3,7 @@
 mod content;
 mod place;
 
-use crate::attributes::{Attributes, Target, apply};
+use crate::attributes::{Attributes, Target, Xattr, apply};
 use crate::digest::{Algorithm, Digest, digest};
 use crate::{Export, Metadata, Result};
 use content::{Content, HashInOrder};
@@ -122,6 +122,16 @@ impl Staged {
         let mut file: &File = self.content.seekable().ok_or(Errno::SPIPE)?;
         file.seek(SeekFrom::Start(0))?;
         digest(&mut file, Algorithm::Blake3)
+    }
+
+    /// Sets one extended attribute at once. Whoever wants only those that the file system takes
+    /// tries each with this, and commits with the rest: a change of owner removes some.
+    ///
+    /// # Errors
+    /// Those of `fsetxattr(2)`.
+    pub fn set_xattr(&self, xattr: &Xattr) -> Result<()> {
+        let one = Attributes { xattrs: vec![xattr.clone()], ..Attributes::default() };
+        apply(Target::Open(self.content.raw().as_fd()), &one)
     }
 
     /// Gives the new file its attributes and its name, in that order, and says what it is now.

@@ -5,6 +5,7 @@
 //! nothing: they hand on merged entries and say who contributed.
 #![forbid(unsafe_code)]
 
+pub mod cp;
 pub mod grep;
 mod target;
 
@@ -15,6 +16,7 @@ pub use target::{Target, ToolError};
 #[must_use]
 pub fn tools() -> sheaf_group::tool::Tools {
     let mut tools = sheaf_group::tool::Tools::default();
+    cp::register(&mut tools);
     grep::register(&mut tools);
     tools
 }

@@ -1,4 +1,5 @@
 //! Integration tests.
+mod cp;
 mod gnu_grep;
 mod merge;
 mod print;

@@ -1,0 +1,94 @@
+//! How to copy.
+use serde::{Deserialize, Serialize};
+use sheaf_file::ModeChange;
+
+/// How to copy. The same in both directions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyOptions {
+    /// Copy directories with what is in them.
+    pub recursive: bool,
+    /// Keep mode, owner and times. A user who may not give files away keeps them, without an
+    /// error and without set-id bits, as `cp -p` has it.
+    pub preserve: bool,
+    /// Copy what symbolic links point to, also beneath directories. Without it and without
+    /// [`CopyOptions::recursive`], links that are named as sources are followed.
+    pub dereference: bool,
+    /// Keep extended attributes other than access control lists.
+    pub xattrs: bool,
+    /// Keep access control lists.
+    pub acls: bool,
+    /// What cannot be kept of extended attributes is no error.
+    pub lenient: bool,
+    /// Keep names of one file as names of one file.
+    pub hard_links: bool,
+    /// Write blocks of zeros as holes. Holes of the source stay holes in any case.
+    pub sparse: bool,
+    /// Give the copies these permissions.
+    pub chmod: Option<ModeChange>,
+    /// Give the copies this owner: `user:group`, in the words of the host they are on.
+    pub chown: Option<String>,
+    /// Write over the old file in place: same inode, but a reader may see half of it.
+    pub in_place: bool,
+    /// Wait until the copies are on disk.
+    pub sync: bool,
+    /// The destination is the new name, even if it is a directory.
+    pub exact_name: bool,
+    /// Only say what would be copied.
+    pub dry_run: bool,
+    /// Bytes of contents to send or fetch in a second, at most.
+    pub rate_max: Option<u64>,
+}
+
+impl Default for CopyOptions {
+    fn default() -> Self {
+        Self {
+            recursive: false,
+            preserve: false,
+            dereference: false,
+            xattrs: false,
+            acls: false,
+            lenient: false,
+            hard_links: false,
+            sparse: false,
+            chmod: None,
+            chown: None,
+            in_place: false,
+            sync: true,
+            exact_name: false,
+            dry_run: false,
+            rate_max: None,
+        }
+    }
+}
+
+impl CopyOptions {
+    /// Everything that can be kept, as `cp -a`.
+    #[must_use]
+    pub fn archive() -> Self {
+        Self {
+            recursive: true,
+            preserve: true,
+            xattrs: true,
+            acls: true,
+            lenient: true,
+            hard_links: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether an extended attribute of this name is kept.
+    pub(super) fn keeps(&self, xattr: &[u8]) -> bool {
+        if xattr.starts_with(b"system.posix_acl_") { self.acls } else { self.xattrs }
+    }
+}
+
+/// How far a copy is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Files read or fetched completely.
+    pub files: u64,
+    /// Bytes of contents sent or fetched.
+    pub bytes: u64,
+    /// Bytes there are in all, where that is known.
+    pub bytes_total: Option<u64>,
+}

@@ -1,0 +1,192 @@
+//! The root's side of copying to hosts.
+use super::message::{PutParams, Totals};
+use super::options::{CopyOptions, Progress};
+use super::source::{Filled, Sent, Source, Stopped, read_all};
+use crate::target::{Target, ToolError};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_file::PathError;
+use sheaf_group::aggregate::StatusSum;
+use sheaf_group::entry::{EntryKind, Merged};
+use sheaf_group::{Call, Outcome, Session};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// Name of the tool at the leaves.
+pub(super) const TOOL: &str = "cp.put";
+
+/// Packets that are read ahead of the one being sent.
+const PACKETS_AHEAD_MAX: usize = 2;
+
+/// How long a copy waits at least for hosts that take nothing, before it is given up. Hosts that
+/// are down are noticed by the tree, and earlier.
+const STALL_MIN: Duration = Duration::from_secs(30);
+
+/// What copying to hosts came to.
+#[derive(Debug)]
+pub struct Put {
+    /// Which hosts and paths failed; the status counts the hosts where everything is as asked.
+    pub outcome: Outcome,
+    /// Files of this machine that could not be read, and so were not copied.
+    pub errors: Vec<PathError>,
+    /// How many more there were.
+    pub errors_more: u64,
+    /// What hosts wrote, by equal numbers.
+    pub totals: Vec<(Totals, RangeSet)>,
+    /// What a dry run has to say, folded over hosts: `create`, `replace` or `enter` for each path.
+    pub lines: Merged,
+    /// How much was read and sent.
+    pub sent: Progress,
+}
+
+/// Copies `sources` to `target`. A directory that is there is copied into, otherwise the path of
+/// the target is the new name.
+///
+/// # Errors
+/// [`ToolError::Usage`] when there is nothing to copy; [`ToolError::Local`] when no thread can be
+/// started to read it; those of the group operation. What fails on hosts or of single files is in
+/// the [`Put`].
+pub async fn put(
+    session: &Session,
+    sources: Vec<Source>,
+    target: &Target,
+    options: &CopyOptions,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Put, ToolError> {
+    if sources.is_empty() || target.members.is_empty() {
+        return Err(ToolError::Usage("there is nothing to copy, or no host to copy to".to_owned()));
+    }
+    let bytes_total = sizes(&sources);
+    let into = sources.len() > 1;
+    let params = PutParams { destination: target.path.clone(), into, options: options.clone() };
+    let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
+    let mut call = session.call(&target.members, TOOL, &params);
+    let (send, mut packets) = mpsc::channel(PACKETS_AHEAD_MAX);
+    let reading = start_reading(sources, options.clone(), send)?;
+    let mut sent = Progress { bytes_total, ..Progress::default() };
+    let mut tell = |files, bytes| {
+        (sent.files, sent.bytes) = (files, bytes);
+        progress(sent);
+    };
+    let fed = feed(session, &mut call, &mut packets, options.rate_max, &mut tell).await;
+    // A reader that still waits for room or for its own input is told that nobody listens.
+    drop(packets);
+    let mut put = Put {
+        outcome: Outcome::default(),
+        errors: Vec::new(),
+        errors_more: 0,
+        totals: Vec::new(),
+        lines: Merged::new(),
+        sent: Progress::default(),
+    };
+    match fed {
+        Ok(()) => {
+            while call.next_entries(&mut put.lines).await? {}
+            put.outcome = call.finish();
+            if let Ok(Ok(Sent { errors, errors_more })) = reading.await {
+                (put.errors, put.errors_more) = (errors, errors_more);
+            }
+        }
+        Err(errno) => put.outcome.add_silent(errno, &target.members),
+    }
+    put.sent = sent;
+    put.sum_up(&target.members);
+    Ok(put)
+}
+
+type Reading = tokio::sync::oneshot::Receiver<Result<Sent, Stopped>>;
+
+/// Reads on a thread of its own, which may block for ever on a pipe without keeping the runtime
+/// from its end.
+fn start_reading(sources: Vec<Source>, options: CopyOptions, send: mpsc::Sender<Filled>) -> Result<Reading, ToolError> {
+    let (done, reading) = tokio::sync::oneshot::channel();
+    let read = move || {
+        let mut send = |filled: Filled| send.blocking_send(filled).map_err(|_| Stopped);
+        // Whoever does not wait any more does not miss it.
+        let _ = done.send(read_all(sources, &options, &mut send));
+    };
+    let started = std::thread::Builder::new().name("sheaf-cp".to_owned()).spawn(read);
+    started.map_err(|error| ToolError::Local { path: "a thread to read with".to_owned(), errno: error.into() })?;
+    Ok(reading)
+}
+
+/// Sends packets as they are read. Stops with `ECANCELED` at an interrupt, and with `ETIMEDOUT`
+/// when there is no room for one for too long.
+async fn feed(
+    session: &Session,
+    call: &mut Call,
+    packets: &mut mpsc::Receiver<Filled>,
+    rate_max: Option<u64>,
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<(), Errno> {
+    let stall = session.limits().timeout.max(STALL_MIN);
+    let mut pace = Pace::new(rate_max);
+    let mut so_far = 0;
+    loop {
+        let filled = tokio::select! {
+            () = session.interrupted() => return Err(Errno::CANCELED),
+            filled = packets.recv() => filled,
+        };
+        let Some(Filled { bytes, files_done, contents_done }) = filled else { return Ok(()) };
+        tokio::select! {
+            () = session.interrupted() => return Err(Errno::CANCELED),
+            fed = tokio::time::timeout(stall, call.feed(&bytes)) => fed.map_err(|_| Errno::TIMEDOUT)?,
+        }
+        progress(files_done, contents_done);
+        tokio::select! {
+            () = session.interrupted() => return Err(Errno::CANCELED),
+            () = pace.wait(contents_done - so_far) => {}
+        }
+        so_far = contents_done;
+    }
+}
+
+/// Keeps to a rate.
+pub(super) struct Pace {
+    rate_max: Option<u64>,
+    next: Instant,
+}
+
+impl Pace {
+    pub fn new(rate_max: Option<u64>) -> Self {
+        Self { rate_max: rate_max.filter(|&rate| rate > 0), next: Instant::now() }
+    }
+
+    /// Waits as long as `bytes` take.
+    pub async fn wait(&mut self, bytes: u64) {
+        let Some(rate) = self.rate_max else { return };
+        self.next = self.next.max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        tokio::time::sleep_until(self.next.into()).await;
+    }
+}
+
+/// How many bytes there are, if all sources are plain files.
+fn sizes(sources: &[Source]) -> Option<u64> {
+    let size = |source: &Source| match source {
+        Source::Path(path) => std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len()),
+        Source::Reader(_) => None,
+    };
+    sources.iter().map(size).sum()
+}
+
+impl Put {
+    /// Takes errors and totals out of the entries.
+    fn sum_up(&mut self, members: &RangeSet) {
+        let mut failed = self.outcome.missing_hosts();
+        for (path, errno, leaves) in self.lines.errors() {
+            failed.union_with(leaves);
+            self.outcome.add_path_error(errno, &String::from_utf8_lossy(path), leaves.clone());
+        }
+        for entry in self.lines.sorted() {
+            if entry.entry.kind == EntryKind::Count
+                && let Ok(totals) = postcard::from_bytes(entry.entry.text)
+            {
+                self.totals.push((totals, entry.leaves.clone()));
+            }
+        }
+        self.outcome.status = StatusSum::default();
+        for leaf in members.difference(&failed).iter() {
+            let totals = self.totals.iter().find(|(_, leaves)| leaves.contains(leaf));
+            self.outcome.status.add(totals.map_or(0, |(totals, _)| totals.bytes));
+        }
+    }
+}

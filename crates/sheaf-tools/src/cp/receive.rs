@@ -1,0 +1,328 @@
+//! A host takes in a copy: record after record, as they come.
+use super::message::{Attrs, PutParams, Record, Special, Totals, malformed, next_record};
+use super::place::Writer;
+use bytes::Bytes;
+use sheaf_core::Errno;
+use sheaf_file::{Attributes, Staged};
+use sheaf_group::entry::{Answer, AnswerForm, Entry, EntryKind, Sink};
+use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The most bytes of failures and of a dry run's lines that one host tells.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// The leaf's side of [`put`](super::put::put).
+pub(super) struct PutTool;
+
+impl Tool for PutTool {
+    fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
+        let params: PutParams = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        let writer = Writer::new(&host.export, &params.options);
+        Ok(Box::new(Receiver::new(params, writer)))
+    }
+}
+
+/// A copy on its way in.
+struct Receiver {
+    destination: PathBuf,
+    dry_run: bool,
+    /// The destination is a directory that sources come into.
+    is_into: bool,
+    /// Why nothing can be written at all.
+    refused: Option<Errno>,
+    writer: Option<Writer>,
+    /// Where each source went.
+    bases: Vec<PathBuf>,
+    file: Option<Incoming>,
+    /// The directories above the present path, outermost first.
+    dirs: Vec<OpenDir>,
+    /// What is beneath this path is passed over: its directory failed.
+    skipped: Option<Vec<u8>>,
+    /// Files that failed and that others may be linked to.
+    failed_links: HashSet<(u32, Vec<u8>)>,
+    answer: Answer,
+    totals: Totals,
+    is_complete: bool,
+}
+
+/// The file that is coming in.
+struct Incoming {
+    relative: Vec<u8>,
+    path: PathBuf,
+    attrs: Attrs,
+    is_linked: bool,
+    staged: Staged,
+}
+
+struct OpenDir {
+    relative: Vec<u8>,
+    path: PathBuf,
+    closing: Option<Attributes>,
+    /// A dry run only imagines it.
+    is_imagined: bool,
+}
+
+impl Receiver {
+    fn new(params: PutParams, writer: Result<Writer, Errno>) -> Self {
+        let PutParams { destination, into, options } = params;
+        let destination = PathBuf::from(if destination.is_empty() { ".".to_owned() } else { destination });
+        let (writer, mut refused) = match writer {
+            Ok(writer) => (Some(writer), None),
+            Err(errno) => (None, Some(errno)),
+        };
+        let there = writer.as_ref().map(|writer| writer.export.stat(&destination));
+        let is_dir = matches!(&there, Some(Ok(metadata)) if metadata.is_dir());
+        if into && !is_dir && refused.is_none() {
+            refused = Some(match there {
+                Some(Err(errno)) => errno,
+                _ => Errno::NOTDIR,
+            });
+        }
+        Self {
+            destination,
+            dry_run: options.dry_run,
+            is_into: is_dir && !options.exact_name,
+            refused,
+            writer,
+            bases: Vec::new(),
+            file: None,
+            dirs: Vec::new(),
+            skipped: None,
+            failed_links: HashSet::new(),
+            answer: Answer::with_limit(AnswerForm::default(), ANSWER_BYTES_MAX),
+            totals: Totals::default(),
+            is_complete: false,
+        }
+    }
+
+    fn take(&mut self, record: Record, data: &[u8]) {
+        match record {
+            Record::Source { name } => self.source(&name),
+            Record::Data { offset, .. } => self.data(offset, data),
+            Record::FileEnd { size, digest } => self.file_end(size, &digest),
+            Record::FileAbort => self.file = None,
+            Record::End => {
+                self.leave_dirs(None);
+                self.is_complete = true;
+            }
+            Record::Dir { path, attrs } => {
+                if let Some(place) = self.enter(&path) {
+                    self.dir(path, place, &attrs);
+                }
+            }
+            Record::File { path, attrs, linked, .. } => {
+                if let Some(place) = self.enter(&path) {
+                    self.begin_file(path, place, attrs, linked);
+                }
+            }
+            Record::Symlink { path, target, attrs } => {
+                self.link(&path, |writer, place| writer.symlink(place, &target, &attrs));
+            }
+            Record::Node { path, kind, rdev, attrs } => self.node(&path, kind, rdev, &attrs),
+            Record::Hardlink { path, source, target } => self.hard_link(&path, source, target),
+        }
+    }
+
+    fn source(&mut self, name: &[u8]) {
+        self.leave_dirs(None);
+        self.file = None;
+        self.skipped = None;
+        let name = OsStr::from_bytes(name);
+        let inside = self.is_into && !name.is_empty();
+        self.bases.push(if inside { self.destination.join(name) } else { self.destination.clone() });
+    }
+
+    /// The place of a path of the present source, unless it is passed over.
+    fn enter(&mut self, relative: &[u8]) -> Option<PathBuf> {
+        self.file = None;
+        if self.refused.is_some() || self.skipped.as_ref().is_some_and(|dir| is_beneath(relative, dir)) {
+            return None;
+        }
+        self.skipped = None;
+        self.leave_dirs(Some(relative));
+        Some(place(self.bases.last()?, relative))
+    }
+
+    /// Closes the directories that `next` is not in.
+    fn leave_dirs(&mut self, next: Option<&[u8]>) {
+        while let Some(dir) = self.dirs.pop_if(|dir| !next.is_some_and(|next| is_beneath(next, &dir.relative))) {
+            let Some(attributes) = dir.closing else { continue };
+            let done = self.writer.as_ref().map(|writer| writer.close_dir(&dir.path, attributes));
+            if let Some(Err(errno)) = done {
+                self.fail(&dir.path, errno);
+            }
+        }
+    }
+
+    fn dir(&mut self, relative: Vec<u8>, path: PathBuf, attrs: &Attrs) {
+        let Some(writer) = &self.writer else { return };
+        if self.dry_run {
+            let is_imagined = self.is_imagined();
+            let plan = if is_imagined { Ok(&b"create"[..]) } else { writer.plan(&path, true) };
+            let is_imagined = matches!(plan, Ok(b"create"));
+            self.report(&path, plan);
+            match plan {
+                Ok(_) => self.dirs.push(OpenDir { relative, path, closing: None, is_imagined }),
+                Err(_) => self.skipped = Some(relative),
+            }
+            return;
+        }
+        match writer.make_dir(&path, attrs, relative.is_empty()) {
+            Ok(made) => {
+                self.totals.dirs += u64::from(made.is_new);
+                self.dirs.push(OpenDir { relative, path, closing: made.closing, is_imagined: false });
+            }
+            Err(errno) => {
+                self.fail(&path, errno);
+                self.skipped = Some(relative);
+            }
+        }
+    }
+
+    fn begin_file(&mut self, relative: Vec<u8>, path: PathBuf, attrs: Attrs, is_linked: bool) {
+        let Some(writer) = &self.writer else { return };
+        if self.dry_run {
+            return self.imagine(&path);
+        }
+        match writer.begin(&path, &attrs) {
+            Ok(staged) => self.file = Some(Incoming { relative, path, attrs, is_linked, staged }),
+            Err(errno) => self.fail_file(relative, &path, is_linked, errno),
+        }
+    }
+
+    fn data(&mut self, offset: u64, data: &[u8]) {
+        let Some(file) = &mut self.file else { return };
+        if let Err(errno) = file.staged.write_at(offset, data)
+            && let Some(Incoming { relative, path, is_linked, .. }) = self.file.take()
+        {
+            self.fail_file(relative, &path, is_linked, errno);
+        }
+    }
+
+    fn file_end(&mut self, size: u64, digest: &[u8; 32]) {
+        let (Some(Incoming { relative, path, attrs, is_linked, mut staged }), Some(writer)) =
+            (self.file.take(), &self.writer)
+        else {
+            return;
+        };
+        let extended = if size > staged.size() { staged.extend(size) } else { Ok(()) };
+        match extended.and_then(|()| writer.finish(staged, &attrs, digest)) {
+            Ok(()) => {
+                self.totals.files += 1;
+                self.totals.bytes += size;
+            }
+            Err(errno) => self.fail_file(relative, &path, is_linked, errno),
+        }
+    }
+
+    fn hard_link(&mut self, path: &[u8], source: u32, target: Vec<u8>) {
+        let Some(base) = self.bases.get(source as usize) else {
+            return;
+        };
+        let file = place(base, &target);
+        let failed = self.failed_links.contains(&(source, target));
+        self.link(path, |writer, place| match failed {
+            // What has the name there is not what was to be linked to.
+            true => Err(Errno::NOENT),
+            false => writer.hard_link(&file, place),
+        });
+    }
+
+    fn node(&mut self, path: &[u8], kind: Special, rdev: u64, attrs: &Attrs) {
+        self.link(path, |writer, place| writer.node(place, kind, rdev, attrs));
+    }
+
+    fn link(&mut self, path: &[u8], make: impl FnOnce(&Writer, &Path) -> Result<(), Errno>) {
+        let Some(place) = self.enter(path) else { return };
+        if self.dry_run {
+            return self.imagine(&place);
+        }
+        match self.writer.as_ref().map(|writer| make(writer, &place)) {
+            Some(Ok(())) => self.totals.links += 1,
+            Some(Err(errno)) => self.fail(&place, errno),
+            None => {}
+        }
+    }
+
+    /// Tells what would become of a path that is no directory.
+    fn imagine(&mut self, path: &Path) {
+        let Some(writer) = &self.writer else { return };
+        let plan = if self.is_imagined() { Ok(&b"create"[..]) } else { writer.plan(path, false) };
+        self.totals.files += u64::from(plan.is_ok());
+        self.report(path, plan);
+    }
+
+    /// Whether the present directory is one that a dry run would have made.
+    fn is_imagined(&self) -> bool {
+        self.dirs.last().is_some_and(|dir| dir.is_imagined)
+    }
+
+    fn report(&mut self, path: &Path, plan: Result<&'static [u8], Errno>) {
+        match plan {
+            Ok(text) => {
+                self.answer.path(path.as_os_str().as_bytes());
+                // Beyond its limit the answer says so itself.
+                let _ = self.answer.entry(Entry::new(EntryKind::Line, text));
+            }
+            Err(errno) => self.fail(path, errno),
+        }
+    }
+
+    fn fail_file(&mut self, relative: Vec<u8>, path: &Path, is_linked: bool, errno: Errno) {
+        if is_linked {
+            self.failed_links.insert((self.bases.len() as u32 - 1, relative));
+        }
+        self.fail(path, errno);
+    }
+
+    fn fail(&mut self, path: &Path, errno: Errno) {
+        self.totals.failed += 1;
+        self.answer.error(path.as_os_str().as_bytes(), errno);
+    }
+}
+
+impl Running for Receiver {
+    fn feed(&mut self, data: Bytes, host: &Host) {
+        let mut input = &data[..];
+        while !host.should_stop() {
+            match next_record(&mut input).map_err(malformed) {
+                Ok(Some((record, data))) => self.take(record, data),
+                Ok(None) => return,
+                Err(errno) => {
+                    self.refused.get_or_insert(errno);
+                    break;
+                }
+            }
+        }
+        self.file = None;
+    }
+
+    fn step(&mut self, answer: &mut Reply, _: &Host) -> Step {
+        self.file = None;
+        if !self.is_complete {
+            self.refused.get_or_insert(Errno::CANCELED);
+        }
+        if let Some(errno) = self.refused {
+            let destination = self.destination.clone();
+            self.fail(&destination, errno);
+        }
+        let totals = postcard::to_stdvec(&self.totals).expect("numbers can be serialised");
+        self.answer.path(self.destination.as_os_str().as_bytes());
+        // Without room for the totals there is at least one error, which is what counts.
+        let _ = self.answer.entry(Entry::new(EntryKind::Count, &totals));
+        *answer = Reply::Entries(std::mem::replace(&mut self.answer, Answer::new(AnswerForm::default())));
+        Step::Done
+    }
+}
+
+/// Whether `path` is `dir` itself or in it; everything is in the source itself.
+fn is_beneath(path: &[u8], dir: &[u8]) -> bool {
+    dir.is_empty() || path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+fn place(base: &Path, relative: &[u8]) -> PathBuf {
+    if relative.is_empty() { base.to_owned() } else { base.join(OsStr::from_bytes(relative)) }
+}

@@ -1,0 +1,464 @@
+//! Reading the sources on this machine, in pieces.
+use super::message::{Attrs, Packet, Record, Special};
+use super::options::CopyOptions;
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno as SysErrno;
+use sheaf_core::Errno;
+use sheaf_file::{Export, FileKind, Follow, Metadata, PathError, Timestamp, Xattr};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The most files with several names that are remembered at a time; the names of further ones are
+/// copied as files of their own.
+const LINKED_FILES_MAX: usize = 1 << 20;
+
+/// What to copy to hosts.
+pub enum Source {
+    /// A file or directory of this machine.
+    Path(PathBuf),
+    /// A stream, such as standard input; it has no name of its own.
+    Reader(Box<dyn Read + Send>),
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    pub errors: Vec<PathError>,
+    pub errors_more: u64,
+}
+
+/// Failures on this machine that are told one by one.
+const ERRORS_MAX: usize = 4096;
+
+/// A packet with how far its sender is.
+#[derive(Debug)]
+pub(super) struct Filled {
+    pub bytes: Vec<u8>,
+    pub files_done: u64,
+    pub contents_done: u64,
+}
+
+/// Nobody takes packets any more.
+#[derive(Debug)]
+pub(super) struct Stopped;
+
+/// Why a path is not sent to its end.
+enum Halt {
+    Stopped,
+    Failed(Errno),
+}
+
+impl From<Stopped> for Halt {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}
+
+impl From<Errno> for Halt {
+    fn from(errno: Errno) -> Self {
+        Self::Failed(errno)
+    }
+}
+
+impl From<std::io::Error> for Halt {
+    fn from(error: std::io::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+type Sender<'a> = &'a mut dyn FnMut(Filled) -> Result<(), Stopped>;
+
+/// Reads all sources and gives packet after packet to `send`.
+pub(super) fn read_all(sources: Vec<Source>, options: &CopyOptions, send: Sender<'_>) -> Result<Sent, Stopped> {
+    let root = Export::open(Path::new("/"));
+    let mut reader = Reader {
+        options,
+        send,
+        root,
+        packet: Packet::default(),
+        sent: Sent::default(),
+        files_done: 0,
+        contents_done: 0,
+        links: HashMap::new(),
+        source: 0,
+        buffer: Vec::new(),
+    };
+    for (at, source) in sources.into_iter().enumerate() {
+        reader.source = at as u32;
+        match source {
+            Source::Path(path) => reader.source(&path)?,
+            Source::Reader(stream) => reader.stream(stream)?,
+        }
+    }
+    reader.packet.put(&Record::End);
+    reader.flush()?;
+    Ok(reader.sent)
+}
+
+struct Reader<'a> {
+    options: &'a CopyOptions,
+    send: Sender<'a>,
+    /// This machine, for walks.
+    root: Result<Export, Errno>,
+    packet: Packet,
+    sent: Sent,
+    files_done: u64,
+    contents_done: u64,
+    /// By inode: where it was sent as a file, and how many of its names are still to come.
+    links: HashMap<(u64, u64), Linked>,
+    source: u32,
+    buffer: Vec<u8>,
+}
+
+struct Linked {
+    source: u32,
+    path: Vec<u8>,
+    names_left: u32,
+}
+
+impl Reader<'_> {
+    fn source(&mut self, path: &Path) -> Result<(), Stopped> {
+        self.packet.put(&Record::Source { name: name_of(path).to_vec() });
+        let follow = self.options.dereference || !self.options.recursive;
+        let looked = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
+        let metadata = match looked {
+            Ok(metadata) => metadata_of(&metadata),
+            Err(error) => return Ok(self.fail(path, error.into())),
+        };
+        if metadata.is_dir() && !self.options.recursive {
+            return Ok(self.fail(path, Errno::ISDIR));
+        }
+        let done = match metadata.kind {
+            FileKind::Directory => self.tree(path),
+            // Without directories in play, a pipe is what comes out of it.
+            FileKind::Fifo | FileKind::CharDevice if follow => match File::open(path) {
+                Ok(file) => self.contents(Box::new(file), Attrs::of(&metadata, Vec::new(), self.options)),
+                Err(error) => Err(error.into()),
+            },
+            _ => std::path::absolute(path).map_err(Halt::from).and_then(|at| self.one(&at, b"", &metadata, follow)),
+        };
+        self.settle(path, done)
+    }
+
+    fn stream(&mut self, stream: Box<dyn Read + Send>) -> Result<(), Stopped> {
+        self.packet.put(&Record::Source { name: Vec::new() });
+        let done = self.contents(stream, Attrs { mode: 0o666, ..Attrs::default() });
+        self.settle(Path::new("-"), done)
+    }
+
+    fn settle(&mut self, path: &Path, done: Result<(), Halt>) -> Result<(), Stopped> {
+        match done {
+            Ok(()) => Ok(()),
+            Err(Halt::Stopped) => Err(Stopped),
+            Err(Halt::Failed(errno)) => Ok(self.fail(path, errno)),
+        }
+    }
+
+    /// A directory with all beneath it.
+    fn tree(&mut self, path: &Path) -> Result<(), Halt> {
+        let root = self.root.clone()?;
+        // The walk is confined to its root, which does not follow the system's magic links.
+        let start = std::fs::canonicalize(path)?;
+        let follow = if self.options.dereference { Follow::Always } else { Follow::Never };
+        let walk = sheaf_file::WalkOptions { follow, metadata: true, ..Default::default() };
+        for entry in root.walk(&start, walk) {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.fail(&path_below(path, &error.path, &start), error.errno);
+                    continue;
+                }
+            };
+            let Some(metadata) = &entry.metadata else { continue };
+            let relative = entry.relative.as_os_str().as_bytes();
+            let done = self.one(&entry.path, relative, metadata, self.options.dereference);
+            self.settle(&path_below(path, &entry.path, &start), done)?;
+        }
+        Ok(())
+    }
+
+    /// One file, link or directory without what is in it.
+    fn one(&mut self, at: &Path, relative: &[u8], metadata: &Metadata, follow: bool) -> Result<(), Halt> {
+        let path = relative.to_vec();
+        if metadata.nlink > 1 && !metadata.is_dir() && self.link_again(&path, metadata)? {
+            return Ok(());
+        }
+        let special = match metadata.kind {
+            FileKind::File => return self.file(at, path, metadata, follow),
+            FileKind::Directory => {
+                let attrs = self.attrs(at, metadata, true);
+                return Ok(self.record(&Record::Dir { path, attrs })?);
+            }
+            FileKind::Symlink => {
+                let target = std::fs::read_link(at)?.into_os_string().into_encoded_bytes();
+                let attrs = self.attrs(at, metadata, false);
+                return Ok(self.record(&Record::Symlink { path, target, attrs })?);
+            }
+            FileKind::Fifo => Special::Fifo,
+            FileKind::CharDevice => Special::CharDevice,
+            FileKind::BlockDevice => Special::BlockDevice,
+            FileKind::Socket | FileKind::Unknown => return Err(Errno::OPNOTSUPP.into()),
+        };
+        let attrs = self.attrs(at, metadata, false);
+        Ok(self.record(&Record::Node { path, kind: special, rdev: metadata.rdev, attrs })?)
+    }
+
+    /// Sends a link instead, if a file was sent under another name.
+    fn link_again(&mut self, path: &[u8], metadata: &Metadata) -> Result<bool, Stopped> {
+        if !self.options.hard_links || metadata.kind != FileKind::File {
+            return Ok(false);
+        }
+        let Some(linked) = self.links.get_mut(&metadata.id()) else {
+            return Ok(false);
+        };
+        linked.names_left -= 1;
+        let (source, target) = (linked.source, linked.path.clone());
+        if linked.names_left == 0 {
+            self.links.remove(&metadata.id());
+        }
+        self.record(&Record::Hardlink { path: path.to_vec(), source, target })?;
+        Ok(true)
+    }
+
+    fn file(&mut self, at: &Path, path: Vec<u8>, expected: &Metadata, follow: bool) -> Result<(), Halt> {
+        let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        // A pipe that took the file's place must not block.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | no_follow).bits() as i32;
+        let file = File::options().read(true).custom_flags(flags).open(at)?;
+        let metadata = metadata_of(&file.metadata()?);
+        if metadata.kind != FileKind::File {
+            return Err(Errno::STALE.into());
+        }
+        let attrs = self.attrs(at, &metadata, follow);
+        let linked = self.options.hard_links && expected.nlink > 1;
+        if linked && self.links.len() < LINKED_FILES_MAX {
+            let first = Linked { source: self.source, path: path.clone(), names_left: expected.nlink - 1 };
+            self.links.insert(expected.id(), first);
+        }
+        self.record(&Record::File { path, attrs, size: metadata.size, linked })?;
+        if self.options.dry_run {
+            self.files_done += 1;
+            return Ok(self.record(&Record::FileAbort)?);
+        }
+        let has_holes = metadata.blocks.saturating_mul(512) < metadata.size;
+        let done = self.pieces(&file, has_holes);
+        self.end_file(done)
+    }
+
+    /// A file made of what comes out of a stream.
+    fn contents(&mut self, mut stream: Box<dyn Read + Send>, attrs: Attrs) -> Result<(), Halt> {
+        self.record(&Record::File { path: Vec::new(), attrs, size: 0, linked: false })?;
+        if self.options.dry_run {
+            return Ok(self.record(&Record::FileAbort)?);
+        }
+        let mut hasher = blake3::Hasher::new();
+        let mut at = 0;
+        let done = loop {
+            match self.piece(at, &mut |buffer| stream.read(buffer), &mut hasher) {
+                Ok(0) => break Ok((at, *hasher.finalize().as_bytes())),
+                Ok(length) => at += length as u64,
+                Err(halt) => break Err(halt),
+            }
+        };
+        self.end_file(done)
+    }
+
+    fn end_file(&mut self, done: Result<(u64, [u8; 32]), Halt>) -> Result<(), Halt> {
+        match done {
+            Ok((size, digest)) => {
+                self.files_done += 1;
+                Ok(self.record(&Record::FileEnd { size, digest })?)
+            }
+            Err(Halt::Failed(errno)) => {
+                self.record(&Record::FileAbort)?;
+                Err(errno.into())
+            }
+            Err(stopped) => Err(stopped),
+        }
+    }
+
+    /// The contents of a file; holes are passed over.
+    fn pieces(&mut self, file: &File, has_holes: bool) -> Result<(u64, [u8; 32]), Halt> {
+        let mut hasher = blake3::Hasher::new();
+        let mut at = 0;
+        let mut data_end = if has_holes { 0 } else { u64::MAX };
+        loop {
+            if at >= data_end {
+                match next_data(file, at)? {
+                    Some((start, end)) => {
+                        hash_zeros(&mut hasher, start - at);
+                        (at, data_end) = (start, end);
+                    }
+                    None => {
+                        let size = file.metadata()?.len().max(at);
+                        hash_zeros(&mut hasher, size - at);
+                        return Ok((size, *hasher.finalize().as_bytes()));
+                    }
+                }
+            }
+            let most = data_end - at;
+            let mut read = |buffer: &mut [u8]| {
+                let length = buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+                file.read_at(&mut buffer[..length], at)
+            };
+            match self.piece(at, &mut read, &mut hasher)? {
+                0 => return Ok((at, *hasher.finalize().as_bytes())),
+                length => at += length as u64,
+            }
+        }
+    }
+
+    /// One piece of contents into the packet; returns its length, 0 at the end.
+    fn piece(
+        &mut self,
+        offset: u64,
+        read: &mut dyn FnMut(&mut [u8]) -> std::io::Result<usize>,
+        hasher: &mut blake3::Hasher,
+    ) -> Result<usize, Halt> {
+        /// Room for less is not worth a piece.
+        const PIECE_BYTES_MIN: usize = 4096;
+        if self.packet.room() < PIECE_BYTES_MIN {
+            self.flush()?;
+        }
+        self.buffer.resize(super::PACKET_BYTES, 0);
+        let room = self.packet.room();
+        let length = loop {
+            match read(&mut self.buffer[..room]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                done => break done?,
+            }
+        };
+        if length > 0 {
+            hasher.update(&self.buffer[..length]);
+            self.packet.put_data(offset, &self.buffer[..length]);
+            self.contents_done += length as u64;
+        }
+        Ok(length)
+    }
+
+    fn record(&mut self, record: &Record) -> Result<(), Stopped> {
+        self.packet.put(record);
+        if self.packet.room() == 0 { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Stopped> {
+        if self.packet.is_empty() {
+            return Ok(());
+        }
+        let (files_done, contents_done) = (self.files_done, self.contents_done);
+        (self.send)(Filled { bytes: self.packet.take(), files_done, contents_done })
+    }
+
+    fn attrs(&self, at: &Path, metadata: &Metadata, follow: bool) -> Attrs {
+        let mut xattrs: Vec<Xattr> = Vec::new();
+        if (self.options.xattrs || self.options.acls)
+            && let Ok(root) = &self.root
+        {
+            // A file system without attributes has none.
+            xattrs = root.xattrs(at, follow).unwrap_or_default();
+            xattrs.retain(|xattr| self.options.keeps(&xattr.name));
+        }
+        Attrs::of(metadata, xattrs, self.options)
+    }
+
+    fn fail(&mut self, path: &Path, errno: Errno) {
+        if self.sent.errors.len() < ERRORS_MAX {
+            self.sent.errors.push(PathError { path: path.to_owned(), errno });
+        } else {
+            self.sent.errors_more += 1;
+        }
+    }
+}
+
+/// The next range that is no hole, at or after `from`.
+fn next_data(file: &File, from: u64) -> Result<Option<(u64, u64)>, Errno> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
+        Ok(start) => start,
+        Err(SysErrno::NXIO) => return Ok(None),
+        // A file system that does not know has data only.
+        Err(SysErrno::INVAL | SysErrno::OPNOTSUPP) => return Ok(Some((from, u64::MAX))),
+        Err(errno) => return Err(errno.into()),
+    };
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start))?;
+    Ok(Some((start, end)))
+}
+
+fn hash_zeros(hasher: &mut blake3::Hasher, mut count: u64) {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    while count > 0 {
+        let step = count.min(ZEROS.len() as u64);
+        hasher.update(&ZEROS[..step as usize]);
+        count -= step;
+    }
+}
+
+/// The name a source gets in a directory: its last component. What ends in a dot or two, and the
+/// root, goes into the directory itself.
+fn name_of(path: &Path) -> &[u8] {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    match &bytes[start..end] {
+        b"." | b".." => b"",
+        name => name,
+    }
+}
+
+/// A path of the walk in the words of whoever named its start.
+fn path_below(named: &Path, path: &Path, start: &Path) -> PathBuf {
+    match path.strip_prefix(start) {
+        Ok(rest) if rest.as_os_str().is_empty() => named.to_owned(),
+        Ok(rest) => named.join(rest),
+        Err(_) => path.to_owned(),
+    }
+}
+
+/// The same facts in the words of the library that also reads hosts' files.
+fn metadata_of(std: &std::fs::Metadata) -> Metadata {
+    let time = |seconds, nanoseconds: i64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+    let kind = std.file_type();
+    Metadata {
+        kind: match () {
+            () if kind.is_file() => FileKind::File,
+            () if kind.is_dir() => FileKind::Directory,
+            () if kind.is_symlink() => FileKind::Symlink,
+            () if kind.is_fifo() => FileKind::Fifo,
+            () if kind.is_socket() => FileKind::Socket,
+            () if kind.is_char_device() => FileKind::CharDevice,
+            () if kind.is_block_device() => FileKind::BlockDevice,
+            () => FileKind::Unknown,
+        },
+        dev: std.dev(),
+        ino: std.ino(),
+        mode: std.mode() & 0o7777,
+        nlink: u32::try_from(std.nlink()).unwrap_or(u32::MAX),
+        uid: std.uid(),
+        gid: std.gid(),
+        rdev: std.rdev(),
+        size: std.len(),
+        blocks: std.blocks(),
+        block_size: std.blksize() as u32,
+        atime: time(std.atime(), std.atime_nsec()),
+        mtime: time(std.mtime(), std.mtime_nsec()),
+        ctime: time(std.ctime(), std.ctime_nsec()),
+        btime: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn names_of_sources() {
+        let names = [("a", "a"), ("/x/b/", "b"), ("x/.", ""), ("..", ""), ("/", ""), ("./c", "c"), ("...", "...")];
+        for (path, name) in names {
+            assert_eq!(OsStr::from_bytes(name_of(Path::new(path))), name, "{path}");
+        }
+    }
+}
