@@ -77,6 +77,9 @@ pub struct Merged {
     /// Ranges in the sets of all slots, for the limit.
     ranges: usize,
     stats: Option<Stats>,
+    /// Added to the positions of what is folded, and the first above all there are.
+    order_base: u64,
+    order_end: u64,
     bytes_max: usize,
 }
 
@@ -139,6 +142,8 @@ impl Merged {
             slot_table: HashTable::new(),
             ranges: 0,
             stats: None,
+            order_base: 0,
+            order_end: 0,
             // Spans are 32 bits wide.
             bytes_max: bytes_max.min(u32::MAX as usize),
         }
@@ -152,6 +157,22 @@ impl Merged {
         self.fold_raw_set(&RangeSet::single(leaf), answer)
     }
 
+    /// Takes in the answer of one leaf that speaks for `weight` leaves with the same: its sums
+    /// count so often.
+    ///
+    /// # Errors
+    /// See [`MergeError`]; nothing has changed then.
+    pub fn fold_raw_weighted(&mut self, leaf: u32, weight: u64, answer: &[u8]) -> Result<(), MergeError> {
+        let mut decoded = wire::decode_answer(answer)?;
+        decoded.sets.push(RangeSet::single(leaf));
+        self.fold(decoded, weight)
+    }
+
+    /// What is folded from now on comes after what is there: the leaves' answers go on.
+    pub fn next_batch(&mut self) {
+        self.order_base = self.order_end;
+    }
+
     /// Takes in one answer that all of `leaves` gave; costs what one leaf's answer costs.
     ///
     /// # Errors
@@ -162,7 +183,7 @@ impl Merged {
             return Ok(());
         }
         decoded.sets.push(leaves.clone());
-        self.fold(&decoded, leaves.len())
+        self.fold(decoded, leaves.len())
     }
 
     /// Takes in what [`encode_partial`](Self::encode_partial) of another node gave.
@@ -171,7 +192,7 @@ impl Merged {
     /// See [`MergeError`]; nothing has changed then.
     pub fn fold_partial(&mut self, partial: &[u8]) -> Result<(), MergeError> {
         let decoded = wire::decode_partial(partial)?;
-        self.fold(&decoded, 1)
+        self.fold(decoded, 1)
     }
 
     /// Takes in what `other` holds, with each of its sets of leaves replaced by `widen` of it: one
@@ -190,7 +211,7 @@ impl Merged {
         for set in &mut decoded.sets {
             *set = widen(set);
         }
-        self.fold(&decoded, 1)
+        self.fold(decoded, 1)
     }
 
     /// Appends all that was folded in the form for the parent. Equal content gives equal bytes.
@@ -284,12 +305,15 @@ impl Merged {
         *self = Self::with_limit(self.bytes_max);
     }
 
-    fn fold(&mut self, decoded: &Decoded<'_>, leaves: u64) -> Result<(), MergeError> {
+    fn fold(&mut self, mut decoded: Decoded<'_>, leaves: u64) -> Result<(), MergeError> {
+        for record in &mut decoded.records {
+            record.order = record.order.saturating_add(self.order_base);
+        }
         let vacuous = decoded.records.is_empty();
         if !vacuous && self.ordered.is_some_and(|ordered| ordered != decoded.ordered) {
             return Err(MergeError::Mixed);
         }
-        self.check_size(decoded)?;
+        self.check_size(&decoded)?;
         if !vacuous {
             self.ordered = Some(decoded.ordered);
         }
@@ -297,39 +321,60 @@ impl Merged {
             self.stats.get_or_insert_default().add(stats, leaves);
         }
         let mut paths: Vec<Option<u32>> = vec![None; decoded.paths.len()];
+        // Answers that are much alike have their entries in the same order, so the entry behind the
+        // one that was found last is the likeliest, and being it costs no look-up.
+        let mut likely = 0;
         for record in &decoded.records {
             let path =
                 *paths[record.path].get_or_insert_with(|| self.intern_path(decoded.paths[record.path]));
-            self.fold_entry(path, &record.entry, record.order, &decoded.sets[record.set]);
+            let (entry, leaves) = (&record.entry, &decoded.sets[record.set]);
+            likely = 1 + self.fold_entry(likely, path, entry, record.order, leaves);
         }
         Ok(())
     }
 
-    fn fold_entry(&mut self, path: u32, entry: &Entry<'_>, order: u64, leaves: &RangeSet) {
-        let hash = self.hash(path, entry, order);
-        if let Some(at) = self.find(hash, path, entry, order) {
+    /// Which slot it is in.
+    fn fold_entry(
+        &mut self,
+        likely: usize,
+        path: u32,
+        entry: &Entry<'_>,
+        order: u64,
+        leaves: &RangeSet,
+    ) -> usize {
+        let guess = self.slots.get(likely).filter(|slot| self.is_same(slot, path, entry, order));
+        let (found, hash) = if guess.is_some() {
+            (Some(likely), 0)
+        } else {
+            let hash = self.hash(path, entry, order);
+            (self.find(hash, path, entry, order), hash)
+        };
+        if let Some(at) = found {
             let slot = &mut self.slots[at];
             let before = slot.leaves.ranges().len();
             slot.leaves.union_with(leaves);
             slot.order = slot.order.min(order);
             self.ranges = self.ranges + slot.leaves.ranges().len() - before;
-            return;
+            return at;
         }
         let text = push_span(&mut self.arena, entry.text);
-        let (kind, number) = (entry.kind, entry.number);
-        let index = self.slots.len() as u32;
+        let (kind, number, at) = (entry.kind, entry.number, self.slots.len());
         self.ranges += leaves.ranges().len();
         self.slots.push(Slot { hash, path, kind, number, order, text, leaves: leaves.clone() });
-        self.slot_table.insert_unique(hash, index, |&other| self.slots[other as usize].hash);
+        self.slot_table.insert_unique(hash, at as u32, |&other| self.slots[other as usize].hash);
+        at
+    }
+
+    fn is_same(&self, slot: &Slot, path: u32, entry: &Entry<'_>, order: u64) -> bool {
+        (slot.path, slot.kind, slot.number) == (path, entry.kind, entry.number)
+            && (self.ordered != Some(true) || slot.order == order)
+            && slot.text.of(&self.arena) == entry.text
     }
 
     fn find(&self, hash: u64, path: u32, entry: &Entry<'_>, order: u64) -> Option<usize> {
         let found = self.slot_table.find(hash, |&index| {
             let slot = &self.slots[index as usize];
-            slot.hash == hash
-                && (slot.path, slot.kind, slot.number) == (path, entry.kind, entry.number)
-                && (self.ordered != Some(true) || slot.order == order)
-                && slot.text.of(&self.arena) == entry.text
+            slot.hash == hash && self.is_same(slot, path, entry, order)
         });
         found.map(|&index| index as usize)
     }
