@@ -71,6 +71,8 @@ pub enum Request {
         bytes_max: u64,
         /// Members by local index; empty for the answer of a tool.
         locals: RangeSet,
+        /// For how many leaves each of `leaves` speaks, in their order; empty: each for itself.
+        weights: Vec<u64>,
     },
 }
 

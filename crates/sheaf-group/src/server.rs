@@ -1,4 +1,5 @@
 //! The server: group operations and tools on one host's files.
+use crate::aggregate::Partial;
 use crate::message::Request;
 use crate::tool::{Host, Tools};
 use bytes::{Bytes, BytesMut};
@@ -253,43 +254,7 @@ impl Worker {
         if host.should_stop() && !matches!(request, Request::Close { .. }) {
             return Err(Errno::CANCELED);
         }
-        let partial = match request {
-            Request::Call { tool, answer } => {
-                let call = self.tools.get(&tool).and_then(|tool| Call::start(tool, &data, &host));
-                match occupant.call.insert(call) {
-                    // A tool that is fed says nothing until it has everything.
-                    Ok(call) if job.answer => call.answer(&host, answer)?,
-                    Err(errno) if job.answer => return Err(*errno),
-                    _ => Default::default(),
-                }
-            }
-            Request::Feed => {
-                if let Some(Ok(call)) = &mut occupant.call {
-                    call.feed(data, &host);
-                }
-                Default::default()
-            }
-            Request::More { leaves, answer } => match &mut occupant.call {
-                Some(Ok(call)) if leaves.contains(host.leaf) => call.answer(&host, answer)?,
-                Some(Err(errno)) if leaves.contains(host.leaf) => return Err(*errno),
-                Some(_) => Default::default(),
-                None => return Err(Errno::STALE),
-            },
-            Request::Fetch { leaves, lines, bytes_max, locals } => {
-                if !leaves.contains(host.leaf) {
-                    Default::default()
-                } else if let Some(Ok(call)) = &occupant.call {
-                    call.fetch(host.leaf, lines, bytes_max)?
-                } else {
-                    occupant
-                        .group
-                        .as_ref()
-                        .ok_or(Errno::STALE)?
-                        .fetch(host.leaf, lines, bytes_max, &locals)?
-                }
-            }
-            request => group::serve(&mut occupant.group, request, &data, &host)?,
-        };
+        let partial = self.answer(&mut occupant, request, data, job, &host)?;
         let mut bytes = Vec::new();
         partial.encode(&mut bytes);
         let reply = Bytes::from(bytes);
@@ -297,5 +262,48 @@ impl Worker {
             occupant.replied = Some((job.wave, reply.clone()));
         }
         Ok(reply)
+    }
+
+    fn answer(
+        &self,
+        occupant: &mut Occupant,
+        request: Request,
+        data: Bytes,
+        job: &Job,
+        host: &Host,
+    ) -> Result<Partial, Errno> {
+        Ok(match request {
+            Request::Call { tool, answer } => {
+                let call = self.tools.get(&tool).and_then(|tool| Call::start(tool, &data, host));
+                match occupant.call.insert(call) {
+                    // A tool that is fed says nothing until it has everything.
+                    Ok(call) if job.answer => call.answer(host, answer)?,
+                    Err(errno) if job.answer => return Err(*errno),
+                    _ => Default::default(),
+                }
+            }
+            Request::Feed => {
+                if let Some(Ok(call)) = &mut occupant.call {
+                    call.feed(data, host);
+                }
+                Default::default()
+            }
+            Request::More { leaves, answer } => match &mut occupant.call {
+                Some(Ok(call)) if leaves.contains(host.leaf) => call.answer(host, answer)?,
+                Some(Err(errno)) if leaves.contains(host.leaf) => return Err(*errno),
+                Some(_) => Default::default(),
+                None => return Err(Errno::STALE),
+            },
+            Request::Fetch { leaves, lines, bytes_max, locals, weights } => {
+                let Some(at) = leaves.position(host.leaf) else { return Ok(Partial::default()) };
+                let weight = usize::try_from(at).ok().and_then(|at| weights.get(at)).copied().unwrap_or(1);
+                match (&occupant.call, &occupant.group) {
+                    (Some(Ok(call)), _) => call.fetch(host.leaf, lines, bytes_max, weight)?,
+                    (_, Some(group)) => group.fetch(host.leaf, lines, bytes_max, &locals, weight)?,
+                    _ => return Err(Errno::STALE),
+                }
+            }
+            request => group::serve(&mut occupant.group, request, &data, host)?,
+        })
     }
 }

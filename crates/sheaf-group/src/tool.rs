@@ -73,6 +73,9 @@ pub trait Running: Send {
 pub enum Step {
     /// There is more to do.
     More,
+    /// There is more to do, but what was said so far is to be sent, even if it is nothing: the
+    /// tool keeps to a bound, or needs long.
+    Pause,
     /// That was all.
     Done,
 }

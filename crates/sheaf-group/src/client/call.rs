@@ -63,6 +63,7 @@ impl Call {
     /// # Errors
     /// [`GroupError::Protocol`] when an answer does not decode.
     pub async fn next_entries(&mut self, merged: &mut Merged) -> Result<bool, GroupError> {
+        merged.next_batch();
         let classes = self.next_classes().await?;
         let lost = fetch::lines(&self.session, &self.stream, classes, merged).await?;
         for (errno, leaves) in &lost {

@@ -41,7 +41,7 @@ pub(super) async fn bodies(
         let (trip, locals) = next_trip(&wanted);
         let leaves: RangeSet = trip.iter().map(|(leaf, _)| *leaf).collect();
         let bytes_max = session.limits().bytes_max;
-        let request = Request::Fetch { leaves, lines: false, bytes_max, locals };
+        let request = Request::Fetch { leaves, lines: false, bytes_max, locals, weights: Vec::new() };
         let (partial, _) = session.ask(stream, &request, b"").await?;
         let items = match partial.data {
             Data::Packed(packed) => packed.items,
@@ -92,7 +92,9 @@ pub(super) async fn lines(
             trip.iter().filter_map(|speech| Some((speech.leaves.first()?, &speech.leaves))).collect();
         let leaves: RangeSet = speakers.keys().copied().collect();
         let bytes_max = session.limits().bytes_max;
-        let request = Request::Fetch { leaves, lines: true, bytes_max, locals: RangeSet::new() };
+        let weights: Vec<u64> = leaves.iter().map(|leaf| speakers[&leaf].len()).collect();
+        let weights = if weights.iter().all(|&weight| weight == 1) { Vec::new() } else { weights };
+        let request = Request::Fetch { leaves, lines: true, bytes_max, locals: RangeSet::new(), weights };
         let (partial, wave) = session.ask(stream, &request, b"").await?;
         if let Data::Lines(answer) = partial.data {
             let widen = |set: &RangeSet| {

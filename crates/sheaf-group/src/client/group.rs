@@ -314,10 +314,9 @@ impl Group {
         check_count(&operation)?;
         if let Operation::Read { count, data: DataAggregation::Concatenate { bytes_max } }
         | Operation::Pread { count, data: DataAggregation::Concatenate { bytes_max }, .. } = &operation
+            && self.size().saturating_mul(*count) > *bytes_max
         {
-            if self.size().saturating_mul(*count) > *bytes_max {
-                return Err(GroupError::TooLarge { bytes_max: *bytes_max });
-            }
+            return Err(GroupError::TooLarge { bytes_max: *bytes_max });
         }
         let (partial, wave) =
             self.session.ask(&self.stream, &Request::Operate(operation.clone()), data).await?;

@@ -328,6 +328,7 @@ impl Merged {
             let path =
                 *paths[record.path].get_or_insert_with(|| self.intern_path(decoded.paths[record.path]));
             let (entry, leaves) = (&record.entry, &decoded.sets[record.set]);
+            self.order_end = self.order_end.max(record.order.saturating_add(1));
             likely = 1 + self.fold_entry(likely, path, entry, record.order, leaves);
         }
         Ok(())

@@ -32,7 +32,11 @@ impl Call {
             if host.should_stop() {
                 return Err(Errno::CANCELED);
             }
-            self.done = self.running.step(&mut reply, host) == Step::Done;
+            match self.running.step(&mut reply, host) {
+                Step::More => {}
+                Step::Pause => break,
+                Step::Done => self.done = true,
+            }
         }
         self.body = reply.into_bytes();
         let mut partial = Partial::default();
@@ -48,25 +52,20 @@ impl Call {
         Ok(partial)
     }
 
-    pub fn fetch(&self, leaf: u32, lines: bool, bytes_max: u64) -> Result<Partial, Errno> {
-        body(leaf, 0, &self.body, lines, bytes_max)
+    pub fn fetch(&self, leaf: u32, lines: bool, bytes_max: u64, weight: u64) -> Result<Partial, Errno> {
+        if lines { body_lines(leaf, weight, &self.body) } else { Ok(body(leaf, 0, &self.body, bytes_max)) }
     }
 }
 
-/// A body on its way up, alone or line by line.
-pub(super) fn body(
-    leaf: u32,
-    local: u32,
-    bytes: &[u8],
-    lines: bool,
-    bytes_max: u64,
-) -> Result<Partial, Errno> {
-    let data = if lines {
-        let mut merged = Merged::new();
-        merged.fold_raw(leaf, bytes).map_err(|error| error.errno())?;
-        Data::Lines(Box::new(merged))
-    } else {
-        Data::Packed(Packed::of(leaf, local, bytes.to_vec(), bytes_max))
-    };
-    Ok(Partial { data, ..Partial::default() })
+/// A body on its way up.
+pub(super) fn body(leaf: u32, local: u32, bytes: &[u8], bytes_max: u64) -> Partial {
+    let data = Data::Packed(Packed::of(leaf, local, bytes.to_vec(), bytes_max));
+    Partial { data, ..Partial::default() }
+}
+
+/// A body on its way up line by line, for so many leaves.
+pub(super) fn body_lines(leaf: u32, weight: u64, bytes: &[u8]) -> Result<Partial, Errno> {
+    let mut merged = Merged::new();
+    merged.fold_raw_weighted(leaf, weight, bytes).map_err(|error| error.errno())?;
+    Ok(Partial { data: Data::Lines(Box::new(merged)), ..Partial::default() })
 }

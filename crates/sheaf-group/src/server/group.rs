@@ -1,5 +1,5 @@
 //! A group's members on one host.
-use super::call::body;
+use super::call::{body, body_lines};
 use super::operate;
 use crate::aggregate::{Data, ErrorClass, Packed, Partial};
 use crate::flags::{GROUP_FLAGS, O_UNIQUE};
@@ -159,15 +159,22 @@ impl Group {
     }
 
     /// Content of the last read of these members, or the lines of all.
-    pub fn fetch(&self, leaf: u32, lines: bool, bytes_max: u64, locals: &RangeSet) -> Result<Partial, Errno> {
+    pub fn fetch(
+        &self,
+        leaf: u32,
+        lines: bool,
+        bytes_max: u64,
+        locals: &RangeSet,
+        weight: u64,
+    ) -> Result<Partial, Errno> {
         if lines {
-            return body(leaf, 0, &self.lines, true, bytes_max);
+            return body_lines(leaf, weight, &self.lines);
         }
         let mut all = Partial::default();
         for local in locals.iter() {
             let open = self.members.get(local as usize).map(|member| &member.body);
             let content = open.or_else(|| self.bodies.get(local as usize)).ok_or(Errno::STALE)?;
-            let one = body(leaf, local, content, false, bytes_max)?;
+            let one = body(leaf, local, content, bytes_max);
             all.merge(one).map_err(|error| error.errno)?;
         }
         Ok(all)

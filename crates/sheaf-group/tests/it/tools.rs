@@ -2,7 +2,7 @@
 use crate::cluster::{Cluster, run};
 use bytes::Bytes;
 use sheaf_core::Errno;
-use sheaf_group::entry::{Entry, EntryKind, Merged, Sink};
+use sheaf_group::entry::{AnswerForm, Entry, EntryKind, Merged, Sink, Stats};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +29,8 @@ impl Running for Talking {
         self.left -= 1;
         let own = if self.left % 1000 == 500 { host.leaf } else { 0 };
         let text = format!("{own} {:>1000}", self.left);
-        let answer = answer.entries();
+        let answer = answer.entries_with(AnswerForm { ordered: false, stats: true });
+        answer.stats(Stats { files: 1, ..Stats::default() });
         answer.path(b"/talk");
         let _ = answer.entry(Entry::new(EntryKind::Line, text.as_bytes()));
         if self.left == 0 { Step::Done } else { Step::More }
@@ -110,6 +111,11 @@ fn long_answers_come_in_batches() {
             let sets: Vec<String> = merged.sorted().iter().map(|entry| entry.leaves.to_string()).collect();
             assert_eq!(sets.iter().filter(|set| *set == "0-1,3-5").count(), 9000 - 9);
             assert_eq!(sets.iter().filter(|set| set.len() == 1).count(), 9 * 5);
+            assert_eq!(merged.stats().map(|stats| stats.files), Some(9000 * 5));
+            let number =
+                |text: &[u8]| -> u32 { std::str::from_utf8(&text[2..]).unwrap().trim().parse().unwrap() };
+            let order: Vec<u32> = merged.sorted().iter().map(|entry| number(entry.entry.text)).collect();
+            assert!(order.is_sorted_by(|a, b| a >= b), "batches follow each other");
         });
     }
 }
