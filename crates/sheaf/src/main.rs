@@ -9,6 +9,7 @@ mod exit;
 mod groups;
 mod mode;
 mod output;
+mod probe;
 mod session;
 mod size;
 

@@ -2,6 +2,7 @@
 use crate::cli::{GlobalArgs, Link};
 use crate::config::{Config, Launch};
 use crate::exit::{Exit, Stop};
+use crate::probe::WithProbe;
 use crate::output::{Failure, Output, Report, Silence, Silent};
 use anyhow::{Context, Result};
 use sheaf_core::hostset::HostSet;
@@ -147,8 +148,8 @@ pub fn registry() -> Registry {
 }
 
 /// The servers of this program.
-pub fn servers() -> Servers {
-    Servers::new(sheaf_tools::tools())
+pub fn servers() -> WithProbe {
+    WithProbe(Servers::new(sheaf_tools::tools()))
 }
 
 fn tuning(config: &Config) -> Tuning {

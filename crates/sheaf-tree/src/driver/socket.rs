@@ -104,6 +104,8 @@ impl Core {
                     guard.clear_ready();
                     port.blocked = false;
                     self.flush_socket(now, node, link, at);
+                    // A service that was held back may go on.
+                    self.work.push_back(node);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Some(gone(&error))),
                 Poll::Pending => {}

@@ -50,6 +50,12 @@ pub enum Fault {
     },
 }
 
+/// The source of chance for [`random`].
+#[must_use]
+pub fn rng(seed: u64) -> fastrand::Rng {
+    fastrand::Rng::with_seed(seed)
+}
+
 /// `count` random faults within `span`, none of them to the root itself. What is stopped or cut
 /// is often continued or mended later, sometimes after its neighbours have given it up.
 #[must_use]

@@ -1,0 +1,175 @@
+//! `sheaf tree bench`: round trips, waves, broadcast and start of a tree, from its root.
+use crate::cli::GlobalArgs;
+use crate::exit::Exit;
+use crate::probe::{ECHO, POST, SINK};
+use crate::session::{Connected, Opening};
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use sheaf_tree::packet::scalar;
+use sheaf_tree::{Stream, Sync, WaveResult};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Measure the tree: start, round trips, waves, broadcast
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sheaf --processes 64 --tree 1x8x8 tree bench
+  sheaf --processes 256 tree bench start rtt --json")]
+pub struct BenchArgs {
+    /// What to measure: start, rtt, waves, bcast (all, without any)
+    #[arg(value_name = "WHAT", hide_possible_values = true)]
+    pub what: Vec<What>,
+
+    /// Round trips to measure
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub rounds: u32,
+
+    /// Waves that every leaf sends one behind the other
+    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub waves: u32,
+
+    /// Bytes to broadcast (K, M, G understood)
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = crate::size::bytes)]
+    pub bytes: u64,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    Start,
+    Rtt,
+    Waves,
+    Bcast,
+}
+
+/// The longest a measurement waits for one answer.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// The most bytes of one broadcast: it is one packet.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// Measures and prints.
+pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
+    if args.bytes == 0 || args.bytes > BYTES_MAX {
+        return Err(crate::exit::Stop::usage(format!("--bytes has to be between 1 and {BYTES_MAX}")).into());
+    }
+    let all = [What::Start, What::Rtt, What::Waves, What::Bcast];
+    let what = if args.what.is_empty() { &all[..] } else { &args.what };
+    let opening = Opening::new(global)?;
+    let begun = Instant::now();
+    opening.run(async |connected, _, output| {
+        let all = u64::from(connected.topology.leaves_len());
+        let ready = connected.session.network().ready(DEADLINE).await;
+        let start = begun.elapsed();
+        if ready.as_ref().is_none_or(|leaves| leaves.len() != all) {
+            bail!("{} of {all} leaves started", ready.map_or(0, |leaves| leaves.len()));
+        }
+        for what in what {
+            let mut figures = match what {
+                What::Start => json!({ "start_s": start.as_secs_f64() }),
+                What::Rtt => round_trips(connected, args.rounds).await?,
+                What::Waves => waves(connected, args.waves).await?,
+                What::Bcast => broadcast(connected, args.bytes).await?,
+            };
+            figures["measure"] = json!(format!("{what:?}").to_lowercase());
+            figures["leaves"] = json!(all);
+            print(&figures, output.json)?;
+        }
+        Ok(Exit::Success)
+    })
+}
+
+fn print(figures: &Value, as_json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(out, "{figures}")?;
+        return Ok(());
+    }
+    let number = |name: &str| figures[name].as_f64().unwrap_or(0.0);
+    let leaves = &figures["leaves"];
+    match figures["measure"].as_str() {
+        Some("start") => writeln!(out, "start       {:>12.1} ms   until {leaves} leaves have reported", number("start_s") * 1e3),
+        Some("rtt") => writeln!(
+            out,
+            "round trip  {:>12.1} µs   median of {} broadcasts + sums (p10 {:.1}, p90 {:.1})",
+            number("median_us"),
+            figures["rounds"],
+            number("p10_us"),
+            number("p90_us")
+        ),
+        Some("waves") => writeln!(out, "waves       {:>12.0} /s   sums over {leaves} leaves, {} in all", number("median_waves_per_s"), figures["waves"]),
+        _ => writeln!(out, "broadcast   {:>12.1} MB/s to each of {leaves} leaves, {} bytes in {:.3} s", number("bytes") / number("median_s") / 1e6, figures["bytes"], number("median_s")),
+    }?;
+    Ok(())
+}
+
+fn open(connected: &Connected) -> Stream {
+    let network = connected.session.network();
+    network.open(network.everyone(), "sum", b"%ld", Sync::WaitForAll)
+}
+
+/// The sum in a wave that everybody has to be in.
+fn sum(wave: &WaveResult) -> Result<i64> {
+    let sum = wave.payload.as_deref().and_then(scalar::<i64>).filter(|_| wave.coverage.is_full());
+    sum.ok_or_else(|| anyhow::anyhow!("a wave is not whole: {:?}", wave.coverage))
+}
+
+async fn next(stream: &Stream) -> Result<WaveResult> {
+    Ok(stream.recv_until(Instant::now() + DEADLINE).await?)
+}
+
+async fn round_trips(connected: &Connected, rounds: u32) -> Result<Value> {
+    const WARM_UP: u32 = 20;
+    let stream = open(connected);
+    let leaves = i64::from(connected.topology.leaves_len());
+    let mut took = Vec::with_capacity(rounds as usize);
+    for round in 0..rounds + WARM_UP {
+        let begun = Instant::now();
+        stream.send(ECHO, b"", Some(DEADLINE)).await;
+        if sum(&next(&stream).await?)? != leaves {
+            bail!("a sum is wrong");
+        }
+        if round >= WARM_UP {
+            took.push(begun.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    took.sort_by(f64::total_cmp);
+    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
+    Ok(json!({ "rounds": rounds, "median_us": at(0.5), "p10_us": at(0.1), "p90_us": at(0.9) }))
+}
+
+async fn waves(connected: &Connected, waves: u32) -> Result<Value> {
+    let stream = open(connected);
+    let leaves = i64::from(connected.topology.leaves_len());
+    let begun = Instant::now();
+    stream.send(POST, &u64::from(waves).to_le_bytes(), None).await;
+    let (mut seen, mut batch) = (0, Vec::new());
+    while seen < waves {
+        let got = tokio::time::timeout(DEADLINE, stream.recv_batch(&mut batch)).await;
+        got.map_err(|_| anyhow::anyhow!("no wave within {} s", DEADLINE.as_secs()))?;
+        for wave in batch.drain(..) {
+            if sum(&wave)? != leaves {
+                bail!("a sum is wrong");
+            }
+            seen += 1;
+        }
+    }
+    let took = begun.elapsed().as_secs_f64();
+    Ok(json!({ "waves": waves, "seconds": took, "median_waves_per_s": f64::from(waves) / took }))
+}
+
+async fn broadcast(connected: &Connected, bytes: u64) -> Result<Value> {
+    let stream = open(connected);
+    let leaves = i64::from(connected.topology.leaves_len());
+    let content = vec![0x5a; bytes as usize];
+    let begun = Instant::now();
+    stream.send(SINK, &content, Some(DEADLINE)).await;
+    let total = sum(&next(&stream).await?)?;
+    if total != i64::try_from(bytes)? * leaves {
+        bail!("{total} bytes arrived in all, not {bytes} at each of {leaves} leaves");
+    }
+    Ok(json!({ "bytes": bytes, "median_s": begun.elapsed().as_secs_f64() }))
+}
