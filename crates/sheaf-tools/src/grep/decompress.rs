@@ -53,7 +53,8 @@ impl<R: Read> Zstd<R> {
             match self.decoder.reset(&mut self.source) {
                 Ok(()) => return Ok(true),
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
-                    length, ..
+                    length,
+                    ..
                 })) => {
                     let length = u64::from(length);
                     if io::copy(&mut (&mut self.source).take(length), &mut io::sink())? < length {

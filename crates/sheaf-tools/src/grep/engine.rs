@@ -67,12 +67,7 @@ impl Engine {
     }
 
     /// As [`search`](Self::search), for anything that can be read.
-    pub fn search_reader(
-        &mut self,
-        source: impl Read,
-        path: &[u8],
-        sink: &mut dyn Sink,
-    ) -> ControlFlow<()> {
+    pub fn search_reader(&mut self, source: impl Read, path: &[u8], sink: &mut dyn Sink) -> ControlFlow<()> {
         if self.options.lines_max == Some(0) {
             return self.select_nothing(path, sink);
         }
@@ -182,12 +177,7 @@ struct Watch<'a, R> {
 }
 
 impl<'a, R: Read> Watch<'a, R> {
-    fn new(
-        mut source: R,
-        seen: &'a Seen,
-        binary_matters: bool,
-        head: &'a mut [u8],
-    ) -> io::Result<Self> {
+    fn new(mut source: R, seen: &'a Seen, binary_matters: bool, head: &'a mut [u8]) -> io::Result<Self> {
         let head_len = loop {
             match source.read(head) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

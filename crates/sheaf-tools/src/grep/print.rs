@@ -63,7 +63,8 @@ impl Printer<'_> {
     /// # Errors
     /// Those of `out`.
     pub fn print(&self, out: &mut dyn Write, entries: &[MergedEntry<'_>]) -> io::Result<()> {
-        let mut run = Run { printer: self, styles: Styles::new(self.color), names: FxHashMap::default(), out };
+        let mut run =
+            Run { printer: self, styles: Styles::new(self.color), names: FxHashMap::default(), out };
         match self.layout {
             Layout::Flat => run.flat(&fold_entries(entries)),
             Layout::Heading => run.headings(&fold_entries(entries)),
@@ -268,11 +269,8 @@ fn has_lines(entry: &Folded<'_>) -> bool {
 /// The lines of an entry: number, whether selected, text.
 fn entry_lines<'a>(entry: &Folded<'a>) -> impl Iterator<Item = (Option<u64>, bool, &'a [u8])> + use<'a> {
     let (kind, first, text) = (entry.entry.kind, entry.entry.number, entry.entry.text);
-    let (one, several) = if kind == EntryKind::Block {
-        (None, Some(block_lines(text)))
-    } else {
-        (Some((true, text)), None)
-    };
+    let (one, several) =
+        if kind == EntryKind::Block { (None, Some(block_lines(text))) } else { (Some((true, text)), None) };
     let lines = one.into_iter().chain(several.into_iter().flatten());
     lines.zip(0..).map(move |((selected, text), at)| (first.map(|first| first + at), selected, text))
 }

@@ -46,7 +46,7 @@ fn folded(answers: &[Vec<u8>], leaves: &[u32], seed: u64, merged: &mut Merged) {
     if children.len() == leaves.len() {
         children = leaves.chunks(leaves.len().div_ceil(2)).collect();
     }
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         children.reverse();
     }
     for (at, child) in (0u64..).zip(children) {
