@@ -7,6 +7,7 @@
 
 pub mod cp;
 pub mod grep;
+pub mod read;
 mod target;
 
 pub use sheaf_group::entry;

@@ -1,7 +1,7 @@
 //! A group: an ordered set of open files on many hosts, used like one.
 use super::layout::Layout;
 use super::{Class, Outcome, Session, errors_of, fetch, too_large};
-use crate::aggregate::{Classes, Data, NumberOp, Packed, Partial, StatusAggregation};
+use crate::aggregate::{Classes, Data, ErrorClass, NumberOp, Packed, Partial, StatusAggregation};
 use crate::entry::Merged;
 use crate::error::GroupError;
 use crate::flags::{O_BESTEFFORT, O_PARTIAL};
@@ -29,6 +29,21 @@ pub struct Reading {
     pub value: Value,
     /// Who succeeded and who did not.
     pub outcome: Outcome,
+    layout: Layout,
+}
+
+impl Reading {
+    /// The leaf of the member with this index, and its place there.
+    #[must_use]
+    pub fn member(&self, index: u64) -> Option<(u32, u32)> {
+        self.layout.member(index)
+    }
+
+    /// The index of a member.
+    #[must_use]
+    pub fn index(&self, leaf: u32, local: u32) -> Option<u64> {
+        self.layout.index(leaf, local)
+    }
 }
 
 /// Combined data.
@@ -57,8 +72,9 @@ impl Session {
     /// `open(2)` and [`crate::flags`]; files are created with `mode`.
     ///
     /// # Errors
-    /// [`GroupError::Members`] when any file does not open (with `O_BESTEFFORT`: when none does).
-    /// What the call created on other hosts is removed again then.
+    /// [`GroupError::Members`] when any file does not open (with `O_BESTEFFORT`: when none does), or
+    /// when a pattern stands for no file on any host (`ENOENT`). What the call created on other
+    /// hosts is removed again then.
     pub async fn gopenat(
         &self,
         members: &RangeSet,
@@ -84,11 +100,16 @@ impl Session {
         self.gopen_with(members, Open { paths: vec![dir.to_owned()], entries: true, flags, mode }).await
     }
 
-    async fn gopen_with(&self, members: &RangeSet, open: Open) -> Result<Group, GroupError> {
+    /// Opens what `open` names.
+    ///
+    /// # Errors
+    /// As [`Session::gopenat`].
+    pub async fn gopen_with(&self, members: &RangeSet, open: Open) -> Result<Group, GroupError> {
         let stream = self.stream(members);
-        let flags = open.flags;
+        let (flags, patterns) = (open.flags, patterns(&open));
         let request = Request::Open { open, then: None, close: false };
         let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
+        add_unmatched(&mut partial, &patterns);
         let mut opened = outcome(&mut partial, &wave, members);
         let layout = Layout::new(&partial.counts);
         let acceptable = if flags & O_BESTEFFORT != 0 { layout.size() > 0 } else { opened.is_ok() };
@@ -115,9 +136,10 @@ impl Session {
     ) -> Result<Reading, GroupError> {
         check_count(&operation)?;
         let stream = self.stream(members);
-        let flags = open.flags;
+        let (flags, patterns) = (open.flags, patterns(&open));
         let request = Request::Open { open, then: Some(operation.clone()), close: true };
-        let (partial, wave) = self.ask(&stream, &request, data).await?;
+        let (mut partial, wave) = self.ask(&stream, &request, data).await?;
+        add_unmatched(&mut partial, &patterns);
         let layout = Layout::new(&partial.counts);
         let any = layout.size() > 0;
         let group = Group {
@@ -152,14 +174,25 @@ impl Group {
     /// # Errors
     /// As any operation.
     pub async fn files(&self) -> Result<Vec<String>, GroupError> {
-        let mut names = vec![String::new(); self.size() as usize];
         let hosts = self.session.hosts();
-        for (leaf, local, bytes) in self.collect(&Request::Names).await? {
-            if let (Some(index), Some(host)) = (self.layout.index(leaf, local), hosts.get(leaf as usize)) {
-                names[index as usize] = format!("{host}:{}", String::from_utf8_lossy(&bytes));
-            }
-        }
-        Ok(names)
+        let name = |(leaf, path): (u32, Vec<u8>)| {
+            let host = hosts.get(leaf as usize).unwrap_or_default();
+            format!("{host}:{}", String::from_utf8_lossy(&path))
+        };
+        Ok(self.paths().await?.into_iter().map(name).collect())
+    }
+
+    /// Leaf and path of every member, by index.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub async fn paths(&self) -> Result<Vec<(u32, Vec<u8>)>, GroupError> {
+        let items = self.collect(&Request::Names).await?.into_iter();
+        let mut named: Vec<_> = items
+            .filter_map(|(leaf, local, path)| Some((self.layout.index(leaf, local)?, leaf, path)))
+            .collect();
+        named.sort_unstable_by_key(|(index, _, _)| *index);
+        Ok(named.into_iter().map(|(_, leaf, path)| (leaf, path)).collect())
     }
 
     /// Index of the member called `HOST:PATH` (`gindex`): the first, if it is there twice. Only
@@ -301,7 +334,7 @@ impl Group {
             self.session.ask(&self.stream, &Request::Close { undo: false }, b"").await?;
         let outcome = outcome(&mut partial, &wave, &self.members);
         if outcome.is_ok() || self.flags & O_PARTIAL != 0 {
-            return Ok(Reading { status: 0, value: Value::None, outcome });
+            return Ok(Reading { status: 0, value: Value::None, outcome, layout: self.layout });
         }
         Err(GroupError::Members(Box::new(outcome)))
     }
@@ -344,7 +377,7 @@ impl Group {
         if !outcome.is_ok() && !lenient {
             return Err(GroupError::Members(Box::new(outcome)));
         }
-        Ok(Reading { status: outcome.status.value(aggregation), value, outcome })
+        Ok(Reading { status: outcome.status.value(aggregation), value, outcome, layout: self.layout.clone() })
     }
 
     /// The data as the caller sees it; what cannot be fetched any more becomes part of `outcome`.
@@ -477,6 +510,24 @@ fn outcome(partial: &mut Partial, wave: &WaveResult, asked: &RangeSet) -> Outcom
     outcome
 }
 
+/// What must stand for a file on some host; the directories of [`Session::gopen`] may be empty.
+fn patterns(open: &Open) -> Vec<String> {
+    if open.entries { Vec::new() } else { open.paths.clone() }
+}
+
+/// Patterns that stand for nothing on any host are an error of all that looked.
+fn add_unmatched(partial: &mut Partial, patterns: &[String]) {
+    if !partial.errors.is_empty() || partial.counts.iter().any(|(count, _)| *count > 0) {
+        return;
+    }
+    let mut leaves = RangeSet::new();
+    partial.counts.iter().for_each(|(_, more)| leaves.union_with(more));
+    for pattern in patterns.iter().filter(|_| !leaves.is_empty()) {
+        let members = MemberSet::of_leaves(0, leaves.clone());
+        partial.add_error(ErrorClass { errno: Errno::NOENT, path: pattern.clone(), members });
+    }
+}
+
 fn check_count(operation: &Operation) -> Result<(), GroupError> {
     match operation {
         Operation::Read { count, .. } | Operation::Pread { count, .. } if *count > READ_BYTES_MAX => {
@@ -517,7 +568,7 @@ impl DataAggregation {
             "equal" => Self::Equal,
             "zero" => Self::Zero,
             "count" => Self::Count,
-            "contents" | "equivalence" => Self::Contents { eager },
+            "contents" | "classes" | "equivalence" => Self::Contents { eager },
             "lines" => Self::Lines { eager },
             "checksum" => Self::Checksum,
             _ => return None,

@@ -54,6 +54,15 @@ impl Layout {
         Some(run.base + u64::from(leaf - run.first) * u64::from(run.count) + u64::from(local))
     }
 
+    /// The leaf of a member and its place there.
+    pub fn member(&self, index: u64) -> Option<(u32, u32)> {
+        let at = self.runs.partition_point(|run| run.base <= index).checked_sub(1)?;
+        let run = self.runs.get(at).filter(|_| index < self.size)?;
+        let (leaves, local) =
+            ((index - run.base) / u64::from(run.count), (index - run.base) % u64::from(run.count));
+        Some((run.first + u32::try_from(leaves).ok()?, u32::try_from(local).ok()?))
+    }
+
     /// The members as strided ranges `(start, stride, count)` of indices, in order.
     pub fn strided(&self, members: &MemberSet) -> Vec<(u64, u64, u64)> {
         let mut indices = Vec::new();
@@ -89,6 +98,11 @@ mod tests {
         let all: Vec<_> =
             [(0, 0), (3, 0), (5, 0), (5, 2), (6, 0), (6, 2)].map(|(l, p)| layout.index(l, p)).into();
         assert_eq!(all, [Some(0), Some(3), Some(4), Some(6), Some(7), Some(9)]);
+        for index in 0..10 {
+            let (leaf, local) = layout.member(index).unwrap();
+            assert_eq!(layout.index(leaf, local), Some(index));
+        }
+        assert_eq!(layout.member(10), None);
         assert_eq!([layout.index(4, 0), layout.index(0, 1), layout.index(7, 0)], [None; 3]);
     }
 

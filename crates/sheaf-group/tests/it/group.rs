@@ -94,6 +94,8 @@ fn besteffort_opens_what_there_is() {
         let texts: Vec<_> =
             items.into_iter().map(|(at, bytes)| (at, String::from_utf8(bytes).unwrap())).collect();
         assert_eq!(texts, [(0, "0".into()), (1, "3".into()), (2, "6".into()), (3, "9".into())]);
+        let unmatched = session.gopenat(&cluster.everyone(), "/g*", O_RDONLY, 0).await;
+        assert_eq!(failed(&members(unmatched)), [(Errno::NOENT, "/g*".into(), "0-11".into())]);
         let none = session.gopenat(&cluster.everyone(), "/nothing", O_RDONLY | O_BESTEFFORT, 0).await;
         assert_eq!(members(none).failed_count(), 12);
     });

@@ -1,3 +1,4 @@
 //! Copying to hosts and from hosts, against what `cp` does.
-mod cluster;
+pub mod cluster;
 mod put;
+mod tree;

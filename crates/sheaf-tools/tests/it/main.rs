@@ -3,3 +3,4 @@ mod cp;
 mod gnu_grep;
 mod merge;
 mod print;
+mod read;

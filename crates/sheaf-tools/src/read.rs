@@ -1,0 +1,211 @@
+//! One group read, its answers combined by an aggregation.
+use crate::target::{Target, ToolError, by_members};
+use sheaf_core::{MemberSet, RangeSet};
+use sheaf_file::is_pattern;
+use sheaf_group::aggregate::Digest;
+use sheaf_group::entry::Merged;
+use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
+use sheaf_group::message::{DataAggregation, Open, Operation, READ_BYTES_MAX};
+use sheaf_group::{Class, Group, GroupError, Outcome, Reading, Session, Value};
+use std::collections::BTreeMap;
+
+/// What to read and how to combine it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// An aggregation as [`DataAggregation::by_name`] knows them.
+    pub aggregate: String,
+    /// Columns of numbers, counted from 1; empty: every field that is a number.
+    pub columns: Vec<u32>,
+    /// The most bytes of each file; `None`: all of it, and a concatenation has no gaps.
+    pub count: Option<u64>,
+    /// Where to start in each file.
+    pub offset: u64,
+}
+
+/// What one set of hosts gave.
+#[derive(Debug)]
+pub struct Readout {
+    /// The hosts that were asked.
+    pub members: RangeSet,
+    /// Paths or patterns.
+    pub paths: Vec<String>,
+    /// The group's status: how many bytes were read in all.
+    pub status: i64,
+    /// The combined answer.
+    pub data: Combined,
+    /// Who contributed and who did not.
+    pub outcome: Outcome,
+}
+
+/// Files by path, with the hosts that have them.
+pub type Files = Vec<(String, RangeSet)>;
+
+/// A combined answer.
+#[derive(Debug)]
+pub enum Combined {
+    /// Nothing was wanted but the status.
+    None,
+    /// Bytes: a concatenation, or the content that all have.
+    Bytes(Vec<u8>),
+    /// Leaf, path and content of each member, in the group's order.
+    Packed(Vec<(u32, String, Vec<u8>)>),
+    /// A number for each position.
+    Numbers(Vec<f64>),
+    /// How many members have data.
+    Count(u64),
+    /// Members by content.
+    Classes(Vec<Content>),
+    /// Lines and who has them.
+    Lines(Box<Merged>),
+}
+
+/// A content and who has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// The files.
+    pub files: Files,
+    /// BLAKE3 digest.
+    pub digest: Digest,
+    /// Bytes.
+    pub len: u64,
+    /// The content itself, unless only digests were wanted or it is lost.
+    pub body: Option<Vec<u8>>,
+}
+
+/// Reads `targets`, one group for each set of hosts.
+///
+/// # Errors
+/// [`ToolError::Usage`] for an aggregation that does not exist, [`GroupError::TooLarge`] for an
+/// answer beyond the session's bound, [`GroupError::Differ`] when contents had to be equal. What
+/// fails on a host is in [`Readout::outcome`].
+pub async fn read(
+    session: &Session,
+    targets: &[Target],
+    options: &ReadOptions,
+) -> Result<Vec<Readout>, ToolError> {
+    let mut readouts = Vec::new();
+    for (members, paths) in by_members(targets) {
+        readouts.push(read_group(session, members, paths, options).await?);
+    }
+    Ok(readouts)
+}
+
+async fn read_group(
+    session: &Session,
+    members: RangeSet,
+    paths: Vec<String>,
+    options: &ReadOptions,
+) -> Result<Readout, ToolError> {
+    let (operation, joined) = operation(session, &members, options)?;
+    let open = Open { paths: paths.clone(), entries: false, flags: O_PARTIAL | O_BESTEFFORT, mode: 0 };
+    // With one path on every host the names are known, and one trip does it all.
+    let only = match &paths[..] {
+        [path] if !is_pattern(path) => Some(path.clone()),
+        _ => None,
+    };
+    let (reading, names) = match only {
+        Some(path) => (session.once(&members, open, operation, b"").await?, Names::All(path)),
+        None => match session.gopen_with(&members, open).await {
+            Ok(group) => read_open(&group, operation).await?,
+            Err(GroupError::Members(outcome)) => {
+                return Ok(Readout { members, paths, status: 0, data: Combined::None, outcome: *outcome });
+            }
+            Err(error) => return Err(error.into()),
+        },
+    };
+    if options.count.is_none() && reading.outcome.status.max >= READ_BYTES_MAX {
+        return Err(GroupError::TooLarge { bytes_max: READ_BYTES_MAX }.into());
+    }
+    let outcome = reading.outcome.clone();
+    Ok(Readout { members, paths, status: reading.status, data: combined(reading, &names, joined), outcome })
+}
+
+async fn read_open(group: &Group, operation: Operation) -> Result<(Reading, Names), ToolError> {
+    let mut reading = group.operate(operation, b"").await?;
+    reading.outcome.merge(Outcome { status: Default::default(), ..group.opened().clone() });
+    let named = matches!(reading.value, Value::Packed(_) | Value::Classes(_));
+    let names = if named { Names::Each(group.paths().await?) } else { Names::All(String::new()) };
+    Ok((reading, names))
+}
+
+/// The operation, and whether its data are to be joined without gaps.
+fn operation(
+    session: &Session,
+    members: &RangeSet,
+    options: &ReadOptions,
+) -> Result<(Operation, bool), ToolError> {
+    let eager = members.first().unwrap_or(0);
+    let bytes_max = session.limits().bytes_max;
+    let aggregate = DataAggregation::by_name(&options.aggregate, &options.columns, bytes_max, eager);
+    let unknown = || ToolError::Usage(format!("there is no aggregation {:?}", options.aggregate));
+    let mut data = aggregate.ok_or_else(unknown)?;
+    let joined = options.count.is_none() && matches!(data, DataAggregation::Concatenate { .. });
+    if joined {
+        data = DataAggregation::Packed { bytes_max };
+    }
+    let count = options.count.unwrap_or(READ_BYTES_MAX);
+    // A plain read works also where there are no offsets.
+    Ok(match options.offset {
+        0 => (Operation::Read { count, data }, joined),
+        offset => (Operation::Pread { count, offset, data }, joined),
+    })
+}
+
+/// How members are named.
+enum Names {
+    /// All have this path.
+    All(String),
+    /// Leaf and path by index.
+    Each(Vec<(u32, Vec<u8>)>),
+}
+
+impl Names {
+    fn path(&self, index: u64) -> String {
+        match self {
+            Self::All(path) => path.clone(),
+            Self::Each(names) => {
+                let named = usize::try_from(index).ok().and_then(|index| names.get(index));
+                named.map(|(_, path)| String::from_utf8_lossy(path).into_owned()).unwrap_or_default()
+            }
+        }
+    }
+
+    fn files(&self, members: &MemberSet, reading: &Reading) -> Files {
+        if let Self::All(path) = self {
+            return vec![(path.clone(), members.leaves())];
+        }
+        let mut files: BTreeMap<String, RangeSet> = BTreeMap::new();
+        for (local, leaves) in members.by_local() {
+            for leaf in leaves.iter() {
+                if let Some(index) = reading.index(leaf, *local) {
+                    files.entry(self.path(index)).or_default().insert(leaf);
+                }
+            }
+        }
+        files.into_iter().collect()
+    }
+}
+
+fn combined(mut reading: Reading, names: &Names, joined: bool) -> Combined {
+    match std::mem::replace(&mut reading.value, Value::None) {
+        Value::None => Combined::None,
+        Value::Concatenated(bytes) | Value::Equal(bytes) => Combined::Bytes(bytes),
+        Value::Packed(items) if joined => {
+            Combined::Bytes(items.into_iter().flat_map(|(_, bytes)| bytes).collect())
+        }
+        Value::Packed(items) => {
+            let member = |(index, bytes)| Some((reading.member(index)?.0, names.path(index), bytes));
+            Combined::Packed(items.into_iter().filter_map(member).collect())
+        }
+        Value::Numbers(numbers) => Combined::Numbers(numbers),
+        Value::Count(count) => Combined::Count(count),
+        Value::Classes(classes) => {
+            let content = |class: Class| {
+                let Class { members, digest, len, body } = class;
+                Content { files: names.files(&members, &reading), digest, len, body }
+            };
+            Combined::Classes(classes.into_iter().map(content).collect())
+        }
+        Value::Lines(merged) => Combined::Lines(merged),
+    }
+}

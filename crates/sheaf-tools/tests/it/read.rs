@@ -1,0 +1,136 @@
+//! Reads with every aggregation.
+use crate::cp::cluster::{Cluster, SHAPES, run};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_group::{GroupError, Limits, Session};
+use sheaf_tools::read::{Combined, ReadOptions, Readout, read};
+use sheaf_tools::{Target, ToolError};
+
+fn options(aggregate: &str) -> ReadOptions {
+    ReadOptions { aggregate: aggregate.to_owned(), columns: Vec::new(), count: None, offset: 0 }
+}
+
+async fn one(session: &Session, target: Target, options: ReadOptions) -> Readout {
+    read(session, &[target], &options).await.unwrap().remove(0)
+}
+
+/// Six hosts; `f` is the same but on the fourth, and the last has none.
+fn cluster() -> Cluster {
+    let cluster = Cluster::new(6);
+    (0..5).for_each(|leaf| cluster.write(leaf, "f", if leaf == 3 { "7 x\n" } else { "1 x\n2 y\n" }));
+    cluster.write(1, "f2", "7 x\n");
+    cluster
+}
+
+#[test]
+fn every_aggregation_answers() {
+    let cluster = cluster();
+    run(async {
+        let session = cluster.session("k-ary:2");
+        let read = async |aggregate: &str| one(&session, cluster.target("/f"), options(aggregate)).await;
+        for aggregate in [
+            "concatenate",
+            "packed",
+            "sum",
+            "average",
+            "min",
+            "max",
+            "zero",
+            "count",
+            "contents",
+            "lines",
+            "checksum",
+            "columns",
+        ] {
+            let readout = read(aggregate).await;
+            assert_eq!(readout.status, 4 * 8 + 4, "{aggregate}");
+            assert_eq!((readout.outcome.failed_count(), readout.outcome.errors[0].errno), (1, Errno::NOENT));
+        }
+        let Combined::Bytes(bytes) = read("concatenate").await.data else { panic!() };
+        assert_eq!(bytes, b"1 x\n2 y\n1 x\n2 y\n1 x\n2 y\n7 x\n1 x\n2 y\n");
+        let Combined::Packed(items) = read("packed").await.data else { panic!() };
+        assert_eq!(items[3], (3, "/f".to_owned(), b"7 x\n".to_vec()));
+        assert_eq!(items[4].0, 4);
+        let Combined::Numbers(numbers) = read("avg").await.data else { panic!() };
+        assert_eq!(numbers, [2.2, 2.0]);
+        let Combined::Count(5) = read("count").await.data else { panic!() };
+        let Combined::Classes(classes) = read("contents").await.data else { panic!() };
+        let sets: Vec<_> =
+            classes.iter().map(|class| (class.files[0].1.to_string(), class.body.clone().unwrap())).collect();
+        assert_eq!(sets, [("0-2,4".to_owned(), b"1 x\n2 y\n".to_vec()), ("3".to_owned(), b"7 x\n".to_vec())]);
+        let Combined::Lines(lines) = read("lines").await.data else { panic!() };
+        assert_eq!(lines.sorted().len(), 3);
+        let Combined::Classes(sums) = read("checksum").await.data else { panic!() };
+        assert_eq!((sums[1].len, sums[1].body.as_ref()), (4, None));
+        assert_eq!(sums[1].digest, *blake3::hash(b"7 x\n").as_bytes());
+    });
+}
+
+#[test]
+fn equal_contents_or_an_error() {
+    let cluster = cluster();
+    run(async {
+        let session = cluster.session("flat");
+        let two = Target { members: RangeSet::full(2), path: "/f".into() };
+        let Combined::Bytes(bytes) = one(&session, two, options("equal")).await.data else { panic!() };
+        assert_eq!(bytes, b"1 x\n2 y\n");
+        let differ = read(&session, &[cluster.target("/f")], &options("equal")).await;
+        assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))));
+    });
+}
+
+#[test]
+fn patterns_name_every_member() {
+    let cluster = cluster();
+    for shape in SHAPES {
+        run(async {
+            let session = cluster.session(shape);
+            let readout = one(&session, cluster.target("/f*"), options("contents")).await;
+            assert!(readout.outcome.is_ok());
+            let Combined::Classes(classes) = readout.data else { panic!() };
+            let named = classes.iter().map(|class| {
+                class
+                    .files
+                    .iter()
+                    .map(|(path, leaves)| format!("{leaves}:{path}"))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            });
+            assert_eq!(named.collect::<Vec<_>>(), ["0-2,4:/f", "3:/f 1:/f2"]);
+            let nothing = one(&session, cluster.target("/g*"), options("contents")).await;
+            assert_eq!(nothing.outcome.errors[0].errno, Errno::NOENT);
+            assert_eq!(nothing.outcome.errors[0].path, "/g*");
+        });
+    }
+}
+
+#[test]
+fn count_and_offset_and_bound() {
+    let cluster = cluster();
+    run(async {
+        let session = cluster.session("flat");
+        let four = Target { members: RangeSet::full(4), path: "/f".into() };
+        let cut = ReadOptions { count: Some(5), offset: 2, ..options("concatenate") };
+        let Combined::Bytes(bytes) = one(&session, four.clone(), cut).await.data else { panic!() };
+        assert_eq!(bytes, b"x\n2 yx\n2 yx\n2 yx\n\0\0\0");
+        let narrow = session.with_limits(Limits { bytes_max: 20, ..Limits::default() });
+        let refused = read(&narrow, &[four], &options("packed")).await;
+        assert!(matches!(refused, Err(ToolError::Group(GroupError::TooLarge { bytes_max: 20 }))));
+        let unknown = read(&session, &[cluster.target("/f")], &options("medium")).await;
+        assert!(matches!(unknown, Err(ToolError::Usage(_))));
+    });
+}
+
+#[test]
+fn the_load_average_of_all_hosts() {
+    let cluster = Cluster::new(8);
+    (0..8).for_each(|leaf| cluster.write(leaf, "proc/loadavg", format!("{leaf}.50 0.10 0.05 2/345 6789\n")));
+    run(async {
+        let session = cluster.session("k-ary:2");
+        let column = ReadOptions { columns: vec![1], ..options("avg") };
+        let Combined::Numbers(numbers) = one(&session, cluster.target("/proc/loadavg"), column).await.data
+        else {
+            panic!()
+        };
+        assert_eq!(numbers, [4.0]);
+    });
+}
