@@ -6,7 +6,7 @@
 //! renames. Memory is constant everywhere, because a host that does not keep up holds the sender
 //! back. At the end one wave brings what went wrong, folded over hosts and paths.
 //!
-//! `get` asks every host for a manifest (names, sizes, digests), and then fetches each distinct
+//! [`get`] asks every host for a manifest (names, sizes, digests), and then fetches each distinct
 //! content once, in pieces of at most [`PIECE_BYTES`], from one host that has it. The first copy
 //! is written from what was fetched, the others from the first.
 //!
@@ -15,6 +15,7 @@
 //! directory of each host's own, then the given path from its last component, and of a pattern
 //! from its first component that has a wildcard. Sockets are not copied (`EOPNOTSUPP`), named
 //! pipes and devices only when directories are (devices need their privilege on the host).
+mod get;
 mod message;
 mod options;
 mod place;
@@ -22,6 +23,7 @@ mod put;
 mod receive;
 mod source;
 
+pub use get::{Got, Planned, get};
 pub use message::Totals;
 pub use options::{CopyOptions, Progress};
 pub use put::{Put, put};
@@ -38,4 +40,5 @@ pub const PIECE_BYTES: u64 = 4 << 20;
 /// Makes the leaves' part known to servers.
 pub fn register(tools: &mut Tools) {
     tools.register(put::TOOL, receive::PutTool);
+    get::register(tools);
 }

@@ -1,1 +1,362 @@
 //! Copying from hosts.
+mod local;
+mod manifest;
+mod pieces;
+mod plan;
+
+use super::PIECE_BYTES;
+use super::options::{CopyOptions, Progress};
+use super::put::Pace;
+use crate::target::{Target, ToolError, by_members, drop_unmatched};
+use local::Local;
+use manifest::{ManifestParams, ManifestTool};
+use pieces::{Lack, PIECES_MAX, Piece, PiecesTool};
+use plan::{Content, Copy, Plan};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_file::PathError;
+use sheaf_group::aggregate::StatusSum;
+use sheaf_group::tool::Tools;
+use sheaf_group::{GroupError, Limits, Outcome, Session};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The most bytes of manifests, equal ones counted once, that the root holds.
+const MANIFEST_BYTES_MAX: u64 = 256 << 20;
+
+/// The least and the most bytes of one host's batch.
+const BATCH_BYTES: std::ops::RangeInclusive<u64> = 16 << 10..=4 << 20;
+
+/// Hosts that are asked for a content, one after the other.
+const HOLDERS_MAX: usize = 8;
+
+/// Makes the leaves' part known to servers.
+pub(super) fn register(tools: &mut Tools) {
+    tools.register(manifest::TOOL, ManifestTool);
+    tools.register(pieces::TOOL, PiecesTool);
+}
+
+/// What copying from hosts came to.
+#[derive(Debug, Default)]
+pub struct Got {
+    /// Which hosts and paths failed; the status counts the hosts from which everything came.
+    /// `EBADMSG` is a file that changed while it was copied.
+    pub outcome: Outcome,
+    /// Paths of this machine that could not be written.
+    pub errors: Vec<PathError>,
+    /// How many more there were.
+    pub errors_more: u64,
+    /// What a dry run has to say.
+    pub planned: Vec<Planned>,
+    /// How much was fetched.
+    pub fetched: Progress,
+    /// Files written on this machine.
+    pub files: u64,
+    /// Bytes written into them.
+    pub bytes: u64,
+}
+
+/// A file that would be copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// The hosts that have it.
+    pub leaves: RangeSet,
+    /// Its path there.
+    pub remote: Vec<u8>,
+    /// Its path here, beneath the directory of each host.
+    pub local: PathBuf,
+}
+
+/// Copies paths and patterns of hosts into `destination`, beneath a directory for each host.
+///
+/// # Errors
+/// [`ToolError::Local`] when the destination is no directory and cannot become one; those of the
+/// group operation. What fails on hosts or of single files is in the [`Got`].
+pub async fn get(
+    session: &Session,
+    targets: &[Target],
+    destination: &Path,
+    options: &CopyOptions,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Got, ToolError> {
+    let mut got = Got::default();
+    let mut plan = Plan::default();
+    let mut members = RangeSet::new();
+    for (hosts, paths) in by_members(targets) {
+        let mut outcome = list(session, &hosts, &paths, options, &mut plan).await?;
+        drop_unmatched(&mut outcome, &hosts);
+        got.outcome.merge(outcome);
+        members.union_with(&hosts);
+    }
+    got.fetched.bytes_total = Some(plan.bytes());
+    progress(got.fetched);
+    let mut failed = RangeSet::new();
+    if options.dry_run {
+        let planned = |copy: Copy| Planned { leaves: copy.leaves, remote: copy.remote, local: copy.local };
+        got.planned = plan.into_copies().into_iter().map(planned).collect();
+    } else {
+        let local = Local::new(destination, session, options).map_err(|errno| ToolError::Local {
+            path: destination.display().to_string(),
+            errno,
+        })?;
+        let local = Arc::new(Mutex::new(local));
+        let pace = Pace::new(options.rate_max);
+        Fetch { session, local: Arc::clone(&local), got: &mut got, pace, progress }.all(plan).await?;
+        let mut local = local.lock().unwrap_or_else(PoisonError::into_inner);
+        failed = local.failed_leaves.clone();
+        got.errors = std::mem::take(&mut local.errors);
+        (got.errors_more, got.files, got.bytes) = (local.errors_more, local.files, local.bytes);
+    }
+    failed.union_with(&got.outcome.missing_hosts());
+    got.outcome.errors.iter().for_each(|error| failed.union_with(&error.members.leaves()));
+    got.outcome.status = StatusSum { count: members.difference(&failed).len(), ..StatusSum::default() };
+    Ok(got)
+}
+
+/// Asks every host for its manifest, and adds to the plan.
+async fn list(
+    session: &Session,
+    members: &RangeSet,
+    paths: &[String],
+    options: &CopyOptions,
+    plan: &mut Plan,
+) -> Result<Outcome, ToolError> {
+    let limits = session.limits();
+    // Even if all manifests differ, those of one batch fit.
+    let batch_bytes = (MANIFEST_BYTES_MAX / 4 / members.len().max(1)).clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
+    let params = ManifestParams {
+        paths: paths.to_vec(),
+        options: options.clone(),
+        batch_bytes: batch_bytes as u32,
+        batch_ms: u32::try_from((limits.timeout / 4).as_millis()).unwrap_or(u32::MAX),
+    };
+    let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
+    let mut call =
+        session.with_limits(Limits { bytes_max: MANIFEST_BYTES_MAX, ..limits }).call(members, manifest::TOOL, &params);
+    let mut bytes = 0;
+    let mut said = Outcome::default();
+    while call.has_more() && !session.is_interrupted() {
+        for class in call.next_bodies().await? {
+            let Some(body) = class.body else { continue };
+            bytes += body.len() as u64;
+            if bytes > MANIFEST_BYTES_MAX {
+                return Err(GroupError::TooLarge { bytes_max: MANIFEST_BYTES_MAX }.into());
+            }
+            let items = manifest::decode(&body).map_err(|_| ToolError::Protocol)?;
+            plan.add(&class.members.leaves(), items, paths, &mut said);
+        }
+    }
+    let mut outcome = call.finish();
+    outcome.merge(said);
+    Ok(outcome)
+}
+
+/// Fetching and writing.
+struct Fetch<'a> {
+    session: &'a Session,
+    local: Arc<Mutex<Local>>,
+    got: &'a mut Got,
+    pace: Pace,
+    progress: &'a mut (dyn FnMut(Progress) + Send),
+}
+
+impl Fetch<'_> {
+    async fn all(mut self, mut plan: Plan) -> Result<(), ToolError> {
+        let (dirs, inline, links) =
+            (std::mem::take(&mut plan.dirs), std::mem::take(&mut plan.inline), std::mem::take(&mut plan.links));
+        self.here(move |local| local.make_dirs(&dirs)).await;
+        let (small, large): (Vec<Content>, Vec<Content>) =
+            plan.contents.into_iter().partition(|content| content.size <= PIECE_BYTES);
+        self.small(small).await?;
+        for content in large {
+            self.large(content).await?;
+        }
+        if self.session.is_interrupted() {
+            return Ok(());
+        }
+        self.here(move |local| {
+            for (copy, content) in inline {
+                local.write(&content, blake3::hash(&content).as_bytes(), &[copy]);
+            }
+            local.make_links(&links);
+            local.close_dirs();
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Writes, on a thread that may block.
+    async fn here<T: Send + 'static>(&self, act: impl FnOnce(&mut Local) -> T + Send + 'static) -> T {
+        let local = Arc::clone(&self.local);
+        let work = move || act(&mut local.lock().unwrap_or_else(PoisonError::into_inner));
+        match tokio::task::spawn_blocking(work).await {
+            Ok(done) => done,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
+    /// Contents that fit in one wave, many at a time.
+    async fn small(&mut self, contents: Vec<Content>) -> Result<(), ToolError> {
+        let mut waiting: Vec<(Content, usize)> = contents.into_iter().rev().map(|content| (content, 0)).collect();
+        while !waiting.is_empty() {
+            let mut asked = Vec::new();
+            let mut bytes = 0;
+            while asked.len() < PIECES_MAX
+                && let Some((content, holder)) = waiting.pop_if(|(next, _)| bytes + next.size <= PIECE_BYTES)
+            {
+                bytes += content.size;
+                asked.push((content, holder));
+            }
+            let pieces: Vec<Piece> = asked.iter().map(|(content, holder)| piece(content, *holder, 0)).collect();
+            let answers = self.ask(&pieces, bytes).await?;
+            let mut whole = Vec::new();
+            for ((content, holder), answer) in asked.into_iter().zip(answers) {
+                match answer.and_then(|body| verified(body, &content)) {
+                    Ok(body) => {
+                        self.got.fetched.files += 1;
+                        whole.push((content, body));
+                    }
+                    Err(lack) if holder + 1 >= holders(&content).len() => self.lack(content, lack).await,
+                    Err(_) => waiting.push((content, holder + 1)),
+                }
+            }
+            self.here(move |local| {
+                whole.iter().for_each(|(content, body)| local.write(body, &content.digest, &content.copies));
+            })
+            .await;
+        }
+        Ok(())
+    }
+
+    /// A content that takes several waves: to one place, and from there to the others.
+    async fn large(&mut self, content: Content) -> Result<(), ToolError> {
+        let places: Vec<(u32, Copy)> = content
+            .copies
+            .iter()
+            .flat_map(|copy| copy.leaves.iter().map(move |leaf| (leaf, copy.clone())))
+            .take(HOLDERS_MAX)
+            .collect();
+        let (mut holder, mut place, mut last) = (0, 0, Errno::IO);
+        while let Some((leaf, copy)) = places.get(place).cloned() {
+            match self.to_place(&content, leaf, &copy, &mut holder).await? {
+                Ok(()) => {
+                    self.got.fetched.files += 1;
+                    self.here(move |local| local.replicate(&content, (leaf, &copy))).await;
+                    return Ok(());
+                }
+                Err(Trouble::Local(errno)) => {
+                    self.here(move |local| local.fail(leaf, &copy.local, errno)).await;
+                    (place, last) = (place + 1, errno);
+                }
+                Err(Trouble::Lack(lack)) => {
+                    holder += 1;
+                    if holder >= holders(&content).len() || self.session.is_interrupted() {
+                        self.lack(content, lack).await;
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        // Where so many places cannot be written, the others are not tried.
+        self.here(move |local| {
+            let rest = content.copies.iter().flat_map(|copy| copy.leaves.iter().map(move |leaf| (leaf, copy)));
+            rest.skip(places.len()).for_each(|(leaf, copy)| local.fail(leaf, &copy.local, last));
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Fetches a content to one place. `holder` moves on when one does not have it any more.
+    async fn to_place(
+        &mut self,
+        content: &Content,
+        leaf: u32,
+        copy: &Copy,
+        holder: &mut usize,
+    ) -> Result<Result<(), Trouble>, ToolError> {
+        let copy_here = copy.clone();
+        let mut staged = match self.here(move |local| local.begin(leaf, &copy_here)).await {
+            Ok(staged) => staged,
+            Err(errno) => return Ok(Err(Trouble::Local(errno))),
+        };
+        let mut at = 0;
+        while at < content.size {
+            let piece = piece(content, *holder, at);
+            let len = u64::from(piece.len);
+            let answer = self.ask(&[piece], len).await?.pop().unwrap_or(Err(Lack::Failed(Errno::PROTO)));
+            let body = match answer {
+                Ok(body) if body.len() as u64 == len => body,
+                Ok(_) => return Ok(Err(Trouble::Lack(Lack::Failed(Errno::BADMSG)))),
+                // Whoever has the same content can go on where the other was lost.
+                Err(Lack::Silent(_)) if *holder + 1 < holders(content).len() && !self.session.is_interrupted() => {
+                    *holder += 1;
+                    continue;
+                }
+                Err(lack) => return Ok(Err(Trouble::Lack(lack))),
+            };
+            let (written, back) = self.here(move |_| (staged.write_at(at, &body), staged)).await;
+            if let Err(errno) = written {
+                return Ok(Err(Trouble::Local(errno)));
+            }
+            staged = back;
+            at += len;
+        }
+        let (copy, digest) = (copy.clone(), content.digest);
+        Ok(match self.here(move |local| local.finish(leaf, &copy, staged, &digest)).await {
+            Ok(()) => Ok(()),
+            Err(Errno::BADMSG) => Err(Trouble::Lack(Lack::Failed(Errno::BADMSG))),
+            Err(errno) => Err(Trouble::Local(errno)),
+        })
+    }
+
+    /// One wave.
+    async fn ask(&mut self, pieces: &[Piece], bytes: u64) -> Result<Vec<Result<Vec<u8>, Lack>>, ToolError> {
+        if self.session.is_interrupted() {
+            return Ok(pieces.iter().map(|_| Err(Lack::Silent(Errno::CANCELED))).collect());
+        }
+        let answers = pieces::fetch(self.session, pieces).await?;
+        self.got.fetched.bytes += answers.iter().flatten().map(|body| body.len() as u64).sum::<u64>();
+        (self.progress)(self.got.fetched);
+        tokio::select! {
+            () = self.session.interrupted() => {}
+            () = self.pace.wait(bytes) => {}
+        }
+        Ok(answers)
+    }
+
+    /// Nobody gives this content.
+    async fn lack(&mut self, content: Content, lack: Lack) {
+        for copy in &content.copies {
+            match lack {
+                Lack::Silent(errno) => self.got.outcome.add_silent(errno, &copy.leaves),
+                Lack::Failed(errno) => {
+                    let path = String::from_utf8_lossy(&copy.remote);
+                    self.got.outcome.add_path_error(errno, &path, copy.leaves.clone());
+                }
+            }
+        }
+        self.here(move |local| local.lack(&content.copies)).await;
+    }
+}
+
+/// Why a content did not come to a place.
+enum Trouble {
+    Local(Errno),
+    Lack(Lack),
+}
+
+/// Who can be asked for a content: hosts, each with its path of it.
+fn holders(content: &Content) -> Vec<(u32, &[u8])> {
+    let each = content.copies.iter().flat_map(|copy| copy.leaves.iter().map(|leaf| (leaf, &copy.remote[..])));
+    each.take(HOLDERS_MAX).collect()
+}
+
+fn piece(content: &Content, holder: usize, offset: u64) -> Piece {
+    let (leaf, path) = holders(content).get(holder).copied().unwrap_or_default();
+    let len = (content.size - offset).min(PIECE_BYTES) as u32;
+    Piece { leaf, path: path.to_vec(), offset, len }
+}
+
+fn verified(body: Vec<u8>, content: &Content) -> Result<Vec<u8>, Lack> {
+    let is_same = body.len() as u64 == content.size && *blake3::hash(&body).as_bytes() == content.digest;
+    if is_same { Ok(body) } else { Err(Lack::Failed(Errno::BADMSG)) }
+}

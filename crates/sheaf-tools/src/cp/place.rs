@@ -10,13 +10,14 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many temporary names are tried before `EEXIST` is given up to.
 const TEMP_TRIES_MAX: usize = 64;
 
 /// Where copies are written, and how.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Writer {
     pub export: Export,
     sparse: bool,
@@ -26,7 +27,7 @@ pub(super) struct Writer {
     lenient: bool,
     chmod: Option<sheaf_file::ModeChange>,
     chown: Owner,
-    user: User,
+    user: Arc<User>,
 }
 
 /// Who writes, and so which owners can be given.
@@ -62,11 +63,16 @@ impl Writer {
             lenient: options.lenient,
             chmod: options.chmod.clone(),
             chown: options.chown.as_deref().map(Owner::resolve).transpose()?.unwrap_or_default(),
-            user: User {
+            user: Arc::new(User {
                 uid: rustix::process::geteuid().as_raw(),
                 groups: groups.into_iter().chain([own]).map(rustix::fs::Gid::as_raw).collect(),
-            },
+            }),
         })
+    }
+
+    /// This writer in another place.
+    pub fn at(&self, export: &Export) -> Self {
+        Self { export: export.clone(), ..self.clone() }
     }
 
     /// Begins a file.
@@ -165,7 +171,7 @@ impl Writer {
             };
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             let parent = self.export.open_file(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
-            let mode = RawMode::from_raw_mode(attrs.mode & 0o777);
+            let mode = RawMode::from_raw_mode(attrs.mode);
             rustix::fs::mknodat(&parent, name_only, kind, mode, rdev)?;
             self.export.set_attributes(name, &attributes, false)
         })

@@ -398,7 +398,7 @@ fn hash_zeros(hasher: &mut blake3::Hasher, mut count: u64) {
 
 /// The name a source gets in a directory: its last component. What ends in a dot or two, and the
 /// root, goes into the directory itself.
-fn name_of(path: &Path) -> &[u8] {
+pub(super) fn name_of(path: &Path) -> &[u8] {
     let bytes = path.as_os_str().as_bytes();
     let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
     let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);

@@ -1,11 +1,95 @@
 //! To hosts.
 use super::cluster::{Cluster, SHAPES, run};
+use super::tree::{Kind, build, gnu_cp, look, nodes};
+use proptest::prelude::*;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_tools::cp::{CopyOptions, Put, Source, put};
+use sheaf_group::entry::EntryKind;
 use sheaf_tools::Target;
+use sheaf_tools::cp::{CopyOptions, PACKET_BYTES, Put, Source, put};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-async fn copy(cluster: &Cluster, shape: &str, sources: Vec<Source>, target: &Target, options: &CopyOptions) -> Put {
+async fn copy(cluster: &Cluster, shape: &str, from: &Path, target: &Target, options: &CopyOptions) -> Put {
+    let sources = vec![Source::Path(from.to_owned())];
     put(&cluster.session(shape), sources, target, options, &mut |_| {}).await.unwrap()
+}
+
+fn errors(done: &Put) -> Vec<(Errno, &str, RangeSet)> {
+    let one = |error: &sheaf_group::aggregate::ErrorClass| (error.errno, error.members.leaves());
+    let mut errors: Vec<_> =
+        done.outcome.errors.iter().map(|error| (one(error).0, error.path.as_str(), one(error).1)).collect();
+    errors.sort();
+    errors
+}
+
+fn recursive() -> CopyOptions {
+    CopyOptions { recursive: true, sync: false, ..CopyOptions::default() }
+}
+
+fn archive() -> CopyOptions {
+    CopyOptions { sync: false, ..CopyOptions::archive() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn trees_come_as_cp_makes_them(nodes in nodes(), shape in 0..SHAPES.len(), exists: bool, keep: bool) {
+        let here = tempfile::tempdir().unwrap();
+        let from = here.path().join("from");
+        build(&from, &nodes);
+        let cluster = Cluster::new(3);
+        let oracle = here.path().join("oracle");
+        let (options, gnu) = if keep { (archive(), "-a") } else { (recursive(), "-r") };
+        if exists {
+            std::fs::create_dir(&oracle).unwrap();
+            (0..3).for_each(|leaf| std::fs::create_dir(cluster.path(leaf, "to")).unwrap());
+        }
+        gnu_cp(&[gnu], &from, &oracle);
+        let done = run(copy(&cluster, SHAPES[shape], &from, &cluster.target("/to"), &options));
+        prop_assert!(done.outcome.is_ok() && done.errors.is_empty(), "{:?}", done.outcome);
+        prop_assert_eq!(done.totals.len(), 1);
+        let (expected, inside) = (oracle.join(if exists { "from" } else { "" }), if exists { "to/from" } else { "to" });
+        let expected = look(&expected, keep);
+        for leaf in 0..3 {
+            prop_assert_eq!(&look(&cluster.path(leaf, inside), keep), &expected);
+        }
+    }
+
+    #[test]
+    fn copying_again_replaces(mut first in nodes(), second in nodes()) {
+        // As cp does, a copy writes through links and into pipes that it finds.
+        first.retain(|node| !matches!(node.kind, Kind::Symlink { .. } | Kind::Fifo));
+        let here = tempfile::tempdir().unwrap();
+        let from = here.path().join("from");
+        build(&from, &first);
+        let cluster = Cluster::new(2);
+        run(copy(&cluster, "flat", &from, &cluster.target("/"), &archive()));
+        std::fs::remove_dir_all(&from).unwrap();
+        build(&from, &second);
+        let done = run(copy(&cluster, "flat", &from, &cluster.target("/"), &archive()));
+        // Whatever is in the way of something else is told, for both hosts alike.
+        prop_assert!(done.outcome.errors.iter().all(|error| error.members.len() == 2), "{:?}", done.outcome);
+        let in_the_way = [Errno::ISDIR, Errno::NOTDIR];
+        prop_assert!(done.outcome.errors.iter().all(|error| in_the_way.contains(&error.errno)), "{:?}", done.outcome);
+        if done.outcome.is_ok() {
+            let now = look(&cluster.path(0, "from"), false);
+            for (path, facts) in look(&from, false) {
+                prop_assert_eq!(&now[&path].content, &facts.content);
+                prop_assert_eq!(&now[&path].link, &facts.link);
+            }
+        }
+        prop_assert!(leftovers(&cluster).is_empty());
+    }
+}
+
+/// Names that only a copy under way has.
+fn leftovers(cluster: &Cluster) -> Vec<std::path::PathBuf> {
+    let is_temporary = |path: &std::path::PathBuf| path.to_string_lossy().contains(sheaf_file::TEMP_PREFIX);
+    look(cluster.dir.path(), false).into_keys().filter(is_temporary).collect()
 }
 
 #[test]
@@ -16,8 +100,8 @@ fn one_file_comes_to_every_host() {
         std::fs::write(here.path().join("file"), &content).unwrap();
         for shape in SHAPES {
             let cluster = Cluster::new(7);
-            let source = vec![Source::Path(here.path().join("file"))];
-            let done = copy(&cluster, shape, source, &cluster.target("/copy"), &CopyOptions::default()).await;
+            let from = here.path().join("file");
+            let done = copy(&cluster, shape, &from, &cluster.target("/copy"), &CopyOptions::default()).await;
             assert!(done.outcome.is_ok() && done.errors.is_empty(), "{done:?}");
             assert_eq!(done.outcome.status.count, 7);
             assert_eq!((done.sent.files, done.sent.bytes), (1, 3_000_000));
@@ -38,17 +122,275 @@ fn hosts_that_cannot_write_keep_what_they_have() {
         std::fs::remove_file(cluster.path(1, "etc/file")).unwrap();
         std::fs::create_dir(cluster.path(1, "etc/file")).unwrap();
         std::fs::remove_dir_all(cluster.path(3, "etc")).unwrap();
-        let source = vec![Source::Path(here.path().join("file"))];
+        // A pipe that nobody reads refuses even the superuser.
+        std::fs::remove_file(cluster.path(5, "etc/file")).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, cluster.path(5, "etc/file"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let options = CopyOptions { exact_name: true, ..CopyOptions::default() };
-        let done = copy(&cluster, "1x2x3", source, &cluster.target("/etc/file"), &options).await;
-        let mut errors: Vec<_> =
-            done.outcome.errors.iter().map(|error| (error.errno, error.path.as_str(), error.members.leaves())).collect();
-        errors.sort();
-        let expected = [(Errno::NOENT, "/etc/file", RangeSet::single(3)), (Errno::ISDIR, "/etc/file", RangeSet::single(1))];
-        assert_eq!(errors, expected);
-        assert_eq!(done.outcome.status.count, 4);
-        for leaf in [0, 2, 4, 5] {
+        let done = copy(&cluster, "1x2x3", &here.path().join("file"), &cluster.target("/etc/file"), &options).await;
+        let expected = [
+            (Errno::NOENT, "/etc/file", RangeSet::single(3)),
+            (Errno::NXIO, "/etc/file", RangeSet::single(5)),
+            (Errno::ISDIR, "/etc/file", RangeSet::single(1)),
+        ];
+        assert_eq!(errors(&done), expected);
+        assert_eq!(done.outcome.status.count, 3);
+        for leaf in [0, 2, 4] {
             assert_eq!(cluster.read(leaf, "etc/file"), b"new");
         }
+        assert!(leftovers(&cluster).is_empty());
     });
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_told_once() {
+    run(async {
+        let here = tempfile::tempdir().unwrap();
+        for file in ["from/d/x/y/file", "from/d/file", "from/e"] {
+            std::fs::create_dir_all(here.path().join(file).parent().unwrap()).unwrap();
+            std::fs::write(here.path().join(file), "new").unwrap();
+        }
+        let cluster = Cluster::new(3);
+        cluster.write(1, "to/from/d", "a file in the way");
+        (0..3).for_each(|leaf| std::fs::create_dir_all(cluster.path(leaf, "to")).unwrap());
+        let done = copy(&cluster, "flat", &here.path().join("from"), &cluster.target("/to"), &recursive()).await;
+        assert_eq!(errors(&done), [(Errno::NOTDIR, "/to/from/d", RangeSet::single(1))]);
+        assert_eq!(cluster.read(1, "to/from/d"), b"a file in the way");
+        assert_eq!(cluster.read(1, "to/from/e"), b"new");
+        assert_eq!(cluster.read(2, "to/from/d/x/y/file"), b"new");
+    });
+}
+
+#[test]
+fn several_sources_need_a_directory() {
+    run(async {
+        let here = tempfile::tempdir().unwrap();
+        let sources = || {
+            let path = |name: &str| here.path().join(name);
+            std::fs::write(path("a"), "A").unwrap();
+            std::fs::write(path("b"), "").unwrap();
+            ["a", "missing", "b"].map(|name| Source::Path(path(name))).into_iter().collect::<Vec<_>>()
+        };
+        let cluster = Cluster::new(3);
+        cluster.write(0, "to/old", "");
+        cluster.write(1, "to/old", "");
+        cluster.write(2, "to", "");
+        let session = cluster.session("k-ary:2");
+        let done = put(&session, sources(), &cluster.target("/to"), &CopyOptions::default(), &mut |_| {}).await.unwrap();
+        assert_eq!(errors(&done), [(Errno::NOTDIR, "/to", RangeSet::single(2))]);
+        assert_eq!((done.errors.len(), done.errors[0].errno), (1, Errno::NOENT));
+        assert_eq!((cluster.read(1, "to/a"), cluster.read(0, "to/b")), (b"A".to_vec(), Vec::new()));
+    });
+}
+
+#[test]
+fn directories_need_to_be_asked_for() {
+    let here = tempfile::tempdir().unwrap();
+    let cluster = Cluster::new(1);
+    let done = run(copy(&cluster, "flat", here.path(), &cluster.target("/to"), &CopyOptions::default()));
+    assert_eq!(done.errors[0].errno, Errno::ISDIR);
+    assert!(!cluster.path(0, "to").exists());
+}
+
+#[test]
+fn permissions_and_links_are_as_asked_for() {
+    run(async {
+        let here = tempfile::tempdir().unwrap();
+        std::fs::create_dir(here.path().join("from")).unwrap();
+        std::fs::write(here.path().join("from/file"), "content").unwrap();
+        std::os::unix::fs::symlink("from/file", here.path().join("link")).unwrap();
+        let cluster = Cluster::new(2);
+        let mode = sheaf_file::ModeChange::parse("u=rw,go=,a+X", 0).unwrap();
+        let options = CopyOptions { chmod: Some(mode), dereference: true, chown: Some(":0".to_owned()), ..recursive() };
+        let done = copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/to"), &options).await;
+        if rustix::process::geteuid().is_root() {
+            assert!(done.outcome.is_ok(), "{done:?}");
+            let metadata = cluster.path(1, "to").symlink_metadata().unwrap();
+            assert_eq!((metadata.mode() & 0o7777, metadata.gid(), metadata.is_file()), (0o600, 0, true));
+        }
+        // Without directories in play a link that is named is followed; with them it stays one.
+        copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/file"), &CopyOptions::default()).await;
+        assert!(cluster.path(0, "file").symlink_metadata().unwrap().is_file());
+        copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/link"), &recursive()).await;
+        assert_eq!(cluster.path(0, "link").read_link().unwrap(), Path::new("from/file"));
+        let unknown = CopyOptions { chown: Some("no-such-user".to_owned()), ..recursive() };
+        let done = copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/x"), &unknown).await;
+        assert_eq!(errors(&done), [(Errno::INVAL, "/x", RangeSet::full(2))]);
+    });
+}
+
+#[test]
+fn holes_are_neither_sent_nor_written() {
+    run(async {
+        let here = tempfile::tempdir().unwrap();
+        let from = here.path().join("file");
+        let file = std::fs::File::create(&from).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"data", 20 << 20).unwrap();
+        file.set_len(40 << 20).unwrap();
+        let cluster = Cluster::new(2);
+        let done = copy(&cluster, "flat", &from, &cluster.target("/to"), &CopyOptions::default()).await;
+        assert!(done.outcome.is_ok());
+        assert!(std::fs::read(&from).unwrap() == cluster.read(1, "to"));
+        if file.metadata().unwrap().blocks() * 512 < 10 << 20 {
+            assert!(done.sent.bytes < 10 << 20, "{:?}", done.sent);
+            assert!(cluster.path(0, "to").metadata().unwrap().blocks() * 512 < 10 << 20);
+        }
+        // Zeros that are on disk become holes when that is asked for.
+        std::fs::write(&from, vec![0; 4 << 20]).unwrap();
+        let sparse = CopyOptions { sparse: true, ..CopyOptions::default() };
+        assert!(copy(&cluster, "flat", &from, &cluster.target("/to"), &sparse).await.outcome.is_ok());
+        let metadata = cluster.path(0, "to").metadata().unwrap();
+        assert_eq!(metadata.size(), 4 << 20);
+        assert!(metadata.blocks() * 512 < 1 << 20);
+    });
+}
+
+#[test]
+fn a_dry_run_says_what_would_be() {
+    run(async {
+        let here = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(here.path().join("from/d")).unwrap();
+        std::fs::write(here.path().join("from/d/file"), "new").unwrap();
+        let cluster = Cluster::new(3);
+        cluster.write(1, "from/d/file", "old");
+        cluster.write(2, "from/d", "in the way");
+        let options = CopyOptions { dry_run: true, ..recursive() };
+        let done = copy(&cluster, "flat", &here.path().join("from"), &cluster.target("/"), &options).await;
+        assert_eq!(errors(&done), [(Errno::NOTDIR, "/from/d", RangeSet::single(2))]);
+        let lines: Vec<String> = done
+            .lines
+            .sorted()
+            .iter()
+            .filter(|line| line.entry.kind == EntryKind::Line)
+            .map(|line| {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                format!("{}:{}: {}", line.leaves, text(line.path), text(line.entry.text))
+            })
+            .collect();
+        let expected = ["0:/from: create", "1-2:/from: enter", "0:/from/d: create", "1:/from/d: enter"];
+        assert_eq!(lines[..4], expected);
+        assert_eq!(lines[4..], ["0:/from/d/file: create", "1:/from/d/file: replace"]);
+        assert!(!cluster.path(0, "from").exists());
+        assert_eq!(cluster.read(1, "from/d/file"), b"old");
+    });
+}
+
+/// Gives bytes for ever, and at some point does something.
+struct Endless {
+    given: Arc<AtomicU64>,
+    act_at: u64,
+    act: Box<dyn FnMut() + Send>,
+    end: u64,
+}
+
+impl Read for Endless {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let before = self.given.load(Ordering::SeqCst);
+        let length = buffer.len().min((self.end - before) as usize);
+        buffer[..length].fill(7);
+        self.given.fetch_add(length as u64, Ordering::SeqCst);
+        if before < self.act_at && before + length as u64 >= self.act_at {
+            (self.act)();
+        }
+        Ok(length)
+    }
+}
+
+#[test]
+fn standard_input_becomes_a_file() {
+    run(async {
+        let cluster = Cluster::new(3);
+        let input = || vec![Source::Reader(Box::new(&b"from a pipe"[..]))];
+        let session = cluster.session("flat");
+        let options = CopyOptions::default();
+        let done = put(&session, input(), &cluster.target("/file"), &options, &mut |_| {}).await.unwrap();
+        assert!(done.outcome.is_ok());
+        assert_eq!(cluster.read(2, "file"), b"from a pipe");
+        // It has no name that it could have in a directory.
+        let done = put(&session, input(), &cluster.target("/"), &options, &mut |_| {}).await.unwrap();
+        assert_eq!(errors(&done), [(Errno::ISDIR, "/", RangeSet::full(3))]);
+    });
+}
+
+#[test]
+fn an_interrupt_leaves_the_old_files() {
+    run(async {
+        for shape in SHAPES {
+            let cluster = Cluster::new(4);
+            (0..4).for_each(|leaf| cluster.write(leaf, "file", "old"));
+            let session = cluster.session(shape);
+            let (given, end) = (Arc::new(AtomicU64::new(0)), u64::MAX);
+            let act = { let session = session.clone(); Box::new(move || session.interrupt()) };
+            let endless = Endless { given, act_at: 5 << 20, act, end };
+            let sources = vec![Source::Reader(Box::new(endless))];
+            let done = put(&session, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {}).await.unwrap();
+            assert_eq!(done.outcome.silent, [(Errno::CANCELED, RangeSet::full(4))]);
+            assert_eq!(done.outcome.status.count, 0);
+            (0..4).for_each(|leaf| assert_eq!(cluster.read(leaf, "file"), b"old"));
+            assert!(leftovers(&cluster).is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_fails_leaves_the_old_files() {
+    struct Failing(u32);
+    impl Read for Failing {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            self.0 += 1;
+            if self.0 > 9 { Err(std::io::Error::from_raw_os_error(5)) } else { Ok(buffer.len()) }
+        }
+    }
+    run(async {
+        let cluster = Cluster::new(2);
+        (0..2).for_each(|leaf| cluster.write(leaf, "file", "old"));
+        let sources = vec![Source::Reader(Box::new(Failing(0)))];
+        let session = cluster.session("flat");
+        let done = put(&session, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {}).await.unwrap();
+        assert_eq!((done.errors.len(), done.errors[0].errno), (1, Errno::IO));
+        (0..2).for_each(|leaf| assert_eq!(cluster.read(leaf, "file"), b"old"));
+    });
+}
+
+/// A host that takes its bytes slowly holds the sender back: what is under way stays within the
+/// windows of the links, however much there is to send.
+#[test]
+fn what_is_under_way_is_bounded() {
+    const TOTAL_BYTES: u64 = 48 << 20;
+    // The window of each of three links and what waits before it, what was read ahead, a pipe.
+    const UNDER_WAY_BYTES_MAX: u64 = 3 * 2 * (1 << 20) + 6 * PACKET_BYTES as u64 + (64 << 10);
+    let cluster = Cluster::new(3);
+    let pipe = cluster.path(1, "file");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+    let reading = rustix::fs::open(&pipe, flags, rustix::fs::Mode::empty()).unwrap();
+    rustix::fs::fcntl_setfl(&reading, rustix::fs::OFlags::empty()).unwrap();
+    let given = Arc::new(AtomicU64::new(0));
+    let taker = {
+        let given = Arc::clone(&given);
+        std::thread::spawn(move || {
+            let mut file = std::fs::File::from(reading);
+            let (mut taken, mut under_way_max, mut buffer) = (0, 0, vec![0; 16 << 10]);
+            while taken < TOTAL_BYTES {
+                under_way_max = under_way_max.max(given.load(Ordering::SeqCst) - taken);
+                match file.read(&mut buffer).unwrap() {
+                    // Nobody has opened it for writing yet.
+                    0 => std::thread::yield_now(),
+                    length => taken += length as u64,
+                }
+            }
+            under_way_max
+        })
+    };
+    let endless = Endless { given, act_at: u64::MAX, act: Box::new(|| {}), end: TOTAL_BYTES };
+    let done = run(async {
+        let sources = vec![Source::Reader(Box::new(endless))];
+        let session = cluster.session("1x1x1x3");
+        put(&session, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {}).await.unwrap()
+    });
+    assert!(done.outcome.is_ok(), "{:?}", done.outcome);
+    let under_way_max = taker.join().unwrap();
+    assert!(under_way_max <= UNDER_WAY_BYTES_MAX, "{under_way_max}");
+    assert_eq!(cluster.path(0, "file").metadata().unwrap().len(), TOTAL_BYTES);
 }

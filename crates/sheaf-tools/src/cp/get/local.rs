@@ -1,0 +1,218 @@
+//! Writing what came from hosts: each host has a directory of its own and cannot leave it.
+use super::super::options::CopyOptions;
+use super::super::place::{Dir, Writer};
+use super::plan::{Content, Copy, Link};
+use sheaf_core::hostset::HostSet;
+use sheaf_core::{Errno, RangeSet};
+use sheaf_file::{Export, PathError, Staged};
+use sheaf_group::Session;
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Directories of hosts that are kept open.
+const HOSTS_OPEN_MAX: usize = 64;
+
+/// How much of a file is copied at once, in bytes.
+const COPY_BYTES: usize = 256 << 10;
+
+/// Failures on this machine that are told one by one.
+const ERRORS_MAX: usize = 4096;
+
+/// The directories of all hosts.
+pub(super) struct Local {
+    base: PathBuf,
+    hosts: HostSet,
+    session: Session,
+    writer: Writer,
+    open: HashMap<u32, Export>,
+    /// Files that could not be written, and so are not linked to.
+    failed: HashSet<(u32, PathBuf)>,
+    /// Directories with attributes to set once everything is in them.
+    closing: Vec<(u32, PathBuf, sheaf_file::Attributes)>,
+    pub errors: Vec<PathError>,
+    pub errors_more: u64,
+    pub failed_leaves: RangeSet,
+    pub files: u64,
+    pub bytes: u64,
+}
+
+impl Local {
+    /// The directories beneath `base`, which is made if it is not there.
+    pub fn new(base: &Path, session: &Session, options: &CopyOptions) -> Result<Self, Errno> {
+        match std::fs::create_dir(base) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+            _ => {}
+        }
+        let export = Export::open(base)?;
+        Ok(Self {
+            base: base.to_owned(),
+            hosts: session.hosts().clone(),
+            session: session.clone(),
+            writer: Writer::new(&export, options)?,
+            open: HashMap::new(),
+            failed: HashSet::new(),
+            closing: Vec::new(),
+            errors: Vec::new(),
+            errors_more: 0,
+            failed_leaves: RangeSet::new(),
+            files: 0,
+            bytes: 0,
+        })
+    }
+
+    /// A writer into the directory of one host.
+    fn at(&mut self, leaf: u32) -> Result<Writer, Errno> {
+        if let Some(export) = self.open.get(&leaf) {
+            return Ok(self.writer.at(export));
+        }
+        let dir = self.host_dir(leaf);
+        match std::fs::create_dir(&dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+            _ => {}
+        }
+        let export = Export::open(&dir)?;
+        if self.open.len() >= HOSTS_OPEN_MAX {
+            self.open.clear();
+        }
+        self.open.insert(leaf, export.clone());
+        Ok(self.writer.at(&export))
+    }
+
+    fn host_dir(&self, leaf: u32) -> PathBuf {
+        self.base.join(self.hosts.get(leaf as usize).unwrap_or_else(|| leaf.to_string()))
+    }
+
+    pub fn make_dirs(&mut self, dirs: &[Copy]) {
+        self.each(dirs.iter(), |local, leaf, copy| {
+            let path = dot(&copy.local);
+            let is_top = copy.local.as_os_str().is_empty();
+            let Dir { closing, .. } = local.at(leaf)?.make_dir(path, &copy.attrs, is_top)?;
+            if let Some(attributes) = closing {
+                local.closing.push((leaf, path.to_owned(), attributes));
+            }
+            Ok(())
+        });
+    }
+
+    /// Writes a whole content to every place that has it.
+    pub fn write(&mut self, content: &[u8], digest: &[u8; 32], copies: &[Copy]) {
+        self.each(copies.iter(), |local, leaf, copy| {
+            let writer = local.at(leaf)?;
+            let mut staged = writer.begin(&copy.local, &copy.attrs)?;
+            staged.write_at(0, content)?;
+            writer.finish(staged, &copy.attrs, digest)?;
+            local.wrote(content.len() as u64);
+            Ok(())
+        });
+    }
+
+    pub fn begin(&mut self, leaf: u32, copy: &Copy) -> Result<Staged, Errno> {
+        self.at(leaf)?.begin(&copy.local, &copy.attrs)
+    }
+
+    pub fn finish(&mut self, leaf: u32, copy: &Copy, staged: Staged, digest: &[u8; 32]) -> Result<(), Errno> {
+        let size = staged.size();
+        self.at(leaf)?.finish(staged, &copy.attrs, digest)?;
+        self.wrote(size);
+        Ok(())
+    }
+
+    /// Copies what `first` now has to all other places of a content.
+    pub fn replicate(&mut self, content: &Content, first: (u32, &Copy)) {
+        let from = match self.at(first.0).and_then(|writer| writer.export.open_read(&first.1.local)) {
+            Ok(file) => file,
+            Err(errno) => return self.fail(first.0, &first.1.local, errno),
+        };
+        let mut buffer = vec![0; COPY_BYTES];
+        self.each(content.copies.iter(), |local, leaf, copy| {
+            if (leaf, &copy.local) == (first.0, &first.1.local) {
+                return Ok(());
+            }
+            let writer = local.at(leaf)?;
+            let mut staged = writer.begin(&copy.local, &copy.attrs)?;
+            let mut at = 0;
+            while at < content.size {
+                if local.session.is_interrupted() {
+                    return Err(Errno::CANCELED);
+                }
+                let length = from.read_at(&mut buffer, at)?;
+                if length == 0 {
+                    break;
+                }
+                staged.write_at(at, &buffer[..length])?;
+                at += length as u64;
+            }
+            writer.finish(staged, &copy.attrs, &content.digest)?;
+            local.wrote(content.size);
+            Ok(())
+        });
+    }
+
+    pub fn make_links(&mut self, links: &[(Copy, Link)]) {
+        for (copy, link) in links {
+            self.each(std::iter::once(copy), |local, leaf, copy| {
+                let writer = local.at(leaf)?;
+                match link {
+                    Link::Symlink(target) => writer.symlink(&copy.local, target, &copy.attrs),
+                    Link::Node(kind, rdev) => writer.node(&copy.local, *kind, *rdev, &copy.attrs),
+                    // What has the name there is not what was to be linked to.
+                    Link::Hardlink(file) if local.failed.contains(&(leaf, file.clone())) => Err(Errno::NOENT),
+                    Link::Hardlink(file) => writer.hard_link(file, &copy.local),
+                }
+            });
+        }
+    }
+
+    /// Gives directories their attributes, innermost first.
+    pub fn close_dirs(&mut self) {
+        for (leaf, path, attributes) in std::mem::take(&mut self.closing).into_iter().rev() {
+            let closed = self.at(leaf).and_then(|writer| writer.close_dir(&path, attributes));
+            if let Err(errno) = closed {
+                self.fail(leaf, &path, errno);
+            }
+        }
+    }
+
+    /// A file cannot be had, and so nothing may be linked to it.
+    pub fn lack(&mut self, copies: &[Copy]) {
+        for copy in copies {
+            let each = copy.leaves.iter().map(|leaf| (leaf, copy.local.clone()));
+            self.failed.extend(each);
+        }
+    }
+
+    fn each<'a>(
+        &mut self,
+        copies: impl Iterator<Item = &'a Copy>,
+        mut act: impl FnMut(&mut Self, u32, &Copy) -> Result<(), Errno>,
+    ) {
+        for copy in copies {
+            for leaf in copy.leaves.iter() {
+                if let Err(errno) = act(self, leaf, copy) {
+                    self.fail(leaf, &copy.local, errno);
+                }
+            }
+        }
+    }
+
+    fn wrote(&mut self, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+    }
+
+    pub fn fail(&mut self, leaf: u32, path: &Path, errno: Errno) {
+        self.failed.insert((leaf, path.to_owned()));
+        self.failed_leaves.insert(leaf);
+        let path = self.host_dir(leaf).join(path);
+        if self.errors.len() < ERRORS_MAX {
+            self.errors.push(PathError { path, errno });
+        } else {
+            self.errors_more += 1;
+        }
+    }
+}
+
+fn dot(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}

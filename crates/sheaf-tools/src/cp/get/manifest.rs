@@ -1,0 +1,359 @@
+//! What a host has: one item for each file, with the digest of its contents.
+//!
+//! A manifest comes in batches, each of which can be read alone. Hosts with the same files have
+//! the same bytes, so that only one of them is sent.
+use super::super::message::{Attrs, Special};
+use super::super::options::CopyOptions;
+use serde::{Deserialize, Serialize};
+use sheaf_core::Errno;
+use sheaf_core::varint::{self, Malformed};
+use sheaf_file::{Export, FileKind, Follow, Metadata, Pattern, Walk, WalkOptions, is_pattern};
+use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Name of the tool at the leaves.
+pub(super) const TOOL: &str = "cp.manifest";
+
+/// How much of a file is read in one step, in bytes.
+const STEP_BYTES: u64 = 8 << 20;
+
+/// The longest content that comes with the manifest: that of files which have no size of their
+/// own, as in `/proc`, and may be another each time they are read.
+const INLINE_BYTES_MAX: u64 = 1 << 20;
+
+/// The most files with several names that are remembered.
+const LINKED_FILES_MAX: usize = 1 << 20;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ManifestParams {
+    /// Paths and patterns.
+    pub paths: Vec<String>,
+    pub options: CopyOptions,
+    /// A batch is sent once it has this many bytes.
+    pub batch_bytes: u32,
+    /// A batch is sent after this long.
+    pub batch_ms: u32,
+}
+
+/// One thing a host has. Paths are relative to the root that came last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Item {
+    /// What follows is at or beneath this path, which the path or pattern `of` stands for.
+    Root { of: u32, path: Vec<u8> },
+    Dir { path: Vec<u8>, attrs: Attrs },
+    File { path: Vec<u8>, attrs: Attrs, size: u64, digest: [u8; 32], linked: bool },
+    Inline { path: Vec<u8>, attrs: Attrs, content: Vec<u8> },
+    Symlink { path: Vec<u8>, target: Vec<u8>, attrs: Attrs },
+    Hardlink { path: Vec<u8>, target: Vec<u8> },
+    Node { path: Vec<u8>, kind: Special, rdev: u64, attrs: Attrs },
+    /// This whole path failed.
+    Error { path: Vec<u8>, errno: i32 },
+}
+
+/// The items of a batch.
+pub(super) fn decode(mut batch: &[u8]) -> Result<Vec<Item>, Malformed> {
+    let mut items = Vec::new();
+    while !batch.is_empty() {
+        let item = varint::get_bytes(&mut batch)?;
+        items.push(postcard::from_bytes(item).map_err(|_| Malformed)?);
+    }
+    Ok(items)
+}
+
+fn put(out: &mut Vec<u8>, item: &Item) {
+    let item = postcard::to_stdvec(item).expect("items hold nothing that cannot be serialised");
+    varint::put_bytes(out, &item);
+}
+
+pub(super) struct ManifestTool;
+
+impl Tool for ManifestTool {
+    fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
+        let params: ManifestParams = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        Ok(Box::new(Lister {
+            export: host.export.clone(),
+            patterns: params.paths.iter().cloned().enumerate().collect(),
+            roots: VecDeque::new(),
+            root: None,
+            walk: None,
+            digesting: None,
+            links: HashMap::new(),
+            begun: Instant::now(),
+            said: 0,
+            is_root_said: false,
+            params,
+        }))
+    }
+}
+
+/// Writes the manifest of one host.
+struct Lister {
+    params: ManifestParams,
+    export: Export,
+    patterns: VecDeque<(usize, String)>,
+    /// Paths of the present pattern that are still to come.
+    roots: VecDeque<(u32, PathBuf)>,
+    root: Option<(u32, PathBuf)>,
+    walk: Option<Walk>,
+    digesting: Option<Digesting>,
+    /// By inode: the path under which it was listed.
+    links: HashMap<(u64, u64), Vec<u8>>,
+    /// When the batch began.
+    begun: Instant,
+    /// Bytes of the batch after the last step.
+    said: usize,
+    is_root_said: bool,
+}
+
+/// A file that is being read.
+struct Digesting {
+    relative: Vec<u8>,
+    path: PathBuf,
+    attrs: Attrs,
+    is_linked: bool,
+    file: File,
+    hasher: blake3::Hasher,
+    size: u64,
+}
+
+impl Running for Lister {
+    fn step(&mut self, answer: &mut Reply, _: &Host) -> Step {
+        let out = answer.bytes();
+        if out.len() < self.said {
+            self.begin_batch();
+        }
+        let step = self.next(out);
+        self.said = out.len();
+        let is_enough = out.len() >= self.params.batch_bytes as usize
+            || self.begun.elapsed() >= Duration::from_millis(self.params.batch_ms.into());
+        if step == Step::More && is_enough {
+            self.begin_batch();
+            return Step::Pause;
+        }
+        step
+    }
+}
+
+impl Lister {
+    fn begin_batch(&mut self) {
+        (self.begun, self.said, self.is_root_said) = (Instant::now(), 0, false);
+    }
+
+    fn next(&mut self, out: &mut Vec<u8>) -> Step {
+        if let Some(digesting) = self.digesting.take() {
+            self.digest(digesting, out);
+        } else if let Some(walk) = &mut self.walk {
+            match walk.next() {
+                Some(Ok(entry)) => {
+                    let relative = entry.relative.as_os_str().as_bytes().to_vec();
+                    if let Some(metadata) = &entry.metadata {
+                        self.list(relative, entry.path, metadata, out);
+                    }
+                }
+                Some(Err(error)) => self.fail(error.path.as_os_str().as_bytes(), error.errno, out),
+                None => self.walk = None,
+            }
+        } else if let Some((of, path)) = self.roots.pop_front() {
+            self.begin_root(of, path, out);
+        } else if let Some((of, pattern)) = self.patterns.pop_front() {
+            self.expand(of as u32, &pattern, out);
+        } else {
+            return Step::Done;
+        }
+        Step::More
+    }
+
+    fn expand(&mut self, of: u32, pattern: &str, out: &mut Vec<u8>) {
+        let found = Pattern::new(pattern).map_err(Errno::from).and_then(|pattern| self.export.glob(&pattern));
+        match found {
+            Ok(paths) if paths.is_empty() => self.fail(pattern.as_bytes(), Errno::NOENT, out),
+            Ok(paths) => self.roots = paths.into_iter().map(|path| (of, path)).collect(),
+            Err(errno) => self.fail(pattern.as_bytes(), errno, out),
+        }
+    }
+
+    fn begin_root(&mut self, of: u32, path: PathBuf, out: &mut Vec<u8>) {
+        let options = &self.params.options;
+        self.root = Some((of, path.clone()));
+        self.is_root_said = false;
+        self.links.clear();
+        if options.recursive {
+            let follow = if options.dereference { Follow::Always } else { Follow::Never };
+            let walk = WalkOptions { follow, metadata: true, ..WalkOptions::default() };
+            self.walk = Some(self.export.walk(&path, walk));
+            return;
+        }
+        match self.export.stat(&path) {
+            Ok(metadata) if metadata.is_dir() => self.fail(path.as_os_str().as_bytes(), Errno::ISDIR, out),
+            Ok(metadata) => self.list(Vec::new(), path, &metadata, out),
+            Err(errno) => self.fail(path.as_os_str().as_bytes(), errno, out),
+        }
+    }
+
+    fn list(&mut self, relative: Vec<u8>, path: PathBuf, metadata: &Metadata, out: &mut Vec<u8>) {
+        let follow = self.params.options.dereference || !self.params.options.recursive;
+        if let Err(errno) = self.try_list(relative, &path, metadata, follow, out) {
+            self.fail(path.as_os_str().as_bytes(), errno, out);
+        }
+    }
+
+    fn try_list(
+        &mut self,
+        relative: Vec<u8>,
+        path: &PathBuf,
+        metadata: &Metadata,
+        follow: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let is_linked =
+            self.params.options.hard_links && metadata.nlink > 1 && metadata.kind == FileKind::File;
+        if is_linked && let Some(target) = self.links.get(&metadata.id()) {
+            let item = Item::Hardlink { path: relative, target: target.clone() };
+            self.say(&item, out);
+            return Ok(());
+        }
+        let attrs = self.attrs(path, metadata, follow);
+        let special = match metadata.kind {
+            FileKind::File => {
+                let file = self.export.open_read(path)?;
+                if is_linked && self.links.len() < LINKED_FILES_MAX {
+                    self.links.insert(metadata.id(), relative.clone());
+                }
+                let hasher = blake3::Hasher::new();
+                let path = path.clone();
+                let digesting = Digesting { relative, path, attrs, is_linked, file, hasher, size: 0 };
+                if metadata.size > 0 {
+                    self.digesting = Some(digesting);
+                    return Ok(());
+                }
+                return self.inline(digesting, out);
+            }
+            FileKind::Directory => {
+                self.say(&Item::Dir { path: relative, attrs }, out);
+                return Ok(());
+            }
+            FileKind::Symlink => {
+                let target = self.export.read_link(path)?.into_os_string().into_encoded_bytes();
+                self.say(&Item::Symlink { path: relative, target, attrs }, out);
+                return Ok(());
+            }
+            FileKind::Fifo => Special::Fifo,
+            FileKind::CharDevice => Special::CharDevice,
+            FileKind::BlockDevice => Special::BlockDevice,
+            FileKind::Socket | FileKind::Unknown => return Err(Errno::OPNOTSUPP),
+        };
+        if follow && relative.is_empty() {
+            // What comes out of a host's device or pipe has no end that one could wait for.
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.say(&Item::Node { path: relative, kind: special, rdev: metadata.rdev, attrs }, out);
+        Ok(())
+    }
+
+    fn attrs(&self, path: &PathBuf, metadata: &Metadata, follow: bool) -> Attrs {
+        let options = &self.params.options;
+        let mut xattrs = Vec::new();
+        if options.xattrs || options.acls {
+            // A file system without attributes has none.
+            xattrs = self.export.xattrs(path, follow).unwrap_or_default();
+            xattrs.retain(|xattr| options.keeps(&xattr.name));
+        }
+        // The last access is every host's own, and reading has just changed it.
+        Attrs { atime: None, ..Attrs::of(metadata, xattrs, options) }
+    }
+
+    /// Reads on; a file that is through becomes an item.
+    fn digest(&mut self, mut digesting: Digesting, out: &mut Vec<u8>) {
+        let read = digesting.hasher.update_reader((&digesting.file).take(STEP_BYTES)).map(|hasher| hasher.count());
+        match read {
+            Ok(size) if size - digesting.size == STEP_BYTES => {
+                digesting.size = size;
+                self.digesting = Some(digesting);
+            }
+            Ok(size) => {
+                let Digesting { relative: path, attrs, is_linked: linked, hasher, .. } = digesting;
+                let digest = *hasher.finalize().as_bytes();
+                self.say(&Item::File { path, attrs, size, digest, linked }, out);
+            }
+            Err(error) => self.fail(digesting.path.as_os_str().as_bytes(), error.into(), out),
+        }
+    }
+
+    /// A file of no size: empty, or made up as it is read.
+    fn inline(&mut self, digesting: Digesting, out: &mut Vec<u8>) -> Result<(), Errno> {
+        let Digesting { relative: path, attrs, file, .. } = digesting;
+        let mut content = Vec::new();
+        match file.take(INLINE_BYTES_MAX + 1).read_to_end(&mut content) {
+            Ok(_) => {}
+            // Nothing to read now, and nobody waits for more.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+        if content.len() as u64 > INLINE_BYTES_MAX {
+            return Err(Errno::FBIG);
+        }
+        self.say(&Item::Inline { path, attrs, content }, out);
+        Ok(())
+    }
+
+    fn say(&mut self, item: &Item, out: &mut Vec<u8>) {
+        if !self.is_root_said
+            && let Some((of, path)) = &self.root
+        {
+            put(out, &Item::Root { of: *of, path: path.as_os_str().as_bytes().to_vec() });
+            self.is_root_said = true;
+        }
+        put(out, item);
+    }
+
+    fn fail(&mut self, path: &[u8], errno: Errno, out: &mut Vec<u8>) {
+        put(out, &Item::Error { path: path.to_vec(), errno: errno.0 });
+    }
+}
+
+/// Where a root goes beneath the directory of its host: the last component of a path, and of what
+/// a pattern stands for everything from the first component with a wildcard.
+pub(super) fn local_name(pattern: &str, root: &[u8]) -> Vec<u8> {
+    let special = pattern.find(|c| "*?[{\\".contains(c)).filter(|_| is_pattern(pattern));
+    let root = PathBuf::from(std::ffi::OsStr::from_bytes(root));
+    if let Some(special) = special {
+        let fixed = &pattern[..pattern[..special].rfind('/').map_or(0, |slash| slash + 1)];
+        if let Ok(rest) = root.strip_prefix(fixed) {
+            return rest.as_os_str().as_bytes().to_vec();
+        }
+    }
+    super::super::source::name_of(&root).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_beneath_the_directory_of_a_host() {
+        let cases = [
+            ("/var/log/boot.log", "/var/log/boot.log", "boot.log"),
+            ("/etc/", "/etc/", "etc"),
+            ("/", "/", ""),
+            ("/var/log/*/current", "/var/log/a/current", "a/current"),
+            ("/etc/{a,b}.conf", "/etc/b.conf", "b.conf"),
+            ("*/x", "q/x", "q/x"),
+        ];
+        for (pattern, root, name) in cases {
+            assert_eq!(local_name(pattern, root.as_bytes()), name.as_bytes(), "{pattern}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What is to be written here, from the manifests of all hosts: each distinct content once.
+use super::super::message::{Attrs, Special};
+use super::manifest::{Item, local_name};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_group::Outcome;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// A path on hosts, and where it comes to beneath the directory of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Copy {
+    pub leaves: RangeSet,
+    pub remote: Vec<u8>,
+    pub local: PathBuf,
+    pub attrs: Attrs,
+}
+
+/// A content that one or more hosts have, at one or more paths.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub size: u64,
+    pub digest: [u8; 32],
+    pub copies: Vec<Copy>,
+}
+
+/// What is made without contents.
+#[derive(Debug)]
+pub(super) enum Link {
+    Symlink(Vec<u8>),
+    /// To this file beneath the directory of the host.
+    Hardlink(PathBuf),
+    Node(Special, u64),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// In the order in which they can be made.
+    pub dirs: Vec<Copy>,
+    pub contents: Vec<Content>,
+    pub inline: Vec<(Copy, Vec<u8>)>,
+    pub links: Vec<(Copy, Link)>,
+    by_digest: HashMap<([u8; 32], u64), usize>,
+    /// By name beneath the directories of the hosts: which root has it there.
+    taken: HashMap<Vec<u8>, Vec<(Vec<u8>, RangeSet)>>,
+}
+
+/// Where the items of a batch are, at present.
+struct Root {
+    leaves: RangeSet,
+    remote: Vec<u8>,
+    local: Vec<u8>,
+}
+
+impl Plan {
+    /// Takes in what all of `leaves` have.
+    pub fn add(&mut self, leaves: &RangeSet, items: Vec<Item>, patterns: &[String], outcome: &mut Outcome) {
+        let mut root = Root { leaves: RangeSet::new(), remote: Vec::new(), local: Vec::new() };
+        for item in items {
+            match item {
+                Item::Root { of, path } => root = self.root(leaves, patterns.get(of as usize), path, outcome),
+                Item::Error { path, errno } => {
+                    outcome.add_path_error(Errno(errno), &String::from_utf8_lossy(&path), leaves.clone());
+                }
+                item if root.leaves.is_empty() => drop(item),
+                item => self.item(&root, item, outcome),
+            }
+        }
+    }
+
+    fn root(&mut self, leaves: &RangeSet, pattern: Option<&String>, remote: Vec<u8>, outcome: &mut Outcome) -> Root {
+        let local = pattern.map(|pattern| local_name(pattern, &remote)).filter(|local| is_beneath(local));
+        let Some(local) = local else {
+            outcome.add_path_error(Errno::PROTO, &String::from_utf8_lossy(&remote), leaves.clone());
+            return Root { leaves: RangeSet::new(), remote, local: Vec::new() };
+        };
+        let mut free = leaves.clone();
+        let taken = self.taken.entry(local.clone()).or_default();
+        for (other, has) in taken.iter() {
+            let both = if *other == remote { RangeSet::new() } else { free.intersection(has) };
+            if !both.is_empty() && !local.is_empty() {
+                // As cp has it: what was just copied is not overwritten by another source.
+                outcome.add_path_error(Errno::EXIST, &String::from_utf8_lossy(&remote), both.clone());
+                free = free.difference(&both);
+            }
+        }
+        match taken.iter_mut().find(|(other, _)| *other == remote) {
+            Some((_, has)) => has.union_with(&free),
+            None => taken.push((remote.clone(), free.clone())),
+        }
+        let above: Vec<&Path> = path(&local).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
+        for above in above.into_iter().rev() {
+            let attrs = Attrs { mode: 0o777, ..Attrs::default() };
+            self.dirs.push(Copy { leaves: free.clone(), remote: Vec::new(), local: above.to_owned(), attrs });
+        }
+        Root { leaves: free, remote, local }
+    }
+
+    fn item(&mut self, root: &Root, item: Item, outcome: &mut Outcome) {
+        let copy = |path: Vec<u8>, attrs: Attrs| root.copy(&path, attrs);
+        let (copy, rest) = match item {
+            Item::Root { .. } | Item::Error { .. } => return,
+            Item::Dir { path, attrs } => (copy(path, attrs), Rest::Dir),
+            Item::File { path, attrs, size, digest, .. } => (copy(path, attrs), Rest::File(size, digest)),
+            Item::Inline { path, attrs, content } => (copy(path, attrs), Rest::Inline(content)),
+            Item::Symlink { path, target, attrs } => (copy(path, attrs), Rest::Link(Link::Symlink(target))),
+            Item::Node { path, kind, rdev, attrs } => (copy(path, attrs), Rest::Link(Link::Node(kind, rdev))),
+            Item::Hardlink { path, target } => {
+                let target = root.copy(&target, Attrs::default()).local;
+                (copy(path, Attrs::default()), Rest::Link(Link::Hardlink(target)))
+            }
+        };
+        let is_safe = |path: &Path| is_beneath(path.as_os_str().as_bytes());
+        let leads_out = matches!(&rest, Rest::Link(Link::Hardlink(target)) if !is_safe(target));
+        if !is_safe(&copy.local) || leads_out {
+            return outcome.add_path_error(Errno::PROTO, &String::from_utf8_lossy(&copy.remote), copy.leaves);
+        }
+        match rest {
+            Rest::Dir => self.dirs.push(copy),
+            Rest::File(size, digest) => {
+                let at = *self.by_digest.entry((digest, size)).or_insert_with(|| {
+                    self.contents.push(Content { size, digest, copies: Vec::new() });
+                    self.contents.len() - 1
+                });
+                self.contents[at].copies.push(copy);
+            }
+            Rest::Inline(content) => self.inline.push((copy, content)),
+            Rest::Link(link) => self.links.push((copy, link)),
+        }
+    }
+
+    /// Bytes that have to be fetched.
+    pub fn bytes(&self) -> u64 {
+        self.contents.iter().map(|content| content.size).fold(0, u64::saturating_add)
+    }
+
+    /// Everything that is not a directory, for a dry run.
+    pub fn into_copies(self) -> Vec<Copy> {
+        let contents = self.contents.into_iter().flat_map(|content| content.copies);
+        let rest = self.inline.into_iter().map(|(copy, _)| copy).chain(self.links.into_iter().map(|(copy, _)| copy));
+        contents.chain(rest).collect()
+    }
+}
+
+/// What an item has beside its path.
+enum Rest {
+    Dir,
+    File(u64, [u8; 32]),
+    Inline(Vec<u8>),
+    Link(Link),
+}
+
+impl Root {
+    fn copy(&self, relative: &[u8], attrs: Attrs) -> Copy {
+        Copy {
+            leaves: self.leaves.clone(),
+            remote: joined(&self.remote, relative),
+            local: path(&joined(&self.local, relative)).to_owned(),
+            attrs,
+        }
+    }
+}
+
+fn joined(base: &[u8], relative: &[u8]) -> Vec<u8> {
+    if relative.is_empty() || base.is_empty() {
+        return [base, relative].concat();
+    }
+    let slash: &[u8] = if base.ends_with(b"/") { b"" } else { b"/" };
+    [base, slash, relative].concat()
+}
+
+/// Whether a name that a host gave stays in the directory of that host.
+fn is_beneath(name: &[u8]) -> bool {
+    !name.contains(&0) && path(name).components().all(|component| matches!(component, Component::Normal(_)))
+}
+
+fn path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, content: u8) -> Item {
+        Item::File { path: path.into(), attrs: Attrs::default(), size: 3, digest: [content; 32], linked: false }
+    }
+
+    fn root(path: &str) -> Item {
+        Item::Root { of: 0, path: path.into() }
+    }
+
+    #[test]
+    fn each_content_is_there_once() {
+        let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
+        let patterns = ["/etc".to_owned()];
+        plan.add(&RangeSet::full(3), vec![root("/etc"), file("a", 1), file("b", 2)], &patterns, &mut outcome);
+        plan.add(&RangeSet::single(7), vec![root("/etc"), file("c", 1)], &patterns, &mut outcome);
+        assert!(outcome.is_ok());
+        assert_eq!((plan.contents.len(), plan.bytes()), (2, 6));
+        let copies = &plan.contents[0].copies;
+        let places: Vec<_> = copies.iter().map(|copy| (copy.leaves.to_string(), copy.local.to_str().unwrap())).collect();
+        assert_eq!(places, [("0-2".to_owned(), "etc/a"), ("7".to_owned(), "etc/c")]);
+        assert_eq!(copies[1].remote, b"/etc/c");
+    }
+
+    #[test]
+    fn names_that_lead_out_are_refused() {
+        for name in ["../x", "/x", "a/../../x", "a\0b"] {
+            let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
+            let items = vec![root("/etc"), file(name, 1), Item::Hardlink { path: b"ok".to_vec(), target: name.into() }];
+            plan.add(&RangeSet::single(0), items, &["/etc".to_owned()], &mut outcome);
+            let is_inside = name == "/x";
+            assert_eq!(outcome.errors.is_empty(), is_inside, "{name:?}");
+            assert_eq!(plan.contents.is_empty(), !is_inside);
+        }
+    }
+
+    #[test]
+    fn two_sources_of_one_name_do_not_overwrite_each_other() {
+        let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
+        let patterns = ["/a/x".to_owned(), "/b/x".to_owned()];
+        let second = Item::Root { of: 1, path: b"/b/x".to_vec() };
+        plan.add(&RangeSet::full(2), vec![root("/a/x"), file("", 1), second, file("", 2)], &patterns, &mut outcome);
+        assert_eq!(plan.contents.len(), 1);
+        assert_eq!((outcome.errors[0].errno, outcome.errors[0].path.as_str()), (Errno::EXIST, "/b/x"));
+    }
+}
