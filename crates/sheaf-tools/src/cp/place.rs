@@ -75,11 +75,11 @@ impl Writer {
         Self { export: export.clone(), ..self.clone() }
     }
 
-    /// Begins a file.
-    pub fn begin(&self, path: &Path, attrs: &Attrs) -> Result<Staged, Errno> {
+    /// Begins a file; blocks of zeros become holes if that is wanted for this or for all files.
+    pub fn begin(&self, path: &Path, attrs: &Attrs, sparse: bool) -> Result<Staged, Errno> {
         let options = StageOptions {
             mode: attrs.mode & 0o777,
-            sparse: self.sparse,
+            sparse: self.sparse || sparse,
             sync: self.sync,
             in_place: self.in_place,
             force: false,

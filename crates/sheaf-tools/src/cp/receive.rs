@@ -6,7 +6,7 @@ use sheaf_core::Errno;
 use sheaf_file::{Attributes, Staged};
 use sheaf_group::entry::{Answer, AnswerForm, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ struct Receiver {
     /// What is beneath this path is passed over: its directory failed.
     skipped: Option<Vec<u8>>,
     /// Files that failed and that others may be linked to.
-    failed_links: HashSet<(u32, Vec<u8>)>,
+    failed_links: HashMap<(u32, Vec<u8>), Errno>,
     answer: Answer,
     totals: Totals,
     is_complete: bool,
@@ -91,7 +91,7 @@ impl Receiver {
             file: None,
             dirs: Vec::new(),
             skipped: None,
-            failed_links: HashSet::new(),
+            failed_links: HashMap::new(),
             answer: Answer::with_limit(AnswerForm::default(), ANSWER_BYTES_MAX),
             totals: Totals::default(),
             is_complete: false,
@@ -187,7 +187,7 @@ impl Receiver {
         if self.dry_run {
             return self.imagine(&path);
         }
-        match writer.begin(&path, &attrs) {
+        match writer.begin(&path, &attrs, false) {
             Ok(staged) => self.file = Some(Incoming { relative, path, attrs, is_linked, staged }),
             Err(errno) => self.fail_file(relative, &path, is_linked, errno),
         }
@@ -223,11 +223,11 @@ impl Receiver {
             return;
         };
         let file = place(base, &target);
-        let failed = self.failed_links.contains(&(source, target));
+        let failed = self.failed_links.get(&(source, target)).copied();
         self.link(path, |writer, place| match failed {
             // What has the name there is not what was to be linked to.
-            true => Err(Errno::NOENT),
-            false => writer.hard_link(&file, place),
+            Some(errno) => Err(errno),
+            None => writer.hard_link(&file, place),
         });
     }
 
@@ -273,7 +273,7 @@ impl Receiver {
 
     fn fail_file(&mut self, relative: Vec<u8>, path: &Path, is_linked: bool, errno: Errno) {
         if is_linked {
-            self.failed_links.insert((self.bases.len() as u32 - 1, relative));
+            self.failed_links.insert((self.bases.len() as u32 - 1, relative), errno);
         }
         self.fail(path, errno);
     }

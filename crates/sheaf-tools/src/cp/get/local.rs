@@ -99,7 +99,7 @@ impl Local {
     pub fn write(&mut self, content: &[u8], digest: &[u8; 32], copies: &[Copy]) {
         self.each(copies.iter(), |local, leaf, copy| {
             let writer = local.at(leaf)?;
-            let mut staged = writer.begin(&copy.local, &copy.attrs)?;
+            let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes)?;
             staged.write_at(0, content)?;
             writer.finish(staged, &copy.attrs, digest)?;
             local.wrote(content.len() as u64);
@@ -108,7 +108,7 @@ impl Local {
     }
 
     pub fn begin(&mut self, leaf: u32, copy: &Copy) -> Result<Staged, Errno> {
-        self.at(leaf)?.begin(&copy.local, &copy.attrs)
+        self.at(leaf)?.begin(&copy.local, &copy.attrs, copy.has_holes)
     }
 
     pub fn finish(&mut self, leaf: u32, copy: &Copy, staged: Staged, digest: &[u8; 32]) -> Result<(), Errno> {
@@ -130,7 +130,7 @@ impl Local {
                 return Ok(());
             }
             let writer = local.at(leaf)?;
-            let mut staged = writer.begin(&copy.local, &copy.attrs)?;
+            let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes)?;
             let mut at = 0;
             while at < content.size {
                 if local.session.is_interrupted() {

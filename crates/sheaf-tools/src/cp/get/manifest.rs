@@ -46,7 +46,7 @@ pub(super) enum Item {
     /// What follows is at or beneath this path, which the path or pattern `of` stands for.
     Root { of: u32, path: Vec<u8> },
     Dir { path: Vec<u8>, attrs: Attrs },
-    File { path: Vec<u8>, attrs: Attrs, size: u64, digest: [u8; 32], linked: bool },
+    File { path: Vec<u8>, attrs: Attrs, size: u64, digest: [u8; 32], has_holes: bool },
     Inline { path: Vec<u8>, attrs: Attrs, content: Vec<u8> },
     Symlink { path: Vec<u8>, target: Vec<u8>, attrs: Attrs },
     Hardlink { path: Vec<u8>, target: Vec<u8> },
@@ -115,7 +115,7 @@ struct Digesting {
     relative: Vec<u8>,
     path: PathBuf,
     attrs: Attrs,
-    is_linked: bool,
+    has_holes: bool,
     file: File,
     hasher: blake3::Hasher,
     size: u64,
@@ -224,9 +224,10 @@ impl Lister {
                 if is_linked && self.links.len() < LINKED_FILES_MAX {
                     self.links.insert(metadata.id(), relative.clone());
                 }
+                let has_holes = metadata.blocks.saturating_mul(512) < metadata.size;
                 let hasher = blake3::Hasher::new();
                 let path = path.clone();
-                let digesting = Digesting { relative, path, attrs, is_linked, file, hasher, size: 0 };
+                let digesting = Digesting { relative, path, attrs, has_holes, file, hasher, size: 0 };
                 if metadata.size > 0 {
                     self.digesting = Some(digesting);
                     return Ok(());
@@ -276,9 +277,9 @@ impl Lister {
                 self.digesting = Some(digesting);
             }
             Ok(size) => {
-                let Digesting { relative: path, attrs, is_linked: linked, hasher, .. } = digesting;
+                let Digesting { relative: path, attrs, has_holes, hasher, .. } = digesting;
                 let digest = *hasher.finalize().as_bytes();
-                self.say(&Item::File { path, attrs, size, digest, linked }, out);
+                self.say(&Item::File { path, attrs, size, digest, has_holes }, out);
             }
             Err(error) => self.fail(digesting.path.as_os_str().as_bytes(), error.into(), out),
         }

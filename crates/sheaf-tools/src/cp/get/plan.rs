@@ -15,6 +15,7 @@ pub(super) struct Copy {
     pub remote: Vec<u8>,
     pub local: PathBuf,
     pub attrs: Attrs,
+    pub has_holes: bool,
 }
 
 /// A content that one or more hosts have, at one or more paths.
@@ -92,7 +93,7 @@ impl Plan {
         let above: Vec<&Path> = path(&local).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
         for above in above.into_iter().rev() {
             let attrs = Attrs { mode: 0o777, ..Attrs::default() };
-            self.dirs.push(Copy { leaves: free.clone(), remote: Vec::new(), local: above.to_owned(), attrs });
+            self.dirs.push(Copy { leaves: free.clone(), remote: Vec::new(), local: above.to_owned(), attrs, has_holes: false });
         }
         Root { leaves: free, remote, local }
     }
@@ -102,7 +103,9 @@ impl Plan {
         let (copy, rest) = match item {
             Item::Root { .. } | Item::Error { .. } => return,
             Item::Dir { path, attrs } => (copy(path, attrs), Rest::Dir),
-            Item::File { path, attrs, size, digest, .. } => (copy(path, attrs), Rest::File(size, digest)),
+            Item::File { path, attrs, size, digest, has_holes } => {
+                (Copy { has_holes, ..copy(path, attrs) }, Rest::File(size, digest))
+            }
             Item::Inline { path, attrs, content } => (copy(path, attrs), Rest::Inline(content)),
             Item::Symlink { path, target, attrs } => (copy(path, attrs), Rest::Link(Link::Symlink(target))),
             Item::Node { path, kind, rdev, attrs } => (copy(path, attrs), Rest::Link(Link::Node(kind, rdev))),
@@ -158,6 +161,7 @@ impl Root {
             remote: joined(&self.remote, relative),
             local: path(&joined(&self.local, relative)).to_owned(),
             attrs,
+            has_holes: false,
         }
     }
 }
@@ -184,7 +188,7 @@ mod tests {
     use super::*;
 
     fn file(path: &str, content: u8) -> Item {
-        Item::File { path: path.into(), attrs: Attrs::default(), size: 3, digest: [content; 32], linked: false }
+        Item::File { path: path.into(), attrs: Attrs::default(), size: 3, digest: [content; 32], has_holes: false }
     }
 
     fn root(path: &str) -> Item {

@@ -113,7 +113,8 @@ pub struct Facts {
     pub mode: u32,
     pub owner: (u32, u32),
     pub mtime: Option<(i64, i64)>,
-    pub content: Option<Vec<u8>>,
+    /// Length and digest.
+    pub content: Option<(u64, blake3::Hash)>,
     pub link: Option<PathBuf>,
     pub xattr: Option<Vec<u8>>,
     /// The first path of the same file.
@@ -145,7 +146,7 @@ pub fn look(top: &Path, times: bool) -> BTreeMap<PathBuf, Facts> {
             mode: metadata.mode(),
             owner: (metadata.uid(), metadata.gid()),
             mtime: times.then(|| (metadata.mtime(), metadata.mtime_nsec())),
-            content: metadata.is_file().then(|| std::fs::read(&path).unwrap()),
+            content: metadata.is_file().then(|| (metadata.size(), blake3::hash(&std::fs::read(&path).unwrap()))),
             link: path.read_link().ok(),
             xattr,
             same_as,

@@ -1,0 +1,276 @@
+//! From hosts.
+use super::cluster::{Cluster, SHAPES, run};
+use super::tree::{build, gnu_cp, look, nodes};
+use proptest::prelude::*;
+use sheaf_core::{Errno, RangeSet};
+use sheaf_group::Session;
+use sheaf_tools::Target;
+use sheaf_tools::cp::{CopyOptions, Got, PIECE_BYTES, Progress, get};
+use std::path::{Path, PathBuf};
+
+fn quick() -> CopyOptions {
+    CopyOptions { sync: false, ..CopyOptions::default() }
+}
+
+fn archive() -> CopyOptions {
+    CopyOptions { sync: false, ..CopyOptions::archive() }
+}
+
+async fn fetch(session: &Session, targets: &[Target], to: &Path, options: &CopyOptions) -> Got {
+    get(session, targets, to, options, &mut |_| {}).await.unwrap()
+}
+
+/// [`fetch`], with something that happens once the manifests are there.
+async fn fetch_after(session: &Session, target: Target, to: &Path, mut act: impl FnMut() + Send) -> Got {
+    let mut first = true;
+    let mut progress = |_: Progress| {
+        if std::mem::take(&mut first) {
+            act();
+        }
+    };
+    get(session, &[target], to, &quick(), &mut progress).await.unwrap()
+}
+
+/// A content that no other seed gives.
+fn content(seed: u64, len: u64) -> Vec<u8> {
+    let mut content = vec![0; len as usize];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut content);
+    content
+}
+
+fn errors(got: &Got) -> Vec<(Errno, &str, String)> {
+    let errors = got.outcome.errors.iter();
+    errors.map(|error| (error.errno, error.path.as_str(), error.members.leaves().to_string())).collect()
+}
+
+fn leftovers(dir: &Path) -> Vec<PathBuf> {
+    let is_temporary = |path: &PathBuf| path.to_string_lossy().contains(sheaf_file::TEMP_PREFIX);
+    look(dir, false).into_keys().filter(is_temporary).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn trees_come_as_cp_makes_them(trees in proptest::collection::vec(nodes(), 1..4), shape in 0..SHAPES.len(), keep: bool) {
+        let hosts = 5;
+        let cluster = Cluster::new(hosts);
+        for leaf in 0..hosts {
+            build(&cluster.path(leaf, "srv/tree"), &trees[leaf as usize % trees.len()]);
+        }
+        let here = tempfile::tempdir().unwrap();
+        let (options, gnu) = if keep { (archive(), "-a") } else { (CopyOptions { recursive: true, ..quick() }, "-r") };
+        let to = here.path().join("to");
+        let got = run(async {
+            fetch(&cluster.session(SHAPES[shape]), &[cluster.target("/srv/tree")], &to, &options).await
+        });
+        prop_assert!(got.outcome.is_ok() && got.errors.is_empty(), "{:?}", got);
+        prop_assert_eq!(got.outcome.status.count, u64::from(hosts));
+        for leaf in 0..hosts {
+            let oracle = here.path().join(format!("oracle{leaf}"));
+            gnu_cp(&[gnu], &cluster.path(leaf, "srv/tree"), &oracle);
+            prop_assert_eq!(look(&to.join(format!("n{}/tree", leaf + 1)), keep), look(&oracle, keep));
+        }
+        prop_assert!(leftovers(here.path()).is_empty());
+    }
+}
+
+#[test]
+fn equal_contents_are_fetched_once() {
+    run(async {
+        let cluster = Cluster::new(12);
+        let large = 2 * PIECE_BYTES + 12_345;
+        for leaf in 0..12 {
+            cluster.write(leaf, "d/large", content(u64::from(leaf % 2), large));
+            cluster.write(leaf, "d/small", content(7, 1000));
+            cluster.write(leaf, "d/own", content(100 + u64::from(leaf), 300_000));
+            cluster.write(leaf, "d/empty", "");
+        }
+        let here = tempfile::tempdir().unwrap();
+        for shape in SHAPES {
+            let to = here.path().join(shape);
+            let options = CopyOptions { recursive: true, ..quick() };
+            let session = cluster.session(shape);
+            let before = session.network().counters().bytes_in;
+            let got = fetch(&session, &[cluster.target("/d")], &to, &options).await;
+            assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
+            let distinct = 2 * large + 1000 + 12 * 300_000;
+            assert_eq!((got.fetched.bytes, got.fetched.bytes_total), (distinct, Some(distinct)));
+            let received = session.network().counters().bytes_in - before;
+            assert!(received < distinct + distinct / 10, "{received} of {distinct}");
+            assert_eq!((got.files, got.bytes), (48, 12 * (large + 1000 + 300_000)));
+            for leaf in 0..12 {
+                for name in ["large", "small", "own", "empty"] {
+                    let copy = std::fs::read(to.join(format!("n{}/d/{name}", leaf + 1))).unwrap();
+                    assert!(copy == cluster.read(leaf, &format!("d/{name}")), "{leaf} {name}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn who_has_it_no_more_is_replaced_by_another() {
+    run(async {
+        for size in [100, 3 * PIECE_BYTES / 2] {
+            let cluster = Cluster::new(5);
+            (0..5).for_each(|leaf| cluster.write(leaf, "file", content(1, size)));
+            let here = tempfile::tempdir().unwrap();
+            let session = cluster.session("k-ary:2");
+            let act = || {
+                std::fs::remove_file(cluster.path(0, "file")).unwrap();
+                std::fs::write(cluster.path(1, "file"), content(2, size)).unwrap();
+            };
+            let got = fetch_after(&session, cluster.target("/file"), here.path(), act).await;
+            assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
+            for leaf in 0..5 {
+                assert!(std::fs::read(here.path().join(format!("n{}/file", leaf + 1))).unwrap() == content(1, size));
+            }
+            assert!(leftovers(here.path()).is_empty());
+        }
+    });
+}
+
+#[test]
+fn what_changes_meanwhile_is_named() {
+    run(async {
+        for size in [100, 3 * PIECE_BYTES / 2] {
+            let cluster = Cluster::new(4);
+            (0..4).for_each(|leaf| cluster.write(leaf, "file", content(u64::from(leaf / 2), size)));
+            let here = tempfile::tempdir().unwrap();
+            std::fs::create_dir(here.path().join("n1")).unwrap();
+            std::fs::write(here.path().join("n1/file"), "old").unwrap();
+            let act = || {
+                std::fs::write(cluster.path(0, "file"), content(9, size)).unwrap();
+                std::fs::write(cluster.path(1, "file"), "short").unwrap();
+            };
+            let got = fetch_after(&cluster.session("flat"), cluster.target("/file"), here.path(), act).await;
+            assert_eq!(errors(&got), [(Errno::BADMSG, "/file", "0-1".to_owned())]);
+            assert_eq!(got.outcome.status.count, 2);
+            assert_eq!(std::fs::read(here.path().join("n1/file")).unwrap(), b"old");
+            assert!(!here.path().join("n2/file").exists());
+            assert!(std::fs::read(here.path().join("n4/file")).unwrap() == content(1, size));
+            assert!(leftovers(here.path()).is_empty());
+        }
+    });
+}
+
+#[test]
+fn hosts_that_fail_are_named_and_the_others_come() {
+    run(async {
+        let cluster = Cluster::new(6);
+        for leaf in [0, 2, 3, 5] {
+            cluster.write(leaf, "etc/file", "content");
+        }
+        std::fs::create_dir_all(cluster.path(4, "etc/file")).unwrap();
+        let here = tempfile::tempdir().unwrap();
+        // Something is in the way here, too.
+        std::fs::create_dir_all(here.path().join("n3/file")).unwrap();
+        std::fs::write(here.path().join("n4"), "no directory").unwrap();
+        let got = fetch(&cluster.session("1x2x3"), &[cluster.target("/etc/file")], here.path(), &quick()).await;
+        assert_eq!(errors(&got), [(Errno::NOENT, "/etc/file", "1".to_owned()), (Errno::ISDIR, "/etc/file", "4".to_owned())]);
+        let local: Vec<_> = got.errors.iter().map(|error| (error.errno, error.path.clone())).collect();
+        let expected = [(Errno::ISDIR, here.path().join("n3/file")), (Errno::NOTDIR, here.path().join("n4/file"))];
+        assert_eq!(local, expected);
+        assert_eq!(got.outcome.status.count, 2);
+        for host in ["n1", "n6"] {
+            assert_eq!(std::fs::read(here.path().join(host).join("file")).unwrap(), b"content");
+        }
+    });
+}
+
+#[test]
+fn patterns_keep_what_tells_their_files_apart() {
+    run(async {
+        let cluster = Cluster::new(3);
+        cluster.write(0, "var/log/a/current", "1");
+        cluster.write(0, "var/log/b/current", "2");
+        cluster.write(1, "var/log/a/current", "1");
+        let here = tempfile::tempdir().unwrap();
+        let targets = [cluster.target("/var/log/*/current")];
+        let got = fetch(&cluster.session("flat"), &targets, here.path(), &quick()).await;
+        // That a pattern matches nothing on some host is no error, if it does on another.
+        assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
+        for (path, content) in [("n1/a/current", "1"), ("n1/b/current", "2"), ("n2/a/current", "1")] {
+            assert_eq!(std::fs::read_to_string(here.path().join(path)).unwrap(), content);
+        }
+        let got = fetch(&cluster.session("flat"), &[cluster.target("/nothing*")], here.path(), &quick()).await;
+        assert_eq!(errors(&got), [(Errno::NOENT, "/nothing*", "0-2".to_owned())]);
+    });
+}
+
+#[test]
+fn two_sources_of_one_name_do_not_overwrite_each_other() {
+    run(async {
+        let cluster = Cluster::new(2);
+        (0..2).for_each(|leaf| cluster.write(leaf, "a/x", "1"));
+        (0..2).for_each(|leaf| cluster.write(leaf, "b/x", "2"));
+        let here = tempfile::tempdir().unwrap();
+        let targets = [cluster.target("/a/x"), cluster.target("/b/x")];
+        let got = fetch(&cluster.session("flat"), &targets, here.path(), &quick()).await;
+        assert_eq!(errors(&got), [(Errno::EXIST, "/b/x", "0-1".to_owned())]);
+        assert_eq!(std::fs::read(here.path().join("n2/x")).unwrap(), b"1");
+    });
+}
+
+#[test]
+fn files_that_are_made_up_as_they_are_read() {
+    run(async {
+        let cluster = Cluster::new(2);
+        (0..2).for_each(|leaf| std::fs::remove_dir(cluster.path(leaf, "")).unwrap());
+        (0..2).for_each(|leaf| std::os::unix::fs::symlink("/proc", cluster.path(leaf, "")).unwrap());
+        let here = tempfile::tempdir().unwrap();
+        let targets = [cluster.target("/meminfo"), cluster.target("/sys/kernel/ostype")];
+        let got = fetch(&cluster.session("flat"), &targets, here.path(), &quick()).await;
+        assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
+        assert!(std::fs::read_to_string(here.path().join("n2/meminfo")).unwrap().starts_with("MemTotal"));
+        assert_eq!(std::fs::read(here.path().join("n1/ostype")).unwrap(), b"Linux\n");
+    });
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    run(async {
+        let cluster = Cluster::new(3);
+        (0..3).for_each(|leaf| cluster.write(leaf, "d/file", if leaf == 1 { "1" } else { "0" }));
+        let here = tempfile::tempdir().unwrap();
+        let options = CopyOptions { recursive: true, dry_run: true, ..quick() };
+        let to = here.path().join("to");
+        let got = fetch(&cluster.session("flat"), &[cluster.target("/d")], &to, &options).await;
+        let mut planned: Vec<_> = got.planned.iter().map(|one| (one.leaves.to_string(), one.local.clone())).collect();
+        planned.sort();
+        assert_eq!(planned, [("0,2".to_owned(), "d/file".into()), ("1".to_owned(), PathBuf::from("d/file"))]);
+        assert!(!to.exists());
+    });
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_half_written() {
+    run(async {
+        for shape in SHAPES {
+            let cluster = Cluster::new(3);
+            (0..3).for_each(|leaf| cluster.write(leaf, "file", content(1, 3 * PIECE_BYTES)));
+            let here = tempfile::tempdir().unwrap();
+            let session = cluster.session(shape);
+            let mut progress = |progress: Progress| {
+                if progress.bytes == PIECE_BYTES {
+                    session.interrupt();
+                }
+            };
+            let got = get(&session, &[cluster.target("/file")], here.path(), &quick(), &mut progress).await.unwrap();
+            assert_eq!(got.outcome.silent, [(Errno::CANCELED, RangeSet::full(3))]);
+            assert_eq!((got.outcome.status.count, got.files), (0, 0));
+            let left: Vec<_> = look(here.path(), false).into_keys().filter(|path| here.path().join(path).is_file()).collect();
+            assert_eq!(left, Vec::<PathBuf>::new());
+        }
+    });
+}
+
+#[test]
+fn a_destination_that_is_a_file_is_refused() {
+    let cluster = Cluster::new(1);
+    cluster.write(0, "file", "");
+    let here = tempfile::NamedTempFile::new().unwrap();
+    let got = run(async { get(&cluster.session("flat"), &[cluster.target("/file")], here.path(), &quick(), &mut |_| {}).await });
+    assert_eq!(got.unwrap_err().errno(), Errno::NOTDIR);
+}
