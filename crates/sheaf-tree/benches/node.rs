@@ -35,7 +35,8 @@ impl Inner {
         let tuning = Tuning { window_bytes: 16 << 20, ..Tuning::default() };
         let mut root = Node::new(shape.config(0, tuning), Registry::with_builtins(), NOW);
         root.attach_quiet(0);
-        let stream = root.open(RangeSet::full(CHILDREN as u32), filter, b"%uld", Sync::WaitForAll);
+        let params = if filter == "sum" { &b"%uld"[..] } else { b"" };
+        let stream = root.open(RangeSet::full(CHILDREN as u32), filter, params, Sync::WaitForAll);
         assert_eq!(stream, STREAM);
         let mut node = Node::new(shape.config(1, tuning), Registry::with_builtins(), NOW);
         node.add_parent(NOW);
@@ -78,7 +79,7 @@ fn contributions(first: u64) -> Bytes {
     batch.into()
 }
 
-#[divan::bench(args = ["sum", "count"])]
+#[divan::bench(sample_count = 500, args = ["sum", "count"])]
 fn up_frames_of_64_waves(bencher: Bencher<'_, '_>, filter: &str) {
     let mut inner = Inner::new(filter);
     let mut next = 0;
@@ -98,7 +99,7 @@ fn up_frames_of_64_waves(bencher: Bencher<'_, '_>, filter: &str) {
         });
 }
 
-#[divan::bench]
+#[divan::bench(sample_count = 500, sample_size = 50)]
 fn one_wave_at_a_time(bencher: Bencher<'_, '_>) {
     let mut inner = Inner::new("sum");
     let mut batch = contributions(0);
@@ -119,7 +120,7 @@ fn one_wave_at_a_time(bencher: Bencher<'_, '_>) {
     });
 }
 
-#[divan::bench]
+#[divan::bench(sample_count = 500, sample_size = 50)]
 fn forward_64_kib_to_8_children(bencher: Bencher<'_, '_>) {
     let mut inner = Inner::new("count");
     let header = Header { flags: flag::FIRST | flag::LAST, stream: STREAM, ..Header::new(Kind::Down) };

@@ -37,7 +37,7 @@ mod wire;
 mod world;
 
 pub use fault::Fault;
-pub use report::{Operation, SimError, SimReport, simulate};
+pub use report::{OTHER_CLASSES, Operation, SimError, SimReport, simulate};
 pub use shape::Shape;
 pub use wire::Physics;
 use wire::{Trouble, Wire};

@@ -158,12 +158,31 @@ impl Header {
         HEADER_BYTES + self.body_len as usize
     }
 
+    /// What the frame counts for in the window of an upward stream; see [`cost`].
+    #[inline]
+    #[must_use]
+    pub fn cost(&self) -> usize {
+        cost(self.frame_len())
+    }
+
     /// Whether all `bits` are set.
     #[inline]
     #[must_use]
     pub fn has(&self, bits: u8) -> bool {
         self.flags & bits == bits
     }
+}
+
+/// The least an upward frame counts for. A small contribution opens a wave at its receiver, which
+/// costs far more than its bytes; counting it so keeps the open waves of a fast sender few enough
+/// to stay in a processor's cache.
+pub const COST_MIN: usize = 1024;
+
+/// What an upward frame of `len` bytes counts for in its stream's window.
+#[inline]
+#[must_use]
+pub fn cost(len: usize) -> usize {
+    len.max(COST_MIN)
 }
 
 /// A whole frame as bytes.

@@ -1,11 +1,11 @@
 //! One stream at one node: its members, its waves, and what may be under way on each link.
 use super::Time;
 use super::control::Sync;
-use super::frame::Header;
+use super::frame::{Header, Violation};
 use super::link::Link;
-use super::wave::{Contribution, Coverage, Member, Waves};
+use super::wave::{After, Arrival, Contribution, Coverage, Member, Waves};
 use super::{LINK_OUT_BYTES, frame};
-use crate::filter::Filter;
+use crate::filter::{Filter, FilterError};
 use bytes::Bytes;
 use sheaf_core::RangeSet;
 use std::collections::VecDeque;
@@ -111,6 +111,20 @@ impl Stream {
             .filter(|&ordinal| ordinal < self.children.len())
     }
 
+    /// Takes a contribution into its wave. A filter's complaint is left in `complaint`.
+    #[inline]
+    pub fn contribute(
+        &mut self,
+        wave: u64,
+        arrival: &Arrival<'_>,
+        complaint: &mut Option<FilterError>,
+    ) -> Result<After, Violation> {
+        match self.waves.open(wave, &self.children)? {
+            Some(slot) => slot.contribute(arrival, &self.children, &*self.filter, self.sync, complaint),
+            None => Ok(After::Drop),
+        }
+    }
+
     /// Queues `frame` for every live child.
     pub fn forward(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>, frame: &Bytes) {
         for (lane, member) in self.lanes.iter_mut().zip(&self.children) {
@@ -156,7 +170,7 @@ impl Stream {
             return false;
         }
         let Some(held) = self.held.pop_front() else { return false };
-        self.up.done += held.frame.len() as u64;
+        self.up.done += frame::cost(held.frame.len()) as u64;
         links[at].out.push(held.frame);
         mark(links, dirty, at);
         self.give_credit(id, &held.from, links, dirty);
@@ -251,7 +265,7 @@ impl Stream {
             return;
         }
         if self.held.is_empty() && self.up.open(self.window) && link.out.len() < LINK_OUT_BYTES {
-            self.up.done += header.frame_len() as u64;
+            self.up.done += header.cost() as u64;
             link.out.append(&header.to_bytes());
             link.out.append(body);
             mark(links, dirty, owner);

@@ -1,10 +1,12 @@
 //! Waves: one packet from every member, counted once each.
-use super::frame::{Kind, Violation};
+use super::control::Sync;
+use super::frame::{Header, Kind, Violation, flag};
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input};
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Time;
 
@@ -218,15 +220,24 @@ pub(super) struct Arrival<'a> {
     pub body: &'a [u8],
 }
 
+impl<'a> Arrival<'a> {
+    /// From the (last) frame that brought it.
+    pub fn new(child: usize, header: &Header, body: &'a [u8]) -> Self {
+        Self { child, flags: header.flags, tag: header.tag, bytes: header.cost(), body }
+    }
+}
+
 /// What has to be done after a contribution.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     /// The wave is over already; the bytes are consumed.
     Drop,
     /// Wait for more.
     Wait,
-    /// The first contribution came; the time-out mode starts its clock.
-    Begun,
+    /// Pass it on at once.
+    PassOn,
+    /// The first contribution came: pass on what has come after this long.
+    PassOnAfter(Duration),
     /// Every child has done its part.
     Complete,
 }
@@ -235,12 +246,14 @@ pub(super) enum After {
 #[derive(Default)]
 pub(super) struct Waves {
     base: u64,
-    ring: VecDeque<Slot>,
-    spare: Vec<Slot>,
+    /// Boxed, because they are large and move between the two.
+    ring: VecDeque<Box<Slot>>,
+    spare: Vec<Box<Slot>>,
 }
 
 impl Waves {
     /// The slot of `wave`, opened if it is new; `None` if it is over.
+    #[inline]
     pub fn open(&mut self, wave: u64, members: &[Member]) -> Result<Option<&mut Slot>, Violation> {
         let Some(at) = wave.checked_sub(self.base) else { return Ok(None) };
         if at >= WAVES_OPEN_MAX {
@@ -252,18 +265,15 @@ impl Waves {
         }
         let slot = &mut self.ring[at];
         if slot.phase == Phase::Unused {
-            slot.phase = Phase::Open;
-            slot.pending = members.iter().filter(|member| member.live).count() as u32;
-            slot.from.clear();
-            slot.from.resize(members.len(), Contribution::default());
+            slot.begin(members);
         }
-        Ok((slot.phase == Phase::Open).then_some(slot))
+        Ok((slot.phase == Phase::Open).then_some(&mut **slot))
     }
 
     /// The slot of `wave`, if it is open.
     pub fn get(&mut self, wave: u64) -> Option<&mut Slot> {
         let at = usize::try_from(wave.checked_sub(self.base)?).ok()?;
-        self.ring.get_mut(at).filter(|slot| slot.phase == Phase::Open)
+        self.ring.get_mut(at).map(|slot| &mut **slot).filter(|slot| slot.phase == Phase::Open)
     }
 
     /// Whether one more wave may be started.
@@ -313,6 +323,13 @@ impl Waves {
 }
 
 impl Slot {
+    fn begin(&mut self, members: &[Member]) {
+        self.phase = Phase::Open;
+        self.pending = members.iter().filter(|member| member.live).count() as u32;
+        self.from.clear();
+        self.from.resize(members.len(), Contribution::default());
+    }
+
     fn reset(&mut self) {
         self.loaded = false;
         self.begun = false;
@@ -348,18 +365,19 @@ impl Slot {
         self.pending == 0
     }
 
-    /// Takes in one contribution. A filter's complaint is returned beside what to do next.
+    /// Takes in one contribution. A filter's complaint is left in `complaint`.
     #[inline]
     pub fn contribute(
         &mut self,
         arrival: &Arrival<'_>,
         members: &[Member],
         filter: &dyn Filter,
-    ) -> Result<(After, Option<FilterError>), Violation> {
-        use super::frame::flag;
+        sync: Sync,
+        complaint: &mut Option<FilterError>,
+    ) -> Result<After, Violation> {
         let child = arrival.child;
         if self.from[child].done() {
-            return Ok((After::Drop, None));
+            return Ok(After::Drop);
         }
         let first = !std::mem::replace(&mut self.begun, true);
         let mut payload = arrival.body;
@@ -371,42 +389,48 @@ impl Slot {
         if self.from[child].begun() {
             self.check_counted_once(child, cover.as_ref())?;
         }
-        let mut complaint = None;
         if arrival.flags & flag::EMPTY == 0 {
             self.tag = arrival.tag;
             let raw = arrival.flags & flag::RAW != 0;
             let input = Input { child: child as u32, raw, payload };
             let last = arrival.flags & flag::FINAL != 0;
-            complaint = self.fold(filter, input, last, cover.as_ref()).err();
+            *complaint = self.fold(filter, input, last, cover.as_ref()).err();
         }
         self.from[child].add_bytes(arrival.bytes);
-        match (&complaint, cover) {
-            (None, None) => self.from[child].0 |= Contribution::FULL,
-            (None, Some(cover)) => {
-                self.from[child].0 |= Contribution::BEGUN;
-                self.cover.get_or_insert_default().merge(&cover);
-            }
-            (Some(error), cover) => {
-                let mut cover = cover.unwrap_or_else(|| Coverage {
-                    ok: Arc::clone(&members[child].leaves),
-                    ..Coverage::default()
-                });
-                let lost = std::mem::take(&mut cover.ok);
-                cover.fail(error.errno, &lost);
-                self.from[child].0 |= Contribution::BEGUN;
-                self.cover.get_or_insert_default().merge(&cover);
-            }
+        if complaint.is_none() && full {
+            self.from[child].0 |= Contribution::FULL;
+        } else {
+            self.note_cover(child, cover, complaint.as_ref(), members);
         }
         if arrival.flags & flag::FINAL != 0 {
             self.from[child].0 |= Contribution::DONE;
             self.pending -= 1;
         }
-        let after = match (self.pending, first) {
-            (0, _) => After::Complete,
-            (_, true) => After::Begun,
-            _ => After::Wait,
-        };
-        Ok((after, complaint))
+        Ok(match sync {
+            _ if self.pending == 0 => After::Complete,
+            Sync::DontWait => After::PassOn,
+            Sync::TimeOut(delay) if first => After::PassOnAfter(delay),
+            Sync::WaitForAll | Sync::TimeOut(_) => After::Wait,
+        })
+    }
+
+    /// Notes whose data came when it is not simply everyone's, or could not be folded.
+    #[cold]
+    fn note_cover(
+        &mut self,
+        child: usize,
+        cover: Option<Coverage>,
+        complaint: Option<&FilterError>,
+        members: &[Member],
+    ) {
+        let everyone = || Coverage { ok: Arc::clone(&members[child].leaves), ..Coverage::default() };
+        let mut cover = cover.unwrap_or_else(everyone);
+        if let Some(error) = complaint {
+            let lost = std::mem::take(&mut cover.ok);
+            cover.fail(error.errno, &lost);
+        }
+        self.from[child].0 |= Contribution::BEGUN;
+        self.cover.get_or_insert_default().merge(&cover);
     }
 
     /// A child that contributes again must not name a leaf that it has named before.
@@ -421,6 +445,7 @@ impl Slot {
         Ok(())
     }
 
+    #[inline]
     fn fold(
         &mut self,
         filter: &dyn Filter,
@@ -434,6 +459,15 @@ impl Slot {
             self.loaded = true;
             return Ok(());
         }
+        self.fold_in_order(input, last, cover)
+    }
+
+    fn fold_in_order(
+        &mut self,
+        input: Input<'_>,
+        last: bool,
+        cover: Option<&Coverage>,
+    ) -> Result<(), FilterError> {
         // Children whose turn has not come are kept, and so is one that may contribute again; a
         // child that will never answer holds up only the folding, until the wave is closed.
         let child = input.child as usize;
@@ -443,8 +477,10 @@ impl Slot {
             return Ok(());
         }
         self.turn += 1;
-        accumulator.fold(input)?;
-        self.loaded = true;
+        if let Some(accumulator) = &mut self.accumulator {
+            accumulator.fold(input)?;
+            self.loaded = true;
+        }
         Ok(())
     }
 

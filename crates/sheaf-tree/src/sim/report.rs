@@ -1,7 +1,7 @@
 //! One wave over a simulated tree, and what it took.
 use super::{Leaves, Physics, Shape, Sim, SimConfig};
 use crate::filter::Registry;
-use crate::packet::put_scalar;
+use crate::packet::{Value, pack, put_scalar};
 use crate::proto::{Node, Packet, Sync};
 use bytes::Bytes;
 use serde::Serialize;
@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 /// No simulated wave without faults takes this long.
 const WAVE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// How many kinds of contents differ from the common one in [`Operation::equivalence`].
+pub const OTHER_CLASSES: u32 = 7;
 
 /// What every leaf is asked and how the answers are combined.
 pub struct Operation {
@@ -32,6 +35,17 @@ impl Operation {
     #[must_use]
     pub fn sum() -> Self {
         Self::new("sum", b"%uld", |leaf| packet_of(u64::from(leaf)))
+    }
+
+    /// Which leaves have the same contents: almost all of them; every 997th has its own kind of
+    /// [`OTHER_CLASSES`].
+    #[must_use]
+    pub fn equivalence() -> Self {
+        Self::new("bytes-eq-class", b"", |leaf| {
+            let class = if leaf % 997 == 996 { 1 + leaf / 997 % OTHER_CLASSES } else { 0 };
+            let values = [Value::U32(leaf), format!("digest of contents {class:08}").as_str().into()];
+            pack(&values).expect("two values make a packet")
+        })
     }
 }
 

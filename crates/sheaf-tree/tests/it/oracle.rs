@@ -254,13 +254,14 @@ fn sorted(payload: &[u8]) -> Vec<&[u8]> {
     records
 }
 
-/// Runs `check` for many seeds: `SHEAF_SIM_SEEDS` says how many, `SHEAF_SIM_SEED` takes one.
+/// Runs `check` for `count` seeds, or `SHEAF_SIM_TIMES` as many, or for the one in
+/// `SHEAF_SIM_SEED`.
 pub fn for_seeds(count: u64, check: impl Fn(u64)) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("SHEAF_SIM_SEED") {
         return check(seed);
     }
-    for seed in 0..number("SHEAF_SIM_SEEDS").unwrap_or(count) {
+    for seed in 0..count * number("SHEAF_SIM_TIMES").unwrap_or(1) {
         let replay = Replay(seed);
         check(seed);
         std::mem::forget(replay);

@@ -1,6 +1,6 @@
 //! Towards the root: contributions are folded, waves are passed on.
 use super::super::Time;
-use super::super::control::{Notice, Sync};
+use super::super::control::Notice;
 use super::super::frame::{CHUNK_BYTES, Header, Kind, Violation, flag};
 use super::super::stream::{Owner, WaveResult};
 use super::super::wave::{After, Arrival, Contribution, Coverage};
@@ -24,7 +24,14 @@ impl Node {
         if !header.has(flag::FIRST | flag::LAST) || stream.lanes[child].assembling.is_some() {
             return self.on_up_part(now, child, header, body);
         }
-        self.contribution(now, child, header, body, header.frame_len())
+        let mut complaint = None;
+        let arrival = Arrival::new(child, header, body);
+        let after = stream.contribute(header.wave, &arrival, &mut complaint)?;
+        if after == After::Wait && complaint.is_none() {
+            return Ok(());
+        }
+        self.contributed(now, child, header, after, complaint);
+        Ok(())
     }
 
     /// A part of a long packet: parts are kept until the last has come. The bytes of all but the
@@ -49,64 +56,47 @@ impl Node {
         if header.has(flag::LAST) {
             let whole = std::mem::take(assembly);
             lane.assembling = None;
-            return self.contribution(now, child, header, &whole, header.frame_len());
+            let mut complaint = None;
+            let arrival = Arrival::new(child, header, &whole);
+            let after = stream.contribute(header.wave, &arrival, &mut complaint)?;
+            self.contributed(now, child, header, after, complaint);
+            return Ok(());
         }
-        stream.consumed_up(header.stream, child, header.frame_len(), &mut self.links, &mut self.dirty);
+        stream.consumed_up(header.stream, child, header.cost(), &mut self.links, &mut self.dirty);
         Ok(())
     }
 
-    #[inline]
-    fn contribution(
+    /// What follows from a contribution.
+    fn contributed(
         &mut self,
         now: Time,
         child: usize,
         header: &Header,
-        body: &[u8],
-        bytes: usize,
-    ) -> Result<(), Violation> {
+        after: After,
+        complaint: Option<FilterError>,
+    ) {
         let (id, wave) = (header.stream, header.wave);
-        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        let arrival = Arrival { child, flags: header.flags, tag: header.tag, bytes, body };
-        let (after, complaint) = match stream.waves.open(wave, &stream.children)? {
-            Some(slot) => slot.contribute(&arrival, &stream.children, &*stream.filter)?,
-            None => (After::Drop, None),
-        };
         if let Some(error) = complaint {
             self.complain(id, wave, &error);
         }
         match after {
+            After::Wait => {}
             After::Complete => self.finish_wave(id, wave, true, Errno::CANCELED),
+            After::PassOn => self.finish_wave(id, wave, false, Errno::CANCELED),
             After::Drop => {
                 if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.consumed_up(id, child, bytes, &mut self.links, &mut self.dirty);
+                    stream.consumed_up(id, child, header.cost(), &mut self.links, &mut self.dirty);
                 }
             }
-            After::Begun => self.begun(now, id, wave),
-            After::Wait => self.more(id, wave),
-        }
-        Ok(())
-    }
-
-    /// The first contribution since the last flush has come.
-    fn begun(&mut self, now: Time, id: u32, wave: u64) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        match stream.sync {
-            Sync::WaitForAll => {}
-            Sync::DontWait => self.finish_wave(id, wave, false, Errno::CANCELED),
-            Sync::TimeOut(delay) => {
+            After::PassOnAfter(delay) => {
                 let at = now + delay;
+                let Some(stream) = self.streams.get_mut(&id) else { return };
                 if let Some(slot) = stream.waves.get(wave) {
                     slot.flush_at = Some(at);
                 }
                 stream.timer = Some(stream.timer.map_or(at, |timer| timer.min(at)));
                 self.stream_timer = Some(self.stream_timer.map_or(at, |timer| timer.min(at)));
             }
-        }
-    }
-
-    fn more(&mut self, id: u32, wave: u64) {
-        if self.streams.get(&id).is_some_and(|stream| stream.sync == Sync::DontWait) {
-            self.finish_wave(id, wave, false, Errno::CANCELED);
         }
     }
 
