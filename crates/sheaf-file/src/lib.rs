@@ -58,7 +58,7 @@ pub use pattern::{NameFilter, Pattern, is_pattern};
 pub use remove::{REMOVE_ERRORS_MAX, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};
 pub use stage::{StageOptions, Staged, TEMP_PREFIX};
-pub use usage::{PathUsage, Usage, UsageOptions};
+pub use usage::{PathUsage, Usage, UsageOptions, UsageSteps};
 pub use walk::{DEPTH_MAX, Entry, Follow, Walk, WalkOptions};
 
 /// What an operation gives: a value, or the system's reason.

@@ -1,6 +1,6 @@
 //! The space files take, as `du` counts it.
 
-use crate::{Entry, Export, FileKind, Follow, NameFilter, PathError, WalkOptions};
+use crate::{Entry, Export, FileKind, Follow, NameFilter, PathError, Walk, WalkOptions};
 use sheaf_core::Errno;
 use std::collections::HashSet;
 use std::ops::AddAssign;
@@ -18,6 +18,8 @@ pub struct UsageOptions {
     pub one_file_system: bool,
     /// Count a file once for each of its names, not once.
     pub count_links: bool,
+    /// Report files, too, not directories alone.
+    pub report_files: bool,
     /// Files and directories that match do not count.
     pub exclude: NameFilter,
 }
@@ -55,7 +57,14 @@ impl Export {
         options: UsageOptions,
         report: &mut dyn FnMut(Result<PathUsage, PathError>),
     ) -> Usage {
-        let mut count = Count { count_links: options.count_links, ..Count::default() };
+        let mut count = self.usage_steps(start, options);
+        while count.step(report) {}
+        count.total()
+    }
+
+    /// [`Export::usage`] one file at a time.
+    #[must_use]
+    pub fn usage_steps(&self, start: &Path, options: UsageOptions) -> UsageSteps {
         let walk = WalkOptions {
             follow: options.follow,
             one_file_system: options.one_file_system,
@@ -64,16 +73,43 @@ impl Export {
             exclude_dir: options.exclude,
             ..WalkOptions::default()
         };
-        let start_dev = self.stat(start).map_or(0, |stat| stat.dev);
-        for item in self.walk(start, walk) {
-            match item {
-                Ok(entry) if options.one_file_system && !is_on(&entry, start_dev) => {}
-                Ok(entry) => count.add(entry, report),
-                Err(error) => report(Err(error)),
+        let on_dev = if options.one_file_system { self.stat(start).ok().map(|stat| stat.dev) } else { None };
+        let count = Count {
+            count_links: options.count_links,
+            report_files: options.report_files,
+            ..Count::default()
+        };
+        UsageSteps { walk: self.walk(start, walk), on_dev, count }
+    }
+}
+
+/// A count in progress; made by [`Export::usage_steps`].
+pub struct UsageSteps {
+    walk: Walk,
+    /// The only device whose files count.
+    on_dev: Option<u64>,
+    count: Count,
+}
+
+impl UsageSteps {
+    /// Counts one more file; `false` when that was all, and the start has been reported.
+    pub fn step(&mut self, report: &mut dyn FnMut(Result<PathUsage, PathError>)) -> bool {
+        match self.walk.next() {
+            Some(Ok(entry)) if self.on_dev.is_some_and(|dev| !is_on(&entry, dev)) => {}
+            Some(Ok(entry)) => self.count.add(entry, report),
+            Some(Err(error)) => report(Err(error)),
+            None => {
+                self.count.leave(0, report);
+                return false;
             }
         }
-        count.leave(0, report);
-        count.total
+        true
+    }
+
+    /// What the start takes, once all is counted.
+    #[must_use]
+    pub fn total(&self) -> Usage {
+        self.count.total
     }
 }
 
@@ -87,6 +123,7 @@ struct Count {
     open: Vec<PathUsage>,
     seen: HashSet<(u64, u64)>,
     count_links: bool,
+    report_files: bool,
     total: Usage,
 }
 
@@ -116,6 +153,9 @@ impl Count {
             self.open.push(counted);
         } else if let Some(dir) = self.open.last_mut() {
             dir.usage += usage;
+            if self.report_files {
+                report(Ok(counted));
+            }
         }
     }
 

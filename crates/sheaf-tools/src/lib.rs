@@ -5,9 +5,11 @@
 //! nothing: they hand on merged entries and say who contributed.
 #![forbid(unsafe_code)]
 
+pub mod about;
 pub mod cp;
 pub mod grep;
 pub mod read;
+pub mod report;
 mod target;
 
 pub use sheaf_group::entry;
@@ -18,6 +20,8 @@ pub use target::{Target, ToolError};
 pub fn tools() -> sheaf_group::tool::Tools {
     let mut tools = sheaf_group::tool::Tools::default();
     cp::register(&mut tools);
+    about::register(&mut tools);
     grep::register(&mut tools);
+    report::register(&mut tools);
     tools
 }

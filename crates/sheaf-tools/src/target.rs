@@ -1,8 +1,11 @@
 //! What tools work on, and what can go wrong with a tool as a whole.
 use crate::grep::GrepError;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_file::is_pattern;
+use sheaf_file::{Pattern, is_pattern};
+use sheaf_group::tool::Host;
 use sheaf_group::{GroupError, Outcome};
+use std::collections::VecDeque;
+use std::path::PathBuf;
 
 /// A path or pattern on each of these hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,4 +80,15 @@ pub(crate) fn drop_unmatched(outcome: &mut Outcome, members: &RangeSet) {
         let unmatched = error.errno == Errno::NOENT && is_pattern(&error.path);
         !unmatched || answered.is_subset(&error.members.leaves())
     });
+}
+
+/// The files a pattern stands for on a host. One that matches nothing is an error of its own,
+/// which counts only if it matches on no host at all.
+pub(crate) fn expand(pattern: &str, host: &Host) -> Result<VecDeque<PathBuf>, Errno> {
+    let parsed = Pattern::new(pattern).map_err(|_| Errno::INVAL)?;
+    if let Some(literal) = parsed.literal() {
+        return Ok([literal].into());
+    }
+    let files = host.export.glob(&parsed)?;
+    if files.is_empty() { Err(Errno::NOENT) } else { Ok(files.into()) }
 }

@@ -4,3 +4,4 @@ mod gnu_grep;
 mod merge;
 mod print;
 mod read;
+mod report;

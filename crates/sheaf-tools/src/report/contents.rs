@@ -1,0 +1,205 @@
+//! `cat`: contents folded by equal content.
+//!
+//! Small files come along with the answer. Of large ones the digest comes first, and then each
+//! distinct content is read piece by piece from one host that has it, so that memory is bounded
+//! however large files are. Its digest is checked at the end.
+use super::digest::Attentive;
+use super::leaf::Reporter;
+use super::{Report, report};
+use crate::target::{Target, ToolError};
+use serde::{Deserialize, Serialize};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_file::{Algorithm, Digest, Digester};
+use sheaf_group::entry::{Answer, Entry, EntryKind, Merged, Sink};
+use sheaf_group::message::DataAggregation;
+use sheaf_group::tool::Host;
+use sheaf_group::{Group, Outcome, Session, Value};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Files up to this size come along with the answer.
+const INLINE_BYTES_MAX: u64 = 64 << 10;
+
+/// How much of a large file one trip brings.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// Hosts that are asked for a content, one after the other.
+const CANDIDATES_MAX: usize = 4;
+
+/// Part of a content.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece<'a> {
+    /// The file, as the hosts name it.
+    pub path: &'a [u8],
+    /// The hosts that have this content.
+    pub leaves: &'a RangeSet,
+    /// Where in the content it is; 0 begins a content.
+    pub at: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// The content is complete with this piece.
+    pub is_last: bool,
+}
+
+/// Large contents are answered with this.
+#[derive(Debug, Serialize, Deserialize)]
+struct Summary {
+    digest: Digest,
+    len: u64,
+}
+
+pub(super) struct Contents;
+
+impl Reporter for Contents {
+    fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
+        let mut file = Attentive { inner: host.export.open_read(path)?, host };
+        let mut head = Vec::new();
+        (&mut file).take(INLINE_BYTES_MAX + 1).read_to_end(&mut head)?;
+        answer.path(path.as_os_str().as_bytes());
+        if head.len() as u64 <= INLINE_BYTES_MAX {
+            let _ = answer.entry(Entry::new(EntryKind::Line, &head));
+            return Ok(());
+        }
+        let mut counted = Counted { inner: head.chain(file), len: 0 };
+        let digest = sheaf_file::digest(&mut counted, Algorithm::Blake3)?;
+        let summary = postcard::to_stdvec(&Summary { digest, len: counted.len }).map_err(|_| Errno::INVAL)?;
+        let _ = answer.entry(Entry::new(EntryKind::Path, &summary));
+        Ok(())
+    }
+}
+
+struct Counted<R> {
+    inner: R,
+    len: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let got = self.inner.read(buffer)?;
+        self.len += got as u64;
+        Ok(got)
+    }
+}
+
+/// Gives every distinct content of every path to `sink`, by path and then by first host; with
+/// `each`, every host's by itself, in host order.
+///
+/// # Errors
+/// What `sink` returns, and answers that do not decode or fit.
+pub async fn cat(
+    session: &Session,
+    targets: &[Target],
+    each: bool,
+    sink: &mut dyn FnMut(Piece<'_>) -> std::io::Result<()>,
+) -> Result<Outcome, ToolError> {
+    let mut all: Vec<Content> = Vec::new();
+    let mut outcome = report(session, targets, &Report::Contents, &mut |merged| {
+        all.extend(contents(merged));
+        Ok(())
+    })
+    .await?;
+    if each {
+        let one = |content: Content| {
+            let leaves: Vec<u32> = content.leaves.iter().collect();
+            leaves.into_iter().map(move |leaf| Content { leaves: RangeSet::single(leaf), ..content.clone() })
+        };
+        all = all.into_iter().flat_map(one).collect();
+        all.sort_by(|a, b| (a.leaves.first(), &a.path).cmp(&(b.leaves.first(), &b.path)));
+    }
+    for content in all {
+        let piece =
+            |at, bytes, is_last| Piece { path: &content.path, leaves: &content.leaves, at, bytes, is_last };
+        match &content.body {
+            Ok(bytes) => sink(piece(0, bytes, true)).map_err(ToolError::Sink)?,
+            Err(summary) => {
+                if let Err(errno) = fetch(session, &content, summary, sink).await? {
+                    let path = String::from_utf8_lossy(&content.path);
+                    outcome.status.count = outcome.status.count.saturating_sub(content.leaves.len());
+                    outcome.add_path_error(errno, &path, content.leaves.clone());
+                }
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// A content, or what has to be fetched.
+#[derive(Clone)]
+struct Content {
+    path: Vec<u8>,
+    leaves: RangeSet,
+    body: Result<Vec<u8>, std::sync::Arc<Summary>>,
+}
+
+fn contents(merged: &Merged) -> Vec<Content> {
+    let content = |entry: sheaf_group::entry::MergedEntry<'_>| {
+        let body = match entry.entry.kind {
+            EntryKind::Line => Ok(entry.entry.text.to_vec()),
+            EntryKind::Path => Err(std::sync::Arc::new(postcard::from_bytes(entry.entry.text).ok()?)),
+            _ => return None,
+        };
+        Some(Content { path: entry.path.to_vec(), leaves: entry.leaves.clone(), body })
+    };
+    merged.sorted().into_iter().filter_map(content).collect()
+}
+
+/// Reads a large content from one of the hosts that have it. Once a piece was handed on, another
+/// host may go on where the first was lost: the digest says whether it was the same.
+async fn fetch(
+    session: &Session,
+    content: &Content,
+    summary: &Summary,
+    sink: &mut dyn FnMut(Piece<'_>) -> std::io::Result<()>,
+) -> Result<Result<(), Errno>, ToolError> {
+    let (mut at, mut digester) = (0, Digester::new(Algorithm::Blake3));
+    let mut candidates = content.leaves.iter().take(CANDIDATES_MAX);
+    let mut source: Option<Group> = None;
+    let mut errno = Errno::HOSTDOWN;
+    while at < summary.len {
+        if session.is_interrupted() {
+            return Ok(Err(Errno::CANCELED));
+        }
+        let group = match source.take() {
+            Some(group) => group,
+            None => {
+                let Some(leaf) = candidates.next() else { return Ok(Err(errno)) };
+                match open(session, leaf, &content.path).await {
+                    Ok(group) => group,
+                    Err(failed) => {
+                        errno = failed;
+                        continue;
+                    }
+                }
+            }
+        };
+        let count = PIECE_BYTES.min(summary.len - at);
+        let bytes = match group.pread(count, at, DataAggregation::Packed { bytes_max: PIECE_BYTES }).await {
+            Ok(reading) => match reading.value {
+                Value::Packed(mut items) => items.pop().map(|(_, bytes)| bytes).unwrap_or_default(),
+                _ => Vec::new(),
+            },
+            Err(_) => continue,
+        };
+        if bytes.len() as u64 != count {
+            return Ok(Err(Errno::STALE));
+        }
+        digester.update(&bytes);
+        let is_last = at + count == summary.len;
+        let piece = Piece { path: &content.path, leaves: &content.leaves, at, bytes: &bytes, is_last };
+        sink(piece).map_err(ToolError::Sink)?;
+        at += count;
+        source = Some(group);
+    }
+    Ok(if digester.finish() == summary.digest { Ok(()) } else { Err(Errno::STALE) })
+}
+
+async fn open(session: &Session, leaf: u32, path: &[u8]) -> Result<Group, Errno> {
+    // The path is a name, not a pattern.
+    let literal: String = String::from_utf8(path.to_vec()).map_err(|_| Errno::ILSEQ)?;
+    let escaped: String = literal
+        .chars()
+        .flat_map(|c| "*?[]{}\\,".contains(c).then_some('\\').into_iter().chain([c]))
+        .collect();
+    session.gopenat(&RangeSet::single(leaf), &escaped, 0, 0).await.map_err(|error| error.errno())
+}

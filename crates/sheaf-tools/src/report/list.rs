@@ -1,0 +1,325 @@
+//! `ls`.
+use super::human;
+use super::leaf::Reporter;
+use super::owners::Owners;
+use super::time::{Clock, TimeStyle};
+use serde::{Deserialize, Serialize};
+use sheaf_core::Errno;
+use sheaf_file::{FileKind, Metadata};
+use sheaf_group::entry::{Answer, Entry, EntryKind, MergedEntry, Sink};
+use sheaf_group::tool::Host;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What to list and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListOptions {
+    /// Rows with mode, links, owner, group, size and time.
+    pub long: bool,
+    /// The inode's number in front.
+    pub inode: bool,
+    /// Names with a dot in front, too.
+    pub hidden: Hidden,
+    /// Directories below, too.
+    pub recursive: bool,
+    /// Directories themselves, not what is in them.
+    pub directory: bool,
+    /// Sizes as 4.0K, 234M.
+    pub human: bool,
+    /// In which order.
+    pub sort: Sort,
+    /// The other way round.
+    pub reverse: bool,
+    /// Times to the nanosecond; to the minute otherwise, so that rows that look the same are.
+    pub full_time: bool,
+}
+
+impl ListOptions {
+    /// How many columns stand before the name.
+    fn columns(&self) -> usize {
+        usize::from(self.inode) + if self.long { 6 } else { 0 }
+    }
+}
+
+/// Names that begin with a dot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hidden {
+    /// Are left out.
+    #[default]
+    Skip,
+    /// Are shown, but `.` and `..` are not (`-A`).
+    Almost,
+    /// Are shown (`-a`).
+    Show,
+}
+
+/// What rows are sorted by; by name where that is equal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sort {
+    /// Bytewise by name.
+    #[default]
+    Name,
+    /// Newest first.
+    Time,
+    /// Largest first.
+    Size,
+}
+
+/// A row as it is shown: columns to be aligned, then the name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Text of each column, and whether it is aligned to the right.
+    pub columns: Vec<(String, bool)>,
+    /// The name; with what it leads to, if it is a link and the row is long.
+    pub name: Vec<u8>,
+}
+
+impl Row {
+    /// Reads the text of an entry.
+    #[must_use]
+    pub fn read(options: &ListOptions, style: TimeStyle, clock: &Clock, text: &[u8]) -> Self {
+        let count = options.columns();
+        let mut fields: Vec<&[u8]> = text.splitn(count + 1, |&byte| byte == b'\t').collect();
+        let name = fields.pop().unwrap_or_default().to_vec();
+        let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+        let mut columns: Vec<(String, bool)> = fields.iter().map(|field| (text(field), true)).collect();
+        if options.long && columns.len() == count {
+            let first = count - 6;
+            for left in [first, first + 2, first + 3] {
+                columns[left].1 = false;
+            }
+            columns[first + 5] = (shown_time(&columns[first + 5].0, style, clock), false);
+        }
+        Self { columns, name }
+    }
+
+    /// Puts entries of all hosts into order. Each host's are in order, but where a host has rows of
+    /// its own, the rows behind them have different positions.
+    pub fn sort(options: &ListOptions, entries: &mut [MergedEntry<'_>]) {
+        if options.sort != Sort::Name {
+            return;
+        }
+        let columns = options.columns();
+        let name = |entry: &MergedEntry<'_>| {
+            let name = entry.entry.text.splitn(columns + 1, |&byte| byte == b'\t').last();
+            name.unwrap_or_default().to_vec()
+        };
+        entries.sort_by_cached_key(|entry| (entry.path.to_vec(), name(entry)));
+        if options.reverse {
+            entries.chunk_by_mut(|a, b| a.path == b.path).for_each(<[_]>::reverse);
+        }
+    }
+
+    /// Rows below each other: every column as wide as its widest text, one space between.
+    #[must_use]
+    pub fn align(rows: &[Self]) -> Vec<Vec<u8>> {
+        let count = rows.iter().map(|row| row.columns.len()).max().unwrap_or(0);
+        let width =
+            |at: usize| rows.iter().filter_map(|row| Some(row.columns.get(at)?.0.chars().count())).max();
+        let widths: Vec<usize> = (0..count).map(|at| width(at).unwrap_or(0)).collect();
+        let line = |row: &Self| {
+            let mut line = Vec::new();
+            for ((text, right), width) in row.columns.iter().zip(&widths) {
+                let text = if *right { format!("{text:>width$} ") } else { format!("{text:<width$} ") };
+                line.extend_from_slice(text.as_bytes());
+            }
+            line.extend_from_slice(&row.name);
+            line
+        };
+        rows.iter().map(line).collect()
+    }
+}
+
+fn shown_time(text: &str, style: TimeStyle, clock: &Clock) -> String {
+    let (seconds, nanoseconds) = text.split_once('.').unwrap_or((text, "0"));
+    match (seconds.parse(), nanoseconds.parse()) {
+        (Ok(seconds), Ok(nanoseconds)) => style.format(seconds, nanoseconds, clock),
+        _ => text.to_owned(),
+    }
+}
+
+/// Rows said in one step.
+const STEP_ROWS: usize = 512;
+
+pub(super) struct Lister {
+    options: ListOptions,
+    owners: Owners,
+    /// Files that were named themselves; they come in the end, sorted.
+    named: Vec<Item>,
+    /// Directories that are still to be read, the next one last.
+    dirs: Vec<PathBuf>,
+    /// The directory that is being listed, and its rows that have not been said.
+    section: PathBuf,
+    rows: VecDeque<Item>,
+}
+
+struct Item {
+    name: OsString,
+    path: PathBuf,
+    metadata: Option<Metadata>,
+}
+
+impl Lister {
+    pub fn new(options: ListOptions) -> Self {
+        let owners = Owners::default();
+        Self {
+            options,
+            owners,
+            named: Vec::new(),
+            dirs: Vec::new(),
+            section: PathBuf::new(),
+            rows: VecDeque::new(),
+        }
+    }
+
+    fn needs_metadata(&self) -> bool {
+        self.options.long || self.options.inode || self.options.sort != Sort::Name
+    }
+
+    /// Reads the next directory into rows; those below it come right after it.
+    fn read(&mut self, dir: PathBuf, host: &Host) -> Result<Vec<(PathBuf, Errno)>, Errno> {
+        let (mut items, mut failed, mut below) = (Vec::new(), Vec::new(), Vec::new());
+        let mut names: Vec<(OsString, FileKind)> = Vec::new();
+        if self.options.hidden == Hidden::Show {
+            names.extend([".", ".."].map(|name| (name.into(), FileKind::Directory)));
+        }
+        let entries = host.export.read_dir(&dir)?;
+        names.extend(entries.into_iter().map(|entry| (entry.name, entry.kind)));
+        for (at, (name, mut kind)) in names.into_iter().enumerate() {
+            if self.options.hidden == Hidden::Skip && name.as_bytes().first() == Some(&b'.') {
+                continue;
+            }
+            let path = dir.join(&name);
+            let asked = self.needs_metadata() || (kind == FileKind::Unknown && self.options.recursive);
+            let metadata = match asked.then(|| host.export.lstat(&path)) {
+                None => None,
+                Some(Ok(metadata)) => Some(metadata),
+                Some(Err(errno)) => {
+                    failed.push((path, errno));
+                    continue;
+                }
+            };
+            kind = metadata.as_ref().map_or(kind, |metadata| metadata.kind);
+            let is_dot = self.options.hidden == Hidden::Show && at < 2;
+            if self.options.recursive && kind == FileKind::Directory && !is_dot {
+                below.push(path.clone());
+            }
+            items.push(Item { name, path, metadata });
+        }
+        self.sort(&mut items);
+        if self.options.recursive {
+            let place: rustc_hash::FxHashMap<&Path, usize> =
+                items.iter().enumerate().map(|(at, item)| (item.path.as_path(), at)).collect();
+            below.sort_by_key(|path| Reverse(place.get(path.as_path()).copied()));
+            self.dirs.append(&mut below);
+        }
+        self.rows = items.into();
+        self.section = dir;
+        Ok(failed)
+    }
+
+    fn sort(&self, items: &mut [Item]) {
+        let metadata = |item: &Item| item.metadata.as_ref().map(|metadata| (metadata.mtime, metadata.size));
+        match self.options.sort {
+            Sort::Name => items.sort_by(|a, b| a.name.cmp(&b.name)),
+            Sort::Time => {
+                items.sort_by_key(|item| (Reverse(metadata(item).map(|(time, _)| time)), item.name.clone()))
+            }
+            Sort::Size => {
+                items.sort_by_key(|item| (Reverse(metadata(item).map(|(_, size)| size)), item.name.clone()))
+            }
+        }
+        if self.options.reverse {
+            items.reverse();
+        }
+    }
+
+    fn say(&mut self, item: &Item, answer: &mut Answer, host: &Host) {
+        let mut text = Vec::new();
+        if let Some(metadata) = &item.metadata {
+            self.columns(metadata, &mut text);
+        }
+        text.extend_from_slice(item.name.as_bytes());
+        let is_link = item.metadata.as_ref().is_some_and(|metadata| metadata.kind == FileKind::Symlink);
+        if self.options.long
+            && is_link
+            && let Ok(target) = host.export.read_link(&item.path)
+        {
+            text.extend_from_slice(b" -> ");
+            text.extend_from_slice(target.as_os_str().as_bytes());
+        }
+        let _ = answer.entry(Entry::new(EntryKind::Line, &text));
+    }
+
+    fn columns(&mut self, metadata: &Metadata, text: &mut Vec<u8>) {
+        if self.options.inode {
+            text.extend_from_slice(format!("{}\t", metadata.ino).as_bytes());
+        }
+        if !self.options.long {
+            return;
+        }
+        let size = match metadata.kind {
+            FileKind::CharDevice | FileKind::BlockDevice => {
+                let (major, minor) = human::device(metadata.rdev);
+                format!("{major}, {minor}")
+            }
+            _ if self.options.human => human::size(metadata.size),
+            _ => metadata.size.to_string(),
+        };
+        let time = match self.options.full_time {
+            true => format!("{}.{}", metadata.mtime.seconds, metadata.mtime.nanoseconds),
+            false => (metadata.mtime.seconds.div_euclid(60) * 60).to_string(),
+        };
+        let (mode, nlink) = (human::mode(metadata), metadata.nlink);
+        let owner = self.owners.user(metadata.uid).to_owned();
+        let group = self.owners.group(metadata.gid);
+        text.extend_from_slice(format!("{mode}\t{nlink}\t{owner}\t{group}\t{size}\t{time}\t").as_bytes());
+    }
+}
+
+impl Reporter for Lister {
+    fn begin(&mut self, path: &Path, _: &mut Answer, host: &Host) -> Result<(), Errno> {
+        // A link to a directory is listed as that, unless the row would show where it leads.
+        let follows = !self.options.long && !self.options.directory;
+        let metadata = match follows.then(|| host.export.stat(path)) {
+            Some(Ok(metadata)) if metadata.is_dir() => metadata,
+            _ => host.export.lstat(path)?,
+        };
+        if metadata.is_dir() && !self.options.directory {
+            self.dirs.push(path.to_owned());
+        } else {
+            let metadata = self.needs_metadata().then_some(metadata);
+            self.named.push(Item { name: path.as_os_str().to_owned(), path: path.to_owned(), metadata });
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, answer: &mut Answer, host: &Host) -> bool {
+        if self.rows.is_empty() {
+            let Some(dir) = self.dirs.pop() else { return false };
+            match self.read(dir.clone(), host) {
+                Ok(failed) => {
+                    failed.iter().for_each(|(path, errno)| answer.error(path.as_os_str().as_bytes(), *errno));
+                }
+                Err(errno) => answer.error(dir.as_os_str().as_bytes(), errno),
+            }
+        }
+        answer.path(self.section.as_os_str().as_bytes());
+        for _ in 0..STEP_ROWS {
+            let Some(item) = self.rows.pop_front() else { break };
+            self.say(&item, answer, host);
+        }
+        true
+    }
+
+    fn conclude(&mut self, answer: &mut Answer, host: &Host) -> bool {
+        let mut named = std::mem::take(&mut self.named);
+        self.sort(&mut named);
+        answer.path(b"");
+        named.iter().for_each(|item| self.say(item, answer, host));
+        false
+    }
+}

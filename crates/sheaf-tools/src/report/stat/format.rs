@@ -1,0 +1,225 @@
+//! Formats of `stat -c`.
+use crate::report::human;
+use serde::{Deserialize, Serialize};
+use sheaf_file::Metadata;
+
+/// The widest field; a wider one is a mistake.
+const WIDTH_MAX: u32 = 1000;
+
+/// A piece of a format.
+#[derive(Debug)]
+pub enum Part {
+    Literal(String),
+    Directive(Directive, Pad),
+}
+
+/// What a letter stands for.
+#[derive(Debug, Clone, Copy)]
+pub enum Directive {
+    Path,
+    PathWithTarget,
+    QuotedName,
+    Mode,
+    ModeText,
+    RawMode,
+    Kind,
+    User,
+    Group,
+    Number(Number),
+    Hex(Number),
+    AccessTime,
+    ModifyTime,
+    ChangeTime,
+    BirthTime,
+    AccessSeconds,
+    ModifySeconds,
+    ChangeSeconds,
+    BirthSeconds,
+}
+
+/// A number of the inode.
+#[derive(Debug, Clone, Copy)]
+pub enum Number {
+    Blocks,
+    BlockUnit,
+    Device,
+    DeviceMajor,
+    DeviceMinor,
+    Gid,
+    Links,
+    Inode,
+    IoBlock,
+    Size,
+    Rdev,
+    RdevMajor,
+    RdevMinor,
+    Uid,
+}
+
+impl Number {
+    pub fn of(self, metadata: &Metadata) -> u64 {
+        match self {
+            Self::Blocks => metadata.blocks,
+            Self::BlockUnit => 512,
+            Self::Device => metadata.dev,
+            Self::DeviceMajor => human::device(metadata.dev).0.into(),
+            Self::DeviceMinor => human::device(metadata.dev).1.into(),
+            Self::Gid => metadata.gid.into(),
+            Self::Links => metadata.nlink.into(),
+            Self::Inode => metadata.ino,
+            Self::IoBlock => metadata.block_size.into(),
+            Self::Size => metadata.size,
+            Self::Rdev => metadata.rdev,
+            Self::RdevMajor => human::device(metadata.rdev).0.into(),
+            Self::RdevMinor => human::device(metadata.rdev).1.into(),
+            Self::Uid => metadata.uid.into(),
+        }
+    }
+}
+
+/// How a value is put into its field.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pad {
+    width: u32,
+    left: bool,
+    zeros: bool,
+    /// `#`: with the prefix of its base.
+    prefix: bool,
+    octal: bool,
+}
+
+impl Pad {
+    /// Appends `value` in its field.
+    pub fn put(self, value: &[u8], out: &mut Vec<u8>) {
+        let mut text = Vec::new();
+        if self.prefix {
+            text.extend_from_slice(if self.octal { b"0" } else { b"0x" });
+        }
+        text.extend_from_slice(value);
+        let length = String::from_utf8_lossy(&text).chars().count();
+        let fill = (self.width as usize).saturating_sub(length);
+        if !self.left {
+            out.extend(std::iter::repeat_n(if self.zeros { b'0' } else { b' ' }, fill));
+        }
+        out.extend_from_slice(&text);
+        if self.left {
+            out.extend(std::iter::repeat_n(b' ', fill));
+        }
+    }
+}
+
+/// Reads a format.
+pub fn parse(format: &str) -> Result<Vec<Part>, String> {
+    let (mut parts, mut literal) = (Vec::new(), String::new());
+    let mut chars = format.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            literal.push(c);
+            continue;
+        }
+        if chars.peek() == Some(&'%') {
+            chars.next();
+            literal.push('%');
+            continue;
+        }
+        let mut pad = Pad::default();
+        while let Some(flag) = chars.next_if(|c| "-0#+ '".contains(*c)) {
+            match flag {
+                '-' => pad.left = true,
+                '0' => pad.zeros = true,
+                '#' => pad.prefix = true,
+                _ => {}
+            }
+        }
+        while let Some(digit) = chars.next_if(char::is_ascii_digit) {
+            pad.width = pad.width * 10 + digit.to_digit(10).unwrap_or(0);
+            if pad.width > WIDTH_MAX {
+                return Err(format!("a field is wider than {WIDTH_MAX}"));
+            }
+        }
+        let half = chars.next_if(|c| "HL".contains(*c));
+        let letter = chars.next().ok_or("a % in the end stands for nothing; write %%")?;
+        let directive = directive(half, letter).ok_or_else(|| {
+            format!("%{}{letter} stands for nothing", half.map(String::from).unwrap_or_default())
+        })?;
+        pad.octal = matches!(directive, Directive::Mode);
+        pad.prefix &= matches!(directive, Directive::Mode | Directive::RawMode | Directive::Hex(_));
+        pad.zeros &= !pad.left;
+        if !literal.is_empty() {
+            parts.push(Part::Literal(std::mem::take(&mut literal)));
+        }
+        parts.push(Part::Directive(directive, pad));
+    }
+    if !literal.is_empty() {
+        parts.push(Part::Literal(literal));
+    }
+    Ok(parts)
+}
+
+fn directive(half: Option<char>, letter: char) -> Option<Directive> {
+    use Directive as D;
+    Some(match (half, letter) {
+        (Some('H'), 'd') => D::Number(Number::DeviceMajor),
+        (Some('L'), 'd') => D::Number(Number::DeviceMinor),
+        (Some('H'), 'r') => D::Number(Number::RdevMajor),
+        (Some('L'), 'r') => D::Number(Number::RdevMinor),
+        (Some(_), _) => return None,
+        (None, letter) => match letter {
+            'a' => D::Mode,
+            'A' => D::ModeText,
+            'b' => D::Number(Number::Blocks),
+            'B' => D::Number(Number::BlockUnit),
+            'd' => D::Number(Number::Device),
+            'D' => D::Hex(Number::Device),
+            'f' => D::RawMode,
+            'F' => D::Kind,
+            'g' => D::Number(Number::Gid),
+            'G' => D::Group,
+            'h' => D::Number(Number::Links),
+            'i' => D::Number(Number::Inode),
+            'n' => D::Path,
+            'N' => D::QuotedName,
+            'o' => D::Number(Number::IoBlock),
+            // Ours: the name as it is, and where a link leads.
+            'P' => D::PathWithTarget,
+            'r' => D::Number(Number::Rdev),
+            'R' => D::Hex(Number::Rdev),
+            's' => D::Number(Number::Size),
+            't' => D::Hex(Number::RdevMajor),
+            'T' => D::Hex(Number::RdevMinor),
+            'u' => D::Number(Number::Uid),
+            'U' => D::User,
+            'w' => D::BirthTime,
+            'W' => D::BirthSeconds,
+            'x' => D::AccessTime,
+            'X' => D::AccessSeconds,
+            'y' => D::ModifyTime,
+            'Y' => D::ModifySeconds,
+            'z' => D::ChangeTime,
+            'Z' => D::ChangeSeconds,
+            _ => return None,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(parse("100%").unwrap_err().contains("%%"));
+        assert!(parse("%q").unwrap_err().contains("%q"));
+        assert!(parse("%99999s").is_err());
+        assert!(parse("%Hs").is_err());
+        assert!(parse("%%%-10s%#a").is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(format in "\\PC{0,20}", tail in "[%0-9HLa-z#-]{0,9}") {
+            let _ = parse(&(format + &tail));
+        }
+    }
+}
