@@ -28,7 +28,8 @@ pub enum Kind {
     Heartbeat = 3,
     /// A new stream ([`super::control::Open`]).
     Open = 4,
-    /// The stream is over; its state is dropped.
+    /// Down: the stream is over; its state is dropped. Up: nobody is left below the sender on this
+    /// stream, because of the error `tag`; nothing more comes of it.
     Close = 5,
     /// Part of a packet on its way to the leaves.
     Down = 6,

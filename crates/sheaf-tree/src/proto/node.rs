@@ -285,7 +285,7 @@ impl Node {
             (Kind::Open, false) => {
                 self.on_open(link, header, body, &whole.slice(at..at + header.frame_len()))
             }
-            (Kind::Close, false) => self.on_close(link, header),
+            (Kind::Close, _) => self.on_close(link, header),
             (Kind::Cancel, false) => self.on_cancel(now, link, header),
             (Kind::Heartbeat, _) => Ok(()),
             (Kind::Ready, true) => self.on_ready(link, body),
@@ -344,7 +344,7 @@ impl Node {
         }
         self.events.push_back(Event::Ready(self.ready_leaves.clone()));
         let ready = control::Ready { leaves: self.ready_leaves.clone() };
-        self.to_parents(&control::control(Header::new(Kind::Ready), &ready));
+        self.tell_parents(&control::control(Header::new(Kind::Ready), &ready));
     }
 
     fn on_notice(&mut self, link: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
@@ -360,13 +360,13 @@ impl Node {
 
     /// Passes a notice on to every parent and to the local application.
     fn notice(&mut self, header: Header, notice: Notice) {
-        self.to_parents(&control::control(header, &notice));
+        self.tell_parents(&control::control(header, &notice));
         if self.config.role == Role::Root {
             self.events.push_back(Event::Notice(notice));
         }
     }
 
-    fn to_parents(&mut self, frame: &Bytes) {
+    fn tell_parents(&mut self, frame: &Bytes) {
         for at in 0..self.links.len() {
             if self.links[at].way == Way::Up && self.links[at].alive {
                 self.links[at].out.push(frame.clone());
@@ -395,7 +395,7 @@ impl Node {
         let (rank, leaves) = (self.links[link].rank, self.links[link].leaves.clone());
         let lost = Notice::Lost { by: self.config.rank, rank, leaves, errno, cause: cause.to_owned() };
         self.notice(Header::new(Kind::Notice), lost);
-        self.child_lost(now, link, errno);
+        self.child_lost(link, errno);
         self.tell_ready();
     }
 

@@ -99,6 +99,8 @@ pub(super) struct Stream {
     pub inbox: VecDeque<(WaveResult, Vec<Contribution>)>,
     /// On the node's list of streams with results.
     pub fresh: bool,
+    /// The owner has been told that nobody is left here.
+    pub left: bool,
 }
 
 impl Stream {
@@ -123,6 +125,11 @@ impl Stream {
             Some(slot) => slot.contribute(arrival, &self.children, &*self.filter, self.sync, complaint),
             None => Ok(After::Drop),
         }
+    }
+
+    /// Whether some child still takes part.
+    pub fn has_members(&self) -> bool {
+        self.children.iter().any(|member| member.live)
     }
 
     /// Queues `frame` for every live child.

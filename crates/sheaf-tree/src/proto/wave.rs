@@ -10,6 +10,10 @@ use std::time::Duration;
 
 use super::Time;
 
+/// Slots kept for later waves of a stream: as many as a fast sender's window holds, so that a
+/// steady stream of waves allocates nothing.
+const SPARE_MAX: usize = 1024;
+
 /// How many waves of one stream may be open at a node at once.
 pub const WAVES_OPEN_MAX: u64 = 1 << 16;
 
@@ -237,7 +241,7 @@ pub(super) enum After {
     /// Pass it on at once.
     PassOn,
     /// The first contribution came: pass on what has come after this long.
-    PassOnAfter(Duration),
+    Later(Duration),
     /// Every child has done its part.
     Complete,
 }
@@ -246,8 +250,8 @@ pub(super) enum After {
 #[derive(Default)]
 pub(super) struct Waves {
     base: u64,
-    /// Boxed, because they are large and move between the two.
     ring: VecDeque<Box<Slot>>,
+    #[expect(clippy::vec_box, reason = "slots move between the two by pointer")]
     spare: Vec<Box<Slot>>,
 }
 
@@ -314,7 +318,7 @@ impl Waves {
             if let Some(mut slot) = self.ring.pop_front() {
                 slot.phase = Phase::Unused;
                 self.base += 1;
-                if self.spare.len() < 64 {
+                if self.spare.len() < SPARE_MAX {
                     self.spare.push(slot);
                 }
             }
@@ -328,6 +332,9 @@ impl Slot {
         self.pending = members.iter().filter(|member| member.live).count() as u32;
         self.from.clear();
         self.from.resize(members.len(), Contribution::default());
+        for (from, _) in self.from.iter_mut().zip(members).filter(|(_, member)| !member.live) {
+            from.0 |= Contribution::DONE;
+        }
     }
 
     fn reset(&mut self) {
@@ -409,7 +416,7 @@ impl Slot {
         Ok(match sync {
             _ if self.pending == 0 => After::Complete,
             Sync::DontWait => After::PassOn,
-            Sync::TimeOut(delay) if first => After::PassOnAfter(delay),
+            Sync::TimeOut(delay) if first => After::Later(delay),
             Sync::WaitForAll | Sync::TimeOut(_) => After::Wait,
         })
     }
@@ -528,15 +535,15 @@ impl Slot {
         let mut loaded = std::mem::take(&mut self.loaded);
         let before = payload.len();
         let mut spoilt = None;
-        if let Some(accumulator) = self.accumulator.as_mut().filter(|_| loaded) {
-            if let Err(error) = accumulator.finish(emit, payload) {
-                payload.truncate(before);
-                loaded = false;
-                spoilt = Some(error.errno);
-                complaint = Some(error);
-                // Whatever state the error left behind must not reach the next wave.
-                self.accumulator = None;
-            }
+        if let Some(accumulator) = self.accumulator.as_mut().filter(|_| loaded)
+            && let Err(error) = accumulator.finish(emit, payload)
+        {
+            payload.truncate(before);
+            loaded = false;
+            spoilt = Some(error.errno);
+            complaint = Some(error);
+            // Whatever state the error left behind must not reach the next wave.
+            self.accumulator = None;
         }
         let everyone = last && self.cover.is_none() && self.told.is_empty() && spoilt.is_none();
         if everyone && self.from.iter().all(|from| from.full()) {

@@ -106,7 +106,7 @@ fn fast_leaves_are_held_back_by_a_slow_root() {
         let stream = sim.open(shape.everyone(), "bag", b"", Sync::WaitForAll);
         sim.run_for(Duration::from_millis(10));
         let (waves, record) = (300u64, 1200);
-        let mut posted = vec![0; 16];
+        let mut posted = [0; 16];
         let mut taken = 0;
         while taken < waves {
             for leaf in 0..16 {

@@ -38,7 +38,7 @@ struct Gathered(Vec<u8>);
 impl Accumulator for Gathered {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
         let poisoned = input.payload.chunks(RECORD).any(|record| record.ends_with(&POISON.to_le_bytes()));
-        if poisoned || input.payload.len() % RECORD != 0 {
+        if poisoned || !input.payload.len().is_multiple_of(RECORD) {
             return Err(FilterError::new(Errno::BADMSG, "this is poison"));
         }
         self.0.extend_from_slice(input.payload);

@@ -72,7 +72,8 @@ fn is_violation(frames: &[Bytes]) -> bool {
     let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::from_millis(1) };
     let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), SimConfig::seeded(3));
     let stream = sim.open(shape.everyone(), "records", b"", Sync::WaitForAll);
-    assert_eq!(stream, 1);
+    let of_leaf_8 = sim.open(RangeSet::single(8), "records", b"", Sync::WaitForAll);
+    assert_eq!((stream, of_leaf_8), (1, 2));
     sim.run_for(Duration::from_millis(5));
     for frame in frames {
         sim.inject(shape.rank_of_leaf(9), true, frame.clone());
@@ -111,7 +112,10 @@ fn who_breaks_the_protocol_loses_its_link_and_no_more() {
         ("a huge length", vec![oversized.into()]),
         ("a packet from below", vec![plain(Kind::Down)]),
         ("a stream from below", vec![plain(Kind::Open)]),
-        ("a close from below", vec![plain(Kind::Close)]),
+        (
+            "a close of somebody else's stream",
+            vec![frame::encode(Header { stream: 2, ..header(Kind::Close) }, &[])],
+        ),
         ("a cancellation from below", vec![plain(Kind::Cancel)]),
         ("the end of the session from below", vec![plain(Kind::Shutdown)]),
         ("a greeting out of place", vec![plain(Kind::Hello)]),
@@ -166,6 +170,28 @@ fn what_is_late_or_unknown_is_no_crime() {
     for frames in good {
         assert!(!is_violation(&frames), "{frames:?}");
     }
+}
+
+#[test]
+fn who_leaves_a_stream_is_silent_there_with_the_reason_it_gave() {
+    let shape = Shape::balanced(&[4, 4]);
+    let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO };
+    let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), SimConfig::seeded(3));
+    let left = sim.open(shape.everyone(), "records", b"", Sync::WaitForAll);
+    let kept = sim.open(shape.everyone(), "records", b"", Sync::WaitForAll);
+    sim.run_for(Duration::from_millis(5));
+    for leaf in 8..12 {
+        let close = Header { stream: left, tag: Errno::NOSPC.0, ..Header::new(Kind::Close) };
+        sim.inject(shape.rank_of_leaf(leaf), true, frame::encode(close, &[]));
+    }
+    sim.run_for(Duration::from_millis(5));
+    for (stream, silent) in [(left, RangeSet::from_range(8, 12)), (kept, RangeSet::new())] {
+        sim.send(stream, 0, &nature.request(stream, 0), Some(Duration::from_secs(9)));
+        let result = sim.wait(stream).unwrap();
+        assert_eq!(result.coverage.missing(), silent);
+        assert!(result.coverage.silent.iter().all(|(errno, _)| *errno == Errno::NOSPC));
+    }
+    assert!(sim.now().0 < 1_000_000_000 && sim.traffic().violations == 0);
 }
 
 #[test]

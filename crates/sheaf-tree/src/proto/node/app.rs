@@ -74,6 +74,12 @@ impl Node {
         self.streams.get(&id).is_none_or(|stream| !stream.inbox.is_empty())
     }
 
+    /// Whether any member of a stream may still send something.
+    #[must_use]
+    pub fn has_members(&self, id: u32) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.has_members())
+    }
+
     /// Takes the oldest result of a stream.
     pub fn take(&mut self, id: u32) -> Option<WaveResult> {
         let stream = self.streams.get_mut(&id)?;

@@ -57,12 +57,12 @@ impl Node {
         };
         let mut ordinal = vec![u32::MAX; self.config.children.len()];
         let (mut children, mut lanes) = (Vec::new(), Vec::new());
-        for at in 0..self.config.children.len() {
+        for (at, ordinal) in ordinal.iter_mut().enumerate() {
             let leaves = self.links[at].leaves.intersection(&open.members);
             if leaves.is_empty() {
                 continue;
             }
-            ordinal[at] = children.len() as u32;
+            *ordinal = children.len() as u32;
             let live = self.links[at].alive;
             children.push(Member { leaves: Arc::new(leaves), live, lost: Errno::HOSTDOWN });
             lanes.push(Lane {
@@ -97,19 +97,22 @@ impl Node {
             down: Flow::default(),
             inbox: VecDeque::new(),
             fresh: false,
+            left: false,
         };
         self.streams.insert(id, Box::new(stream));
+        self.leave(id);
     }
 
     pub(super) fn on_close(&mut self, link: usize, header: &Header) -> Result<(), Violation> {
-        match self.streams.get(&header.stream) {
-            Some(stream) if stream.owner != Owner::Link(link) => Err(Violation::OutOfPlace(Kind::Close)),
-            Some(_) => {
-                self.close_stream(header.stream);
-                Ok(())
-            }
-            None => Ok(()),
+        let Some(stream) = self.streams.get(&header.stream) else { return Ok(()) };
+        if stream.owner == Owner::Link(link) {
+            self.close_stream(header.stream);
+            return Ok(());
         }
+        let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Close)) };
+        let errno = if header.tag > 0 { Errno(header.tag) } else { Errno::HOSTDOWN };
+        self.child_left(header.stream, child, errno);
+        Ok(())
     }
 
     /// Forgets the stream here and below. What still waited for a link is dropped with it.
@@ -181,7 +184,7 @@ impl Node {
         slot.deadline = Some(deadline);
         stream.timer = Some(stream.timer.map_or(deadline, |timer| timer.min(deadline)));
         self.stream_timer = Some(self.stream_timer.map_or(deadline, |timer| timer.min(deadline)));
-        if !stream.children.iter().any(|member| member.live) {
+        if !stream.has_members() {
             self.finish_wave(id, wave, true, Errno::HOSTDOWN);
         }
         Ok(())

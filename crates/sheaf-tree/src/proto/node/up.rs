@@ -1,9 +1,9 @@
 //! Towards the root: contributions are folded, waves are passed on.
-use super::super::Time;
 use super::super::control::Notice;
 use super::super::frame::{CHUNK_BYTES, Header, Kind, Violation, flag};
 use super::super::stream::{Owner, WaveResult};
 use super::super::wave::{After, Arrival, Contribution, Coverage};
+use super::super::{Role, Time};
 use super::Node;
 use crate::filter::{Emit, FilterError};
 use bytes::Bytes;
@@ -88,7 +88,7 @@ impl Node {
                     stream.consumed_up(id, child, header.cost(), &mut self.links, &mut self.dirty);
                 }
             }
-            After::PassOnAfter(delay) => {
+            After::Later(delay) => {
                 let at = now + delay;
                 let Some(stream) = self.streams.get_mut(&id) else { return };
                 if let Some(slot) = stream.waves.get(wave) {
@@ -195,25 +195,47 @@ impl Node {
         self.notice(Header::new(Kind::Notice), notice);
     }
 
-    /// A child is gone: it is given up in every open wave, and waves that waited only for it end.
-    pub(super) fn child_lost(&mut self, _now: Time, link: usize, errno: Errno) {
-        let mut complete = Vec::new();
-        for (&id, stream) in &mut self.streams {
-            let Some(child) = stream.child(link) else { continue };
-            stream.children[child].live = false;
-            stream.children[child].lost = errno;
-            stream.drop_child(id, child, &mut self.links, &mut self.dirty);
-            let numbers: Vec<u64> = stream.waves.numbers().collect();
-            for wave in numbers {
-                if stream.waves.get(wave).is_some_and(|slot| slot.give_up_on(child)) {
-                    complete.push((id, wave));
-                }
-            }
+    /// A child is gone, and with it its part in every stream.
+    pub(super) fn child_lost(&mut self, link: usize, errno: Errno) {
+        let theirs = self.streams.iter().filter_map(|(&id, stream)| Some((id, stream.child(link)?)));
+        let mut theirs: Vec<(u32, usize)> = theirs.collect();
+        theirs.sort_unstable();
+        for (id, child) in theirs {
+            self.child_left(id, child, errno);
         }
-        complete.sort_unstable();
-        for (id, wave) in complete {
+    }
+
+    /// A child takes no more part in a stream: it is given up in every open wave, and waves that
+    /// waited only for it end.
+    pub(super) fn child_left(&mut self, id: u32, child: usize, errno: Errno) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if !std::mem::replace(&mut stream.children[child].live, false) {
+            return;
+        }
+        stream.children[child].lost = errno;
+        stream.drop_child(id, child, &mut self.links, &mut self.dirty);
+        let numbers: Vec<u64> = stream.waves.numbers().collect();
+        let given_up = |wave: &u64| stream.waves.get(*wave).is_some_and(|slot| slot.give_up_on(child));
+        let complete: Vec<u64> = numbers.into_iter().filter(given_up).collect();
+        for wave in complete {
             self.finish_wave(id, wave, true, errno);
         }
+        self.leave(id);
+    }
+
+    /// Tells the owner, once, that nobody is left here on a stream. Without that it would wait for
+    /// this node in waves that nobody asked for, and so nobody here begins.
+    pub(super) fn leave(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if self.config.role == Role::Leaf || stream.has_members() || std::mem::replace(&mut stream.left, true)
+        {
+            return;
+        }
+        let mut causes = stream.children.iter().map(|member| member.lost);
+        let first = causes.next().unwrap_or(Errno::HOSTDOWN);
+        let errno = if causes.all(|errno| errno == first) { first } else { Errno::HOSTDOWN };
+        let header = Header { stream: id, tag: errno.0, ..Header::new(Kind::Close) };
+        stream.send_up(id, header, &[], &[], &mut self.links, &mut self.dirty);
     }
 
     /// Ends or flushes the waves whose time has come.
