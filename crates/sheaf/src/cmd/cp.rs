@@ -1,11 +1,12 @@
 //! `sheaf cp`: files and directories to hosts, and back.
-use crate::address::{Address, Place};
-use crate::cli::GlobalArgs;
-use crate::config::Config;
-use crate::exit::{Exit, Stop};
+mod progress;
+mod run;
+
+pub use run::run;
+
 use crate::{mode, size};
-use anyhow::Result;
 use clap::Args;
+use sheaf_tools::cp::CopyOptions;
 use std::ffi::OsString;
 
 /// Copy files to hosts, or from hosts to here
@@ -47,6 +48,14 @@ pub struct CpArgs {
     /// Copy what symbolic links point to
     #[arg(short = 'L', long)]
     pub dereference: bool,
+
+    /// Copy symbolic links that are named as links, also without -r
+    #[arg(short = 'P', long, conflicts_with = "dereference")]
+    pub no_dereference: bool,
+
+    /// DEST is the new name, even if it is a directory
+    #[arg(short = 'T', long)]
+    pub no_target_directory: bool,
 
     /// Keep extended attributes
     #[arg(short = 'X', long)]
@@ -93,20 +102,27 @@ pub struct CpArgs {
     pub progress: bool,
 }
 
-/// Copies.
-pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
-    let config = Config::load(global)?;
-    let mut remote = 0;
-    for source in &args.sources {
-        if let Place::Hosts(address) = Address::parse_place(source)? {
-            address.resolve(&config)?;
-            remote += 1;
+impl CpArgs {
+    /// How to copy.
+    fn options(&self) -> CopyOptions {
+        CopyOptions {
+            recursive: self.recursive || self.archive,
+            preserve: self.preserve || self.archive,
+            dereference: self.dereference,
+            no_dereference: self.no_dereference || (self.archive && !self.dereference),
+            xattrs: self.xattrs || self.archive,
+            acls: self.acls || self.archive,
+            // -a keeps what can be kept; who names -X or -A wants to hear of it.
+            lenient: self.archive && !self.xattrs && !self.acls,
+            hard_links: self.archive,
+            sparse: self.sparse,
+            chmod: self.chmod.clone(),
+            chown: self.chown.clone(),
+            in_place: self.no_atomic,
+            sync: !self.no_sync,
+            exact_name: self.no_target_directory,
+            dry_run: self.dry_run,
+            rate_max: self.bwlimit,
         }
     }
-    match (Address::parse_place(&args.destination)?, remote) {
-        (Place::Hosts(address), 0) => drop(address.resolve(&config)?),
-        (Place::Here(_), n) if n == args.sources.len() => {}
-        _ => return Err(Stop::usage("cp copies from here to hosts, or from hosts to here").into()),
-    }
-    super::needs_a_tree("cp")
 }

@@ -1,8 +1,12 @@
 //! `sheaf demo`: a guided tour on servers of this machine.
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A guided tour on servers of this machine
 ///
@@ -12,7 +16,7 @@ use clap::Args;
 pub struct DemoArgs {
     /// How many servers
     #[arg(long, value_name = "N", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    #[arg(value_parser = clap::value_parser!(u32).range(4..=4_096))]
     pub servers: u32,
 
     /// Print the commands, and run none
@@ -20,7 +24,97 @@ pub struct DemoArgs {
     pub dry_run: bool,
 }
 
+/// A command of the tour: what it shows, and its words after the options that make the hosts.
+struct Stop {
+    says: &'static str,
+    words: &'static [&'static str],
+}
+
+const TOUR: &[Stop] = &[
+    Stop { says: "One search over every host; equal lines are printed once, for all hosts that have them:", words: &["grep", "-n", "udp", ":/etc/services"] },
+    Stop { says: "Which hosts have which configuration? The contents fall into classes:", words: &["cat", ":/etc/app.conf"] },
+    Stop { says: "The same file by digest:", words: &["sha", ":/etc/app.conf"] },
+    Stop { says: "A number from every host, averaged on the way back:", words: &["read", "--aggregate", "average", "--column", "1", ":/proc/loadavg"] },
+    Stop { says: "A file to the hosts, sent once along each edge of the tree and put in place whole:", words: &["cp", "{dir}/new.conf", ":/etc/app.conf"] },
+    Stop { says: "Now all have the same:", words: &["cat", ":/etc/app.conf"] },
+    Stop { says: "And so it looks when a host's file is missing: the others answer, the exit code is 1:", words: &["stat", "-c", "%s %n", "n[1-4]:/etc/only-on-n1"] },
+];
+
 /// Gives the tour.
-pub fn run(_args: &DemoArgs, _global: &GlobalArgs) -> Result<Exit> {
-    super::needs_a_tree("demo")
+pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
+    let place = Place::new(args.dry_run)?;
+    if !args.dry_run {
+        furnish(&place.path, args.servers)?;
+    }
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let export = format!("{}/%h", place.path.display());
+    let mut out = std::io::stdout().lock();
+    for stop in TOUR {
+        let words: Vec<String> = stop.words.iter().map(|word| word.replace("{dir}", &place.path.display().to_string())).collect();
+        if !global.quiet {
+            writeln!(out, "\n# {}", stop.says)?;
+        }
+        writeln!(out, "$ sheaf --embedded {} --export '{export}' {}", args.servers, quoted(&words))?;
+        out.flush()?;
+        if args.dry_run {
+            continue;
+        }
+        let status = Command::new(&program)
+            .args(["--embedded", &args.servers.to_string(), "--export", &export])
+            .args(&words)
+            .status()
+            .context("cannot run this program again")?;
+        if status.code().is_none_or(|code| code > 1) {
+            bail!("that should have worked ({status})");
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn quoted(words: &[String]) -> String {
+    let plain = |word: &str| word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:".contains(c));
+    let quote = |word: &String| if plain(word) { word.clone() } else { format!("'{word}'") };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+/// A temporary directory that goes with the tour.
+struct Place {
+    path: PathBuf,
+    made: bool,
+}
+
+impl Place {
+    fn new(dry_run: bool) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("sheaf-demo-{}", std::process::id()));
+        if !dry_run {
+            fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        }
+        Ok(Self { path, made: !dry_run })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.made {
+            // What cannot be removed is the system's to clear away.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Gives each host a small root directory; some differ.
+fn furnish(dir: &Path, servers: u32) -> Result<()> {
+    for n in 1..=servers {
+        let root = dir.join(format!("n{n}"));
+        fs::create_dir_all(root.join("etc"))?;
+        fs::create_dir_all(root.join("proc"))?;
+        let extra = if n % 10 == 7 { "tftp\t\t69/udp\n" } else { "" };
+        fs::write(root.join("etc/services"), format!("domain\t\t53/tcp\ndomain\t\t53/udp\nntp\t\t123/udp\n{extra}"))?;
+        let version = if n % 16 == 3 { 1 } else { 2 };
+        fs::write(root.join("etc/app.conf"), format!("version = {version}\nport = 8080\n"))?;
+        fs::write(root.join("proc/loadavg"), format!("0.{:02} 0.10 0.05 1/100 4242\n", n % 100))?;
+    }
+    fs::write(dir.join("n1/etc/only-on-n1"), "here\n")?;
+    fs::write(dir.join("new.conf"), "version = 3\nport = 8080\n")?;
+    Ok(())
 }

@@ -1,8 +1,15 @@
 //! `sheaf status`: the sessions there are.
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::session::{Connected, daemon};
+use crate::{output::Output, session};
 use anyhow::Result;
 use clap::Args;
+use serde_json::json;
+use sheaf_core::RangeSet;
+use sheaf_tools::about::{About, about};
+use std::io::Write;
 
 /// Show running sessions and which of their hosts answer
 #[derive(Args, Debug)]
@@ -17,6 +24,60 @@ pub struct StatusArgs {
 }
 
 /// Shows the sessions.
-pub fn run(_args: &StatusArgs, _global: &GlobalArgs) -> Result<Exit> {
-    super::needs_a_tree("status")
+pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
+    let asked = args.name.as_ref().or(global.session.as_ref());
+    let names = match asked {
+        Some(name) => vec![name.clone()],
+        None => daemon::running()?,
+    };
+    if names.is_empty() {
+        if !global.quiet && !global.json {
+            eprintln!("no session is running; start one with: sheaf up");
+        }
+        return Ok(Exit::Success);
+    }
+    let runtime = session::runtime()?;
+    let mut all_well = true;
+    for name in names {
+        let global = GlobalArgs { session: Some(name.clone()), ..global.clone() };
+        let config = Config::load(&global)?;
+        let well = runtime.block_on(async {
+            let Some((joined, told)) = daemon::join_with_about(&config)? else {
+                return Err(Stop::unreachable(format!("no session {name} is running")).into());
+            };
+            show(&name, &joined, &told, &config, &Output::new(&global)).await
+        })?;
+        all_well &= well;
+    }
+    Ok(if all_well { Exit::Success } else { Exit::Failed })
+}
+
+/// Asks every host of a session and prints what it says; returns whether all answered.
+async fn show(name: &str, joined: &Connected, told: &daemon::About, config: &Config, output: &Output) -> Result<bool> {
+    let session = &joined.session;
+    let everyone = session.network().everyone();
+    let (servers, outcome) = about(session, &everyone).await?;
+    let answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
+    let missing = everyone.difference(&answered);
+    let mut out = std::io::stdout().lock();
+    if output.json {
+        for (leaf, About { pid, rss_bytes, cpu_us }) in &servers {
+            let host = session.hosts().get(*leaf as usize);
+            let line = json!({ "type": "host", "session": name, "host": host, "pid": pid, "rss_bytes": rss_bytes, "cpu_us": cpu_us });
+            writeln!(out, "{line}")?;
+        }
+        let mut line = serde_json::to_value(told)?;
+        line["type"] = json!("session");
+        line["name"] = json!(name);
+        line["answered"] = json!(session.fold(&answered));
+        line["missing"] = json!(session.fold(&missing));
+        writeln!(out, "{line}")?;
+    } else {
+        let up = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs().saturating_sub(told.since));
+        writeln!(out, "session {name}: {} of {} hosts answer: {}", answered.len(), everyone.len(), session.fold(&answered))?;
+        writeln!(out, "  process {}, {} h {:02} min, launch {}, tree {}, export {}", told.pid, up / 3600, up / 60 % 60, told.launch, told.tree, told.export)?;
+        drop(out);
+        session::finish(joined, config, output, &outcome, &[])?;
+    }
+    Ok(missing.is_empty())
 }

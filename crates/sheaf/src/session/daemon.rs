@@ -57,6 +57,11 @@ fn socket_path(name: &str) -> Result<PathBuf> {
 
 /// Joins the session that is meant, if it runs. One that was asked for by name must.
 pub fn join(config: &Config) -> Result<Option<Connected>> {
+    Ok(join_with_about(config)?.map(|(connected, _)| connected))
+}
+
+/// [`join`], with what the session says of itself.
+pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     let asked = config.session.is_some();
     if !asked && config.is_ad_hoc() {
         return Ok(None);
@@ -73,7 +78,8 @@ pub fn join(config: &Config) -> Result<Option<Connected>> {
     let about: About = serde_json::from_slice(&joined.about).context("the session does not say what it is")?;
     let hosts = HostSet::parse(&about.hosts).context("the session's hosts")?;
     config.use_hosts(&hosts);
-    Ok(Some(Connected { session: Session::new(joined.network, hosts, super::limits(config)), topology: joined.topology, own: false }))
+    let session = Session::new(joined.network, hosts, super::limits(config));
+    Ok(Some((Connected { session, topology: joined.topology, own: false }, about)))
 }
 
 /// Connects to a session of this user; `None` when none listens.

@@ -1,0 +1,191 @@
+//! `sheaf cp`, run.
+use super::CpArgs;
+use super::progress::Display;
+use crate::address::{Address, Place};
+use crate::cli::GlobalArgs;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::output::{Failure, Output, printable};
+use crate::session::{self, Connected, Opening};
+use anyhow::Result;
+use serde_json::json;
+use sheaf_core::Errno;
+use sheaf_file::PathError;
+use sheaf_group::Outcome;
+use sheaf_tools::cp::{self, CopyOptions, Got, Put, Source};
+use sheaf_tools::entry::EntryKind;
+use sheaf_tools::{Target, ToolError};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+/// Copies, in the direction that the places say.
+pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
+    let opening = Opening::new(global)?;
+    let way = way(args, &opening.config)?;
+    let options = args.options();
+    opening.run(async |connected, config, output| {
+        let mut display = Display::new(output, args.progress);
+        let told = Told { connected, config, output };
+        let mut show = |progress| display.show(progress);
+        match way {
+            Way::Put(sources, target) => {
+                let put = cp::put(&connected.session, sources, &target, &options, &mut show).await;
+                display.end();
+                told.put(&put.map_err(stop)?)
+            }
+            Way::Get(targets, destination) => {
+                let got = cp::get(&connected.session, &targets, &destination, &options, &mut show).await;
+                display.end();
+                told.got(got.map_err(stop)?, &options)
+            }
+        }
+    })
+}
+
+/// From where to where.
+enum Way {
+    Put(Vec<Source>, Target),
+    Get(Vec<Target>, PathBuf),
+}
+
+fn way(args: &CpArgs, config: &Config) -> Result<Way> {
+    let sources = args.sources.iter().map(|source| Address::parse_place(source)).collect::<Result<Vec<_>, _>>()?;
+    let on_hosts = |place: &Place| matches!(place, Place::Hosts(_));
+    match Address::parse_place(&args.destination)? {
+        Place::Hosts(address) if !sources.iter().any(on_hosts) => {
+            let dashes = sources.iter().filter(|place| is_stdin(place)).count();
+            if dashes > 1 || (dashes == 1 && sources.len() > 1) {
+                return Err(Stop::usage("standard input is a source only by itself").into());
+            }
+            let sources = sources.into_iter().map(source).collect();
+            Ok(Way::Put(sources, target(&address, config)?))
+        }
+        Place::Here(destination) if sources.iter().all(on_hosts) => {
+            let mut targets = Vec::new();
+            for place in &sources {
+                if let Place::Hosts(address) = place {
+                    targets.push(target(address, config)?);
+                }
+            }
+            Ok(Way::Get(targets, destination))
+        }
+        _ => Err(Stop::usage("cp copies from here to hosts, or from hosts to here").into()),
+    }
+}
+
+fn is_stdin(place: &Place) -> bool {
+    matches!(place, Place::Here(path) if path.as_os_str() == "-")
+}
+
+fn source(place: Place) -> Source {
+    match place {
+        Place::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(std::io::stdin())),
+        Place::Here(path) | Place::Hosts(Address { path, .. }) => Source::Path(path),
+    }
+}
+
+fn target(address: &Address, config: &Config) -> Result<Target> {
+    let resolved = address.resolve(config)?;
+    let path = resolved.path.into_os_string().into_string();
+    let path = path.map_err(|path| Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy())))?;
+    Ok(Target { members: resolved.leaves, path })
+}
+
+fn stop(error: ToolError) -> anyhow::Error {
+    match error {
+        ToolError::Usage(text) => Stop::usage(text).into(),
+        other => other.into(),
+    }
+}
+
+/// What is printed in the end.
+struct Told<'a> {
+    connected: &'a Connected,
+    config: &'a Config,
+    output: &'a Output,
+}
+
+impl Told<'_> {
+    fn put(&self, put: &Put) -> Result<Exit> {
+        let hosts = self.config.hosts()?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        for line in put.lines.sorted().iter().filter(|line| line.entry.kind == EntryKind::Line) {
+            let path = String::from_utf8_lossy(line.path);
+            let action = String::from_utf8_lossy(line.entry.text);
+            self.plan(&mut out, &hosts.fold(line.leaves), &path, &action)?;
+        }
+        if self.output.json {
+            for (totals, leaves) in &put.totals {
+                let copied = json!({
+                    "type": "copied", "hosts": hosts.fold(leaves), "files": totals.files, "bytes": totals.bytes,
+                    "directories": totals.dirs, "links": totals.links, "failed": totals.failed,
+                });
+                writeln!(out, "{copied}")?;
+            }
+            writeln!(out, "{}", json!({ "type": "sent", "files": put.sent.files, "bytes": put.sent.bytes }))?;
+        }
+        out.flush()?;
+        drop(out);
+        let failed_here = self.local(&put.errors, put.errors_more)?;
+        self.finish(&put.outcome, &[], failed_here)
+    }
+
+    fn got(&self, mut got: Got, options: &CopyOptions) -> Result<Exit> {
+        let hosts = self.config.hosts()?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        for planned in &got.planned {
+            let to = format!("copy to {}", printable(&format!("%h/{}", planned.local.display())));
+            self.plan(&mut out, &hosts.fold(&planned.leaves), &String::from_utf8_lossy(&planned.remote), &to)?;
+        }
+        if self.output.json && !options.dry_run {
+            let fetched = json!({ "type": "fetched", "files": got.fetched.files, "bytes": got.fetched.bytes });
+            writeln!(out, "{fetched}")?;
+            writeln!(out, "{}", json!({ "type": "copied", "files": got.files, "bytes": got.bytes }))?;
+        }
+        out.flush()?;
+        drop(out);
+        let failed_here = self.local(&got.errors, got.errors_more)?;
+        let (changed, errors) = got.outcome.errors.into_iter().partition(|error| error.errno == Errno::BADMSG);
+        got.outcome.errors = errors;
+        let changed: Vec<_> = changed;
+        let changed = changed.into_iter().map(|error| Failure {
+            leaves: error.members.leaves(),
+            path: error.path,
+            errno: error.errno,
+            detail: Some("it changed while it was copied".to_owned()),
+        });
+        self.finish(&got.outcome, &changed.collect::<Vec<_>>(), failed_here)
+    }
+
+    /// One line of a dry run.
+    fn plan(&self, out: &mut dyn Write, hosts: &str, path: &str, action: &str) -> Result<()> {
+        if self.output.json {
+            writeln!(out, "{}", json!({ "type": "plan", "hosts": hosts, "path": path, "action": action }))?;
+        } else {
+            writeln!(out, "{hosts}:{}: {action}", printable(path))?;
+        }
+        Ok(())
+    }
+
+    /// Files of this machine that failed. Returns whether there are any.
+    fn local(&self, errors: &[PathError], more: u64) -> Result<bool> {
+        let mut out = std::io::stdout().lock();
+        for PathError { path, errno } in errors {
+            let path = path.display().to_string();
+            if self.output.json {
+                writeln!(out, "{}", json!({ "type": "error", "path": path, "error": errno.to_string() }))?;
+            } else if !self.output.quiet {
+                eprintln!("sheaf: {}: {errno}", printable(&path));
+            }
+        }
+        if more > 0 && !self.output.quiet {
+            eprintln!("sheaf: … and {more} more files of this machine");
+        }
+        Ok(!errors.is_empty())
+    }
+
+    fn finish(&self, outcome: &Outcome, extra: &[Failure], failed_here: bool) -> Result<Exit> {
+        let exit = session::finish(self.connected, self.config, self.output, outcome, extra)?;
+        Ok(if failed_here && exit == Exit::Success { Exit::Failed } else { exit })
+    }
+}
