@@ -237,7 +237,7 @@ impl Fetch<'_> {
             .collect();
         let (mut holder, mut place, mut last) = (0, 0, Errno::IO);
         while let Some((leaf, copy)) = places.get(place).cloned() {
-            match self.to_place(&content, leaf, &copy, &mut holder).await? {
+            match self.bring(&content, leaf, &copy, &mut holder).await? {
                 Ok(()) => {
                     self.got.fetched.files += 1;
                     self.here(move |local| local.replicate(&content, (leaf, &copy))).await;
@@ -266,7 +266,7 @@ impl Fetch<'_> {
     }
 
     /// Fetches a content to one place. `holder` moves on when one does not have it any more.
-    async fn to_place(
+    async fn bring(
         &mut self,
         content: &Content,
         leaf: u32,

@@ -13,6 +13,8 @@ pub struct CopyOptions {
     /// Copy what symbolic links point to, also beneath directories. Without it and without
     /// [`CopyOptions::recursive`], links that are named as sources are followed.
     pub dereference: bool,
+    /// Copy symbolic links that are named as sources as links, also without directories.
+    pub no_dereference: bool,
     /// Keep extended attributes other than access control lists.
     pub xattrs: bool,
     /// Keep access control lists.
@@ -45,6 +47,7 @@ impl Default for CopyOptions {
             recursive: false,
             preserve: false,
             dereference: false,
+            no_dereference: false,
             xattrs: false,
             acls: false,
             lenient: false,
@@ -74,6 +77,11 @@ impl CopyOptions {
             hard_links: true,
             ..Self::default()
         }
+    }
+
+    /// Whether a symbolic link that is named as a source is followed.
+    pub(super) fn follows_named(&self) -> bool {
+        self.dereference || !(self.recursive || self.no_dereference)
     }
 
     /// Whether an extended attribute of this name is kept.

@@ -123,14 +123,18 @@ struct Linked {
 impl Reader<'_> {
     fn source(&mut self, path: &Path) -> Result<(), Stopped> {
         self.packet.put(&Record::Source { name: name_of(path).to_vec() });
-        let follow = self.options.dereference || !self.options.recursive;
+        let follow = self.options.follows_named();
         let looked = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
         let metadata = match looked {
             Ok(metadata) => metadata_of(&metadata),
-            Err(error) => return Ok(self.fail(path, error.into())),
+            Err(error) => {
+                self.fail(path, error.into());
+                return Ok(());
+            }
         };
         if metadata.is_dir() && !self.options.recursive {
-            return Ok(self.fail(path, Errno::ISDIR));
+            self.fail(path, Errno::ISDIR);
+            return Ok(());
         }
         let done = match metadata.kind {
             FileKind::Directory => self.tree(path),
@@ -154,7 +158,10 @@ impl Reader<'_> {
         match done {
             Ok(()) => Ok(()),
             Err(Halt::Stopped) => Err(Stopped),
-            Err(Halt::Failed(errno)) => Ok(self.fail(path, errno)),
+            Err(Halt::Failed(errno)) => {
+                self.fail(path, errno);
+                Ok(())
+            }
         }
     }
 

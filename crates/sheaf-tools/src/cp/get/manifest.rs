@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Name of the tool at the leaves.
@@ -188,7 +188,8 @@ impl Lister {
             self.walk = Some(self.export.walk(&path, walk));
             return;
         }
-        match self.export.stat(&path) {
+        let looked = if options.follows_named() { self.export.stat(&path) } else { self.export.lstat(&path) };
+        match looked {
             Ok(metadata) if metadata.is_dir() => self.fail(path.as_os_str().as_bytes(), Errno::ISDIR, out),
             Ok(metadata) => self.list(Vec::new(), path, &metadata, out),
             Err(errno) => self.fail(path.as_os_str().as_bytes(), errno, out),
@@ -196,7 +197,8 @@ impl Lister {
     }
 
     fn list(&mut self, relative: Vec<u8>, path: PathBuf, metadata: &Metadata, out: &mut Vec<u8>) {
-        let follow = self.params.options.dereference || !self.params.options.recursive;
+        let options = &self.params.options;
+        let follow = if relative.is_empty() { options.follows_named() } else { options.dereference };
         if let Err(errno) = self.try_list(relative, &path, metadata, follow, out) {
             self.fail(path.as_os_str().as_bytes(), errno, out);
         }
@@ -205,7 +207,7 @@ impl Lister {
     fn try_list(
         &mut self,
         relative: Vec<u8>,
-        path: &PathBuf,
+        path: &Path,
         metadata: &Metadata,
         follow: bool,
         out: &mut Vec<u8>,
@@ -226,7 +228,7 @@ impl Lister {
                 }
                 let has_holes = metadata.blocks.saturating_mul(512) < metadata.size;
                 let hasher = blake3::Hasher::new();
-                let path = path.clone();
+                let path = path.to_owned();
                 let digesting = Digesting { relative, path, attrs, has_holes, file, hasher, size: 0 };
                 if metadata.size > 0 {
                     self.digesting = Some(digesting);
@@ -256,7 +258,7 @@ impl Lister {
         Ok(())
     }
 
-    fn attrs(&self, path: &PathBuf, metadata: &Metadata, follow: bool) -> Attrs {
+    fn attrs(&self, path: &Path, metadata: &Metadata, follow: bool) -> Attrs {
         let options = &self.params.options;
         let mut xattrs = Vec::new();
         if options.xattrs || options.acls {
