@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 mod socket;
 
-use socket::{Buffers, Port};
 pub(crate) use socket::{Autopsy, register};
+use socket::{Buffers, Port};
 
 /// How often the nodes inside a process are looked at while one of them waits for something.
 const LOCAL_TICK_MS: u64 = 20;

@@ -81,7 +81,13 @@ fn config(node: NodeRef<'_>, tuning: Tuning, depth: u32) -> Config {
 }
 
 /// The frame that tells `child` of `topology` who it is.
-fn assignment(topology: &Topology, child: u32, depth: u32, options: &Options, program: &Program) -> bytes::Bytes {
+fn assignment(
+    topology: &Topology,
+    child: u32,
+    depth: u32,
+    options: &Options,
+    program: &Program,
+) -> bytes::Bytes {
     let mut subtree = Vec::new();
     if let Some(below) = topology.subtree(child) {
         below.encode(&mut subtree);

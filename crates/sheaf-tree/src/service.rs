@@ -39,7 +39,13 @@ pub trait Services: Send + Sync {
     ///
     /// # Errors
     /// Why this host cannot serve; the leaf counts as lost with this cause.
-    fn start(&self, leaf: u32, host: &str, config: &[u8], handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError>;
+    fn start(
+        &self,
+        leaf: u32,
+        host: &str,
+        config: &[u8],
+        handle: LeafHandle,
+    ) -> Result<Box<dyn Service>, ServiceError>;
 }
 
 /// A service could not start.

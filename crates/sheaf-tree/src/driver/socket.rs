@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Room for one read; small frames of many waves arrive in one.
@@ -35,16 +36,26 @@ pub(super) struct Port {
     pub link: usize,
     /// The kernel took less than was to be written.
     pub blocked: bool,
+    /// Says when it takes more; there only while it is waited for. (Watching for that all the
+    /// time would wake this process once more for every message that its peer reads.)
+    writable: Option<AsyncFd<OwnedFd>>,
     waker: Option<Waker>,
 }
 
 impl Shared {
     /// Lets `link` of `node` run over `fd` until either end closes it. When the peer is a process
     /// of ours, `autopsy` finds out how it ended.
-    pub fn attach(self: &Arc<Self>, node: usize, link: usize, fd: OwnedFd, autopsy: Option<Autopsy>) -> io::Result<()> {
+    pub fn attach(
+        self: &Arc<Self>,
+        node: usize,
+        link: usize,
+        fd: OwnedFd,
+        autopsy: Option<Autopsy>,
+    ) -> io::Result<()> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        let socket = Arc::new(Socket { fd: register(fd)? });
-        let port = Port { socket: Arc::clone(&socket), node, link, blocked: false, waker: None };
+        let socket = Arc::new(Socket { fd: register(fd, Interest::READABLE)? });
+        let port =
+            Port { socket: Arc::clone(&socket), node, link, blocked: false, writable: None, waker: None };
         let at = self.run(|core, now| {
             let free = core.sockets.iter().position(Option::is_none);
             let at = free.unwrap_or(core.sockets.len());
@@ -71,9 +82,9 @@ async fn serve_link(shared: Weak<Shared>, socket: Arc<Socket>, at: usize, autops
     })
     .await;
     let Some((errno, mut cause)) = end else { return };
-    let place = shared.upgrade().and_then(|shared| {
-        shared.peek(|core| core.sockets[at].take().map(|port| (port.node, port.link)))
-    });
+    let place = shared
+        .upgrade()
+        .and_then(|shared| shared.peek(|core| core.sockets[at].take().map(|port| (port.node, port.link))));
     drop(socket);
     let Some((node, link)) = place else { return };
     if let Some(autopsy) = autopsy {
@@ -93,16 +104,34 @@ async fn serve_link(shared: Weak<Shared>, socket: Arc<Socket>, at: usize, autops
 /// Why a link ended.
 type End = Option<(Errno, String)>;
 
+impl Port {
+    /// Ready once the kernel takes more.
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.writable.is_none() {
+            let fd = self.socket.fd.get_ref().try_clone()?;
+            self.writable = Some(register(fd, Interest::WRITABLE)?);
+        }
+        let Some(writable) = &self.writable else { return Poll::Pending };
+        match writable.poll_write_ready(cx) {
+            Poll::Ready(ready) => {
+                let _watched = ready?;
+                self.writable = None;
+                self.blocked = false;
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
 impl Core {
     /// Reads what has come and writes what waits. Ready once the link is over.
     fn poll_socket(&mut self, cx: &mut Context<'_>, now: Time, at: usize, socket: &Arc<Socket>) -> Poll<End> {
         let Some(port) = &mut self.sockets[at] else { return Poll::Ready(None) };
         let (node, link) = (port.node, port.link);
         if port.blocked {
-            match socket.fd.poll_write_ready(cx) {
-                Poll::Ready(Ok(mut guard)) => {
-                    guard.clear_ready();
-                    port.blocked = false;
+            match port.poll_writable(cx) {
+                Poll::Ready(Ok(())) => {
                     self.flush_socket(now, node, link, at);
                     // A service that was held back may go on.
                     self.work.push_back(node);
@@ -118,7 +147,9 @@ impl Core {
                 Err(error) => return Poll::Ready(Some(gone(&error))),
             };
             match self.buffers.read(&socket.fd) {
-                Ok(chunk) if chunk.is_empty() => return Poll::Ready(Some((Errno::HOSTDOWN, "it closed the connection".to_owned()))),
+                Ok(chunk) if chunk.is_empty() => {
+                    return Poll::Ready(Some((Errno::HOSTDOWN, "it closed the connection".to_owned())));
+                }
                 Ok(chunk) => {
                     if chunk.len() < READ_BYTES {
                         guard.clear_ready();
@@ -200,11 +231,11 @@ impl Core {
 
 /// Puts a descriptor under the runtime's watch.
 #[allow(unsafe_code)]
-pub(crate) fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: `register` asks that the descriptor stays open and the same while the `AsyncFd`
     // has it. An `OwnedFd` is one descriptor for its whole life, it is moved in here, and nothing
     // in this file takes it out again.
-    Ok(unsafe { AsyncFd::register(fd) }?)
+    Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
 }
 
 /// Buffers for reading. What arrived is handed on by reference; a buffer is used again once all

@@ -15,7 +15,12 @@ use std::sync::Arc;
 /// # Panics
 /// Outside a tokio runtime.
 #[must_use]
-pub fn embedded(topology: &Topology, registry: &Registry, services: &dyn Services, options: &Options) -> Network {
+pub fn embedded(
+    topology: &Topology,
+    registry: &Registry,
+    services: &dyn Services,
+    options: &Options,
+) -> Network {
     let shared = Shared::new();
     shared.run(|core, now| {
         let first = topology.root().rank();

@@ -28,7 +28,9 @@ impl Kin {
     /// Finds out, once its link has closed, how it ended.
     pub fn autopsy(&self) -> Autopsy {
         let kin = self.clone();
-        Box::new(move || Box::pin(async move { kin.wait().await.map_or_else(|error| error.to_string(), phrase) }))
+        Box::new(move || {
+            Box::pin(async move { kin.wait().await.map_or_else(|error| error.to_string(), phrase) })
+        })
     }
 
     /// Waits for its end without blocking the thread.
@@ -36,7 +38,7 @@ impl Kin {
         if let Some(status) = self.lock().try_wait()? {
             return Ok(status);
         }
-        let pidfd = register(self.pidfd()?)?;
+        let pidfd = register(self.pidfd()?, tokio::io::Interest::READABLE)?;
         // Readable once the process has ended.
         let _ended = pidfd.readable().await?;
         self.lock().wait()

@@ -38,7 +38,9 @@ pub async fn processes(
     program: &Program,
 ) -> Result<Network, LaunchError> {
     let shared = Shared::new();
-    shared.run(|core, _| core.add_node(config(topology.root(), options.tuning, options.depth), registry.clone()));
+    shared.run(|core, _| {
+        core.add_node(config(topology.root(), options.tuning, options.depth), registry.clone())
+    });
     let family = start_children(&shared, topology, options.depth, options, program)?;
     shared.with_node(0, proto::Node::tell_ready);
     Ok(Network::new(shared, topology.leaves_len(), Some(Box::new(family))))
@@ -193,7 +195,10 @@ pub(super) fn connect(stdin: OwnedFd) -> io::Result<OwnedFd> {
     std::fs::File::from(stdin).take(128).read_to_end(&mut invitation)?;
     let not_invited = || io::Error::other("standard input is not a link of a Sheaf session");
     let end = invitation.iter().position(|&byte| byte == b'\n').ok_or_else(not_invited)?;
-    let address: SocketAddr = std::str::from_utf8(&invitation[..end]).ok().and_then(|text| text.parse().ok()).ok_or_else(not_invited)?;
+    let address: SocketAddr = std::str::from_utf8(&invitation[..end])
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(not_invited)?;
     let token = <[u8; 16]>::try_from(&invitation[end + 1..]).map_err(|_| not_invited())?;
     let mut stream = std::net::TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     stream.set_nodelay(true)?;
