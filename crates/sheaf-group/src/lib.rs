@@ -3,10 +3,12 @@
 //! A [`Session`] joins a running tree with the names of its hosts. [`Session::gopenat`] opens a
 //! path on a set of hosts and gives a [`Group`]; one operation on it is done by every host at
 //! once, and the answers are combined in the tree ([`aggregate`]). [`Session::call`] runs a
-//! [`tool`] on every host in the same way. The servers' side is [`Servers`].
+//! [`tool`] on every host in the same way. The servers' side is [`Servers`]. [`blocking`] has the
+//! same calls for programs without an async runtime, and a runnable example.
 #![forbid(unsafe_code)]
 
 pub mod aggregate;
+pub mod blocking;
 mod client;
 pub mod entry;
 mod error;

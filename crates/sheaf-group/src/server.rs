@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tokio::runtime::Handle;
 
 mod call;
 mod group;
@@ -63,13 +64,16 @@ impl Services for Servers {
         handle: LeafHandle,
     ) -> Result<Box<dyn Service>, ServiceError> {
         let host = Host::new(host, leaf, self.export(config, host)?);
-        Ok(Box::new(Server { host, tools: self.tools.clone(), handle, lanes: FxHashMap::default() }))
+        // Streams may be closed from threads outside the runtime.
+        let runtime = Handle::current();
+        Ok(Box::new(Server { runtime, host, tools: self.tools.clone(), handle, lanes: FxHashMap::default() }))
     }
 }
 
 /// One leaf's server. Each stream is a lane of its own: requests of one are done in order, those
 /// of different streams side by side, on threads that may block.
 struct Server {
+    runtime: Handle,
     host: Host,
     tools: Tools,
     handle: LeafHandle,
@@ -128,7 +132,7 @@ impl Service for Server {
                 tools: self.tools.clone(),
                 handle: self.handle.clone(),
             };
-            tokio::task::spawn_blocking(move || worker.run());
+            self.runtime.spawn_blocking(move || worker.run());
         }
     }
 
@@ -140,13 +144,13 @@ impl Service for Server {
 
     fn closed(&mut self, stream: u32) {
         if let Some(lane) = self.lanes.remove(&stream) {
-            lane.end();
+            lane.end(&self.runtime);
         }
     }
 
     fn ended(&mut self) {
         for (_, lane) in self.lanes.drain() {
-            lane.end();
+            lane.end(&self.runtime);
         }
     }
 }
@@ -193,14 +197,14 @@ impl Lane {
     }
 
     /// The stream is over: work under way stops, what is half done is undone.
-    fn end(self: Arc<Self>) {
+    fn end(self: Arc<Self>, runtime: &Handle) {
         self.cancelled_below.store(u64::MAX, Ordering::Relaxed);
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.jobs.clear();
         if !queue.busy {
             // Dropping what the lane holds may touch the disk.
             drop(queue);
-            tokio::task::spawn_blocking(move || drop(self));
+            runtime.spawn_blocking(move || drop(self));
         }
     }
 }

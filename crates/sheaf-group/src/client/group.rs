@@ -339,6 +339,16 @@ impl Group {
         Err(GroupError::Members(Box::new(outcome)))
     }
 
+    /// Closes every member and removes the files that opening the group has made.
+    ///
+    /// # Errors
+    /// As [`Group::close`], for files that could not be removed.
+    pub async fn abandon(self) -> Result<(), GroupError> {
+        let (mut partial, wave) = self.session.insist(&self.stream, &Request::Close { undo: true }).await?;
+        let outcome = outcome(&mut partial, &wave, &self.members);
+        if outcome.is_ok() { Ok(()) } else { Err(GroupError::Members(Box::new(outcome))) }
+    }
+
     /// Any operation on every member.
     ///
     /// # Errors

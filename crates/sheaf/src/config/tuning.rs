@@ -50,15 +50,11 @@ settings! {
     /// Pause between two heartbeats of an idle link.
     heartbeat_ms = 1_000, 20..=60_000;
     /// Heartbeats missed in a row before a link counts as lost.
-    heartbeats_lost_max = 3, 2..=100;
+    heartbeats_lost_max = 6, 2..=100;
     /// Bytes of one stream under way on one link.
     window_bytes = 1_048_576, 65_536..=67_108_864;
-    /// Bytes a packet is cut into.
-    chunk_bytes = 65_536, 4_096..=1_048_576;
     /// Bytes a concatenating read may bring to the root.
     concatenate_bytes_max = 67_108_864, 1_024..=17_179_869_184;
-    /// Children of one node in a tree of shape `auto`.
-    fan_out_max = 32, 2..=4_096;
 }
 
 #[cfg(test)]

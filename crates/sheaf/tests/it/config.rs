@@ -31,11 +31,9 @@ fn show_names_the_origin_of_every_value() {
     tuning.timeout_ms            = 30000         # default
     tuning.start_timeout_ms      = 30000         # default
     tuning.heartbeat_ms          = 250           # sheaf.toml:12
-    tuning.heartbeats_lost_max   = 3             # default
+    tuning.heartbeats_lost_max   = 6             # default
     tuning.window_bytes          = 1048576       # default
-    tuning.chunk_bytes           = 65536         # default
     tuning.concatenate_bytes_max = 67108864      # default
-    tuning.fan_out_max           = 32            # default
     "#);
     assert_eq!(run.code, Some(0));
 }
