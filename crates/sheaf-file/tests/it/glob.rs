@@ -154,7 +154,7 @@ proptest! {
                 continue;
             }
             let Some(expected) = bash(dir.path(), pattern) else {
-                eprintln!("skipped: there is no bash to compare with");
+                crate::skipped("there is no bash to compare with");
                 return Ok(());
             };
             let ours: Vec<String> = glob(&export, pattern).into_iter().filter(|path| dir.path().join(path).symlink_metadata().is_ok()).collect();

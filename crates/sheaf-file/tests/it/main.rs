@@ -9,7 +9,10 @@ mod usage;
 mod walk;
 
 use sheaf_file::Export;
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
+use std::sync::Mutex;
 use tempfile::TempDir;
 
 /// An export of a fresh directory with these files; a name that ends in `/` is a directory, one
@@ -31,5 +34,14 @@ fn add(root: &Path, name: &str) {
         Some(target) => std::os::unix::fs::symlink(target, &path).unwrap(),
         None if name.ends_with('/') => std::fs::create_dir_all(&path).unwrap(),
         None => std::fs::write(&path, name).unwrap(),
+    }
+}
+
+/// Says, once, that a test or a part of it is skipped on this machine. The harness shows what
+/// `eprintln!` prints only of tests that fail; this is seen always.
+fn skipped(why: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().unwrap().insert(why.to_owned()) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {why}");
     }
 }

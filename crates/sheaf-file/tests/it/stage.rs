@@ -107,7 +107,7 @@ fn a_killed_process_leaves_nothing() {
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"file");
     let left = names(dir.path());
     if left.iter().any(|name| name.starts_with(TEMP_PREFIX)) {
-        return eprintln!("skipped: the temporary directory has no files without names");
+        return crate::skipped("the temporary directory has no files without names");
     }
     assert_eq!(left, ["file"]);
 }
@@ -130,7 +130,7 @@ fn a_full_file_system_leaves_the_old_file() {
     let mount = dir.path().join("m");
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&mount).output();
     if !mounted.is_ok_and(|output| output.status.success()) {
-        return eprintln!("skipped: a small file system cannot be mounted");
+        return crate::skipped("a small file system cannot be mounted");
     }
     let check = || {
         stage(&export, "m/file", b"old", StageOptions::default())?;

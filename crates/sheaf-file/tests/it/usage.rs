@@ -36,7 +36,7 @@ fn hard_links_count_once() {
     assert_eq!((twice.files, twice.apparent_bytes), (4, 200_000 + 5 + 1));
     match tool("du", &["-s", "-B1"], &dir.path().join("d")) {
         Some(expected) => assert_eq!(usage.disk_bytes.to_string(), expected),
-        None => eprintln!("skipped: there is no du to compare with"),
+        None => crate::skipped("there is no du to compare with"),
     }
     let exclude = NameFilter::new(&["a".to_owned()]).unwrap();
     assert_eq!(
@@ -59,7 +59,7 @@ fn digests_are_those_of_the_tools() {
             let ours = digest(&mut export.open_read(Path::new("file")).unwrap(), algorithm).unwrap();
             match tool(program, &[], &path) {
                 Some(expected) => assert_eq!(ours.to_string(), expected),
-                None => eprintln!("skipped: there is no {program} to compare with"),
+                None => crate::skipped(&format!("there is no {program} to compare with")),
             }
         }
     }
