@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 
 /// The least and the most bytes of one host's batch.
-const BATCH_BYTES: std::ops::RangeInclusive<u64> = 16 << 10..=4 << 20;
+const BATCH_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=4 << 20;
 
 /// Hosts that are asked for a content, one after the other.
 const HOLDERS_MAX: usize = 8;
@@ -94,10 +94,8 @@ pub async fn get(
         let planned = |copy: Copy| Planned { leaves: copy.leaves, remote: copy.remote, local: copy.local };
         got.planned = plan.into_copies().into_iter().map(planned).collect();
     } else {
-        let local = Local::new(destination, session, options).map_err(|errno| ToolError::Local {
-            path: destination.display().to_string(),
-            errno,
-        })?;
+        let local = Local::new(destination, session, options)
+            .map_err(|errno| ToolError::Local { path: destination.display().to_string(), errno })?;
         let local = Arc::new(Mutex::new(local));
         let pace = Pace::new(options.rate_max);
         Fetch { session, local: Arc::clone(&local), got: &mut got, pace, progress }.all(plan).await?;
@@ -122,7 +120,8 @@ async fn list(
 ) -> Result<Outcome, ToolError> {
     let limits = session.limits();
     // Even if all manifests differ, those of one batch fit.
-    let batch_bytes = (MANIFEST_BYTES_MAX / 4 / members.len().max(1)).clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
+    let all_bytes = limits.bytes_max.min(MANIFEST_BYTES_MAX / 4);
+    let batch_bytes = (all_bytes / members.len().max(1)).clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
     let params = ManifestParams {
         paths: paths.to_vec(),
         options: options.clone(),
@@ -130,8 +129,11 @@ async fn list(
         batch_ms: u32::try_from((limits.timeout / 4).as_millis()).unwrap_or(u32::MAX),
     };
     let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-    let mut call =
-        session.with_limits(Limits { bytes_max: MANIFEST_BYTES_MAX, ..limits }).call(members, manifest::TOOL, &params);
+    let mut call = session.with_limits(Limits { bytes_max: MANIFEST_BYTES_MAX, ..limits }).call(
+        members,
+        manifest::TOOL,
+        &params,
+    );
     let mut bytes = 0;
     let mut said = Outcome::default();
     while call.has_more() && !session.is_interrupted() {
@@ -161,8 +163,11 @@ struct Fetch<'a> {
 
 impl Fetch<'_> {
     async fn all(mut self, mut plan: Plan) -> Result<(), ToolError> {
-        let (dirs, inline, links) =
-            (std::mem::take(&mut plan.dirs), std::mem::take(&mut plan.inline), std::mem::take(&mut plan.links));
+        let (dirs, inline, links) = (
+            std::mem::take(&mut plan.dirs),
+            std::mem::take(&mut plan.inline),
+            std::mem::take(&mut plan.links),
+        );
         self.here(move |local| local.make_dirs(&dirs)).await;
         let (small, large): (Vec<Content>, Vec<Content>) =
             plan.contents.into_iter().partition(|content| content.size <= PIECE_BYTES);
@@ -196,7 +201,8 @@ impl Fetch<'_> {
 
     /// Contents that fit in one wave, many at a time.
     async fn small(&mut self, contents: Vec<Content>) -> Result<(), ToolError> {
-        let mut waiting: Vec<(Content, usize)> = contents.into_iter().rev().map(|content| (content, 0)).collect();
+        let mut waiting: Vec<(Content, usize)> =
+            contents.into_iter().rev().map(|content| (content, 0)).collect();
         while !waiting.is_empty() {
             let mut asked = Vec::new();
             let mut bytes = 0;
@@ -206,7 +212,8 @@ impl Fetch<'_> {
                 bytes += content.size;
                 asked.push((content, holder));
             }
-            let pieces: Vec<Piece> = asked.iter().map(|(content, holder)| piece(content, *holder, 0)).collect();
+            let pieces: Vec<Piece> =
+                asked.iter().map(|(content, holder)| piece(content, *holder, 0)).collect();
             let answers = self.ask(&pieces, bytes).await?;
             let mut whole = Vec::new();
             for ((content, holder), answer) in asked.into_iter().zip(answers) {
@@ -258,7 +265,8 @@ impl Fetch<'_> {
         }
         // Where so many places cannot be written, the others are not tried.
         self.here(move |local| {
-            let rest = content.copies.iter().flat_map(|copy| copy.leaves.iter().map(move |leaf| (leaf, copy)));
+            let rest =
+                content.copies.iter().flat_map(|copy| copy.leaves.iter().map(move |leaf| (leaf, copy)));
             rest.skip(places.len()).for_each(|(leaf, copy)| local.fail(leaf, &copy.local, last));
         })
         .await;
@@ -287,7 +295,9 @@ impl Fetch<'_> {
                 Ok(body) if body.len() as u64 == len => body,
                 Ok(_) => return Ok(Err(Trouble::Lack(Lack::Failed(Errno::BADMSG)))),
                 // Whoever has the same content can go on where the other was lost.
-                Err(Lack::Silent(_)) if *holder + 1 < holders(content).len() && !self.session.is_interrupted() => {
+                Err(Lack::Silent(_))
+                    if *holder + 1 < holders(content).len() && !self.session.is_interrupted() =>
+                {
                     *holder += 1;
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! Writing files, directories, links and special files at one place, on a host or here.
-use super::message::{Attrs, Special};
 use super::CopyOptions;
+use super::message::{Attrs, Special};
 use rustix::fs::{FileType, Mode as RawMode};
 use sheaf_core::Errno;
 use sheaf_file::{
@@ -254,7 +254,9 @@ impl Writer {
         }
         let owner = Owner { uid: self.chown.uid.or(owner.uid), gid: self.chown.gid.or(owner.gid) };
         let mode = match &self.chmod {
-            Some(change) => Some(change.apply(if self.preserve { kept_mode } else { attrs.mode & 0o777 }, is_dir)),
+            Some(change) => {
+                Some(change.apply(if self.preserve { kept_mode } else { attrs.mode & 0o777 }, is_dir))
+            }
             None => self.preserve.then_some(kept_mode),
         };
         Attributes {

@@ -97,7 +97,11 @@ type Reading = tokio::sync::oneshot::Receiver<Result<Sent, Stopped>>;
 
 /// Reads on a thread of its own, which may block for ever on a pipe without keeping the runtime
 /// from its end.
-fn start_reading(sources: Vec<Source>, options: CopyOptions, send: mpsc::Sender<Filled>) -> Result<Reading, ToolError> {
+fn start_reading(
+    sources: Vec<Source>,
+    options: CopyOptions,
+    send: mpsc::Sender<Filled>,
+) -> Result<Reading, ToolError> {
     let (done, reading) = tokio::sync::oneshot::channel();
     let read = move || {
         let mut send = |filled: Filled| send.blocking_send(filled).map_err(|_| Stopped);
@@ -105,7 +109,10 @@ fn start_reading(sources: Vec<Source>, options: CopyOptions, send: mpsc::Sender<
         let _ = done.send(read_all(sources, &options, &mut send));
     };
     let started = std::thread::Builder::new().name("sheaf-cp".to_owned()).spawn(read);
-    started.map_err(|error| ToolError::Local { path: "a thread to read with".to_owned(), errno: error.into() })?;
+    started.map_err(|error| ToolError::Local {
+        path: "a thread to read with".to_owned(),
+        errno: error.into(),
+    })?;
     Ok(reading)
 }
 
@@ -162,7 +169,9 @@ impl Pace {
 /// How many bytes there are, if all sources are plain files.
 fn sizes(sources: &[Source]) -> Option<u64> {
     let size = |source: &Source| match source {
-        Source::Path(path) => std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len()),
+        Source::Path(path) => {
+            std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
+        }
         Source::Reader(_) => None,
     };
     sources.iter().map(size).sum()

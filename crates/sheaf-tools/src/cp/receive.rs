@@ -148,7 +148,9 @@ impl Receiver {
 
     /// Closes the directories that `next` is not in.
     fn leave_dirs(&mut self, next: Option<&[u8]>) {
-        while let Some(dir) = self.dirs.pop_if(|dir| !next.is_some_and(|next| is_beneath(next, &dir.relative))) {
+        while let Some(dir) =
+            self.dirs.pop_if(|dir| !next.is_some_and(|next| is_beneath(next, &dir.relative)))
+        {
             let Some(attributes) = dir.closing else { continue };
             let done = self.writer.as_ref().map(|writer| writer.close_dir(&dir.path, attributes));
             if let Some(Err(errno)) = done {

@@ -73,7 +73,11 @@ impl From<std::io::Error> for Halt {
 type Sender<'a> = &'a mut dyn FnMut(Filled) -> Result<(), Stopped>;
 
 /// Reads all sources and gives packet after packet to `send`.
-pub(super) fn read_all(sources: Vec<Source>, options: &CopyOptions, send: Sender<'_>) -> Result<Sent, Stopped> {
+pub(super) fn read_all(
+    sources: Vec<Source>,
+    options: &CopyOptions,
+    send: Sender<'_>,
+) -> Result<Sent, Stopped> {
     let root = Export::open(Path::new("/"));
     let mut reader = Reader {
         options,
@@ -143,7 +147,9 @@ impl Reader<'_> {
                 Ok(file) => self.contents(Box::new(file), Attrs::of(&metadata, Vec::new(), self.options)),
                 Err(error) => Err(error.into()),
             },
-            _ => std::path::absolute(path).map_err(Halt::from).and_then(|at| self.one(&at, b"", &metadata, follow)),
+            _ => std::path::absolute(path)
+                .map_err(Halt::from)
+                .and_then(|at| self.one(&at, b"", &metadata, follow)),
         };
         self.settle(path, done)
     }
@@ -463,7 +469,8 @@ mod tests {
 
     #[test]
     fn names_of_sources() {
-        let names = [("a", "a"), ("/x/b/", "b"), ("x/.", ""), ("..", ""), ("/", ""), ("./c", "c"), ("...", "...")];
+        let names =
+            [("a", "a"), ("/x/b/", "b"), ("x/.", ""), ("..", ""), ("/", ""), ("./c", "c"), ("...", "...")];
         for (path, name) in names {
             assert_eq!(OsStr::from_bytes(name_of(Path::new(path))), name, "{path}");
         }

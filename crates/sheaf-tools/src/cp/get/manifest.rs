@@ -44,15 +44,46 @@ pub(super) struct ManifestParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Item {
     /// What follows is at or beneath this path, which the path or pattern `of` stands for.
-    Root { of: u32, path: Vec<u8> },
-    Dir { path: Vec<u8>, attrs: Attrs },
-    File { path: Vec<u8>, attrs: Attrs, size: u64, digest: [u8; 32], has_holes: bool },
-    Inline { path: Vec<u8>, attrs: Attrs, content: Vec<u8> },
-    Symlink { path: Vec<u8>, target: Vec<u8>, attrs: Attrs },
-    Hardlink { path: Vec<u8>, target: Vec<u8> },
-    Node { path: Vec<u8>, kind: Special, rdev: u64, attrs: Attrs },
+    Root {
+        of: u32,
+        path: Vec<u8>,
+    },
+    Dir {
+        path: Vec<u8>,
+        attrs: Attrs,
+    },
+    File {
+        path: Vec<u8>,
+        attrs: Attrs,
+        size: u64,
+        digest: [u8; 32],
+        has_holes: bool,
+    },
+    Inline {
+        path: Vec<u8>,
+        attrs: Attrs,
+        content: Vec<u8>,
+    },
+    Symlink {
+        path: Vec<u8>,
+        target: Vec<u8>,
+        attrs: Attrs,
+    },
+    Hardlink {
+        path: Vec<u8>,
+        target: Vec<u8>,
+    },
+    Node {
+        path: Vec<u8>,
+        kind: Special,
+        rdev: u64,
+        attrs: Attrs,
+    },
     /// This whole path failed.
-    Error { path: Vec<u8>, errno: i32 },
+    Error {
+        path: Vec<u8>,
+        errno: i32,
+    },
 }
 
 /// The items of a batch.
@@ -272,7 +303,8 @@ impl Lister {
 
     /// Reads on; a file that is through becomes an item.
     fn digest(&mut self, mut digesting: Digesting, out: &mut Vec<u8>) {
-        let read = digesting.hasher.update_reader((&digesting.file).take(STEP_BYTES)).map(|hasher| hasher.count());
+        let read =
+            digesting.hasher.update_reader((&digesting.file).take(STEP_BYTES)).map(|hasher| hasher.count());
         match read {
             Ok(size) if size - digesting.size == STEP_BYTES => {
                 digesting.size = size;

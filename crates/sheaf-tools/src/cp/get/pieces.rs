@@ -83,7 +83,10 @@ fn read(piece: &Piece, host: &Host) -> Result<Vec<u8>, Errno> {
 
 /// Fetches pieces of at most [`PIECE_BYTES`] together, each content or why there is none, in the
 /// order they were asked for.
-pub(super) async fn fetch(session: &Session, pieces: &[Piece]) -> Result<Vec<Result<Vec<u8>, Lack>>, GroupError> {
+pub(super) async fn fetch(
+    session: &Session,
+    pieces: &[Piece],
+) -> Result<Vec<Result<Vec<u8>, Lack>>, GroupError> {
     let members: RangeSet = pieces.iter().map(|piece| piece.leaf).collect();
     let params = postcard::to_stdvec(pieces).map_err(|_| GroupError::Protocol)?;
     // Each piece with a little around it.
@@ -119,7 +122,9 @@ fn next_content(input: &mut &[u8]) -> Result<Result<Vec<u8>, Errno>, Malformed> 
 }
 
 fn why_missing(outcome: &Outcome, leaf: u32) -> Lack {
-    let find = |list: &[(Errno, RangeSet)]| list.iter().find(|(_, leaves)| leaves.contains(leaf)).map(|(errno, _)| *errno);
+    let find = |list: &[(Errno, RangeSet)]| {
+        list.iter().find(|(_, leaves)| leaves.contains(leaf)).map(|(errno, _)| *errno)
+    };
     match find(&outcome.failed) {
         Some(errno) => Lack::Failed(errno),
         None => Lack::Silent(find(&outcome.silent).unwrap_or(Errno::HOSTDOWN)),

@@ -70,7 +70,13 @@ impl Plan {
         }
     }
 
-    fn root(&mut self, leaves: &RangeSet, pattern: Option<&String>, remote: Vec<u8>, outcome: &mut Outcome) -> Root {
+    fn root(
+        &mut self,
+        leaves: &RangeSet,
+        pattern: Option<&String>,
+        remote: Vec<u8>,
+        outcome: &mut Outcome,
+    ) -> Root {
         let local = pattern.map(|pattern| local_name(pattern, &remote)).filter(|local| is_beneath(local));
         let Some(local) = local else {
             outcome.add_path_error(Errno::PROTO, &String::from_utf8_lossy(&remote), leaves.clone());
@@ -90,10 +96,17 @@ impl Plan {
             Some((_, has)) => has.union_with(&free),
             None => taken.push((remote.clone(), free.clone())),
         }
-        let above: Vec<&Path> = path(&local).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
+        let above: Vec<&Path> =
+            path(&local).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
         for above in above.into_iter().rev() {
             let attrs = Attrs { mode: 0o777, ..Attrs::default() };
-            self.dirs.push(Copy { leaves: free.clone(), remote: Vec::new(), local: above.to_owned(), attrs, has_holes: false });
+            self.dirs.push(Copy {
+                leaves: free.clone(),
+                remote: Vec::new(),
+                local: above.to_owned(),
+                attrs,
+                has_holes: false,
+            });
         }
         Root { leaves: free, remote, local }
     }
@@ -141,7 +154,8 @@ impl Plan {
     /// Everything that is not a directory, for a dry run.
     pub fn into_copies(self) -> Vec<Copy> {
         let contents = self.contents.into_iter().flat_map(|content| content.copies);
-        let rest = self.inline.into_iter().map(|(copy, _)| copy).chain(self.links.into_iter().map(|(copy, _)| copy));
+        let rest =
+            self.inline.into_iter().map(|(copy, _)| copy).chain(self.links.into_iter().map(|(copy, _)| copy));
         contents.chain(rest).collect()
     }
 }
@@ -188,7 +202,13 @@ mod tests {
     use super::*;
 
     fn file(path: &str, content: u8) -> Item {
-        Item::File { path: path.into(), attrs: Attrs::default(), size: 3, digest: [content; 32], has_holes: false }
+        Item::File {
+            path: path.into(),
+            attrs: Attrs::default(),
+            size: 3,
+            digest: [content; 32],
+            has_holes: false,
+        }
     }
 
     fn root(path: &str) -> Item {
@@ -204,7 +224,8 @@ mod tests {
         assert!(outcome.is_ok());
         assert_eq!((plan.contents.len(), plan.bytes()), (2, 6));
         let copies = &plan.contents[0].copies;
-        let places: Vec<_> = copies.iter().map(|copy| (copy.leaves.to_string(), copy.local.to_str().unwrap())).collect();
+        let places: Vec<_> =
+            copies.iter().map(|copy| (copy.leaves.to_string(), copy.local.to_str().unwrap())).collect();
         assert_eq!(places, [("0-2".to_owned(), "etc/a"), ("7".to_owned(), "etc/c")]);
         assert_eq!(copies[1].remote, b"/etc/c");
     }
@@ -213,7 +234,11 @@ mod tests {
     fn names_that_lead_out_are_refused() {
         for name in ["../x", "/x", "a/../../x", "a\0b"] {
             let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
-            let items = vec![root("/etc"), file(name, 1), Item::Hardlink { path: b"ok".to_vec(), target: name.into() }];
+            let items = vec![
+                root("/etc"),
+                file(name, 1),
+                Item::Hardlink { path: b"ok".to_vec(), target: name.into() },
+            ];
             plan.add(&RangeSet::single(0), items, &["/etc".to_owned()], &mut outcome);
             let is_inside = name == "/x";
             assert_eq!(outcome.errors.is_empty(), is_inside, "{name:?}");
@@ -226,7 +251,12 @@ mod tests {
         let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
         let patterns = ["/a/x".to_owned(), "/b/x".to_owned()];
         let second = Item::Root { of: 1, path: b"/b/x".to_vec() };
-        plan.add(&RangeSet::full(2), vec![root("/a/x"), file("", 1), second, file("", 2)], &patterns, &mut outcome);
+        plan.add(
+            &RangeSet::full(2),
+            vec![root("/a/x"), file("", 1), second, file("", 2)],
+            &patterns,
+            &mut outcome,
+        );
         assert_eq!(plan.contents.len(), 1);
         assert_eq!((outcome.errors[0].errno, outcome.errors[0].path.as_str()), (Errno::EXIST, "/b/x"));
     }

@@ -76,6 +76,33 @@ proptest! {
 }
 
 #[test]
+fn long_manifests_come_in_batches() {
+    run(async {
+        let cluster = Cluster::new(4);
+        for leaf in 0..4 {
+            // Every host has most files, and what it lacks shifts its batches against the others'.
+            for file in (0..400).filter(|file| file % (7 + leaf) != 0) {
+                cluster.write(
+                    leaf,
+                    &format!("d/{}/file{file}", file / 50),
+                    content(u64::from(file % 5), 600),
+                );
+            }
+        }
+        let here = tempfile::tempdir().unwrap();
+        let session = cluster.session("1x1x60");
+        let session = session.with_limits(sheaf_group::Limits { bytes_max: 1, ..session.limits() });
+        let got = fetch(&session, &[cluster.target("/d")], here.path(), &archive()).await;
+        assert!(got.outcome.is_ok() && got.errors.is_empty(), "{:?}", got.outcome);
+        assert_eq!(got.fetched.bytes, 5 * 600);
+        for leaf in 0..4 {
+            let copy = here.path().join(format!("n{}/d", leaf + 1));
+            assert_eq!(look(&copy, true), look(&cluster.path(leaf, "d"), true));
+        }
+    });
+}
+
+#[test]
 fn equal_contents_are_fetched_once() {
     run(async {
         let cluster = Cluster::new(12);
@@ -124,7 +151,10 @@ fn who_has_it_no_more_is_replaced_by_another() {
             let got = fetch_after(&session, cluster.target("/file"), here.path(), act).await;
             assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
             for leaf in 0..5 {
-                assert!(std::fs::read(here.path().join(format!("n{}/file", leaf + 1))).unwrap() == content(1, size));
+                assert!(
+                    std::fs::read(here.path().join(format!("n{}/file", leaf + 1))).unwrap()
+                        == content(1, size)
+                );
             }
             assert!(leftovers(here.path()).is_empty());
         }
@@ -167,10 +197,15 @@ fn hosts_that_fail_are_named_and_the_others_come() {
         // Something is in the way here, too.
         std::fs::create_dir_all(here.path().join("n3/file")).unwrap();
         std::fs::write(here.path().join("n4"), "no directory").unwrap();
-        let got = fetch(&cluster.session("1x2x3"), &[cluster.target("/etc/file")], here.path(), &quick()).await;
-        assert_eq!(errors(&got), [(Errno::NOENT, "/etc/file", "1".to_owned()), (Errno::ISDIR, "/etc/file", "4".to_owned())]);
+        let got =
+            fetch(&cluster.session("1x2x3"), &[cluster.target("/etc/file")], here.path(), &quick()).await;
+        assert_eq!(
+            errors(&got),
+            [(Errno::NOENT, "/etc/file", "1".to_owned()), (Errno::ISDIR, "/etc/file", "4".to_owned())]
+        );
         let local: Vec<_> = got.errors.iter().map(|error| (error.errno, error.path.clone())).collect();
-        let expected = [(Errno::ISDIR, here.path().join("n3/file")), (Errno::NOTDIR, here.path().join("n4/file"))];
+        let expected =
+            [(Errno::ISDIR, here.path().join("n3/file")), (Errno::NOTDIR, here.path().join("n4/file"))];
         assert_eq!(local, expected);
         assert_eq!(got.outcome.status.count, 2);
         for host in ["n1", "n6"] {
@@ -194,7 +229,8 @@ fn patterns_keep_what_tells_their_files_apart() {
         for (path, content) in [("n1/a/current", "1"), ("n1/b/current", "2"), ("n2/a/current", "1")] {
             assert_eq!(std::fs::read_to_string(here.path().join(path)).unwrap(), content);
         }
-        let got = fetch(&cluster.session("flat"), &[cluster.target("/nothing*")], here.path(), &quick()).await;
+        let got =
+            fetch(&cluster.session("flat"), &[cluster.target("/nothing*")], here.path(), &quick()).await;
         assert_eq!(errors(&got), [(Errno::NOENT, "/nothing*", "0-2".to_owned())]);
     });
 }
@@ -237,7 +273,8 @@ fn a_dry_run_writes_nothing() {
         let options = CopyOptions { recursive: true, dry_run: true, ..quick() };
         let to = here.path().join("to");
         let got = fetch(&cluster.session("flat"), &[cluster.target("/d")], &to, &options).await;
-        let mut planned: Vec<_> = got.planned.iter().map(|one| (one.leaves.to_string(), one.local.clone())).collect();
+        let mut planned: Vec<_> =
+            got.planned.iter().map(|one| (one.leaves.to_string(), one.local.clone())).collect();
         planned.sort();
         assert_eq!(planned, [("0,2".to_owned(), "d/file".into()), ("1".to_owned(), PathBuf::from("d/file"))]);
         assert!(!to.exists());
@@ -257,10 +294,15 @@ fn an_interrupt_leaves_nothing_half_written() {
                     session.interrupt();
                 }
             };
-            let got = get(&session, &[cluster.target("/file")], here.path(), &quick(), &mut progress).await.unwrap();
+            let got = get(&session, &[cluster.target("/file")], here.path(), &quick(), &mut progress)
+                .await
+                .unwrap();
             assert_eq!(got.outcome.silent, [(Errno::CANCELED, RangeSet::full(3))]);
             assert_eq!((got.outcome.status.count, got.files), (0, 0));
-            let left: Vec<_> = look(here.path(), false).into_keys().filter(|path| here.path().join(path).is_file()).collect();
+            let left: Vec<_> = look(here.path(), false)
+                .into_keys()
+                .filter(|path| here.path().join(path).is_file())
+                .collect();
             assert_eq!(left, Vec::<PathBuf>::new());
         }
     });
@@ -271,6 +313,8 @@ fn a_destination_that_is_a_file_is_refused() {
     let cluster = Cluster::new(1);
     cluster.write(0, "file", "");
     let here = tempfile::NamedTempFile::new().unwrap();
-    let got = run(async { get(&cluster.session("flat"), &[cluster.target("/file")], here.path(), &quick(), &mut |_| {}).await });
+    let got = run(async {
+        get(&cluster.session("flat"), &[cluster.target("/file")], here.path(), &quick(), &mut |_| {}).await
+    });
     assert_eq!(got.unwrap_err().errno(), Errno::NOTDIR);
 }

@@ -125,9 +125,17 @@ fn hosts_that_cannot_write_keep_what_they_have() {
         // A pipe that nobody reads refuses even the superuser.
         std::fs::remove_file(cluster.path(5, "etc/file")).unwrap();
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        rustix::fs::mknodat(rustix::fs::CWD, cluster.path(5, "etc/file"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            cluster.path(5, "etc/file"),
+            rustix::fs::FileType::Fifo,
+            mode,
+            0,
+        )
+        .unwrap();
         let options = CopyOptions { exact_name: true, ..CopyOptions::default() };
-        let done = copy(&cluster, "1x2x3", &here.path().join("file"), &cluster.target("/etc/file"), &options).await;
+        let done =
+            copy(&cluster, "1x2x3", &here.path().join("file"), &cluster.target("/etc/file"), &options).await;
         let expected = [
             (Errno::NOENT, "/etc/file", RangeSet::single(3)),
             (Errno::NXIO, "/etc/file", RangeSet::single(5)),
@@ -153,7 +161,8 @@ fn a_directory_that_cannot_be_made_is_told_once() {
         let cluster = Cluster::new(3);
         cluster.write(1, "to/from/d", "a file in the way");
         (0..3).for_each(|leaf| std::fs::create_dir_all(cluster.path(leaf, "to")).unwrap());
-        let done = copy(&cluster, "flat", &here.path().join("from"), &cluster.target("/to"), &recursive()).await;
+        let done =
+            copy(&cluster, "flat", &here.path().join("from"), &cluster.target("/to"), &recursive()).await;
         assert_eq!(errors(&done), [(Errno::NOTDIR, "/to/from/d", RangeSet::single(1))]);
         assert_eq!(cluster.read(1, "to/from/d"), b"a file in the way");
         assert_eq!(cluster.read(1, "to/from/e"), b"new");
@@ -176,7 +185,9 @@ fn several_sources_need_a_directory() {
         cluster.write(1, "to/old", "");
         cluster.write(2, "to", "");
         let session = cluster.session("k-ary:2");
-        let done = put(&session, sources(), &cluster.target("/to"), &CopyOptions::default(), &mut |_| {}).await.unwrap();
+        let done = put(&session, sources(), &cluster.target("/to"), &CopyOptions::default(), &mut |_| {})
+            .await
+            .unwrap();
         assert_eq!(errors(&done), [(Errno::NOTDIR, "/to", RangeSet::single(2))]);
         assert_eq!((done.errors.len(), done.errors[0].errno), (1, Errno::NOENT));
         assert_eq!((cluster.read(1, "to/a"), cluster.read(0, "to/b")), (b"A".to_vec(), Vec::new()));
@@ -201,7 +212,8 @@ fn permissions_and_links_are_as_asked_for() {
         std::os::unix::fs::symlink("from/file", here.path().join("link")).unwrap();
         let cluster = Cluster::new(2);
         let mode = sheaf_file::ModeChange::parse("u=rw,go=,a+X", 0).unwrap();
-        let options = CopyOptions { chmod: Some(mode), dereference: true, chown: Some(":0".to_owned()), ..recursive() };
+        let options =
+            CopyOptions { chmod: Some(mode), dereference: true, chown: Some(":0".to_owned()), ..recursive() };
         let done = copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/to"), &options).await;
         if rustix::process::geteuid().is_root() {
             assert!(done.outcome.is_ok(), "{done:?}");
@@ -209,7 +221,8 @@ fn permissions_and_links_are_as_asked_for() {
             assert_eq!((metadata.mode() & 0o7777, metadata.gid(), metadata.is_file()), (0o600, 0, true));
         }
         // Without directories in play a link that is named is followed; with them it stays one.
-        copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/file"), &CopyOptions::default()).await;
+        copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/file"), &CopyOptions::default())
+            .await;
         assert!(cluster.path(0, "file").symlink_metadata().unwrap().is_file());
         copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/link"), &recursive()).await;
         assert_eq!(cluster.path(0, "link").read_link().unwrap(), Path::new("from/file"));
@@ -320,10 +333,15 @@ fn an_interrupt_leaves_the_old_files() {
             (0..4).for_each(|leaf| cluster.write(leaf, "file", "old"));
             let session = cluster.session(shape);
             let (given, end) = (Arc::new(AtomicU64::new(0)), u64::MAX);
-            let act = { let session = session.clone(); Box::new(move || session.interrupt()) };
+            let act = {
+                let session = session.clone();
+                Box::new(move || session.interrupt())
+            };
             let endless = Endless { given, act_at: 5 << 20, act, end };
             let sources = vec![Source::Reader(Box::new(endless))];
-            let done = put(&session, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {}).await.unwrap();
+            let done = put(&session, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {})
+                .await
+                .unwrap();
             assert_eq!(done.outcome.silent, [(Errno::CANCELED, RangeSet::full(4))]);
             assert_eq!(done.outcome.status.count, 0);
             (0..4).for_each(|leaf| assert_eq!(cluster.read(leaf, "file"), b"old"));
@@ -346,7 +364,9 @@ fn a_reader_that_fails_leaves_the_old_files() {
         (0..2).for_each(|leaf| cluster.write(leaf, "file", "old"));
         let sources = vec![Source::Reader(Box::new(Failing(0)))];
         let session = cluster.session("flat");
-        let done = put(&session, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {}).await.unwrap();
+        let done = put(&session, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {})
+            .await
+            .unwrap();
         assert_eq!((done.errors.len(), done.errors[0].errno), (1, Errno::IO));
         (0..2).for_each(|leaf| assert_eq!(cluster.read(leaf, "file"), b"old"));
     });

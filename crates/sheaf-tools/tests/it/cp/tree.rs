@@ -11,11 +11,20 @@ use std::process::Command;
 #[derive(Debug, Clone)]
 pub enum Kind {
     Dir,
-    File { len: usize, seed: u8 },
-    Sparse { len: u64 },
-    Symlink { target: usize },
+    File {
+        len: usize,
+        seed: u8,
+    },
+    Sparse {
+        len: u64,
+    },
+    Symlink {
+        target: usize,
+    },
     /// Another name of an earlier file.
-    Hardlink { of: usize },
+    Hardlink {
+        of: usize,
+    },
     Fifo,
 }
 
@@ -31,7 +40,18 @@ pub struct Node {
 }
 
 const NAMES: &[&[u8]] = &[
-    b"a", b"b", b"c.txt", b"two words", b"line\nbreak", b"\xff\xfe", b"-dash", b"\xc3\xa9", b".hidden", b"~", b"a.b", b"'",
+    b"a",
+    b"b",
+    b"c.txt",
+    b"two words",
+    b"line\nbreak",
+    b"\xff\xfe",
+    b"-dash",
+    b"\xc3\xa9",
+    b".hidden",
+    b"~",
+    b"a.b",
+    b"'",
 ];
 const TARGETS: &[&str] = &["a", "../b", "/absolute", "missing", ".", "two words"];
 
@@ -47,7 +67,8 @@ pub fn nodes() -> impl Strategy<Value = Vec<Node>> {
     ];
     let mode = prop_oneof![Just(0o644), Just(0o600), Just(0o755), Just(0o444), Just(0o4755), Just(0o500)];
     let node = (any::<usize>(), 0..NAMES.len(), kind, mode, 1_000_000_000..1_700_000_000i64, any::<bool>());
-    let node = node.prop_map(|(dir, name, kind, mode, mtime, xattr)| Node { dir, name, kind, mode, mtime, xattr });
+    let node =
+        node.prop_map(|(dir, name, kind, mode, mtime, xattr)| Node { dir, name, kind, mode, mtime, xattr });
     proptest::collection::vec(node, 0..25)
 }
 
@@ -132,7 +153,9 @@ pub fn look(top: &Path, times: bool) -> BTreeMap<PathBuf, Facts> {
     while let Some(relative) = waiting.pop() {
         let path = if relative.as_os_str().is_empty() { top.to_owned() } else { top.join(&relative) };
         if path.symlink_metadata().unwrap_or_else(|error| panic!("{path:?}: {error}")).is_dir() {
-            waiting.extend(std::fs::read_dir(&path).unwrap().map(|entry| relative.join(entry.unwrap().file_name())));
+            waiting.extend(
+                std::fs::read_dir(&path).unwrap().map(|entry| relative.join(entry.unwrap().file_name())),
+            );
         }
         all.push((relative, path));
     }
@@ -140,17 +163,23 @@ pub fn look(top: &Path, times: bool) -> BTreeMap<PathBuf, Facts> {
     for (relative, path) in all {
         let metadata = path.symlink_metadata().unwrap();
         let mut value = [0; 64];
-        let xattr = rustix::fs::lgetxattr(&path, "user.sheaf", &mut value[..]).ok().map(|len| value[..len].to_vec());
-        let same_as = seen.entry((metadata.dev(), metadata.ino())).or_insert_with(|| relative.clone()).clone();
+        let xattr =
+            rustix::fs::lgetxattr(&path, "user.sheaf", &mut value[..]).ok().map(|len| value[..len].to_vec());
+        let same_as =
+            seen.entry((metadata.dev(), metadata.ino())).or_insert_with(|| relative.clone()).clone();
         let fact = Facts {
             mode: metadata.mode(),
             owner: (metadata.uid(), metadata.gid()),
             mtime: times.then(|| (metadata.mtime(), metadata.mtime_nsec())),
-            content: metadata.is_file().then(|| (metadata.size(), blake3::hash(&std::fs::read(&path).unwrap()))),
+            content: metadata
+                .is_file()
+                .then(|| (metadata.size(), blake3::hash(&std::fs::read(&path).unwrap()))),
             link: path.read_link().ok(),
             xattr,
             same_as,
-            has_holes: metadata.is_file() && metadata.size() > 1 << 16 && metadata.blocks() * 512 < metadata.size() / 2,
+            has_holes: metadata.is_file()
+                && metadata.size() > 1 << 16
+                && metadata.blocks() * 512 < metadata.size() / 2,
         };
         facts.insert(relative, fact);
     }

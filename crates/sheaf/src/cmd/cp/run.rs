@@ -49,7 +49,8 @@ enum Way {
 }
 
 fn way(args: &CpArgs, config: &Config) -> Result<Way> {
-    let sources = args.sources.iter().map(|source| Address::parse_place(source)).collect::<Result<Vec<_>, _>>()?;
+    let sources =
+        args.sources.iter().map(|source| Address::parse_place(source)).collect::<Result<Vec<_>, _>>()?;
     let on_hosts = |place: &Place| matches!(place, Place::Hosts(_));
     match Address::parse_place(&args.destination)? {
         Place::Hosts(address) if !sources.iter().any(on_hosts) => {
@@ -87,7 +88,9 @@ fn source(place: Place) -> Source {
 fn target(address: &Address, config: &Config) -> Result<Target> {
     let resolved = address.resolve(config)?;
     let path = resolved.path.into_os_string().into_string();
-    let path = path.map_err(|path| Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy())))?;
+    let path = path.map_err(|path| {
+        Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy()))
+    })?;
     Ok(Target { members: resolved.leaves, path })
 }
 
@@ -135,17 +138,24 @@ impl Told<'_> {
         let mut out = BufWriter::new(std::io::stdout().lock());
         for planned in &got.planned {
             let to = format!("copy to {}", printable(&format!("%h/{}", planned.local.display())));
-            self.plan(&mut out, &hosts.fold(&planned.leaves), &String::from_utf8_lossy(&planned.remote), &to)?;
+            self.plan(
+                &mut out,
+                &hosts.fold(&planned.leaves),
+                &String::from_utf8_lossy(&planned.remote),
+                &to,
+            )?;
         }
         if self.output.json && !options.dry_run {
-            let fetched = json!({ "type": "fetched", "files": got.fetched.files, "bytes": got.fetched.bytes });
+            let fetched =
+                json!({ "type": "fetched", "files": got.fetched.files, "bytes": got.fetched.bytes });
             writeln!(out, "{fetched}")?;
             writeln!(out, "{}", json!({ "type": "copied", "files": got.files, "bytes": got.bytes }))?;
         }
         out.flush()?;
         drop(out);
         let failed_here = self.local(&got.errors, got.errors_more)?;
-        let (changed, errors) = got.outcome.errors.into_iter().partition(|error| error.errno == Errno::BADMSG);
+        let (changed, errors) =
+            got.outcome.errors.into_iter().partition(|error| error.errno == Errno::BADMSG);
         got.outcome.errors = errors;
         let changed: Vec<_> = changed;
         let changed = changed.into_iter().map(|error| Failure {
