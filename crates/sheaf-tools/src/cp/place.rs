@@ -183,10 +183,7 @@ impl Writer {
         match self.export.lstat(path) {
             Ok(there) if there.is_dir() => return Err(Errno::ISDIR),
             Ok(_) => {}
-            Err(Errno::NOENT) => {
-                let made = make(path);
-                return made;
-            }
+            Err(Errno::NOENT) => return make(path),
             Err(errno) => return Err(errno),
         }
         let temp = self.temp_name(path)?;
