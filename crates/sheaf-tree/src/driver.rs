@@ -206,6 +206,9 @@ impl Core {
                 let Some(link) = self.nodes[node].next_dirty() else { break };
                 self.flush(now, node, link);
             }
+            while let Some(link) = self.nodes[node].next_dead() {
+                self.close(now, node, link);
+            }
             if let Some(service) = &mut self.services[node] {
                 service.resume(&mut Leaf { node: &mut self.nodes[node] });
                 if let Some(link) = self.nodes[node].next_dirty() {
@@ -259,6 +262,19 @@ impl Core {
         for waker in self.event_wakers.drain(..) {
             waker.wake();
         }
+    }
+
+    /// Ends the transport of a link that its node has given up.
+    fn close(&mut self, now: Time, node: usize, link: usize) {
+        match self.routes[node].get(link).copied().unwrap_or(Route::Unattached) {
+            Route::Unattached => return,
+            Route::Socket(at) => self.close_socket(at),
+            Route::Local(peer, peer_link) => {
+                self.nodes[peer].link_lost(now, peer_link, Errno::HOSTDOWN, "the link was given up");
+                self.work.push_back(peer);
+            }
+        }
+        self.set_route(node, link, Route::Unattached);
     }
 
     /// Writes what waits on a link, as far as the peer takes it.

@@ -49,11 +49,13 @@ impl Opening {
     pub fn run<T>(self, act: impl AsyncFnOnce(&Connected, &Config, &Output) -> Result<T>) -> Result<T> {
         let Self { config, output, runtime, joined } = self;
         let result = runtime.block_on(async {
+            // Before the first process starts, so that none is left behind at any moment.
+            let signals = Signals::listen()?;
             let connected = match joined {
                 Some(joined) => joined,
                 None => connect(&config, 0).await?,
             };
-            let interrupts = tokio::spawn(heed_interrupts(connected.session.clone()));
+            let interrupts = tokio::spawn(signals.heed(connected.session.clone()));
             let result = act(&connected, &config, &output).await;
             connected.end().await;
             interrupts.abort();
@@ -154,10 +156,15 @@ pub fn servers() -> WithProbe {
 
 fn tuning(config: &Config) -> Tuning {
     let settings = &config.tuning;
-    let heartbeat_interval = Duration::from_millis(settings.heartbeat_ms.value);
+    let interval = Duration::from_millis(settings.heartbeat_ms.value);
+    let timeout = interval * u32::try_from(settings.heartbeats_lost_max.value).unwrap_or(u32::MAX);
+    // Whoever will not wait long for an answer will not wait longer for a stopped host to be given
+    // up: until then it holds back whatever is sent to all.
+    let patience = (config.timeout.value / 2).max(Duration::from_secs(1));
+    let heartbeat_timeout = timeout.min(patience);
     Tuning {
-        heartbeat_interval,
-        heartbeat_timeout: heartbeat_interval * u32::try_from(settings.heartbeats_lost_max.value).unwrap_or(3),
+        heartbeat_interval: interval.min(heartbeat_timeout / 4),
+        heartbeat_timeout,
         window_bytes: u32::try_from(settings.window_bytes.value).unwrap_or(u32::MAX),
         ..Tuning::default()
     }
@@ -175,20 +182,31 @@ pub fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-async fn heed_interrupts(session: Session) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    let Ok(mut signals) = kinds.into_iter().map(signal).collect::<Result<Vec<_>, _>>() else { return };
-    for again in [false, true] {
+/// The signals that ask a command to end.
+struct Signals(Vec<tokio::signal::unix::Signal>);
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        Ok(Self(kinds.into_iter().map(signal).collect::<Result<_, _>>().context("cannot listen for signals")?))
+    }
+
+    /// Ends the operations of `session` at the first signal, the program at the second.
+    async fn heed(mut self, session: Session) {
+        self.heard().await;
+        session.interrupt();
+        self.heard().await;
+        std::process::exit(Exit::Interrupted as i32);
+    }
+
+    /// Waits for the next signal.
+    async fn heard(&mut self) {
         std::future::poll_fn(|cx| {
-            let heard = signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
+            let heard = self.0.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
             if heard { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
         })
         .await;
-        if again {
-            std::process::exit(Exit::Interrupted as i32);
-        }
-        session.interrupt();
     }
 }
 

@@ -127,7 +127,9 @@ impl Port {
 impl Core {
     /// Reads what has come and writes what waits. Ready once the link is over.
     fn poll_socket(&mut self, cx: &mut Context<'_>, now: Time, at: usize, socket: &Arc<Socket>) -> Poll<End> {
-        let Some(port) = &mut self.sockets[at] else { return Poll::Ready(None) };
+        // The place may be another socket's by now.
+        let port = self.sockets[at].as_mut().filter(|port| Arc::ptr_eq(&port.socket, socket));
+        let Some(port) = port else { return Poll::Ready(None) };
         let (node, link) = (port.node, port.link);
         if port.blocked {
             match port.poll_writable(cx) {
@@ -215,6 +217,13 @@ impl Core {
                 // The reading task learns of it too, and tells the node once.
                 Err(_) => return,
             }
+        }
+    }
+
+    /// Ends a socket: its task lets go of it when it is woken.
+    pub(super) fn close_socket(&mut self, at: usize) {
+        if let Some(waker) = self.sockets[at].take().and_then(|port| port.waker) {
+            waker.wake();
         }
     }
 

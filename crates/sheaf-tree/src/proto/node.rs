@@ -234,6 +234,10 @@ impl Node {
             if chunk.len() - at < header.frame_len() {
                 break;
             }
+            if header.kind == Kind::Up && self.links[link].way == Way::Down {
+                at = self.on_up_run(now, link, header, chunk, at)?;
+                continue;
+            }
             self.frame(now, link, &header, chunk, at)?;
             at += header.frame_len();
         }

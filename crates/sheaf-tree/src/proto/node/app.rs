@@ -129,7 +129,13 @@ impl Node {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
         let wave = stream.next_wave;
         stream.next_wave += 1;
-        self.reply(id, wave, tag, payload);
+        if payload.len() > CHUNK_BYTES {
+            self.reply(id, wave, tag, payload);
+            return wave;
+        }
+        let flags = flag::FULL | flag::FINAL | flag::RAW | flag::FIRST | flag::LAST;
+        let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
+        stream.send_up(id, header, payload, &[], &mut self.links, &mut self.dirty);
         wave
     }
 

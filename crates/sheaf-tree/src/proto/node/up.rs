@@ -1,6 +1,6 @@
 //! Towards the root: contributions are folded, waves are passed on.
 use super::super::control::Notice;
-use super::super::frame::{CHUNK_BYTES, Header, Kind, Violation, flag};
+use super::super::frame::{CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
 use super::super::stream::{Owner, WaveResult};
 use super::super::wave::{After, Arrival, Contribution, Coverage};
 use super::super::{Role, Time};
@@ -10,7 +10,55 @@ use bytes::Bytes;
 use sheaf_core::Errno;
 use std::sync::Arc;
 
+/// The header of the whole upward frame of stream `id` at the front of `bytes`, if one is there.
+#[inline]
+fn next_of(id: u32, bytes: &[u8]) -> Result<Option<Header>, Violation> {
+    let header = Header::parse(bytes)?;
+    Ok(header.filter(|next| next.kind == Kind::Up && next.stream == id && bytes.len() >= next.frame_len()))
+}
+
 impl Node {
+    /// Contributions of one stream that arrived behind one another, from `chunk[at..]` on: the
+    /// stream is looked up once for as many as do not complete a wave. Returns where they end.
+    pub(super) fn on_up_run(
+        &mut self,
+        now: Time,
+        link: usize,
+        first: Header,
+        chunk: &[u8],
+        mut at: usize,
+    ) -> Result<usize, Violation> {
+        let (id, mut header) = (first.stream, first);
+        loop {
+            let Some(stream) = self.streams.get_mut(&id) else { return Ok(at + header.frame_len()) };
+            let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Up)) };
+            let (after, complaint) = loop {
+                self.links[link].counters.frames_in += 1;
+                let body = &chunk[at + HEADER_BYTES..at + header.frame_len()];
+                at += header.frame_len();
+                if !header.has(flag::FIRST | flag::LAST) || stream.lanes[child].assembling.is_some() {
+                    self.on_up_part(now, child, &header, body)?;
+                    return Ok(at);
+                }
+                let mut complaint = None;
+                let after =
+                    stream.contribute(header.wave, &Arrival::new(child, &header, body), &mut complaint)?;
+                if after != After::Wait || complaint.is_some() {
+                    break (after, complaint);
+                }
+                match next_of(id, &chunk[at..])? {
+                    Some(next) => header = next,
+                    None => return Ok(at),
+                }
+            };
+            self.contributed(now, child, &header, after, complaint);
+            match next_of(id, &chunk[at..])? {
+                Some(next) => header = next,
+                None => return Ok(at),
+            }
+        }
+    }
+
     #[inline]
     pub(super) fn on_up(
         &mut self,
