@@ -1,0 +1,162 @@
+//! The same calls for programs without an async runtime: each blocks until its answer is there.
+//!
+//! ```
+//! use sheaf_core::hostset::HostSet;
+//! use sheaf_group::{Limits, Servers, aggregate, blocking, message::DataAggregation};
+//! use sheaf_tree::{filter::Registry, launch, topology::{Placement, Spec, Topology}};
+//!
+//! let hosts = HostSet::parse("n[1-8]")?;
+//! let tree = Topology::build(&Spec::Auto, "root", hosts.iter().collect(), Placement::LeafHosts)?;
+//! let session = blocking::Session::start(hosts, Limits::default(), || {
+//!     let mut registry = Registry::with_builtins();
+//!     aggregate::register(&mut registry);
+//!     // Every server of this process serves this machine's own files.
+//!     let options = launch::Options { service: b"/".to_vec(), ..Default::default() };
+//!     launch::embedded(&tree, &registry, &Servers::default(), &options)
+//! })?;
+//! let group = session.gopenat(&session.everyone(), "/proc/loadavg", 0, 0)?;
+//! assert_eq!(group.size(), 8);
+//! let reading = group.read(64, DataAggregation::by_name("average", &[1], 1 << 20, 0).unwrap())?;
+//! println!("{:?}, {} bytes read in all", reading.value, reading.status);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+use crate::client::{Limits, Reading};
+use crate::error::GroupError;
+use crate::message::{DataAggregation, Open, Operation, Whence};
+use crate::stat::Stat;
+use sheaf_core::RangeSet;
+use sheaf_core::hostset::HostSet;
+use sheaf_tree::Network;
+use std::io;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+/// [`crate::Session`], blocking. Must not be used inside an async runtime.
+///
+/// It brings a runtime of its own, whose one thread works while a call waits; between calls a
+/// background thread keeps the session alive.
+#[derive(Clone)]
+pub struct Session {
+    runtime: Arc<Runtime>,
+    session: crate::Session,
+}
+
+impl Session {
+    /// Starts a session over the tree that `launch` starts, whose leaves are `hosts`.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(hosts: HostSet, limits: Limits, launch: impl FnOnce() -> Network) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let network = {
+            let _inside = runtime.enter();
+            launch()
+        };
+        Ok(Self { session: crate::Session::new(network, hosts, limits), runtime: Arc::new(runtime) })
+    }
+
+    /// The same session for async code on its own runtime.
+    #[must_use]
+    pub fn session(&self) -> &crate::Session {
+        &self.session
+    }
+
+    /// Every host.
+    #[must_use]
+    pub fn everyone(&self) -> RangeSet {
+        self.session.network().everyone()
+    }
+
+    /// [`crate::Session::gopenat`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn gopenat(
+        &self,
+        members: &RangeSet,
+        path: &str,
+        flags: u32,
+        mode: u32,
+    ) -> Result<Group, GroupError> {
+        let group = self.runtime.block_on(self.session.gopenat(members, path, flags, mode))?;
+        Ok(Group { runtime: Arc::clone(&self.runtime), group })
+    }
+
+    /// [`crate::Session::gopen`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn gopen(&self, members: &RangeSet, dir: &str, flags: u32, mode: u32) -> Result<Group, GroupError> {
+        let group = self.runtime.block_on(self.session.gopen(members, dir, flags, mode))?;
+        Ok(Group { runtime: Arc::clone(&self.runtime), group })
+    }
+
+    /// [`crate::Session::once`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn once(
+        &self,
+        members: &RangeSet,
+        open: Open,
+        operation: Operation,
+        data: &[u8],
+    ) -> Result<Reading, GroupError> {
+        self.runtime.block_on(self.session.once(members, open, operation, data))
+    }
+}
+
+/// [`crate::Group`], blocking.
+pub struct Group {
+    runtime: Arc<Runtime>,
+    group: crate::Group,
+}
+
+macro_rules! blocking {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl Group {
+            $(
+                #[doc = concat!("[`crate::Group::", stringify!($name), "`].")]
+                ///
+                /// # Errors
+                /// As there.
+                pub fn $name(&self, $($argument: $type),*) -> Result<$result, GroupError> {
+                    self.runtime.block_on(self.group.$name($($argument),*))
+                }
+            )*
+        }
+    };
+}
+
+blocking! {
+    files() -> Vec<String>;
+    index(name: &str) -> u64;
+    statuses() -> Vec<i64>;
+    read(count: u64, data: DataAggregation) -> Reading;
+    pread(count: u64, offset: u64, data: DataAggregation) -> Reading;
+    write(bytes: &[u8]) -> Reading;
+    pwrite(bytes: &[u8], offset: u64) -> Reading;
+    lseek(offset: i64, whence: Whence) -> i64;
+    fstat() -> Vec<(u64, Stat)>;
+    ftruncate(length: u64) -> Reading;
+    fsync() -> Reading;
+    fchmod(mode: u32) -> Reading;
+    fchown(uid: Option<u32>, gid: Option<u32>) -> Reading;
+    operate(operation: Operation, data: &[u8]) -> Reading;
+}
+
+impl Group {
+    /// [`crate::Group::size`].
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.group.size()
+    }
+
+    /// [`crate::Group::close`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close(self) -> Result<Reading, GroupError> {
+        self.runtime.block_on(self.group.close())
+    }
+}
