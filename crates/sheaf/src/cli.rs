@@ -190,8 +190,29 @@ fn yield_shorts(command: &mut clap::Command, globals: &[Arg]) {
 
 /// Parses this process's arguments; usage errors, `--help` and `--version` end it here.
 pub fn parse() -> Cli {
-    let matches = command().get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| end(&error))
+}
+
+/// Ends the program with what clap has to say: help as it is, an error on one line.
+fn end(error: &clap::Error) -> ! {
+    use clap::error::ErrorKind;
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        error.exit();
+    }
+    eprintln!("sheaf: {}", one_line(&error.render().to_string()));
+    std::process::exit(crate::exit::Exit::Usage as i32);
+}
+
+/// What a message of clap says of the error and how to mend it, without the repeated usage.
+fn one_line(message: &str) -> String {
+    let mut paragraphs = message.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    let error = paragraphs.next().unwrap_or_default();
+    let mut line = error.strip_prefix("error: ").unwrap_or(&error).to_owned();
+    for tip in paragraphs.filter(|text| text.starts_with("tip: ")) {
+        line = format!("{line}; {}", tip.replace("tip: ", ""));
+    }
+    line
 }
 
 /// The arguments of `sheaf serve …` when that is the command, parsed without the others.
@@ -201,7 +222,7 @@ pub fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<cmd::serve::S
     let serve = cmd::serve::ServeArgs::augment_args(clap::Command::new("sheaf serve"));
     let matches =
         serve.no_binary_name(true).styles(STYLES).max_term_width(HELP_COLUMNS_MAX).get_matches_from(args);
-    Some(cmd::serve::ServeArgs::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+    Some(cmd::serve::ServeArgs::from_arg_matches(&matches).unwrap_or_else(|error| end(&error)))
 }
 
 #[cfg(test)]
@@ -244,6 +265,31 @@ mod tests {
         assert_eq!(matches.get_one::<String>("cluster").unwrap(), "lab");
         let sub = matches.subcommand_matches("sub").unwrap();
         assert_eq!((sub.get_one::<String>("context").unwrap().as_str(), sub.get_flag("human")), ("3", true));
+    }
+
+    #[test]
+    fn arguments_have_names_of_their_own() {
+        let command = command();
+        let globals: Vec<_> = command.get_arguments().map(|arg| (arg.get_id(), arg.get_long())).collect();
+        for sub in command.get_subcommands() {
+            for arg in sub.get_arguments() {
+                let same = globals.iter().find(|(id, _)| *id == arg.get_id());
+                let shadowed = same.is_some_and(|(_, long)| *long != arg.get_long());
+                assert!(!shadowed, "{}: {}", sub.get_name(), arg.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn errors_of_the_command_line_are_one_line() {
+        for (words, line) in [
+            (&["sheaf", "cat"][..], "the following required arguments were not provided: <ADDR>..."),
+            (&["sheaf", "cta", "/x"], "unrecognized subcommand 'cta'; a similar subcommand exists: 'cat'"),
+            (&["sheaf", "cat", "--timeout", "0", "/x"], "invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds"),
+        ] {
+            let error = command().try_get_matches_from(words).unwrap_err();
+            assert_eq!(one_line(&error.render().to_string()), line);
+        }
     }
 
     #[test]

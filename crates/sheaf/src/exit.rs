@@ -63,6 +63,20 @@ pub fn of_error(error: &anyhow::Error) -> Exit {
     error.chain().find_map(|cause| cause.downcast_ref::<Stop>()).map_or(Exit::Failed, Stop::exit)
 }
 
+/// An error and its causes on one line. A cause that the text before it tells already is not
+/// repeated.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
+
 /// A file and what went wrong with it, in the words that failures of members use.
 pub fn io_text(path: &Path, error: &std::io::Error) -> String {
     match error.raw_os_error() {
@@ -89,6 +103,12 @@ mod tests {
         let error = Err::<(), _>(Stop::usage("bad")).context("while reading").unwrap_err();
         assert_eq!(of_error(&error), Exit::Usage);
         assert_eq!(of_error(&anyhow::anyhow!("other")), Exit::Failed);
+    }
+
+    #[test]
+    fn no_cause_is_told_twice() {
+        let error = anyhow::anyhow!("no link").context("no parent: no link").context("cannot serve");
+        assert_eq!(one_line(&error), "cannot serve: no parent: no link");
     }
 
     #[test]

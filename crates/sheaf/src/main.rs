@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Err(error) if exit::is_broken_pipe(&error) => Exit::Success.into(),
         Err(error) => {
             // A closed stderr must not turn one failure into another.
-            let _ = writeln!(std::io::stderr(), "sheaf: {error:#}");
+            let _ = writeln!(std::io::stderr(), "sheaf: {}", exit::one_line(&error));
             exit::of_error(&error).into()
         }
     }

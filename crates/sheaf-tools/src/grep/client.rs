@@ -16,7 +16,8 @@ pub struct Found {
     pub matched: bool,
     /// Lines were passed on before all had come, so equal ones may have been passed on twice.
     pub partial_folds: bool,
-    /// Who failed and who was silent; files that could not be read are errors.
+    /// Who failed and who was silent; files that could not be read are errors. The status counts
+    /// the hosts where all went well.
     pub outcome: Outcome,
 }
 
@@ -38,6 +39,7 @@ pub async fn grep(
         let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
         let mut call = session.call(&members, NAME, &params);
         let mut merged = Merged::new();
+        let mut errors = Outcome::default();
         loop {
             let more = call.next_entries(&mut merged).await?;
             if more && merged.bytes() < HELD_BYTES {
@@ -47,7 +49,7 @@ pub async fn grep(
             found.matched |= merged.has_selected();
             for (path, errno, leaves) in merged.errors() {
                 let path = String::from_utf8_lossy(path);
-                found.outcome.add_path_error(errno, &path, leaves.clone());
+                errors.add_path_error(errno, &path, leaves.clone());
             }
             sink(&merged).map_err(ToolError::Sink)?;
             merged.clear();
@@ -55,8 +57,16 @@ pub async fn grep(
                 break;
             }
         }
-        found.outcome.merge(call.finish());
-        drop_unmatched(&mut found.outcome, &members);
+        let mut said = errors;
+        said.merge(call.finish());
+        drop_unmatched(&mut said, &members);
+        // A host that could not read all it was asked for is counted by what failed.
+        let failed = said.errors.iter().fold(said.missing_hosts(), |mut hosts, error| {
+            hosts.union_with(&error.members.leaves());
+            hosts
+        });
+        said.status.count = members.difference(&failed).len();
+        found.outcome.merge(said);
     }
     Ok(found)
 }

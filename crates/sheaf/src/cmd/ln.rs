@@ -21,7 +21,8 @@ pub struct LnArgs {
     pub target: OsString,
 
     /// The link: HOSTSET:PATH, or PATH alone for every host
-    #[arg(value_name = "LINK")]
+    // The name `link` is the global option's.
+    #[arg(id = "name", value_name = "LINK")]
     pub link: OsString,
 
     /// Make a symbolic link

@@ -3,7 +3,8 @@ use crate::exit::{Exit, Stop};
 use crate::session;
 use anyhow::{Context, Result};
 use clap::Args;
-use std::io::IsTerminal;
+use sheaf_tree::launch::ServeError;
+use std::io::{ErrorKind, IsTerminal};
 
 /// Serve this host's files for the session that started it
 ///
@@ -25,6 +26,9 @@ pub fn run(_args: &ServeArgs) -> Result<Exit> {
     let null = std::fs::File::open("/dev/null").context("/dev/null")?;
     // The link is only closed when no copy of it is left.
     rustix::stdio::dup2_stdin(&null).context("standard input")?;
-    sheaf_tree::launch::serve(link, &session::registry(), &session::servers())?;
-    Ok(Exit::Success)
+    match sheaf_tree::launch::serve(link, &session::registry(), &session::servers()) {
+        // The node above ended before it said what to do: there is nobody to tell.
+        Err(ServeError::Link(error)) if error.kind() == ErrorKind::UnexpectedEof => Ok(Exit::Failed),
+        served => Ok(served.map(|()| Exit::Success)?),
+    }
 }

@@ -2,9 +2,9 @@
 //!
 //! The socket is `NAME.sock` in a directory that only this user can enter. Both ends check who
 //! the other is: a client trusts no socket of somebody else's, a session lets nobody else in.
-use super::{Connected, connect, runtime};
+use super::{Connected, Signals, connect, runtime};
 use crate::config::Config;
-use crate::exit::Stop;
+use crate::exit::{Exit, Stop};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags, flock};
 use rustix::process::{Pid, Signal};
@@ -16,11 +16,14 @@ use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long `down` waits for a session to be gone.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a session waits after it could not let a client in.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a session tells its clients of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -133,15 +136,35 @@ pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> 
     }
     let (mut said, ours) = std::io::pipe()?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::from(OwnedFd::from(ours)));
+    // Errors come here and are told in one line. Once the session runs nobody reads them: it must
+    // not hold on to this command's standard error, which may be a pipe that somebody reads to
+    // its end.
+    command.args(arguments).stdin(Stdio::null()).stdout(OwnedFd::from(ours)).stderr(Stdio::piped());
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let mut child = command.spawn().context("cannot start the session's process")?;
+    let child = command.spawn().context("cannot start the session's process")?;
     drop(command);
     let mut ready = String::new();
     said.read_to_string(&mut ready)?;
     match ready.trim().parse() {
         Ok(hosts) => Ok(Started { pid: child.id(), hosts }),
-        Err(_) => bail!("session {name} did not start ({})", child.wait()?),
+        Err(_) => Err(not_started(&name, child)),
+    }
+}
+
+/// Why a session's process ended before it listened, with the exit code that it ended with.
+fn not_started(name: &str, child: Child) -> anyhow::Error {
+    let output = match child.wait_with_output() {
+        Ok(output) => output,
+        Err(error) => return error.into(),
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    let cause = said.lines().find_map(|line| line.strip_prefix("sheaf: "));
+    let cause = cause.map_or_else(|| output.status.to_string(), ToOwned::to_owned);
+    let text = format!("session {name} did not start: {cause}");
+    match output.status.code() {
+        Some(code) if code == Exit::Usage as i32 => Stop::usage(text).into(),
+        Some(code) if code == Exit::Unreachable as i32 => Stop::unreachable(text).into(),
+        _ => anyhow::anyhow!(text),
     }
 }
 
@@ -149,21 +172,29 @@ pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> 
 pub fn run(config: &Config) -> Result<()> {
     let runtime = runtime()?;
     let result = runtime.block_on(async {
+        let mut signals = Signals::listen()?;
         let path = socket_path(name(config))?;
-        let (_lock, listener) = listen(&path)?;
+        let (lock, listener) = listen(&path)?;
         let connected = connect(config, 1).await?;
-        let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
-        let ready = connected.session.network().ready(start_timeout).await;
-        let about = about(config)?;
-        announce(ready.map_or(0, |leaves| leaves.len()))?;
-        let served = serve(&connected, listener, &about).await;
+        let served = tokio::select! {
+            served = start_and_serve(&connected, config, listener) => served,
+            () = signals.heard() => Ok(()),
+        };
         // The name goes first, so that nobody connects to a session that ends.
-        let _ = std::fs::remove_file(&path);
+        drop(lock);
         connected.session.network().clone().shutdown().await;
         served
     });
     runtime.shutdown_timeout(Duration::from_millis(200));
     result
+}
+
+async fn start_and_serve(connected: &Connected, config: &Config, listener: UnixListener) -> Result<()> {
+    let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
+    let ready = connected.session.network().ready(start_timeout).await;
+    let about = about(config)?;
+    announce(ready.map_or(0, |leaves| leaves.len()))?;
+    serve(connected, listener, &about).await
 }
 
 fn about(config: &Config) -> Result<Vec<u8>> {
@@ -193,19 +224,14 @@ fn announce(leaves: u64) -> Result<()> {
 }
 
 /// Makes the socket; a lock beside it decides between two that start at once.
-fn listen(path: &Path) -> Result<(OwnedFd, UnixListener)> {
+fn listen(path: &Path) -> Result<(Lock, UnixListener)> {
     use std::os::unix::fs::DirBuilderExt;
     let directory = path.parent().unwrap_or(Path::new("/"));
     match std::fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => bail!(crate::exit::io_text(directory, &error)),
         _ => own(directory, &std::fs::symlink_metadata(directory)?)?,
     }
-    let lock_path = path.with_extension("lock");
-    let lock = rustix::fs::open(&lock_path, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::RUSR | Mode::WUSR)
-        .map_err(|errno| anyhow::anyhow!("{}: {errno}", lock_path.display()))?;
-    if flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-        bail!("another process is starting or running the session at {}", path.display());
-    }
+    let lock = Lock::take(path)?;
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => bail!(crate::exit::io_text(path, &error)),
         _ => {}
@@ -215,16 +241,51 @@ fn listen(path: &Path) -> Result<(OwnedFd, UnixListener)> {
     Ok((lock, listener))
 }
 
+/// The file whose lock decides who is the session of a name; it and the socket go with the session.
+struct Lock {
+    path: PathBuf,
+    socket: PathBuf,
+    _file: OwnedFd,
+}
+
+impl Lock {
+    fn take(socket: &Path) -> Result<Self> {
+        let path = socket.with_extension("lock");
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        loop {
+            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|errno| anyhow::anyhow!(crate::exit::io_text(&path, &errno.into())))?;
+            if flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+                bail!("another process is starting or running the session at {}", socket.display());
+            }
+            // A session that ended in between has removed the file that is locked now.
+            let locked = rustix::fs::fstat(&file)?.st_ino;
+            if rustix::fs::lstat(&path).is_ok_and(|there| there.st_ino == locked) {
+                return Ok(Self { path, socket: socket.to_owned(), _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+        // Still locked: whoever opens it now finds another file, or none, under its name.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 async fn serve(connected: &Connected, listener: UnixListener, about: &[u8]) -> Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
     loop {
-        let (stream, _) = tokio::select! {
-            accepted = listener.accept() => accepted?,
-            _ = interrupt.recv() => return Ok(()),
-            _ = terminate.recv() => return Ok(()),
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            // Out of descriptors, say: those who are in go on, and may leave.
+            Err(error) => {
+                tracing::warn!(%error, "a client could not be let in");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
         };
         let peer = stream.peer_cred()?;
         if peer.uid() != rustix::process::getuid().as_raw() {

@@ -76,16 +76,17 @@ fn options_with_values_that_cannot_be() {
     ] {
         let run = home.run(args);
         assert_eq!(run.code, Some(2), "{run:?}");
-        lines.push(run.stderr.lines().next().unwrap_or_default().to_owned());
+        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+        lines.push(run.stderr.trim_end().to_owned());
     }
     insta::assert_snapshot!(lines.join("\n"), @"
-    error: invalid value 'averge' for '--aggregate <NAME>': no such aggregation; there are concatenate, packed, sum, avg, min, max, equal, zero, count, classes, lines, checksum
-    error: invalid value 'u+q' for '<MODE>': write an octal mode (0644), or who, one of + - =, and of r w x X s t (u+x,go-w)
-    error: invalid value '4Q' for '--size <SIZE>': no such unit as Q; there are K M G T P E
-    error: invalid value ':' for '<OWNER[:GROUP]>': names neither an owner nor a group
-    error: invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds
-    error: invalid value '0' for '--embedded <N>': 0 is not in 1..=65536
-    error: the argument '--embedded <N>' cannot be used with '--processes <N>'
+    sheaf: invalid value 'averge' for '--aggregate <NAME>': no such aggregation; there are concatenate, packed, sum, avg, min, max, equal, zero, count, classes, lines, checksum
+    sheaf: invalid value 'u+q' for '<MODE>': write an octal mode (0644), or who, one of + - =, and of r w x X s t (u+x,go-w)
+    sheaf: invalid value '4Q' for '--size <SIZE>': no such unit as Q; there are K M G T P E
+    sheaf: invalid value ':' for '<OWNER[:GROUP]>': names neither an owner nor a group
+    sheaf: invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds
+    sheaf: invalid value '0' for '--embedded <N>': 0 is not in 1..=65536
+    sheaf: the argument '--embedded <N>' cannot be used with '--processes <N>'
     ");
 }
 

@@ -9,7 +9,7 @@ use sheaf_tools::ToolError;
 use sheaf_tools::entry::Merged;
 use sheaf_tools::grep::print::{Layout, Printer, strided};
 use sheaf_tools::grep::{self, GrepError};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::time::Instant;
 
 /// Searches and prints. Exit codes are grep's, with those of a command whose hosts fail.
@@ -83,7 +83,8 @@ fn stop(error: ToolError) -> anyhow::Error {
 }
 
 fn pattern_error(error: &GrepError) -> anyhow::Error {
-    let text = match error.caret() {
+    // The message tells the position; on a terminal it is shown, too.
+    let text = match error.caret().filter(|_| std::io::stderr().is_terminal()) {
         Some(caret) => format!("{error}\n{caret}"),
         None => error.to_string(),
     };
