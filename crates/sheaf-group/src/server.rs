@@ -119,13 +119,17 @@ struct Occupant {
 }
 
 impl Service for Server {
-    fn packet(&mut self, packet: Packet, _: &mut Leaf<'_>) {
+    fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
         let stream = packet.stream;
         let lane = self.lanes.entry(stream).or_insert_with(|| {
             let (queue, occupant, cancelled_below) = (Mutex::default(), Mutex::default(), Arc::default());
             Arc::new(Lane { stream, queue, occupant, cancelled_below })
         });
-        if lane.enqueue(packet) {
+        let (is_idle, consumed) = lane.enqueue(packet);
+        if consumed > 0 {
+            leaf.consumed(stream, consumed);
+        }
+        if is_idle {
             let worker = Worker {
                 lane: Arc::clone(lane),
                 host: self.host.clone(),
@@ -156,12 +160,17 @@ impl Service for Server {
 }
 
 impl Lane {
-    /// Takes in a part; returns whether a thread has to be started for the lane.
-    fn enqueue(&self, packet: Packet) -> bool {
+    /// Takes in a part; returns whether a thread has to be started for the lane, and the bytes
+    /// that need not hold the sender back any more.
+    ///
+    /// A request may be longer than what may be under way, so while nothing else is to be done its
+    /// parts are taken at once: one request, of bounded length, is put together at a time.
+    fn enqueue(&self, packet: Packet) -> (bool, usize) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut consumed = 0;
         if packet.first {
             queue.parts.clear();
-            queue.parts_frame_bytes = 0;
+            consumed = std::mem::take(&mut queue.parts_frame_bytes);
             queue.parts_deadline = packet.expect.map(|expect| Instant::now() + expect);
             queue.next_wave = packet.wave.saturating_add(1);
         }
@@ -169,7 +178,10 @@ impl Lane {
         let answer = queue.parts_deadline.is_some();
         queue.parts.push(packet.payload);
         if !packet.last {
-            return false;
+            if !queue.busy {
+                consumed += std::mem::take(&mut queue.parts_frame_bytes);
+            }
+            return (false, consumed);
         }
         let whole = join(&mut queue.parts);
         let job = Job {
@@ -180,7 +192,7 @@ impl Lane {
             frame_bytes: std::mem::take(&mut queue.parts_frame_bytes),
         };
         queue.jobs.push_back(job);
-        !std::mem::replace(&mut queue.busy, true)
+        (!std::mem::replace(&mut queue.busy, true), consumed)
     }
 
     /// Cancels a request, and those before it; `u64::MAX` means those that have come so far.
@@ -189,11 +201,12 @@ impl Lane {
         self.cancelled_below.fetch_max(wave.saturating_add(1).min(come), Ordering::Relaxed);
     }
 
-    fn next(&self) -> Option<Job> {
+    /// The next request; when there is none, the bytes of the one that is being put together.
+    fn next(&self) -> Result<Job, usize> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let job = queue.jobs.pop_front();
         queue.busy = job.is_some();
-        job
+        job.ok_or_else(|| std::mem::take(&mut queue.parts_frame_bytes))
     }
 
     /// The stream is over: work under way stops, what is half done is undone.
@@ -228,7 +241,12 @@ struct Worker {
 
 impl Worker {
     fn run(self) {
-        while let Some(job) = self.lane.next() {
+        loop {
+            let job = match self.lane.next() {
+                Ok(job) => job,
+                Err(0) => return,
+                Err(consumed) => return self.handle.with(|leaf| leaf.consumed(self.lane.stream, consumed)),
+            };
             let reply = self.serve(&job);
             self.handle.with(|leaf| {
                 leaf.consumed(self.lane.stream, job.frame_bytes);
