@@ -7,9 +7,11 @@
 
 pub mod about;
 pub mod cp;
+pub mod edit;
 pub mod grep;
 pub mod read;
 pub mod report;
+mod paths;
 mod target;
 
 pub use sheaf_group::entry;
@@ -20,6 +22,7 @@ pub use target::{Target, ToolError};
 pub fn tools() -> sheaf_group::tool::Tools {
     let mut tools = sheaf_group::tool::Tools::default();
     cp::register(&mut tools);
+    edit::register(&mut tools);
     about::register(&mut tools);
     grep::register(&mut tools);
     report::register(&mut tools);

@@ -5,7 +5,7 @@
 //! aligned and times not yet written out in an entry's text (alignment would make every line of a
 //! directory differ where one file is larger; a time's text depends on the reader's zone):
 //! [`list::Row`] and [`stat::text`] do that at the root.
-use crate::target::{Target, ToolError, by_members, drop_unmatched};
+use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_file::Algorithm;
 use sheaf_group::Outcome;
@@ -15,7 +15,7 @@ use sheaf_group::tool::Tools;
 
 mod contents;
 mod digest;
-mod human;
+pub(crate) mod human;
 mod leaf;
 pub mod list;
 mod owners;
@@ -25,9 +25,6 @@ mod usage;
 
 pub use contents::{Piece, cat};
 pub use usage::UsageOptions;
-
-/// Distinct entries are held back and folded up to this size; beyond, what is there is passed on.
-const HELD_BYTES: usize = 64 << 20;
 
 /// Makes the leaves' part known to servers.
 pub fn register(tools: &mut Tools) {
@@ -63,32 +60,12 @@ pub async fn report(
     report: &Report,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<Outcome, ToolError> {
-    let mut outcome = Outcome::default();
-    for (members, paths) in by_members(targets) {
-        let params = leaf::Params { report: report.clone(), paths };
-        let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-        let mut call = session.call(&members, leaf::NAME, &params);
-        let mut merged = Merged::new();
-        let (mut paths_done, mut said) = (0, Outcome::default());
-        loop {
-            let more = call.next_entries(&mut merged).await?;
-            if more && merged.bytes() < HELD_BYTES {
-                continue;
-            }
-            paths_done += merged.stats().map_or(0, |stats| stats.files);
-            for (path, errno, leaves) in merged.errors() {
-                said.add_path_error(errno, &String::from_utf8_lossy(path), leaves.clone());
-            }
-            sink(&merged).map_err(ToolError::Sink)?;
-            merged.clear();
-            if !more {
-                break;
-            }
-        }
-        said.merge(call.finish());
-        said.status.count = paths_done;
-        drop_unmatched(&mut said, &members);
-        outcome.merge(said);
-    }
-    Ok(outcome)
+    crate::paths::run(
+        session,
+        targets,
+        leaf::NAME,
+        |paths| leaf::Params { report: report.clone(), paths },
+        sink,
+    )
+    .await
 }

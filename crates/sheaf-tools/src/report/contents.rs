@@ -4,8 +4,8 @@
 //! distinct content is read piece by piece from one host that has it, so that memory is bounded
 //! however large files are. Its digest is checked at the end.
 use super::digest::Attentive;
-use super::leaf::Reporter;
 use super::{Report, report};
+use crate::paths::PerPath;
 use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
@@ -51,7 +51,7 @@ struct Summary {
 
 pub(super) struct Contents;
 
-impl Reporter for Contents {
+impl PerPath for Contents {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
         let mut file = Attentive { inner: host.export.open_read(path)?, host };
         let mut head = Vec::new();

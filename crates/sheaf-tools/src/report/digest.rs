@@ -1,5 +1,5 @@
 //! Digests at a leaf.
-use super::leaf::Reporter;
+use crate::paths::PerPath;
 use sheaf_core::Errno;
 use sheaf_file::Algorithm;
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
@@ -18,7 +18,7 @@ impl Digests {
     }
 }
 
-impl Reporter for Digests {
+impl PerPath for Digests {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
         let file = host.export.open_read(path)?;
         let digest = sheaf_file::digest(&mut Attentive { inner: file, host }, self.algorithm)?;

@@ -1,8 +1,8 @@
 //! `ls`.
 use super::human;
-use super::leaf::Reporter;
 use super::owners::Owners;
 use super::time::{Clock, TimeStyle};
+use crate::paths::PerPath;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{FileKind, Metadata};
@@ -280,7 +280,7 @@ impl Lister {
     }
 }
 
-impl Reporter for Lister {
+impl PerPath for Lister {
     fn begin(&mut self, path: &Path, _: &mut Answer, host: &Host) -> Result<(), Errno> {
         // A link to a directory is listed as that, unless the row would show where it leads.
         let follows = !self.options.long && !self.options.directory;
@@ -315,11 +315,10 @@ impl Reporter for Lister {
         true
     }
 
-    fn conclude(&mut self, answer: &mut Answer, host: &Host) -> bool {
+    fn conclude(&mut self, answer: &mut Answer, host: &Host) {
         let mut named = std::mem::take(&mut self.named);
         self.sort(&mut named);
         answer.path(b"");
         named.iter().for_each(|item| self.say(item, answer, host));
-        false
     }
 }

@@ -1,8 +1,8 @@
 //! `stat`.
 use super::human;
-use super::leaf::Reporter;
 use super::owners::Owners;
 use super::time;
+use crate::paths::PerPath;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
@@ -95,7 +95,7 @@ impl Stats {
     }
 }
 
-impl Reporter for Stats {
+impl PerPath for Stats {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
         let metadata = if self.dereference { host.export.stat(path)? } else { host.export.lstat(path)? };
         let link = match metadata.kind {

@@ -1,6 +1,6 @@
 //! `du` at a leaf.
 use super::human;
-use super::leaf::Reporter;
+use crate::paths::PerPath;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::UsageSteps;
@@ -57,7 +57,7 @@ impl UsageOptions {
     }
 }
 
-impl Reporter for Usage {
+impl PerPath for Usage {
     fn begin(&mut self, path: &Path, _: &mut Answer, host: &Host) -> Result<(), Errno> {
         host.export.lstat(path)?;
         let options = sheaf_file::UsageOptions {
@@ -92,12 +92,11 @@ impl Reporter for Usage {
         false
     }
 
-    fn conclude(&mut self, answer: &mut Answer, _: &Host) -> bool {
+    fn conclude(&mut self, answer: &mut Answer, _: &Host) {
         if self.options.total {
             answer.path(b"");
             let text = format!("{}\ttotal", self.options.text(self.total));
             let _ = answer.entry(Entry::new(EntryKind::Count, text.as_bytes()));
         }
-        false
     }
 }

@@ -1,5 +1,6 @@
 //! Integration tests.
 mod cp;
+mod edit;
 mod gnu_grep;
 mod merge;
 mod print;

@@ -1,0 +1,126 @@
+//! Tools that do one thing with one path after the other: their part at the leaves and at the root.
+use crate::target::{Target, ToolError, by_members, drop_unmatched, expand};
+use serde::Serialize;
+use sheaf_core::Errno;
+use sheaf_group::entry::{Answer, AnswerForm, Merged, Sink, Stats};
+use sheaf_group::tool::{Host, Reply, Running, Step};
+use sheaf_group::{Outcome, Session};
+use std::collections::VecDeque;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Distinct entries are held back and folded up to this size; beyond, what is there is passed on.
+const HELD_BYTES: usize = 64 << 20;
+
+/// How an answer is written: the paths that were dealt with are counted.
+const FORM: AnswerForm = AnswerForm { ordered: false, stats: true };
+
+/// What is done with one path after the other.
+pub(crate) trait PerPath: Send {
+    /// The paths a pattern stands for.
+    ///
+    /// # Errors
+    /// The pattern's.
+    fn expand(&self, pattern: &str, host: &Host) -> Result<VecDeque<PathBuf>, Errno> {
+        expand(pattern, host)
+    }
+
+    /// Begins with a path; small ones are done with that.
+    ///
+    /// # Errors
+    /// The path's.
+    fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno>;
+
+    /// Goes on with it; `false` when there is no more.
+    fn go_on(&mut self, answer: &mut Answer, host: &Host) -> bool {
+        let _ = (answer, host);
+        false
+    }
+
+    /// Says what comes after all paths.
+    fn conclude(&mut self, answer: &mut Answer, host: &Host) {
+        let _ = (answer, host);
+    }
+}
+
+/// Such a tool at work on a host.
+pub(crate) struct AtWork {
+    work: Box<dyn PerPath>,
+    patterns: VecDeque<String>,
+    files: VecDeque<PathBuf>,
+    /// A path was begun and may go on.
+    is_begun: bool,
+}
+
+impl AtWork {
+    pub fn new(work: Box<dyn PerPath>, patterns: Vec<String>) -> Self {
+        Self { work, patterns: patterns.into(), files: VecDeque::new(), is_begun: false }
+    }
+}
+
+impl Running for AtWork {
+    fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
+        let answer = answer.entries_with(FORM);
+        if self.is_begun {
+            self.is_begun = self.work.go_on(answer, host);
+            return Step::More;
+        }
+        if let Some(path) = self.files.pop_front() {
+            match self.work.begin(&path, answer, host) {
+                Ok(()) => {
+                    answer.stats(Stats { files: 1, ..Stats::default() });
+                    self.is_begun = true;
+                }
+                Err(errno) => answer.error(path.as_os_str().as_bytes(), errno),
+            }
+            return Step::More;
+        }
+        let Some(pattern) = self.patterns.pop_front() else {
+            self.work.conclude(answer, host);
+            return Step::Done;
+        };
+        match self.work.expand(&pattern, host) {
+            Ok(files) => self.files = files,
+            Err(errno) => answer.error(pattern.as_bytes(), errno),
+        }
+        Step::More
+    }
+}
+
+/// Runs such a tool; `params` makes its parameters for some paths. Equal entries of different
+/// hosts reach `sink` as one. The outcome's status counts the paths that went well.
+pub(crate) async fn run<P: Serialize>(
+    session: &Session,
+    targets: &[Target],
+    tool: &str,
+    params: impl Fn(Vec<String>) -> P,
+    sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
+) -> Result<Outcome, ToolError> {
+    let mut outcome = Outcome::default();
+    for (members, paths) in by_members(targets) {
+        let params = postcard::to_stdvec(&params(paths)).map_err(|_| ToolError::Protocol)?;
+        let mut call = session.call(&members, tool, &params);
+        let mut merged = Merged::new();
+        let (mut paths_done, mut said) = (0, Outcome::default());
+        loop {
+            let more = call.next_entries(&mut merged).await?;
+            if more && merged.bytes() < HELD_BYTES {
+                continue;
+            }
+            paths_done += merged.stats().map_or(0, |stats| stats.files);
+            for (path, errno, leaves) in merged.errors() {
+                said.add_path_error(errno, &String::from_utf8_lossy(path), leaves.clone());
+            }
+            sink(&merged).map_err(ToolError::Sink)?;
+            merged.clear();
+            if !more {
+                break;
+            }
+        }
+        said.merge(call.finish());
+        said.status.count = paths_done;
+        drop_unmatched(&mut said, &members);
+        outcome.merge(said);
+    }
+    Ok(outcome)
+}
