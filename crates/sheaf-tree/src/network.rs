@@ -1,7 +1,6 @@
 //! The root's side of a running tree.
 use crate::driver::Shared;
-use crate::proto::{Counters, Notice, Sync, WaveResult};
-use bytes::Bytes;
+use crate::proto::{Counters, Notice, Outgoing, Sync, WaveResult};
 use sheaf_core::{Errno, RangeSet};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -81,7 +80,7 @@ impl Network {
     #[must_use]
     pub fn open(&self, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> Stream {
         let id = self.inner.shared.with_node(0, |node| node.open(members, filter, params, sync));
-        Stream { inner: Arc::clone(&self.inner), id }
+        Stream { inner: Arc::clone(&self.inner), id, sending: Default::default() }
     }
 
     /// Bytes and frames between the root and its children so far.
@@ -116,6 +115,7 @@ impl Drop for Inner {
 pub struct Stream {
     inner: Arc<Inner>,
     id: u32,
+    sending: tokio::sync::Mutex<()>,
 }
 
 /// A stream could not be used.
@@ -151,37 +151,34 @@ impl Stream {
     /// Sends a packet to every member, once there is room for it. With `expect`, their answers
     /// form a wave that ends after at most that long; its number is returned.
     pub async fn send(&self, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
+        /// Parts between two looks at what the links have taken.
+        const PARTS: usize = 4;
+        // A long packet goes out in parts as there is room; nobody else's may come in between.
+        let _turn = self.sending.lock().await;
+        let mut outgoing = Outgoing::new(tag, payload, expect);
         poll_fn(|cx| {
-            self.inner.shared.run(|core, now| {
-                if !core.nodes[0].has_room(self.id) {
-                    core.wait_for_room(self.id, cx.waker());
-                    return Poll::Pending;
+            loop {
+                let sent = self.inner.shared.run(|core, now| {
+                    core.touch(0);
+                    for _ in 0..PARTS {
+                        if !core.nodes[0].has_room(self.id) {
+                            core.wait_for_room(self.id, cx.waker());
+                            return Poll::Pending;
+                        }
+                        if core.nodes[0].send_part(now, self.id, &mut outgoing) {
+                            return Poll::Ready(true);
+                        }
+                    }
+                    Poll::Ready(false)
+                });
+                match sent {
+                    Poll::Ready(true) => return Poll::Ready(outgoing.wave()),
+                    Poll::Ready(false) => {}
+                    Poll::Pending => return Poll::Pending,
                 }
-                core.touch(0);
-                Poll::Ready(core.nodes[0].send(now, self.id, tag, payload, expect))
-            })
+            }
         })
         .await
-    }
-
-    /// Sends several packets in one go, each its own wave; one write for as many as fit.
-    pub async fn send_batch(&self, tag: i32, payloads: &[Bytes], expect: Option<Duration>) {
-        let mut rest = payloads;
-        poll_fn(|cx| {
-            self.inner.shared.run(|core, now| {
-                core.touch(0);
-                while let Some((payload, tail)) = rest.split_first() {
-                    if !core.nodes[0].has_room(self.id) {
-                        core.wait_for_room(self.id, cx.waker());
-                        return Poll::Pending;
-                    }
-                    core.nodes[0].send(now, self.id, tag, payload, expect);
-                    rest = tail;
-                }
-                Poll::Ready(())
-            })
-        })
-        .await;
     }
 
     /// The next result of the stream, in the order in which they became ready.

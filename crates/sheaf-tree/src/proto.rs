@@ -21,7 +21,7 @@ pub use config::{Child, Config, Role, Time, Tuning};
 pub use control::{Notice, Sync};
 pub use frame::Violation;
 pub use link::{Counters, OutQueue};
-pub use node::{Event, Node, Packet};
+pub use node::{Event, Node, Outgoing, Packet};
 pub use stream::WaveResult;
 pub use wave::{Coverage, WAVES_OPEN_MAX};
 

@@ -188,11 +188,18 @@ pub fn cost(len: usize) -> usize {
 
 /// A whole frame as bytes.
 #[must_use]
-pub fn encode(mut header: Header, body: &[u8]) -> bytes::Bytes {
-    header.body_len = body.len() as u32;
-    let mut frame = Vec::with_capacity(HEADER_BYTES + body.len());
+pub fn encode(header: Header, body: &[u8]) -> bytes::Bytes {
+    encode_parts(header, &[body])
+}
+
+/// A whole frame as bytes, its body in pieces.
+#[must_use]
+pub fn encode_parts(mut header: Header, body: &[&[u8]]) -> bytes::Bytes {
+    let len: usize = body.iter().map(|piece| piece.len()).sum();
+    header.body_len = len as u32;
+    let mut frame = Vec::with_capacity(HEADER_BYTES + len);
     frame.extend_from_slice(&header.to_bytes());
-    frame.extend_from_slice(body);
+    body.iter().for_each(|piece| frame.extend_from_slice(piece));
     frame.into()
 }
 

@@ -15,6 +15,8 @@ mod app;
 mod down;
 mod up;
 
+pub use app::Outgoing;
+
 /// A packet (or one part of a long one) that has reached a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {

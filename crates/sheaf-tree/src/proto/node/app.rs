@@ -9,6 +9,29 @@ use super::{Event, Node};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
+/// A packet on its way out, part by part.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    tag: i32,
+    rest: &'a [u8],
+    expect: Option<Duration>,
+    wave: Option<u64>,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A packet of which nothing has been sent.
+    #[must_use]
+    pub fn new(tag: i32, payload: &'a [u8], expect: Option<Duration>) -> Self {
+        Self { tag, rest: payload, expect, wave: None }
+    }
+
+    /// The number of its wave, once a part was sent.
+    #[must_use]
+    pub fn wave(&self) -> u64 {
+        self.wave.unwrap_or(0)
+    }
+}
+
 impl Node {
     /// The next thing the application or service should know.
     pub fn poll_event(&mut self) -> Option<Event> {
@@ -29,37 +52,40 @@ impl Node {
     /// Sends a packet to every member. With `expect`, a wave of answers is collected for at most
     /// that long. Returns the number of the wave.
     pub fn send(&mut self, now: Time, id: u32, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
-        let Some(stream) = self.streams.get_mut(&id) else { return 0 };
-        let wave = stream.next_wave;
-        stream.next_wave += u64::from(expect.is_some());
-        let mut rest = payload;
-        let mut first = true;
-        while first || !rest.is_empty() {
-            let (part, tail) = rest.split_at(rest.len().min(CHUNK_BYTES));
-            rest = tail;
-            let mut flags =
-                if first { flag::FIRST } else { 0 } | if rest.is_empty() { flag::LAST } else { 0 };
-            let mut body = Vec::with_capacity(part.len() + super::down::EXPECT_BYTES);
-            if let Some(expect) = expect {
-                flags |= flag::EXPECT;
-                if first {
-                    let ms = u32::try_from(expect.as_millis()).unwrap_or(u32::MAX);
-                    body.extend_from_slice(&ms.to_le_bytes());
-                }
+        let mut outgoing = Outgoing::new(tag, payload, expect);
+        while !self.send_part(now, id, &mut outgoing) {}
+        outgoing.wave()
+    }
+
+    /// Sends the next part of a packet; returns whether it was the last. No other packet of the
+    /// stream may be begun in between.
+    pub fn send_part(&mut self, now: Time, id: u32, outgoing: &mut Outgoing<'_>) -> bool {
+        let Some(stream) = self.streams.get_mut(&id) else { return true };
+        let first = outgoing.wave.is_none();
+        let wave = *outgoing.wave.get_or_insert(stream.next_wave);
+        let (part, rest) = outgoing.rest.split_at(outgoing.rest.len().min(CHUNK_BYTES));
+        outgoing.rest = rest;
+        let mut flags = if first { flag::FIRST } else { 0 } | if rest.is_empty() { flag::LAST } else { 0 };
+        let mut deadline = &[][..];
+        let ms;
+        if let Some(expect) = outgoing.expect {
+            flags |= flag::EXPECT;
+            if first {
+                stream.next_wave += 1;
+                ms = u32::try_from(expect.as_millis()).unwrap_or(u32::MAX).to_le_bytes();
+                deadline = &ms;
             }
-            body.extend_from_slice(part);
-            first = false;
-            let frame =
-                frame::encode(Header { flags, stream: id, tag, wave, ..Header::new(Kind::Down) }, &body);
-            stream.received += frame.len() as u64;
-            stream.forward(id, &mut self.links, &mut self.dirty, &frame);
         }
-        if let Some(expect) = expect {
+        let header = Header { flags, stream: id, tag: outgoing.tag, wave, ..Header::new(Kind::Down) };
+        let frame = frame::encode_parts(header, &[deadline, part]);
+        stream.received += frame.len() as u64;
+        stream.forward(id, &mut self.links, &mut self.dirty, &frame);
+        if let Some(expect) = outgoing.expect.filter(|_| first) {
             // The wave just numbered is at most as far ahead as the application let it be.
             let opened = self.expect_wave(now, id, wave, expect);
             debug_assert!(opened.is_ok(), "the application has too many waves open");
         }
-        wave
+        rest.is_empty()
     }
 
     /// Whether the application may send (its packets do not pile up) and start a wave on `id`.
