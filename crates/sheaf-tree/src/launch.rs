@@ -58,7 +58,7 @@ pub struct Program {
 #[non_exhaustive]
 pub enum LaunchError {
     /// A socket, a process or a descriptor could not be made.
-    #[error("cannot start the tree: {0}")]
+    #[error("cannot start the tree")]
     Io(#[from] io::Error),
 }
 

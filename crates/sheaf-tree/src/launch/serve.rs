@@ -22,7 +22,7 @@ const ASSIGN_TIMEOUT: Duration = Duration::from_secs(30);
 #[non_exhaustive]
 pub enum ServeError {
     /// No parent, or a link that fails.
-    #[error("no link to a parent: {0}")]
+    #[error("no link to a parent")]
     Link(#[from] io::Error),
     /// The parent is another version of the program.
     #[error("the parent speaks protocol {theirs}, this program {PROTOCOL_VERSION}")]

@@ -177,7 +177,7 @@ impl Header {
 /// The least an upward frame counts for. A small contribution opens a wave at its receiver, which
 /// costs far more than its bytes; counting it so keeps the open waves of a fast sender few enough
 /// to stay in a processor's cache.
-pub const COST_MIN: usize = 4096;
+pub const COST_MIN: usize = 2048;
 
 /// What an upward frame of `len` bytes counts for in its stream's window.
 #[inline]
