@@ -1,7 +1,13 @@
 //! The real binary, as a user runs it.
+mod bad_input;
+mod behaviour;
+mod cluster;
 mod config;
 mod errors;
 mod generated;
 mod help;
 mod hosts;
+mod interrupts;
+mod lost_hosts;
+mod sessions;
 mod support;

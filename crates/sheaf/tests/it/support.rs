@@ -31,11 +31,19 @@ impl Home {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sheaf"));
         command.args(args).current_dir(self.path()).env_clear();
+        command.env("XDG_RUNTIME_DIR", self.runtime_dir());
         command.env("HOME", self.path()).env("PATH", "/usr/bin:/bin");
         // Groups of an installed ClusterShell must not show: this directory goes before its own.
         self.write("clustershell/groups.conf", "[Main]\ndefault:\n[local]\nmap: true\nlist: true\n");
         command.env("CLUSTERSHELL_CFGDIR", self.path().join("clustershell"));
         command
+    }
+
+    /// Where sessions of this home have their sockets.
+    pub fn runtime_dir(&self) -> PathBuf {
+        let dir = self.path().join("run");
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
     }
 
     pub fn run(&self, args: &[&str]) -> Run {

@@ -1,0 +1,139 @@
+//! Files and patterns that cannot be meant, asked of servers that run: one clear line each.
+use crate::support::Home;
+use std::os::unix::fs::symlink;
+
+fn home() -> Home {
+    let home = Home::new();
+    home.write("export/file", "one\ntwo\n");
+    let at = |name: &str| home.path().join("export").join(name);
+    std::fs::create_dir(at("directory")).unwrap();
+    // Taken within the export, these lead nowhere.
+    symlink("../../../../etc/passwd", at("upwards")).unwrap();
+    symlink("/etc/passwd", at("absolute")).unwrap();
+    symlink("/file", at("within")).unwrap();
+    home
+}
+
+/// The lines on standard error and the exit code.
+fn told(home: &Home, args: &[&str]) -> String {
+    let export = home.path().join("export");
+    let run = home.run(&[&["--embedded", "4", "--export", export.to_str().unwrap()], args].concat());
+    assert_eq!(run.stdout, "", "{args:?}");
+    format!("{} {}\n{}", run.code.unwrap(), args.join(" "), run.stderr)
+}
+
+#[test]
+fn searches_that_find_no_file() {
+    let home = home();
+    let paths =
+        ["/", "/directory", "/nothing*", "/none", "/file/x", "/../etc/passwd", "/upwards", "/absolute"];
+    let told: String = paths.iter().map(|path| told(&home, &["grep", "x", path])).collect();
+    insta::assert_snapshot!(told, @"
+    1 grep x /
+    n[1-4]:/: Is a directory (EISDIR), 4 of 4 members
+    sheaf: 0 of 4 members succeeded, 4 failed
+    1 grep x /directory
+    n[1-4]:/directory: Is a directory (EISDIR), 4 of 4 members
+    sheaf: 0 of 4 members succeeded, 4 failed
+    1 grep x /nothing*
+    n[1-4]:/nothing*: No such file or directory (ENOENT), 4 of 4 members
+    sheaf: 0 of 4 members succeeded, 4 failed
+    1 grep x /none
+    n[1-4]:/none: No such file or directory (ENOENT), 4 of 4 members
+    sheaf: 0 of 4 members succeeded, 4 failed
+    1 grep x /file/x
+    n[1-4]:/file/x: Not a directory (ENOTDIR), 4 of 4 members
+    sheaf: 0 of 4 members succeeded, 4 failed
+    1 grep x /../etc/passwd
+    n[1-4]:/../etc/passwd: No such file or directory (ENOENT), 4 of 4 members
+    sheaf: 0 of 4 members succeeded, 4 failed
+    1 grep x /upwards
+    n[1-4]:/upwards: No such file or directory (ENOENT), 4 of 4 members
+    sheaf: 0 of 4 members succeeded, 4 failed
+    1 grep x /absolute
+    n[1-4]:/absolute: No such file or directory (ENOENT), 4 of 4 members
+    sheaf: 0 of 4 members succeeded, 4 failed
+    ");
+}
+
+#[test]
+fn links_stay_within_the_export() {
+    let home = home();
+    let export = home.path().join("export");
+    let args = ["--embedded", "4", "--export", export.to_str().unwrap(), "grep", "two", "/within"];
+    let run = home.run(&args);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-4]:/within:two\n"), "{run:?}");
+}
+
+#[test]
+fn magic_links_are_refused() {
+    let home = Home::new();
+    for path in
+        ["/proc/self/exe", "/proc/self/root/etc/passwd", "/proc/self/fd/0", "/proc/self/cwd/sheaf.toml"]
+    {
+        let run = home.run(&["--embedded", "2", "grep", "x", path]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""), "{path}: {run:?}");
+        let told = format!("n[1-2]:{path}: Too many levels of symbolic links (ELOOP), 2 of 2 members\n");
+        assert_eq!(run.stderr, told + "sheaf: 0 of 2 members succeeded, 2 failed\n");
+    }
+}
+
+#[test]
+fn patterns_and_trees_that_mean_nothing() {
+    let home = home();
+    let told: String = [
+        &["grep", "a(b", "/file"][..],
+        &["grep", "[z-a]", "/file"],
+        &["grep", "x", "n[1-:/file"],
+        &["grep", "x", "n9:/file"],
+        &["--tree", "bogus", "grep", "x", "/file"],
+        &["--tree", "file:none", "grep", "x", "/file"],
+        &["--session", "none", "grep", "x", "/file"],
+        &["--session", "../x", "grep", "x", "/file"],
+        &["up", "--session", ".hidden"],
+        &["cp", "none", ":/x"],
+    ]
+    .iter()
+    .map(|args| told(&home, args))
+    .collect();
+    insta::assert_snapshot!(told, @r#"
+    2 grep a(b /file
+    sheaf: pattern 'a(b': unclosed group, at character 2
+    2 grep [z-a] /file
+    sheaf: pattern '[z-a]': invalid character class range, the start must be <= the end, at character 2
+    2 grep x n[1-:/file
+    sheaf: n[1-: host set, byte 1: '[' without ']'
+    2 grep x n9:/file
+    sheaf: n9 is no host of cluster embedded (n[1-4])
+    2 --tree bogus grep x /file
+    sheaf: tree: "bogus" is no tree: try auto, flat, 1x8x8, k-ary:32, k-nomial:2 or file:PATH
+    2 --tree file:none grep x /file
+    sheaf: none: No such file or directory (ENOENT)
+    3 --session none grep x /file
+    sheaf: no session none is running; start it with: sheaf up --session none
+    2 --session ../x grep x /file
+    sheaf: "../x" cannot be the name of a session
+    2 up --session .hidden
+    sheaf: ".hidden" cannot be the name of a session
+    1 cp none :/x
+    sheaf: none: No such file or directory (ENOENT)
+    "#);
+}
+
+#[test]
+fn a_launcher_that_there_is_not_is_told_before_100_000_hosts_are_planned() {
+    let home = Home::with_config("[cluster.far]\nhosts = \"n[1-100000]\"\nlaunch = \"ssh\"\n");
+    for args in [&["grep", "x", "/file"][..], &["up", "far"], &["-C", "far", "cp", "sheaf.toml", ":/x"]] {
+        let run = home.run(args);
+        let told = "sheaf: cluster far: this build starts clusters with launch = embedded or processes; ssh is not available\n";
+        assert_eq!((run.code, run.stderr.as_str()), (Some(3), told), "{args:?}");
+    }
+}
+
+#[test]
+fn serve_is_not_for_hands() {
+    let home = Home::new();
+    let run = home.run(&["serve"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_eq!(run.stderr, "sheaf: no link to a parent: standard input is not a link of a Sheaf session\n");
+}

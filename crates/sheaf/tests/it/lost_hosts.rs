@@ -1,0 +1,80 @@
+//! Hosts that die or hang: commands end in time, with the answers of the others.
+use crate::cluster::{Up, nothing_is_left};
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+const TIMEOUT: &str = "2";
+/// What a command may take beyond its timeout on a machine that is busy with other tests.
+const GRACE: Duration = Duration::from_secs(8);
+const DEADLINE: Duration = Duration::from_secs(2).saturating_add(GRACE);
+
+/// Commands on `/data`, a directory with a file `f`.
+const COMMANDS: &[&[&str]] =
+    &[&["grep", "udp", "/data/f"], &["cp", "source", ":/data/copied"], &["grep", "-c", "udp", "/data/f"]];
+
+#[test]
+fn every_command_names_the_two_hosts_that_do_not_answer() {
+    let home = crate::support::Home::new();
+    home.write("source", "new\n");
+    for host in 1..=64 {
+        home.write(&format!("export/n{host}/data/f"), "echo 7/udp\n");
+    }
+    let export = home.path().join("export/%h").to_str().unwrap().to_owned();
+    let up = Up::at(home, &["--processes", "64", "--export", &export]);
+    up.servers["n17"].signal(Signal::STOP);
+    up.servers["n42"].signal(Signal::KILL);
+    for command in COMMANDS {
+        let begun = Instant::now();
+        let run = up.run(&[&["--timeout", TIMEOUT], *command].concat());
+        let took = begun.elapsed();
+        println!("{command:?}: {took:?}");
+        assert!(took < DEADLINE, "{command:?}: {took:?}");
+        assert_eq!(run.code, Some(1), "{command:?}: {run:?}");
+        let lines: Vec<&str> = run.stderr.lines().collect();
+        let hung =
+            ["n17: no answer within 2 s (ETIMEDOUT)", "n17: host is down (EHOSTDOWN): no sign of life for "];
+        assert!(
+            lines.iter().any(|line| hung.iter().any(|start| line.starts_with(start))),
+            "{command:?}: {run:?}"
+        );
+        assert!(
+            lines.contains(&"n42: host is down (EHOSTDOWN): its process ended with signal 9"),
+            "{command:?}: {run:?}"
+        );
+        assert_eq!(lines[2..], ["sheaf: 62 of 64 members succeeded; 2 hosts silent"], "{command:?}: {run:?}");
+        if command[0] == "grep" {
+            assert!(run.stdout.starts_with("n[1-16,18-41,43-64]:/data/f:"), "{run:?}");
+        }
+    }
+    for host in 1..=64 {
+        let copied = up.home.path().join(format!("export/n{host}/data/copied"));
+        assert_eq!(copied.exists(), ![17, 42].contains(&host), "n{host}");
+    }
+    up.servers["n17"].signal(Signal::CONT);
+    let run = up.down();
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    nothing_is_left(&up.home);
+}
+
+#[test]
+fn a_session_ends_although_a_server_hangs() {
+    let up = Up::new(&["--processes", "8", "--tree", "1x2x4"]);
+    up.servers["n5"].signal(Signal::STOP);
+    assert_eq!(up.down().code, Some(0));
+    nothing_is_left(&up.home);
+}
+
+#[test]
+fn an_inner_node_that_dies_takes_only_its_own_hosts_along() {
+    let up = Up::new(&["--processes", "16", "--tree", "1x4x4"]);
+    let inner: Vec<_> =
+        up.nodes.iter().filter(|node| !up.servers.values().any(|server| server == *node)).collect();
+    assert_eq!(inner.len(), 4);
+    inner[0].signal(Signal::KILL);
+    let run = up.run(&["--timeout", TIMEOUT, "grep", "-c", "", "/etc/passwd"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.ends_with("sheaf: 12 of 16 members succeeded; 4 hosts silent\n"), "{run:?}");
+    assert!(run.stderr.contains("ended with signal 9"), "{run:?}");
+    assert_eq!(up.down().code, Some(0));
+    nothing_is_left(&up.home);
+}

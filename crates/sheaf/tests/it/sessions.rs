@@ -1,0 +1,184 @@
+//! Sessions that stay: started once, used by many, ended wholly.
+use crate::cluster::{NAME, Running, Up, nothing_is_left, of_home, wait_until};
+use crate::support::Home;
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+
+const SERVER_PSS_KILOBYTES_MAX: u64 = 4 << 10;
+
+fn lines_of_passwd(up: &Up, hosts: &str) {
+    let run = up.run(&["grep", "-c", "", "/etc/passwd"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert!(run.stdout.starts_with(&format!("{hosts}:/etc/passwd:")), "{run:?}");
+}
+
+#[test]
+fn a_session_is_started_once_and_ends_wholly() {
+    let up = Up::new(&["--processes", "16"]);
+    let again = up.home.run(&["up", "--processes", "16", "--session", NAME]);
+    assert_eq!(again.code, Some(1), "{again:?}");
+    let told = format!("sheaf: session {NAME} runs already, as process {}\n", up.session.pid);
+    assert_eq!(again.stderr, told);
+    lines_of_passwd(&up, "n[1-16]");
+    let down = up.down();
+    assert_eq!((down.code, down.stderr.as_str()), (Some(0), ""));
+    nothing_is_left(&up.home);
+    let down = up.down();
+    assert_eq!((down.code, down.stderr), (Some(3), format!("sheaf: no session {NAME} is running\n")));
+    let run = up.run(&["grep", "x", "/etc/passwd"]);
+    assert_eq!(run.code, Some(3), "{run:?}");
+    assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+}
+
+#[test]
+fn clients_do_not_disturb_each_other() {
+    let home = Home::new();
+    for host in 1..=16 {
+        std::fs::create_dir_all(home.path().join(format!("export/n{host}"))).unwrap();
+        home.write(&format!("export/n{host}/data"), "a\nb\n");
+    }
+    let export = home.path().join("export/%h").to_str().unwrap().to_owned();
+    let up = Up::at(home, &["--processes", "16", "--tree", "1x4x4", "--export", &export]);
+    let endless = |name: &str| {
+        let place = format!(":/{name}");
+        let mut copy =
+            Running::start(up.home.command(&["--session", NAME, "cp", "-", &place]).stdin(Stdio::piped()));
+        let mut stdin = copy.stdin();
+        stdin.write_all(&vec![b'x'; 6 << 20]).unwrap();
+        (copy, stdin)
+    };
+    let ((killed, killed_stdin), (kept, kept_stdin)) = (endless("killed"), endless("kept"));
+    let grep = || {
+        let run = up.run(&["grep", "b", "/data"]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-16]:/data:b\n"), "{run:?}");
+    };
+    grep();
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.wait().code, None);
+    drop(killed_stdin);
+    grep();
+    drop(kept_stdin);
+    let run = kept.wait();
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    wait_until("the killed copy has left nothing", || {
+        (1..=16).all(|host| {
+            let dir = std::fs::read_dir(up.home.path().join(format!("export/n{host}"))).unwrap();
+            let mut names: Vec<_> = dir.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names == ["data", "kept"]
+        })
+    });
+    assert_eq!(up.down().code, Some(0));
+    nothing_is_left(&up.home);
+}
+
+#[test]
+fn many_clients_at_once_get_their_own_answers() {
+    let up = Up::new(&["--processes", "8", "--tree", "1x2x4"]);
+    let words = ["root", "daemon", "bin", "sys", "nobody", "mail", "news", "x"];
+    let start = |word: &&str| {
+        Running::start(
+            up.home.command(&["--session", NAME, "grep", word, "/etc/passwd"]).stdin(Stdio::null()),
+        )
+    };
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap();
+    let runs: Vec<_> = words.iter().map(start).collect();
+    for (word, running) in words.iter().zip(runs) {
+        let run = running.wait();
+        let lines = passwd.lines().filter(|line| line.contains(word));
+        let expected: String = lines.map(|line| format!("n[1-8]:/etc/passwd:{line}\n")).collect();
+        assert_eq!(run.stdout, expected, "{word}: {run:?}");
+    }
+}
+
+#[test]
+fn a_session_that_was_killed_makes_room_for_the_next() {
+    let mut up = Up::new(&["--processes", "8"]);
+    up.session.signal(Signal::KILL);
+    wait_until("the servers have ended by themselves", || of_home(&up.home).is_empty());
+    assert!(up.socket().exists());
+    let home = std::mem::replace(&mut up.home, Home::new());
+    let up = Up::at(home, &["--processes", "8"]);
+    lines_of_passwd(&up, "n[1-8]");
+    assert_eq!(up.down().code, Some(0));
+    nothing_is_left(&up.home);
+}
+
+#[test]
+fn two_that_start_at_once_become_one_session() {
+    let home = Home::new();
+    let start = || {
+        let args = ["up", "--processes", "4", "--session", NAME];
+        Running::start(home.command(&args).stdin(Stdio::null()))
+    };
+    let (first, second) = (start(), start());
+    let runs = [first.wait(), second.wait()];
+    assert_eq!(runs.iter().filter(|run| run.code == Some(0)).count(), 1, "{runs:?}");
+    assert!(runs.iter().all(|run| run.stderr.lines().count() == 1), "{runs:?}");
+    assert_eq!(home.run(&["down", NAME]).code, Some(0));
+    nothing_is_left(&home);
+}
+
+#[test]
+fn garbage_on_the_socket_ends_nobody_elses_work() {
+    let up = Up::new(&["--processes", "4"]);
+    let noise: Vec<u8> = (0..100_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let oversized = [0xff; 64];
+    for bytes in [&b""[..], b"\x01", b"GET / HTTP/1.1\r\n\r\n", &oversized, &[0; 64], &noise] {
+        let mut stream = UnixStream::connect(up.socket()).unwrap();
+        stream.set_read_timeout(Some(crate::cluster::SOON)).unwrap();
+        // The session may close the connection before it has all.
+        let _ = stream.write_all(bytes);
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // It says who it is, and goes away.
+        let mut greeting = Vec::new();
+        match stream.read_to_end(&mut greeting) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+        lines_of_passwd(&up, "n[1-4]");
+    }
+}
+
+#[test]
+fn a_socket_of_somebody_else_is_not_used() {
+    let up = Up::new(&["--embedded", "2"]);
+    let nobody = 65_534;
+    if std::os::unix::fs::chown(up.socket(), Some(nobody), None).is_err() {
+        eprintln!("SKIPPED 1 test: only root can give files away");
+        return;
+    }
+    let told = format!(
+        "sheaf: {}: the session's socket belongs to user {nobody}, not to you; it is not used\n",
+        up.socket().display()
+    );
+    for args in [&["grep", "x", "/etc/passwd"][..], &["up", "--embedded", "2"], &["down"]] {
+        let run = up.run(args);
+        assert_eq!((run.code, &run.stderr), (Some(2), &told), "{args:?}");
+    }
+    let directory = up.home.runtime_dir().join("sheaf");
+    std::fs::remove_file(up.socket()).unwrap();
+    std::os::unix::fs::chown(directory, Some(nobody), None).unwrap();
+    let run = up.home.run(&["up", "--embedded", "2", "--session", "other"]);
+    assert_eq!(run.code, Some(2), "{run:?}");
+    assert!(run.stderr.contains("belongs to user 65534"), "{run:?}");
+}
+
+#[test]
+fn an_idle_server_is_small() {
+    let up = Up::new(&["--processes", "16"]);
+    let cores = std::thread::available_parallelism().unwrap().get();
+    for (host, server) in &up.servers {
+        wait_until(&format!("{host} has at most one thread per core"), || server.threads() <= cores);
+    }
+    let pss = up.servers.values().map(|server| server.kilobytes("smaps_rollup", "Pss").unwrap());
+    let most = pss.max().unwrap();
+    println!("the largest of 16 idle servers: {most} kB");
+    if cfg!(debug_assertions) {
+        eprintln!("SKIPPED 1 check: the memory of a server is limited in release builds alone");
+    } else {
+        assert!(most <= SERVER_PSS_KILOBYTES_MAX, "{most}");
+    }
+}
