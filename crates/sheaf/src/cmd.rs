@@ -14,6 +14,7 @@ pub mod ln;
 pub mod ls;
 pub mod man;
 pub mod mkdir;
+mod per_path;
 pub mod read;
 pub mod rm;
 pub mod serve;
@@ -31,7 +32,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use sheaf_tools::Target;
+use sheaf_tools::{Target, ToolError};
 use std::ffi::{OsStr, OsString};
 
 /// Every command of `sheaf`.
@@ -126,7 +127,11 @@ pub fn target(addr: &OsStr, config: &Config) -> Result<Target> {
     Ok(Target { members: resolved.leaves, path })
 }
 
-/// What the commands that need a tree answer while this build has none.
-fn needs_a_tree(command: &str) -> Result<Exit> {
-    Err(Stop::unreachable(format!("{command} needs a session, and this build cannot start one")).into())
+/// How a tool's failure as a whole ends the program.
+fn stop(error: ToolError) -> anyhow::Error {
+    match error {
+        ToolError::Usage(text) => Stop::usage(text).into(),
+        ToolError::Sink(error) => error.into(),
+        other => other.into(),
+    }
 }

@@ -1,54 +1,21 @@
 //! Sizes as coreutils write them: numbers with units, and truncate's changes of a size.
 
-/// What to make of a file's size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SizeChange {
-    /// This size.
-    To(u64),
-    /// Longer by this.
-    Grow(u64),
-    /// Shorter by this, at least empty.
-    Shrink(u64),
-    /// No longer than this.
-    AtMost(u64),
-    /// No shorter than this.
-    AtLeast(u64),
-    /// Down to a multiple of this.
-    DownTo(u64),
-    /// Up to a multiple of this.
-    UpTo(u64),
-}
+use sheaf_tools::edit::SizeChange;
 
-impl SizeChange {
-    /// Parses `10M`, `+4K`, `<1G`, `%512` and so on.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (make, number): (fn(u64) -> Self, _) = match text.as_bytes().first() {
-            Some(b'+') => (Self::Grow, &text[1..]),
-            Some(b'-') => (Self::Shrink, &text[1..]),
-            Some(b'<') => (Self::AtMost, &text[1..]),
-            Some(b'>') => (Self::AtLeast, &text[1..]),
-            Some(b'/') => (Self::DownTo, &text[1..]),
-            Some(b'%') => (Self::UpTo, &text[1..]),
-            _ => (Self::To, text),
-        };
-        match make(bytes(number)?) {
-            Self::DownTo(0) | Self::UpTo(0) => Err("a multiple of 0 bytes".to_owned()),
-            change => Ok(change),
-        }
-    }
-
-    /// The size that a file of `old` bytes gets; `None` when it does not fit 63 bits.
-    pub fn apply(self, old: u64) -> Option<u64> {
-        let new = match self {
-            Self::To(size) => Some(size),
-            Self::Grow(by) => old.checked_add(by),
-            Self::Shrink(by) => Some(old.saturating_sub(by)),
-            Self::AtMost(size) => Some(old.min(size)),
-            Self::AtLeast(size) => Some(old.max(size)),
-            Self::DownTo(unit) => Some(old - old % unit),
-            Self::UpTo(unit) => old.checked_next_multiple_of(unit),
-        };
-        new.filter(|size| i64::try_from(*size).is_ok())
+/// Parses `10M`, `+4K`, `<1G`, `%512` and so on.
+pub fn change(text: &str) -> Result<SizeChange, String> {
+    let (make, number): (fn(u64) -> SizeChange, _) = match text.as_bytes().first() {
+        Some(b'+') => (SizeChange::Grow, &text[1..]),
+        Some(b'-') => (SizeChange::Shrink, &text[1..]),
+        Some(b'<') => (SizeChange::AtMost, &text[1..]),
+        Some(b'>') => (SizeChange::AtLeast, &text[1..]),
+        Some(b'/') => (SizeChange::DownTo, &text[1..]),
+        Some(b'%') => (SizeChange::UpTo, &text[1..]),
+        _ => (SizeChange::To, text),
+    };
+    match make(bytes(number)?) {
+        SizeChange::DownTo(0) | SizeChange::UpTo(0) => Err("a multiple of 0 bytes".to_owned()),
+        change => Ok(change),
     }
 }
 
@@ -94,7 +61,7 @@ mod tests {
 
     #[test]
     fn changes_are_those_of_truncate() {
-        let apply = |text: &str, old| SizeChange::parse(text).unwrap().apply(old);
+        let apply = |text: &str, old| change(text).unwrap().apply(old);
         assert_eq!(apply("10", 3), Some(10));
         assert_eq!(apply("+10", 3), Some(13));
         assert_eq!(apply("-10", 3), Some(0));
@@ -103,7 +70,7 @@ mod tests {
         assert_eq!(apply("/512", 1000), Some(512));
         assert_eq!(apply("%512", 513), Some(1024));
         assert_eq!(apply("+1", i64::MAX as u64), None);
-        assert!(SizeChange::parse("%0").is_err());
-        assert!(SizeChange::parse("").is_err());
+        assert!(change("%0").is_err());
+        assert!(change("").is_err());
     }
 }

@@ -37,8 +37,8 @@ impl Tool for EditTool {
     fn start(&self, params: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
         let Params { edit, paths, verbose } = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let owner = match &edit {
-            Edit::Chown { owner, .. } => Owner::resolve(owner)?,
-            _ => Owner::default(),
+            Edit::Chown { owner, .. } => Owner::resolve(owner),
+            _ => Ok(Owner::default()),
         };
         Ok(Box::new(AtWork::new(Box::new(Editor { edit, owner, verbose, walk: None }), paths)))
     }
@@ -46,8 +46,8 @@ impl Tool for EditTool {
 
 struct Editor {
     edit: Edit,
-    /// The owner of a `Chown`, as this host numbers it.
-    owner: Owner,
+    /// The owner of a `Chown`, as this host numbers it, if it knows it.
+    owner: Result<Owner, Errno>,
     verbose: bool,
     walk: Option<Walk>,
 }
@@ -66,13 +66,14 @@ impl PerPath for Editor {
     }
 
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
+        let new_owner = self.owner?;
         let done = match &self.edit {
             Edit::Chmod { recursive: true, .. } => return self.start_walk(path, Follow::Start, host),
             Edit::Chown { recursive: true, .. } => return self.start_walk(path, Follow::Never, host),
             Edit::Chmod { change, .. } => chmod(change, path, &host.export.stat(path)?, true, host)?,
             Edit::Chown { follow, .. } => {
                 let old = if *follow { host.export.stat(path)? } else { host.export.lstat(path)? };
-                chown(self.owner, path, &old, *follow, host)?
+                chown(new_owner, path, &old, *follow, host)?
             }
             Edit::Truncate { size, create } => truncate(*size, *create, path, host)?,
             Edit::Remove { .. } => self.remove(path, answer, host)?,
@@ -100,7 +101,7 @@ impl PerPath for Editor {
                         Edit::Chmod { .. } if old.kind == FileKind::Symlink => continue,
                         // Where the walk began, a link was followed on purpose.
                         Edit::Chmod { change, .. } => chmod(change, &entry.path, old, entry.depth == 0, host),
-                        _ => chown(self.owner, &entry.path, old, false, host),
+                        _ => self.owner.and_then(|owner| chown(owner, &entry.path, old, false, host)),
                     };
                     (entry.path, result)
                 }

@@ -2,8 +2,13 @@
 use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
+use crate::output::Printer;
+use crate::session::{self, Opening};
 use anyhow::Result;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
+use sheaf_tools::report::{self, Piece};
 
 /// Print the content of files, equal contents once
 #[derive(Args, Debug)]
@@ -34,6 +39,75 @@ pub struct CatArgs {
 
 /// Prints the files.
 pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("cat")
+    let opening = Opening::new(global)?;
+    let targets = args.files.resolve(&opening.config)?;
+    opening.run(async |connected, config, output| {
+        let hosts = config.hosts()?;
+        let mut printer = Printer::new(output, hosts);
+        let shows_hosts = args.heading || (output.stdout_is_terminal && !args.no_heading);
+        let mut numbers = Numbers::default();
+        let mut print = |piece: Piece<'_>| {
+            if output.json {
+                return print_json(&mut printer, &piece);
+            }
+            if piece.at == 0 {
+                numbers = Numbers::default();
+                if shows_hosts {
+                    printer.content_heading(piece.leaves, piece.path)?;
+                }
+            }
+            let numbered = if args.number { numbers.put(piece.bytes) } else { Vec::new() };
+            printer.raw(if args.number { &numbered } else { piece.bytes })
+        };
+        let outcome = report::cat(&connected.session, &targets, args.each, &mut print).await;
+        let outcome = outcome.map_err(super::stop)?;
+        printer.flush()?;
+        session::finish(connected, config, output, &outcome, &[])
+    })
+}
+
+/// Numbers lines that come in pieces, as `cat -n` does.
+#[derive(Default)]
+struct Numbers {
+    line: u64,
+    within_line: bool,
+}
+
+impl Numbers {
+    fn put(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut numbered = Vec::with_capacity(bytes.len() * 2);
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if !self.within_line {
+                self.line += 1;
+                numbered.extend_from_slice(format!("{:6}\t", self.line).as_bytes());
+            }
+            numbered.extend_from_slice(line);
+            self.within_line = !line.ends_with(b"\n");
+        }
+        numbered
+    }
+}
+
+fn print_json(printer: &mut Printer<'_>, piece: &Piece<'_>) -> std::io::Result<()> {
+    let mut object = serde_json::Map::new();
+    object.insert("offset".to_owned(), piece.at.into());
+    object.insert("last".to_owned(), piece.is_last.into());
+    match std::str::from_utf8(piece.bytes) {
+        Ok(text) => object.insert("text".to_owned(), text.into()),
+        Err(_) => object.insert("base64".to_owned(), STANDARD.encode(piece.bytes).into()),
+    };
+    printer.json(piece.leaves, piece.path, object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_numbered_across_pieces() {
+        let mut numbers = Numbers::default();
+        let text: Vec<u8> =
+            ["a\nb", "c\n", "\n", "d"].iter().flat_map(|piece| numbers.put(piece.as_bytes())).collect();
+        assert_eq!(String::from_utf8(text).unwrap(), "     1\ta\n     2\tbc\n     3\t\n     4\td");
+    }
 }

@@ -1,11 +1,12 @@
 //! `sheaf chmod`: the permissions of files.
-use super::Addresses;
+use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::mode;
 use anyhow::Result;
 use clap::Args;
 use sheaf_file::ModeChange;
+use sheaf_tools::edit::Edit;
 
 /// Change the mode of files
 #[derive(Args, Debug)]
@@ -28,6 +29,6 @@ pub struct ChmodArgs {
 
 /// Changes modes.
 pub fn run(args: &ChmodArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("chmod")
+    let edit = Edit::Chmod { change: args.mode.clone(), recursive: args.recursive };
+    per_path::edit(global, &args.files, &edit)
 }

@@ -1,9 +1,10 @@
 //! `sheaf chown`: the owner and group of files.
-use super::Addresses;
+use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use anyhow::Result;
 use clap::Args;
+use sheaf_tools::edit::Edit;
 
 /// Change the owner and group of files
 #[derive(Args, Debug)]
@@ -41,8 +42,9 @@ pub fn owner(text: &str) -> Result<String, String> {
 
 /// Changes owners.
 pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("chown")
+    let edit =
+        Edit::Chown { owner: args.owner.clone(), recursive: args.recursive, follow: !args.no_dereference };
+    per_path::edit(global, &args.files, &edit)
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! `sheaf du`: the space files take.
-use super::Addresses;
+use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use anyhow::Result;
 use clap::Args;
+use sheaf_tools::entry::EntryKind;
+use sheaf_tools::report::{Report, UsageOptions};
 
 /// Show the space that directories and files take
 #[derive(Args, Debug)]
@@ -50,6 +52,24 @@ pub struct DuArgs {
 
 /// Measures the files.
 pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("du")
+    let options = UsageOptions {
+        human: args.human_readable,
+        bytes: args.bytes,
+        all: args.all,
+        max_depth: if args.summarize { Some(0) } else { args.max_depth },
+        one_file_system: args.one_file_system,
+        total: args.total,
+        apparent: args.apparent_size || args.bytes,
+    };
+    per_path::report(global, &args.files, &Report::Usage(options), &mut |printer, merged| {
+        // The totals come first, because they have no path, and are shown last.
+        let (totals, files): (Vec<_>, Vec<_>) =
+            per_path::said(merged).into_iter().partition(|entry| entry.entry.kind == EntryKind::Count);
+        for entry in files.iter().chain(&totals) {
+            let tab = entry.entry.text.iter().position(|byte| *byte == b'\t').unwrap_or(0);
+            let (size, path) = entry.entry.text.split_at(tab);
+            printer.behind(size, b"\t", entry.leaves, path.get(1..).unwrap_or_default(), "size")?;
+        }
+        Ok(())
+    })
 }

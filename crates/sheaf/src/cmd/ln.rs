@@ -1,11 +1,12 @@
 //! `sheaf ln`: links made.
-use crate::address::Address;
+use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::Exit;
 use anyhow::Result;
 use clap::Args;
+use sheaf_tools::edit::Edit;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
 /// Make links
 #[derive(Args, Debug)]
@@ -40,7 +41,11 @@ pub struct LnArgs {
 
 /// Makes the link.
 pub fn run(args: &LnArgs, global: &GlobalArgs) -> Result<Exit> {
-    let config = Config::load(global)?;
-    Address::parse(&args.link)?.resolve(&config)?;
-    super::needs_a_tree("ln")
+    let edit = Edit::Link {
+        target: args.target.as_bytes().to_vec(),
+        symbolic: args.symbolic,
+        force: args.force,
+        no_dereference: args.no_dereference,
+    };
+    per_path::edit(global, &Addresses { addrs: vec![args.link.clone()] }, &edit)
 }

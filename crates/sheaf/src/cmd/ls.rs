@@ -1,9 +1,16 @@
 //! `sheaf ls`: directories listed, equal listings printed once.
-use super::Addresses;
+use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
+use crate::output::{Layout, Line, Printer};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use jiff::tz::TimeZone;
+use serde_json::Value;
+use sheaf_tools::entry::MergedEntry;
+use sheaf_tools::report::Report;
+use sheaf_tools::report::list::{Hidden, ListOptions, Row, Sort};
+use sheaf_tools::report::time::{self, Clock};
 
 /// List directories and files, equal listings once
 #[derive(Args, Debug)]
@@ -22,6 +29,14 @@ pub struct LsArgs {
     /// Show entries whose name starts with a dot, too
     #[arg(short, long)]
     pub all: bool,
+
+    /// Show them, but not . and ..
+    #[arg(short = 'A', long)]
+    pub almost_all: bool,
+
+    /// Show the number of each inode
+    #[arg(short, long)]
+    pub inode: bool,
 
     /// List directories below, too
     #[arg(short = 'R', long)]
@@ -71,6 +86,73 @@ pub enum TimeStyle {
 
 /// Lists the files.
 pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("ls")
+    let options = args.options();
+    let style = match args.time_style {
+        TimeStyle::FullIso => time::TimeStyle::FullIso,
+        TimeStyle::LongIso => time::TimeStyle::LongIso,
+        TimeStyle::Iso => time::TimeStyle::Iso,
+        TimeStyle::Locale => time::TimeStyle::Locale,
+    };
+    let clock = Clock { zone: TimeZone::system(), now: jiff::Timestamp::now() };
+    per_path::report(global, &args.files, &Report::List(options.clone()), &mut |printer, merged| {
+        let mut entries = per_path::said(merged);
+        Row::sort(&options, &mut entries);
+        for section in entries.chunk_by(|a, b| a.path == b.path) {
+            let rows: Vec<Row> =
+                section.iter().map(|entry| Row::read(&options, style, &clock, entry.entry.text)).collect();
+            let lines = Row::align(&rows).into_iter().zip(section);
+            let lines = lines.map(|(text, entry)| Line { path: entry.path, leaves: entry.leaves, text });
+            match printer.layout() {
+                Layout::Json => print_json(printer, &options, section, &rows)?,
+                Layout::Flat if !options.long => printer.names(lines.collect())?,
+                Layout::Heading if !options.long && !options.inode && !args.one_per_line => {
+                    printer.columns(lines.collect())?;
+                }
+                _ => printer.sections(lines.collect())?,
+            }
+        }
+        Ok(())
+    })
+}
+
+impl LsArgs {
+    fn options(&self) -> ListOptions {
+        ListOptions {
+            long: self.long,
+            inode: self.inode,
+            hidden: match (self.all, self.almost_all) {
+                (true, _) => Hidden::Show,
+                (false, true) => Hidden::Almost,
+                (false, false) => Hidden::Skip,
+            },
+            recursive: self.recursive,
+            directory: self.directory,
+            human: self.human_readable,
+            sort: match (self.by_time, self.by_size) {
+                (true, _) => Sort::Time,
+                (false, true) => Sort::Size,
+                (false, false) => Sort::Name,
+            },
+            reverse: self.reverse,
+            full_time: self.time_style == TimeStyle::FullIso,
+        }
+    }
+}
+
+fn print_json(
+    printer: &mut Printer<'_>,
+    options: &ListOptions,
+    entries: &[MergedEntry<'_>],
+    rows: &[Row],
+) -> std::io::Result<()> {
+    let mut names: Vec<&str> = if options.inode { vec!["inode"] } else { Vec::new() };
+    names.extend(["mode", "links", "owner", "group", "size", "time"]);
+    for (entry, row) in entries.iter().zip(rows) {
+        let columns = names.iter().zip(&row.columns);
+        let mut object: serde_json::Map<String, Value> =
+            columns.map(|(name, (text, _))| ((*name).to_owned(), text.trim_end().into())).collect();
+        object.insert("name".to_owned(), String::from_utf8_lossy(&row.name).into());
+        printer.json(entry.leaves, entry.path, object)?;
+    }
+    Ok(())
 }

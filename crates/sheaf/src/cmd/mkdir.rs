@@ -1,11 +1,12 @@
 //! `sheaf mkdir`: directories made.
-use super::Addresses;
+use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::mode;
 use anyhow::Result;
 use clap::Args;
 use sheaf_file::ModeChange;
+use sheaf_tools::edit::Edit;
 
 /// Make directories
 #[derive(Args, Debug)]
@@ -28,6 +29,6 @@ pub struct MkdirArgs {
 
 /// Makes directories.
 pub fn run(args: &MkdirArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("mkdir")
+    let edit = Edit::Mkdir { parents: args.parents, mode: args.mode.clone() };
+    per_path::edit(global, &args.files, &edit)
 }

@@ -1,10 +1,16 @@
 //! `sheaf read`: one group read, combined by an aggregation.
+mod print;
+
 use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+use crate::session::{self, Opening};
 use crate::size;
 use anyhow::Result;
 use clap::Args;
+use sheaf_group::Outcome;
+use sheaf_tools::read::{self, ReadOptions};
 
 /// The aggregations by name; an unknown one is answered with the nearest of these.
 pub const AGGREGATIONS: &[&str] = &[
@@ -12,12 +18,14 @@ pub const AGGREGATIONS: &[&str] = &[
     "packed",
     "sum",
     "avg",
+    "average",
     "min",
     "max",
     "equal",
     "zero",
     "count",
     "classes",
+    "contents",
     "lines",
     "checksum",
 ];
@@ -27,6 +35,8 @@ pub const AGGREGATIONS: &[&str] = &[
 #[command(after_help = "\
 Aggregations: concatenate, packed, sum, avg, min, max, equal, zero, count,
 classes (equal contents once), lines (equal lines once), checksum.
+Without --count, contents are concatenated without gaps; with it, each has a
+place of that many bytes.
 
 Examples:
   sheaf read --aggregate avg --column 1 /proc/loadavg
@@ -64,6 +74,23 @@ fn aggregation(name: &str) -> Result<String, Stop> {
 
 /// Reads and combines.
 pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("read")
+    let options = ReadOptions {
+        aggregate: args.aggregate.clone(),
+        columns: args.column.clone(),
+        count: args.count,
+        offset: args.offset,
+    };
+    let opening = Opening::new(global)?;
+    let targets = args.files.resolve(&opening.config)?;
+    opening.run(async |connected, config, output| {
+        let readouts = read::read(&connected.session, &targets, &options).await.map_err(super::stop)?;
+        let mut printer = Printer::new(output, config.hosts()?);
+        let mut outcome = Outcome::default();
+        for readout in readouts {
+            print::readout(&mut printer, &readout)?;
+            outcome.merge(readout.outcome);
+        }
+        printer.flush()?;
+        session::finish(connected, config, output, &outcome, &[])
+    })
 }

@@ -1,9 +1,10 @@
 //! `sheaf rm`: files and directories removed.
-use super::Addresses;
+use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use anyhow::Result;
 use clap::Args;
+use sheaf_tools::edit::Edit;
 
 /// Remove files
 #[derive(Args, Debug)]
@@ -30,6 +31,6 @@ pub struct RmArgs {
 
 /// Removes.
 pub fn run(args: &RmArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("rm")
+    let edit = Edit::Remove { recursive: args.recursive, force: args.force, empty_dirs: args.dir };
+    per_path::edit(global, &args.files, &edit)
 }

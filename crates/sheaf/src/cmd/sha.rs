@@ -1,9 +1,10 @@
 //! `sheaf sha`: digests of files, equal digests printed once.
-use super::Addresses;
+use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use sheaf_tools::report::Report;
 
 /// Print the digest of files, equal digests once
 #[derive(Args, Debug)]
@@ -30,6 +31,15 @@ pub enum Algorithm {
 
 /// Prints the digests.
 pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("sha")
+    let algorithm = match args.algorithm {
+        Algorithm::Sha256 => sheaf_file::Algorithm::Sha256,
+        Algorithm::Sha512 => sheaf_file::Algorithm::Sha512,
+        Algorithm::Blake3 => sheaf_file::Algorithm::Blake3,
+    };
+    per_path::report(global, &args.files, &Report::Digest(algorithm), &mut |printer, merged| {
+        for entry in per_path::said(merged) {
+            printer.behind(entry.entry.text, b"  ", entry.leaves, entry.path, "digest")?;
+        }
+        Ok(())
+    })
 }

@@ -1,9 +1,13 @@
 //! `sheaf stat`: what the file system says of a file, equal answers printed once.
-use super::Addresses;
+use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, Stop};
+use crate::output::Line;
 use anyhow::Result;
 use clap::Args;
+use jiff::tz::TimeZone;
+use sheaf_tools::report::Report;
+use sheaf_tools::report::stat::{self, StatOptions};
 
 /// Show size, mode, owner and times of files, equal answers once
 #[derive(Args, Debug)]
@@ -32,6 +36,15 @@ pub struct StatArgs {
 
 /// Shows the files.
 pub fn run(args: &StatArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("stat")
+    let options = StatOptions { format: args.format.clone(), dereference: args.dereference };
+    options.check().map_err(|problem| Stop::usage(format!("--format: {problem}")))?;
+    let zone = TimeZone::system();
+    per_path::report(global, &args.files, &Report::Stat(options), &mut |printer, merged| {
+        let lines = per_path::said(merged).into_iter().map(|entry| Line {
+            path: entry.path,
+            leaves: entry.leaves,
+            text: stat::text(entry.entry.text, &zone),
+        });
+        printer.sections(lines.collect())
+    })
 }

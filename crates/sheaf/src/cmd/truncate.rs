@@ -1,10 +1,11 @@
 //! `sheaf truncate`: the size of files.
-use super::Addresses;
+use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::size::SizeChange;
+use crate::size;
 use anyhow::Result;
 use clap::Args;
+use sheaf_tools::edit::{Edit, SizeChange};
 
 /// Set the size of files
 #[derive(Args, Debug)]
@@ -21,7 +22,7 @@ pub struct TruncateArgs {
     pub files: Addresses,
 
     /// The new size, or the change of size; see below
-    #[arg(short, long, value_name = "SIZE", value_parser = SizeChange::parse, allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "SIZE", value_parser = size::change, allow_hyphen_values = true)]
     pub size: SizeChange,
 
     /// Leave out files that do not exist; they are created otherwise
@@ -31,6 +32,6 @@ pub struct TruncateArgs {
 
 /// Sets sizes.
 pub fn run(args: &TruncateArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("truncate")
+    let edit = Edit::Truncate { size: args.size, create: !args.no_create };
+    per_path::edit(global, &args.files, &edit)
 }

@@ -2,10 +2,14 @@
 use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
+use crate::session::{self, Opening};
 use crate::{mode, size};
 use anyhow::Result;
 use clap::Args;
+use sheaf_tools::edit::{self, WriteOptions};
 use std::ffi::OsString;
+use std::io::{Cursor, Read};
+use std::os::unix::ffi::OsStrExt;
 
 /// Write standard input, or --data, into files
 #[derive(Args, Debug)]
@@ -51,6 +55,23 @@ pub struct WriteArgs {
 
 /// Writes.
 pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
-    args.files.resolve(&crate::config::Config::load(global)?)?;
-    super::needs_a_tree("write")
+    let options = WriteOptions {
+        append: args.append,
+        offset: args.offset,
+        create: args.create,
+        exclusive: args.excl,
+        truncate: args.truncate,
+        mode: args.mode,
+    };
+    let opening = Opening::new(global)?;
+    let targets = args.files.resolve(&opening.config)?;
+    opening.run(async |connected, config, output| {
+        let source: Box<dyn Read + Send> = match &args.data {
+            Some(data) => Box::new(Cursor::new(data.as_bytes().to_vec())),
+            None => Box::new(std::io::stdin()),
+        };
+        let written =
+            edit::write(&connected.session, &targets, &options, source).await.map_err(super::stop)?;
+        session::finish(connected, config, output, &written.outcome, &[])
+    })
 }

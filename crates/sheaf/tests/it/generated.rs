@@ -41,13 +41,14 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-config-check.1 14
     sheaf-config-show.1 14
     sheaf-config.1 14
-    sheaf-cp.1 29
+    sheaf-cp.1 31
     sheaf-demo.1 16
     sheaf-down.1 15
     sheaf-du.1 22
+    sheaf-grep.1 47
     sheaf-hosts.1 37
-    sheaf-ln.1 16
-    sheaf-ls.1 24
+    sheaf-ln.1 17
+    sheaf-ls.1 26
     sheaf-man.1 14
     sheaf-mkdir.1 16
     sheaf-read.1 18
@@ -58,7 +59,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-status.1 14
     sheaf-tree-bench.1 17
     sheaf-tree-plan.1 15
-    sheaf-tree-show.1 15
+    sheaf-tree-show.1 14
     sheaf-tree-simulate.1 19
     sheaf-tree.1 14
     sheaf-truncate.1 16

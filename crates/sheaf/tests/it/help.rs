@@ -2,6 +2,7 @@
 use crate::support::Home;
 
 const COMMANDS: &[&[&str]] = &[
+    &["grep"],
     &["cat"],
     &["ls"],
     &["stat"],

@@ -4,6 +4,7 @@ mod behaviour;
 mod cluster;
 mod config;
 mod errors;
+mod files;
 mod generated;
 mod help;
 mod hosts;

@@ -1,0 +1,58 @@
+//! Commands that do one thing with each path: what is around their own part.
+use super::Addresses;
+use crate::cli::GlobalArgs;
+use crate::exit::Exit;
+use crate::output::{Line, Printer};
+use crate::session::{self, Opening};
+use anyhow::Result;
+use sheaf_tools::edit::{self, Edit};
+use sheaf_tools::entry::{EntryKind, Merged, MergedEntry};
+use sheaf_tools::report::{self, Report};
+use std::io;
+
+/// Asks every host of `files` and prints what `print` makes of the answers.
+pub fn report(
+    global: &GlobalArgs,
+    files: &Addresses,
+    what: &Report,
+    print: &mut dyn FnMut(&mut Printer<'_>, &Merged) -> io::Result<()>,
+) -> Result<Exit> {
+    let opening = Opening::new(global)?;
+    let targets = files.resolve(&opening.config)?;
+    opening.run(async |connected, config, output| {
+        let mut printer = Printer::new(output, config.hosts()?);
+        let mut sink = |merged: &Merged| {
+            print(&mut printer, merged)?;
+            printer.flush()
+        };
+        let outcome = report::report(&connected.session, &targets, what, &mut sink).await;
+        session::finish(connected, config, output, &outcome.map_err(super::stop)?, &[])
+    })
+}
+
+/// Changes `files` on their hosts; `-v` says what was done.
+pub fn edit(global: &GlobalArgs, files: &Addresses, change: &Edit) -> Result<Exit> {
+    let opening = Opening::new(global)?;
+    let targets = files.resolve(&opening.config)?;
+    opening.run(async |connected, config, output| {
+        let mut printer = Printer::new(output, config.hosts()?);
+        let mut sink = |merged: &Merged| {
+            for entry in said(merged) {
+                printer.flat(&Line {
+                    path: entry.path,
+                    leaves: entry.leaves,
+                    text: entry.entry.text.to_vec(),
+                })?;
+            }
+            printer.flush()
+        };
+        let verbose = global.verbose > 0;
+        let outcome = edit::edit(&connected.session, &targets, change, verbose, &mut sink).await;
+        session::finish(connected, config, output, &outcome.map_err(super::stop)?, &[])
+    })
+}
+
+/// What was said, without the errors.
+pub fn said(merged: &Merged) -> Vec<MergedEntry<'_>> {
+    merged.sorted().into_iter().filter(|entry| entry.entry.kind != EntryKind::Error).collect()
+}

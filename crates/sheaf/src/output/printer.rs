@@ -1,0 +1,283 @@
+//! Answers on standard output, with the hosts that gave them.
+use super::{HostNames, Output, Palette, printable};
+use serde_json::{Map, Value};
+use sheaf_core::RangeSet;
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+/// Bytes that are collected before they are written.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// Characters of a line where the terminal does not say how wide it is.
+const WIDTH_DEFAULT: usize = 80;
+
+/// How answers are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Hosts and path in front of each line.
+    Flat,
+    /// Hosts and path once, above their lines.
+    Heading,
+    /// One object on each line.
+    Json,
+}
+
+/// A line and who said it.
+#[derive(Clone, Debug)]
+pub struct Line<'a> {
+    pub path: &'a [u8],
+    pub leaves: &'a RangeSet,
+    pub text: Vec<u8>,
+}
+
+/// Prints answers to standard output.
+pub struct Printer<'a> {
+    hosts: &'a dyn HostNames,
+    layout: Layout,
+    palette: Palette,
+    is_terminal: bool,
+    out: BufWriter<StdoutLock<'static>>,
+    /// The set that was folded last: neighbours mostly have the same.
+    folded: Option<(RangeSet, String)>,
+    /// Something was printed, and whether it ended its line.
+    begun: bool,
+    within_line: bool,
+}
+
+impl<'a> Printer<'a> {
+    pub fn new(output: &Output, hosts: &'a dyn HostNames) -> Self {
+        let layout = match (output.json, output.stdout_is_terminal) {
+            (true, _) => Layout::Json,
+            (false, true) => Layout::Heading,
+            (false, false) => Layout::Flat,
+        };
+        Self {
+            hosts,
+            layout,
+            palette: output.stdout,
+            is_terminal: output.stdout_is_terminal,
+            out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()),
+            folded: None,
+            begun: false,
+            within_line: false,
+        }
+    }
+
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// Bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Some(last) = bytes.last() {
+            (self.begun, self.within_line) = (true, *last != b'\n');
+        }
+        self.out.write_all(bytes)
+    }
+
+    /// `HOSTS:PATH:text`.
+    pub fn flat(&mut self, line: &Line<'_>) -> io::Result<()> {
+        if self.layout == Layout::Json {
+            let text = String::from_utf8_lossy(&line.text).into();
+            return self.json(line.leaves, line.path, Map::from_iter([("text".to_owned(), text)]));
+        }
+        self.name(line.leaves, line.path)?;
+        if !line.path.is_empty() {
+            self.out.write_all(b":")?;
+        }
+        self.text_line(&line.text)
+    }
+
+    /// `value`, then `HOSTS:PATH` as the name of a file; as JSON the value is called `key`.
+    pub fn behind(
+        &mut self,
+        value: &[u8],
+        between: &[u8],
+        leaves: &RangeSet,
+        path: &[u8],
+        key: &str,
+    ) -> io::Result<()> {
+        if self.layout == Layout::Json {
+            let value = String::from_utf8_lossy(value).into();
+            return self.json(leaves, path, Map::from_iter([(key.to_owned(), value)]));
+        }
+        self.out.write_all(value)?;
+        self.out.write_all(between)?;
+        self.name(leaves, path)?;
+        self.out.write_all(b"\n")
+    }
+
+    /// Lines of one or more paths. Below each other under headings, those of the same hosts are
+    /// together.
+    pub fn sections(&mut self, lines: Vec<Line<'_>>) -> io::Result<()> {
+        if self.layout != Layout::Heading {
+            return lines.iter().try_for_each(|line| self.flat(line));
+        }
+        for (path, leaves, texts) in sections(lines) {
+            self.heading(leaves, path)?;
+            for text in texts {
+                self.text_line(&text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names in directories, as addresses: `HOSTS:DIR/NAME`.
+    pub fn names(&mut self, lines: Vec<Line<'_>>) -> io::Result<()> {
+        for line in lines {
+            let mut path = line.path.to_vec();
+            if !path.is_empty() && !path.ends_with(b"/") {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&line.text);
+            self.name(line.leaves, &path)?;
+            self.out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// Names under headings, side by side as far as the terminal is wide.
+    pub fn columns(&mut self, lines: Vec<Line<'_>>) -> io::Result<()> {
+        let width = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or(WIDTH_DEFAULT);
+        for (path, leaves, texts) in sections(lines) {
+            self.heading(leaves, path)?;
+            let names: Vec<String> =
+                texts.iter().map(|text| printable(&String::from_utf8_lossy(text))).collect();
+            for line in side_by_side(&names, width) {
+                writeln!(self.out, "{line}")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `HOSTS:PATH`, set off from what is above.
+    pub fn heading(&mut self, leaves: &RangeSet, path: &[u8]) -> io::Result<()> {
+        if std::mem::replace(&mut self.begun, true) {
+            self.out.write_all(b"\n")?;
+        }
+        self.name(leaves, path)?;
+        self.out.write_all(b":\n")
+    }
+
+    /// `==> HOSTS:PATH <==`, as tail has it above the contents of files.
+    pub fn content_heading(&mut self, leaves: &RangeSet, path: &[u8]) -> io::Result<()> {
+        if std::mem::take(&mut self.within_line) {
+            self.out.write_all(b"\n")?;
+        }
+        if std::mem::replace(&mut self.begun, true) {
+            self.out.write_all(b"\n")?;
+        }
+        self.out.write_all(b"==> ")?;
+        self.name(leaves, path)?;
+        self.out.write_all(b" <==\n")
+    }
+
+    /// One object, with hosts and path.
+    pub fn json(&mut self, leaves: &RangeSet, path: &[u8], more: Map<String, Value>) -> io::Result<()> {
+        let mut object = Map::new();
+        object.insert("type".to_owned(), "entry".into());
+        object.insert("hosts".to_owned(), self.fold(leaves).into());
+        object.insert("count".to_owned(), leaves.len().into());
+        if !path.is_empty() {
+            object.insert("path".to_owned(), String::from_utf8_lossy(path).into());
+        }
+        object.extend(more);
+        writeln!(self.out, "{}", Value::Object(object))
+    }
+
+    /// The folded host set of these leaves.
+    pub fn fold(&mut self, leaves: &RangeSet) -> String {
+        match &self.folded {
+            Some((set, text)) if set == leaves => text.clone(),
+            _ => {
+                let text = self.hosts.fold(leaves);
+                self.folded = Some((leaves.clone(), text.clone()));
+                text
+            }
+        }
+    }
+
+    fn name(&mut self, leaves: &RangeSet, path: &[u8]) -> io::Result<()> {
+        let folded = self.fold(leaves);
+        let Palette { hosts, path: style, .. } = self.palette;
+        write!(self.out, "{hosts}{folded}{hosts:#}:{style}")?;
+        self.text(path)?;
+        write!(self.out, "{style:#}")
+    }
+
+    /// A terminal gets nothing that it takes for a command.
+    fn text(&mut self, text: &[u8]) -> io::Result<()> {
+        if self.is_terminal {
+            // Tabs are how some texts are laid out.
+            let mut pieces = text.split(|byte| *byte == b'\t').map(String::from_utf8_lossy);
+            if let Some(first) = pieces.next() {
+                write!(self.out, "{}", printable(&first))?;
+            }
+            return pieces.try_for_each(|piece| write!(self.out, "\t{}", printable(&piece)));
+        }
+        self.out.write_all(text)
+    }
+
+    fn text_line(&mut self, text: &[u8]) -> io::Result<()> {
+        self.begun = true;
+        self.text(text)?;
+        self.out.write_all(b"\n")
+    }
+}
+
+type Section<'a> = (&'a [u8], &'a RangeSet, Vec<Vec<u8>>);
+
+/// Lines with the same path and hosts together, in the order in which their first ones come.
+fn sections(lines: Vec<Line<'_>>) -> Vec<Section<'_>> {
+    let mut sections: Vec<Section<'_>> = Vec::new();
+    for line in lines {
+        let of_path = sections.iter_mut().rev().take_while(|(path, ..)| *path == line.path);
+        match of_path.into_iter().find(|(_, leaves, _)| **leaves == *line.leaves) {
+            Some((.., texts)) => texts.push(line.text),
+            None => sections.push((line.path, line.leaves, vec![line.text])),
+        }
+    }
+    sections
+}
+
+/// Names in columns, down before across, with two spaces between.
+fn side_by_side(names: &[String], width: usize) -> Vec<String> {
+    let lengths: Vec<usize> = names.iter().map(|name| name.chars().count()).collect();
+    let widths =
+        |rows: usize| lengths.chunks(rows).map(|column| column.iter().max().copied().unwrap_or(0) + 2);
+    let fits = |rows: &usize| widths(*rows).sum::<usize>() <= width + 2;
+    let rows = (1..=names.len()).find(fits).unwrap_or(names.len().max(1));
+    let widths: Vec<usize> = widths(rows).collect();
+    let line = |row: usize| {
+        let cells = names.iter().skip(row).step_by(rows).zip(&widths);
+        let line: String = cells.map(|(name, width)| format!("{name:<width$}")).collect();
+        line.trim_end().to_owned()
+    };
+    (0..rows.min(names.len())).map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_side_by_side_as_far_as_there_is_room() {
+        let names: Vec<String> = ["a", "bbb", "cc", "d", "eeeee"].map(str::to_owned).into();
+        assert_eq!(side_by_side(&names, 80), ["a  bbb  cc  d  eeeee"]);
+        assert_eq!(side_by_side(&names, 12), ["a    d", "bbb  eeeee", "cc"]);
+        assert_eq!(side_by_side(&names, 1), ["a", "bbb", "cc", "d", "eeeee"]);
+        assert!(side_by_side(&[], 80).is_empty());
+    }
+
+    #[test]
+    fn lines_of_the_same_hosts_are_together() {
+        let (all, one) = (RangeSet::full(3), RangeSet::single(1));
+        let line = |leaves, text: &str| Line { path: b"/d", leaves, text: text.into() };
+        let sections = sections(vec![line(&all, "a"), line(&one, "b"), line(&all, "c")]);
+        let texts: Vec<usize> = sections.iter().map(|(.., texts)| texts.len()).collect();
+        assert_eq!(texts, [2, 1]);
+    }
+}
