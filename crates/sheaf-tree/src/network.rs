@@ -149,7 +149,8 @@ impl Stream {
     }
 
     /// Sends a packet to every member, once there is room for it. With `expect`, their answers
-    /// form a wave that ends after at most that long; its number is returned.
+    /// form a wave that ends after about that long at the latest (what was sent in time may take
+    /// half a second to come); its number is returned.
     pub async fn send(&self, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
         /// Parts between two looks at what the links have taken.
         const PARTS: usize = 4;

@@ -1,5 +1,5 @@
 //! The main job: many files read and written as one, however the servers are started.
-use crate::cluster::{Running, Up, nothing_is_left};
+use crate::cluster::{Running, Up, nothing_is_left, turn};
 use crate::support::{Home, Run};
 use sheaf_core::hostset::HostSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,6 +127,7 @@ fn with_obstacles(home: &Home) -> String {
 
 #[test]
 fn a_large_file_is_copied_in_constant_memory() {
+    let _turn = turn();
     let home = Home::new();
     let export = with_obstacles(&home);
     let content = noise(COPY_BYTES);

@@ -3,11 +3,19 @@ use crate::support::{Home, Run};
 use rustix::process::{Pid, Signal};
 use std::collections::BTreeMap;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What happens at once, or a little later on a machine that is busy, happens within this time.
 pub const SOON: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
+
+/// For tests that load the machine, or whose servers must answer within a short timeout: they run
+/// one after another.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Waits until `condition` holds; fails when it does not in time.
 #[track_caller]

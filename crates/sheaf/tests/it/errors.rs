@@ -80,7 +80,7 @@ fn options_with_values_that_cannot_be() {
         lines.push(run.stderr.trim_end().to_owned());
     }
     insta::assert_snapshot!(lines.join("\n"), @"
-    sheaf: invalid value 'averge' for '--aggregate <NAME>': no such aggregation; there are concatenate, packed, sum, avg, min, max, equal, zero, count, classes, lines, checksum
+    sheaf: invalid value 'averge' for '--aggregate <NAME>': no such aggregation; did you mean average?
     sheaf: invalid value 'u+q' for '<MODE>': write an octal mode (0644), or who, one of + - =, and of r w x X s t (u+x,go-w)
     sheaf: invalid value '4Q' for '--size <SIZE>': no such unit as Q; there are K M G T P E
     sheaf: invalid value ':' for '<OWNER[:GROUP]>': names neither an owner nor a group

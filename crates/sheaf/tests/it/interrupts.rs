@@ -1,5 +1,5 @@
 //! Ctrl-C, a request to end, and a sudden end at any moment: nothing is left.
-use crate::cluster::{Running, nothing_is_left, of_home, wait_until};
+use crate::cluster::{Running, nothing_is_left, of_home, turn, wait_until};
 use crate::support::Home;
 use rustix::process::Signal;
 use std::io::Write;
@@ -76,6 +76,7 @@ fn in_the_middle_of_a_copy() {
 
 #[test]
 fn in_the_middle_of_a_search() {
+    let _turn = turn();
     for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
         let home = Home::new();
         let processes = PROCESSES.to_string();

@@ -1,5 +1,6 @@
 //! Hosts that die or hang: commands end in time, with the answers of the others.
-use crate::cluster::{Up, nothing_is_left};
+use crate::cluster::{Up, nothing_is_left, turn};
+use crate::support::Home;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -9,12 +10,30 @@ const GRACE: Duration = Duration::from_secs(8);
 const DEADLINE: Duration = Duration::from_secs(2).saturating_add(GRACE);
 
 /// Commands on `/data`, a directory with a file `f`.
-const COMMANDS: &[&[&str]] =
-    &[&["grep", "udp", "/data/f"], &["cp", "source", ":/data/copied"], &["grep", "-c", "udp", "/data/f"]];
+const COMMANDS: &[&[&str]] = &[
+    &["grep", "udp", "/data/f"],
+    &["cp", "--async", "source", ":/data/copied"],
+    &["cat", "/data/f"],
+    &["ls", "-l", "/data"],
+    &["stat", "/data/f"],
+    &["du", "/data"],
+    &["sha", "/data/f"],
+    &["read", "--aggregate", "classes", "/data/f"],
+    &["read", "--aggregate", "count", "/data/f"],
+    &["chmod", "0600", "/data/f"],
+    &["chown", "0:0", "/data/f"],
+    &["truncate", "-s", "4", "/data/f"],
+    &["write", "--data", "text", "/data/f"],
+    &["mkdir", "/data/made"],
+    &["ln", "-s", "f", "/data/linked"],
+    &["rm", "/data/linked"],
+];
 
 #[test]
 fn every_command_names_the_two_hosts_that_do_not_answer() {
-    let home = crate::support::Home::new();
+    let _turn = turn();
+    // The tree finds out late by itself, so that most commands meet the host that hangs anew.
+    let home = Home::with_config("[tuning]\nheartbeat_ms = 60000\n");
     home.write("source", "new\n");
     for host in 1..=64 {
         home.write(&format!("export/n{host}/data/f"), "echo 7/udp\n");
@@ -30,18 +49,16 @@ fn every_command_names_the_two_hosts_that_do_not_answer() {
         println!("{command:?}: {took:?}");
         assert!(took < DEADLINE, "{command:?}: {took:?}");
         assert_eq!(run.code, Some(1), "{command:?}: {run:?}");
-        let lines: Vec<&str> = run.stderr.lines().collect();
+        let mut lines: Vec<&str> = run.stderr.lines().collect();
+        lines.sort_unstable();
         let hung =
             ["n17: no answer within 2 s (ETIMEDOUT)", "n17: host is down (EHOSTDOWN): no sign of life for "];
-        assert!(
-            lines.iter().any(|line| hung.iter().any(|start| line.starts_with(start))),
-            "{command:?}: {run:?}"
-        );
-        assert!(
-            lines.contains(&"n42: host is down (EHOSTDOWN): its process ended with signal 9"),
-            "{command:?}: {run:?}"
-        );
-        assert_eq!(lines[2..], ["sheaf: 62 of 64 members succeeded; 2 hosts silent"], "{command:?}: {run:?}");
+        assert!(hung.iter().any(|start| lines[0].starts_with(start)), "{command:?}: {run:?}");
+        let expected = [
+            "n42: host is down (EHOSTDOWN): its process ended with signal 9",
+            "sheaf: 62 of 64 members succeeded; 2 hosts silent",
+        ];
+        assert_eq!(lines[1..], expected, "{command:?}: {run:?}");
         if command[0] == "grep" {
             assert!(run.stdout.starts_with("n[1-16,18-41,43-64]:/data/f:"), "{run:?}");
         }
@@ -66,6 +83,7 @@ fn a_session_ends_although_a_server_hangs() {
 
 #[test]
 fn an_inner_node_that_dies_takes_only_its_own_hosts_along() {
+    let _turn = turn();
     let up = Up::new(&["--processes", "16", "--tree", "1x4x4"]);
     let inner: Vec<_> =
         up.nodes.iter().filter(|node| !up.servers.values().any(|server| server == *node)).collect();
