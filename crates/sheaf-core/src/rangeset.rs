@@ -233,7 +233,7 @@ impl RangeSet {
     ///
     /// # Errors
     /// [`Malformed`] when it is truncated, overlapping, beyond 32 bits, or claims more than
-    /// [`RANGES_MAX`] ranges.
+    /// 4,194,304 ranges.
     pub fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
         let runs = varint::get(input)?;
         let (mut set, mut at, mut total) = (Self::new(), 0u64, 0u64);

@@ -22,7 +22,7 @@ mod operate;
 use call::Call;
 use group::Group;
 
-/// Makes a [`Server`] for each leaf; the session's service configuration is the export's path,
+/// Makes the server of each leaf; the session's service configuration is the export's path,
 /// in which `%h` stands for the host's name.
 #[derive(Clone, Default)]
 pub struct Servers {

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 mod socket;
 
 pub(crate) use socket::{Autopsy, register};
-use socket::{Buffers, Port};
+use socket::{Port, Room};
 
 /// How often the nodes inside a process are looked at while one of them waits for something.
 const LOCAL_TICK_MS: u64 = 20;
@@ -42,7 +42,7 @@ pub(crate) struct Core {
     sockets: Vec<Option<Port>>,
     /// Nodes that may have events or output.
     work: VecDeque<usize>,
-    buffers: Buffers,
+    room: Room,
     started: Instant,
     armed: Option<Time>,
     /// Who waits for a result of a stream, and who for room on it.
@@ -75,7 +75,7 @@ impl Shared {
             services: Vec::new(),
             sockets: Vec::new(),
             work: VecDeque::new(),
-            buffers: Buffers::default(),
+            room: Room::default(),
             started: Instant::now(),
             armed: None,
             for_result: FxHashMap::default(),

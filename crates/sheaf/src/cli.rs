@@ -284,7 +284,7 @@ mod tests {
     fn errors_of_the_command_line_are_one_line() {
         for (words, line) in [
             (&["sheaf", "cat"][..], "the following required arguments were not provided: <ADDR>..."),
-            (&["sheaf", "cta", "/x"], "unrecognized subcommand 'cta'; a similar subcommand exists: 'cat'"),
+            (&["sheaf", "grepp", "/x"], "unrecognized subcommand 'grepp'; a similar subcommand exists: 'grep'"),
             (&["sheaf", "cat", "--timeout", "0", "/x"], "invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds"),
         ] {
             let error = command().try_get_matches_from(words).unwrap_err();

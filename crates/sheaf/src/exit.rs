@@ -33,9 +33,6 @@ pub enum Stop {
     /// There is no tree to ask: exit 3.
     #[error("{0}")]
     Unreachable(String),
-    /// Ctrl-C ended it: exit 130.
-    #[error("interrupted")]
-    Interrupted,
 }
 
 impl Stop {
@@ -53,7 +50,6 @@ impl Stop {
         match self {
             Self::Usage(_) => Exit::Usage,
             Self::Unreachable(_) => Exit::Unreachable,
-            Self::Interrupted => Exit::Interrupted,
         }
     }
 }

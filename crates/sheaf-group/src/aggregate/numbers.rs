@@ -115,7 +115,7 @@ impl Numbers {
 /// space), or with no columns every field that is a number, in reading order.
 ///
 /// Returns `None` when a wanted column is missing or not a number, or there are more than
-/// [`NUMBERS_MAX`].
+/// 65,536.
 #[must_use]
 pub fn parse_numbers(text: &[u8], columns: &[u32]) -> Option<Vec<f64>> {
     let text = std::str::from_utf8(text).ok()?;

@@ -1,6 +1,6 @@
 //! Grep at the root.
 use super::tool::{NAME, Params};
-use super::{GrepError, GrepOptions};
+use super::GrepOptions;
 use crate::target::{Target, ToolError, by_members, drop_unmatched};
 use sheaf_group::entry::Merged;
 use sheaf_group::{Outcome, Session};
@@ -31,7 +31,7 @@ pub async fn grep(
     options: &GrepOptions,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<Found, ToolError> {
-    options.compile().map_err(GrepError::from)?;
+    options.compile()?;
     options.path_filter()?;
     let mut found = Found::default();
     for (members, paths) in by_members(targets) {

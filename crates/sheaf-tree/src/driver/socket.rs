@@ -1,7 +1,8 @@
 //! A link over a socket: one task reads it and runs the node with what has come; whoever runs
 //! the node writes its output straight away, and only what the kernel refuses waits for the task.
 use super::{Core, Route, Shared};
-use crate::proto::Time;
+use crate::proto::frame::Header;
+use crate::proto::{Time, Violation};
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno as Os;
 use sheaf_core::Errno;
@@ -14,8 +15,10 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Room for one read; small frames of many waves arrive in one.
-const READ_BYTES: usize = 128 << 10;
+/// Room for reading; small frames of many waves arrive in one read.
+const READ_BYTES: usize = 512 << 10;
+/// With less room than this, more is made first.
+const READ_BYTES_MIN: usize = 128 << 10;
 /// Reads from one link before others get their turn.
 const READS_PER_TURN: usize = 8;
 /// Pieces per vectored write.
@@ -40,6 +43,8 @@ pub(super) struct Port {
     /// time would wake this process once more for every message that its peer reads.)
     writable: Option<AsyncFd<OwnedFd>>,
     waker: Option<Waker>,
+    /// The beginning of a frame whose rest has not come.
+    partial: BytesMut,
 }
 
 impl Shared {
@@ -54,8 +59,15 @@ impl Shared {
     ) -> io::Result<()> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         let socket = Arc::new(Socket { fd: register(fd, Interest::READABLE)? });
-        let port =
-            Port { socket: Arc::clone(&socket), node, link, blocked: false, writable: None, waker: None };
+        let port = Port {
+            socket: Arc::clone(&socket),
+            node,
+            link,
+            blocked: false,
+            writable: None,
+            waker: None,
+            partial: BytesMut::new(),
+        };
         let at = self.run(|core, now| {
             let free = core.sockets.iter().position(Option::is_none);
             let at = free.unwrap_or(core.sockets.len());
@@ -148,17 +160,15 @@ impl Core {
                 Ok(guard) => guard,
                 Err(error) => return Poll::Ready(Some(gone(&error))),
             };
-            match self.buffers.read(&socket.fd) {
-                Ok(chunk) if chunk.is_empty() => {
+            match self.read(at, socket) {
+                Ok((0, _)) => {
                     return Poll::Ready(Some((Errno::HOSTDOWN, "it closed the connection".to_owned())));
                 }
-                Ok(chunk) => {
-                    if chunk.len() < READ_BYTES {
+                Ok((_, drained)) => {
+                    if drained {
                         guard.clear_ready();
                     }
-                    let received = self.nodes[node].receive(now, link, &chunk);
-                    self.work.push_back(node);
-                    if let Err(violation) = received {
+                    if let Err(violation) = self.received(now, node, link, at) {
                         return Poll::Ready(Some((Errno::PROTO, violation.to_string())));
                     }
                     if !self.nodes[node].is_alive(link) {
@@ -183,6 +193,35 @@ impl Core {
             }
         }
         Poll::Pending
+    }
+
+    /// Reads behind the part of a frame that came before, into the socket's own buffer or the
+    /// one that all sockets without such a part share. Returns how much was read, and whether
+    /// that was all there is.
+    fn read(&mut self, at: usize, socket: &Socket) -> Result<(usize, bool), Os> {
+        let Some(port) = &mut self.sockets[at] else { return Ok((0, true)) };
+        let room = &mut self.room;
+        if port.partial.is_empty() {
+            port.partial = room.shared.take().unwrap_or_default();
+        }
+        if port.partial.capacity() - port.partial.len() < READ_BYTES_MIN {
+            room.renew(&mut port.partial);
+        }
+        let offered = port.partial.capacity() - port.partial.len();
+        let count = read_more(&socket.fd, &mut port.partial)?;
+        Ok((count, count < offered))
+    }
+
+    /// Hands the node the whole frames that have come; what is left begins the next one.
+    fn received(&mut self, now: Time, node: usize, link: usize, at: usize) -> Result<(), Violation> {
+        let Some(port) = &mut self.sockets[at] else { return Ok(()) };
+        let whole = whole_frames(&port.partial)?;
+        let chunk = port.partial.split_to(whole).freeze();
+        if port.partial.is_empty() {
+            self.room.shared = Some(std::mem::take(&mut port.partial));
+        }
+        self.work.push_back(node);
+        self.nodes[node].receive(now, link, &chunk)
     }
 
     /// Writes what waits for a socket until all is written or the kernel takes no more.
@@ -247,38 +286,55 @@ pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<Ow
     Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
 }
 
-/// Buffers for reading. What arrived is handed on by reference; a buffer is used again once all
-/// that refers to it is gone.
+/// Room for reading. What was read is handed on by reference; a buffer is used again once
+/// nothing refers to it any more, so that a long transfer does not ask for memory all the time.
 #[derive(Default)]
-pub(super) struct Buffers {
-    pool: VecDeque<Bytes>,
+pub(super) struct Room {
+    /// What no socket holds a part of a frame in.
+    shared: Option<BytesMut>,
+    /// Handles of buffers that were full.
+    full: VecDeque<Bytes>,
 }
 
-/// Buffers kept for use; more exist only while forwarded data waits for slow links.
-const BUFFERS_KEPT: usize = 4;
+/// Full buffers kept to be used again.
+const FULL_KEPT: usize = 2;
 
-impl Buffers {
-    fn read(&mut self, fd: &AsyncFd<OwnedFd>) -> Result<Bytes, Os> {
-        let mut buffer = self.take();
-        let read = rustix::io::read(fd.get_ref(), &mut buffer[..]);
-        let whole = buffer.freeze();
-        let chunk = read.map(|count| whole.slice(..count));
-        if self.pool.len() < BUFFERS_KEPT {
-            self.pool.push_back(whole);
+impl Room {
+    /// Gives `partial` room behind it, in another buffer.
+    fn renew(&mut self, partial: &mut BytesMut) {
+        let beginning = partial.split().freeze();
+        let old = self.full.pop_front().and_then(|full| full.try_into_mut().ok());
+        let mut fresh = old.unwrap_or_default();
+        fresh.clear();
+        fresh.reserve(READ_BYTES);
+        fresh.extend_from_slice(&beginning);
+        *partial = fresh;
+        if self.full.len() < FULL_KEPT {
+            self.full.push_back(beginning);
         }
-        chunk
     }
+}
 
-    fn take(&mut self) -> BytesMut {
-        for _ in 0..self.pool.len() {
-            let Some(buffer) = self.pool.pop_front() else { break };
-            match buffer.try_into_mut() {
-                Ok(buffer) => return buffer,
-                Err(shared) => self.pool.push_back(shared),
-            }
-        }
-        BytesMut::zeroed(READ_BYTES)
+/// Reads what there is, up to the room behind what `buffer` holds already.
+#[allow(unsafe_code)]
+fn read_more(fd: &AsyncFd<OwnedFd>, buffer: &mut BytesMut) -> Result<usize, Os> {
+    let (read, _) = rustix::io::read(fd.get_ref(), buffer.spare_capacity_mut())?;
+    let count = read.len();
+    // SAFETY: the call has initialised the first `count` bytes of the spare capacity: it returned
+    // them as initialised bytes.
+    unsafe { buffer.set_len(buffer.len() + count) };
+    Ok(count)
+}
+
+/// How many bytes at the front are whole frames.
+fn whole_frames(bytes: &[u8]) -> Result<usize, Violation> {
+    let mut at = 0;
+    while let Some(header) = Header::parse(&bytes[at..])?
+        && bytes.len() - at >= header.frame_len()
+    {
+        at += header.frame_len();
     }
+    Ok(at)
 }
 
 fn gone(error: &io::Error) -> (Errno, String) {

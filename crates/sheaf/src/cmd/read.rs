@@ -10,6 +10,7 @@ use crate::size;
 use anyhow::Result;
 use clap::Args;
 use sheaf_group::Outcome;
+use sheaf_group::message::DataAggregation;
 use sheaf_tools::read::{self, ReadOptions};
 
 /// The aggregations by name; an unknown one is answered with the nearest of these.
@@ -63,7 +64,8 @@ pub struct ReadArgs {
 }
 
 fn aggregation(name: &str) -> Result<String, Stop> {
-    if AGGREGATIONS.contains(&name) {
+    // Only whether there is one of this name matters here, not what it is given.
+    if DataAggregation::by_name(name, &[], 0, 0).is_some() {
         return Ok(name.to_owned());
     }
     Err(Stop::usage(match crate::config::nearest(name, AGGREGATIONS.iter().copied()) {
@@ -93,4 +95,24 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
         printer.flush()?;
         session::finish(connected, config, output, &outcome, &[])
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_that_is_offered_is_an_aggregation() {
+        for name in AGGREGATIONS {
+            assert!(DataAggregation::by_name(name, &[], 0, 0).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn other_names_of_aggregations_are_taken_too() {
+        for name in ["concat", "mean", "columns", "equivalence"] {
+            assert_eq!(aggregation(name).unwrap(), name);
+        }
+        assert_eq!(aggregation("summ").unwrap_err().to_string(), "no such aggregation; did you mean sum?");
+    }
 }

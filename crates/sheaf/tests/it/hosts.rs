@@ -106,7 +106,7 @@ fn output(mut command: Command, home: &Path, input: &str) -> (bool, String, Stri
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // A program that reads nothing may be gone already.
-    let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes());
+    let _ = Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.success(), text(output.stdout), text(output.stderr))
