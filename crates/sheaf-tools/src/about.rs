@@ -46,7 +46,8 @@ fn this_process() -> About {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let resident = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let cpu_us = u64::try_from(spent.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(spent.tv_nsec).unwrap_or(0) / 1000;
+    let cpu_us = u64::try_from(spent.tv_sec).unwrap_or(0) * 1_000_000
+        + u64::try_from(spent.tv_nsec).unwrap_or(0) / 1000;
     About { pid: std::process::id(), rss_bytes: resident.unwrap_or(0) * page, cpu_us }
 }
 

@@ -9,9 +9,9 @@ pub mod about;
 pub mod cp;
 pub mod edit;
 pub mod grep;
+mod paths;
 pub mod read;
 pub mod report;
-mod paths;
 mod target;
 
 pub use sheaf_group::entry;

@@ -206,7 +206,8 @@ fn end(error: &clap::Error) -> ! {
 
 /// What a message of clap says of the error and how to mend it, without the repeated usage.
 fn one_line(message: &str) -> String {
-    let mut paragraphs = message.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    let mut paragraphs =
+        message.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
     let error = paragraphs.next().unwrap_or_default();
     let mut line = error.strip_prefix("error: ").unwrap_or(&error).to_owned();
     for tip in paragraphs.filter(|text| text.starts_with("tip: ")) {
@@ -284,8 +285,14 @@ mod tests {
     fn errors_of_the_command_line_are_one_line() {
         for (words, line) in [
             (&["sheaf", "cat"][..], "the following required arguments were not provided: <ADDR>..."),
-            (&["sheaf", "grepp", "/x"], "unrecognized subcommand 'grepp'; a similar subcommand exists: 'grep'"),
-            (&["sheaf", "cat", "--timeout", "0", "/x"], "invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds"),
+            (
+                &["sheaf", "grepp", "/x"],
+                "unrecognized subcommand 'grepp'; a similar subcommand exists: 'grep'",
+            ),
+            (
+                &["sheaf", "cat", "--timeout", "0", "/x"],
+                "invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds",
+            ),
         ] {
             let error = command().try_get_matches_from(words).unwrap_err();
             assert_eq!(one_line(&error.render().to_string()), line);

@@ -123,7 +123,9 @@ impl Addresses {
 pub fn target(addr: &OsStr, config: &Config) -> Result<Target> {
     let resolved = Address::parse(addr)?.resolve(config)?;
     let path = resolved.path.into_os_string().into_string();
-    let path = path.map_err(|path| Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy())))?;
+    let path = path.map_err(|path| {
+        Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy()))
+    })?;
     Ok(Target { members: resolved.leaves, path })
 }
 

@@ -18,7 +18,13 @@ pub const SINK: i32 = 1003;
 pub struct WithProbe(pub Servers);
 
 impl Services for WithProbe {
-    fn start(&self, leaf: u32, host: &str, config: &[u8], handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+    fn start(
+        &self,
+        leaf: u32,
+        host: &str,
+        config: &[u8],
+        handle: LeafHandle,
+    ) -> Result<Box<dyn Service>, ServiceError> {
         let server = self.0.start(leaf, host, config, handle)?;
         Ok(Box::new(Probed { server, posting: None, sunk: 0, number: Vec::new() }))
     }

@@ -2,8 +2,8 @@
 use crate::cli::{GlobalArgs, Link};
 use crate::config::{Config, Launch};
 use crate::exit::{Exit, Stop};
-use crate::probe::WithProbe;
 use crate::output::{Failure, Output, Report, Silence, Silent};
+use crate::probe::WithProbe;
 use anyhow::{Context, Result};
 use sheaf_core::hostset::HostSet;
 use sheaf_core::{Errno, RangeSet};
@@ -105,9 +105,14 @@ pub fn plan(config: &Config) -> Result<Topology> {
         Spec::File(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| Stop::usage(crate::exit::io_text(path.as_ref(), &error)))?;
-            let topology = Topology::from_file(&text).map_err(|error| Stop::usage(format!("{path}: {error}")))?;
+            let topology =
+                Topology::from_file(&text).map_err(|error| Stop::usage(format!("{path}: {error}")))?;
             if topology.leaves_len() != hosts.len() {
-                let text = format!("{path}: the tree has {} leaves, the cluster {} hosts", topology.leaves_len(), hosts.len());
+                let text = format!(
+                    "{path}: the tree has {} leaves, the cluster {} hosts",
+                    topology.leaves_len(),
+                    hosts.len()
+                );
                 return Err(Stop::usage(text).into());
             }
             topology
@@ -189,7 +194,9 @@ impl Signals {
     fn listen() -> Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        Ok(Self(kinds.into_iter().map(signal).collect::<Result<_, _>>().context("cannot listen for signals")?))
+        Ok(Self(
+            kinds.into_iter().map(signal).collect::<Result<_, _>>().context("cannot listen for signals")?,
+        ))
     }
 
     /// Ends the operations of `session` at the first signal, the program at the second.
@@ -211,7 +218,13 @@ impl Signals {
 }
 
 /// Ends a command: who failed and who was silent, in words, and the exit code.
-pub fn finish(connected: &Connected, config: &Config, output: &Output, outcome: &Outcome, extra: &[Failure]) -> Result<Exit> {
+pub fn finish(
+    connected: &Connected,
+    config: &Config,
+    output: &Output,
+    outcome: &Outcome,
+    extra: &[Failure],
+) -> Result<Exit> {
     let report = report(connected, config, outcome, extra);
     let exit = output.finish(&report, config.hosts()?)?;
     Ok(if connected.session.is_interrupted() { Exit::Interrupted } else { exit })

@@ -1,6 +1,6 @@
 //! Grep at the root.
-use super::tool::{NAME, Params};
 use super::GrepOptions;
+use super::tool::{NAME, Params};
 use crate::target::{Target, ToolError, by_members, drop_unmatched};
 use sheaf_group::entry::Merged;
 use sheaf_group::{Outcome, Session};

@@ -92,7 +92,9 @@ impl Running for Search {
                 Some(Ok(entry)) => {
                     let name = entry.path.as_os_str().as_bytes();
                     match entry.kind {
-                        FileKind::Directory if entry.depth > 0 && !self.filter.enters(name) => walk.skip_dir(),
+                        FileKind::Directory if entry.depth > 0 && !self.filter.enters(name) => {
+                            walk.skip_dir()
+                        }
                         // As grep -r does, devices and pipes that are only come across are left alone.
                         FileKind::File if entry.depth == 0 || self.filter.wants(name) => {
                             return self.search(&entry.path, answer, host);
@@ -107,7 +109,11 @@ impl Running for Search {
         }
         if let Some(path) = self.files.pop_front() {
             if self.options.recursive && host.export.stat(&path).is_ok_and(|metadata| metadata.is_dir()) {
-                let options = WalkOptions { follow: Follow::Start, include: NameFilter::default(), ..WalkOptions::default() };
+                let options = WalkOptions {
+                    follow: Follow::Start,
+                    include: NameFilter::default(),
+                    ..WalkOptions::default()
+                };
                 self.walk = Some(host.export.walk(&path, options));
                 return Step::More;
             }
@@ -148,4 +154,3 @@ fn expand(pattern: &str, host: &Host) -> Result<VecDeque<PathBuf>, Errno> {
     let files = host.export.glob(&parsed)?;
     if files.is_empty() { Err(Errno::NOENT) } else { Ok(files.into()) }
 }
-

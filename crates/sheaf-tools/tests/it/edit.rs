@@ -106,7 +106,10 @@ fn chown_does_what_gnu_chown_does() {
     run(async {
         let session = cluster.session("flat");
         let (_, outcome) = apply(&session, cluster.target("/d"), &chown("no-such-user", false, true)).await;
-        assert_eq!((outcome.errors[0].errno, outcome.errors[0].members.leaves()), (Errno::INVAL, RangeSet::full(2)));
+        assert_eq!(
+            (outcome.errors[0].errno, outcome.errors[0].members.leaves()),
+            (Errno::INVAL, RangeSet::full(2))
+        );
     });
 }
 

@@ -31,13 +31,28 @@ struct Stop {
 }
 
 const TOUR: &[Stop] = &[
-    Stop { says: "One search over every host; equal lines are printed once, for all hosts that have them:", words: &["grep", "-n", "udp", ":/etc/services"] },
-    Stop { says: "Which hosts have which configuration? The contents fall into classes:", words: &["cat", ":/etc/app.conf"] },
+    Stop {
+        says: "One search over every host; equal lines are printed once, for all hosts that have them:",
+        words: &["grep", "-n", "udp", ":/etc/services"],
+    },
+    Stop {
+        says: "Which hosts have which configuration? The contents fall into classes:",
+        words: &["cat", ":/etc/app.conf"],
+    },
     Stop { says: "The same file by digest:", words: &["sha", ":/etc/app.conf"] },
-    Stop { says: "A number from every host, averaged on the way back:", words: &["read", "--aggregate", "average", "--column", "1", ":/proc/loadavg"] },
-    Stop { says: "A file to the hosts, sent once along each edge of the tree and put in place whole:", words: &["cp", "{dir}/new.conf", ":/etc/app.conf"] },
+    Stop {
+        says: "A number from every host, averaged on the way back:",
+        words: &["read", "--aggregate", "average", "--column", "1", ":/proc/loadavg"],
+    },
+    Stop {
+        says: "A file to the hosts, sent once along each edge of the tree and put in place whole:",
+        words: &["cp", "{dir}/new.conf", ":/etc/app.conf"],
+    },
     Stop { says: "Now all have the same:", words: &["cat", ":/etc/app.conf"] },
-    Stop { says: "And so it looks when a host's file is missing: the others answer, the exit code is 1:", words: &["stat", "-c", "%s %n", "n[1-4]:/etc/only-on-n1"] },
+    Stop {
+        says: "And so it looks when a host's file is missing: the others answer, the exit code is 1:",
+        words: &["stat", "-c", "%s %n", "n[1-4]:/etc/only-on-n1"],
+    },
 ];
 
 /// Gives the tour.
@@ -50,7 +65,8 @@ pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
     let export = format!("{}/%h", place.path.display());
     let mut out = std::io::stdout().lock();
     for stop in TOUR {
-        let words: Vec<String> = stop.words.iter().map(|word| word.replace("{dir}", &place.path.display().to_string())).collect();
+        let words: Vec<String> =
+            stop.words.iter().map(|word| word.replace("{dir}", &place.path.display().to_string())).collect();
         if !global.quiet {
             writeln!(out, "\n# {}", stop.says)?;
         }
@@ -109,7 +125,10 @@ fn furnish(dir: &Path, servers: u32) -> Result<()> {
         fs::create_dir_all(root.join("etc"))?;
         fs::create_dir_all(root.join("proc"))?;
         let extra = if n % 10 == 7 { "tftp\t\t69/udp\n" } else { "" };
-        fs::write(root.join("etc/services"), format!("domain\t\t53/tcp\ndomain\t\t53/udp\nntp\t\t123/udp\n{extra}"))?;
+        fs::write(
+            root.join("etc/services"),
+            format!("domain\t\t53/tcp\ndomain\t\t53/udp\nntp\t\t123/udp\n{extra}"),
+        )?;
         let version = if n % 16 == 3 { 1 } else { 2 };
         fs::write(root.join("etc/app.conf"), format!("version = {version}\nport = 8080\n"))?;
         fs::write(root.join("proc/loadavg"), format!("0.{:02} 0.10 0.05 1/100 4242\n", n % 100))?;

@@ -53,7 +53,13 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 /// Asks every host of a session and prints what it says; returns whether all answered.
-async fn show(name: &str, joined: &Connected, told: &daemon::About, config: &Config, output: &Output) -> Result<bool> {
+async fn show(
+    name: &str,
+    joined: &Connected,
+    told: &daemon::About,
+    config: &Config,
+    output: &Output,
+) -> Result<bool> {
     let session = &joined.session;
     let everyone = session.network().everyone();
     let (servers, outcome) = about(session, &everyone).await?;
@@ -73,9 +79,26 @@ async fn show(name: &str, joined: &Connected, told: &daemon::About, config: &Con
         line["missing"] = json!(session.fold(&missing));
         writeln!(out, "{line}")?;
     } else {
-        let up = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs().saturating_sub(told.since));
-        writeln!(out, "session {name}: {} of {} hosts answer: {}", answered.len(), everyone.len(), session.fold(&answered))?;
-        writeln!(out, "  process {}, {} h {:02} min, launch {}, tree {}, export {}", told.pid, up / 3600, up / 60 % 60, told.launch, told.tree, told.export)?;
+        let up = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |now| now.as_secs().saturating_sub(told.since));
+        writeln!(
+            out,
+            "session {name}: {} of {} hosts answer: {}",
+            answered.len(),
+            everyone.len(),
+            session.fold(&answered)
+        )?;
+        writeln!(
+            out,
+            "  process {}, {} h {:02} min, launch {}, tree {}, export {}",
+            told.pid,
+            up / 3600,
+            up / 60 % 60,
+            told.launch,
+            told.tree,
+            told.export
+        )?;
         drop(out);
         session::finish(joined, config, output, &outcome, &[])?;
     }

@@ -43,7 +43,12 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let started = daemon::up(&config, &arguments)?;
     if !global.quiet {
         let name = daemon::name(&config);
-        eprintln!("session {name}: {} of {} hosts, process {}", started.hosts, topology.leaves_len(), started.pid);
+        eprintln!(
+            "session {name}: {} of {} hosts, process {}",
+            started.hosts,
+            topology.leaves_len(),
+            started.pid
+        );
     }
     Ok(if started.hosts == u64::from(topology.leaves_len()) { Exit::Success } else { Exit::Failed })
 }

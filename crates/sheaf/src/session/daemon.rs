@@ -71,14 +71,19 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     }
     let Some(stream) = open(name(config))? else {
         if asked {
-            let text = format!("no session {} is running; start it with: sheaf up --session {}", name(config), name(config));
+            let text = format!(
+                "no session {} is running; start it with: sheaf up --session {}",
+                name(config),
+                name(config)
+            );
             return Err(Stop::unreachable(text).into());
         }
         return Ok(None);
     };
     let joined = launch::join(OwnedFd::from(stream), &super::registry())
         .map_err(|error| Stop::unreachable(format!("session {}: {error}", name(config))))?;
-    let about: About = serde_json::from_slice(&joined.about).context("the session does not say what it is")?;
+    let about: About =
+        serde_json::from_slice(&joined.about).context("the session does not say what it is")?;
     let hosts = HostSet::parse(&about.hosts).context("the session's hosts")?;
     config.use_hosts(&hosts);
     let session = Session::new(joined.network, hosts, super::limits(config));
@@ -104,7 +109,8 @@ fn open(name: &str) -> Result<Option<UnixStream>> {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
         Err(error) => bail!(crate::exit::io_text(&path, &error)),
     };
-    let peer = rustix::net::sockopt::socket_peercred(&stream).context("who listens at the session's socket")?;
+    let peer =
+        rustix::net::sockopt::socket_peercred(&stream).context("who listens at the session's socket")?;
     if peer.uid != rustix::process::getuid() {
         return Err(foreign(&path, peer.uid.as_raw()));
     }
@@ -113,11 +119,19 @@ fn open(name: &str) -> Result<Option<UnixStream>> {
 
 fn own(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
-    if metadata.uid() == rustix::process::getuid().as_raw() { Ok(()) } else { Err(foreign(path, metadata.uid())) }
+    if metadata.uid() == rustix::process::getuid().as_raw() {
+        Ok(())
+    } else {
+        Err(foreign(path, metadata.uid()))
+    }
 }
 
 fn foreign(path: &Path, uid: u32) -> anyhow::Error {
-    Stop::usage(format!("{}: the session's socket belongs to user {uid}, not to you; it is not used", path.display())).into()
+    Stop::usage(format!(
+        "{}: the session's socket belongs to user {uid}, not to you; it is not used",
+        path.display()
+    ))
+    .into()
 }
 
 /// A session that was started.
@@ -198,7 +212,8 @@ async fn start_and_serve(connected: &Connected, config: &Config, listener: UnixL
 }
 
 fn about(config: &Config) -> Result<Vec<u8>> {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let since =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let cluster = &config.cluster;
     let about = About {
         cluster: cluster.name.value.clone(),
@@ -228,7 +243,9 @@ fn listen(path: &Path) -> Result<(Lock, UnixListener)> {
     use std::os::unix::fs::DirBuilderExt;
     let directory = path.parent().unwrap_or(Path::new("/"));
     match std::fs::DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => bail!(crate::exit::io_text(directory, &error)),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            bail!(crate::exit::io_text(directory, &error))
+        }
         _ => own(directory, &std::fs::symlink_metadata(directory)?)?,
     }
     let lock = Lock::take(path)?;
@@ -236,7 +253,8 @@ fn listen(path: &Path) -> Result<(Lock, UnixListener)> {
         Err(error) if error.kind() != ErrorKind::NotFound => bail!(crate::exit::io_text(path, &error)),
         _ => {}
     }
-    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
     listener.set_nonblocking(true)?;
     Ok((lock, listener))
 }
@@ -304,7 +322,8 @@ pub fn down(name: &str) -> Result<bool> {
     let Some(mut stream) = open(name)? else { return Ok(false) };
     let pid = peer_pid(&stream)?;
     // The process is the one that holds the other end of this socket, so it is no other's number.
-    rustix::process::kill_process(pid, Signal::TERM).with_context(|| format!("cannot end process {}", pid.as_raw_nonzero()))?;
+    rustix::process::kill_process(pid, Signal::TERM)
+        .with_context(|| format!("cannot end process {}", pid.as_raw_nonzero()))?;
     let deadline = Instant::now() + DOWN_TIMEOUT;
     stream.set_read_timeout(Some(DOWN_TIMEOUT))?;
     let mut rest = [0; 4096];

@@ -10,5 +10,6 @@ mod help;
 mod hosts;
 mod interrupts;
 mod lost_hosts;
+mod reports;
 mod sessions;
 mod support;

@@ -24,7 +24,8 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let hosts = config.hosts()?;
         let fold = |leaves: &RangeSet| if args.index { strided(leaves) } else { hosts.fold(leaves) };
         let color = global.color == Color::Always || output.stdout != Default::default();
-        let printer = Printer { layout, prefix: !args.no_filename, color, engine: Some(&engine), hosts: &fold };
+        let printer =
+            Printer { layout, prefix: !args.no_filename, color, engine: Some(&engine), hosts: &fold };
         let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
         let started = begun.elapsed();
         let search = Instant::now();
@@ -44,7 +45,9 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             print_costs(connected, started, search.elapsed(), layout)?;
         }
         if found.partial_folds && !output.quiet {
-            eprintln!("sheaf: the answer was printed in parts: equal lines may have been printed more than once");
+            eprintln!(
+                "sheaf: the answer was printed in parts: equal lines may have been printed more than once"
+            );
         }
         let mut outcome = found.outcome;
         if args.no_messages {
@@ -60,7 +63,12 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// What the search cost, beside what it found: seconds before the first request and for the
 /// answers, and what the root received.
-fn print_costs(connected: &session::Connected, init: std::time::Duration, read: std::time::Duration, layout: Layout) -> Result<()> {
+fn print_costs(
+    connected: &session::Connected,
+    init: std::time::Duration,
+    read: std::time::Duration,
+    layout: Layout,
+) -> Result<()> {
     let counters = connected.session.network().counters();
     let (init_s, read_s, root_bytes) = (init.as_secs_f64(), read.as_secs_f64(), counters.bytes_in);
     let mut err = std::io::stderr().lock();
@@ -68,7 +76,10 @@ fn print_costs(connected: &session::Connected, init: std::time::Duration, read: 
         let costs = serde_json::json!({ "type": "costs", "init_s": init_s, "read_s": read_s, "root_bytes": root_bytes });
         writeln!(err, "{costs}")?;
     } else {
-        writeln!(err, "{init_s:.4} s to start, {read_s:.4} s to search, {root_bytes} bytes received at the root")?;
+        writeln!(
+            err,
+            "{init_s:.4} s to start, {read_s:.4} s to search, {root_bytes} bytes received at the root"
+        )?;
     }
     Ok(())
 }

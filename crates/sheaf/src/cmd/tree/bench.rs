@@ -91,7 +91,11 @@ fn print(figures: &Value, as_json: bool) -> Result<()> {
     let number = |name: &str| figures[name].as_f64().unwrap_or(0.0);
     let leaves = &figures["leaves"];
     match figures["measure"].as_str() {
-        Some("start") => writeln!(out, "start       {:>12.1} ms   until {leaves} leaves have reported", number("start_s") * 1e3),
+        Some("start") => writeln!(
+            out,
+            "start       {:>12.1} ms   until {leaves} leaves have reported",
+            number("start_s") * 1e3
+        ),
         Some("rtt") => writeln!(
             out,
             "round trip  {:>12.1} µs   median of {} broadcasts + sums (p10 {:.1}, p90 {:.1})",
@@ -100,8 +104,19 @@ fn print(figures: &Value, as_json: bool) -> Result<()> {
             number("p10_us"),
             number("p90_us")
         ),
-        Some("waves") => writeln!(out, "waves       {:>12.0} /s   sums over {leaves} leaves, {} in all", number("median_waves_per_s"), figures["waves"]),
-        _ => writeln!(out, "broadcast   {:>12.1} MB/s to each of {leaves} leaves, {} bytes in {:.3} s", number("bytes") / number("median_s") / 1e6, figures["bytes"], number("median_s")),
+        Some("waves") => writeln!(
+            out,
+            "waves       {:>12.0} /s   sums over {leaves} leaves, {} in all",
+            number("median_waves_per_s"),
+            figures["waves"]
+        ),
+        _ => writeln!(
+            out,
+            "broadcast   {:>12.1} MB/s to each of {leaves} leaves, {} bytes in {:.3} s",
+            number("bytes") / number("median_s") / 1e6,
+            figures["bytes"],
+            number("median_s")
+        ),
     }?;
     Ok(())
 }

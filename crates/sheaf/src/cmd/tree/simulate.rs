@@ -18,10 +18,13 @@ use std::time::Duration;
 /// One wave of sums and one of equivalence classes. With --lose, nodes and
 /// links fail at random on the way, and what every wave covered is shown.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment, after_help = "\
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
 Examples:
   sheaf tree simulate --leaves 32768 --fan-out 32
-  sheaf tree simulate --leaves 1000 --seed 7 --lose 3")]
+  sheaf tree simulate --leaves 1000 --seed 7 --lose 3"
+)]
 pub struct SimulateArgs {
     /// Number of leaves
     #[arg(long, value_name = "N", default_value_t = 1024)]
@@ -56,7 +59,8 @@ pub fn run(args: &SimulateArgs, global: &GlobalArgs) -> Result<Exit> {
         return with_faults(args, shape, &output);
     }
     for (name, operation) in [("sum", Operation::sum()), ("equivalence", Operation::equivalence())] {
-        let report = sim::simulate(&shape, &operation, &Registry::with_builtins(), Physics::default(), args.seed)?;
+        let report =
+            sim::simulate(&shape, &operation, &Registry::with_builtins(), Physics::default(), args.seed)?;
         print(name, &report, &output)?;
     }
     Ok(Exit::Success)
@@ -72,11 +76,31 @@ fn print(name: &str, report: &SimReport, output: &Output) -> Result<()> {
         return Ok(());
     }
     let ms = |ns: u64| ns as f64 / 1e6;
-    writeln!(out, "{name}: {} leaves, {} inner nodes ({:.1} %), depth {}", report.leaves, report.inner_nodes, report.inner_share * 100.0, report.depth)?;
-    writeln!(out, "  virtual time  {:>10.3} ms to start, {:.3} ms for the wave", ms(report.ready_ns), ms(report.wave_ns))?;
-    writeln!(out, "  real time     {:>10} ms to start, {} ms for the wave", report.real_start_ms, report.real_wave_ms)?;
+    writeln!(
+        out,
+        "{name}: {} leaves, {} inner nodes ({:.1} %), depth {}",
+        report.leaves,
+        report.inner_nodes,
+        report.inner_share * 100.0,
+        report.depth
+    )?;
+    writeln!(
+        out,
+        "  virtual time  {:>10.3} ms to start, {:.3} ms for the wave",
+        ms(report.ready_ns),
+        ms(report.wave_ns)
+    )?;
+    writeln!(
+        out,
+        "  real time     {:>10} ms to start, {} ms for the wave",
+        report.real_start_ms, report.real_wave_ms
+    )?;
     writeln!(out, "  whole tree    {:>10} messages, {} bytes", report.messages, report.bytes)?;
-    writeln!(out, "  at the root   {:>10} frames in, {} bytes in, result {} bytes", report.root_frames_in, report.root_bytes_in, report.result_bytes)?;
+    writeln!(
+        out,
+        "  at the root   {:>10} frames in, {} bytes in, result {} bytes",
+        report.root_frames_in, report.root_bytes_in, report.result_bytes
+    )?;
     writeln!(out, "  memory        {:>10.0} MiB at the most", rss_peak_bytes() as f64 / f64::from(1 << 20))?;
     Ok(())
 }
@@ -85,7 +109,8 @@ fn print(name: &str, report: &SimReport, output: &Output) -> Result<()> {
 fn rss_peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
+    line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
 }
 
 /// Sums while nodes and links fail: nobody is counted twice, and nothing hangs.
@@ -110,13 +135,23 @@ fn with_faults(args: &SimulateArgs, shape: Shape, output: &Output) -> Result<Exi
         let sum = result.payload.as_deref().and_then(sheaf_tree::packet::scalar::<i64>).unwrap_or(0);
         let (ok, missing) = (result.coverage.ok.len(), result.coverage.missing().len());
         if i64::try_from(ok)? != sum || ok + missing != u64::from(shape.leaves()) {
-            bail!("wave {wave} counts {sum} for {ok} leaves that answered and {missing} that did not; seed {}", args.seed);
+            bail!(
+                "wave {wave} counts {sum} for {ok} leaves that answered and {missing} that did not; seed {}",
+                args.seed
+            );
         }
         let at_ms = sim.now().0 / 1_000_000;
         if output.json {
-            writeln!(out, "{}", json!({ "wave": wave, "sum": sum, "ok": ok, "missing": missing, "virtual_ms": at_ms }))?;
+            writeln!(
+                out,
+                "{}",
+                json!({ "wave": wave, "sum": sum, "ok": ok, "missing": missing, "virtual_ms": at_ms })
+            )?;
         } else {
-            writeln!(out, "wave {wave:>4}  at {at_ms:>7} ms  sum {sum:>8}  {ok} leaves answered, {missing} did not")?;
+            writeln!(
+                out,
+                "wave {wave:>4}  at {at_ms:>7} ms  sum {sum:>8}  {ok} leaves answered, {missing} did not"
+            )?;
         }
         sim.run_for(SPAN / args.waves);
     }

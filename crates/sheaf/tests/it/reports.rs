@@ -1,0 +1,137 @@
+//! Reports of hosts that differ: who is named, what fails, and what is printed then.
+use crate::support::{Home, Run};
+use serde_json::Value;
+
+/// Six hosts: `odd` has two contents, `same` is missing on one, `number` counts, `raw` is no text.
+fn home() -> Home {
+    let home = Home::new();
+    for host in 1..=6 {
+        home.write(&format!("export/n{host}/etc/odd"), &format!("v{}\n", host % 2));
+        home.write(&format!("export/n{host}/number"), &format!("{host}.5 x 2\n"));
+        let raw = home.write(&format!("export/n{host}/raw"), "");
+        std::fs::write(raw, b"raw\xff").unwrap();
+        if host != 3 {
+            home.write(&format!("export/n{host}/etc/same"), "same\n");
+        }
+    }
+    home
+}
+
+fn run(home: &Home, args: &[&str]) -> Run {
+    let export = home.path().join("export/%h");
+    home.run(&[&["--embedded", "6", "--export", export.to_str().unwrap()], args].concat())
+}
+
+#[track_caller]
+fn prints(home: &Home, args: &[&str], expected: &str) {
+    let run = run(home, args);
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), (expected, "", Some(0)), "{args:?}");
+}
+
+const MISSING: &str = "n3:/etc/same: No such file or directory (ENOENT), 1 of 6 members\n\
+                       sheaf: 5 of 6 members succeeded, 1 failed\n";
+
+#[test]
+fn a_missing_file_is_named_and_the_others_are_printed() {
+    let home = home();
+    let commands: &[(&[&str], &str)] = &[
+        (&["cat", "/etc/same"], "same\n"),
+        (&["stat", "-c", "%s", "/etc/same"], "n[1-2,4-6]:/etc/same:5\n"),
+        (&["du", "-b", "/etc/same"], "5\tn[1-2,4-6]:/etc/same\n"),
+        (&["read", "--aggregate", "count", "/etc/same"], "5\n"),
+    ];
+    for (args, expected) in commands {
+        let run = run(&home, args);
+        assert_eq!(
+            (run.stdout.as_str(), run.stderr.as_str(), run.code),
+            (*expected, MISSING, Some(1)),
+            "{args:?}"
+        );
+    }
+    for command in ["ls", "sha"] {
+        let run = run(&home, &[command, "/etc/same"]);
+        assert_eq!((run.stderr.as_str(), run.code), (MISSING, Some(1)), "{command}");
+        assert!(run.stdout.contains("n[1-2,4-6]:") && run.stdout.lines().count() == 1, "{command}");
+    }
+}
+
+#[test]
+fn a_pattern_that_matches_nowhere_is_an_error_once() {
+    let home = home();
+    let told = "n[1-6]:/nothing*: No such file or directory (ENOENT), 6 of 6 members\n\
+                sheaf: 0 of 6 members succeeded, 6 failed\n";
+    for command in ["cat", "ls", "stat", "du", "sha", "read"] {
+        let run = run(&home, &[command, "/nothing*"]);
+        assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), ("", told, Some(1)), "{command}");
+    }
+}
+
+#[test]
+fn a_pattern_that_matches_on_some_hosts_is_no_error_of_the_others() {
+    prints(&home(), &["cat", "--heading", "/etc/sam*"], "==> n[1-2,4-6]:/etc/same <==\nsame\n");
+}
+
+#[test]
+fn each_host_by_itself_is_in_host_order() {
+    let expected: Vec<String> =
+        (1..=6).map(|host| format!("==> n{host}:/etc/odd <==\nv{}\n", host % 2)).collect();
+    prints(&home(), &["cat", "--each", "--heading", "/etc/odd"], &expected.join("\n"));
+}
+
+#[test]
+fn bytes_in_a_pipe_are_those_of_the_file() {
+    let home = home();
+    let export = home.path().join("export/%h");
+    let args = ["--embedded", "6", "--export", export.to_str().unwrap(), "cat", "--no-heading", "/raw"];
+    let output = home.command(&args).output().unwrap();
+    assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"raw\xff"[..], Some(0)));
+}
+
+#[test]
+fn numbers_are_combined_by_any_name_of_the_aggregation() {
+    let home = home();
+    for name in ["avg", "average", "mean"] {
+        prints(&home, &["read", "--aggregate", name, "--column", "1", ":/number"], "4\n");
+    }
+    prints(&home, &["read", "--aggregate", "sum", "/number"], "24 12\n");
+    for name in ["classes", "contents", "equivalence"] {
+        let expected = "==> n[1,3,5]:/etc/odd <==\nv1\n\n==> n[2,4,6]:/etc/odd <==\nv0\n";
+        prints(&home, &["read", "--aggregate", name, "/etc/odd"], expected);
+    }
+}
+
+#[test]
+fn an_unknown_aggregation_is_one_line_and_exit_2() {
+    let run = run(&home(), &["read", "--aggregate", "avgg", "/number"]);
+    assert_eq!((run.stdout.as_str(), run.code, run.stderr.lines().count()), ("", Some(2), 1));
+    assert!(run.stderr.contains("avgg") && run.stderr.contains("did you mean avg?"), "{}", run.stderr);
+}
+
+#[test]
+fn every_command_has_json_that_parses() {
+    let home = home();
+    let commands: &[&[&str]] = &[
+        &["cat", "/etc/odd"],
+        &["cat", "/raw"],
+        &["ls", "-l", "/etc"],
+        &["stat", "/etc/odd"],
+        &["du", "-c", "/etc"],
+        &["sha", "/etc/odd"],
+        &["read", "--aggregate", "lines", "/etc/odd"],
+        &["read", "--aggregate", "packed", "/raw"],
+        &["read", "--aggregate", "sum", "/number"],
+    ];
+    for args in commands {
+        let run = run(&home, &[&["--json"], *args].concat());
+        assert_eq!((run.stderr.as_str(), run.code), ("", Some(0)), "{args:?}");
+        let objects: Vec<Value> =
+            run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (summary, entries) = objects.split_last().unwrap();
+        assert_eq!((&summary["type"], &summary["succeeded"]), (&"summary".into(), &6.into()), "{args:?}");
+        assert!(!entries.is_empty(), "{args:?}");
+        assert!(
+            entries.iter().all(|entry| entry["type"] == "entry" && entry["hosts"].is_string()),
+            "{args:?}"
+        );
+    }
+}
