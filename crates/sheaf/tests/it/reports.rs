@@ -64,6 +64,10 @@ fn a_pattern_that_matches_nowhere_is_an_error_once() {
         let run = run(&home, &[command, "/nothing*"]);
         assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), ("", told, Some(1)), "{command}");
     }
+    // What is read may be bytes for another program: even an empty answer's 0 would be taken for some.
+    let json = run(&home, &["--json", "read", "/nothing*"]);
+    let summary: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&summary["type"], json.code), (&"summary".into(), Some(1)));
 }
 
 #[test]
@@ -94,6 +98,7 @@ fn numbers_are_combined_by_any_name_of_the_aggregation() {
         prints(&home, &["read", "--aggregate", name, "--column", "1", ":/number"], "4\n");
     }
     prints(&home, &["read", "--aggregate", "sum", "/number"], "24 12\n");
+    prints(&home, &["read", "--aggregate", "zero", "/etc/odd"], "18\n");
     for name in ["classes", "contents", "equivalence"] {
         let expected = "==> n[1,3,5]:/etc/odd <==\nv1\n\n==> n[2,4,6]:/etc/odd <==\nv0\n";
         prints(&home, &["read", "--aggregate", name, "/etc/odd"], expected);
