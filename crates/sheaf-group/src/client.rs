@@ -146,7 +146,7 @@ impl Session {
 
     /// One request that has its answer whatever the user wants: it undoes something.
     async fn insist(&self, stream: &Stream, request: &Request) -> Result<(Partial, WaveResult), GroupError> {
-        stream.send(0, &request.encode(b""), Some(self.limits.timeout)).await;
+        stream.ask(0, &request.encode(b""), self.limits.timeout).await;
         let mut wave = stream.recv().await;
         Ok((partial_of(&mut wave)?, wave))
     }
@@ -161,7 +161,7 @@ impl Session {
         let interrupt = self.inner.interrupt.notified();
         tokio::pin!(interrupt);
         interrupt.as_mut().enable();
-        stream.send(0, &request.encode(data), Some(self.limits.timeout)).await;
+        stream.ask(0, &request.encode(data), self.limits.timeout).await;
         if self.is_interrupted() {
             stream.cancel(None);
         }

@@ -152,11 +152,20 @@ impl Stream {
     /// form a wave that ends after about that long at the latest (what was sent in time may take
     /// half a second to come); its number is returned.
     pub async fn send(&self, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
+        self.send_packet(Outgoing::new(tag, payload, expect)).await
+    }
+
+    /// [`Stream::send`] of a request of which members that do not answer in time are given up:
+    /// they take no more part in the stream, and no later wave waits for them again.
+    pub async fn ask(&self, tag: i32, payload: &[u8], timeout: Duration) -> u64 {
+        self.send_packet(Outgoing::new(tag, payload, Some(timeout)).once()).await
+    }
+
+    async fn send_packet(&self, mut outgoing: Outgoing<'_>) -> u64 {
         /// Parts between two looks at what the links have taken.
         const PARTS: usize = 4;
         // A long packet goes out in parts as there is room; nobody else's may come in between.
         let _turn = self.sending.lock().await;
-        let mut outgoing = Outgoing::new(tag, payload, expect);
         poll_fn(|cx| {
             loop {
                 let sent = self.inner.shared.run(|core, now| {

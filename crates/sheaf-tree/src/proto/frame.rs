@@ -64,6 +64,8 @@ pub mod flag {
     pub const LAST: u8 = 2;
     /// Down: an answer is expected; the body of the first part begins with the deadline.
     pub const EXPECT: u8 = 4;
+    /// Down, with `EXPECT`: a member that misses this wave takes no more part in the stream.
+    pub const ONCE: u8 = 8;
     /// Up: every member below contributed; no coverage block precedes the payload.
     pub const FULL: u8 = 8;
     /// Up: nothing more of this wave will come from this child.

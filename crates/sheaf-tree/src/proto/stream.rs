@@ -121,6 +121,10 @@ impl Stream {
         arrival: &Arrival<'_>,
         complaint: &mut Option<FilterError>,
     ) -> Result<After, Violation> {
+        // Who was given up may still send what it was working on.
+        if !self.children[arrival.child].live {
+            return Ok(After::Drop);
+        }
         match self.waves.open(wave, &self.children)? {
             Some(slot) => slot.contribute(arrival, &self.children, &*self.filter, self.sync, complaint),
             None => Ok(After::Drop),

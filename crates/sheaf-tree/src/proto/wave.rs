@@ -181,6 +181,8 @@ pub(super) struct Slot {
     told: RangeSet,
     pub deadline: Option<Time>,
     pub cancelled: bool,
+    /// Who misses this wave takes no more part in the stream.
+    pub once: bool,
     pub flush_at: Option<Time>,
     pub tag: i32,
     /// With a filter that folds in child order: the child whose turn it is, and those before theirs.
@@ -344,6 +346,7 @@ impl Slot {
         self.told = RangeSet::new();
         self.deadline = None;
         self.cancelled = false;
+        self.once = false;
         self.flush_at = None;
         self.turn = 0;
         self.early.clear();
@@ -361,6 +364,11 @@ impl Slot {
     /// Whether something waits to be passed on (modes that do not wait for all).
     pub fn has_news(&self) -> bool {
         self.begun
+    }
+
+    /// The children from which something is still to come.
+    pub fn late(&self) -> Vec<usize> {
+        (0..self.from.len()).filter(|&child| !self.from[child].done()).collect()
     }
 
     /// A child is gone: what it has not sent will not come. Returns whether that completes the wave.

@@ -2,7 +2,7 @@
 use crate::oracle::{Crowd, Nature, Outcome, for_seeds, registry};
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_tree::proto::{Notice, Sync, Time, Tuning};
+use sheaf_tree::proto::{Notice, Outgoing, Sync, Time, Tuning};
 use sheaf_tree::sim::{Fault, Shape, Sim, SimConfig, fault};
 use std::time::Duration;
 
@@ -334,4 +334,34 @@ fn packets_nobody_asked_for_form_waves_too() {
             outcome.check(&nature, stream, wave, &shape.everyone(), false);
         }
     });
+}
+
+#[test]
+fn who_misses_a_request_made_once_is_not_waited_for_again() {
+    let mut case = Case::new();
+    let rank = case.sim.shape().rank_of_leaf(17);
+    case.hurt(Fault::Stop { rank });
+    let stream = case.stream;
+    for wave in 0..2 {
+        let begun = case.sim.now();
+        let request = case.nature.request(stream, wave);
+        let sent = case.sim.with(0, |root, now| {
+            let mut outgoing = Outgoing::new(7, &request, Some(Duration::from_secs(2))).once();
+            while !root.send_part(now, stream, &mut outgoing) {}
+            outgoing.wave()
+        });
+        assert_eq!(sent, Some(wave));
+        let result = case.sim.wait(stream).expect("a wave ends");
+        let silent = [(Errno::TIMEDOUT, RangeSet::single(17))];
+        assert_eq!(
+            (result.wave, &result.coverage.silent[..], result.coverage.ok.len()),
+            (wave, &silent[..], 63)
+        );
+        let took = case.sim.now() - begun;
+        assert_eq!(took > Duration::from_secs(1), wave == 0, "wave {wave} took {took:?}");
+        // What it answers now is nobody's.
+        if wave == 0 {
+            case.hurt(Fault::Continue { rank });
+        }
+    }
 }

@@ -15,6 +15,7 @@ pub struct Outgoing<'a> {
     tag: i32,
     rest: &'a [u8],
     expect: Option<Duration>,
+    once: bool,
     wave: Option<u64>,
 }
 
@@ -22,7 +23,14 @@ impl<'a> Outgoing<'a> {
     /// A packet of which nothing has been sent.
     #[must_use]
     pub fn new(tag: i32, payload: &'a [u8], expect: Option<Duration>) -> Self {
-        Self { tag, rest: payload, expect, wave: None }
+        Self { tag, rest: payload, expect, once: false, wave: None }
+    }
+
+    /// Members that miss the wave take no more part in the stream, so that no later wave waits
+    /// for them again.
+    #[must_use]
+    pub fn once(self) -> Self {
+        Self { once: true, ..self }
     }
 
     /// The number of its wave, once a part was sent.
@@ -69,7 +77,7 @@ impl Node {
         let mut deadline = &[][..];
         let ms;
         if let Some(expect) = outgoing.expect {
-            flags |= flag::EXPECT;
+            flags |= flag::EXPECT | if outgoing.once { flag::ONCE } else { 0 };
             if first {
                 stream.next_wave += 1;
                 ms = u32::try_from(expect.as_millis()).unwrap_or(u32::MAX).to_le_bytes();
@@ -82,7 +90,7 @@ impl Node {
         stream.forward(id, &mut self.links, &mut self.dirty, &frame);
         if let Some(expect) = outgoing.expect.filter(|_| first) {
             // The wave just numbered is at most as far ahead as the application let it be.
-            let opened = self.expect_wave(now, id, wave, expect);
+            let opened = self.expect_wave(now, id, wave, expect, outgoing.once);
             debug_assert!(opened.is_ok(), "the application has too many waves open");
         }
         rest.is_empty()

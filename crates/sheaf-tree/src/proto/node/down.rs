@@ -147,7 +147,7 @@ impl Node {
         }
         stream.forward(header.stream, &mut self.links, &mut self.dirty, &frame);
         if let Some(expect) = expect {
-            self.expect_wave(now, header.stream, header.wave, expect)?;
+            self.expect_wave(now, header.stream, header.wave, expect, header.has(flag::ONCE))?;
         }
         Ok(())
     }
@@ -178,6 +178,7 @@ impl Node {
         id: u32,
         wave: u64,
         expect: Duration,
+        once: bool,
     ) -> Result<(), Violation> {
         let margin = (expect / 16).min(Duration::from_millis(100)) * self.config.depth.min(8);
         let slack = (expect / 4).min(Duration::from_millis(500)) / (self.config.depth + 1);
@@ -185,6 +186,7 @@ impl Node {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let Some(slot) = stream.waves.open(wave, &stream.children)? else { return Ok(()) };
         slot.deadline = Some(deadline);
+        slot.once = once;
         stream.timer = Some(stream.timer.map_or(deadline, |timer| timer.min(deadline)));
         self.stream_timer = Some(self.stream_timer.map_or(deadline, |timer| timer.min(deadline)));
         if !stream.has_members() {

@@ -288,7 +288,7 @@ impl Node {
 
     /// Ends or flushes the waves whose time has come.
     pub(super) fn expire_waves(&mut self, now: Time) {
-        let mut due = Vec::new();
+        let (mut due, mut given_up) = (Vec::new(), Vec::new());
         for (&id, stream) in &mut self.streams {
             if stream.timer.is_none_or(|timer| timer > now) {
                 continue;
@@ -297,6 +297,9 @@ impl Node {
             for wave in numbers {
                 let Some(slot) = stream.waves.get(wave) else { continue };
                 if slot.deadline.is_some_and(|deadline| deadline <= now) {
+                    if slot.once && !slot.cancelled {
+                        given_up.extend(slot.late().into_iter().map(|child| (id, child)));
+                    }
                     let late = if slot.cancelled { Errno::CANCELED } else { Errno::TIMEDOUT };
                     due.push((id, wave, true, late));
                 } else if slot.flush_at.is_some_and(|at| at <= now) && slot.has_news() {
@@ -307,6 +310,10 @@ impl Node {
         due.sort_unstable_by_key(|&(id, wave, ..)| (id, wave));
         for (id, wave, last, late) in due {
             self.finish_wave(id, wave, last, late);
+        }
+        given_up.sort_unstable();
+        for (id, child) in given_up {
+            self.child_left(id, child, Errno::TIMEDOUT);
         }
         for stream in
             self.streams.values_mut().filter(|stream| stream.timer.is_some_and(|timer| timer <= now))
