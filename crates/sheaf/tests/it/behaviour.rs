@@ -10,7 +10,9 @@ const COPY_BYTES: usize = 64 << 20;
 const NODE_KILOBYTES_MAX: u64 = 64 << 10;
 
 fn services(home: &Home) -> String {
-    let line = |port: u32| format!("service-{port}\t{port}/{}\n", if port % 3 == 0 { "udp" } else { "tcp" });
+    let line = |port: u32| {
+        format!("service-{port}\t{port}/{}\n", if port.is_multiple_of(3) { "udp" } else { "tcp" })
+    };
     let text: String = (1..400).map(line).collect();
     home.write("services", &text).to_str().unwrap().to_owned()
 }

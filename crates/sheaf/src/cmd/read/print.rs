@@ -94,11 +94,11 @@ fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A number without digits that only binary fractions put there.
+/// A number to 14 significant digits: those that only binary fractions, or the order in which a
+/// tree adds, put there are left out.
 fn number_text(number: f64) -> String {
-    let rounded = format!("{number:.12}").parse().unwrap_or(number);
-    // Where twelve digits behind the point are none, all that there are count.
-    format!("{}", if rounded == 0.0 && number != 0.0 { number } else { rounded })
+    let rounded: f64 = format!("{number:.13e}").parse().unwrap_or(number);
+    format!("{rounded}")
 }
 
 #[cfg(test)]
@@ -111,7 +111,8 @@ mod tests {
             (0.199_999_999_999_999_98, "0.2"),
             (12.0, "12"),
             (-0.375, "-0.375"),
-            (1.0 / 3.0, "0.333333333333"),
+            (1.0 / 3.0, "0.33333333333333"),
+            (0.000_000_123_456_7, "0.0000001234567"),
         ];
         for (number, text) in cases {
             assert_eq!(number_text(number), text);
