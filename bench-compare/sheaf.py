@@ -13,7 +13,7 @@ NAMES = {
     "p10_us": ("p10_us",),
     "p90_us": ("p90_us",),
     "median_waves_per_s": ("median_waves_per_s", "waves_per_s", "waves_per_second"),
-    "median_s": ("median_s", "seconds", "elapsed_s", "s"),
+    "median_s": ("median_s", "seconds", "elapsed_s", "s", "start_s"),
     "start_s": ("start_s", "up_s"),
     "init_s": ("init_s", "open_s", "start_s"),
     "read_s": ("read_s", "search_s"),
