@@ -121,7 +121,12 @@ impl Addresses {
 
 /// One address as leaves and a path of the cluster.
 pub fn target(addr: &OsStr, config: &Config) -> Result<Target> {
-    let resolved = Address::parse(addr)?.resolve(config)?;
+    target_of(&Address::parse(addr)?, config)
+}
+
+/// A parsed address as leaves and a path of the cluster.
+fn target_of(address: &Address, config: &Config) -> Result<Target> {
+    let resolved = address.resolve(config)?;
     let path = resolved.path.into_os_string().into_string();
     let path = path.map_err(|path| {
         Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy()))

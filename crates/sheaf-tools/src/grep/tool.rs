@@ -1,8 +1,9 @@
 //! Grep at a leaf: one file a step.
 use super::{Engine, GrepOptions, PathFilter};
+use crate::target::expand;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::{FileKind, Follow, NameFilter, Pattern, Walk, WalkOptions};
+use sheaf_file::{FileKind, Follow, NameFilter, Walk, WalkOptions};
 use sheaf_group::entry::Sink;
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use std::collections::VecDeque;
@@ -142,15 +143,4 @@ impl Search {
         }
         Step::More
     }
-}
-
-/// The files a pattern stands for here. One that matches nothing is an error of its own, which
-/// counts only if it matches on no host at all.
-fn expand(pattern: &str, host: &Host) -> Result<VecDeque<PathBuf>, Errno> {
-    let parsed = Pattern::new(pattern).map_err(|_| Errno::INVAL)?;
-    if let Some(literal) = parsed.literal() {
-        return Ok([literal].into());
-    }
-    let files = host.export.glob(&parsed)?;
-    if files.is_empty() { Err(Errno::NOENT) } else { Ok(files.into()) }
 }

@@ -236,12 +236,7 @@ impl Node {
             if chunk.len() - at < header.frame_len() {
                 break;
             }
-            if header.kind == Kind::Up && self.links[link].way == Way::Down {
-                at = self.on_up_run(now, link, header, chunk, at)?;
-                continue;
-            }
-            self.frame(now, link, &header, chunk, at)?;
-            at += header.frame_len();
+            at = self.dispatch(now, link, header, chunk, at)?;
         }
         if at < chunk.len() && self.links[link].alive {
             self.links[link].carry.extend_from_slice(&chunk[at..]);
@@ -263,9 +258,27 @@ impl Node {
         take(carry, header.frame_len());
         if carry.len() == header.frame_len() {
             let frame = Bytes::from(std::mem::take(carry));
-            self.frame(now, link, &header, &frame, 0)?;
+            self.dispatch(now, link, header, &frame, 0)?;
         }
         Ok(at)
+    }
+
+    /// Deals with the frame at `whole[at..]`, and with the contributions to the same stream that
+    /// follow one. Returns where that ends.
+    #[inline]
+    fn dispatch(
+        &mut self,
+        now: Time,
+        link: usize,
+        header: Header,
+        whole: &Bytes,
+        at: usize,
+    ) -> Result<usize, Violation> {
+        if header.kind == Kind::Up && self.links[link].way == Way::Down {
+            return self.on_up_run(now, link, header, whole, at);
+        }
+        self.frame(now, link, &header, whole, at)?;
+        Ok(at + header.frame_len())
     }
 
     /// One frame, which is `whole[at..at + header.frame_len()]`.
@@ -282,7 +295,6 @@ impl Node {
         self.links[link].counters.frames_in += 1;
         let from_child = self.links[link].way == Way::Down;
         match (header.kind, from_child) {
-            (Kind::Up, true) => self.on_up(now, link, header, body),
             (Kind::Down, false) => {
                 let frame = whole.slice(at..at + header.frame_len());
                 self.on_down(now, link, header, frame)

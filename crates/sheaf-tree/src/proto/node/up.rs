@@ -59,29 +59,6 @@ impl Node {
         }
     }
 
-    #[inline]
-    pub(super) fn on_up(
-        &mut self,
-        now: Time,
-        link: usize,
-        header: &Header,
-        body: &[u8],
-    ) -> Result<(), Violation> {
-        let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
-        let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Up)) };
-        if !header.has(flag::FIRST | flag::LAST) || stream.lanes[child].assembling.is_some() {
-            return self.on_up_part(now, child, header, body);
-        }
-        let mut complaint = None;
-        let arrival = Arrival::new(child, header, body);
-        let after = stream.contribute(header.wave, &arrival, &mut complaint)?;
-        if after == After::Wait && complaint.is_none() {
-            return Ok(());
-        }
-        self.contributed(now, child, header, after, complaint);
-        Ok(())
-    }
-
     /// A part of a long packet: parts are kept until the last has come. The bytes of all but the
     /// last are consumed at once (the packet's own bound holds them), so that a packet may be
     /// larger than the window.

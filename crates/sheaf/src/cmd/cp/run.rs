@@ -3,6 +3,7 @@ use super::CpArgs;
 use super::progress::Display;
 use crate::address::{Address, Place};
 use crate::cli::GlobalArgs;
+use crate::cmd::{stop, target_of};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{Failure, Output, printable};
@@ -12,9 +13,9 @@ use serde_json::json;
 use sheaf_core::Errno;
 use sheaf_file::PathError;
 use sheaf_group::Outcome;
+use sheaf_tools::Target;
 use sheaf_tools::cp::{self, CopyOptions, Got, Put, Source};
 use sheaf_tools::entry::EntryKind;
-use sheaf_tools::{Target, ToolError};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -59,13 +60,13 @@ fn way(args: &CpArgs, config: &Config) -> Result<Way> {
                 return Err(Stop::usage("standard input is a source only by itself").into());
             }
             let sources = sources.into_iter().map(source).collect();
-            Ok(Way::Put(sources, target(&address, config)?))
+            Ok(Way::Put(sources, target_of(&address, config)?))
         }
         Place::Here(destination) if sources.iter().all(on_hosts) => {
             let mut targets = Vec::new();
             for place in &sources {
                 if let Place::Hosts(address) = place {
-                    targets.push(target(address, config)?);
+                    targets.push(target_of(address, config)?);
                 }
             }
             Ok(Way::Get(targets, destination))
@@ -82,22 +83,6 @@ fn source(place: Place) -> Source {
     match place {
         Place::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(std::io::stdin())),
         Place::Here(path) | Place::Hosts(Address { path, .. }) => Source::Path(path),
-    }
-}
-
-fn target(address: &Address, config: &Config) -> Result<Target> {
-    let resolved = address.resolve(config)?;
-    let path = resolved.path.into_os_string().into_string();
-    let path = path.map_err(|path| {
-        Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy()))
-    })?;
-    Ok(Target { members: resolved.leaves, path })
-}
-
-fn stop(error: ToolError) -> anyhow::Error {
-    match error {
-        ToolError::Usage(text) => Stop::usage(text).into(),
-        other => other.into(),
     }
 }
 
