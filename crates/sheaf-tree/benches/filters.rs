@@ -5,7 +5,7 @@
 #![allow(missing_docs)]
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
-use sheaf_tree::filter::{Emit, Input, Registry};
+use sheaf_tree::filter::{Emit, Input, NodeInfo, Registry};
 use sheaf_tree::packet::{Fields, Value, pack, scalar, unpack};
 
 const CHILDREN: usize = 64;
@@ -15,11 +15,18 @@ fn main() {
 }
 
 fn wave(bencher: Bencher<'_, '_>, filter: &str, packets: &[Vec<u8>]) {
-    let mut wave = Registry::with_builtins().instantiate(filter, b"").unwrap().accumulator();
+    let mut wave =
+        Registry::with_builtins().instantiate(filter, b"", &NodeInfo::default()).unwrap().accumulator();
     let mut out = Vec::with_capacity(1 << 20);
     bencher.counter(ItemsCount::new(packets.len())).bench_local(|| {
         for (child, payload) in packets.iter().enumerate() {
-            wave.fold(Input { child: child as u32, raw: true, payload: black_box(payload) }).unwrap();
+            wave.fold(Input {
+                child: child as u32,
+                raw: true,
+                payload: black_box(payload),
+                ..Input::default()
+            })
+            .unwrap();
         }
         out.clear();
         wave.finish(Emit::Partial, &mut out).unwrap();

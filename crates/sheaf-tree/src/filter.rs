@@ -8,12 +8,21 @@ use sheaf_core::Errno;
 use std::sync::Arc;
 
 pub mod builtin;
+mod info;
+mod reply;
+
+pub use info::{LinkClock, LinkClocks, NodeInfo, Place};
+pub use reply::{REPLIES_PER_WAVE_MAX, REPLY_BYTES_MAX, Replies, Reply};
 
 /// One contribution to a wave.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Input<'a> {
     /// Which child it came from, counted from 0 in the node's child order.
     pub child: u32,
+    /// The rank of that child: unlike its place it lasts when the tree changes.
+    pub rank: u32,
+    /// The packet's tag.
+    pub tag: i32,
     /// `true`: a leaf's own data; `false`: what an accumulator of the same filter gave. Told
     /// explicitly, because a node with a single child must not be mistaken for a leaf.
     pub raw: bool,
@@ -60,6 +69,12 @@ pub trait Accumulator: Send {
     /// # Errors
     /// When nothing sensible can be said of what was folded (for example an overflow).
     fn finish(&mut self, emit: Emit, out: &mut Vec<u8>) -> Result<(), FilterError>;
+
+    /// Packets that what has just been finished sends down to the members below this node. They
+    /// are not repeated after a failure of the tree.
+    fn replies(&mut self) -> Replies {
+        Replies::default()
+    }
 }
 
 /// A filter with its parameters, at one node, for one stream.
@@ -72,10 +87,26 @@ pub trait Filter: Send {
     fn in_child_order(&self) -> bool {
         false
     }
+
+    /// What it has kept from wave to wave, for the node that takes over its children; `None` when
+    /// there is nothing that another node needs.
+    fn state(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Takes in the [`Filter::state`] of a node whose parent is gone and which is now below this
+    /// one.
+    ///
+    /// # Errors
+    /// When the bytes are no state of this filter; it is then as it was before.
+    fn absorb(&mut self, state: &[u8]) -> Result<(), FilterError> {
+        let _ = state;
+        Ok(())
+    }
 }
 
-/// Makes a filter from the parameter bytes that its stream was opened with.
-pub type Factory = Arc<dyn Fn(&[u8]) -> Result<Box<dyn Filter>, FilterError> + Send + Sync>;
+/// Makes a filter from the parameter bytes that its stream was opened with, for a node.
+pub type Factory = Arc<dyn Fn(&[u8], &NodeInfo) -> Result<Box<dyn Filter>, FilterError> + Send + Sync>;
 
 /// The filters a node knows, by name. Every node of a tree must know the same ones. Clones share
 /// their contents, so that the nodes of one process cost little.
@@ -99,16 +130,30 @@ impl Registry {
         name: &str,
         factory: impl Fn(&[u8]) -> Result<Box<dyn Filter>, FilterError> + Send + Sync + 'static,
     ) {
+        self.register_at(name, move |params, _| factory(params));
+    }
+
+    /// [`Registry::register`] of a filter that depends on the node it runs at.
+    pub fn register_at(
+        &mut self,
+        name: &str,
+        factory: impl Fn(&[u8], &NodeInfo) -> Result<Box<dyn Filter>, FilterError> + Send + Sync + 'static,
+    ) {
         Arc::make_mut(&mut self.factories).insert(name.to_owned(), Arc::new(factory));
     }
 
-    /// A new instance of the filter `name`.
+    /// A new instance of the filter `name`, for the node that `info` describes.
     ///
     /// # Errors
     /// `ENOSYS` for an unknown name; what the factory says of bad parameters.
-    pub fn instantiate(&self, name: &str, params: &[u8]) -> Result<Box<dyn Filter>, FilterError> {
+    pub fn instantiate(
+        &self,
+        name: &str,
+        params: &[u8],
+        info: &NodeInfo,
+    ) -> Result<Box<dyn Filter>, FilterError> {
         match self.factories.get(name) {
-            Some(factory) => factory(params),
+            Some(factory) => factory(params, info),
             None => Err(FilterError::new(Errno::NOSYS, format!("no filter is called {name:?}"))),
         }
     }

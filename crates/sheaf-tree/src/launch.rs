@@ -3,6 +3,7 @@
 //! A node is told who it is by an [`Assign`] frame, the first on the link from its parent; it
 //! starts its own children, all at once, so that a tree starts in the time of its depth. A
 //! session ends from the top: a node whose parent is gone ends, after its own children.
+use crate::filter::Place;
 use crate::proto::{self, Child, Config, Role, Tuning, control::Assign, control::PROTOCOL_VERSION};
 use crate::topology::{self, NodeRef, Topology};
 use serde::{Deserialize, Serialize};
@@ -76,7 +77,26 @@ fn config(node: NodeRef<'_>, tuning: Tuning, depth: u32) -> Config {
         leaves: leaves(node),
         children: node.children().map(|child| Child { rank: child.rank(), leaves: leaves(child) }).collect(),
         stream_base: 0,
+        place: place(node),
         tuning,
+    }
+}
+
+/// Where a node stands, for its filters. (Of a sub-tree's root the siblings are not known here.)
+fn place(node: NodeRef<'_>) -> Place {
+    let siblings = node.parent().map_or(0, |parent| parent.children().len() as u32 - 1);
+    let mut place = Place { siblings, ..Place::default() };
+    let (mut level, mut nearest) = (vec![node], None);
+    loop {
+        if nearest.is_none() && level.iter().any(|node| node.children().len() == 0) {
+            nearest = Some(place.height);
+        }
+        level = level.into_iter().flat_map(NodeRef::children).collect();
+        if level.is_empty() {
+            return Place { nearest_leaf: nearest.unwrap_or(place.height), ..place };
+        }
+        place.descendants += level.len() as u32;
+        place.height += 1;
     }
 }
 
@@ -99,6 +119,7 @@ fn assignment(
         tuning: options.tuning,
         service: options.service.clone(),
         launch: postcard::to_stdvec(program).expect("a program can be serialised"),
+        siblings: topology.root().children().len().saturating_sub(1) as u32,
         stream_base: 0,
     };
     proto::control::assign(&assign)

@@ -2,7 +2,7 @@
 use proptest::prelude::*;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_group::aggregate::{Data, ErrorClass, FILTER, Numbers, Packed, Partial, register};
-use sheaf_tree::filter::{Emit, Input, Registry};
+use sheaf_tree::filter::{Emit, Input, NodeInfo, Registry};
 
 fn data() -> impl Strategy<Value = Data> {
     let bytes = prop::collection::vec(any::<u8>(), 0..20);
@@ -56,14 +56,14 @@ proptest! {
         near[at] ^= flip.1;
         let mut registry = Registry::with_builtins();
         register(&mut registry);
-        let mut accumulator = registry.instantiate(FILTER, &[]).unwrap().accumulator();
+        let mut accumulator = registry.instantiate(FILTER, &[], &NodeInfo::default()).unwrap().accumulator();
         for payload in [&garbage, &near, &near, &garbage] {
-            let _ = accumulator.fold(Input { child: 0, raw: true, payload });
+            let _ = accumulator.fold(Input { child: 0, raw: true, payload, ..Input::default() });
         }
         let mut out = Vec::new();
         let _ = accumulator.finish(Emit::Partial, &mut out);
         // The accumulator is as good as new.
-        accumulator.fold(Input { child: 0, raw: true, payload: &bytes(&partial) }).unwrap();
+        accumulator.fold(Input { child: 0, raw: true, payload: &bytes(&partial), ..Input::default() }).unwrap();
         out.clear();
         accumulator.finish(Emit::Result, &mut out).unwrap();
         prop_assert_eq!(out, bytes(&partial));
@@ -74,9 +74,9 @@ proptest! {
 fn what_was_taken_unseen_and_is_broken_breaks_the_result() {
     let mut registry = Registry::with_builtins();
     register(&mut registry);
-    let mut accumulator = registry.instantiate(FILTER, &[]).unwrap().accumulator();
+    let mut accumulator = registry.instantiate(FILTER, &[], &NodeInfo::default()).unwrap().accumulator();
     let good = bytes(&Partial::default());
-    accumulator.fold(Input { child: 0, raw: true, payload: b"\xff" }).unwrap();
-    assert!(accumulator.fold(Input { child: 1, raw: true, payload: &good }).is_err());
+    accumulator.fold(Input { child: 0, raw: true, payload: b"\xff", ..Input::default() }).unwrap();
+    assert!(accumulator.fold(Input { child: 1, raw: true, payload: &good, ..Input::default() }).is_err());
     assert!(accumulator.finish(Emit::Result, &mut Vec::new()).is_err());
 }

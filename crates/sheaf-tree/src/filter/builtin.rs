@@ -26,7 +26,6 @@
 use super::{FilterError, Registry};
 use crate::packet::{Fields, Kind, PacketError};
 use sheaf_core::{Errno, varint::Malformed};
-use std::sync::Arc;
 
 pub mod classes;
 pub mod clock_skew;
@@ -63,8 +62,7 @@ pub(super) fn register(registry: &mut Registry) {
     top::register(registry);
     quantiles::register(registry);
     distinct::register(registry);
-    // A node that measures its links registers its own in place of this one.
-    clock_skew::register(registry, Arc::default());
+    clock_skew::register(registry);
 }
 
 impl From<PacketError> for FilterError {

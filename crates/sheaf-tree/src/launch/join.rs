@@ -2,8 +2,8 @@
 //!
 //! To the session's root a client is one more parent: streams it opens end at its link, and are
 //! closed when it goes away. To the client the session is its only child, with all leaves below.
-use super::processes::read_first;
 use super::serve::ServeError;
+use super::{place, processes::read_first};
 use crate::driver::Shared;
 use crate::filter::Registry;
 use crate::network::Network;
@@ -54,6 +54,7 @@ impl Network {
                 tuning: node.config().tuning,
                 service: about.to_vec(),
                 launch: Vec::new(),
+                siblings: 0,
                 stream_base: (at as u32 + 1) * STREAMS_PER_CLIENT,
             };
             node.send_first(at, control::assign(&assign));
@@ -89,6 +90,7 @@ pub fn join(link: OwnedFd, registry: &Registry) -> Result<Joined, ServeError> {
         leaves: leaves.clone(),
         children: vec![Child { rank: 0, leaves }],
         stream_base: assign.stream_base,
+        place: place(topology.root()).above(),
         tuning: assign.tuning,
     };
     let shared = Shared::new();

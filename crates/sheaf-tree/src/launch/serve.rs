@@ -58,7 +58,15 @@ pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Re
         .max_blocking_threads(threads)
         .thread_keep_alive(Duration::from_secs(2))
         .build()?;
-    let done = runtime.block_on(run(link, &topology, assign.depth, &options, &program, registry, services));
+    let done = runtime.block_on(run(
+        link,
+        &topology,
+        (assign.depth, assign.siblings),
+        &options,
+        &program,
+        registry,
+        services,
+    ));
     // A file operation that hangs must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
     Ok(done?)
@@ -67,7 +75,7 @@ pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Re
 async fn run(
     link: OwnedFd,
     topology: &Topology,
-    depth: u32,
+    (depth, siblings): (u32, u32),
     options: &Options,
     program: &Program,
     registry: &Registry,
@@ -75,7 +83,8 @@ async fn run(
 ) -> io::Result<()> {
     let shared = Shared::new();
     let root = topology.root();
-    let config = config(root, options.tuning, depth);
+    let mut config = config(root, options.tuning, depth);
+    config.place.siblings = siblings;
     let role = config.role;
     let parent = shared.run(|core, now| {
         core.add_node(config, registry.clone());

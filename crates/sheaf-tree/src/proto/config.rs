@@ -1,4 +1,5 @@
 //! What a node is told when it starts.
+use crate::filter::Place;
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
 use std::ops::{Add, Sub};
@@ -58,6 +59,8 @@ pub struct Config {
     pub children: Vec<Child>,
     /// First identifier of the streams it opens.
     pub stream_base: u32,
+    /// What its filters are told of the tree beyond its links.
+    pub place: Place,
     /// Bounds and intervals.
     pub tuning: Tuning,
 }

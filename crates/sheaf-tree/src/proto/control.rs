@@ -50,6 +50,8 @@ pub struct Assign {
     pub service: Vec<u8>,
     /// How a node reaches the children it starts.
     pub launch: Vec<u8>,
+    /// The other children of the child's parent.
+    pub siblings: u32,
     /// Where the child's stream identifiers begin (clients of a session only).
     pub stream_base: u32,
 }

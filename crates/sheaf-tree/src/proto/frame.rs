@@ -45,16 +45,34 @@ pub enum Kind {
     Shutdown = 11,
     /// First frame of a child on a listening socket ([`super::control::Hello`]).
     Hello = 12,
+    /// Down: part of the bytes of a filter module; its place and the module are in the header.
+    Module = 20,
+    /// Down: a packet from a filter of an inner node, outside of the stream's own order.
+    Reply = 21,
 }
 
 impl Kind {
+    #[inline]
     fn from_wire(byte: u8) -> Option<Self> {
-        use Kind::*;
-        const KINDS: [Kind; 12] =
-            [Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello];
-        KINDS.get(usize::from(byte).wrapping_sub(1)).copied()
+        KINDS.get(usize::from(byte)).copied().flatten()
     }
 }
+
+/// The kinds by their number.
+const KINDS: [Option<Kind>; 32] = {
+    use Kind::*;
+    const ALL: [Kind; 14] = [
+        Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Module,
+        Reply,
+    ];
+    let mut kinds = [None; 32];
+    let mut at = 0;
+    while at < ALL.len() {
+        kinds[ALL[at] as usize] = Some(ALL[at]);
+        at += 1;
+    }
+    kinds
+};
 
 /// Flag bits; which apply depends on the kind.
 pub mod flag {
@@ -76,6 +94,8 @@ pub mod flag {
     pub const EMPTY: u8 = 64;
     /// Credit: for bytes that went up (otherwise down).
     pub const UPWARD: u8 = 1;
+    /// Credit: for filters' replies that went down; `wave` is how many bytes more.
+    pub const REPLY: u8 = 2;
 }
 
 /// A decoded header.

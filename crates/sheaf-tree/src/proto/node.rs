@@ -4,15 +4,17 @@ use super::frame::{Header, Kind, Violation, flag};
 use super::link::{Counters, Link, OutQueue, Way};
 use super::stream::{Owner, Stream, mark};
 use super::{Config, LINK_OUT_BYTES, Role, Time};
-use crate::filter::Registry;
+use crate::filter::{LinkClock, LinkClocks, Registry};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 mod app;
 mod down;
+mod reply;
 mod up;
 
 pub use app::Outgoing;
@@ -85,6 +87,8 @@ pub struct Node {
     ready_told: bool,
     /// Payloads are combined here before they are framed.
     scratch: Vec<u8>,
+    /// How the children's clocks differ from this node's.
+    clocks: Arc<LinkClocks>,
 }
 
 impl Node {
@@ -108,6 +112,7 @@ impl Node {
             ready_leaves: RangeSet::new(),
             ready_told: false,
             scratch: Vec::new(),
+            clocks: Arc::default(),
             config,
         }
     }
@@ -116,6 +121,12 @@ impl Node {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// What this node has measured of its children's clocks; whoever measures tells it here.
+    #[must_use]
+    pub fn link_clocks(&self) -> &Arc<LinkClocks> {
+        &self.clocks
     }
 
     /// Adds the link to a parent: the tree's, or a client's. Children have the links
@@ -145,6 +156,10 @@ impl Node {
     pub fn attach_quiet(&mut self, link: usize) {
         self.links[link].attached = true;
         self.links[link].quiet = true;
+        if self.links[link].way == Way::Down {
+            // Both ends read the same clock.
+            self.clocks.set(self.links[link].rank, Some(LinkClock::default()));
+        }
     }
 
     /// The next link with something to write; each is named once until more is queued on it.
@@ -305,6 +320,10 @@ impl Node {
             }
             (Kind::Close, _) => self.on_close(link, header),
             (Kind::Cancel, false) => self.on_cancel(now, link, header),
+            (Kind::Reply, false) => {
+                let frame = whole.slice(at..at + header.frame_len());
+                self.on_reply(link, header, &frame)
+            }
             (Kind::Heartbeat, _) => Ok(()),
             (Kind::Ready, true) => self.on_ready(link, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
@@ -317,6 +336,9 @@ impl Node {
     }
 
     fn on_credit(&mut self, link: usize, header: &Header) -> Result<(), Violation> {
+        if header.has(flag::REPLY) {
+            return self.on_reply_credit(link, header);
+        }
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
         let flow = if header.has(flag::UPWARD) {
             if stream.owner != Owner::Link(link) {

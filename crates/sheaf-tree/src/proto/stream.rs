@@ -49,6 +49,8 @@ pub(super) struct Lane {
     pub assembly: Vec<u8>,
     /// Its wave.
     pub assembling: Option<u64>,
+    /// Of filters' replies sent to the child: bytes that it has not acknowledged.
+    pub replies_bytes: usize,
 }
 
 /// A frame for the owner that waits, with the contributions whose credit waits with it.
@@ -101,6 +103,8 @@ pub(super) struct Stream {
     pub fresh: bool,
     /// The owner has been told that nobody is left here.
     pub left: bool,
+    /// At a leaf: bytes of filters' replies that the service has not dealt with.
+    pub replies_due_bytes: usize,
 }
 
 impl Stream {

@@ -1,7 +1,7 @@
 //! Waves: one packet from every member, counted once each.
 use super::control::Sync;
 use super::frame::{Header, Kind, Violation, flag};
-use crate::filter::{Accumulator, Emit, Filter, FilterError, Input};
+use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Replies};
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
@@ -193,6 +193,7 @@ pub(super) struct Slot {
 /// A contribution that waits for its turn to be folded.
 struct Early {
     child: usize,
+    tag: i32,
     raw: bool,
     /// Whose data it is; `None`: all of the child's members.
     ok: Option<Arc<RangeSet>>,
@@ -209,6 +210,7 @@ enum Phase {
 
 /// A child as the waves of a stream see it.
 pub(super) struct Member {
+    pub rank: u32,
     pub leaves: Arc<RangeSet>,
     pub live: bool,
     /// Why it is not.
@@ -407,7 +409,8 @@ impl Slot {
         if arrival.flags & flag::EMPTY == 0 {
             self.tag = arrival.tag;
             let raw = arrival.flags & flag::RAW != 0;
-            let input = Input { child: child as u32, raw, payload };
+            let input =
+                Input { child: child as u32, rank: members[child].rank, tag: arrival.tag, raw, payload };
             let last = arrival.flags & flag::FINAL != 0;
             *complaint = self.fold(filter, input, last, cover.as_ref()).err();
         }
@@ -488,7 +491,8 @@ impl Slot {
         let child = input.child as usize;
         if child != self.turn || !last || self.from[child].begun() {
             let ok = cover.map(|cover| Arc::clone(&cover.ok));
-            self.early.push(Early { child, raw: input.raw, ok, payload: input.payload.to_vec() });
+            let payload = input.payload.to_vec();
+            self.early.push(Early { child, tag: input.tag, raw: input.raw, ok, payload });
             return Ok(());
         }
         self.turn += 1;
@@ -507,9 +511,10 @@ impl Slot {
         let mut early = std::mem::take(&mut self.early);
         early.sort_by_key(|early| early.child);
         let mut complaint = None;
-        for Early { child, raw, ok, payload } in early {
+        for Early { child, tag, raw, ok, payload } in early {
             let Some(accumulator) = self.accumulator.as_mut() else { continue };
-            match accumulator.fold(Input { child: child as u32, raw, payload: &payload }) {
+            let rank = members[child].rank;
+            match accumulator.fold(Input { child: child as u32, rank, tag, raw, payload: &payload }) {
                 Ok(()) => self.loaded = true,
                 Err(error) => {
                     self.from[child].0 &= !Contribution::FULL;
@@ -529,7 +534,7 @@ impl Slot {
     /// appended to `payload`, the combined data; `false` beside it when there is none.
     ///
     /// With `last` the wave ends: children that have not done their part are silent, with
-    /// `late` for those that still live.
+    /// `late` for those that still live. What the filter sends down is left in `replies`.
     pub fn flush(
         &mut self,
         members: &[Member],
@@ -537,21 +542,25 @@ impl Slot {
         late: Errno,
         emit: Emit,
         payload: &mut Vec<u8>,
+        replies: &mut Replies,
     ) -> (Option<Coverage>, bool, Option<FilterError>) {
         self.begun = false;
         let mut complaint = self.fold_early(members);
         let mut loaded = std::mem::take(&mut self.loaded);
         let before = payload.len();
         let mut spoilt = None;
-        if let Some(accumulator) = self.accumulator.as_mut().filter(|_| loaded)
-            && let Err(error) = accumulator.finish(emit, payload)
-        {
-            payload.truncate(before);
-            loaded = false;
-            spoilt = Some(error.errno);
-            complaint = Some(error);
-            // Whatever state the error left behind must not reach the next wave.
-            self.accumulator = None;
+        if let Some(accumulator) = self.accumulator.as_mut().filter(|_| loaded) {
+            match accumulator.finish(emit, payload) {
+                Ok(()) => *replies = accumulator.replies(),
+                Err(error) => {
+                    payload.truncate(before);
+                    loaded = false;
+                    spoilt = Some(error.errno);
+                    complaint = Some(error);
+                    // Whatever state the error left behind must not reach the next wave.
+                    self.accumulator = None;
+                }
+            }
         }
         let everyone = last && self.cover.is_none() && self.told.is_empty() && spoilt.is_none();
         if everyone && self.from.iter().all(|from| from.full()) {

@@ -197,6 +197,7 @@ impl Shape {
             leaves: leaves(rank),
             children: children.collect(),
             stream_base: 0,
+            place: Default::default(),
             tuning,
         }
     }

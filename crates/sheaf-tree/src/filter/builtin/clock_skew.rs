@@ -1,24 +1,14 @@
 //! `clock-skew`: how far each leaf's clock is from the root's, link by link.
 //!
 //! Every node measures the clocks of its children; a partial carries, for each leaf, the sum of
-//! the offsets along its path so far, and of the error bounds. The measurements belong to a node,
-//! not to a stream, so this filter is registered by whoever runs the node:
-//! [`register`] with the node's [`LinkClocks`].
+//! the offsets along its path so far, and of the error bounds. The measurements belong to a node and
+//! not to a stream: they are the node's [`LinkClocks`], which it keeps up to date.
 use super::{NOTHING, bad, invalid};
-use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
+use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, LinkClock, LinkClocks, Registry};
 use crate::packet::{Fields, pack_into, scalar};
 use sheaf_core::Errno;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// What a node knows of the clock at the other end of one link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LinkClock {
-    /// The child's clock less the node's own, in nanoseconds.
-    pub offset_ns: i64,
-    /// The offset is off by at most so much: half of the shortest round trip.
-    pub error_ns: u64,
-}
+use std::sync::Arc;
 
 /// A leaf's clock in a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,59 +19,12 @@ pub struct LeafClock {
     pub clock: LinkClock,
 }
 
-/// A node's measurements, by child as [`Input::child`] counts them: in the order of the children
-/// of the stream, which for a stream to every leaf is the order of the node's children.
-#[derive(Debug, Default)]
-pub struct LinkClocks {
-    links: Mutex<Vec<Option<LinkClock>>>,
-}
-
-impl LinkClocks {
-    /// Nothing measured yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets what is known of a child's clock; `None` when it must be measured anew.
-    pub fn set(&self, child: u32, clock: Option<LinkClock>) {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        let child = child as usize;
-        if links.len() <= child {
-            links.resize(child + 1, None);
-        }
-        links[child] = clock;
-    }
-
-    /// Takes in one measurement: the node's clock when it asked and when it got the answer, and the
-    /// child's when it answered. The best so far, with the smallest error, is kept.
-    pub fn measured(&self, child: u32, asked_ns: i64, child_ns: i64, answered_ns: i64) {
-        let Some(round_trip) = answered_ns.checked_sub(asked_ns).and_then(|ns| u64::try_from(ns).ok()) else {
-            return;
-        };
-        let error_ns = round_trip.div_ceil(2);
-        let middle = asked_ns.saturating_add((round_trip / 2) as i64);
-        let clock = LinkClock { offset_ns: child_ns.saturating_sub(middle), error_ns };
-        if self.get(child).is_none_or(|best| error_ns < best.error_ns) {
-            self.set(child, Some(clock));
-        }
-    }
-
-    /// What is known of a child's clock.
-    #[must_use]
-    pub fn get(&self, child: u32) -> Option<LinkClock> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.get(child as usize).copied().flatten()
-    }
-}
-
-/// Adds the filter `clock-skew` of the node with these measurements.
-pub fn register(registry: &mut Registry, clocks: Arc<LinkClocks>) {
-    registry.register("clock-skew", move |params| {
+pub(super) fn register(registry: &mut Registry) {
+    registry.register_at("clock-skew", |params, info| {
         if !params.is_empty() {
             return Err(invalid("clock-skew takes no parameters"));
         }
-        Ok(Box::new(ClockSkew { clocks: Arc::clone(&clocks) }))
+        Ok(Box::new(ClockSkew { clocks: Arc::clone(&info.clocks) }))
     });
 }
 
@@ -135,8 +78,8 @@ impl Accumulator for Paths {
         } else {
             leaf_clocks(input.payload)?
         };
-        let link = self.clocks.get(input.child).ok_or_else(|| {
-            let message = format!("the clock of child {} has not been measured yet", input.child);
+        let link = self.clocks.get(input.rank).ok_or_else(|| {
+            let message = format!("the clock of node {} has not been measured yet", input.rank);
             FilterError::new(Errno::AGAIN, message)
         })?;
         let too_far = || FilterError::new(Errno::OVERFLOW, "an offset is beyond 292 years");

@@ -12,10 +12,10 @@ pub(super) fn register(registry: &mut Registry) {
 /// The contributions in a result (or a partial) of `null`, by leaf.
 ///
 /// ```
-/// use sheaf_tree::filter::{Emit, Input, Registry, builtin::null};
-/// let mut wave = Registry::with_builtins().instantiate("null", b"")?.accumulator();
-/// wave.fold(Input { child: 0, raw: true, payload: b"one" })?;
-/// wave.fold(Input { child: 1, raw: true, payload: b"two" })?;
+/// use sheaf_tree::filter::{Emit, Input, NodeInfo, Registry, builtin::null};
+/// let mut wave = Registry::with_builtins().instantiate("null", b"", &NodeInfo::default())?.accumulator();
+/// wave.fold(Input { child: 0, raw: true, payload: b"one", ..Input::default() })?;
+/// wave.fold(Input { child: 1, raw: true, payload: b"two", ..Input::default() })?;
 /// let mut result = Vec::new();
 /// wave.finish(Emit::Result, &mut result)?;
 /// assert_eq!(null::items(&result)?, [b"one", b"two"]);

@@ -1,5 +1,5 @@
 //! Runs a filter over a random tree.
-use crate::filter::{Emit, Filter, FilterError, Input, Registry};
+use crate::filter::{Emit, Filter, FilterError, Input, NodeInfo, Registry};
 
 /// Reduces one contribution per leaf in a tree whose shape, with nodes of one child among others,
 /// follows from `seed`. Where the filter allows it, children are folded in a random order.
@@ -9,14 +9,14 @@ pub(super) fn reduce(
     contributions: &[Vec<u8>],
     seed: u64,
 ) -> Result<Vec<u8>, FilterError> {
-    let filter = Registry::with_builtins().instantiate(name, params)?;
+    let filter = Registry::with_builtins().instantiate(name, params, &NodeInfo::default())?;
     Run { filter, random: Random(seed) }.node(contributions, 0, Emit::Result)
 }
 
 /// A result of one leaf's contribution alone.
 pub(super) fn alone(name: &str, params: &[u8], contribution: &[u8]) -> Result<Vec<u8>, FilterError> {
-    let mut wave = Registry::with_builtins().instantiate(name, params)?.accumulator();
-    wave.fold(Input { child: 0, raw: true, payload: contribution })?;
+    let mut wave = Registry::with_builtins().instantiate(name, params, &NodeInfo::default())?.accumulator();
+    wave.fold(Input { child: 0, raw: true, payload: contribution, ..Input::default() })?;
     let mut out = Vec::new();
     wave.finish(Emit::Result, &mut out)?;
     Ok(out)
@@ -25,16 +25,16 @@ pub(super) fn alone(name: &str, params: &[u8], contribution: &[u8]) -> Result<Ve
 /// What [`Accumulator::fold`](crate::filter::Accumulator::fold) promises about bytes of any kind:
 /// no panic, and a wave as it was before when they are refused.
 pub(super) fn garbage_leaves_no_trace(name: &str, params: &[u8], good: &[u8], garbage: &[u8]) {
-    let filter = Registry::with_builtins().instantiate(name, params).unwrap();
+    let filter = Registry::with_builtins().instantiate(name, params, &NodeInfo::default()).unwrap();
     for raw in [true, false] {
         let mut wave = filter.accumulator();
         // Garbage may be the first that a wave sees, and come between good contributions.
-        if wave.fold(Input { child: 0, raw, payload: garbage }).is_ok() {
+        if wave.fold(Input { child: 0, raw, payload: garbage, ..Input::default() }).is_ok() {
             let _ = wave.finish(Emit::Result, &mut Vec::new());
             continue;
         }
-        wave.fold(Input { child: 1, raw: true, payload: good }).unwrap();
-        if wave.fold(Input { child: 2, raw, payload: garbage }).is_err() {
+        wave.fold(Input { child: 1, raw: true, payload: good, ..Input::default() }).unwrap();
+        if wave.fold(Input { child: 2, raw, payload: garbage, ..Input::default() }).is_err() {
             let mut out = Vec::new();
             wave.finish(Emit::Result, &mut out).unwrap();
             assert_eq!(out, alone(name, params, good).unwrap());
@@ -73,7 +73,7 @@ impl Run {
         for out in &mut outs {
             for &child in &order {
                 let (raw, payload) = &children[child];
-                wave.fold(Input { child: child as u32, raw: *raw, payload })?;
+                wave.fold(Input { child: child as u32, raw: *raw, payload, ..Input::default() })?;
             }
             wave.finish(emit, out)?;
         }

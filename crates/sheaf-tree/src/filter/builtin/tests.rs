@@ -1,13 +1,12 @@
 use super::testing::{garbage_leaves_no_trace, reduce};
 use super::{classes, clock_skew, histogram};
-use crate::filter::{Accumulator, Emit, Input, Registry};
+use crate::filter::{Accumulator, Emit, Input, LinkClock, LinkClocks, NodeInfo, Registry};
 use crate::packet::{Array, Value, pack, unpack};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 
 fn packs(rows: impl IntoIterator<Item = Vec<Value>>) -> Vec<Vec<u8>> {
     rows.into_iter().map(|row| pack(&row).unwrap()).collect()
@@ -153,8 +152,8 @@ proptest! {
         let good = pack(&good).unwrap();
         garbage_leaves_no_trace(name, &params, &good, &tail);
         // A partial with one byte changed, and one with another end.
-        let mut wave = Registry::with_builtins().instantiate(name, &params).unwrap().accumulator();
-        wave.fold(Input { child: 0, raw: true, payload: &good }).unwrap();
+        let mut wave = Registry::with_builtins().instantiate(name, &params, &NodeInfo::default()).unwrap().accumulator();
+        wave.fold(Input { child: 0, raw: true, payload: &good, ..Input::default() }).unwrap();
         let mut partial = Vec::new();
         wave.finish(Emit::Partial, &mut partial).unwrap();
         let at = cut.index(partial.len());
@@ -200,17 +199,16 @@ fn distinct_is_close_for_many_and_the_same_in_any_tree() {
 #[test]
 fn clock_offsets_and_errors_add_up_along_the_path() {
     let node = |clocks: &[(i64, u64)]| {
-        let links = clock_skew::LinkClocks::new();
+        let info = NodeInfo::default();
         for (child, &(offset_ns, error_ns)) in clocks.iter().enumerate() {
-            links.set(child as u32, Some(clock_skew::LinkClock { offset_ns, error_ns }));
+            info.clocks.set(10 + child as u32, Some(LinkClock { offset_ns, error_ns }));
         }
-        let mut registry = Registry::with_builtins();
-        clock_skew::register(&mut registry, Arc::new(links));
-        registry.instantiate("clock-skew", b"").unwrap().accumulator()
+        Registry::with_builtins().instantiate("clock-skew", b"", &info).unwrap().accumulator()
     };
     let run = |wave: &mut Box<dyn Accumulator>, raw, payloads: &[Vec<u8>]| {
         for (child, payload) in payloads.iter().enumerate() {
-            wave.fold(Input { child: child as u32, raw, payload }).unwrap();
+            let (child, rank) = (child as u32, 10 + child as u32);
+            wave.fold(Input { child, rank, raw, payload, ..Input::default() }).unwrap();
         }
         let mut out = Vec::new();
         wave.finish(Emit::Partial, &mut out).unwrap();
@@ -227,20 +225,22 @@ fn clock_offsets_and_errors_add_up_along_the_path() {
         .collect();
     assert_eq!(clocks, [(0, 110, 11), (1, 80, 12), (2, -95, 23)]);
 
-    let mut unmeasured = Registry::with_builtins().instantiate("clock-skew", b"").unwrap().accumulator();
-    let error = unmeasured.fold(Input { child: 0, raw: true, payload: &leaf(0) }).unwrap_err();
+    let mut unmeasured =
+        Registry::with_builtins().instantiate("clock-skew", b"", &NodeInfo::default()).unwrap().accumulator();
+    let error =
+        unmeasured.fold(Input { child: 0, raw: true, payload: &leaf(0), ..Input::default() }).unwrap_err();
     assert_eq!(error.errno, Errno::AGAIN);
 }
 
 #[test]
 fn the_best_clock_measurement_is_kept() {
-    let links = clock_skew::LinkClocks::new();
+    let links = LinkClocks::new();
     links.measured(0, 100, 1_150, 200);
-    assert_eq!(links.get(0), Some(clock_skew::LinkClock { offset_ns: 1_000, error_ns: 50 }));
+    assert_eq!(links.get(0), Some(LinkClock { offset_ns: 1_000, error_ns: 50 }));
     links.measured(0, 300, 5_000, 900);
     links.measured(0, 1_000, 2_003, 1_010);
     links.measured(0, 10, 0, 5);
-    assert_eq!(links.get(0), Some(clock_skew::LinkClock { offset_ns: 998, error_ns: 5 }));
+    assert_eq!(links.get(0), Some(LinkClock { offset_ns: 998, error_ns: 5 }));
     assert_eq!(links.get(1), None);
 }
 
@@ -248,7 +248,7 @@ fn the_best_clock_measurement_is_kept() {
 fn bad_parameters_are_refused() {
     let refused = |name: &str, params: &[Value]| {
         let params = pack(params).unwrap();
-        Registry::with_builtins().instantiate(name, &params).err().unwrap().message
+        Registry::with_builtins().instantiate(name, &params, &NodeInfo::default()).err().unwrap().message
     };
     assert_eq!(
         refused("histogram", &[vec![1.0, 1.0].into()]),
@@ -274,10 +274,10 @@ fn every_filter_of_nothing_gives_what_adds_nothing() {
             "top-k" => pack(&[3u32.into()]).unwrap(),
             _ => Vec::new(),
         };
-        let mut wave = registry.instantiate(name, &params).unwrap().accumulator();
+        let mut wave = registry.instantiate(name, &params, &NodeInfo::default()).unwrap().accumulator();
         let (mut nothing, mut again) = (Vec::new(), Vec::new());
         wave.finish(Emit::Partial, &mut nothing).unwrap();
-        wave.fold(Input { child: 0, raw: false, payload: &nothing }).unwrap();
+        wave.fold(Input { child: 0, raw: false, payload: &nothing, ..Input::default() }).unwrap();
         wave.finish(Emit::Partial, &mut again).unwrap();
         assert_eq!(nothing, again, "{name}");
     }

@@ -181,6 +181,7 @@ impl Node {
 
     /// At a leaf: `frame_bytes` of a packet's part have been dealt with; more may come.
     pub fn consumed(&mut self, id: u32, frame_bytes: usize) {
+        let frame_bytes = self.consumed_replies(id, frame_bytes);
         if let Some(stream) = self.streams.get_mut(&id) {
             let total = stream.down.done + frame_bytes as u64;
             stream.consumed_down(id, total, &mut self.links, &mut self.dirty);

@@ -5,7 +5,7 @@ use super::super::stream::{Flow, Lane, Owner, Stream, mark};
 use super::super::wave::Member;
 use super::super::{Role, STREAMS_MAX, Time, WINDOW_BYTES_MAX};
 use super::{Event, Node, Packet};
-use crate::filter::{Accumulator, Filter, FilterError};
+use crate::filter::{Accumulator, Filter, FilterError, NodeInfo};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use std::collections::VecDeque;
@@ -49,12 +49,29 @@ impl Node {
         Ok(())
     }
 
-    /// Makes the stream here and passes `frame` to the children that lead to its members.
-    pub(super) fn open_stream(&mut self, id: u32, owner: Owner, open: &Open, frame: &Bytes) {
-        let filter = match self.registry.instantiate(&open.filter, &open.params) {
+    fn make_filter(&self, stream: u32, open: &Open) -> Box<dyn Filter> {
+        if self.config.role == Role::Leaf {
+            // Nothing is combined at a leaf, and a filter may cost a compiler's work to make.
+            return Box::new(Broken(FilterError::new(Errno::NOSYS, "a leaf combines nothing")));
+        }
+        let info = NodeInfo {
+            rank: self.config.rank,
+            stream,
+            depth: self.config.depth,
+            children: self.config.children.len() as u32,
+            leaves: self.config.leaves.len() as u32,
+            place: self.config.place,
+            clocks: Arc::clone(&self.clocks),
+        };
+        match self.registry.instantiate(&open.filter, &open.params, &info) {
             Ok(filter) => filter,
             Err(error) => Box::new(Broken(error)),
-        };
+        }
+    }
+
+    /// Makes the stream here and passes `frame` to the children that lead to its members.
+    pub(super) fn open_stream(&mut self, id: u32, owner: Owner, open: &Open, frame: &Bytes) {
+        let filter = self.make_filter(id, open);
         let mut ordinal = vec![u32::MAX; self.config.children.len()];
         let (mut children, mut lanes) = (Vec::new(), Vec::new());
         for (at, ordinal) in ordinal.iter_mut().enumerate() {
@@ -64,7 +81,8 @@ impl Node {
             }
             *ordinal = children.len() as u32;
             let live = self.links[at].alive;
-            children.push(Member { leaves: Arc::new(leaves), live, lost: Errno::HOSTDOWN });
+            let rank = self.links[at].rank;
+            children.push(Member { rank, leaves: Arc::new(leaves), live, lost: Errno::HOSTDOWN });
             lanes.push(Lane {
                 link: at,
                 down: Flow::default(),
@@ -73,6 +91,7 @@ impl Node {
                 up: Flow::default(),
                 assembly: Vec::new(),
                 assembling: None,
+                replies_bytes: 0,
             });
             if live {
                 self.links[at].out.push(frame.clone());
@@ -98,6 +117,7 @@ impl Node {
             inbox: VecDeque::new(),
             fresh: false,
             left: false,
+            replies_due_bytes: 0,
         };
         self.streams.insert(id, Box::new(stream));
         self.leave(id);

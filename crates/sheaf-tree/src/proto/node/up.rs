@@ -5,7 +5,7 @@ use super::super::stream::{Owner, WaveResult};
 use super::super::wave::{After, Arrival, Contribution, Coverage};
 use super::super::{Role, Time};
 use super::Node;
-use crate::filter::{Emit, FilterError};
+use crate::filter::{Emit, FilterError, Replies};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use std::sync::Arc;
@@ -133,7 +133,9 @@ impl Node {
         let emit = if stream.owner == Owner::App { Emit::Result } else { Emit::Partial };
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let (cover, loaded, complaint) = slot.flush(&stream.children, last, late, emit, &mut scratch);
+        let mut replies = Replies::default();
+        let (cover, loaded, complaint) =
+            slot.flush(&stream.children, last, late, emit, &mut scratch, &mut replies);
         let tag = slot.tag;
         slot.flush_at = None;
         let mut from = Vec::new();
@@ -162,6 +164,9 @@ impl Node {
                 let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
                 self.emit(header, cover.as_ref(), payload, from);
             }
+        }
+        if !replies.is_empty() {
+            self.send_replies(id, wave, replies);
         }
         if let Some(error) = complaint {
             self.complain(id, wave, &error);
@@ -214,7 +219,7 @@ impl Node {
         stream.waves.recycle(from);
     }
 
-    fn complain(&mut self, stream: u32, wave: u64, error: &FilterError) {
+    pub(super) fn complain(&mut self, stream: u32, wave: u64, error: &FilterError) {
         let message = error.message.clone();
         let notice = Notice::FilterFailed { by: self.config.rank, stream, wave, message };
         self.notice(Header::new(Kind::Notice), notice);

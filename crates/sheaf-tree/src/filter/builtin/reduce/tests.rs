@@ -1,5 +1,5 @@
 use crate::filter::builtin::testing::{garbage_leaves_no_trace, reduce};
-use crate::filter::{Emit, Input, Registry};
+use crate::filter::{Emit, Input, NodeInfo, Registry};
 use crate::packet::{Array, Value, pack, unpack};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -129,9 +129,13 @@ proptest! {
 #[test]
 fn refusals_say_why() {
     let message = |values: &[Value], more: &[Value]| {
-        let mut wave = Registry::with_builtins().instantiate("sum", b"").unwrap().accumulator();
-        wave.fold(Input { child: 0, raw: true, payload: &pack(values).unwrap() }).unwrap();
-        let error = wave.fold(Input { child: 1, raw: true, payload: &pack(more).unwrap() }).unwrap_err();
+        let mut wave =
+            Registry::with_builtins().instantiate("sum", b"", &NodeInfo::default()).unwrap().accumulator();
+        wave.fold(Input { child: 0, raw: true, payload: &pack(values).unwrap(), ..Input::default() })
+            .unwrap();
+        let error = wave
+            .fold(Input { child: 1, raw: true, payload: &pack(more).unwrap(), ..Input::default() })
+            .unwrap_err();
         assert_eq!(error.errno, Errno::BADMSG);
         error.message
     };
@@ -144,27 +148,35 @@ fn refusals_say_why() {
     assert_eq!(refused.message, "max does not combine strings (%s)");
     let overflow = reduce("sum", b"", &packs(&[vec![i8::MAX.into()], vec![1i8.into()]]), 0).unwrap_err();
     assert_eq!(overflow.message, "the sum of value 1 does not fit into %c");
-    assert!(Registry::with_builtins().instantiate("sum", b"%q").is_err());
-    assert!(Registry::with_builtins().instantiate("sum", b"%s").is_err());
+    assert!(Registry::with_builtins().instantiate("sum", b"%q", &NodeInfo::default()).is_err());
+    assert!(Registry::with_builtins().instantiate("sum", b"%s", &NodeInfo::default()).is_err());
 }
 
 #[test]
 fn a_declared_format_is_held_to() {
     let wrong = reduce("sum", b"%d", &packs(&[vec![1u32.into()]]), 0).unwrap_err();
     assert_eq!(wrong.errno, Errno::BADMSG);
-    assert!(!Registry::with_builtins().instantiate("sum", b"%d").unwrap().in_child_order());
-    assert!(Registry::with_builtins().instantiate("sum", b"%lf").unwrap().in_child_order());
-    assert!(!Registry::with_builtins().instantiate("max", b"").unwrap().in_child_order());
+    assert!(
+        !Registry::with_builtins().instantiate("sum", b"%d", &NodeInfo::default()).unwrap().in_child_order()
+    );
+    assert!(
+        Registry::with_builtins().instantiate("sum", b"%lf", &NodeInfo::default()).unwrap().in_child_order()
+    );
+    assert!(
+        !Registry::with_builtins().instantiate("max", b"", &NodeInfo::default()).unwrap().in_child_order()
+    );
 }
 
 #[test]
 fn nothing_folds_to_nothing() {
     for name in ["min", "max", "sum", "avg"] {
-        let mut wave = Registry::with_builtins().instantiate(name, b"").unwrap().accumulator();
+        let mut wave =
+            Registry::with_builtins().instantiate(name, b"", &NodeInfo::default()).unwrap().accumulator();
         let mut nothing = Vec::new();
         wave.finish(Emit::Partial, &mut nothing).unwrap();
-        wave.fold(Input { child: 0, raw: false, payload: &nothing }).unwrap();
-        wave.fold(Input { child: 1, raw: true, payload: &pack(&[4i32.into()]).unwrap() }).unwrap();
+        wave.fold(Input { child: 0, raw: false, payload: &nothing, ..Input::default() }).unwrap();
+        wave.fold(Input { child: 1, raw: true, payload: &pack(&[4i32.into()]).unwrap(), ..Input::default() })
+            .unwrap();
         let mut out = Vec::new();
         wave.finish(Emit::Result, &mut out).unwrap();
         assert_eq!(unpack(&out).unwrap(), [4i32.into()]);
