@@ -234,6 +234,7 @@ impl Core {
                         self.event_wakers.drain(..).for_each(Waker::wake);
                     }
                 }
+                Event::Orphaned => leaf.node.abandon(),
                 Event::Ready(_) | Event::Notice(_) => {}
             }
             return;
@@ -248,6 +249,10 @@ impl Core {
                 self.notices.push_back(notice);
             }
             Event::ParentLost if node == 0 => self.ended = true,
+            Event::Orphaned => {
+                self.nodes[node].abandon();
+                return;
+            }
             Event::Packet(packet) => {
                 // A leaf whose service could not start answers for it.
                 let node = &mut self.nodes[node];
@@ -270,7 +275,7 @@ impl Core {
             Route::Unattached => return,
             Route::Socket(at) => self.close_socket(at),
             Route::Local(peer, peer_link) => {
-                self.nodes[peer].link_lost(now, peer_link, Errno::HOSTDOWN, "the link was given up");
+                self.nodes[peer].child_dead(now, peer_link, Errno::HOSTDOWN, "the link was given up");
                 self.work.push_back(peer);
             }
         }
@@ -287,7 +292,7 @@ impl Core {
                 for piece in pieces {
                     self.nodes[node].wrote(now, link, piece.len());
                     if let Err(violation) = self.nodes[peer].receive(now, peer_link, &piece) {
-                        self.nodes[peer].link_lost(now, peer_link, Errno::PROTO, &violation.to_string());
+                        self.nodes[peer].child_dead(now, peer_link, Errno::PROTO, &violation.to_string());
                     }
                 }
                 self.work.push_back(peer);

@@ -121,6 +121,7 @@ fn assignment(
         launch: postcard::to_stdvec(program).expect("a program can be serialised"),
         siblings: topology.root().children().len().saturating_sub(1) as u32,
         stream_base: 0,
+        ancestors: Vec::new(),
     };
     proto::control::assign(&assign)
 }

@@ -107,7 +107,7 @@ async fn serve_link(shared: Weak<Shared>, socket: Arc<Socket>, at: usize, autops
     }
     if let Some(shared) = shared.upgrade() {
         shared.run(|core, now| {
-            core.nodes[node].link_lost(now, link, errno, &cause);
+            core.nodes[node].child_dead(now, link, errno, &cause);
             core.work.push_back(node);
         });
     }

@@ -47,7 +47,7 @@ pub fn embedded(
                     let link = parent.children().position(|child| child.rank() == node.rank());
                     let parent = (parent.rank() - first) as usize;
                     if let Some(link) = link {
-                        core.nodes[parent].link_lost(now, link, error.errno, &error.cause);
+                        core.nodes[parent].child_dead(now, link, error.errno, &error.cause);
                         core.touch(parent);
                     }
                 }

@@ -56,6 +56,7 @@ impl Network {
                 launch: Vec::new(),
                 siblings: 0,
                 stream_base: (at as u32 + 1) * STREAMS_PER_CLIENT,
+                ancestors: Vec::new(),
             };
             node.send_first(at, control::assign(&assign));
             node.greet(at, &notices);

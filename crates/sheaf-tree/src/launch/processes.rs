@@ -73,7 +73,7 @@ pub(super) fn start_children(
             Ok(kin) => family.kin.push(kin),
             Err(error) => shared.run(|core, now| {
                 let cause = format!("its process cannot be started: {error}");
-                core.nodes[0].link_lost(now, link, Errno::from_io(&error), &cause);
+                core.nodes[0].child_dead(now, link, Errno::from_io(&error), &cause);
                 core.touch(0);
             }),
         }
@@ -132,7 +132,7 @@ impl Gate {
         for (_, (link, _)) in self.expected.drain() {
             let Some(shared) = shared.upgrade() else { return };
             shared.run(|core, now| {
-                core.nodes[0].link_lost(now, link, Errno::TIMEDOUT, "its process did not connect");
+                core.nodes[0].child_dead(now, link, Errno::TIMEDOUT, "its process did not connect");
                 core.touch(0);
             });
         }
@@ -202,7 +202,7 @@ pub(super) fn connect(stdin: OwnedFd) -> io::Result<OwnedFd> {
     let token = <[u8; 16]>::try_from(&invitation[end + 1..]).map_err(|_| not_invited())?;
     let mut stream = std::net::TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     stream.set_nodelay(true)?;
-    let hello = Hello { version: PROTOCOL_VERSION, token };
+    let hello = Hello { version: PROTOCOL_VERSION, session: [0; 16], rank: u32::MAX, token };
     stream.write_all(&proto::control::hello(&hello))?;
     Ok(OwnedFd::from(stream))
 }

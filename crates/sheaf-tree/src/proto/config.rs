@@ -72,6 +72,10 @@ pub struct Tuning {
     pub heartbeat_interval: Duration,
     /// A peer that has not been heard for this long is lost.
     pub heartbeat_timeout: Duration,
+    /// The leaves below a child whose link was lost are waited for this long; then they are lost.
+    pub adoption_grace: Duration,
+    /// A node that has lost its parent looks for another for this long; then it ends.
+    pub orphan_timeout: Duration,
     /// Bytes of one stream that may be under way on one link, each way.
     pub window_bytes: u32,
     /// The largest packet a node puts together.
@@ -83,6 +87,8 @@ impl Default for Tuning {
         Self {
             heartbeat_interval: Duration::from_secs(1),
             heartbeat_timeout: Duration::from_secs(6),
+            adoption_grace: Duration::from_secs(3),
+            orphan_timeout: Duration::from_secs(4),
             window_bytes: 1 << 20,
             packet_bytes_max: 256 << 20,
         }

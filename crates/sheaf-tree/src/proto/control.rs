@@ -3,6 +3,7 @@ use super::frame::{self, Header, Kind, Violation};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sheaf_core::{Errno, RangeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Version of everything on a link; both ends must have the same.
@@ -54,6 +55,26 @@ pub struct Assign {
     pub siblings: u32,
     /// Where the child's stream identifiers begin (clients of a session only).
     pub stream_base: u32,
+    /// Where the nodes above the child listen: its parent first, the root last.
+    pub ancestors: Vec<Ancestor>,
+}
+
+/// Where a node listens for others that have lost their parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ancestor {
+    /// Its rank.
+    pub rank: u32,
+    /// How to reach it.
+    pub address: Address,
+}
+
+/// How to reach a node. Only drivers look into it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Address {
+    /// A unix socket of this machine, by its abstract name.
+    Abstract(String),
+    /// TCP, to be tried in this order.
+    Tcp(Vec<SocketAddr>),
 }
 
 /// What a child on a listening socket says first.
@@ -61,8 +82,72 @@ pub struct Assign {
 pub struct Hello {
     /// [`PROTOCOL_VERSION`] of the child.
     pub version: u32,
-    /// The one-time token it was given over its launch channel.
+    /// Which session it means.
+    pub session: [u8; 16],
+    /// Its rank; `u32::MAX` when it will be told.
+    pub rank: u32,
+    /// The token it was given over its launch channel.
     pub token: [u8; 16],
+}
+
+/// A node that has lost its parent asks an ancestor to take it: its second frame there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopt {
+    /// Its rank.
+    pub rank: u32,
+    /// How often it has looked for a parent; a connection of an earlier time is stale.
+    pub epoch: u64,
+    /// The leaves below it.
+    pub leaves: RangeSet,
+    /// Those that run, once it has reported that.
+    pub ready: Option<RangeSet>,
+    /// Its streams.
+    pub streams: Vec<AdoptStream>,
+    /// Modules it has, by hash.
+    pub modules: Vec<[u8; 32]>,
+}
+
+/// How far a node has got with a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptStream {
+    /// The stream.
+    pub id: u32,
+    /// Bytes of it that have come, since it was opened.
+    pub received: u64,
+    /// Of these, how many every leaf below has consumed.
+    pub acked: u64,
+    /// State of its filter, for the adopter's filter to absorb.
+    pub state: Option<Vec<u8>>,
+}
+
+/// The answer to [`Adopt`]. Streams that are not named are over; others are opened anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// Streams that go on where they were.
+    pub continued: Vec<u32>,
+}
+
+/// Leaves that are below another node from now on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// Which.
+    pub leaves: RangeSet,
+}
+
+/// The answer to [`Release`]: from here on the sender does not speak for these leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Released {
+    /// Which.
+    pub leaves: RangeSet,
+}
+
+/// What the root has of a stream's waves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ack {
+    /// Waves that are over: first and last of each range.
+    pub waves: Vec<(u64, u64)>,
+    /// Waves that are not, with the leaves that are counted in them.
+    pub partial: Vec<(u64, RangeSet)>,
 }
 
 /// A sub-tree has started, with these leaves; the others are told of by [`Notice::Lost`].
@@ -87,6 +172,22 @@ pub enum Notice {
         errno: Errno,
         /// Why, in one phrase: "its process ended with signal 9".
         cause: String,
+    },
+    /// Leaves that were lost take part again, from the next wave on.
+    Joined {
+        /// Rank of the node that took them.
+        by: u32,
+        /// Rank of the node that came.
+        rank: u32,
+        /// The leaves below it.
+        leaves: RangeSet,
+    },
+    /// A leaf has left as planned.
+    Left {
+        /// Its rank.
+        rank: u32,
+        /// Itself.
+        leaves: RangeSet,
     },
     /// A filter could not combine; the leaves are `failed` in that wave.
     FilterFailed {

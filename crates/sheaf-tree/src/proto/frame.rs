@@ -45,15 +45,43 @@ pub enum Kind {
     Shutdown = 11,
     /// First frame of a child on a listening socket ([`super::control::Hello`]).
     Hello = 12,
+    /// A node without a parent asks an ancestor to take it ([`super::control::Adopt`]).
+    Adopt = 13,
+    /// The ancestor has taken it ([`super::control::Adopted`]).
+    Adopted = 14,
+    /// Down: these leaves are below another node from now on ([`super::control::Release`]).
+    Release = 15,
+    /// Up: nothing more will come of them from here ([`super::control::Released`]).
+    Released = 16,
+    /// Down: the root has these waves; what was kept of them can go ([`super::control::Ack`]).
+    Ack = 17,
     /// Down: part of the bytes of a filter module; its place and the module are in the header.
     Module = 20,
     /// Down: a packet from a filter of an inner node, outside of the stream's own order.
     Reply = 21,
+    /// Down: every node is asked how it is.
+    Survey = 22,
+    /// Up: how nodes are.
+    Report = 23,
 }
 
 impl Kind {
     #[inline]
     fn from_wire(byte: u8) -> Option<Self> {
+    /// A node without a parent asks an ancestor to take it ([`super::control::Adopt`]).
+    Adopt = 13,
+    /// The ancestor has taken it ([`super::control::Adopted`]).
+    Adopted = 14,
+    /// Down: these leaves are below another node from now on ([`super::control::Release`]).
+    Release = 15,
+    /// Up: nothing more will come of them from here ([`super::control::Released`]).
+    Released = 16,
+    /// Down: the root has these waves; what was kept of them can go ([`super::control::Ack`]).
+    Ack = 17,
+    /// Down: every node is asked how it is.
+    Survey = 22,
+    /// Up: how nodes are.
+    Report = 23,
         KINDS.get(usize::from(byte)).copied().flatten()
     }
 }
@@ -61,9 +89,9 @@ impl Kind {
 /// The kinds by their number.
 const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
-    const ALL: [Kind; 14] = [
-        Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Module,
-        Reply,
+    const ALL: [Kind; 21] = [
+        Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Adopt,
+        Adopted, Release, Released, Ack, Module, Reply, Survey, Report,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;
@@ -84,6 +112,8 @@ pub mod flag {
     pub const EXPECT: u8 = 4;
     /// Down, with `EXPECT`: a member that misses this wave takes no more part in the stream.
     pub const ONCE: u8 = 8;
+    /// Up: the sender keeps much that the root has not acknowledged.
+    pub const ACK_WANTED: u8 = 4;
     /// Up: every member below contributed; no coverage block precedes the payload.
     pub const FULL: u8 = 8;
     /// Up: nothing more of this wave will come from this child.
@@ -92,6 +122,8 @@ pub mod flag {
     pub const RAW: u8 = 32;
     /// Up: no payload at all (nobody below had one).
     pub const EMPTY: u8 = 64;
+    /// Up: sent once before, to a parent that is gone.
+    pub const REPLAY: u8 = 128;
     /// Credit: for bytes that went up (otherwise down).
     pub const UPWARD: u8 = 1;
     /// Credit: for filters' replies that went down; `wave` is how many bytes more.
@@ -236,6 +268,13 @@ mod tests {
             Header { body_len: 77, kind: Kind::Up, flags: 0x5a, stream: 9, tag: -3, wave: u64::MAX - 5 };
         assert_eq!(Header::parse(&header.to_bytes()), Ok(Some(header)));
         assert_eq!(Header::parse(&header.to_bytes()[..23]), Ok(None));
+    }
+
+    #[test]
+    fn every_kind_has_its_number() {
+        let kinds: Vec<Kind> = (0..=u8::MAX).filter_map(Kind::from_wire).collect();
+        assert_eq!(kinds.len(), 21);
+        assert!(kinds.iter().all(|&kind| Kind::from_wire(kind as u8) == Some(kind)));
     }
 
     #[test]

@@ -61,7 +61,12 @@ pub enum Event {
     Ready(RangeSet),
     /// At the root: what other nodes have to say.
     Notice(Notice),
-    /// The parent is gone or has ended the session: stop.
+    /// The parent is lost: try the ancestors, nearest first, round and round, with a short pause
+    /// after each round. When one takes the connection (and the greeting has been written),
+    /// [`Node::resume_parent`] gives the link for it. Told again when that link is lost too.
+    /// [`Event::ParentLost`] ends the search. Who cannot search calls [`Node::abandon`].
+    Orphaned,
+    /// The session is over, or no ancestor was found in time: stop.
     ParentLost,
 }
 
@@ -143,6 +148,43 @@ impl Node {
             None => self.links.push(link),
         }
         free.unwrap_or(self.links.len() - 1)
+    }
+
+    /// At an ancestor: the link for a node that has just connected, whose certificate or token
+    /// entitles it to speak for `leaves`. Attach the transport to it; the node itself says what
+    /// follows.
+    ///
+    /// # Errors
+    /// When these leaves are not below this node.
+    pub fn child_link(&mut self, now: Time, rank: u32, leaves: &RangeSet) -> Result<usize, Violation> {
+        if !leaves.is_subset(&self.config.leaves) {
+            return Err(Violation::Bound("a node connected whose leaves are not below this one"));
+        }
+        let waiting = |link: &Link| link.way == Way::Down && link.rank == rank && link.alive && !link.attached;
+        if let Some(planned) = self.links.iter().position(waiting) {
+            return Ok(planned);
+        }
+        self.links.push(Link::new(Way::Down, rank, leaves.clone(), now));
+        Ok(self.links.len() - 1)
+    }
+
+    /// At an orphan: the link for a connection to an ancestor. What it says first is queued.
+    pub fn resume_parent(&mut self, now: Time) -> usize {
+        self.add_parent(now)
+    }
+
+    /// At an orphan: looks no further; what is below ends, then this node.
+    pub fn abandon(&mut self) {
+        let all: Vec<u32> = self.streams.keys().copied().collect();
+        all.into_iter().for_each(|id| self.close_stream(id));
+        self.shut_down_children();
+        self.events.push_back(Event::ParentLost);
+    }
+
+    /// The child on `link` is known to have ended: nobody waits for the leaves below it to come
+    /// back another way. (For an upward link, the same as [`Node::link_lost`].)
+    pub fn child_dead(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
+        self.link_lost(now, link, errno, cause);
     }
 
     /// A transport now carries `link`; from here on the peer must show signs of life.
@@ -328,7 +370,7 @@ impl Node {
             (Kind::Ready, true) => self.on_ready(link, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
             (Kind::Shutdown, false) => {
-                self.parent_lost(now, link);
+                self.session_over(link);
                 Ok(())
             }
             (kind, _) => Err(Violation::OutOfPlace(kind)),
@@ -389,7 +431,8 @@ impl Node {
 
     fn on_notice(&mut self, link: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
         let notice: Notice = control::decode(Kind::Notice, body)?;
-        if let Notice::Lost { leaves, .. } = &notice
+        if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =
+            &notice
             && !leaves.is_subset(&self.links[link].leaves)
         {
             return Err(Violation::Bound("a notice names leaves that are not below its sender"));
@@ -423,12 +466,17 @@ impl Node {
     }
 
     /// The transport of `link` has failed or ended, or its child could not be started.
-    pub fn link_lost(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
+    pub fn link_lost(&mut self, _now: Time, link: usize, errno: Errno, cause: &str) {
         if !self.links[link].alive {
             return;
         }
         if self.links[link].way == Way::Up {
-            self.parent_lost(now, link);
+            self.hang_up(link);
+            if self.config.role == Role::Root {
+                self.close_streams_of(link);
+            } else {
+                self.events.push_back(Event::Orphaned);
+            }
             return;
         }
         self.hang_up(link);
@@ -470,16 +518,19 @@ impl Node {
         self.events.push_back(Event::ParentLost);
     }
 
-    fn parent_lost(&mut self, _now: Time, link: usize) {
+    fn session_over(&mut self, link: usize) {
         self.hang_up(link);
+        self.close_streams_of(link);
+        if self.config.role != Role::Root {
+            self.abandon();
+        }
+    }
+
+    fn close_streams_of(&mut self, link: usize) {
         let theirs = self.streams.iter().filter(|(_, stream)| stream.owner == Owner::Link(link));
         let theirs: Vec<u32> = theirs.map(|(id, _)| *id).collect();
         for id in theirs {
             self.close_stream(id);
-        }
-        if self.config.role != Role::Root {
-            self.shut_down_children();
-            self.events.push_back(Event::ParentLost);
         }
     }
 
@@ -510,6 +561,11 @@ impl Node {
         if self.stream_timer.is_some_and(|timer| timer <= now) {
             self.expire_waves(now);
         }
+        self.beat(now);
+    }
+
+    /// Heartbeats, and peers that have gone quiet.
+    fn beat(&mut self, now: Time) {
         let interval = self.config.tuning.heartbeat_interval;
         if now - self.last_tick < interval {
             return;

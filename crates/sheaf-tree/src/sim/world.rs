@@ -183,6 +183,11 @@ impl<L: Leaves> Sim<L> {
                     self.push(at, What::Serve(rank, Box::new(packet)));
                 }
             }
+            Event::Orphaned => {
+                if let Some(node) = self.hosts[rank as usize].node.as_mut() {
+                    node.abandon();
+                }
+            }
             Event::ParentLost => self.end(rank),
             Event::Ready(leaves) if rank == 0 => self.ready = Some(leaves),
             Event::Notice(notice) => self.notices.push(notice),
