@@ -68,20 +68,6 @@ pub enum Kind {
 impl Kind {
     #[inline]
     fn from_wire(byte: u8) -> Option<Self> {
-    /// A node without a parent asks an ancestor to take it ([`super::control::Adopt`]).
-    Adopt = 13,
-    /// The ancestor has taken it ([`super::control::Adopted`]).
-    Adopted = 14,
-    /// Down: these leaves are below another node from now on ([`super::control::Release`]).
-    Release = 15,
-    /// Up: nothing more will come of them from here ([`super::control::Released`]).
-    Released = 16,
-    /// Down: the root has these waves; what was kept of them can go ([`super::control::Ack`]).
-    Ack = 17,
-    /// Down: every node is asked how it is.
-    Survey = 22,
-    /// Up: how nodes are.
-    Report = 23,
         KINDS.get(usize::from(byte)).copied().flatten()
     }
 }
