@@ -4,6 +4,7 @@
 //! starts its own children, all at once, so that a tree starts in the time of its depth. A
 //! session ends from the top: a node whose parent is gone ends, after its own children.
 use crate::filter::Place;
+use crate::link::Listen;
 use crate::proto::{self, Child, Config, Role, Tuning, control::Assign, control::PROTOCOL_VERSION};
 use crate::topology::{self, NodeRef, Topology};
 use serde::{Deserialize, Serialize};
@@ -13,14 +14,18 @@ use std::path::PathBuf;
 
 mod embedded;
 mod family;
+pub mod invitation;
 mod join;
 mod processes;
 mod serve;
+mod spawn;
 
 pub use embedded::embedded;
+pub use invitation::Invitation;
 pub use join::{Joined, join};
 pub use processes::processes;
-pub use serve::{ServeError, serve};
+pub use serve::{ServeError, leaf_from, serve};
+pub use spawn::LINK_VARIABLE;
 
 /// What carries the links between processes of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -45,13 +50,50 @@ pub struct Options {
 
 /// How nodes of the processes engine start their children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Program {
     /// The executable.
     pub path: PathBuf,
     /// Its arguments; it is to call [`serve`] with its standard input.
     pub args: Vec<String>,
+    /// What runs at the leaves, when it is another program.
+    pub leaf: Option<LeafProgram>,
     /// What carries the links.
     pub carrier: Carrier,
+    /// What starts the processes.
+    pub starter: Starter,
+    /// Where nodes on TCP listen.
+    pub listen: Listen,
+}
+
+impl Program {
+    /// A program that serves at every node, on this machine.
+    #[must_use]
+    pub fn new(path: PathBuf, args: Vec<String>) -> Self {
+        let (carrier, starter, listen) = (Carrier::default(), Starter::default(), Listen::default());
+        Self { path, args, leaf: None, carrier, starter, listen }
+    }
+}
+
+/// A program of somebody else that serves as a leaf, by way of [`leaf_from`].
+///
+/// Its standard input is `/dev/null`. The number of the descriptor that [`leaf_from`] wants is in
+/// the environment, as [`LINK_VARIABLE`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeafProgram {
+    /// The executable.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+}
+
+/// What starts the processes of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Starter {
+    /// Every node runs on the machine of its parent, which starts it directly.
+    #[default]
+    Fork,
 }
 
 /// A session could not be started.

@@ -38,6 +38,7 @@
 mod driver;
 pub mod filter;
 pub mod launch;
+pub mod link;
 mod network;
 pub mod packet;
 pub mod proto;

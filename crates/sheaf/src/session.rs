@@ -144,7 +144,9 @@ pub fn program(config: &Config) -> Result<Program> {
         Some(Link::Unix) | None => Carrier::Unix,
     };
     let path = std::env::current_exe().context("cannot find this program")?;
-    Ok(Program { path, args: vec!["serve".to_owned()], carrier })
+    let mut program = Program::new(path, vec!["serve".to_owned()]);
+    program.carrier = carrier;
+    Ok(program)
 }
 
 /// The filters that every node of a session knows.

@@ -1,5 +1,6 @@
 //! Real processes on this machine, each node starting its own children.
 use super::family::{Family, Kin};
+use super::spawn::fork;
 use super::{Carrier, LaunchError, Options, Program, assignment, config};
 use crate::driver::Shared;
 use crate::filter::Registry;
@@ -13,8 +14,6 @@ use sheaf_core::Errno;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -65,9 +64,10 @@ pub(super) fn start_children(
     for (link, child) in topology.root().children().enumerate() {
         let frame = assignment(topology, child.rank(), depth + 1, options, program);
         shared.with_node(0, |node| node.send_first(link, frame));
+        let is_leaf = child.leaf_index().is_some();
         let started = match &mut gate {
-            None => start_over_pair(shared, link, program),
-            Some(gate) => gate.start(link, program),
+            None => start_over_pair(shared, link, program, is_leaf),
+            Some(gate) => gate.start(link, program, is_leaf),
         };
         match started {
             Ok(kin) => family.kin.push(kin),
@@ -84,16 +84,9 @@ pub(super) fn start_children(
     Ok(family)
 }
 
-fn spawn(program: &Program, stdin: Stdio) -> io::Result<Kin> {
-    let mut command = Command::new(&program.path);
-    // A process group of its own: the terminal's Ctrl-C is for the root, which ends the others.
-    command.args(&program.args).stdin(stdin).stdout(Stdio::null()).process_group(0);
-    Ok(Kin::new(command.spawn()?))
-}
-
-fn start_over_pair(shared: &Arc<Shared>, link: usize, program: &Program) -> io::Result<Kin> {
+fn start_over_pair(shared: &Arc<Shared>, link: usize, program: &Program, is_leaf: bool) -> io::Result<Kin> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    let kin = spawn(program, Stdio::from(theirs))?;
+    let kin = fork(program, is_leaf, theirs)?;
     shared.attach(0, link, ours, Some(kin.autopsy()))?;
     Ok(kin)
 }
@@ -112,9 +105,9 @@ impl Gate {
         Ok(Self { address: listener.local_addr()?, listener, expected: FxHashMap::default() })
     }
 
-    fn start(&mut self, link: usize, program: &Program) -> io::Result<Kin> {
-        let (mut ours, theirs) = io::pipe().map(|(reader, writer)| (writer, reader))?;
-        let kin = spawn(program, Stdio::from(theirs))?;
+    fn start(&mut self, link: usize, program: &Program, is_leaf: bool) -> io::Result<Kin> {
+        let (theirs, mut ours) = io::pipe()?;
+        let kin = fork(program, is_leaf, theirs.into())?;
         let mut token = [0; 16];
         rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
         let mut hello = self.address.to_string().into_bytes();

@@ -33,6 +33,9 @@ pub enum ServeError {
     /// The assignment makes no sense.
     #[error("the parent sent a malformed assignment")]
     Assignment,
+    /// This program can only be a leaf, and is to have children.
+    #[error("this program was started as an inner node, and can only be a leaf")]
+    NotALeaf,
 }
 
 /// Runs a node until its parent is gone. `stdin` is what its parent started it with.
@@ -40,7 +43,30 @@ pub enum ServeError {
 /// # Errors
 /// See [`ServeError`]; once the node runs it ends without one.
 pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
-    let link = connect(stdin)?;
+    let (link, assign) = assigned(stdin)?;
+    serve_as(link, assign, registry, services)
+}
+
+/// Runs a leaf inside a program that has other things to do as well, until its parent is gone;
+/// call it on a thread of its own. `link` is the descriptor that [`super::LINK_VARIABLE`] names.
+///
+/// # Errors
+/// See [`ServeError`]; [`ServeError::NotALeaf`] when this place in the tree is for a program that
+/// can start others.
+pub fn leaf_from(link: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
+    // It was left open for this program only, not for those that it starts.
+    rustix::io::fcntl_setfd(&link, rustix::io::FdFlags::CLOEXEC).map_err(io::Error::from)?;
+    let (link, assign) = assigned(link)?;
+    let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
+    if topology.root().leaf_index().is_none() {
+        return Err(ServeError::NotALeaf);
+    }
+    serve_as(link, assign, registry, services)
+}
+
+/// The link to the parent, and what came over it first.
+fn assigned(channel: OwnedFd) -> Result<(OwnedFd, Assign), ServeError> {
+    let link = connect(channel)?;
     let (header, body) = read_first(&link, ASSIGN_TIMEOUT)?;
     if header.kind != Kind::Assign {
         return Err(ServeError::Assignment);
@@ -49,6 +75,15 @@ pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Re
     if assign.version != PROTOCOL_VERSION {
         return Err(ServeError::Version { theirs: assign.version });
     }
+    Ok((link, assign))
+}
+
+fn serve_as(
+    link: OwnedFd,
+    assign: Assign,
+    registry: &Registry,
+    services: &dyn Services,
+) -> Result<(), ServeError> {
     let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
     let program: Program = postcard::from_bytes(&assign.launch).map_err(|_| ServeError::Assignment)?;
     let options = Options { tuning: assign.tuning, service: assign.service, depth: assign.depth };

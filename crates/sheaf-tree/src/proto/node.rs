@@ -160,7 +160,8 @@ impl Node {
         if !leaves.is_subset(&self.config.leaves) {
             return Err(Violation::Bound("a node connected whose leaves are not below this one"));
         }
-        let waiting = |link: &Link| link.way == Way::Down && link.rank == rank && link.alive && !link.attached;
+        let waiting =
+            |link: &Link| link.way == Way::Down && link.rank == rank && link.alive && !link.attached;
         if let Some(planned) = self.links.iter().position(waiting) {
             return Ok(planned);
         }

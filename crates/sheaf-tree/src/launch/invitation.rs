@@ -1,0 +1,187 @@
+//! What a launcher hands a new process over its launch channel: how to become a node.
+//!
+//! ```text
+//!  0        8          12     12 + length
+//!  | magic  | length   | postcard …
+//! ```
+//! It comes over standard input or an inherited descriptor, never over arguments or the
+//! environment, which other users of the host can see.
+use crate::link::{Ancestor, Credentials, Secret, is_sound};
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// How an invitation begins.
+pub const MAGIC: [u8; 8] = *b"sheaf\0i1";
+/// The longest invitation.
+pub const INVITATION_BYTES_MAX: usize = 64 << 10;
+const HEAD_BYTES: usize = MAGIC.len() + 4;
+/// The most ancestors anybody has; deeper trees make no sense.
+pub const ANCESTORS_MAX: usize = 64;
+
+/// How a process becomes a node of a session: it connects to the first of `ancestors` (its
+/// parent), says who it is, and is told the rest there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invitation {
+    /// The session, and the proof of belonging to it.
+    pub secret: Secret,
+    /// Who it is to be.
+    pub rank: u32,
+    /// Its parent first, the root last.
+    pub ancestors: Vec<Ancestor>,
+    /// Its key and certificate, when links are TLS.
+    pub credentials: Option<Credentials>,
+}
+
+impl Invitation {
+    /// The framed bytes.
+    ///
+    /// # Panics
+    /// Never: an invitation holds nothing that cannot be serialised.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let body = postcard::to_stdvec(self).expect("an invitation can be serialised");
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    /// Reads one from its framed bytes; what follows is not looked at.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is none, `UnexpectedEof` when it is not whole.
+    pub fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
+        let len = body_len(bytes)?;
+        let body = bytes.get(HEAD_BYTES..HEAD_BYTES + len).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let invitation: Self = postcard::from_bytes(body).map_err(|_| wrong())?;
+        let ancestors = &invitation.ancestors;
+        let sound = (1..=ANCESTORS_MAX).contains(&ancestors.len())
+            && ancestors.iter().all(|ancestor| is_sound(&ancestor.address));
+        if sound { Ok(invitation) } else { Err(wrong()) }
+    }
+
+    /// Writes it to a launch channel.
+    ///
+    /// # Errors
+    /// When the channel fails.
+    pub fn write(&self, mut to: impl Write) -> io::Result<()> {
+        to.write_all(&self.to_bytes())?;
+        to.flush()
+    }
+
+    /// Reads one from a launch channel, within `limit`, and nothing behind it.
+    ///
+    /// # Errors
+    /// `TimedOut`, `UnexpectedEof`, `InvalidData`, or the channel's.
+    pub fn read(from: impl AsFd, limit: Duration) -> io::Result<Self> {
+        let deadline = Instant::now() + limit;
+        let mut bytes = vec![0; HEAD_BYTES];
+        read_exact(from.as_fd(), &mut bytes, deadline)?;
+        let len = body_len(&bytes)?;
+        bytes.resize(HEAD_BYTES + len, 0);
+        read_exact(from.as_fd(), &mut bytes[HEAD_BYTES..], deadline)?;
+        Self::from_bytes(&bytes)
+    }
+}
+
+fn wrong() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "this is no invitation to a Sheaf session")
+}
+
+/// The announced length of the body, checked before anything is allocated for it.
+fn body_len(head: &[u8]) -> io::Result<usize> {
+    if head.len() < HEAD_BYTES {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let (magic, rest) = head.split_at(MAGIC.len());
+    let len = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+    if magic == MAGIC && len <= INVITATION_BYTES_MAX { Ok(len) } else { Err(wrong()) }
+}
+
+/// Fills `bytes` from a descriptor that may block, until `deadline`.
+fn read_exact(from: std::os::fd::BorrowedFd<'_>, bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = left.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+        match poll(&mut [PollFd::new(&from, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        match rustix::io::read(from, &mut bytes[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{Address, Authority};
+    use proptest::prelude::*;
+
+    fn invitation() -> Invitation {
+        let address = |port| Address::Tcp(vec![std::net::SocketAddr::from(([127, 0, 0, 1], port))]);
+        Invitation {
+            secret: Secret::random().unwrap(),
+            rank: 9,
+            ancestors: vec![
+                Ancestor { rank: 3, address: address(4000) },
+                Ancestor { rank: 0, address: Address::Abstract("sheaf".to_owned()) },
+            ],
+            credentials: Some(Authority::new().unwrap().issue(9).unwrap()),
+        }
+    }
+
+    #[test]
+    fn an_invitation_round_trips_and_takes_nothing_behind_it() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let one = invitation();
+        one.write(&mut writer).unwrap();
+        writer.write_all(b"more").unwrap();
+        drop(writer);
+        assert_eq!(Invitation::read(&reader, Duration::from_secs(10)).unwrap(), one);
+        assert_eq!(io::read_to_string(reader).unwrap(), "more");
+    }
+
+    #[test]
+    fn a_silent_channel_a_short_one_and_a_huge_one_are_errors() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let read = |limit| Invitation::read(&reader, Duration::from_millis(limit)).unwrap_err().kind();
+        assert_eq!(read(1), io::ErrorKind::TimedOut);
+        let mut huge = MAGIC.to_vec();
+        huge.extend_from_slice(&u32::MAX.to_le_bytes());
+        writer.write_all(&huge).unwrap();
+        assert_eq!(read(10_000), io::ErrorKind::InvalidData);
+        let bytes = invitation().to_bytes();
+        writer.write_all(&bytes[..bytes.len() - 1]).unwrap();
+        drop(writer);
+        assert_eq!(read(10_000), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn an_invitation_shows_no_secret() {
+        let one = invitation();
+        let shown = format!("{one:?}");
+        assert!(!shown.contains("token") && !shown.contains("key_der"), "{shown}");
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), magic: bool) {
+            let mut all = if magic { MAGIC.to_vec() } else { Vec::new() };
+            all.extend_from_slice(&bytes);
+            let _ = Invitation::from_bytes(&all);
+        }
+    }
+}
