@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub ready: Option<RangeSet>,
     /// What the root was told, oldest first, bounded by [`NOTICES_MAX`].
     pub notices: VecDeque<Notice>,
+    /// How many there were in all.
+    pub notices_total: u64,
     /// The parent of this process's node is gone.
     pub ended: bool,
 }
@@ -84,6 +86,7 @@ impl Shared {
             fresh: Vec::new(),
             ready: None,
             notices: VecDeque::new(),
+            notices_total: 0,
             ended: false,
         };
         Arc::new(Self { core: Mutex::new(core), timer: Notify::new() })
@@ -247,6 +250,7 @@ impl Core {
                     self.notices.pop_front();
                 }
                 self.notices.push_back(notice);
+                self.notices_total += 1;
             }
             Event::ParentLost if node == 0 => self.ended = true,
             Event::Orphaned => {

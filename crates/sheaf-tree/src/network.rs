@@ -76,6 +76,25 @@ impl Network {
         self.inner.shared.peek(|core| core.notices.iter().cloned().collect())
     }
 
+    /// What other nodes have reported after the first `seen` notices of this session; waits for
+    /// one. `seen` is moved on.
+    pub async fn notices_from(&self, seen: &mut u64) -> Vec<Notice> {
+        poll_fn(|cx| {
+            self.inner.shared.peek(|core| {
+                let first = core.notices_total - core.notices.len() as u64;
+                let skip = usize::try_from(seen.saturating_sub(first)).unwrap_or(usize::MAX);
+                *seen = core.notices_total;
+                let news: Vec<Notice> = core.notices.iter().skip(skip).cloned().collect();
+                if !news.is_empty() {
+                    return Poll::Ready(news);
+                }
+                core.wait_for_event(cx.waker());
+                Poll::Pending
+            })
+        })
+        .await
+    }
+
     /// Opens a stream to `members`, whose waves are combined by the filter `filter`.
     #[must_use]
     pub fn open(&self, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> Stream {

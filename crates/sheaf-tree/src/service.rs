@@ -79,6 +79,23 @@ impl Leaf<'_> {
         self.node.post(stream, tag, payload)
     }
 
+    /// Gives up every wave before `wave` for which nothing was posted, so that others' are not kept
+    /// open for it.
+    pub fn skip_to(&mut self, stream: u32, wave: u64) {
+        self.node.skip_to(stream, wave);
+    }
+
+    /// Bytes that wait here for the parent to take them.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> u64 {
+        self.node.unsent_bytes()
+    }
+
+    /// Leaves the session: nothing is sent or comes any more.
+    pub fn leave(&mut self) {
+        self.node.leave_session();
+    }
+
     /// Whether packets are held back here because the parent has not taken earlier ones.
     #[must_use]
     pub fn is_held(&self, stream: u32) -> bool {

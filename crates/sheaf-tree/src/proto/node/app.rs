@@ -173,6 +173,31 @@ impl Node {
         wave
     }
 
+    /// At a leaf: numbers its next unasked packet `wave`, and answers the waves in between with
+    /// nothing (a filter's "adds nothing" would still be a packet to `null`).
+    pub fn skip_to(&mut self, id: u32, wave: u64) {
+        let Some(next) = self.streams.get(&id).map(|stream| stream.next_wave) else { return };
+        for wave in next..wave.min(next + super::super::WAVES_OPEN_MAX) {
+            self.fail(id, wave, Errno::CANCELED);
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.next_wave = wave + 1;
+            }
+        }
+    }
+
+    /// Bytes that wait to be written to a link, or for credit to be.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> u64 {
+        let links = self.links.iter().filter(|link| link.alive).map(|link| link.out.len());
+        let held = self.streams.values().flat_map(|stream| &stream.held).map(|held| held.frame.len());
+        links.chain(held).map(|bytes| bytes as u64).sum()
+    }
+
+    /// At a leaf: ends its part in the session by itself.
+    pub fn leave_session(&mut self) {
+        self.events.push_back(Event::ParentLost);
+    }
+
     /// At a leaf: whether packets towards the root are held back for want of credit.
     #[must_use]
     pub fn is_held(&self, id: u32) -> bool {
