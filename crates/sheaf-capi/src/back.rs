@@ -1,0 +1,400 @@
+//! The back end: a leaf of the tree inside the user's program.
+use crate::error::{Code, Error};
+use crate::event::{self, Event, Events};
+use crate::inbox::{Inbox, Message};
+use crate::plan::Plan;
+use crate::wire::{Control, Described, Down, Parcel, Upward};
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use sheaf_tree::Packet;
+use sheaf_tree::filter::Registry;
+use sheaf_tree::launch::{self, LINK_VARIABLE};
+use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// How long a back end waits to be told who it is and of its own stream.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long what was sent may take to leave this process when it ends.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Small packets are paid for together, when they come to this much.
+const OWED_BYTES: usize = 64 << 10;
+
+/// A stream as this back end knows it.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// What the front end said.
+    pub described: Arc<Described>,
+    /// The stream of the tree that carries it.
+    carrier: u32,
+}
+
+/// What the tree's thread and the application share.
+struct Common {
+    rank: u32,
+    inbox: Inbox,
+    events: Arc<Events>,
+    streams: Mutex<FxHashMap<u32, Known>>,
+    /// Counts the moments at which packets may have become free to be sent; told of each.
+    turns: Mutex<u64>,
+    turned: Condvar,
+}
+
+impl Common {
+    fn turn(&self) {
+        *lock(&self.turns) += 1;
+        self.turned.notify_all();
+    }
+
+    /// Waits for a turn after `seen`, at most `limit`. The tree's lock is never taken within.
+    fn wait_turn(&self, seen: u64, limit: Duration) {
+        let turns = lock(&self.turns);
+        let _ = self.turned.wait_timeout_while(turns, limit, |now| *now == seen);
+    }
+}
+
+/// A back end.
+pub struct Back {
+    common: Arc<Common>,
+    leaf: LeafHandle,
+    plan: Mutex<Plan>,
+    owed: Mutex<FxHashMap<u32, usize>>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Back {
+    /// Joins the tree by the descriptor that this process was started with.
+    ///
+    /// # Errors
+    /// [`Code::Launch`] when this process was not started by a tree, or the tree does not answer.
+    pub fn join() -> Result<Self, Error> {
+        Self::over(inherited()?)
+    }
+
+    /// Joins the tree over `link`.
+    ///
+    /// # Errors
+    /// [`Code::Launch`] when what is at the other end does not answer as a tree does.
+    pub fn over(link: OwnedFd) -> Result<Self, Error> {
+        let (tell, hear) = mpsc::channel();
+        let serve = move || {
+            let start = Start { tell: Mutex::new(tell.clone()) };
+            if let Err(error) = launch::leaf_from(link, &Registry::with_builtins(), &start) {
+                let _ = tell.send(Err(Error::new(Code::Launch, chain(&error))));
+            }
+        };
+        let thread = std::thread::Builder::new().name("sheaf-io".to_owned()).spawn(serve)?;
+        let started = hear.recv_timeout(START_TIMEOUT);
+        let late = |_| Error::new(Code::Launch, "the node above did not say who this back end is");
+        let (common, leaf, plan) = started.map_err(late)??;
+        let (rank, deadline) = (common.rank, Instant::now() + START_TIMEOUT);
+        let back = Self {
+            common,
+            leaf,
+            plan: Mutex::new(plan),
+            owed: Mutex::default(),
+            thread: Mutex::new(Some(thread)),
+        };
+        // The stream of this back end's own is the first that the front end opens.
+        if !back.common.inbox.wait_open(rank, deadline) {
+            return Err(Error::new(Code::Launch, "the session ended before this back end could join it"));
+        }
+        Ok(back)
+    }
+
+    /// Its number in the tree.
+    pub fn rank(&self) -> u32 {
+        self.common.rank
+    }
+
+    /// The tree.
+    pub fn plan(&self) -> MutexGuard<'_, Plan> {
+        lock(&self.plan)
+    }
+
+    /// What has arrived.
+    pub fn inbox(&self) -> &Inbox {
+        &self.common.inbox
+    }
+
+    /// What has happened.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.common.events
+    }
+
+    /// A stream that the front end has opened to this back end.
+    pub fn known(&self, id: u32) -> Option<Known> {
+        lock(&self.common.streams).get(&id).cloned()
+    }
+
+    /// Sends a packet up a stream; waits while the tree does not take what was sent before.
+    ///
+    /// # Errors
+    /// [`Code::Unknown`] for a stream that is not (or no longer) open here; [`Code::Ended`].
+    pub fn send(&self, id: u32, tag: i32, packet: &[u8]) -> Result<(), Error> {
+        let known = self.known(id).ok_or_else(|| Error::no_stream(id))?;
+        let parcel;
+        let payload = match known.described.upward {
+            Upward::Packets => packet,
+            Upward::Parcels | Upward::Lists => {
+                let mut bytes = Vec::new();
+                Parcel::put(&mut bytes, tag, self.common.rank, packet);
+                parcel = bytes;
+                &parcel[..]
+            }
+        };
+        self.wait_for_room(known.carrier, id)?;
+        let mut sent = false;
+        self.leaf.with(|leaf| {
+            leaf.post(known.carrier, tag, payload);
+            sent = true;
+        });
+        if sent { Ok(()) } else { Err(ended()) }
+    }
+
+    fn wait_for_room(&self, carrier: u32, id: u32) -> Result<(), Error> {
+        /// A closed stream is noticed after this long even if nobody says so.
+        const LOOK: Duration = Duration::from_millis(100);
+        loop {
+            let mut held = None;
+            let seen = *lock(&self.common.turns);
+            self.leaf.with(|leaf| held = Some(leaf.is_held(carrier)));
+            match held {
+                None => return Err(ended()),
+                Some(false) => return Ok(()),
+                Some(true) if self.common.inbox.is_ended() => return Err(ended()),
+                Some(true) if !self.common.inbox.is_open(id) => return Err(Error::no_stream(id)),
+                Some(true) => {}
+            }
+            self.common.wait_turn(seen, LOOK);
+        }
+    }
+
+    /// Pays for a message that the application has taken, so that more may come.
+    pub fn taken(&self, message: &Message) {
+        let Some((carrier, bytes)) = message.owed else { return };
+        let due = {
+            let mut owed = lock(&self.owed);
+            let sum = owed.entry(carrier).or_default();
+            *sum += bytes;
+            if *sum < OWED_BYTES { 0 } else { std::mem::take(sum) }
+        };
+        if due > 0 {
+            self.leaf.with(|leaf| leaf.consumed(carrier, due));
+        }
+    }
+
+    /// Closes a stream at this end.
+    pub fn close(&self, id: u32) {
+        lock(&self.common.streams).remove(&id);
+        for message in self.common.inbox.forget(id) {
+            self.taken(&message);
+        }
+    }
+
+    /// Waits until what was sent has left this process.
+    ///
+    /// # Errors
+    /// [`Code::TimedOut`].
+    pub fn flush(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        loop {
+            let mut unsent = 0;
+            let seen = *lock(&self.common.turns);
+            self.leaf.with(|leaf| unsent = leaf.unsent_bytes());
+            if unsent == 0 {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::new(Code::TimedOut, "the node above does not take what was sent"));
+            }
+            self.common.wait_turn(seen, Duration::from_millis(5));
+        }
+    }
+
+    /// Leaves the tree.
+    pub fn leave(&self) {
+        // What cannot be sent in time is lost with this process in any case.
+        let _ = self.flush();
+        self.common.events.end();
+        self.leaf.with(|leaf| leaf.leave());
+        self.common.inbox.end();
+        if let Some(thread) = lock(&self.thread).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn ended() -> Error {
+    Error::new(Code::Ended, "the session is over")
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
+}
+
+/// The descriptor that a tree has left for this process.
+fn inherited() -> Result<OwnedFd, Error> {
+    static TAKEN: Mutex<bool> = Mutex::new(false);
+    let number = std::env::var(LINK_VARIABLE).ok().and_then(|text| text.parse::<i32>().ok());
+    let number = number.filter(|&number| number > 2).ok_or_else(|| {
+        let text = "this process was not started by a tree, and was not told which one to join";
+        Error::new(Code::Launch, text)
+    })?;
+    if std::mem::replace(&mut *lock(&TAKEN), true) {
+        return Err(Error::usage("this process has joined its tree already"));
+    }
+    own(number)
+}
+
+#[allow(unsafe_code)]
+fn own(number: i32) -> Result<OwnedFd, Error> {
+    // SAFETY: the number is used for one call that fails on a descriptor that is not open.
+    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    let flags = rustix::io::fcntl_getfd(borrowed).map_err(std::io::Error::from)?;
+    rustix::io::fcntl_setfd(borrowed, flags | rustix::io::FdFlags::CLOEXEC).map_err(std::io::Error::from)?;
+    // SAFETY: the descriptor is open, was left for this library by the process that started this
+    // one, and is taken once, which `TAKEN` sees to.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+type Started = Result<(Arc<Common>, LeafHandle, Plan), Error>;
+
+/// Makes the service of the one leaf of this process.
+struct Start {
+    tell: Mutex<mpsc::Sender<Started>>,
+}
+
+impl Services for Start {
+    fn start(
+        &self,
+        leaf: u32,
+        _host: &str,
+        config: &[u8],
+        handle: LeafHandle,
+    ) -> Result<Box<dyn Service>, ServiceError> {
+        let refuse = |cause: String| ServiceError { errno: sheaf_core::Errno::PROTO, cause };
+        let plan = Plan::from_session(config).map_err(|error| refuse(error.message))?;
+        let rank =
+            plan.rank_of_leaf(leaf).ok_or_else(|| refuse("a leaf that is not in the tree".to_owned()))?;
+        let common = Arc::new(Common {
+            rank,
+            inbox: Inbox::default(),
+            events: Arc::default(),
+            streams: Mutex::default(),
+            turns: Mutex::default(),
+            turned: Condvar::new(),
+        });
+        let _ = lock(&self.tell).send(Ok((Arc::clone(&common), handle, plan)));
+        Ok(Box::new(Receiver { common, carried: FxHashMap::default(), parts: FxHashMap::default() }))
+    }
+}
+
+/// Takes what comes down the tree.
+struct Receiver {
+    common: Arc<Common>,
+    /// The application's stream, by the stream of the tree that carries it.
+    carried: FxHashMap<u32, u32>,
+    /// Long packets that are being put together.
+    parts: FxHashMap<u32, Vec<u8>>,
+}
+
+impl Receiver {
+    fn whole(&mut self, packet: &Packet, payload: &Bytes, leaf: &mut Leaf<'_>) {
+        match Down::decode(payload, self.common.rank) {
+            Ok(Down::Packet(body)) => {
+                let Some(&stream) = self.carried.get(&packet.stream) else {
+                    return leaf.consumed(packet.stream, packet.frame_bytes);
+                };
+                let owed = Some((packet.stream, packet.frame_bytes));
+                self.common.inbox.push(Message { stream, tag: packet.tag, source: 0, packet: body, owed });
+                if self.common.events.wants_data() {
+                    self.event(event::CLASS_DATA, 0, stream, String::new());
+                }
+            }
+            Ok(Down::NotForUs) => leaf.consumed(packet.stream, packet.frame_bytes),
+            Ok(Down::Control(control)) => {
+                leaf.consumed(packet.stream, packet.frame_bytes);
+                self.control(packet.stream, control, leaf);
+            }
+            Err(error) => {
+                leaf.consumed(packet.stream, packet.frame_bytes);
+                self.event(event::CLASS_ERROR, event::error::INTERNAL, u32::MAX, error.message);
+            }
+        }
+    }
+
+    fn event(&self, class: u32, kind: u32, stream: u32, text: String) {
+        let (rank, parent) = (self.common.rank, crate::NO_RANK);
+        self.common.events.push(Event { class, kind, rank, parent, stream, text });
+    }
+
+    fn control(&mut self, carrier: u32, control: Control, leaf: &mut Leaf<'_>) {
+        match control {
+            Control::Describe(described) => {
+                let id = described.id;
+                self.carried.insert(carrier, id);
+                let known = Known { described: Arc::new(described), carrier };
+                lock(&self.common.streams).insert(id, known);
+                self.common.inbox.open(id);
+            }
+            Control::CatchUp { wave } => leaf.skip_to(carrier, wave),
+        }
+    }
+}
+
+impl Service for Receiver {
+    fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
+        if packet.first && packet.last {
+            let payload = packet.payload.clone();
+            return self.whole(&packet, &payload, leaf);
+        }
+        if packet.first {
+            self.parts.insert(packet.stream, Vec::new());
+        }
+        let parts = self.parts.entry(packet.stream).or_default();
+        parts.extend_from_slice(&packet.payload);
+        if packet.last {
+            let payload = Bytes::from(self.parts.remove(&packet.stream).unwrap_or_default());
+            return self.whole(&packet, &payload, leaf);
+        }
+        // A packet may be longer than what may be under way.
+        leaf.consumed(packet.stream, packet.frame_bytes);
+    }
+
+    fn closed(&mut self, carrier: u32) {
+        self.parts.remove(&carrier);
+        let Some(id) = self.carried.remove(&carrier) else { return };
+        let mut streams = lock(&self.common.streams);
+        // Another stream of the tree may carry it by now.
+        if streams.get(&id).is_some_and(|known| known.carrier == carrier) {
+            streams.remove(&id);
+            drop(streams);
+            self.common.inbox.close(id);
+        }
+        self.common.turn();
+    }
+
+    fn resume(&mut self, _: &mut Leaf<'_>) {
+        self.common.turn();
+    }
+
+    fn ended(&mut self) {
+        self.common.inbox.end();
+        self.common.turn();
+    }
+}

@@ -1,0 +1,418 @@
+//! The front end: the root of a tree whose leaves are the user's programs.
+use crate::error::{Code, Error};
+use crate::event::{self, Event, Events};
+use crate::filter::{self, Assign};
+use crate::inbox::{Inbox, Message};
+use crate::plan::Plan;
+use crate::runtime;
+use crate::wire::{Control, Described, Down, Parcel, Upward};
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use sheaf_tree::filter::builtin::null;
+use sheaf_tree::launch::{self, LeafProgram, Options, Program};
+use sheaf_tree::{Network, Notice, Stream, Sync, WaveResult};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// The first number of a stream that the application opens; those below are ranks, of the streams
+/// that lead to one back end.
+pub const STREAM_BASE: u32 = 1 << 20;
+/// Back ends beyond this many get their own stream only when something is sent to them.
+const OWN_STREAMS_MAX: u32 = 1 << 14;
+/// Waves of a stream that does not wait may be this far ahead of the oldest unfinished one before
+/// those who have sent nothing are asked to say so.
+const WAVES_AHEAD_MAX: u64 = 1 << 14;
+
+/// How to start a session.
+#[derive(Debug, Clone)]
+pub struct Create {
+    /// The text of a topology file.
+    pub topology: String,
+    /// What runs at the leaves, and its arguments.
+    pub back_end: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What runs at the inner nodes.
+    pub inner: PathBuf,
+    /// How long everything may take to start.
+    pub startup_timeout: Duration,
+}
+
+/// What a stream is to be.
+#[derive(Debug, Clone)]
+pub struct Open {
+    /// Ranks of its members.
+    pub members: Vec<u32>,
+    /// Which filter each node has: see [`Assign::parse`].
+    pub filter: String,
+    /// What the user's filters are told.
+    pub params: Vec<u8>,
+    /// How waves are made.
+    pub sync: Sync,
+    /// What the headers want to know of it at the back end.
+    pub about: Vec<u8>,
+}
+
+struct Entry {
+    stream: Arc<Stream>,
+    pump: JoinHandle<()>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.pump.abort();
+    }
+}
+
+/// A running session at its root.
+pub struct Front {
+    network: Mutex<Option<Network>>,
+    plan: Arc<Mutex<Plan>>,
+    streams: Mutex<FxHashMap<u32, Arc<Entry>>>,
+    next_stream: Mutex<u32>,
+    watch: Mutex<Option<JoinHandle<()>>>,
+    /// What has arrived.
+    pub inbox: Arc<Inbox>,
+    /// What has happened.
+    pub events: Arc<Events>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Front {
+    /// Starts a session and waits until its back ends are there.
+    ///
+    /// # Errors
+    /// [`Code::Topology`] and [`Code::Launch`]; the message says what failed where.
+    pub fn create(create: &Create) -> Result<Self, Error> {
+        let plan = Plan::parse(&create.topology)?;
+        if plan.topology().leaves_len() == 0 {
+            return Err(Error::new(Code::Topology, "the topology has no node but the front end"));
+        }
+        let options = Options { service: plan.to_session(), ..Options::default() };
+        let mut program = Program::new(create.inner.clone(), Vec::new());
+        program.leaf = Some(LeafProgram { path: create.back_end.clone(), args: create.args.clone() });
+        let topology = plan.topology().clone();
+        let patience = create.startup_timeout;
+        let started = runtime::run(async move {
+            let registry = filter::registry();
+            let network = launch::processes(&topology, &registry, &options, &program).await?;
+            let ready = network.ready(patience).await;
+            Ok::<_, launch::LaunchError>((network, ready))
+        })?;
+        let (network, ready) = started.map_err(|error| Error::new(Code::Launch, error.to_string()))?;
+        let all = network.everyone();
+        let here = ready.clone().unwrap_or_default();
+        if here != all {
+            let error = not_started(&plan, &network, ready.is_none(), patience);
+            let _ = runtime::run(network.shutdown());
+            return Err(error);
+        }
+        let front = Self {
+            network: Mutex::new(Some(network)),
+            plan: Arc::new(Mutex::new(plan)),
+            streams: Mutex::default(),
+            next_stream: Mutex::new(STREAM_BASE),
+            watch: Mutex::default(),
+            inbox: Arc::default(),
+            events: Arc::default(),
+        };
+        front.begin()?;
+        Ok(front)
+    }
+
+    /// Opens the stream of every back end, and begins to listen for what happens.
+    fn begin(&self) -> Result<(), Error> {
+        let back_ends: Vec<u32> = self.plan().back_ends().take(OWN_STREAMS_MAX as usize).collect();
+        for rank in back_ends {
+            self.open_own(rank)?;
+        }
+        let (network, plan, events) = (self.network()?, Arc::clone(&self.plan), Arc::clone(&self.events));
+        let watch = async move {
+            let mut seen = 0;
+            loop {
+                let notices = network.notices_from(&mut seen).await;
+                notices.iter().for_each(|notice| tell(notice, &plan, &events));
+            }
+        };
+        *lock(&self.watch) = Some(runtime::handle()?.spawn(watch));
+        Ok(())
+    }
+
+    /// The tree as it is now.
+    pub fn plan(&self) -> MutexGuard<'_, Plan> {
+        lock(&self.plan)
+    }
+
+    fn network(&self) -> Result<Network, Error> {
+        lock(&self.network).clone().ok_or_else(|| Error::new(Code::Ended, "the session is over"))
+    }
+
+    fn open_own(&self, rank: u32) -> Result<(), Error> {
+        let open = Open {
+            members: vec![rank],
+            filter: "null".to_owned(),
+            params: Vec::new(),
+            sync: Sync::DontWait,
+            about: Vec::new(),
+        };
+        self.open_as(rank, &open)
+    }
+
+    /// A number for a stream that is opened later, by [`Front::open_as`].
+    pub fn new_id(&self) -> u32 {
+        let mut next = lock(&self.next_stream);
+        let id = *next;
+        *next += 1;
+        self.inbox.open(id);
+        id
+    }
+
+    /// Opens a stream of the tree for the application's stream `id`, in place of an earlier one.
+    ///
+    /// # Errors
+    /// [`Code::Usage`] for members that are no back ends; [`Code::Ended`].
+    pub fn open_as(&self, id: u32, open: &Open) -> Result<(), Error> {
+        let leaves = self.plan().leaves(&open.members)?;
+        let network = self.network()?;
+        let assign = Assign::parse(&open.filter, open.sync == Sync::WaitForAll, &open.params)?;
+        let (stream, upward) = match assign.simple() {
+            Some("null") => (network.open(leaves, "null", &[], open.sync), Upward::Parcels),
+            Some(name) => (network.open(leaves, name, &[], open.sync), Upward::Packets),
+            None => (network.open(leaves, filter::NAME, &assign.encode(), open.sync), Upward::Lists),
+        };
+        let stream = Arc::new(stream);
+        let up = (upward == Upward::Lists).then_some(assign);
+        let (members, about) = (open.members.clone(), open.about.clone());
+        let described = Described { id, members, upward, up, about };
+        let word = Control::Describe(described).encode();
+        runtime::block_on(stream.send(0, &word, None));
+        self.inbox.open(id);
+        let pump = Pump {
+            id,
+            upward,
+            stream: Arc::clone(&stream),
+            inbox: Arc::clone(&self.inbox),
+            events: Arc::clone(&self.events),
+            source: if open.members.len() == 1 { open.members[0] } else { crate::NO_RANK },
+            bounded: open.sync != Sync::WaitForAll,
+        };
+        let pump = runtime::handle()?.spawn(pump.run());
+        lock(&self.streams).insert(id, Arc::new(Entry { stream, pump }));
+        Ok(())
+    }
+
+    fn entry(&self, id: u32) -> Result<Arc<Entry>, Error> {
+        let entry = lock(&self.streams).get(&id).cloned();
+        entry.ok_or_else(|| Error::no_stream(id))
+    }
+
+    /// Whether a stream of the tree is open for `id`.
+    pub fn is_open(&self, id: u32) -> bool {
+        lock(&self.streams).contains_key(&id)
+    }
+
+    /// Sends a packet to the members of a stream, or to those named; waits for room.
+    ///
+    /// # Errors
+    /// [`Code::Unknown`] without such a stream, [`Code::Ended`].
+    pub fn send(&self, id: u32, tag: i32, packet: &[u8], destinations: &[u32]) -> Result<(), Error> {
+        if !self.is_open(id) && id < STREAM_BASE && self.plan().leaves(&[id]).is_ok() {
+            self.open_own(id)?;
+        }
+        self.send_payload(id, tag, &Down::encode(packet, destinations))
+    }
+
+    fn send_payload(&self, id: u32, tag: i32, payload: &[u8]) -> Result<(), Error> {
+        if self.inbox.is_ended() {
+            return Err(Error::new(Code::Ended, "the session is over"));
+        }
+        let entry = self.entry(id)?;
+        runtime::block_on(entry.stream.send(tag, payload, None));
+        Ok(())
+    }
+
+    /// Closes a stream.
+    pub fn close(&self, id: u32) {
+        lock(&self.streams).remove(&id);
+        self.inbox.forget(id);
+    }
+
+    /// Ends the session and waits for its processes.
+    pub fn shut_down(&self) {
+        self.inbox.end();
+        self.events.end();
+        if let Some(watch) = lock(&self.watch).take() {
+            watch.abort();
+        }
+        lock(&self.streams).clear();
+        if let Some(network) = lock(&self.network).take() {
+            // Without a thread there is nothing to wait for.
+            let _ = runtime::run(network.shutdown());
+        }
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+fn not_started(plan: &Plan, network: &Network, late: bool, patience: Duration) -> Error {
+    let causes = network.notices().into_iter().filter_map(|notice| match notice {
+        Notice::Lost { leaves, cause, .. } => {
+            let hosts: Vec<String> = leaves
+                .ranges()
+                .iter()
+                .map(|&(first, last)| plan.topology().fold_leaves(first..last + 1))
+                .collect();
+            Some(format!("{}: {cause}", hosts.join(",")))
+        }
+        _ => None,
+    });
+    let causes: Vec<String> = causes.take(8).collect();
+    let message = match (causes.is_empty(), late) {
+        (false, _) => format!("back ends did not start: {}", causes.join("; ")),
+        (true, true) => format!("back ends did not start within {} s", patience.as_secs()),
+        (true, false) => "back ends did not start".to_owned(),
+    };
+    Error::new(Code::Launch, message)
+}
+
+fn tell(notice: &Notice, plan: &Mutex<Plan>, events: &Events) {
+    match notice {
+        Notice::Lost { by, rank, leaves, cause, .. } => {
+            let mut gone = vec![*rank];
+            {
+                let plan = lock(plan);
+                gone.extend(
+                    leaves.iter().filter_map(|leaf| plan.rank_of_leaf(leaf)).filter(|one| one != rank),
+                );
+            }
+            for one in gone {
+                if lock(plan).remove(one) {
+                    let kind = event::topology::REMOVED;
+                    let (class, stream, text) = (event::CLASS_TOPOLOGY, u32::MAX, cause.clone());
+                    events.push(Event { class, kind, rank: one, parent: *by, stream, text });
+                }
+            }
+        }
+        Notice::FilterFailed { by, stream, message, .. } => {
+            let (class, kind) = (event::CLASS_ERROR, event::error::USAGE);
+            let text = format!("a filter failed: {message}");
+            events.push(Event { class, kind, rank: *by, parent: crate::NO_RANK, stream: *stream, text });
+        }
+        // Nodes that leave or come back in a planned way are told of by other notices.
+        #[allow(unreachable_patterns)]
+        _ => {}
+    }
+}
+
+/// Carries the results of a stream of the tree into the inbox.
+struct Pump {
+    id: u32,
+    upward: Upward,
+    stream: Arc<Stream>,
+    inbox: Arc<Inbox>,
+    events: Arc<Events>,
+    source: u32,
+    /// Waves may stay unfinished for ever.
+    bounded: bool,
+}
+
+impl Pump {
+    async fn run(self) {
+        let mut results = Vec::new();
+        let mut ahead = Ahead::default();
+        loop {
+            self.stream.recv_batch(&mut results).await;
+            for result in results.drain(..) {
+                if self.bounded
+                    && let Some(wave) = ahead.note(&result)
+                {
+                    self.stream.send(0, &Control::CatchUp { wave }.encode(), None).await;
+                }
+                if let Some(payload) = result.payload {
+                    self.deliver(result.tag, payload);
+                }
+            }
+            self.inbox.room(self.id).await;
+        }
+    }
+
+    fn deliver(&self, tag: i32, payload: Bytes) {
+        let parcels = match self.upward {
+            Upward::Packets => Ok(vec![Parcel { tag, source: self.source, packet: payload }]),
+            Upward::Lists => Parcel::list(payload),
+            Upward::Parcels => items(&payload),
+        };
+        match parcels {
+            Ok(parcels) => {
+                for Parcel { tag, source, packet } in parcels {
+                    self.inbox.push(Message { stream: self.id, tag, source, packet, owed: None });
+                }
+            }
+            Err(error) => {
+                let (class, kind, text) = (event::CLASS_ERROR, event::error::INTERNAL, error.message);
+                let (rank, parent) = (self.source, crate::NO_RANK);
+                self.events.push(Event { class, kind, rank, parent, stream: self.id, text });
+                return;
+            }
+        }
+        if self.events.wants_data() {
+            let (class, kind, text) = (event::CLASS_DATA, 0, String::new());
+            let (rank, parent) = (crate::NO_RANK, crate::NO_RANK);
+            self.events.push(Event { class, kind, rank, parent, stream: self.id, text });
+        }
+    }
+}
+
+/// The parcels in the list that the filter `null` makes.
+fn items(payload: &Bytes) -> Result<Vec<Parcel>, Error> {
+    let items = null::items(payload).map_err(|error| Error::new(Code::Packet, error.message))?;
+    let mut parcels = Vec::with_capacity(items.len());
+    for item in items {
+        parcels.extend(Parcel::list(payload.slice_ref(item))?);
+    }
+    Ok(parcels)
+}
+
+/// How far the waves of a stream have come that does not wait for all.
+#[derive(Default)]
+struct Ahead {
+    /// Waves before this are over.
+    done: u64,
+    /// Waves after it that are over.
+    over: std::collections::BTreeSet<u64>,
+    newest: u64,
+    asked: u64,
+}
+
+impl Ahead {
+    /// Notes a result; gives the wave up to which idle members must catch up, if it is time.
+    fn note(&mut self, result: &WaveResult) -> Option<u64> {
+        self.newest = self.newest.max(result.wave);
+        if result.complete {
+            self.over.insert(result.wave);
+            while self.over.remove(&self.done) {
+                self.done += 1;
+            }
+        }
+        let behind = self.newest - self.done.max(self.asked).min(self.newest);
+        (behind >= WAVES_AHEAD_MAX).then(|| {
+            self.asked = self.newest;
+            self.newest
+        })
+    }
+}
+
+/// When a wait of `timeout_ms` ends; a negative one never does.
+#[must_use]
+pub fn deadline(timeout_ms: i64) -> Option<Instant> {
+    u64::try_from(timeout_ms).ok().map(|ms| Instant::now() + Duration::from_millis(ms))
+}

@@ -1,0 +1,24 @@
+//! `libsheaf.so`: the tree for C and C++, with the interface of `sheaf.h`.
+//!
+//! A front end ([`front::Front`]) plans and starts a tree; its back ends ([`back::Back`]) are
+//! programs of the user's that the tree starts at its leaves. Between them are nodes of Sheaf.
+//! Packets are those of [`sheaf_tree::packet`]; the C and C++ headers pack and unpack them, and
+//! MRNet's interface (`mrnet/MRNet.h`) is made of headers over this library alone.
+//!
+//! A send goes out on the caller's thread. What arrives is read by one thread per process, put
+//! into an [`inbox::Inbox`], and taken from there by whoever waits.
+
+pub mod back;
+pub mod error;
+pub mod event;
+mod ffi;
+pub mod filter;
+pub mod find;
+pub mod front;
+pub mod inbox;
+pub mod plan;
+pub mod runtime;
+pub mod wire;
+
+/// In place of a rank: what a filter made of the packets of several nodes.
+pub const NO_RANK: u32 = u32::MAX;

@@ -1,0 +1,28 @@
+#include "check.h"
+
+int main(int argc, char **argv)
+{
+    MRN::Network *net = MRN::Network::CreateNetworkBE(argc, argv);
+    if (net->has_Error()) {
+        net->perror("back end");
+        return 1;
+    }
+    CHECK(net->is_LocalNodeBackEnd() && !net->is_LocalNodeFrontEnd());
+    int tag = 0;
+    do {
+        MRN::PacketPtr packet;
+        MRN::Stream *stream = nullptr;
+        if (net->recv(&tag, packet, &stream) != 1)
+            break;
+        if (tag == TAG_GO) {
+            int value = 0, waves = 0;
+            CHECK(packet->unpack("%d %d", &value, &waves) == 0);
+            for (int wave = 0; wave < waves; wave++)
+                CHECK(stream->send(tag, "%d", value * wave) == 0);
+            CHECK(stream->flush() == 0);
+        }
+    } while (tag != TAG_END);
+    net->waitfor_ShutDown();
+    delete net;
+    return 0;
+}

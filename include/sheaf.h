@@ -1,0 +1,179 @@
+/* sheaf.h - the tree of libsheaf.so for C.
+ *
+ * A front end starts a tree of processes from a topology file; its leaves are programs of the
+ * user's, the back ends. A packet that a front end sends on a stream reaches every member of it;
+ * the packets that members send are combined by the stream's filter on the way up. Packets are
+ * bytes here; sheaf_pack.h packs values into them and takes them out.
+ *
+ * Calls that give an int give 0 for success and -1 for failure, unless they say otherwise;
+ * sheaf_error() and sheaf_error_message() say why. Any thread may call, with any handle. A
+ * timeout_ms below zero waits for ever, zero does not wait.
+ */
+#ifndef SHEAF_H
+#define SHEAF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One end of a running tree. */
+typedef struct sheaf_net sheaf_net;
+
+/* Why a call failed. */
+enum sheaf_error_code {
+    SHEAF_OK = 0,
+    SHEAF_TOPOLOGY = 1,  /* the topology does not parse or does not fit */
+    SHEAF_LAUNCH = 2,    /* a process could not be started, or did not come up in time */
+    SHEAF_USAGE = 3,     /* an argument makes no sense */
+    SHEAF_UNKNOWN = 4,   /* no such stream, node or filter */
+    SHEAF_ENDED = 5,     /* the session is over */
+    SHEAF_SYSTEM = 6,    /* the operating system refused something */
+    SHEAF_PACKET = 7,    /* a packet is not what its receiver expects */
+    SHEAF_FILTER = 8,    /* a filter failed */
+    SHEAF_TIMED_OUT = 9
+};
+
+/* In place of a rank: what a filter made of the packets of several nodes. */
+#define SHEAF_NO_RANK UINT32_MAX
+/* In place of a stream: any. */
+#define SHEAF_ANY_STREAM UINT32_MAX
+
+/* The failure of the last call that failed on this thread; the text lives until the next one. */
+int sheaf_error(void);
+const char *sheaf_error_message(void);
+const char *sheaf_version(void);
+
+/* How to start a session. */
+struct sheaf_create {
+    const char *topology;      /* the text of a topology file: "host:0 => host:1 host:2 ;" */
+    const char *back_end;      /* what runs at the leaves */
+    const char *const *args;   /* its arguments without its name, ending in NULL; or NULL */
+    const char *inner;         /* what runs at inner nodes: the path of mrnet_commnode; NULL to look for it */
+    int64_t startup_timeout_ms;
+};
+
+/* Starts a session and waits for its back ends. NULL on failure. */
+sheaf_net *sheaf_net_create(const struct sheaf_create *create);
+/* In a back end: joins the tree that started this process. NULL on failure. */
+sheaf_net *sheaf_net_join(void);
+/* Ends the session and waits for its processes (front end), or leaves it (back end). */
+void sheaf_net_shut_down(const sheaf_net *net);
+/* Frees the handle; no other thread may be in a call with it. */
+void sheaf_net_free(sheaf_net *net);
+/* Whether the session is over; waiting for that gives 0 when the time is over instead. */
+int sheaf_net_is_over(const sheaf_net *net);
+int sheaf_net_wait_over(const sheaf_net *net, int64_t timeout_ms);
+/* Waits until what was sent has left this process. */
+int sheaf_net_flush(const sheaf_net *net);
+
+/* This node's number; the front end is 0. */
+uint32_t sheaf_net_rank(const sheaf_net *net);
+/* Counts the changes of the tree. */
+uint64_t sheaf_net_version(const sheaf_net *net);
+/* The tree, a line for each node: rank, parent's rank (-1 at the root), role (0 front end, 1 inner
+ * node, 2 back end), host. To be freed with sheaf_text_free(). The second one only reads the text
+ * of a topology file; NULL when that has an error. */
+char *sheaf_net_table(const sheaf_net *net);
+char *sheaf_topology_table(const char *topology);
+void sheaf_text_free(char *text);
+
+/* How the packets of the members of a stream become waves. */
+enum sheaf_sync {
+    SHEAF_WAIT_FOR_ALL = 0,
+    SHEAF_TIME_OUT = 1,        /* whoever has sent sync_ms after the first */
+    SHEAF_DONT_WAIT = 2
+};
+
+/* What a stream is to be. */
+struct sheaf_open {
+    const uint32_t *members;   /* ranks of back ends */
+    size_t members_len;
+    const char *filter;        /* "sum", or "PATH:FUNCTION" of a shared object (mrnet/MRNet.h), or by
+                                  rank: "sum => 0; null => 3; /lib/mine.so:best => *;" */
+    const uint8_t *params;     /* what filters of shared objects are told: a packet, or nothing */
+    size_t params_len;
+    uint32_t sync;             /* enum sheaf_sync */
+    uint32_t sync_ms;
+    const uint8_t *about;      /* what the members are told of it, for sheaf_stream_about() */
+    size_t about_len;
+};
+
+/* Front end: a number for a stream; packets can be sent on it once it is opened. Opening it again
+ * gives it other options. The stream whose number is a back end's rank leads to that back end and
+ * is always there. */
+uint32_t sheaf_stream_new(const sheaf_net *net);
+int sheaf_stream_open(const sheaf_net *net, uint32_t id, const struct sheaf_open *open);
+/* Closes a stream at this end; from the front end, everywhere. */
+void sheaf_stream_close(const sheaf_net *net, uint32_t id);
+/* 1 while the stream is there. Back end: waiting for the front end to open it gives 1 or 0. */
+int sheaf_stream_is_open(const sheaf_net *net, uint32_t id);
+int sheaf_stream_wait(const sheaf_net *net, uint32_t id, uint32_t timeout_ms);
+/* Back end: calls visit(context, members, members_len, about, about_len) once. */
+int sheaf_stream_about(const sheaf_net *net, uint32_t id,
+                       void (*visit)(void *, const uint32_t *, size_t, const uint8_t *, size_t),
+                       void *context);
+
+/* Sends a packet: down to all members (or to those of the ranks given), or up. Waits while the
+ * tree does not take what was sent before. */
+int sheaf_stream_send(const sheaf_net *net, uint32_t id, int32_t tag, const uint8_t *data, size_t len,
+                      const uint32_t *ranks, size_t ranks_len);
+
+/* A packet that has come. */
+typedef struct sheaf_packet {
+    uint32_t stream;
+    int32_t tag;
+    uint32_t source;           /* rank of its sender, or SHEAF_NO_RANK */
+    const uint8_t *data;
+    size_t len;
+} sheaf_packet;
+
+/* The next packet of a stream, or of any: 1 with *packet set, 0 when none has come in time, -1
+ * when none can come any more. */
+int sheaf_recv(const sheaf_net *net, uint32_t id, int64_t timeout_ms, sheaf_packet **packet);
+void sheaf_packet_free(sheaf_packet *packet);
+/* 1 when a packet waits. */
+int sheaf_has_packet(const sheaf_net *net, uint32_t id);
+/* A descriptor for poll(2) that is readable once packets have come; -1 when there is none. */
+int sheaf_stream_fd(const sheaf_net *net, uint32_t id);
+void sheaf_stream_fd_clear(const sheaf_net *net, uint32_t id, int close);
+
+/* Classes of events, and what happens in each. */
+enum sheaf_event_class { SHEAF_EVENT_DATA = 0, SHEAF_EVENT_TOPOLOGY = 1, SHEAF_EVENT_ERROR = 2 };
+enum sheaf_event_kind {
+    SHEAF_DATA_AVAILABLE = 0,
+    SHEAF_BACK_END_ADDED = 0,
+    SHEAF_INNER_ADDED = 1,
+    SHEAF_NODE_REMOVED = 2,
+    SHEAF_PARENT_CHANGED = 3,
+    SHEAF_ERROR_INTERNAL = 0,
+    SHEAF_ERROR_SYSTEM = 1,
+    SHEAF_ERROR_USAGE = 2
+};
+
+/* One event. */
+struct sheaf_event {
+    uint32_t event_class;
+    uint32_t kind;
+    uint32_t rank;             /* the node it is about, or SHEAF_NO_RANK */
+    uint32_t parent;
+    uint32_t stream;           /* the stream it is about, or SHEAF_ANY_STREAM */
+    const char *text;          /* lives until the next call on this thread */
+};
+
+/* Takes the oldest event (events of data are not kept): 1, or 0 when there is none. */
+int sheaf_event_next(const sheaf_net *net, struct sheaf_event *event);
+/* How many wait; with clear, none afterwards. */
+size_t sheaf_event_count(const sheaf_net *net, int clear);
+/* As sheaf_stream_fd(), of a class of events. */
+int sheaf_event_fd(const sheaf_net *net, uint32_t event_class);
+void sheaf_event_fd_clear(const sheaf_net *net, uint32_t event_class, int close);
+/* Calls hook(context, event) for every event from now on, on a thread of the library's. */
+int sheaf_event_hook(const sheaf_net *net, void (*hook)(void *, const struct sheaf_event *), void *context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
