@@ -238,7 +238,7 @@ impl Core {
                     }
                 }
                 Event::Orphaned => leaf.node.abandon(),
-                Event::Ready(_) | Event::Notice(_) => {}
+                Event::Ready(_) | Event::Notice(_) | Event::Surveyed { .. } => {}
             }
             return;
         }
@@ -257,6 +257,7 @@ impl Core {
                 self.nodes[node].abandon();
                 return;
             }
+            Event::Surveyed { .. } if node == 0 => {}
             Event::Packet(packet) => {
                 // A leaf whose service could not start answers for it.
                 let node = &mut self.nodes[node];
@@ -343,6 +344,10 @@ impl Core {
     }
 
     fn tick(&mut self, now: Time) {
+        if let Some(own) = self.nodes.first_mut() {
+            let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            own.set_wall_clock(now, wall.map_or(0, |wall| wall.as_nanos() as u64));
+        }
         for node in 0..self.nodes.len() {
             if self.nodes[node].next_timeout().is_some_and(|due| due <= now) {
                 self.nodes[node].tick(now);

@@ -44,6 +44,7 @@ pub mod packet;
 pub mod proto;
 pub mod service;
 pub mod sim;
+pub mod status;
 pub mod topology;
 
 pub use driver::NOTICES_MAX;

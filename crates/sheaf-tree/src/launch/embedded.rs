@@ -25,7 +25,9 @@ pub fn embedded(
     shared.run(|core, now| {
         let first = topology.root().rank();
         for node in topology.nodes() {
-            core.add_node(config(node, options.tuning, options.depth + node.depth()), registry.clone());
+            let at =
+                core.add_node(config(node, options.tuning, options.depth + node.depth()), registry.clone());
+            core.nodes[at].set_identity(&node.host(), std::process::id());
         }
         for node in topology.nodes() {
             let parent = (node.rank() - first) as usize;

@@ -38,7 +38,8 @@ pub async fn processes(
 ) -> Result<Network, LaunchError> {
     let shared = Shared::new();
     shared.run(|core, _| {
-        core.add_node(config(topology.root(), options.tuning, options.depth), registry.clone())
+        core.add_node(config(topology.root(), options.tuning, options.depth), registry.clone());
+        core.nodes[0].set_identity(&topology.root().host(), std::process::id());
     });
     let family = start_children(&shared, topology, options.depth, options, program)?;
     shared.with_node(0, proto::Node::tell_ready);

@@ -123,6 +123,7 @@ async fn run(
     let role = config.role;
     let parent = shared.run(|core, now| {
         core.add_node(config, registry.clone());
+        core.nodes[0].set_identity(&root.host(), std::process::id());
         core.nodes[0].add_parent(now)
     });
     let mut family = None;

@@ -1,5 +1,6 @@
 //! One link of a node: what is still to be written to it, and whether the peer lives.
 use super::Time;
+use super::node::Pulse;
 use bytes::{Buf, Bytes};
 use sheaf_core::RangeSet;
 use std::collections::VecDeque;
@@ -131,6 +132,12 @@ pub(super) struct Link {
     /// The sub-tree below has reported that it runs.
     pub ready: bool,
     pub counters: Counters,
+    /// What heartbeats have measured; nothing on a link that needs none.
+    pub pulse: Option<Box<Pulse>>,
+    /// When it was attached, or lost.
+    pub since: Time,
+    /// How often a transport was attached after the first.
+    pub reconnects: u32,
 }
 
 /// Traffic of one link.
@@ -161,6 +168,9 @@ impl Link {
             waiting: VecDeque::new(),
             ready: false,
             counters: Counters::default(),
+            pulse: None,
+            since: now,
+            reconnects: 0,
         }
     }
 }

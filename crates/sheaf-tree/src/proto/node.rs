@@ -14,10 +14,14 @@ use std::time::Duration;
 
 mod app;
 mod down;
+mod heartbeat;
 mod reply;
+mod survey;
 mod up;
 
 pub use app::Outgoing;
+pub(super) use heartbeat::Pulse;
+pub use survey::SURVEYS_MAX;
 
 /// A packet (or one part of a long one) that has reached a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +72,11 @@ pub enum Event {
     Orphaned,
     /// The session is over, or no ancestor was found in time: stop.
     ParentLost,
+    /// A survey that this process asked for is over.
+    Surveyed {
+        /// What [`Node::survey`] returned.
+        survey: u64,
+    },
 }
 
 /// One node of the tree.
@@ -94,6 +103,9 @@ pub struct Node {
     scratch: Vec<u8>,
     /// How the children's clocks differ from this node's.
     clocks: Arc<LinkClocks>,
+    /// The wall clock when the driver's was zero; 0: not known.
+    wall_at_zero_ns: u64,
+    diagnosis: Option<Box<survey::Diagnosis>>,
 }
 
 impl Node {
@@ -118,6 +130,8 @@ impl Node {
             ready_told: false,
             scratch: Vec::new(),
             clocks: Arc::default(),
+            wall_at_zero_ns: 0,
+            diagnosis: None,
             config,
         }
     }
@@ -190,9 +204,15 @@ impl Node {
 
     /// A transport now carries `link`; from here on the peer must show signs of life.
     pub fn attach(&mut self, now: Time, link: usize) {
-        self.links[link].attached = true;
-        self.links[link].heard = now;
-        self.links[link].spoke = now;
+        let at = &mut self.links[link];
+        at.reconnects += u32::from(at.attached && at.counters.bytes_in > 0);
+        at.attached = true;
+        at.heard = now;
+        at.spoke = now;
+        at.since = now;
+        if let Some(pulse) = &mut at.pulse {
+            pulse.restart();
+        }
     }
 
     /// `link` is inside this process and needs no heartbeats.
@@ -367,7 +387,9 @@ impl Node {
                 let frame = whole.slice(at..at + header.frame_len());
                 self.on_reply(link, header, &frame)
             }
-            (Kind::Heartbeat, _) => Ok(()),
+            (Kind::Heartbeat, _) => self.on_heartbeat(now, link, header, body),
+            (Kind::Survey, false) => self.on_survey(now, link, header, body),
+            (Kind::Report, true) => self.on_report(link, header, body),
             (Kind::Ready, true) => self.on_ready(link, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
             (Kind::Shutdown, false) => {
@@ -467,10 +489,11 @@ impl Node {
     }
 
     /// The transport of `link` has failed or ended, or its child could not be started.
-    pub fn link_lost(&mut self, _now: Time, link: usize, errno: Errno, cause: &str) {
+    pub fn link_lost(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
         if !self.links[link].alive {
             return;
         }
+        self.note_lost(now, link, errno, cause);
         if self.links[link].way == Way::Up {
             self.hang_up(link);
             if self.config.role == Role::Root {
@@ -551,10 +574,7 @@ impl Node {
     pub fn next_timeout(&self) -> Option<Time> {
         let beats = self.links.iter().any(|link| link.alive && link.attached && !link.quiet);
         let beat = beats.then(|| self.last_tick + self.config.tuning.heartbeat_interval);
-        match (beat, self.stream_timer) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [beat, self.stream_timer, self.survey_timeout()].into_iter().flatten().min()
     }
 
     /// Does what is due: deadlines of waves, heartbeats, peers that have gone quiet.
@@ -567,6 +587,7 @@ impl Node {
 
     /// Heartbeats, and peers that have gone quiet.
     fn beat(&mut self, now: Time) {
+        self.expire_surveys(now);
         let interval = self.config.tuning.heartbeat_interval;
         if now - self.last_tick < interval {
             return;
@@ -585,9 +606,8 @@ impl Node {
             if now - link.heard > self.config.tuning.heartbeat_timeout {
                 let cause = format!("no sign of life for {} s", (now - link.heard).as_secs());
                 self.link_lost(now, at, Errno::HOSTDOWN, &cause);
-            } else if now - link.spoke >= interval && link.out.is_empty() {
-                link.out.append(&Header::new(Kind::Heartbeat).to_bytes());
-                mark(&mut self.links, &mut self.dirty, at);
+            } else {
+                self.send_heartbeat(now, at);
             }
         }
     }
