@@ -13,6 +13,8 @@ mod client;
 pub mod entry;
 mod error;
 pub mod flags;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod message;
 mod server;
 mod stat;

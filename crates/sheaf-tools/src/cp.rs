@@ -42,3 +42,20 @@ pub fn register(tools: &mut Tools) {
     tools.register(put::TOOL, receive::PutTool);
     get::register(tools);
 }
+
+/// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+pub(crate) fn decode_any(data: &[u8]) {
+    let mut input = data;
+    while let Ok(Some((record, contents))) = message::next_record(&mut input) {
+        let mut packet = message::Packet::default();
+        match record {
+            message::Record::Data { offset, .. } => packet.put_data(offset, contents),
+            _ => packet.put(&record),
+        }
+        let back = packet.take();
+        assert_eq!(message::next_record(&mut &back[..]), Ok(Some((record, contents))));
+    }
+    drop(postcard::from_bytes::<message::PutParams>(data));
+    drop(postcard::from_bytes::<Totals>(data));
+    get::decode_any(data);
+}

@@ -107,6 +107,11 @@ fn is_root(path: &str) -> bool {
     !path.is_empty() && Path::new(path).components().all(|part| !matches!(part, Component::Normal(_)))
 }
 
+/// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+pub(crate) fn decode_any(data: &[u8]) {
+    drop(postcard::from_bytes::<leaf::Params>(data));
+}
+
 #[cfg(test)]
 mod tests {
     use super::is_root;

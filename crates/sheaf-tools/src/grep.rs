@@ -43,3 +43,8 @@ pub use options::{GrepOptions, Output};
 pub use select::PathFilter;
 pub use template::Template;
 pub use tool::register;
+
+/// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+pub(crate) fn decode_any(data: &[u8]) {
+    drop(postcard::from_bytes::<tool::Params>(data));
+}

@@ -8,6 +8,8 @@
 pub mod about;
 pub mod cp;
 pub mod edit;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod grep;
 mod paths;
 pub mod read;

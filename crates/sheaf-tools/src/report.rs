@@ -69,3 +69,10 @@ pub async fn report(
     )
     .await
 }
+
+/// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+pub(crate) fn decode_any(data: &[u8]) {
+    drop(postcard::from_bytes::<leaf::Params>(data));
+    drop(stat::text(data, &jiff::tz::TimeZone::UTC));
+    drop(postcard::from_bytes::<contents::Summary>(data));
+}

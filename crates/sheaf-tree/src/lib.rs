@@ -37,6 +37,8 @@
 
 mod driver;
 pub mod filter;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod launch;
 pub mod link;
 mod network;

@@ -14,6 +14,7 @@ pub mod control;
 pub mod frame;
 mod link;
 mod node;
+pub mod report;
 mod stream;
 mod wave;
 
@@ -21,7 +22,7 @@ pub use config::{Child, Config, Role, Time, Tuning};
 pub use control::{Notice, Sync};
 pub use frame::Violation;
 pub use link::{Counters, OutQueue};
-pub use node::{Event, Node, Outgoing, Packet};
+pub use node::{Event, Node, Outgoing, Packet, SURVEYS_MAX};
 pub use stream::WaveResult;
 pub use wave::{Coverage, WAVES_OPEN_MAX};
 

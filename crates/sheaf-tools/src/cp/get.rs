@@ -35,6 +35,13 @@ pub(super) fn register(tools: &mut Tools) {
     tools.register(pieces::TOOL, PiecesTool);
 }
 
+/// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+pub(super) fn decode_any(data: &[u8]) {
+    drop(manifest::decode(data));
+    drop(postcard::from_bytes::<ManifestParams>(data));
+    drop(postcard::from_bytes::<Vec<Piece>>(data));
+}
+
 /// What copying from hosts came to.
 #[derive(Debug, Default)]
 pub struct Got {

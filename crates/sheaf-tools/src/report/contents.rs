@@ -44,7 +44,7 @@ pub struct Piece<'a> {
 
 /// Large contents are answered with this.
 #[derive(Debug, Serialize, Deserialize)]
-struct Summary {
+pub(super) struct Summary {
     digest: Digest,
     len: u64,
 }

@@ -84,7 +84,7 @@ impl Coverage {
         }
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         self.ok.encode(out);
         for list in [&self.failed, &self.silent] {
             varint::put(out, list.len() as u64);
@@ -97,7 +97,7 @@ impl Coverage {
 
     /// Takes a coverage off the front of `input`; each of its leaves must be one of `within`, and
     /// counted once. (That also bounds what a few forged bytes can make this allocate.)
-    pub(super) fn decode(input: &mut &[u8], within: &RangeSet) -> Result<Self, Violation> {
+    pub(crate) fn decode(input: &mut &[u8], within: &RangeSet) -> Result<Self, Violation> {
         let body = |_: Malformed| Violation::Body(Kind::Up);
         let ok = Self::decode_set(input, within)?;
         let mut seen = ok.clone();

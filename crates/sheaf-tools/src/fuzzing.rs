@@ -1,0 +1,15 @@
+//! What the fuzz targets in `fuzz/` run. No part of the API.
+#![allow(missing_docs)]
+use crate::{about, cp, edit, grep, report};
+
+/// What servers are told, and what they answer.
+pub fn wire(data: &[u8]) {
+    let Some((which, rest)) = data.split_first() else { return };
+    match which % 5 {
+        0 => cp::decode_any(rest),
+        1 => edit::decode_any(rest),
+        2 => grep::decode_any(rest),
+        3 => report::decode_any(rest),
+        _ => drop(postcard::from_bytes::<about::About>(rest)),
+    }
+}

@@ -1,0 +1,55 @@
+#![no_main]
+#![allow(dead_code)]
+//! What the binary reads: `sheaf.toml`, ClusterShell's group files, and addresses. The files of the
+//! binary are taken in as they are; only its command line is replaced.
+use program::{address, config, exit, groups};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The global options, as far as the configuration asks for them.
+mod cli {
+    #[derive(Default)]
+    pub struct GlobalArgs {
+        pub cluster: Option<String>,
+        pub config: Option<std::path::PathBuf>,
+        pub embedded: Option<u32>,
+        pub processes: Option<u32>,
+        pub export: Option<String>,
+        pub tree: Option<String>,
+        pub link: Option<Link>,
+        pub session: Option<String>,
+        pub timeout: Option<std::time::Duration>,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Link {
+        Unix,
+        Tcp,
+    }
+}
+
+#[path = "../../crates/sheaf/src"]
+mod program {
+    pub mod address;
+    pub mod config;
+    pub mod exit;
+    pub mod groups;
+}
+
+#[path = "../../crates/sheaf/src/groups"]
+mod shell {
+    pub mod ini;
+    pub mod yaml;
+}
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let _ = address::Address::parse(OsStr::from_bytes(data));
+    let _ = address::Address::parse_place(OsStr::from_bytes(data));
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let file = config::File::parse(Path::new("sheaf.toml"), text);
+    let _ = file.check().map_err(|stop| stop.to_string());
+    let mut sections = shell::ini::Sections::new();
+    let _ = shell::ini::merge(&mut sections, text);
+    let _ = shell::yaml::parse(text);
+});
