@@ -7,7 +7,8 @@
  *
  * Calls that give an int give 0 for success and -1 for failure, unless they say otherwise;
  * sheaf_error() and sheaf_error_message() say why. Any thread may call, with any handle. A
- * timeout_ms below zero waits for ever, zero does not wait.
+ * timeout_ms below zero waits for ever, zero does not wait. The first call that starts or joins a
+ * session ignores SIGPIPE, unless the program has a handler for it.
  */
 #ifndef SHEAF_H
 #define SHEAF_H
@@ -79,6 +80,9 @@ uint64_t sheaf_net_version(const sheaf_net *net);
 char *sheaf_net_table(const sheaf_net *net);
 char *sheaf_topology_table(const char *topology);
 void sheaf_text_free(char *text);
+/* The text of a topology file: a shape ("b:4^2", "b:4x4", "k:2@16", "g:2:4,4"), the front end's
+ * host, hosts of back ends ("a b:2 c"; of all nodes, when inner is NULL) and of inner nodes. */
+char *sheaf_topology_make(const char *shape, const char *front, const char *hosts, const char *inner);
 
 /* How the packets of the members of a stream become waves. */
 enum sheaf_sync {

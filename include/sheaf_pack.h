@@ -55,6 +55,7 @@ static inline const char *sheaf_letters(unsigned kind)
 static inline int sheaf_parse_format(const char *format, sheaf_field *fields)
 {
     int count = 0;
+    memset(fields, 0, SHEAF_FIELDS_MAX * sizeof *fields);
     while (format && *format) {
         size_t letters;
         unsigned kind;

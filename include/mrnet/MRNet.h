@@ -13,6 +13,7 @@
 #include "mrnet/Event.h"
 #include "mrnet/Stream.h"
 #include "mrnet/Network.h"
+#include "mrnet/Tree.h"
 #include "mrnet/FilterAbi.h"
 
 #endif

@@ -3,7 +3,7 @@ use crate::error::{Code, Error};
 use crate::event::{self, Event, Events};
 use crate::inbox::{Inbox, Message};
 use crate::plan::Plan;
-use crate::wire::{Control, Described, Down, Parcel, Upward};
+use crate::wire::{Control, Described, Down, Parcel, Upward, WAVES_AHEAD_MAX};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_tree::Packet;
@@ -11,6 +11,7 @@ use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, LINK_VARIABLE};
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,21 @@ pub struct Known {
     pub described: Arc<Described>,
     /// The stream of the tree that carries it.
     carrier: u32,
+    progress: Arc<Progress>,
+}
+
+/// How far a back end has come on a loose stream, in waves.
+#[derive(Debug, Default)]
+struct Progress {
+    sent: AtomicU64,
+    /// What the front end has spoken of.
+    known: AtomicU64,
+}
+
+impl Progress {
+    fn is_ahead(&self) -> bool {
+        self.sent.load(Ordering::Relaxed) >= self.known.load(Ordering::Relaxed) + WAVES_AHEAD_MAX
+    }
 }
 
 /// What the tree's thread and the application share.
@@ -148,22 +164,25 @@ impl Back {
                 &parcel[..]
             }
         };
-        self.wait_for_room(known.carrier, id)?;
+        self.wait_for_room(&known, id)?;
         let mut sent = false;
         self.leaf.with(|leaf| {
-            leaf.post(known.carrier, tag, payload);
+            let wave = leaf.post(known.carrier, tag, payload);
+            known.progress.sent.store(wave + 1, Ordering::Relaxed);
             sent = true;
         });
         if sent { Ok(()) } else { Err(ended()) }
     }
 
-    fn wait_for_room(&self, carrier: u32, id: u32) -> Result<(), Error> {
+    fn wait_for_room(&self, known: &Known, id: u32) -> Result<(), Error> {
         /// A closed stream is noticed after this long even if nobody says so.
         const LOOK: Duration = Duration::from_millis(100);
         loop {
             let mut held = None;
             let seen = *lock(&self.common.turns);
-            self.leaf.with(|leaf| held = Some(leaf.is_held(carrier)));
+            self.leaf.with(|leaf| held = Some(leaf.is_held(known.carrier)));
+            let ahead = known.described.loose && known.progress.is_ahead();
+            let held = held.map(|held| held || ahead);
             match held {
                 None => return Err(ended()),
                 Some(false) => return Ok(()),
@@ -348,11 +367,20 @@ impl Receiver {
             Control::Describe(described) => {
                 let id = described.id;
                 self.carried.insert(carrier, id);
-                let known = Known { described: Arc::new(described), carrier };
+                let (described, progress) = (Arc::new(described), Arc::default());
+                let known = Known { described, carrier, progress };
                 lock(&self.common.streams).insert(id, known);
                 self.common.inbox.open(id);
             }
-            Control::CatchUp { wave } => leaf.skip_to(carrier, wave),
+            Control::CatchUp { wave } => {
+                leaf.skip_to(carrier, wave);
+                let id = self.carried.get(&carrier);
+                if let Some(known) = id.and_then(|id| lock(&self.common.streams).get(id).cloned()) {
+                    known.progress.sent.fetch_max(wave, Ordering::Relaxed);
+                    known.progress.known.fetch_max(wave, Ordering::Relaxed);
+                }
+                self.common.turn();
+            }
         }
     }
 }

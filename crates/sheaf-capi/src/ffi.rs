@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 mod arg;
 mod plan;
+mod signal;
 mod stream;
 
 use arg::{bytes, text};
@@ -102,6 +103,7 @@ pub struct CreateArgs {
 /// As `sheaf.h` says: `create` and what it points to are valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_net_create(create: *const CreateArgs) -> *mut Net {
+    signal::ignore_broken_pipes();
     // SAFETY: the caller's promise.
     let created = unsafe { create.as_ref() }.ok_or_else(|| Error::usage("no options")).and_then(|create| {
         // SAFETY: the caller's promise covers what the structure points to.
@@ -124,6 +126,7 @@ pub unsafe extern "C" fn sheaf_net_create(create: *const CreateArgs) -> *mut Net
 /// Joins the tree that started this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn sheaf_net_join() -> *mut Net {
+    signal::ignore_broken_pipes();
     give(Back::join().map(Net::Back))
 }
 

@@ -5,7 +5,7 @@ use crate::filter::{self, Assign};
 use crate::inbox::{Inbox, Message};
 use crate::plan::Plan;
 use crate::runtime;
-use crate::wire::{Control, Described, Down, Parcel, Upward};
+use crate::wire::{Control, Described, Down, Parcel, Upward, WAVES_STEP};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_tree::filter::builtin::null;
@@ -21,10 +21,6 @@ use tokio::task::JoinHandle;
 pub const STREAM_BASE: u32 = 1 << 20;
 /// Back ends beyond this many get their own stream only when something is sent to them.
 const OWN_STREAMS_MAX: u32 = 1 << 14;
-/// Waves of a stream that does not wait may be this far ahead of the oldest unfinished one before
-/// those who have sent nothing are asked to say so.
-const WAVES_AHEAD_MAX: u64 = 1 << 14;
-
 /// How to start a session.
 #[derive(Debug, Clone)]
 pub struct Create {
@@ -188,7 +184,8 @@ impl Front {
         let stream = Arc::new(stream);
         let up = (upward == Upward::Lists).then_some(assign);
         let (members, about) = (open.members.clone(), open.about.clone());
-        let described = Described { id, members, upward, up, about };
+        let loose = open.sync != Sync::WaitForAll;
+        let described = Described { id, members, upward, up, loose, about };
         let word = Control::Describe(described).encode();
         runtime::block_on(stream.send(0, &word, None));
         self.inbox.open(id);
@@ -199,7 +196,7 @@ impl Front {
             inbox: Arc::clone(&self.inbox),
             events: Arc::clone(&self.events),
             source: if open.members.len() == 1 { open.members[0] } else { crate::NO_RANK },
-            bounded: open.sync != Sync::WaitForAll,
+            loose,
         };
         let pump = runtime::handle()?.spawn(pump.run());
         lock(&self.streams).insert(id, Arc::new(Entry { stream, pump }));
@@ -322,7 +319,7 @@ struct Pump {
     events: Arc<Events>,
     source: u32,
     /// Waves may stay unfinished for ever.
-    bounded: bool,
+    loose: bool,
 }
 
 impl Pump {
@@ -332,7 +329,7 @@ impl Pump {
         loop {
             self.stream.recv_batch(&mut results).await;
             for result in results.drain(..) {
-                if self.bounded
+                if self.loose
                     && let Some(wave) = ahead.note(&result)
                 {
                     self.stream.send(0, &Control::CatchUp { wave }.encode(), None).await;
@@ -403,8 +400,8 @@ impl Ahead {
                 self.done += 1;
             }
         }
-        let behind = self.newest - self.done.max(self.asked).min(self.newest);
-        (behind >= WAVES_AHEAD_MAX).then(|| {
+        // Everyone has followed the last word: the next one may be said.
+        (self.done >= self.asked && self.newest >= self.asked + WAVES_STEP).then(|| {
             self.asked = self.newest;
             self.newest
         })

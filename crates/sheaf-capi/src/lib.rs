@@ -18,6 +18,7 @@ pub mod front;
 pub mod inbox;
 pub mod plan;
 pub mod runtime;
+pub mod topgen;
 pub mod wire;
 
 /// In place of a rank: what a filter made of the packets of several nodes.

@@ -8,6 +8,11 @@ use bytes::{Buf, Bytes};
 use serde::{Deserialize, Serialize};
 use sheaf_core::varint;
 
+/// Waves of a loose stream that a back end may send beyond those the front end has spoken of.
+pub const WAVES_AHEAD_MAX: u64 = 1 << 14;
+/// How many of them a front end lets come before it speaks of them.
+pub const WAVES_STEP: u64 = WAVES_AHEAD_MAX / 4;
+
 /// A packet for every member follows.
 const TO_ALL: u8 = 0;
 /// A list of ranks and a packet for them follow.
@@ -37,6 +42,8 @@ pub struct Described {
     pub upward: Upward,
     /// Which node has which filter, where that is not one of the tree's for all.
     pub up: Option<Assign>,
+    /// Waves of the tree may stay unfinished for ever: see [`Control::CatchUp`].
+    pub loose: bool,
     /// What the headers want to know of it at the back end.
     pub about: Vec<u8>,
 }
@@ -46,8 +53,9 @@ pub struct Described {
 pub enum Control {
     /// The stream on which this comes carries this one from now on.
     Describe(Described),
-    /// Answer this wave of the tree and all before it that you have no packet for: others are
-    /// far ahead.
+    /// Give up the waves of the tree before this one that you have no packet for, because others
+    /// are ahead. Up to [`WAVES_AHEAD_MAX`] waves may be sent from here on without another such
+    /// word: nobody's waves may get so far ahead of the oldest open one that the tree refuses them.
     CatchUp {
         /// The wave.
         wave: u64,

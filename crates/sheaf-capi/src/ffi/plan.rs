@@ -1,6 +1,7 @@
 //! The tree, as text.
 use super::*;
 use crate::plan::Plan;
+use crate::topgen;
 
 /// This node's number.
 ///
@@ -73,4 +74,42 @@ pub unsafe extern "C" fn sheaf_text_free(text: *mut c_char) {
         // SAFETY: it came from `CString::into_raw`, and the caller gives it up.
         drop(unsafe { CString::from_raw(text) });
     }
+}
+
+/// Makes the text of a topology file: a shape, the front end's host, hosts of back ends (or of all
+/// nodes, when `inner` is null) and of inner nodes. Null on failure.
+///
+/// # Safety
+/// The pointers are texts; `inner` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sheaf_topology_make(
+    shape: *const c_char,
+    front: *const c_char,
+    hosts: *const c_char,
+    inner: *const c_char,
+) -> *mut c_char {
+    // SAFETY: the caller's promise.
+    let made = unsafe { request(shape, front, hosts, inner) }.and_then(|request| topgen::make(&request));
+    match made {
+        Ok(text) => own(text),
+        Err(error) => {
+            failed(&error);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// As [`sheaf_topology_make`].
+unsafe fn request(
+    shape: *const c_char,
+    front: *const c_char,
+    hosts: *const c_char,
+    inner: *const c_char,
+) -> Result<topgen::Request, Error> {
+    // SAFETY: this function's own condition.
+    let (shape, front, hosts, inner) =
+        unsafe { (text(shape)?, text(front)?, text(hosts)?, arg::option(inner)?.unwrap_or_default()) };
+    let (hosts, inner) = (topgen::hosts(hosts, 1)?, topgen::hosts(inner, 1)?);
+    Ok(topgen::Request { shape: shape.to_owned(), front: front.to_owned(), hosts, inner })
 }

@@ -16,7 +16,17 @@
         }                                                                            \
     } while (0)
 
-enum { TAG_GO = MRN::FirstApplicationTag, TAG_END, TAG_OTHER };
+enum {
+    TAG_GO = MRN::FirstApplicationTag,
+    TAG_END,
+    TAG_OTHER,
+    TAG_CLASSES,
+    TAG_SOME,
+    TAG_FLOOD,
+    TAG_OWN,
+    TAG_CLOSE,
+    TAG_LEAVE
+};
 
 /// Starts the tree of argv[1] with the back end argv[2].
 inline MRN::Network *start(int argc, char **argv, const char **back_end_args = nullptr)

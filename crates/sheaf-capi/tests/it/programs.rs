@@ -1,6 +1,34 @@
 //! Each test is a front end and a back end in C++ (`tests/cpp`), run as real processes.
 use crate::tools::{Workshop, front, succeeds};
 
+/// Compiles `NAME_fe.cpp` and runs it with back ends that send back what they get.
+fn with_echo(name: &str, levels: &[usize]) {
+    let Some(shop) = Workshop::open() else { return };
+    let fe = shop.compile(&format!("{name}_fe.cpp"), "c++17", &[]);
+    let be = shop.compile("echo_be.cpp", "c++11", &[]);
+    succeeds(front(&fe).arg(shop.topology(levels)).arg(be).arg(shop.path("")));
+}
+
+#[test]
+fn every_type_comes_back() {
+    with_echo("types", &[2, 2]);
+}
+
+#[test]
+fn built_in_filters_combine_every_type() {
+    with_echo("builtin", &[2, 3]);
+}
+
+#[test]
+fn streams_are_independent() {
+    with_echo("streams", &[2, 2]);
+}
+
+#[test]
+fn what_happens_is_told() {
+    with_echo("events", &[2, 2]);
+}
+
 /// Compiles a pair `NAME_fe.cpp`, `NAME_be.cpp` and runs it on a tree; gives what it printed.
 fn pair(name: &str, levels: &[usize]) -> Option<String> {
     let shop = Workshop::open()?;
