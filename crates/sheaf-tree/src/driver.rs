@@ -5,6 +5,7 @@
 //! arrives and not per message; whoever holds it runs the node and writes its output at once,
 //! so no message crosses a channel or wakes a second task.
 use crate::filter::Registry;
+use crate::link::{Address, Audit};
 use crate::proto::{Config, Event, Node, Notice, Time};
 use crate::service::{Leaf, Service};
 use rustc_hash::FxHashMap;
@@ -17,7 +18,7 @@ use tokio::sync::Notify;
 
 mod socket;
 
-pub(crate) use socket::{Autopsy, register};
+pub(crate) use socket::{Autopsy, Peer, register};
 use socket::{Port, Room};
 
 /// How often the nodes inside a process are looked at while one of them waits for something.
@@ -58,6 +59,14 @@ pub(crate) struct Core {
     pub notices_total: u64,
     /// The parent of this process's node is gone.
     pub ended: bool,
+    /// Whether somebody looks for another parent when that one is lost.
+    pub may_search: bool,
+    /// This process's node is to be given another parent.
+    pub orphaned: bool,
+    /// Who was let in at this process's door, and who was not.
+    pub audit: Arc<Audit>,
+    /// Where that door is.
+    pub door: Option<Address>,
 }
 
 /// The most notices kept for a root that does not read them; the oldest go first.
@@ -88,6 +97,10 @@ impl Shared {
             notices: VecDeque::new(),
             notices_total: 0,
             ended: false,
+            may_search: false,
+            orphaned: false,
+            audit: Arc::default(),
+            door: None,
         };
         Arc::new(Self { core: Mutex::new(core), timer: Notify::new() })
     }
@@ -136,6 +149,23 @@ impl Shared {
             })
         })
         .await;
+    }
+
+    /// Waits until the process's own node wants another parent (`true`), or is to end.
+    pub async fn orphaned(&self) -> bool {
+        std::future::poll_fn(|cx| {
+            self.peek(|core| {
+                if core.ended {
+                    return std::task::Poll::Ready(false);
+                }
+                if std::mem::take(&mut core.orphaned) {
+                    return std::task::Poll::Ready(true);
+                }
+                core.wait_for_event(cx.waker());
+                std::task::Poll::Pending
+            })
+        })
+        .await
     }
 
     /// Keeps time for the nodes until the task is dropped.
@@ -199,6 +229,11 @@ impl Core {
         routes[link] = route;
     }
 
+    /// Whether a socket carries `link` of `node`.
+    pub fn has_socket(&self, node: usize, link: usize) -> bool {
+        matches!(self.routes[node].get(link), Some(Route::Socket(_)))
+    }
+
     /// Lets every node with something to do do it, until none has.
     fn turn(&mut self, now: Time) {
         while let Some(node) = self.work.pop_front() {
@@ -237,7 +272,7 @@ impl Core {
                         self.event_wakers.drain(..).for_each(Waker::wake);
                     }
                 }
-                Event::Orphaned => leaf.node.abandon(),
+                Event::Orphaned => self.orphan(node),
                 Event::Ready(_) | Event::Notice(_) | Event::Surveyed { .. } => {}
             }
             return;
@@ -254,7 +289,7 @@ impl Core {
             }
             Event::ParentLost if node == 0 => self.ended = true,
             Event::Orphaned => {
-                self.nodes[node].abandon();
+                self.orphan(node);
                 return;
             }
             Event::Surveyed { .. } if node == 0 => {}
@@ -272,6 +307,17 @@ impl Core {
         for waker in self.event_wakers.drain(..) {
             waker.wake();
         }
+    }
+
+    /// The node has lost its parent: whoever searches for another one is told.
+    fn orphan(&mut self, node: usize) {
+        if node != 0 || !self.may_search {
+            self.nodes[node].abandon();
+            self.work.push_back(node);
+            return;
+        }
+        self.orphaned = true;
+        self.event_wakers.drain(..).for_each(Waker::wake);
     }
 
     /// Ends the transport of a link that its node has given up.

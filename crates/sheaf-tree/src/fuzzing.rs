@@ -2,9 +2,10 @@
 //! sequences of frames. No part of the API.
 #![allow(missing_docs)]
 use crate::filter::{Emit, Input, Registry};
-use crate::launch::Program;
+use crate::launch::{Invitation, Program};
+use crate::link::Hello;
 use crate::packet::{self, Format};
-use crate::proto::control::{self, Assign, Hello, Notice, Open, Ready, Sync};
+use crate::proto::control::{self, Assign, Notice, Open, Ready, Sync};
 use crate::proto::frame::{Header, Kind};
 use crate::proto::{Child, Config, Coverage, Event, Node, Outgoing, Role, Time, Tuning};
 use crate::topology::{Page, Spec, Topology};
@@ -60,12 +61,13 @@ pub fn frame_header(data: &[u8]) {
 /// Bodies of control frames: one that decodes comes back from its own bytes.
 pub fn control(data: &[u8]) {
     let mut script = Script(data);
-    match script.byte() % 6 {
+    match script.byte() % 7 {
         0 => round_trip::<Open>(script.0),
         1 => round_trip::<Assign>(script.0),
         2 => round_trip::<Hello>(script.0),
         3 => round_trip::<Ready>(script.0),
         4 => round_trip::<Notice>(script.0),
+        5 => drop(Invitation::from_bytes(script.0)),
         _ => drop(postcard::from_bytes::<Program>(script.0)),
     }
 }

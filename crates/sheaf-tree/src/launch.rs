@@ -1,12 +1,13 @@
 //! Launch engines: how the nodes of a planned tree come to life.
 //!
-//! A node is told who it is by an [`Assign`] frame, the first on the link from its parent; it
-//! starts its own children, all at once, so that a tree starts in the time of its depth. A
-//! session ends from the top: a node whose parent is gone ends, after its own children.
+//! A node is told who it is by an `Assign` frame, the first on the link from its parent; it
+//! starts its own children, all at once, so that a tree starts in the time of its depth. A node
+//! whose parent is gone looks for another one among its ancestors; when there is none, or the
+//! session is over, it ends, after its own children.
 use crate::filter::Place;
 use crate::link::Listen;
-use crate::proto::{self, Child, Config, Role, Tuning, control::Assign, control::PROTOCOL_VERSION};
-use crate::topology::{self, NodeRef, Topology};
+use crate::proto::{Child, Config, Role, Tuning};
+use crate::topology::{self, NodeRef};
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
 use std::io;
@@ -16,7 +17,10 @@ mod embedded;
 mod family;
 pub mod invitation;
 mod join;
+mod nursery;
+mod plan;
 mod processes;
+mod search;
 mod serve;
 mod spawn;
 
@@ -30,10 +34,14 @@ pub use spawn::LINK_VARIABLE;
 /// What carries the links between processes of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Carrier {
-    /// A pair of connected unix sockets, inherited: nothing listens.
+    /// Unix sockets: a connected pair to begin with, an abstract name for those who lose their
+    /// parent. Only processes of the same user and machine can connect.
     #[default]
     Unix,
-    /// TCP over loopback; the child proves itself with a one-time token.
+    /// TCP with TLS 1.3; each end proves with a certificate of the session which node it is.
+    Tls,
+    /// TCP over loopback that anybody who may look at the machine's traffic can read; for
+    /// measuring.
     Tcp,
 }
 
@@ -140,30 +148,4 @@ fn place(node: NodeRef<'_>) -> Place {
         place.descendants += level.len() as u32;
         place.height += 1;
     }
-}
-
-/// The frame that tells `child` of `topology` who it is.
-fn assignment(
-    topology: &Topology,
-    child: u32,
-    depth: u32,
-    options: &Options,
-    program: &Program,
-) -> bytes::Bytes {
-    let mut subtree = Vec::new();
-    if let Some(below) = topology.subtree(child) {
-        below.encode(&mut subtree);
-    }
-    let assign = Assign {
-        version: PROTOCOL_VERSION,
-        depth,
-        subtree,
-        tuning: options.tuning,
-        service: options.service.clone(),
-        launch: postcard::to_stdvec(program).expect("a program can be serialised"),
-        siblings: topology.root().children().len().saturating_sub(1) as u32,
-        stream_base: 0,
-        ancestors: Vec::new(),
-    };
-    proto::control::assign(&assign)
 }

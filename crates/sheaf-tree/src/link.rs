@@ -8,10 +8,15 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+pub mod audit;
 pub mod credentials;
+pub(crate) mod door;
 pub mod hello;
+pub mod tls;
+pub(crate) mod wire;
 
 pub use crate::proto::control::{Address, Ancestor};
+pub use audit::{Audit, AuditCounts, Refusal};
 pub use credentials::{Authority, Credentials};
 pub use hello::Hello;
 

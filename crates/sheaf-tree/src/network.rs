@@ -108,6 +108,18 @@ impl Network {
         self.inner.shared.peek(|core| core.nodes[0].child_counters())
     }
 
+    /// Where the root listens for nodes of its session; `None` when all are in one process.
+    #[must_use]
+    pub fn door(&self) -> Option<crate::link::Address> {
+        self.inner.shared.peek(|core| core.door.clone())
+    }
+
+    /// Who was let in at the root's door, and who was not.
+    #[must_use]
+    pub fn audit(&self) -> crate::link::AuditCounts {
+        self.inner.shared.peek(|core| core.audit.counts())
+    }
+
     /// Ends the session: every process of it stops. Waits for those this process started.
     pub async fn shutdown(self) {
         self.inner.shared.with_node(0, crate::proto::Node::shut_down_children);

@@ -81,7 +81,7 @@ pub struct GlobalArgs {
     #[arg(long, global = true, value_name = "SPEC")]
     pub tree: Option<String>,
 
-    /// What joins nodes that run on one machine: tcp, unix
+    /// What joins nodes of the tree: tcp (not encrypted), tls, unix
     #[arg(long, global = true, value_name = "KIND", hide_possible_values = true)]
     pub link: Option<Link>,
 
@@ -121,10 +121,11 @@ pub enum Color {
     Never,
 }
 
-/// How nodes of one machine are joined.
+/// How nodes are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Link {
     Tcp,
+    Tls,
     Unix,
 }
 

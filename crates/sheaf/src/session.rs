@@ -141,6 +141,7 @@ async fn start(config: &Config, topology: &Topology, depth: u32) -> Result<Netwo
 pub fn program(config: &Config) -> Result<Program> {
     let carrier = match config.link {
         Some(Link::Tcp) => Carrier::Tcp,
+        Some(Link::Tls) => Carrier::Tls,
         Some(Link::Unix) | None => Carrier::Unix,
     };
     let path = std::env::current_exe().context("cannot find this program")?;

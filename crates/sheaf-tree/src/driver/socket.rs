@@ -1,6 +1,8 @@
 //! A link over a socket: one task reads it and runs the node with what has come; whoever runs
 //! the node writes its output straight away, and only what the kernel refuses waits for the task.
 use super::{Core, Route, Shared};
+use crate::link::tls::Tls;
+use crate::link::wire::{Channel, Out};
 use crate::proto::frame::Header;
 use crate::proto::{Time, Violation};
 use bytes::{Bytes, BytesMut};
@@ -19,6 +21,9 @@ use tokio::io::unix::AsyncFd;
 const READ_BYTES: usize = 512 << 10;
 /// With less room than this, more is made first.
 const READ_BYTES_MIN: usize = 128 << 10;
+/// Sealed bytes are read in such pieces; with the rest of a record from before, what they hold
+/// fits into [`READ_BYTES_MIN`].
+const SEALED_READ_BYTES: usize = 96 << 10;
 /// Reads from one link before others get their turn.
 const READS_PER_TURN: usize = 8;
 /// Pieces per vectored write.
@@ -29,8 +34,16 @@ pub(crate) struct Socket {
     fd: AsyncFd<OwnedFd>,
 }
 
-/// What ended a link: phrase and errno for the notice, found out after the socket closed.
+/// Finds out how the process at the other end ended: a phrase for the notice.
 pub(crate) type Autopsy = Box<dyn FnOnce() -> std::pin::Pin<Box<dyn Future<Output = String> + Send>> + Send>;
+
+/// What is known of the process at the other end of a link.
+pub(crate) struct Peer {
+    /// How it ended, once its socket has closed.
+    pub autopsy: Autopsy,
+    /// Nothing lives on below it when it has ended.
+    pub is_leaf: bool,
+}
 
 /// A socket's place in the core, for its task.
 pub(super) struct Port {
@@ -45,18 +58,21 @@ pub(super) struct Port {
     waker: Option<Waker>,
     /// The beginning of a frame whose rest has not come.
     partial: BytesMut,
+    /// What protects the bytes on the way.
+    pub(super) tls: Option<Box<Tls>>,
 }
 
 impl Shared {
-    /// Lets `link` of `node` run over `fd` until either end closes it. When the peer is a process
-    /// of ours, `autopsy` finds out how it ended.
+    /// Lets `link` of `node` run over `channel` until either end closes it. `peer` is there when
+    /// the process at the other end can be watched.
     pub fn attach(
         self: &Arc<Self>,
         node: usize,
         link: usize,
-        fd: OwnedFd,
-        autopsy: Option<Autopsy>,
+        channel: impl Into<Channel>,
+        peer: Option<Peer>,
     ) -> io::Result<()> {
+        let Channel { fd, early, tls } = channel.into();
         rustix::io::ioctl_fionbio(&fd, true)?;
         let socket = Arc::new(Socket { fd: register(fd, Interest::READABLE)? });
         let port = Port {
@@ -66,9 +82,10 @@ impl Shared {
             blocked: false,
             writable: None,
             waker: None,
-            partial: BytesMut::new(),
+            partial: early,
+            tls,
         };
-        let at = self.run(|core, now| {
+        let (at, sound) = self.run(|core, now| {
             let free = core.sockets.iter().position(Option::is_none);
             let at = free.unwrap_or(core.sockets.len());
             if free.is_none() {
@@ -77,40 +94,60 @@ impl Shared {
             core.sockets[at] = Some(port);
             core.set_route(node, link, Route::Socket(at));
             core.nodes[node].attach(now, link);
+            // Frames may have come right behind the greeting.
+            let sound = core.received(now, node, link, at);
             core.flush(now, node, link);
             core.work.push_back(node);
-            at
+            (at, sound)
         });
-        tokio::spawn(serve_link(Arc::downgrade(self), socket, at, autopsy));
+        let early_end = sound.err().map(|violation| (Errno::PROTO, violation.to_string()));
+        tokio::spawn(serve_link(Arc::downgrade(self), socket, at, peer, early_end));
         Ok(())
     }
 }
 
+/// How long the process of a link may take to end after its socket.
+const AUTOPSY_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// Reads a link until it ends; then tells the node.
-async fn serve_link(shared: Weak<Shared>, socket: Arc<Socket>, at: usize, autopsy: Option<Autopsy>) {
-    let end = std::future::poll_fn(|cx| match shared.upgrade() {
-        Some(shared) => shared.run(|core, now| core.poll_socket(cx, now, at, &socket)),
-        None => Poll::Ready(None),
-    })
-    .await;
+async fn serve_link(
+    shared: Weak<Shared>,
+    socket: Arc<Socket>,
+    at: usize,
+    peer: Option<Peer>,
+    mut end: Option<(Errno, String)>,
+) {
+    if end.is_none() {
+        end = std::future::poll_fn(|cx| match shared.upgrade() {
+            Some(shared) => shared.run(|core, now| core.poll_socket(cx, now, at, &socket)),
+            None => Poll::Ready(None),
+        })
+        .await;
+    }
     let Some((errno, mut cause)) = end else { return };
-    let place = shared
-        .upgrade()
-        .and_then(|shared| shared.peek(|core| core.sockets[at].take().map(|port| (port.node, port.link))));
+    let place = shared.upgrade().and_then(|shared| shared.peek(|core| core.detach(at, &socket)));
     drop(socket);
     let Some((node, link)) = place else { return };
-    if let Some(autopsy) = autopsy {
-        // The process may end a little after its socket.
-        if let Ok(found) = tokio::time::timeout(Duration::from_millis(500), autopsy()).await {
-            cause = found;
+    let mut is_over = false;
+    if let Some(Peer { autopsy, is_leaf }) = peer
+        && let Ok(found) = tokio::time::timeout(AUTOPSY_TIMEOUT, autopsy()).await
+    {
+        cause = found;
+        is_over = is_leaf;
+    }
+    let Some(shared) = shared.upgrade() else { return };
+    shared.run(|core, now| {
+        // Meanwhile the peer may have come back on another connection.
+        if core.routes[node].get(link) != Some(&Route::Unattached) {
+            return;
         }
-    }
-    if let Some(shared) = shared.upgrade() {
-        shared.run(|core, now| {
+        if is_over {
             core.nodes[node].child_dead(now, link, errno, &cause);
-            core.work.push_back(node);
-        });
-    }
+        } else {
+            core.nodes[node].link_lost(now, link, errno, &cause);
+        }
+        core.work.push_back(node);
+    });
 }
 
 /// Why a link ended.
@@ -137,6 +174,16 @@ impl Port {
 }
 
 impl Core {
+    /// Lets go of a socket that has ended; says whose it was, if it was still somebody's.
+    fn detach(&mut self, at: usize, socket: &Arc<Socket>) -> Option<(usize, usize)> {
+        self.sockets[at].as_ref().filter(|port| Arc::ptr_eq(&port.socket, socket))?;
+        let port = self.sockets[at].take()?;
+        if self.routes[port.node].get(port.link) == Some(&Route::Socket(at)) {
+            self.set_route(port.node, port.link, Route::Unattached);
+        }
+        Some((port.node, port.link))
+    }
+
     /// Reads what has come and writes what waits. Ready once the link is over.
     fn poll_socket(&mut self, cx: &mut Context<'_>, now: Time, at: usize, socket: &Arc<Socket>) -> Poll<End> {
         // The place may be another socket's by now.
@@ -175,9 +222,13 @@ impl Core {
                         return Poll::Ready(Some((Errno::HOSTDOWN, "the session has ended".to_owned())));
                     }
                 }
-                Err(Os::WOULDBLOCK) => guard.clear_ready(),
-                Err(Os::INTR) => {}
-                Err(error) => return Poll::Ready(Some(gone(&error.into()))),
+                Err(ReadError::Os(Os::WOULDBLOCK)) => guard.clear_ready(),
+                Err(ReadError::Os(Os::INTR)) => {}
+                Err(ReadError::Os(error)) => return Poll::Ready(Some(gone(&error.into()))),
+                Err(ReadError::Seal(error)) => {
+                    let cause = format!("what came was not sealed by the peer: {error}");
+                    return Poll::Ready(Some((Errno::PROTO, cause)));
+                }
             }
         }
         // More may have come than one turn takes; the next turn begins where others had theirs.
@@ -198,7 +249,7 @@ impl Core {
     /// Reads behind the part of a frame that came before, into the socket's own buffer or the
     /// one that all sockets without such a part share. Returns how much was read, and whether
     /// that was all there is.
-    fn read(&mut self, at: usize, socket: &Socket) -> Result<(usize, bool), Os> {
+    fn read(&mut self, at: usize, socket: &Socket) -> Result<(usize, bool), ReadError> {
         let Some(port) = &mut self.sockets[at] else { return Ok((0, true)) };
         let room = &mut self.room;
         if port.partial.is_empty() {
@@ -206,6 +257,9 @@ impl Core {
         }
         if port.partial.capacity() - port.partial.len() < READ_BYTES_MIN {
             room.renew(&mut port.partial);
+        }
+        if let Some(tls) = &mut port.tls {
+            return read_sealed(&socket.fd, &mut room.sealed, tls, &mut port.partial);
         }
         let offered = port.partial.capacity() - port.partial.len();
         let count = read_more(&socket.fd, &mut port.partial)?;
@@ -231,6 +285,17 @@ impl Core {
             if port.blocked {
                 return;
             }
+            if let Some(tls) = &mut port.tls {
+                match send_sealed(tls, port.socket.fd.get_ref()) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.block(at);
+                        return;
+                    }
+                    // The reading task learns of it too, and tells the node once.
+                    Err(_) => return,
+                }
+            }
             let out = self.nodes[node].output(link);
             if out.is_empty() && !self.nodes[node].refill(link) {
                 return;
@@ -238,6 +303,12 @@ impl Core {
             let out = self.nodes[node].output(link);
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let filled = out.gather(&mut slices);
+            if let Some(tls) = &mut port.tls {
+                let Ok(count) = tls.seal(&slices[..filled]) else { return };
+                out.advance(count);
+                self.nodes[node].wrote(now, link, count);
+                continue;
+            }
             let total: usize = slices[..filled].iter().map(|slice| slice.len()).sum();
             match rustix::io::writev(port.socket.fd.get_ref(), &slices[..filled]) {
                 Ok(count) => {
@@ -277,6 +348,49 @@ impl Core {
     }
 }
 
+/// Reading failed.
+enum ReadError {
+    Os(Os),
+    /// TLS says that it is not from the peer.
+    Seal(io::Error),
+}
+
+impl From<Os> for ReadError {
+    fn from(error: Os) -> Self {
+        Self::Os(error)
+    }
+}
+
+/// Reads sealed bytes and appends what they hold to `into`, which has room for it. Returns how
+/// much was read and whether that was all there is.
+fn read_sealed(
+    fd: &AsyncFd<OwnedFd>,
+    sealed: &mut Vec<u8>,
+    tls: &mut Tls,
+    into: &mut BytesMut,
+) -> Result<(usize, bool), ReadError> {
+    sealed.resize(SEALED_READ_BYTES, 0);
+    let count = rustix::io::read(fd.get_ref(), &mut sealed[..])?;
+    match tls.open(&sealed[..count], into) {
+        Ok(()) => Ok((count, count < SEALED_READ_BYTES)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok((0, true)),
+        Err(error) => Err(ReadError::Seal(error)),
+    }
+}
+
+/// Writes what is sealed; whether that was all.
+fn send_sealed(tls: &mut Tls, fd: &OwnedFd) -> io::Result<bool> {
+    while tls.has_sealed() {
+        match tls.send(&mut Out(fd)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
 /// Puts a descriptor under the runtime's watch.
 #[allow(unsafe_code)]
 pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
@@ -294,6 +408,8 @@ pub(super) struct Room {
     shared: Option<BytesMut>,
     /// Handles of buffers that were full.
     full: VecDeque<Bytes>,
+    /// Where sealed bytes are read into; there only when a link has TLS.
+    sealed: Vec<u8>,
 }
 
 /// Full buffers kept to be used again.

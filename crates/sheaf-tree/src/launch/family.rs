@@ -1,9 +1,12 @@
 //! Child processes: how they ended, and that they are gone in the end.
+use super::nursery::Nursery;
 use crate::driver::{Autopsy, register};
+use crate::link::door::Doorkeeper;
 use crate::network::End;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::future::Future;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::{Child, ExitStatus};
@@ -28,9 +31,12 @@ impl Kin {
     /// Finds out, once its link has closed, how it ended.
     pub fn autopsy(&self) -> Autopsy {
         let kin = self.clone();
-        Box::new(move || {
-            Box::pin(async move { kin.wait().await.map_or_else(|error| error.to_string(), phrase) })
-        })
+        Box::new(move || Box::pin(async move { kin.ended().await }))
+    }
+
+    /// Waits for its end; says how it was.
+    pub async fn ended(&self) -> String {
+        self.wait().await.map_or_else(|error| error.to_string(), phrase)
     }
 
     /// Waits for its end without blocking the thread.
@@ -44,7 +50,7 @@ impl Kin {
         self.lock().wait()
     }
 
-    fn pidfd(&self) -> io::Result<std::os::fd::OwnedFd> {
+    fn pidfd(&self) -> io::Result<OwnedFd> {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("no such process"))?;
         Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?)
@@ -73,17 +79,39 @@ fn phrase(status: ExitStatus) -> String {
     }
 }
 
+/// The end of the process at the other end of a unix socket, which somebody else has started.
+pub(super) fn watch(socket: &OwnedFd) -> Option<Autopsy> {
+    let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
+    let pidfd = pidfd_open(peer.pid, PidfdFlags::NONBLOCK).ok()?;
+    Some(Box::new(move || {
+        Box::pin(async move {
+            if let Ok(pidfd) = register(pidfd, tokio::io::Interest::READABLE) {
+                let _ended = pidfd.readable().await;
+            }
+            "its process ended".to_owned()
+        })
+    }))
+}
+
 /// The processes that one node has started.
 pub(super) struct Family {
     pub kin: Vec<Kin>,
     /// How long they may take to end by themselves.
     pub patience: Duration,
+    /// Lets them in, and orphans from below.
+    pub door: Option<Doorkeeper>,
+    pub nursery: Arc<Nursery>,
 }
+
+/// How often it is looked whether nodes that others have started are gone.
+const ADOPTED_LOOK: Duration = Duration::from_millis(5);
 
 impl End for Family {
     fn end(mut self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let deadline = tokio::time::Instant::now() + self.patience;
+            // Who comes now is told that nobody is here any more.
+            self.door = None;
             for kin in std::mem::take(&mut self.kin) {
                 if tokio::time::timeout_at(deadline, kin.wait()).await.is_err() {
                     kin.kill();
@@ -92,6 +120,10 @@ impl End for Family {
                         tracing::warn!(pid = kin.pid(), "a server process does not end");
                     }
                 }
+            }
+            // Nodes that were taken in end by themselves, as everybody does.
+            while self.nursery.has_adopted() && tokio::time::Instant::now() < deadline {
+                tokio::time::sleep(ADOPTED_LOOK).await;
             }
         })
     }

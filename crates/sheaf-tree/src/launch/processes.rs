@@ -1,27 +1,26 @@
-//! Real processes on this machine, each node starting its own children.
+//! Real processes, each node starting its own children.
 use super::family::{Family, Kin};
+use super::invitation::Invitation;
+use super::nursery::Nursery;
+use super::plan::Station;
 use super::spawn::fork;
-use super::{Carrier, LaunchError, Options, Program, assignment, config};
-use crate::driver::Shared;
+use super::{Carrier, LaunchError, Options, Program, config};
+use crate::driver::{Peer, Shared};
 use crate::filter::Registry;
+use crate::link::Ancestor;
 use crate::network::Network;
-use crate::proto::frame::{self, HEADER_BYTES, Header, Kind};
-use crate::proto::{self, control::Hello, control::PROTOCOL_VERSION};
-use crate::topology::Topology;
-use rustc_hash::FxHashMap;
+use crate::proto;
+use crate::proto::frame::{self, HEADER_BYTES, Header};
+use crate::topology::{NodeRef, Topology};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sheaf_core::Errno;
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
 
 /// How long a child may take to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a connection may take to say who it is.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts every node of `topology` but the root as a process of its own; the root is here.
 ///
@@ -41,7 +40,8 @@ pub async fn processes(
         core.add_node(config(topology.root(), options.tuning, options.depth), registry.clone());
         core.nodes[0].set_identity(&topology.root().host(), std::process::id());
     });
-    let family = start_children(&shared, topology, options.depth, options, program)?;
+    let station = Station::root(topology.root().rank(), program)?;
+    let family = start_children(&shared, topology, options.depth, options, &station)?;
     shared.with_node(0, proto::Node::tell_ready);
     Ok(Network::new(shared, topology.leaves_len(), Some(Box::new(family))))
 }
@@ -52,25 +52,22 @@ pub(super) fn start_children(
     topology: &Topology,
     depth: u32,
     options: &Options,
-    program: &Program,
+    station: &Station,
 ) -> io::Result<Family> {
     // Each level waits longer than the one below it takes.
     let patience = Duration::from_millis(500) + Duration::from_millis(250) * topology.depth();
-    let mut family = Family { kin: Vec::new(), patience };
-    let mut gate = match program.carrier {
-        Carrier::Unix => None,
-        Carrier::Tcp if topology.root().children().len() > 0 => Some(Gate::open()?),
-        Carrier::Tcp => None,
-    };
+    let nursery = Nursery::new(shared, topology);
+    let mut family = Family { kin: Vec::new(), patience, door: None, nursery: Arc::clone(&nursery) };
+    if topology.root().children().len() == 0 {
+        return Ok(family);
+    }
+    let door = station.open_door()?;
+    let mut ancestors = vec![Ancestor { rank: station.rank, address: door.address.clone() }];
+    ancestors.extend_from_slice(&station.ancestors);
     for (link, child) in topology.root().children().enumerate() {
-        let frame = assignment(topology, child.rank(), depth + 1, options, program);
-        shared.with_node(0, |node| node.send_first(link, frame));
-        let is_leaf = child.leaf_index().is_some();
-        let started = match &mut gate {
-            None => start_over_pair(shared, link, program, is_leaf),
-            Some(gate) => gate.start(link, program, is_leaf),
-        };
-        match started {
+        let birth = Birth { shared, nursery: &nursery, station, ancestors: &ancestors, link, child };
+        let frame = station.assignment(topology, child, depth + 1, options, &ancestors);
+        match frame.and_then(|frame| birth.start(frame)) {
             Ok(kin) => family.kin.push(kin),
             Err(error) => shared.run(|core, now| {
                 let cause = format!("its process cannot be started: {error}");
@@ -79,126 +76,58 @@ pub(super) fn start_children(
             }),
         }
     }
-    if let Some(gate) = gate {
-        tokio::spawn(gate.admit(Arc::downgrade(shared)));
+    let (secret, keys) = (station.secret.clone(), station.keys.clone());
+    let audit = shared.peek(|core| {
+        core.door = Some(door.address.clone());
+        Arc::clone(&core.audit)
+    });
+    family.door = Some(door.keep(station.rank, secret, keys, audit, Arc::clone(&nursery) as Arc<_>)?);
+    if !nursery.is_complete() {
+        tokio::spawn(async move {
+            tokio::time::sleep(CONNECT_TIMEOUT).await;
+            nursery.give_up_all("its process did not connect");
+        });
     }
     Ok(family)
 }
 
-fn start_over_pair(shared: &Arc<Shared>, link: usize, program: &Program, is_leaf: bool) -> io::Result<Kin> {
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    let kin = fork(program, is_leaf, theirs)?;
-    shared.attach(0, link, ours, Some(kin.autopsy()))?;
-    Ok(kin)
+/// One child that is about to be started.
+struct Birth<'a> {
+    shared: &'a Arc<Shared>,
+    nursery: &'a Arc<Nursery>,
+    station: &'a Station,
+    ancestors: &'a [Ancestor],
+    link: usize,
+    child: NodeRef<'a>,
 }
 
-/// Where children on TCP connect to: loopback, one token each.
-struct Gate {
-    listener: TcpListener,
-    address: SocketAddr,
-    expected: FxHashMap<[u8; 16], (usize, Kin)>,
-}
-
-impl Gate {
-    fn open() -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        listener.set_nonblocking(true)?;
-        Ok(Self { address: listener.local_addr()?, listener, expected: FxHashMap::default() })
-    }
-
-    fn start(&mut self, link: usize, program: &Program, is_leaf: bool) -> io::Result<Kin> {
-        let (theirs, mut ours) = io::pipe()?;
+impl Birth<'_> {
+    /// Starts it; what it is to be (`frame`) is the first thing it hears.
+    fn start(&self, frame: bytes::Bytes) -> io::Result<Kin> {
+        let program = &self.station.program;
+        let is_leaf = self.child.leaf_index().is_some();
+        let rank = self.child.rank();
+        self.shared.with_node(0, |node| node.send_first(self.link, frame));
+        if program.carrier == Carrier::Unix {
+            let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            let kin = fork(program, is_leaf, pair.1)?;
+            self.nursery.started(rank, &kin);
+            self.shared.attach(0, self.link, pair.0, Some(Peer { autopsy: kin.autopsy(), is_leaf }))?;
+            return Ok(kin);
+        }
+        let invitation = Invitation {
+            secret: self.station.secret.clone(),
+            rank,
+            ancestors: self.ancestors.to_vec(),
+            credentials: self.station.credentials(rank)?,
+        };
+        let (theirs, ours) = io::pipe()?;
         let kin = fork(program, is_leaf, theirs.into())?;
-        let mut token = [0; 16];
-        rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
-        let mut hello = self.address.to_string().into_bytes();
-        hello.push(b'\n');
-        ours.write_all(&hello)?;
-        ours.write_all(&token)?;
-        self.expected.insert(token, (link, kin.clone()));
+        // A pipe takes this much at once, whether anybody reads or not.
+        invitation.write(ours)?;
+        self.nursery.expect(rank, self.link, is_leaf, Some(kin.clone()));
         Ok(kin)
     }
-
-    /// Lets the expected children in until all have come or their time is over.
-    async fn admit(mut self, shared: Weak<Shared>) {
-        let everyone = self.admit_all(&shared);
-        let _late = tokio::time::timeout(CONNECT_TIMEOUT, everyone).await;
-        for (_, (link, _)) in self.expected.drain() {
-            let Some(shared) = shared.upgrade() else { return };
-            shared.run(|core, now| {
-                core.nodes[0].child_dead(now, link, Errno::TIMEDOUT, "its process did not connect");
-                core.touch(0);
-            });
-        }
-    }
-
-    async fn admit_all(&mut self, shared: &Weak<Shared>) -> io::Result<()> {
-        let listener = tokio::net::TcpListener::from_std(self.listener.try_clone()?)?;
-        let mut greetings = tokio::task::JoinSet::new();
-        while !self.expected.is_empty() {
-            tokio::select! {
-                connection = listener.accept() => {
-                    let (stream, _) = connection?;
-                    greetings.spawn(tokio::time::timeout(HELLO_TIMEOUT, greet(stream)));
-                }
-                Some(greeting) = greetings.join_next() => {
-                    let Ok(Ok(Ok((token, stream)))) = greeting else {
-                        tracing::warn!("a connection that is not a child of ours was dropped");
-                        continue;
-                    };
-                    let Some((link, kin)) = self.expected.remove(&token) else {
-                        tracing::warn!("a connection with a wrong token was dropped");
-                        continue;
-                    };
-                    let Some(shared) = shared.upgrade() else { return Ok(()) };
-                    stream.set_nodelay(true)?;
-                    shared.attach(0, link, OwnedFd::from(stream.into_std()?), Some(kin.autopsy()))?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Reads who connects.
-async fn greet(mut stream: tokio::net::TcpStream) -> io::Result<([u8; 16], tokio::net::TcpStream)> {
-    const HELLO_BYTES_MAX: usize = 64;
-    let wrong = || io::Error::other("not a child's greeting");
-    let mut head = [0; HEADER_BYTES];
-    stream.read_exact(&mut head).await?;
-    let header = Header::parse(&head).ok().flatten().ok_or_else(wrong)?;
-    if header.kind != Kind::Hello || header.body_len as usize > HELLO_BYTES_MAX {
-        return Err(wrong());
-    }
-    let mut body = vec![0; header.body_len as usize];
-    stream.read_exact(&mut body).await?;
-    let hello: Hello = proto::control::decode(Kind::Hello, &body).map_err(|_| wrong())?;
-    if hello.version != PROTOCOL_VERSION {
-        return Err(wrong());
-    }
-    Ok((hello.token, stream))
-}
-
-/// A child's way to its parent: its standard input is the link, or says where the parent listens.
-pub(super) fn connect(stdin: OwnedFd) -> io::Result<OwnedFd> {
-    use rustix::fs::{FileType, fstat};
-    if FileType::from_raw_mode(fstat(&stdin)?.st_mode) == FileType::Socket {
-        return Ok(stdin);
-    }
-    let mut invitation = Vec::new();
-    std::fs::File::from(stdin).take(128).read_to_end(&mut invitation)?;
-    let not_invited = || io::Error::other("standard input is not a link of a Sheaf session");
-    let end = invitation.iter().position(|&byte| byte == b'\n').ok_or_else(not_invited)?;
-    let address: SocketAddr = std::str::from_utf8(&invitation[..end])
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .ok_or_else(not_invited)?;
-    let token = <[u8; 16]>::try_from(&invitation[end + 1..]).map_err(|_| not_invited())?;
-    let mut stream = std::net::TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
-    stream.set_nodelay(true)?;
-    let hello = Hello { version: PROTOCOL_VERSION, session: [0; 16], rank: u32::MAX, token };
-    stream.write_all(&proto::control::hello(&hello))?;
-    Ok(OwnedFd::from(stream))
 }
 
 /// Reads the first frame of a link, blocking, at most `limit`.

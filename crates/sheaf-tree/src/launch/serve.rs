@@ -1,21 +1,33 @@
 //! A server or inner node: a process that was started by its parent.
-use super::processes::{connect, read_first, start_children};
-use super::{Options, Program, config};
+use super::invitation::Invitation;
+use super::plan::Station;
+use super::processes::start_children;
+use super::search::{arrive, find_parent};
+use super::{Options, config};
 use crate::driver::Shared;
 use crate::filter::Registry;
+use crate::link::tls::Keys;
+use crate::link::wire::{Channel, Wire};
 use crate::network::End;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
-use crate::proto::frame::Kind;
+use crate::proto::frame::{HEADER_BYTES, Header, Kind};
 use crate::proto::{Node, Role};
 use crate::service::{LeafHandle, Services};
 use crate::topology::Topology;
+use rustix::fs::{FileType, fstat};
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long the launcher may take to hand over an invitation.
+const INVITATION_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the parent may take to say who this node is.
 const ASSIGN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Whether nodes that have lost their parent look for another one.
+const ADOPTION: bool = false;
 
 /// A node could not begin to serve.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +55,7 @@ pub enum ServeError {
 /// # Errors
 /// See [`ServeError`]; once the node runs it ends without one.
 pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
-    let (link, assign) = assigned(stdin)?;
-    serve_as(link, assign, registry, services)
+    serve_as(stdin, false, registry, services)
 }
 
 /// Runs a leaf inside a program that has other things to do as well, until its parent is gone;
@@ -56,72 +67,95 @@ pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Re
 pub fn leaf_from(link: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
     // It was left open for this program only, not for those that it starts.
     rustix::io::fcntl_setfd(&link, rustix::io::FdFlags::CLOEXEC).map_err(io::Error::from)?;
-    let (link, assign) = assigned(link)?;
-    let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
-    if topology.root().leaf_index().is_none() {
-        return Err(ServeError::NotALeaf);
-    }
-    serve_as(link, assign, registry, services)
-}
-
-/// The link to the parent, and what came over it first.
-fn assigned(channel: OwnedFd) -> Result<(OwnedFd, Assign), ServeError> {
-    let link = connect(channel)?;
-    let (header, body) = read_first(&link, ASSIGN_TIMEOUT)?;
-    if header.kind != Kind::Assign {
-        return Err(ServeError::Assignment);
-    }
-    let assign: Assign = control::decode(Kind::Assign, &body).map_err(|_| ServeError::Assignment)?;
-    if assign.version != PROTOCOL_VERSION {
-        return Err(ServeError::Version { theirs: assign.version });
-    }
-    Ok((link, assign))
+    serve_as(link, true, registry, services)
 }
 
 fn serve_as(
-    link: OwnedFd,
-    assign: Assign,
+    channel: OwnedFd,
+    only_a_leaf: bool,
     registry: &Registry,
     services: &dyn Services,
 ) -> Result<(), ServeError> {
-    let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
-    let program: Program = postcard::from_bytes(&assign.launch).map_err(|_| ServeError::Assignment)?;
-    let options = Options { tuning: assign.tuning, service: assign.service, depth: assign.depth };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).max(2);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(threads)
         .thread_keep_alive(Duration::from_secs(2))
         .build()?;
-    let done = runtime.block_on(run(
-        link,
-        &topology,
-        (assign.depth, assign.siblings),
-        &options,
-        &program,
-        registry,
-        services,
-    ));
+    let done = runtime.block_on(async {
+        let placed = Placed::arrive(channel).await?;
+        if only_a_leaf && placed.topology.root().leaf_index().is_none() {
+            return Err(ServeError::NotALeaf);
+        }
+        Ok(run(placed, registry, services).await?)
+    });
     // A file operation that hangs must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
-    Ok(done?)
+    done
 }
 
-async fn run(
-    link: OwnedFd,
-    topology: &Topology,
-    (depth, siblings): (u32, u32),
-    options: &Options,
-    program: &Program,
-    registry: &Registry,
-    services: &dyn Services,
-) -> io::Result<()> {
+/// A node that has been told who it is and does nothing yet.
+struct Placed {
+    link: Channel,
+    topology: Topology,
+    station: Station,
+    options: Options,
+    siblings: u32,
+}
+
+impl Placed {
+    /// Follows `channel`, which is the link to the parent or has an invitation to it.
+    async fn arrive(channel: OwnedFd) -> Result<Self, ServeError> {
+        let kind = FileType::from_raw_mode(fstat(&channel).map_err(io::Error::from)?.st_mode);
+        let (link, keys) = if kind == FileType::Socket {
+            (Channel::from(channel), None)
+        } else {
+            let invitation = Invitation::read(&channel, INVITATION_TIMEOUT)?;
+            let keys = invitation.credentials.as_ref().map(Keys::new).transpose()?;
+            (arrive(&invitation, keys.as_ref()).await?, keys)
+        };
+        let mut wire = Wire::from_channel(link)?;
+        let assign = tokio::time::timeout(ASSIGN_TIMEOUT, read_assignment(&mut wire)).await;
+        let assign = assign.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let link = wire.into_channel();
+        let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
+        let station = Station::assigned(topology.root().rank(), &assign, keys);
+        let mut station = station.ok_or(ServeError::Assignment)?;
+        station.uplink = local_ip(&link.fd);
+        let siblings = assign.siblings;
+        let options = Options { tuning: assign.tuning, service: assign.service, depth: assign.depth };
+        Ok(Self { link, topology, station, options, siblings })
+    }
+}
+
+async fn read_assignment(wire: &mut Wire) -> Result<Assign, ServeError> {
+    let head = wire.read_exact(HEADER_BYTES).await?;
+    let header = Header::parse(&head).ok().flatten().ok_or(ServeError::Assignment)?;
+    if header.kind != Kind::Assign {
+        return Err(ServeError::Assignment);
+    }
+    let body = wire.read_exact(header.body_len as usize).await?;
+    let assign: Assign = control::decode(Kind::Assign, &body).map_err(|_| ServeError::Assignment)?;
+    if assign.version != PROTOCOL_VERSION {
+        return Err(ServeError::Version { theirs: assign.version });
+    }
+    Ok(assign)
+}
+
+/// The address of our end of a TCP connection.
+fn local_ip(fd: &OwnedFd) -> Option<IpAddr> {
+    SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok().map(|at| at.ip())
+}
+
+async fn run(placed: Placed, registry: &Registry, services: &dyn Services) -> io::Result<()> {
+    let Placed { link, topology, station, options, siblings } = placed;
     let shared = Shared::new();
     let root = topology.root();
-    let mut config = config(root, options.tuning, depth);
+    let mut config = config(root, options.tuning, options.depth);
     config.place.siblings = siblings;
     let role = config.role;
     let parent = shared.run(|core, now| {
+        core.may_search = ADOPTION && !station.ancestors.is_empty();
         core.add_node(config, registry.clone());
         core.nodes[0].set_identity(&root.host(), std::process::id());
         core.nodes[0].add_parent(now)
@@ -138,12 +172,15 @@ async fn run(
         }
         shared.attach(0, parent, link, None)?;
     } else {
+        // Streams may have come right behind the assignment; the children's assignments go first.
+        family = Some(start_children(&shared, &topology, options.depth, &options, &station)?);
         shared.attach(0, parent, link, None)?;
-        family = Some(start_children(&shared, topology, depth, options, program)?);
         shared.with_node(0, Node::tell_ready);
     }
     let time = tokio::spawn(Arc::clone(&shared).keep_time());
-    shared.ended().await;
+    while shared.orphaned().await {
+        find_parent(&shared, &station, options.tuning.orphan_timeout).await;
+    }
     time.abort();
     if let Some(family) = family {
         Box::new(family).end().await;

@@ -77,19 +77,6 @@ pub enum Address {
     Tcp(Vec<SocketAddr>),
 }
 
-/// What a child on a listening socket says first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
-    /// [`PROTOCOL_VERSION`] of the child.
-    pub version: u32,
-    /// Which session it means.
-    pub session: [u8; 16],
-    /// Its rank; `u32::MAX` when it will be told.
-    pub rank: u32,
-    /// The token it was given over its launch channel.
-    pub token: [u8; 16],
-}
-
 /// A node that has lost its parent asks an ancestor to take it: its second frame there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adopt {
@@ -205,11 +192,6 @@ pub enum Notice {
 /// The frame of an assignment.
 pub(crate) fn assign(assign: &Assign) -> Bytes {
     control(Header::new(Kind::Assign), assign)
-}
-
-/// The frame of a greeting.
-pub(crate) fn hello(hello: &Hello) -> Bytes {
-    control(Header::new(Kind::Hello), hello)
 }
 
 /// Encodes a control frame.

@@ -43,7 +43,7 @@ pub enum Kind {
     Notice = 10,
     /// The session ends; whoever reads this stops.
     Shutdown = 11,
-    /// First frame of a child on a listening socket ([`super::control::Hello`]).
+    /// First frame of a child on a listening socket ([`crate::link::Hello`]).
     Hello = 12,
     /// A node without a parent asks an ancestor to take it ([`super::control::Adopt`]).
     Adopt = 13,

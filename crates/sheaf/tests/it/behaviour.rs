@@ -38,7 +38,7 @@ fn processes_and_threads_print_the_same() {
     let path = services(&home);
     let embedded = home.run(&["--embedded", PROCESSES, "grep", "-n", "udp", &path]);
     assert_eq!(embedded.code, Some(0), "{embedded:?}");
-    for link in ["unix", "tcp"] {
+    for link in ["unix", "tcp", "tls"] {
         for tree in ["auto", "1x2x32", "flat"] {
             let args = ["--processes", PROCESSES, "--link", link, "--tree", tree, "grep", "-n", "udp", &path];
             let run = home.run(&args);

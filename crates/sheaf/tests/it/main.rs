@@ -12,4 +12,5 @@ mod interrupts;
 mod lost_hosts;
 mod reports;
 mod sessions;
+mod strangers;
 mod support;

@@ -1,0 +1,129 @@
+//! What a node knows of its session beyond its own place: it is needed to start children, and to
+//! find another parent.
+use super::{Carrier, Options, Program};
+use crate::link::door::Door;
+use crate::link::tls::Keys;
+use crate::link::{Ancestor, Authority, Credentials, Listen, Secret};
+use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
+use crate::topology::{NodeRef, Topology};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The part of an assignment that only launchers understand.
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    program: Program,
+    secret: Secret,
+    /// Credentials of the nodes below; empty unless links are TLS.
+    keyring: Vec<(u32, Credentials)>,
+}
+
+/// Where the credentials of nodes below come from.
+enum Issuer {
+    /// Links are not TLS.
+    Nobody,
+    /// At the root.
+    Authority(Authority),
+    /// At an inner node: they came with its assignment.
+    Keyring(FxHashMap<u32, Credentials>),
+}
+
+/// A node, as a member of its session.
+pub(super) struct Station {
+    pub rank: u32,
+    pub program: Program,
+    pub secret: Secret,
+    /// Its own; there when links are TLS.
+    pub keys: Option<Keys>,
+    /// Its parent first, the root last; empty at the root.
+    pub ancestors: Vec<Ancestor>,
+    /// The address from which it reaches its parent.
+    pub uplink: Option<IpAddr>,
+    issuer: Issuer,
+}
+
+impl Station {
+    /// The root's, of a new session.
+    pub fn root(rank: u32, program: &Program) -> io::Result<Self> {
+        let (issuer, keys) = match program.carrier {
+            Carrier::Unix | Carrier::Tcp => (Issuer::Nobody, None),
+            Carrier::Tls => {
+                let authority = Authority::new()?;
+                let keys = Keys::new(&authority.issue(rank)?)?;
+                (Issuer::Authority(authority), Some(keys))
+            }
+        };
+        let (program, secret) = (program.clone(), Secret::random()?);
+        Ok(Self { rank, program, secret, keys, ancestors: Vec::new(), uplink: None, issuer })
+    }
+
+    /// A node's that has been assigned its place. `keys` are from its invitation.
+    pub fn assigned(rank: u32, assign: &Assign, keys: Option<Keys>) -> Option<Self> {
+        let plan: Plan = postcard::from_bytes(&assign.launch).ok()?;
+        let issuer = match plan.program.carrier {
+            Carrier::Tls => Issuer::Keyring(plan.keyring.into_iter().collect()),
+            Carrier::Unix | Carrier::Tcp => Issuer::Nobody,
+        };
+        let ancestors = assign.ancestors.clone();
+        let Plan { program, secret, .. } = plan;
+        Some(Self { rank, program, secret, keys, ancestors, uplink: None, issuer })
+    }
+
+    /// A door for the nodes below.
+    pub fn open_door(&self) -> io::Result<Door> {
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        match (self.program.carrier, self.program.listen) {
+            (Carrier::Unix, _) => Door::open_abstract(),
+            (Carrier::Tcp, _) | (Carrier::Tls, Listen::Loopback) => Door::open_tcp(loopback),
+            (Carrier::Tls, Listen::Address(root)) => Door::open_tcp(self.uplink.unwrap_or(root)),
+        }
+    }
+
+    /// Key and certificate of a node below; `None` unless links are TLS.
+    pub fn credentials(&self, rank: u32) -> io::Result<Option<Credentials>> {
+        match &self.issuer {
+            Issuer::Nobody => Ok(None),
+            Issuer::Authority(authority) => authority.issue(rank).map(Some),
+            Issuer::Keyring(keyring) => {
+                let missing = || io::Error::other("the credentials of a child are missing");
+                keyring.get(&rank).cloned().map(Some).ok_or_else(missing)
+            }
+        }
+    }
+
+    /// The frame that tells `child` who it is. `ancestors` are the child's.
+    pub fn assignment(
+        &self,
+        topology: &Topology,
+        child: NodeRef<'_>,
+        depth: u32,
+        options: &Options,
+        ancestors: &[Ancestor],
+    ) -> io::Result<bytes::Bytes> {
+        let mut subtree = Vec::new();
+        let mut keyring = Vec::new();
+        if let Some(below) = topology.subtree(child.rank()) {
+            below.encode(&mut subtree);
+            if !matches!(self.issuer, Issuer::Nobody) {
+                for node in below.nodes().filter(|node| node.rank() != child.rank()) {
+                    keyring.extend(self.credentials(node.rank())?.map(|own| (node.rank(), own)));
+                }
+            }
+        }
+        let plan = Plan { program: self.program.clone(), secret: self.secret.clone(), keyring };
+        let assign = Assign {
+            version: PROTOCOL_VERSION,
+            depth,
+            subtree,
+            tuning: options.tuning,
+            service: options.service.clone(),
+            launch: postcard::to_stdvec(&plan).map_err(io::Error::other)?,
+            siblings: topology.root().children().len().saturating_sub(1) as u32,
+            stream_base: 0,
+            ancestors: ancestors.to_vec(),
+        };
+        Ok(control::assign(&assign))
+    }
+}

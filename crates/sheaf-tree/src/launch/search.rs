@@ -1,0 +1,103 @@
+//! The ways to a parent: the first one, and another one when that is lost.
+use super::Invitation;
+use super::plan::Station;
+use crate::driver::Shared;
+use crate::link::tls::Keys;
+use crate::link::wire::{Channel, call};
+use crate::link::{Address, Ancestor};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// How long a new child tries to reach its parent.
+const ARRIVE_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long one attempt to reach an ancestor may take. One that is stopped accepts connections
+/// (its kernel does) and says nothing.
+const CALL_TIMEOUT: Duration = Duration::from_millis(700);
+/// How long the first attempts of a new child may take; its parent may be busy with many.
+const ARRIVE_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two rounds; doubled each time, up to the second.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// Between rounds: longer each time, and not the same for all orphans of one parent.
+struct Pause(Duration);
+
+impl Pause {
+    async fn wait(&mut self) {
+        tokio::time::sleep(self.0.mul_f64(0.5 + fastrand::f64())).await;
+        self.0 = (self.0 * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Connects a new child to its parent.
+pub(super) async fn arrive(invitation: &Invitation, keys: Option<&Keys>) -> io::Result<Channel> {
+    let Invitation { secret, rank, ancestors, .. } = invitation;
+    let parent = ancestors.first().ok_or(io::ErrorKind::InvalidData)?;
+    let deadline = Instant::now() + ARRIVE_TIMEOUT;
+    let mut pause = Pause(PAUSE_MIN);
+    loop {
+        let attempt = timeout(ARRIVE_CALL_TIMEOUT, call(parent, secret, keys, *rank, false)).await;
+        let error = match attempt {
+            Ok(Ok(channel)) => return Ok(channel),
+            Ok(Err(error)) => error,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+        if is_gone(parent, &error) || Instant::now() >= deadline {
+            return Err(error);
+        }
+        pause.wait().await;
+    }
+}
+
+/// Finds an orphan another parent among its ancestors; when there is none in time, it ends.
+pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, limit: Duration) {
+    let found = tokio::select! {
+        () = shared.ended() => return,
+        found = timeout(limit, search(station)) => found.ok().flatten(),
+    };
+    let attached = found.map(|channel| {
+        let link = shared.run(|core, now| {
+            core.touch(0);
+            (!core.ended).then(|| core.nodes[0].resume_parent(now))
+        });
+        link.map_or(Ok(()), |link| shared.attach(0, link, channel, None))
+    });
+    match attached {
+        Some(Ok(())) => {}
+        Some(Err(_)) | None => shared.with_node(0, crate::proto::Node::abandon),
+    }
+}
+
+/// Tries ancestor after ancestor; `None` when the session is over for certain.
+async fn search(station: &Station) -> Option<Channel> {
+    let Station { ancestors, secret, keys, rank, .. } = station;
+    let mut pause = Pause(PAUSE_MIN);
+    loop {
+        for (at, ancestor) in ancestors.iter().enumerate() {
+            let attempt = timeout(CALL_TIMEOUT, call(ancestor, secret, keys.as_ref(), *rank, true));
+            match attempt.await {
+                Ok(Ok(channel)) => return Some(channel),
+                // The root never comes back.
+                Ok(Err(error)) if at + 1 == ancestors.len() && is_gone(ancestor, &error) => return None,
+                Ok(Err(error)) => tracing::debug!(%error, rank = ancestor.rank, "no new parent"),
+                Err(_) => tracing::debug!(rank = ancestor.rank, "an ancestor does not answer"),
+            }
+        }
+        if ancestors.is_empty() {
+            return None;
+        }
+        pause.wait().await;
+    }
+}
+
+/// Whether the node has certainly ended: on this machine nothing but the end of its process
+/// closes the socket at which it listens.
+fn is_gone(ancestor: &Ancestor, error: &io::Error) -> bool {
+    let is_local = match &ancestor.address {
+        Address::Abstract(_) => true,
+        Address::Tcp(all) => all.iter().all(|address| address.ip().is_loopback()),
+    };
+    is_local && error.kind() == io::ErrorKind::ConnectionRefused
+}

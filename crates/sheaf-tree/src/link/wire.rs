@@ -1,0 +1,272 @@
+//! A connection while its ends greet each other: reads and writes with the runtime, before the
+//! driver takes it over as a link.
+use super::hello::{self, Hello, Welcome};
+use super::tls::{Keys, Tls};
+use super::{Address, Ancestor, Secret};
+use crate::driver::register;
+use crate::proto::frame::{HEADER_BYTES, Violation};
+use bytes::{Buf, BytesMut};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Sent bytes that nobody acknowledges for this long end a TCP link, so that a cut cable is
+/// noticed while there is something to send. (Silence is noticed by heartbeats.)
+const TCP_USER_TIMEOUT_MS: u32 = 10_000;
+/// An idle TCP link is probed after this long, then as often, and given up after so many.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
+/// What is read at once while greeting.
+const GREETING_READ_BYTES: usize = 4096;
+
+/// A connected socket, past its greeting, as the driver takes it over.
+pub(crate) struct Channel {
+    pub fd: OwnedFd,
+    /// What has come behind the greeting already.
+    pub early: BytesMut,
+    pub tls: Option<Box<Tls>>,
+}
+
+impl From<OwnedFd> for Channel {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd, early: BytesMut::new(), tls: None }
+    }
+}
+
+/// A connected socket in the hands of the runtime.
+pub(crate) struct Wire {
+    fd: AsyncFd<OwnedFd>,
+    tls: Option<Box<Tls>>,
+    /// What has come and was not asked for yet.
+    early: BytesMut,
+}
+
+/// A socket, for the library that wants a writer.
+pub(crate) struct Out<'a>(pub &'a OwnedFd);
+
+impl Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(self.0, bytes)?)
+    }
+
+    fn write_vectored(&mut self, pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::writev(self.0, pieces)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Wire {
+    /// Takes over a connected socket.
+    pub fn new(fd: OwnedFd, tls: Option<Tls>) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        let fd = register(fd, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Self { fd, tls: tls.map(Box::new), early: BytesMut::new() })
+    }
+
+    /// Takes a connection back that was handed over.
+    pub fn from_channel(channel: Channel) -> io::Result<Self> {
+        let Channel { fd, early, tls } = channel;
+        Ok(Self { early, ..Self::new(fd, tls.map(|tls| *tls))? })
+    }
+
+    /// The TLS end, when there is one.
+    pub fn tls(&self) -> Option<&Tls> {
+        self.tls.as_deref()
+    }
+
+    /// Lets the ends get to know each other.
+    pub async fn handshake(&mut self) -> io::Result<()> {
+        while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+            self.flush().await?;
+            if self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+                self.read_some().await?;
+            }
+        }
+        self.flush().await
+    }
+
+    /// Sends all that is sealed.
+    async fn flush(&mut self) -> io::Result<()> {
+        while self.tls.as_ref().is_some_and(|tls| tls.has_sealed()) {
+            let mut ready = self.fd.writable().await?;
+            let Some(tls) = &mut self.tls else { break };
+            let sent = ready.try_io(|fd| tls.send(&mut Out(fd.get_ref())));
+            if let Ok(sent) = sent {
+                sent?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends all of `bytes`.
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = if let Some(tls) = &mut self.tls {
+                let count = tls.seal(&[io::IoSlice::new(bytes)])?;
+                self.flush().await?;
+                count
+            } else {
+                let mut ready = self.fd.writable().await?;
+                match ready.try_io(|fd| Ok(rustix::io::write(fd.get_ref(), bytes)?)) {
+                    Ok(count) => count?,
+                    Err(_) => 0,
+                }
+            };
+            bytes.advance(count);
+        }
+        Ok(())
+    }
+
+    /// Waits for more to come.
+    async fn read_some(&mut self) -> io::Result<()> {
+        let mut buffer = [0; GREETING_READ_BYTES];
+        let count = loop {
+            let mut ready = self.fd.readable().await?;
+            if let Ok(read) = ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut buffer)?)) {
+                break read?;
+            }
+        };
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match &mut self.tls {
+            Some(tls) => {
+                let opened = tls.open(&buffer[..count], &mut self.early);
+                if opened.is_err() {
+                    // The peer is told why, if it still listens.
+                    let _ = tls.send(&mut Out(self.fd.get_ref()));
+                }
+                opened
+            }
+            None => {
+                self.early.extend_from_slice(&buffer[..count]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads exactly `len` bytes; the caller has bounded `len`.
+    pub async fn read_exact(&mut self, len: usize) -> io::Result<BytesMut> {
+        while self.early.len() < len {
+            self.read_some().await?;
+        }
+        Ok(self.early.split_to(len))
+    }
+
+    /// Reads one greeting frame, either end's.
+    pub async fn read_greeting(&mut self) -> Result<BytesMut, GreetingError> {
+        while self.early.len() < HEADER_BYTES {
+            self.read_some().await?;
+        }
+        let head = self.early.first_chunk().ok_or(Violation::NotAFrame)?;
+        let len = hello::frame_len(head)?;
+        Ok(self.read_exact(len).await?)
+    }
+
+    /// Hands the connection over.
+    pub fn into_channel(self) -> Channel {
+        Channel { fd: self.fd.into_inner(), early: self.early, tls: self.tls }
+    }
+}
+
+/// A greeting failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GreetingError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Violation(#[from] Violation),
+}
+
+impl From<GreetingError> for io::Error {
+    fn from(error: GreetingError) -> Self {
+        match error {
+            GreetingError::Io(error) => error,
+            GreetingError::Violation(violation) => {
+                Self::new(io::ErrorKind::InvalidData, violation.to_string())
+            }
+        }
+    }
+}
+
+/// Connects to the node `to`, says that it is `rank`, and waits to be let in.
+pub(crate) async fn call(
+    to: &Ancestor,
+    secret: &Secret,
+    keys: Option<&Keys>,
+    rank: u32,
+    orphan: bool,
+) -> io::Result<Channel> {
+    let fd = connect(&to.address).await?;
+    // Over a unix socket of this machine nobody can listen in; TCP is plain only to be measured.
+    let tls = match (keys, &to.address) {
+        (Some(keys), Address::Tcp(_)) => Some(keys.connect(to.rank)?),
+        _ => None,
+    };
+    let mut wire = Wire::new(fd, tls)?;
+    wire.handshake().await?;
+    wire.write_all(&Hello::new(secret, rank, orphan).frame()).await?;
+    let answer = wire.read_greeting().await?;
+    let welcome: Welcome = hello::decode(&answer).map_err(GreetingError::from)?;
+    if welcome.rank != to.rank {
+        return Err(io::Error::other("another node answers at this address"));
+    }
+    Ok(wire.into_channel())
+}
+
+async fn connect(address: &Address) -> io::Result<OwnedFd> {
+    match address {
+        Address::Abstract(name) => connect_abstract(name),
+        Address::Tcp(all) => {
+            let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+            for address in all {
+                match connect_tcp(*address).await {
+                    Ok(fd) => return Ok(fd),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+    }
+}
+
+/// Does not wait: a unix socket is there or is not. (`WouldBlock`: too many wait there already.)
+fn connect_abstract(name: &str) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&fd, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    // The name is free again once its owner has ended: whoever has it now must be one of ours.
+    if !is_same_user(&fd)? {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(fd)
+}
+
+async fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+    let stream = tokio::net::TcpStream::connect(address).await?;
+    let fd = OwnedFd::from(stream.into_std()?);
+    set_tcp_options(&fd)?;
+    Ok(fd)
+}
+
+/// Small frames go at once, and a peer that is gone is noticed.
+pub(super) fn set_tcp_options(fd: &OwnedFd) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(fd, true)?;
+    sockopt::set_tcp_user_timeout(fd, TCP_USER_TIMEOUT_MS)?;
+    sockopt::set_socket_keepalive(fd, true)?;
+    sockopt::set_tcp_keepidle(fd, KEEPALIVE)?;
+    sockopt::set_tcp_keepintvl(fd, KEEPALIVE)?;
+    Ok(sockopt::set_tcp_keepcnt(fd, KEEPALIVE_PROBES)?)
+}
+
+/// Whether the process at the other end of a unix socket is of our user.
+pub(super) fn is_same_user(fd: impl AsFd) -> io::Result<bool> {
+    Ok(sockopt::socket_peercred(fd)?.uid == rustix::process::geteuid())
+}

@@ -1,0 +1,267 @@
+//! Strangers at a node's door: they get nothing, and the session goes on at full speed.
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sheaf_tree::filter::Registry;
+use sheaf_tree::launch::{self, Carrier, Program};
+use sheaf_tree::link::tls::{Keys, Tls};
+use sheaf_tree::link::{Address, Authority, Hello, Refusal, Secret};
+use sheaf_tree::topology::{Names, Placement, Spec, Topology};
+use sheaf_tree::{Network, Stream, Sync, packet};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// The tag that a server answers with the number 1.
+const ECHO: i32 = 1001;
+const DEADLINE: Duration = Duration::from_secs(60);
+const LEAVES: u32 = 8;
+/// How long waves are counted with and without strangers, in turns.
+const SLICE: Duration = Duration::from_millis(300);
+
+struct Running {
+    network: Network,
+    stream: Stream,
+}
+
+impl Running {
+    async fn start(carrier: Carrier) -> Self {
+        let names: Names = (1..=LEAVES).map(|n| format!("n{n}")).collect();
+        let spec = Spec::parse("1x2x4").unwrap();
+        let topology = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
+        let mut program = Program::new(env!("CARGO_BIN_EXE_sheaf").into(), vec!["serve".to_owned()]);
+        program.carrier = carrier;
+        let options = launch::Options { service: b"/".to_vec(), ..Default::default() };
+        let registry = Registry::with_builtins();
+        let network = launch::processes(&topology, &registry, &options, &program).await.unwrap();
+        let ready = network.ready(DEADLINE).await.expect("the tree starts");
+        assert_eq!(ready.len(), u64::from(LEAVES));
+        let stream = network.open(network.everyone(), "sum", b"%ld", Sync::WaitForAll);
+        Self { network, stream }
+    }
+
+    /// Waves within one slice; every one of them counts every leaf.
+    async fn waves(&self) -> u64 {
+        let until = Instant::now() + SLICE;
+        let mut count = 0;
+        while Instant::now() < until {
+            self.stream.send(ECHO, b"", Some(DEADLINE)).await;
+            let wave = self.stream.recv_until(Instant::now() + DEADLINE).await.unwrap();
+            assert!(wave.coverage.is_full(), "{:?}", wave.coverage);
+            let sum = wave.payload.as_deref().and_then(packet::scalar::<i64>);
+            assert_eq!(sum, Some(i64::from(LEAVES)));
+            count += 1;
+        }
+        count
+    }
+
+    fn address(&self) -> SocketAddr {
+        match self.network.door() {
+            Some(Address::Tcp(all)) => all[0],
+            other => panic!("not a TCP door: {other:?}"),
+        }
+    }
+
+    fn refused(&self, why: Refusal) -> u64 {
+        let counts = self.network.audit();
+        counts.refused.iter().find(|(reason, _)| *reason == why).map_or(0, |(_, count)| *count)
+    }
+
+    /// Waits until so many have been refused for this reason.
+    async fn until_refused(&self, why: Refusal, count: u64) {
+        let deadline = Instant::now() + DEADLINE;
+        while self.refused(why) < count {
+            assert!(Instant::now() < deadline, "{:?}", self.network.audit());
+            self.waves().await;
+        }
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Reads until the other end closes; what came.
+fn rest(mut stream: impl Read) -> Vec<u8> {
+    let mut got = Vec::new();
+    // A reset is an end, too.
+    let _ = stream.read_to_end(&mut got);
+    got
+}
+
+fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream
+}
+
+/// Sends plain bytes; what comes back.
+fn say(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = connect(to);
+    let _ = stream.write_all(bytes);
+    rest(stream)
+}
+
+/// Greets over TLS with these keys; whether anything of the application came back.
+fn greet(to: SocketAddr, mut tls: Tls, hello: &Hello) -> bool {
+    let mut stream = connect(to);
+    let (mut opened, mut said) = (bytes::BytesMut::new(), false);
+    let mut buffer = [0; 4096];
+    loop {
+        if !tls.is_handshaking() && !said {
+            said = true;
+            tls.seal(&[IoSlice::new(&hello.frame())]).unwrap();
+        }
+        while tls.has_sealed() {
+            if tls.send(&mut stream).is_err() {
+                return !opened.is_empty();
+            }
+        }
+        let count = match stream.read(&mut buffer) {
+            Ok(count) if count > 0 => count,
+            ended => {
+                assert!(!matches!(ended, Err(error) if error.kind() == io::ErrorKind::WouldBlock));
+                return !opened.is_empty();
+            }
+        };
+        if tls.open(&buffer[..count], &mut opened).is_err() {
+            return !opened.is_empty();
+        }
+    }
+}
+
+/// A greeting with a length of 4 GiB.
+fn huge() -> Vec<u8> {
+    let mut frame = Hello::new(&Secret::random().unwrap(), 3, true).frame().to_vec();
+    frame[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+    frame
+}
+
+#[test]
+fn strangers_get_nothing_over_tls() {
+    runtime().block_on(async {
+        let running = Running::start(Carrier::Tls).await;
+        let (to, accepted) = (running.address(), running.network.audit().accepted);
+        let stranger = std::sync::Arc::new(Authority::new().unwrap());
+        let attack = move || {
+            for bytes in [b"GET / HTTP/1.0\r\n\r\n".to_vec(), huge(), vec![0x16; 70_000], Vec::new()] {
+                // An alert of TLS may come back, and no more than that.
+                let mut stream = connect(to);
+                let _ = stream.write_all(&bytes);
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                assert!(rest(stream).len() < 64);
+            }
+            let keys = Keys::new(&stranger.issue(3).unwrap()).unwrap();
+            let hello = Hello::new(&Secret::random().unwrap(), 3, true);
+            // It does not trust us either: it would find out first.
+            assert!(!greet(to, keys.connect(0).unwrap(), &hello));
+        };
+        let (mut quiet, mut attacked) = (0, 0);
+        const TURNS: usize = 4;
+        for _ in 0..TURNS {
+            quiet += running.waves().await;
+            let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let (stopped, attack) = (std::sync::Arc::clone(&stop), attack.clone());
+            let attacker = std::thread::spawn(move || {
+                while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                    attack();
+                }
+            });
+            attacked += running.waves().await;
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            while !attacker.is_finished() {
+                running.waves().await;
+            }
+            attacker.join().unwrap();
+        }
+        running.until_refused(Refusal::Handshake, 2 * TURNS as u64).await;
+        running.until_refused(Refusal::Left, TURNS as u64).await;
+        assert_eq!(running.network.audit().accepted, accepted, "nobody got in");
+        // The attacker takes a share of the processors, and no more.
+        assert!(attacked * 8 > quiet, "{attacked} waves with strangers, {quiet} without");
+        running.network.shutdown().await;
+    });
+}
+
+#[test]
+fn a_member_cannot_speak_for_another_and_wrong_tokens_are_refused() {
+    runtime().block_on(async {
+        let running = Running::start(Carrier::Tcp).await;
+        let to = running.address();
+        let accepted = running.network.audit().accepted;
+        let secret = Secret::random().unwrap();
+        let wrong = Hello::new(&secret, 3, true);
+        let mut old = wrong.clone();
+        old.version += 1;
+        let strangers = tokio::task::spawn_blocking(move || {
+            // A greeting that was recorded in another session, an old program, a huge length.
+            [wrong.frame().to_vec(), old.frame().to_vec(), huge()].map(|bytes| say(to, &bytes))
+        });
+        assert_eq!(strangers.await.unwrap(), [const { Vec::<u8>::new() }; 3], "nobody is answered");
+        running.until_refused(Refusal::Token, 1).await;
+        running.until_refused(Refusal::Version, 1).await;
+        running.until_refused(Refusal::Greeting, 1).await;
+        assert_eq!(running.network.audit().accepted, accepted);
+        running.network.shutdown().await;
+    });
+}
+
+#[test]
+fn a_thousand_idle_connections_and_a_slow_one_go_by_themselves() {
+    const IDLE: usize = 1000;
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(4096, |most| most.min(4096));
+    if wanted < 3000 {
+        println!("SKIPPED 1 test: fewer than 3000 descriptors are allowed");
+        return;
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit }).unwrap();
+    runtime().block_on(async {
+        let running = Running::start(Carrier::Tls).await;
+        let to = running.address();
+        let connected = tokio::task::spawn_blocking(move || (0..IDLE).map(|_| connect(to)).collect());
+        let idle: Vec<TcpStream> = connected.await.unwrap();
+        // It says one byte of a TLS record at a time, for ever.
+        let slow = std::thread::spawn(move || {
+            let mut slow = connect(to);
+            slow.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            loop {
+                if slow.write_all(&[0x16]).is_err() {
+                    return;
+                }
+                match slow.read(&mut [0; 64]) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    _ => return,
+                }
+            }
+        });
+        let deadline = Instant::now() + DEADLINE;
+        while !slow.is_finished() || running.network.audit().refused_total() < IDLE as u64 + 1 {
+            assert!(Instant::now() < deadline, "{:?}", running.network.audit());
+            assert!(running.waves().await > 0);
+        }
+        slow.join().unwrap();
+        for stream in idle {
+            assert_eq!(rest(stream), b"", "an idle connection is told nothing");
+        }
+        running.network.shutdown().await;
+    });
+}
+
+#[test]
+fn an_abstract_socket_answers_nobody_without_the_token() {
+    runtime().block_on(async {
+        let running = Running::start(Carrier::Unix).await;
+        let Some(Address::Abstract(name)) = running.network.door() else { panic!("no door") };
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
+        let stranger = tokio::task::spawn_blocking(move || {
+            let mut stream = UnixStream::connect_addr(&address).unwrap();
+            stream.write_all(&Hello::new(&Secret::random().unwrap(), 3, true).frame()).unwrap();
+            rest(stream)
+        });
+        assert_eq!(stranger.await.unwrap(), b"");
+        running.until_refused(Refusal::Token, 1).await;
+        assert_eq!(running.network.audit().accepted, 0);
+        running.network.shutdown().await;
+    });
+}
