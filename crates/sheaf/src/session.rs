@@ -42,6 +42,11 @@ impl Opening {
         Ok(Self { config, output, runtime, joined })
     }
 
+    /// Whether a running session was joined, so that no tree has to be started.
+    pub fn is_joined(&self) -> bool {
+        self.joined.is_some()
+    }
+
     /// Runs `act` in the session that was joined, or in one of its own that ends with it.
     ///
     /// Ctrl-C (or a request to end) once lets every operation end with what it has; twice ends

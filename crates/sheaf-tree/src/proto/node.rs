@@ -389,7 +389,7 @@ impl Node {
             }
             (Kind::Heartbeat, _) => self.on_heartbeat(now, link, header, body),
             (Kind::Survey, false) => self.on_survey(now, link, header, body),
-            (Kind::Report, true) => self.on_report(link, header, body),
+            (Kind::Report, true) => self.on_report(now, link, header, body),
             (Kind::Ready, true) => self.on_ready(link, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
             (Kind::Shutdown, false) => {

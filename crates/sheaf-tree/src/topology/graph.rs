@@ -18,11 +18,19 @@ impl Topology {
     /// The whole tree in Graphviz' language: `dot -Tpdf`.
     #[must_use]
     pub fn to_dot(&self) -> String {
+        self.to_dot_with(&|_| None)
+    }
+
+    /// [`Topology::to_dot`] with nodes coloured by rank (`#rrggbb`), where there is a colour.
+    #[must_use]
+    pub fn to_dot_with(&self, color: &dyn Fn(u32) -> Option<&'static str>) -> String {
         let mut out = String::from("digraph sheaf {\n  rankdir=LR;\n  node [shape=box, fontsize=10];\n");
         for node in self.nodes() {
             let shape = if node.role() == Role::Leaf { ", shape=ellipse" } else { "" };
             let host = node.host().replace('\\', "\\\\").replace('"', "\\\"");
-            let _ = writeln!(out, "  {} [label=\"{host}\\n#{}\"{shape}];", node.rank(), node.rank());
+            let fill = color(node.rank()).map(|color| format!(", style=filled, fillcolor=\"{color}\""));
+            let fill = fill.unwrap_or_default();
+            let _ = writeln!(out, "  {} [label=\"{host}\\n#{}\"{shape}{fill}];", node.rank(), node.rank());
         }
         for node in self.nodes() {
             for child in node.children() {
@@ -36,7 +44,14 @@ impl Topology {
     /// A picture of the tree, from left to right, with leaves and long rows of siblings folded.
     #[must_use]
     pub fn to_svg(&self) -> String {
-        let mut picture = Picture { tree: self, body: String::new(), rows: 0, columns: 1 };
+        self.to_svg_with(&|_| None)
+    }
+
+    /// [`Topology::to_svg`] with nodes coloured by rank (`#rrggbb`), where there is a colour; what is
+    /// folded has the colour of the first node in it that has one.
+    #[must_use]
+    pub fn to_svg_with(&self, color: &dyn Fn(u32) -> Option<&'static str>) -> String {
+        let mut picture = Picture { tree: self, color, body: String::new(), rows: 0, columns: 1 };
         picture.node(0, 0);
         let (width, height) =
             (2 * MARGIN_PX + picture.columns * COLUMN_PX, 2 * MARGIN_PX + (picture.rows.max(1) + 1) * ROW_PX);
@@ -54,6 +69,7 @@ impl Topology {
 
 struct Picture<'a> {
     tree: &'a Topology,
+    color: &'a dyn Fn(u32) -> Option<&'static str>,
     body: String,
     /// Rows used so far.
     rows: usize,
@@ -76,20 +92,25 @@ impl Picture<'_> {
         }
         let rank = format!(" #{}", node.rank());
         let (color, rank) = if node.role() == Role::Root { ("#b03a2e", "") } else { ("#1f618d", &rank[..]) };
+        let color = (self.color)(node.rank()).unwrap_or(color);
         self.label(level, y, color, &format!("{}{rank}", node.host()));
         y
     }
 
     fn item(&mut self, item: Item, level: u32) -> usize {
+        let colors = |positions: std::ops::Range<u32>| {
+            let rank = |position| NodeRef { tree: self.tree, position }.rank();
+            positions.map(rank).find_map(|rank| (self.color)(rank))
+        };
         let (label, color) = match item {
             Item::Inner(position) => return self.node(position, level),
             Item::Leaves(range) => {
-                let (count, hosts) = self.tree.leaves_text(range);
-                (format!("{hosts} · {count}"), "#1e8449")
+                let (count, hosts) = self.tree.leaves_text(range.clone());
+                (format!("{hosts} · {count}"), colors(range).unwrap_or("#1e8449"))
             }
             Item::Elided(range, inner) => {
-                let (count, _) = self.tree.leaves_text(range);
-                (format!("… {inner} more inner nodes · {count}"), "#888")
+                let (count, _) = self.tree.leaves_text(range.clone());
+                (format!("… {inner} more inner nodes · {count}"), colors(range).unwrap_or("#888"))
             }
         };
         let y = self.next_row();

@@ -1,5 +1,6 @@
 //! `sheaf status`: the sessions there are.
 use crate::cli::GlobalArgs;
+use crate::cmd::tree::event;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::session::{Connected, daemon};
@@ -11,7 +12,7 @@ use sheaf_core::RangeSet;
 use sheaf_tools::about::{About, about};
 use std::io::Write;
 
-/// Show running sessions and which of their hosts answer
+/// Show running sessions, which hosts answer, and what happened
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -22,6 +23,9 @@ pub struct StatusArgs {
     #[arg(value_name = "SESSION", conflicts_with = "session")]
     pub name: Option<String>,
 }
+
+/// The most events shown of a session; `--json` has all that are kept.
+const EVENTS_MAX: usize = 10;
 
 /// Shows the sessions.
 pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
@@ -65,8 +69,13 @@ async fn show(
     let (servers, outcome) = about(session, &everyone).await?;
     let answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
     let missing = everyone.difference(&answered);
+    let notices = session.network().notices();
     let mut out = std::io::stdout().lock();
     if output.json {
+        for mut line in notices.iter().filter_map(|notice| event::json(notice, joined)) {
+            line["session"] = json!(name);
+            writeln!(out, "{line}")?;
+        }
         for (leaf, About { pid, rss_bytes, cpu_us }) in &servers {
             let host = session.hosts().get(*leaf as usize);
             let line = json!({ "type": "host", "session": name, "host": host, "pid": pid, "rss_bytes": rss_bytes, "cpu_us": cpu_us });
@@ -99,6 +108,13 @@ async fn show(
             told.tree,
             told.export
         )?;
+        let events: Vec<String> = notices.iter().filter_map(|notice| event::text(notice, joined)).collect();
+        if events.len() > EVENTS_MAX {
+            writeln!(out, "  {} events, of which the last {EVENTS_MAX}:", events.len())?;
+        }
+        for event in &events[events.len().saturating_sub(EVENTS_MAX)..] {
+            writeln!(out, "  {event}")?;
+        }
         drop(out);
         session::finish(joined, config, output, &outcome, &[])?;
     }

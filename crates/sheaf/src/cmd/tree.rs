@@ -1,6 +1,8 @@
 //! `sheaf tree`: the tree planned, shown, measured and simulated.
 mod bench;
+pub mod event;
 mod plan;
+mod show;
 mod simulate;
 
 use crate::cli::GlobalArgs;
@@ -19,7 +21,7 @@ pub struct TreeArgs {
 #[derive(Debug, Subcommand)]
 pub enum TreeCommand {
     Plan(plan::PlanArgs),
-    Show(plan::ShowArgs),
+    Show(show::ShowArgs),
     Bench(bench::BenchArgs),
     Simulate(simulate::SimulateArgs),
 }
@@ -28,7 +30,7 @@ pub enum TreeCommand {
 pub fn run(args: &TreeArgs, global: &GlobalArgs) -> Result<Exit> {
     match &args.command {
         TreeCommand::Plan(args) => plan::run(args, global),
-        TreeCommand::Show(args) => plan::show(args, global),
+        TreeCommand::Show(args) => show::run(args, global),
         TreeCommand::Bench(args) => bench::run(args, global),
         TreeCommand::Simulate(args) => simulate::run(args, global),
     }

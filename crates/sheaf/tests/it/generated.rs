@@ -57,9 +57,9 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-sha.1 15
     sheaf-stat.1 16
     sheaf-status.1 14
-    sheaf-tree-bench.1 17
+    sheaf-tree-bench.1 18
     sheaf-tree-plan.1 15
-    sheaf-tree-show.1 14
+    sheaf-tree-show.1 17
     sheaf-tree-simulate.1 19
     sheaf-tree.1 14
     sheaf-truncate.1 16

@@ -14,3 +14,4 @@ mod reports;
 mod sessions;
 mod strangers;
 mod support;
+mod tree_show;

@@ -122,6 +122,21 @@ impl Node {
         self.put_heartbeat(now, link, if asks { PING } else { 0 });
     }
 
+    /// Measures the links to children whose round trip is not known yet.
+    pub(super) fn ping_children(&mut self, now: Time) {
+        let wall_ns = self.wall_ns(now);
+        for at in 0..self.links.len() {
+            let link = &mut self.links[at];
+            if link.way == Way::Down && link.alive && link.attached && !link.quiet {
+                let pulse = link.pulse.get_or_insert_default();
+                if pulse.round_trip.is_none() {
+                    link.out.append(&pulse.encode(now, wall_ns, PING));
+                    mark(&mut self.links, &mut self.dirty, at);
+                }
+            }
+        }
+    }
+
     fn put_heartbeat(&mut self, now: Time, link: usize, flags: u8) {
         let wall_ns = self.wall_ns(now);
         let at = &mut self.links[link];

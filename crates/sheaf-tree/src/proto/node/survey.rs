@@ -101,12 +101,13 @@ impl Node {
         let id = diagnosis.next_survey;
         if diagnosis.surveys.len() >= SURVEYS_MAX {
             let oldest = diagnosis.surveys[0].id;
-            self.end_survey(oldest);
+            self.end_survey(now, oldest);
         }
         // Each level answers before the one above it gives up.
         let ask = Ask { timeout_ms: (timeout * 7 / 8).as_millis() as u32 };
         let frame = control::control(Header { wave: id, ..Header::new(Kind::Survey) }, &ask);
         let mut waiting = Vec::new();
+        self.ping_children(now);
         for at in 0..self.links.len() {
             let link = &mut self.links[at];
             if link.way == Way::Down && link.alive && link.attached {
@@ -118,13 +119,17 @@ impl Node {
         let deadline = now + timeout;
         let pending = Pending { id, owner, owners_id, waiting, deadline, reports: Vec::new(), dropped: 0 };
         self.diagnosis.get_or_insert_default().surveys.push(pending);
-        let own = Answer::Node(Box::new(self.report(now)));
-        self.pass_answer(id, own);
-        self.end_survey_if_complete(id);
+        self.end_survey_if_complete(now, id);
         id
     }
 
-    pub(super) fn on_report(&mut self, link: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
+    pub(super) fn on_report(
+        &mut self,
+        now: Time,
+        link: usize,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<(), Violation> {
         let answer = report::decode(body)?;
         let id = header.wave;
         let Some(pending) = self.pending_survey(id) else { return Ok(()) };
@@ -136,7 +141,7 @@ impl Node {
             Answer::End { dropped } => {
                 pending.waiting.retain(|&waiting| waiting != link);
                 pending.dropped = pending.dropped.saturating_add(dropped);
-                self.end_survey_if_complete(id);
+                self.end_survey_if_complete(now, id);
             }
         }
         Ok(())
@@ -171,14 +176,17 @@ impl Node {
         }
     }
 
-    fn end_survey_if_complete(&mut self, id: u64) {
+    fn end_survey_if_complete(&mut self, now: Time, id: u64) {
         if self.pending_survey(id).is_some_and(|pending| pending.waiting.is_empty()) {
-            self.end_survey(id);
+            self.end_survey(now, id);
         }
     }
 
-    /// Ends a survey with what has come.
-    fn end_survey(&mut self, id: u64) {
+    /// Ends a survey with what has come, and with this node's own report: by now the children's answers
+    /// have measured the links.
+    fn end_survey(&mut self, now: Time, id: u64) {
+        let own = Answer::Node(Box::new(self.report(now)));
+        self.pass_answer(id, own);
         let dropped = self.pending_survey(id).map_or(0, |pending| pending.dropped);
         self.pass_answer(id, Answer::End { dropped });
         let Some(diagnosis) = &mut self.diagnosis else { return };
@@ -203,11 +211,11 @@ impl Node {
         } else if self.config.role != Role::Root {
             self.note_error(now, errno, &format!("parent: {cause}"));
         }
-        self.survey_without(link);
+        self.survey_without(now, link);
     }
 
     /// `link` is gone: surveys that waited for it wait no more, and those asked over it are over.
-    fn survey_without(&mut self, link: usize) {
+    fn survey_without(&mut self, now: Time, link: usize) {
         let Some(diagnosis) = &mut self.diagnosis else { return };
         diagnosis.surveys.retain(|pending| pending.owner != Owner::Link(link));
         let mut touched = Vec::new();
@@ -216,7 +224,7 @@ impl Node {
             touched.push(pending.id);
         }
         for id in touched {
-            self.end_survey_if_complete(id);
+            self.end_survey_if_complete(now, id);
         }
     }
 
@@ -229,7 +237,7 @@ impl Node {
         let Some(diagnosis) = &self.diagnosis else { return };
         let due = diagnosis.surveys.iter().filter(|pending| pending.deadline <= now);
         for id in due.map(|pending| pending.id).collect::<Vec<_>>() {
-            self.end_survey(id);
+            self.end_survey(now, id);
         }
     }
 

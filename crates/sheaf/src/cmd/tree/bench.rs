@@ -32,6 +32,11 @@ pub struct BenchArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub waves: u32,
 
+    /// Runs of waves and bcast each; the median is told
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub runs: u32,
+
     /// Bytes to broadcast (K, M, G understood)
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = crate::size::bytes)]
     pub bytes: u64,
@@ -69,10 +74,10 @@ pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         for what in what {
             let mut figures = match what {
-                What::Start => json!({ "start_s": start.as_secs_f64() }),
+                What::Start => json!({ "n": 1, "start_s": start.as_secs_f64() }),
                 What::Rtt => round_trips(connected, args.rounds).await?,
-                What::Waves => waves(connected, args.waves).await?,
-                What::Bcast => broadcast(connected, args.bytes).await?,
+                What::Waves => waves(connected, args.waves, args.runs).await?,
+                What::Bcast => broadcast(connected, args.bytes, args.runs).await?,
             };
             figures["measure"] = json!(format!("{what:?}").to_lowercase());
             figures["leaves"] = json!(all);
@@ -151,12 +156,31 @@ async fn round_trips(connected: &Connected, rounds: u32) -> Result<Value> {
             took.push(begun.elapsed().as_secs_f64() * 1e6);
         }
     }
-    took.sort_by(f64::total_cmp);
-    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
-    Ok(json!({ "rounds": rounds, "median_us": at(0.5), "p10_us": at(0.1), "p90_us": at(0.9) }))
+    let at = quantiles(took);
+    Ok(json!({ "n": rounds, "rounds": rounds, "median_us": at(0.5), "p10_us": at(0.1), "p90_us": at(0.9) }))
 }
 
-async fn waves(connected: &Connected, waves: u32) -> Result<Value> {
+/// The quantiles of some figures, of which there is at least one.
+fn quantiles(mut figures: Vec<f64>) -> impl Fn(f64) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    move |share| figures[((figures.len() - 1) as f64 * share) as usize]
+}
+
+async fn waves(connected: &Connected, waves: u32, runs: u32) -> Result<Value> {
+    let mut rates = Vec::new();
+    for _ in 0..runs {
+        rates.push(f64::from(waves) / wave_run(connected, waves).await?);
+    }
+    let at = quantiles(rates);
+    let median = at(0.5);
+    Ok(json!({
+        "n": runs, "waves": waves, "seconds": f64::from(waves) / median, "median_waves_per_s": median,
+        "least_waves_per_s": at(0.0), "most_waves_per_s": at(1.0),
+    }))
+}
+
+/// Seconds that `waves` waves take.
+async fn wave_run(connected: &Connected, waves: u32) -> Result<f64> {
     let stream = open(connected);
     let leaves = i64::from(connected.topology.leaves_len());
     let begun = Instant::now();
@@ -172,11 +196,20 @@ async fn waves(connected: &Connected, waves: u32) -> Result<Value> {
             seen += 1;
         }
     }
-    let took = begun.elapsed().as_secs_f64();
-    Ok(json!({ "waves": waves, "seconds": took, "median_waves_per_s": f64::from(waves) / took }))
+    Ok(begun.elapsed().as_secs_f64())
 }
 
-async fn broadcast(connected: &Connected, bytes: u64) -> Result<Value> {
+async fn broadcast(connected: &Connected, bytes: u64, runs: u32) -> Result<Value> {
+    let mut took = Vec::new();
+    for _ in 0..runs {
+        took.push(broadcast_run(connected, bytes).await?);
+    }
+    let at = quantiles(took);
+    Ok(json!({ "n": runs, "bytes": bytes, "median_s": at(0.5), "least_s": at(0.0), "most_s": at(1.0) }))
+}
+
+/// Seconds that a broadcast takes, until every leaf has said that it has all.
+async fn broadcast_run(connected: &Connected, bytes: u64) -> Result<f64> {
     let stream = open(connected);
     let leaves = i64::from(connected.topology.leaves_len());
     let content = vec![0x5a; bytes as usize];
@@ -186,5 +219,5 @@ async fn broadcast(connected: &Connected, bytes: u64) -> Result<Value> {
     if total != i64::try_from(bytes)? * leaves {
         bail!("{total} bytes arrived in all, not {bytes} at each of {leaves} leaves");
     }
-    Ok(json!({ "bytes": bytes, "median_s": begun.elapsed().as_secs_f64() }))
+    Ok(begun.elapsed().as_secs_f64())
 }

@@ -1,17 +1,13 @@
-//! `sheaf tree plan` and `sheaf tree show`: the tree that would be, and the one that is.
+//! `sheaf tree plan`: the tree that would be.
 use crate::cli::GlobalArgs;
 use crate::config::Config;
-use crate::exit::{Exit, Stop};
-use crate::output::Output;
-use crate::session::{self, daemon};
+use crate::exit::Exit;
+use crate::session;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use sheaf_core::RangeSet;
-use sheaf_tree::Notice;
 use sheaf_tree::topology::{Page, Topology};
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
 
 /// Draw the tree that would be started, and start nothing
 #[derive(Args, Debug)]
@@ -37,10 +33,6 @@ pub enum PlanFormat {
     Svg,
 }
 
-/// Show the tree of a running session, and who was lost and why
-#[derive(Args, Debug)]
-pub struct ShowArgs {}
-
 /// Draws the tree that would be.
 pub fn run(args: &PlanArgs, global: &GlobalArgs) -> Result<Exit> {
     let config = Config::load(global)?;
@@ -60,48 +52,8 @@ pub fn run(args: &PlanArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// Shows the tree that is.
-pub fn show(_args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
-    let config = Config::load(global)?;
-    let runtime = session::runtime()?;
-    runtime.block_on(async {
-        let Some(joined) = daemon::join(&config)? else {
-            let text = format!("no session {} is running, so there is no tree to show; see: sheaf tree plan", daemon::name(&config));
-            return Err(Stop::unreachable(text).into());
-        };
-        let network = joined.session.network();
-        let ready = network.ready(Duration::from_millis(config.tuning.start_timeout_ms.value)).await;
-        let mut lost = RangeSet::new();
-        let notices = network.notices();
-        let output = Output::new(global);
-        let mut out = std::io::stdout().lock();
-        if !output.json {
-            out.write_all(joined.topology.draw(page()).as_bytes())?;
-        }
-        for notice in &notices {
-            let Notice::Lost { by, rank, leaves, errno, cause } = notice else { continue };
-            lost.union_with(leaves);
-            let hosts = joined.session.fold(leaves);
-            if output.json {
-                let line = json!({ "type": "lost", "hosts": hosts, "rank": rank, "noticed_by": by, "errno": errno.name(), "cause": cause });
-                writeln!(out, "{line}")?;
-            } else {
-                writeln!(out, "lost: {hosts}: {cause} (node {rank}, noticed by node {by})")?;
-            }
-        }
-        let started = ready.map_or(0, |leaves| leaves.difference(&lost).len());
-        if output.json {
-            let mut line = describe(&joined.topology);
-            line["running"] = json!(started);
-            writeln!(out, "{line}")?;
-        } else {
-            writeln!(out, "{started} of {} leaves run", joined.topology.leaves_len())?;
-        }
-        Ok(if lost.is_empty() { Exit::Success } else { Exit::Failed })
-    })
-}
-
-fn describe(topology: &Topology) -> serde_json::Value {
+/// A planned tree as JSON.
+pub(super) fn describe(topology: &Topology) -> serde_json::Value {
     let stats = topology.stats();
     json!({
         "type": "tree", "nodes": topology.nodes_len(), "leaves": topology.leaves_len(),
@@ -111,7 +63,7 @@ fn describe(topology: &Topology) -> serde_json::Value {
 }
 
 /// The terminal's size, or 80 by 24.
-fn page() -> Page {
+pub(super) fn page() -> Page {
     let stdout = std::io::stdout();
     match rustix::termios::tcgetwinsize(&stdout) {
         Ok(size) if stdout.is_terminal() && size.ws_col > 0 && size.ws_row > 0 => {

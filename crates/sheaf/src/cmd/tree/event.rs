@@ -1,0 +1,34 @@
+//! What a tree has noticed of itself: who was lost, came back, or left.
+use crate::session::Connected;
+use serde_json::json;
+use sheaf_tree::Notice;
+
+/// What the tree has noticed, in one line.
+pub fn text(notice: &Notice, connected: &Connected) -> Option<String> {
+    let fold = |leaves| connected.session.fold(leaves);
+    match notice {
+        Notice::Lost { by, rank, leaves, cause, .. } => {
+            Some(format!("lost: {}: {cause} (node {rank}, noticed by node {by})", fold(leaves)))
+        }
+        Notice::Joined { by, rank, leaves } => {
+            Some(format!("joined: {} (node {rank}, below node {by})", fold(leaves)))
+        }
+        Notice::Left { rank, leaves } => Some(format!("left: {} (node {rank})", fold(leaves))),
+        _ => None,
+    }
+}
+
+/// A notice for `--json`.
+pub fn json(notice: &Notice, connected: &Connected) -> Option<serde_json::Value> {
+    let fold = |leaves| connected.session.fold(leaves);
+    Some(match notice {
+        Notice::Lost { by, rank, leaves, errno, cause } => json!({
+            "type": "lost", "hosts": fold(leaves), "rank": rank, "noticed_by": by, "errno": errno.name(), "cause": cause,
+        }),
+        Notice::Joined { by, rank, leaves } => {
+            json!({ "type": "joined", "hosts": fold(leaves), "rank": rank, "noticed_by": by })
+        }
+        Notice::Left { rank, leaves } => json!({ "type": "left", "hosts": fold(leaves), "rank": rank }),
+        _ => return None,
+    })
+}

@@ -1,0 +1,94 @@
+//! `sheaf tree show`: the tree that is. Every node is asked how it is; what does not answer is named.
+mod state;
+mod write;
+
+use crate::cli::GlobalArgs;
+use crate::exit::{Exit, Stop};
+use crate::output::Output;
+use crate::session::{Connected, Opening, daemon};
+use anyhow::Result;
+use clap::Args;
+use state::State;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+/// Show the live tree: links, round trips, bytes, queues, torpid nodes
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A node is torpid when it misses heartbeats (late) or when what waits for it
+does not move (stuck). CREDIT is the least that may still be sent on a stream.
+
+Examples:
+  sheaf --session lab tree show
+  sheaf --session lab tree show --watch 2
+  sheaf --processes 64 --tree 1x8x8 tree show --svg > tree.svg")]
+pub struct ShowArgs {
+    /// Write the tree for Graphviz, coloured by state
+    #[arg(long, conflicts_with_all = ["svg", "watch"])]
+    pub dot: bool,
+
+    /// Draw the tree as a picture, coloured by state
+    #[arg(long, conflicts_with = "watch")]
+    pub svg: bool,
+
+    /// Show it again every so many seconds, until interrupted
+    #[arg(long, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub watch: Option<u64>,
+}
+
+/// The longest a survey waits, whatever `--timeout` says.
+const SURVEY_TIMEOUT_MAX: Duration = Duration::from_secs(60);
+
+/// Shows the tree that is.
+pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
+    let opening = Opening::new(global)?;
+    if !opening.is_joined() && !opening.config.is_ad_hoc() {
+        let name = daemon::name(&opening.config);
+        let text = format!("no session {name} is running, so there is no tree to show; see: sheaf tree plan");
+        return Err(Stop::unreachable(text).into());
+    }
+    opening.run(async |connected, config, output| {
+        let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
+        let _late = connected.session.network().ready(start_timeout).await;
+        let timeout = config.timeout.value.min(SURVEY_TIMEOUT_MAX);
+        loop {
+            let exit = once(args, connected, daemon::name(config), timeout, output).await?;
+            let Some(seconds) = args.watch else { return Ok(exit) };
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
+                () = connected.session.interrupted() => return Ok(Exit::Interrupted),
+            }
+        }
+    })
+}
+
+async fn once(
+    args: &ShowArgs,
+    connected: &Connected,
+    name: &str,
+    timeout: Duration,
+    output: &Output,
+) -> Result<Exit> {
+    let network = connected.session.network();
+    let survey = network.survey(timeout).await;
+    let state = State::new(&connected.topology, survey, network.notices());
+    let mut out = std::io::stdout().lock();
+    if args.dot || args.svg {
+        let color = |rank| state.color(rank);
+        let topology = &connected.topology;
+        let text = if args.dot { topology.to_dot_with(&color) } else { topology.to_svg_with(&color) };
+        out.write_all(text.as_bytes())?;
+    } else if output.json {
+        write::json(&state, connected, &mut out)?;
+    } else {
+        if args.watch.is_some() && std::io::stdout().is_terminal() {
+            // Home, and clear what is below.
+            out.write_all(b"\x1b[H\x1b[J")?;
+        }
+        let page = super::plan::page();
+        out.write_all(write::text(&state, connected, name, page).as_bytes())?;
+    }
+    out.flush()?;
+    Ok(if state.is_well() { Exit::Success } else { Exit::Failed })
+}

@@ -1,0 +1,149 @@
+//! What is known of each node: the plan, its own report, and its parent's word on the link to it.
+use sheaf_tree::Notice;
+use sheaf_tree::status::{LinkReport, LinkState, NodeReport, Survey};
+use sheaf_tree::topology::{Role, Topology};
+
+/// A client's own node, which is none of the tree's.
+const CLIENT: u32 = u32::MAX;
+
+/// How a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    Up,
+    /// It has not connected yet.
+    Waiting,
+    /// It does not answer, and its parent knows no reason.
+    Silent,
+    /// It misses heartbeats.
+    Late,
+    /// What waits for it does not move.
+    Stuck,
+    Lost,
+}
+
+impl Health {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Waiting => "waiting",
+            Self::Silent => "silent",
+            Self::Late => "late",
+            Self::Stuck => "stuck",
+            Self::Lost => "lost",
+        }
+    }
+
+    pub fn is_torpid(self) -> bool {
+        matches!(self, Self::Late | Self::Stuck)
+    }
+
+    /// For pictures; `None` is the usual colour.
+    fn color(self) -> Option<&'static str> {
+        match self {
+            Self::Up => None,
+            Self::Waiting => Some("#999999"),
+            Self::Silent | Self::Late | Self::Stuck => Some("#d68910"),
+            Self::Lost => Some("#c0392b"),
+        }
+    }
+}
+
+/// One node.
+pub struct Row {
+    pub rank: u32,
+    pub host: String,
+    pub role: Role,
+    pub depth: u32,
+    pub health: Health,
+    /// The link from its parent, and the parent's rank.
+    pub link: Option<(u32, LinkReport)>,
+    pub report: Option<NodeReport>,
+}
+
+impl Row {
+    /// Bytes that its parent has read from it and written to it; of the root, those of all its children.
+    pub fn bytes(&self) -> (u64, u64) {
+        match (&self.link, &self.report) {
+            (Some((_, link)), _) => (link.bytes_in, link.bytes_out),
+            (None, Some(report)) => {
+                let children = report.links.iter().filter(|link| link.child.is_some());
+                children
+                    .fold((0, 0), |(read, written), link| (read + link.bytes_in, written + link.bytes_out))
+            }
+            (None, None) => (0, 0),
+        }
+    }
+
+    /// Bytes that wait in it, and for it at its parent.
+    pub fn queued_bytes(&self) -> u64 {
+        let inside = self.report.as_ref().map_or(0, |report| report.queued_bytes);
+        inside + self.link.as_ref().map_or(0, |(_, link)| link.queued_bytes)
+    }
+
+    /// The least credit left on any of its streams, towards the root or the leaves.
+    pub fn credit_bytes(&self) -> Option<u64> {
+        let streams = self.report.iter().flat_map(|report| &report.streams);
+        streams.map(|stream| stream.credit_up_bytes.min(stream.credit_down_bytes)).min()
+    }
+
+    pub fn round_trip_ns(&self) -> Option<u64> {
+        self.link.as_ref()?.1.round_trip.map(|trip| trip.smoothed_ns)
+    }
+
+    /// Since when it is as it is: its link, or the root's process.
+    pub fn since_ms(&self) -> Option<u64> {
+        let link = self.link.as_ref().map(|(_, link)| link.since_ms);
+        link.or(self.report.as_ref().map(|report| report.uptime_ms))
+    }
+}
+
+/// The whole tree, by rank.
+pub struct State {
+    pub rows: Vec<Row>,
+    pub notices: Vec<Notice>,
+    pub dropped: u32,
+}
+
+impl State {
+    pub fn new(topology: &Topology, survey: Survey, notices: Vec<Notice>) -> Self {
+        let Survey { reports, dropped, .. } = survey;
+        let rows = topology.nodes().map(|node| {
+            let rank = node.rank();
+            let report = reports.iter().find(|report| report.rank == rank).cloned();
+            let link = if rank == 0 { None } else { best_link(&reports, rank) };
+            let health = match (&link, &report) {
+                (_, Some(_)) if rank == 0 => Health::Up,
+                (Some((_, link)), report) => match link.state {
+                    LinkState::Up if report.is_none() => Health::Silent,
+                    LinkState::Up => Health::Up,
+                    LinkState::Waiting => Health::Waiting,
+                    LinkState::Late => Health::Late,
+                    LinkState::Stuck => Health::Stuck,
+                    LinkState::Lost => Health::Lost,
+                },
+                (None, Some(_)) => Health::Up,
+                (None, None) => Health::Silent,
+            };
+            let (host, role, depth) = (node.host(), node.role(), node.depth());
+            Row { rank, host, role, depth, health, link, report }
+        });
+        Self { rows: rows.collect(), notices, dropped }
+    }
+
+    pub fn is_well(&self) -> bool {
+        self.rows.iter().all(|row| row.health == Health::Up)
+    }
+
+    pub fn color(&self, rank: u32) -> Option<&'static str> {
+        let at = self.rows.binary_search_by_key(&rank, |row| row.rank).ok()?;
+        self.rows[at].health.color()
+    }
+}
+
+/// What a node says of its link to `rank`; of several, one that is up.
+fn best_link(reports: &[NodeReport], rank: u32) -> Option<(u32, LinkReport)> {
+    let of_tree = reports.iter().filter(|report| report.rank != CLIENT);
+    let links = of_tree.flat_map(|report| report.links.iter().map(move |link| (report.rank, link)));
+    let links = links.filter(|(_, link)| link.child == Some(rank));
+    links.min_by_key(|(_, link)| link.state != LinkState::Up).map(|(by, link)| (by, link.clone()))
+}

@@ -1,0 +1,263 @@
+//! The state of a tree as a table that fits a terminal, and as JSON.
+use super::super::event;
+use super::state::{Health, Row, State};
+use crate::session::Connected;
+use serde_json::json;
+use sheaf_core::hostset::HostSet;
+use sheaf_tree::topology::{Page, Role};
+use std::fmt::Write as _;
+use std::io::Write;
+
+/// Version of the lines of `--json`: fields are added, and none changes its meaning.
+const JSON_VERSION: u32 = 1;
+/// Characters of a name in the table.
+const NAME_CHARS: usize = 22;
+/// The most lines about errors, and about what happened, at the end.
+const ENDING_LINES_MAX: usize = 5;
+
+/// The table and what is to be said beneath it.
+pub fn text(state: &State, connected: &Connected, name: &str, page: Page) -> String {
+    let answered = state.rows.iter().filter(|row| row.report.is_some()).count();
+    let mut out = format!("tree {name}: {answered} of {} nodes answer", state.rows.len());
+    let torpid: HostSet =
+        state.rows.iter().filter(|row| row.health.is_torpid()).map(|row| row.host.clone()).collect();
+    if !torpid.is_empty() {
+        let _ = write!(out, "; torpid: {torpid}");
+    }
+    let ending = ending(state, connected);
+    let _ = writeln!(
+        out,
+        "\n{:>5} {:<NAME_CHARS$} {:<7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6}",
+        "RANK", "NODE", "STATE", "SINCE", "RTT", "IN", "OUT", "QUEUED", "CREDIT"
+    );
+    // Title, heading, ending, and the prompt that follows.
+    let room = page.rows.saturating_sub(3 + ending.len()).max(3);
+    for group in fold(state, room) {
+        let _ = writeln!(out, "{}", line(&group));
+    }
+    for line in ending {
+        let _ = writeln!(out, "{}", cut(&line, page.columns.max(40)));
+    }
+    out
+}
+
+/// Rows that are told of in one line: each its own while there is room, then the usual ones of a level
+/// together, and at last those that are not.
+fn fold(state: &State, room: usize) -> Vec<Vec<&Row>> {
+    if state.rows.len() <= room {
+        return state.rows.iter().map(|row| vec![row]).collect();
+    }
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    let bad = state.rows.iter().filter(|row| row.health != Health::Up).count();
+    let key = |row: &Row| (row.depth, row.role == Role::Leaf, row.health);
+    // A level has at most two lines of those that are up: its inner nodes' and its leaves'.
+    let apart = bad + 2 * (state.rows.iter().map(|row| row.depth).max().unwrap_or(0) as usize + 1) <= room;
+    for row in &state.rows {
+        let group = groups.iter_mut().find(|group| key(group[0]) == key(row));
+        match group.filter(|_| row.health == Health::Up || !apart) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups
+}
+
+fn line(group: &[&Row]) -> String {
+    let first = group[0];
+    let (rank, name) = match group.len() {
+        1 => (first.rank.to_string(), first.host.clone()),
+        count => {
+            let hosts: HostSet = group.iter().map(|row| row.host.clone()).collect();
+            (format!("×{count}"), hosts.to_string())
+        }
+    };
+    let since = group.iter().filter_map(|row| row.since_ms()).min().map_or("-".to_owned(), duration);
+    let mut trips: Vec<u64> = group.iter().filter_map(|row| row.round_trip_ns()).collect();
+    trips.sort_unstable();
+    let trip = trips.get(trips.len() / 2).map_or("-".to_owned(), |ns| round_trip(*ns));
+    let (read, written) = group.iter().map(|row| row.bytes()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    let queued = group.iter().map(|row| row.queued_bytes()).sum();
+    let credit = group.iter().filter_map(|row| row.credit_bytes()).min().map_or("-".to_owned(), size);
+    format!(
+        "{rank:>5} {:<NAME_CHARS$} {:<7} {since:>6} {trip:>7} {:>6} {:>6} {:>6} {credit:>6}",
+        cut(&name, NAME_CHARS),
+        first.health.word(),
+        size(read),
+        size(written),
+        size(queued),
+    )
+}
+
+/// Torpid nodes, the newest errors, what happened, and how many leaves run.
+fn ending(state: &State, connected: &Connected) -> Vec<String> {
+    let mut lines = Vec::new();
+    for row in state.rows.iter().filter(|row| row.health.is_torpid()).take(ENDING_LINES_MAX) {
+        let Some((by, link)) = &row.link else { continue };
+        lines.push(format!(
+            "torpid: {} (node {}) is {}: heard {} ago by node {by}, {} wait for it",
+            row.host,
+            row.rank,
+            row.health.word(),
+            duration(link.heard_ms),
+            size(link.queued_bytes),
+        ));
+    }
+    let mut errors: Vec<_> =
+        state.rows.iter().filter_map(|row| Some((row, row.report.as_ref()?.last_error.as_ref()?))).collect();
+    errors.sort_by_key(|(_, error)| error.ago_ms);
+    for (row, error) in errors.into_iter().take(ENDING_LINES_MAX) {
+        let ago = duration(error.ago_ms);
+        lines.push(format!("error: node {} ({}), {ago} ago: {}", row.rank, row.host, error.text));
+    }
+    let events: Vec<String> =
+        state.notices.iter().rev().filter_map(|notice| event::text(notice, connected)).collect();
+    lines.extend(events.iter().take(ENDING_LINES_MAX).rev().cloned());
+    if events.len() > ENDING_LINES_MAX {
+        lines.push(format!(
+            "and {} events before (sheaf status --json has all)",
+            events.len() - ENDING_LINES_MAX
+        ));
+    }
+    if state.dropped > 0 {
+        lines.push(format!("{} reports were dropped on the way for want of room", state.dropped));
+    }
+    let leaves = || state.rows.iter().filter(|row| row.role == Role::Leaf);
+    let up = leaves().filter(|row| row.health == Health::Up).count();
+    lines.push(format!("{up} of {} leaves are up", leaves().count()));
+    lines
+}
+
+/// A line for each node, each event, and the tree.
+pub fn json(state: &State, connected: &Connected, out: &mut dyn Write) -> std::io::Result<()> {
+    for row in &state.rows {
+        writeln!(out, "{}", node_json(row))?;
+    }
+    for line in state.notices.iter().filter_map(|notice| event::json(notice, connected)) {
+        writeln!(out, "{line}")?;
+    }
+    let named = |wanted: &dyn Fn(Health) -> bool| {
+        let hosts: HostSet =
+            state.rows.iter().filter(|row| wanted(row.health)).map(|row| row.host.clone()).collect();
+        hosts.to_string()
+    };
+    let leaves_up =
+        state.rows.iter().filter(|row| row.role == Role::Leaf && row.health == Health::Up).count();
+    let mut line = super::super::plan::describe(&connected.topology);
+    line["version"] = json!(JSON_VERSION);
+    line["running"] = json!(leaves_up);
+    line["answered"] = json!(state.rows.iter().filter(|row| row.report.is_some()).count());
+    line["torpid"] = json!(named(&Health::is_torpid));
+    line["lost"] = json!(named(&|health| health == Health::Lost));
+    line["silent"] = json!(named(&|health| health == Health::Silent));
+    line["reports_dropped"] = json!(state.dropped);
+    writeln!(out, "{line}")
+}
+
+fn node_json(row: &Row) -> serde_json::Value {
+    let role = match row.role {
+        Role::Root => "root",
+        Role::Inner => "inner",
+        Role::Leaf => "leaf",
+    };
+    let mut node = json!({
+        "type": "node", "version": JSON_VERSION, "rank": row.rank, "host": row.host, "role": role,
+        "depth": row.depth, "state": row.health.word(), "torpid": row.health.is_torpid(),
+        "since_ms": row.since_ms(), "queued_bytes": row.queued_bytes(),
+    });
+    if let Some((by, link)) = &row.link {
+        node["link"] = json!({
+            "parent": by, "state": link.state.word(), "since_ms": link.since_ms, "heard_ms": link.heard_ms,
+            "local": link.local, "round_trip_ns": link.round_trip.map(|trip| trip.smoothed_ns),
+            "round_trip_least_ns": link.round_trip.map(|trip| trip.least_ns),
+            "clock_offset_ns": link.clock.map(|clock| clock.offset_ns),
+            "clock_error_ns": link.clock.map(|clock| clock.error_ns), "bytes_in": link.bytes_in,
+            "bytes_out": link.bytes_out, "frames_in": link.frames_in, "queued_bytes": link.queued_bytes,
+            "streams_waiting": link.streams_waiting, "reconnects": link.reconnects,
+        });
+    }
+    if let Some(report) = &row.report {
+        node["pid"] = json!(report.pid);
+        node["uptime_ms"] = json!(report.uptime_ms);
+        node["last_error"] = json!(report.last_error.as_ref().map(|error| json!({
+            "ago_ms": error.ago_ms, "errno": error.errno.name(), "text": error.text,
+        })));
+        let doors = report.doors.iter().map(|(name, count)| (name.clone(), json!(count)));
+        node["doors"] = doors.collect::<serde_json::Map<_, _>>().into();
+        let streams = report.streams.iter().map(|stream| {
+            json!({
+                "id": stream.id, "members": stream.members, "window_bytes": stream.window_bytes,
+                "credit_up_bytes": stream.credit_up_bytes, "credit_down_bytes": stream.credit_down_bytes,
+                "waves_open": stream.waves_open, "kept_bytes": stream.kept_bytes,
+            })
+        });
+        node["streams"] = streams.collect::<Vec<_>>().into();
+        node["truncated"] = json!({ "links": report.links_more, "streams": report.streams_more });
+    }
+    node
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    if text.chars().count() <= chars {
+        return text.to_owned();
+    }
+    text.chars().take(chars - 1).chain(['…']).collect()
+}
+
+/// At most six characters.
+fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["", "K", "M", "G", "T", "P"] {
+        if value < 999.5 || unit == "P" {
+            return if unit.is_empty() || value >= 99.95 {
+                format!("{value:.0}{unit}")
+            } else {
+                format!("{value:.1}{unit}")
+            };
+        }
+        value /= 1024.0;
+    }
+    String::new()
+}
+
+/// At most six characters.
+fn duration(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{:.1}s", ms as f64 / 1e3),
+        10_000..120_000 => format!("{}s", ms / 1000),
+        120_000..7_200_000 => format!("{}m", ms / 60_000),
+        7_200_000..172_800_000 => format!("{}h", ms / 3_600_000),
+        _ => format!("{}d", ms / 86_400_000),
+    }
+}
+
+fn round_trip(ns: u64) -> String {
+    match ns {
+        0..10_000_000 => format!("{}µs", ns / 1000),
+        10_000_000..10_000_000_000 => format!("{}ms", ns / 1_000_000),
+        _ => format!("{}s", ns / 1_000_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_fit_their_columns() {
+        for shift in 0..64 {
+            for value in [1_u64 << shift, (1 << shift) - 1, u64::MAX >> shift] {
+                assert!(size(value).chars().count() <= 6, "{value}: {}", size(value));
+            }
+        }
+        assert_eq!((size(0), size(1023), size(1536)), ("0".into(), "1.0K".into(), "1.5K".into()));
+        for ms in [0, 9_999, 119_999, 7_199_999, 172_799_999, 8_640_000_000] {
+            assert!(duration(ms).chars().count() <= 6, "{}", duration(ms));
+        }
+        assert_eq!((round_trip(45_000), round_trip(12_000_000)), ("45µs".into(), "12ms".into()));
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut() {
+        assert_eq!((cut("abcdef", 4), cut("abcd", 4)), ("abc…".into(), "abcd".into()));
+    }
+}

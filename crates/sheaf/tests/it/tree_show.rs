@@ -1,0 +1,115 @@
+//! `sheaf tree show` of real processes: those that stand still and those that are gone are named.
+use crate::cluster::{NAME, Up, nothing_is_left, turn, wait_until};
+use crate::support::{Home, Run};
+use rustix::process::Signal;
+
+const COLUMNS: usize = 80;
+const ROWS: usize = 24;
+
+fn lines(run: &Run) -> Vec<serde_json::Value> {
+    run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The line of a host's server.
+fn node<'a>(lines: &'a [serde_json::Value], host: &str) -> &'a serde_json::Value {
+    let of_it =
+        |line: &&serde_json::Value| line["type"] == "node" && line["role"] == "leaf" && line["host"] == host;
+    lines.iter().find(of_it).unwrap_or_else(|| panic!("no line of {host}: {lines:?}"))
+}
+
+fn fits(run: &Run) {
+    assert!(run.stdout.lines().count() < ROWS, "{}", run.stdout);
+    for line in run.stdout.lines() {
+        assert!(line.chars().count() <= COLUMNS, "{line}");
+    }
+}
+
+#[test]
+fn every_node_of_a_session_says_how_it_is() {
+    let up = Up::new(&["--processes", "9", "--tree", "1x3x3"]);
+    let run = up.run(&["tree", "show"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert!(run.stdout.starts_with(&format!("tree {NAME}: 13 of 13 nodes answer\n")), "{}", run.stdout);
+    assert!(run.stdout.ends_with("\n9 of 9 leaves are up\n"), "{}", run.stdout);
+    fits(&run);
+    let lines = lines(&up.run(&["tree", "show", "--json"]));
+    for (host, server) in &up.servers {
+        let node = node(&lines, host);
+        assert_eq!((&node["pid"], &node["state"]), (&server.pid.into(), &"up".into()), "{node}");
+        for figure in ["round_trip_ns", "bytes_in", "bytes_out", "frames_in"] {
+            assert!(node["link"][figure].as_u64().unwrap() > 0, "{figure}: {node}");
+        }
+    }
+    let tree = lines.last().unwrap();
+    assert_eq!((&tree["type"], &tree["version"], &tree["answered"]), (&"tree".into(), &1.into(), &13.into()));
+    assert_eq!(up.down().code, Some(0));
+    nothing_is_left(&up.home);
+}
+
+#[test]
+fn what_stands_still_and_what_is_gone_is_named() {
+    let _turn = turn();
+    // Long enough that the session gives nobody up while the test looks.
+    let home = Home::with_config("[tuning]\nheartbeat_ms = 1000\nheartbeats_lost_max = 100\n");
+    let up = Up::at(home, &["--timeout", "400", "--processes", "16", "--tree", "1x4x4"]);
+    up.servers["n3"].signal(Signal::STOP);
+    up.servers["n9"].signal(Signal::KILL);
+    let show = |more: &[&str]| up.run(&[&["--timeout", "2", "tree", "show"], more].concat());
+    let mut run = show(&["--json"]);
+    wait_until("the two are known", || {
+        run = show(&["--json"]);
+        let lines = lines(&run);
+        let tree = lines.last().unwrap();
+        tree["torpid"] == "n3" && tree["lost"] == "n9" && tree["silent"] == ""
+    });
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_eq!(node(&lines(&run), "n3")["state"], "late");
+    let run = show(&[]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stdout.lines().next().unwrap().ends_with("; torpid: n3"), "{}", run.stdout);
+    assert!(run.stdout.contains("\ntorpid: n3 (node "), "{}", run.stdout);
+    assert!(run.stdout.contains("its process ended with signal 9"), "{}", run.stdout);
+    assert!(run.stdout.ends_with("\n14 of 16 leaves are up\n"), "{}", run.stdout);
+    fits(&run);
+    for (format, colors) in [("--dot", ["#d68910", "#c0392b"]), ("--svg", ["#d68910", "#c0392b"])] {
+        let run = show(&[format]);
+        assert!(format == "--svg" || colors.iter().all(|color| run.stdout.contains(color)), "{}", run.stdout);
+        assert!(run.stdout.contains(colors[0]), "{}", run.stdout);
+    }
+    let status = up.run(&["--timeout", "2", "status"]);
+    assert!(status.stdout.contains("\n  lost: n9: its process ended with signal 9"), "{status:?}");
+    up.servers["n3"].signal(Signal::CONT);
+    wait_until("the one that stood still is back", || {
+        node(&lines(&show(&["--json"])), "n3")["state"] == "up"
+    });
+    assert_eq!(up.down().code, Some(0));
+    nothing_is_left(&up.home);
+}
+
+#[test]
+fn a_large_tree_is_folded_to_fit() {
+    let run = Home::new().run(&["--embedded", "1000", "--tree", "1x10x100", "tree", "show"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert!(run.stdout.contains("×1000 n[1-1000]"), "{}", run.stdout);
+    fits(&run);
+}
+
+#[test]
+fn without_a_session_there_is_nothing_to_show() {
+    let home = Home::with_config("default = \"lab\"\n[cluster.lab]\nhosts = \"n[1-4]\"\n");
+    let run = home.run(&["tree", "show"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{run:?}");
+    let told = "sheaf: no session lab is running, so there is no tree to show; see: sheaf tree plan\n";
+    assert_eq!(run.stderr, told);
+}
+
+#[test]
+fn bench_says_how_often_it_measured() {
+    let args =
+        ["--embedded", "4", "--json", "tree", "bench", "--runs", "3", "--waves", "100", "--rounds", "7"];
+    let run = Home::new().run(&[&args[..], &["--bytes", "64K"]].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let told: Vec<_> = lines(&run).iter().map(|line| (line["measure"].clone(), line["n"].clone())).collect();
+    let expected = [("start", 1), ("rtt", 7), ("waves", 3), ("bcast", 3)];
+    assert_eq!(told, expected.map(|(measure, n)| (measure.into(), n.into())));
+}
