@@ -21,4 +21,4 @@ pub mod varint;
 
 pub use errno::Errno;
 pub use memberset::MemberSet;
-pub use rangeset::RangeSet;
+pub use rangeset::{RANGES_MAX, RangeSet};

@@ -1,5 +1,6 @@
 //! Sets of members of a group, named by leaf and local index.
 use crate::RangeSet;
+use crate::rangeset::RANGES_MAX;
 use crate::varint::{self, Malformed};
 
 /// A set of group members. A member is `(local, leaf)`: the `local`-th file that host `leaf` put
@@ -98,13 +99,22 @@ impl MemberSet {
     /// Takes a set off the front of `input`.
     ///
     /// # Errors
-    /// [`Malformed`] when it is truncated or not sorted by local index.
+    /// [`Malformed`] when it is truncated or not sorted by local index, or has more than
+    /// [`RANGES_MAX`] ranges of leaves.
     pub fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+        Self::decode_within(input, &mut { RANGES_MAX })
+    }
+
+    /// [`MemberSet::decode`] of one of several sets that may have `ranges_left` ranges together.
+    ///
+    /// # Errors
+    /// [`Malformed`], also when it has more ranges than are left.
+    pub fn decode_within(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
         let count = varint::get_len(input)?;
         let mut set = Self::new();
         for _ in 0..count {
             let local = varint::get_u32(input)?;
-            let leaves = RangeSet::decode(input)?;
+            let leaves = RangeSet::decode_within(input, ranges_left)?;
             if leaves.is_empty() || set.by_local.last().is_some_and(|(last, _)| *last >= local) {
                 return Err(Malformed);
             }
@@ -118,6 +128,21 @@ impl MemberSet {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_few_bytes_cannot_stand_for_more_ranges_than_are_allowed() {
+        let odd: RangeSet = (0..RANGES_MAX as u32 / 2).map(|n| 2 * n).collect();
+        let mut wire = Vec::new();
+        varint::put(&mut wire, 3);
+        for local in 0..3 {
+            varint::put(&mut wire, local);
+            odd.encode(&mut wire);
+        }
+        assert!(wire.len() < 64);
+        assert_eq!(MemberSet::decode(&mut &wire[..]), Err(Malformed));
+        wire[0] = 2;
+        assert!(MemberSet::decode(&mut &wire[..]).is_ok());
+    }
 
     proptest! {
         #[test]

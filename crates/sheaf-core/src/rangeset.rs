@@ -235,15 +235,25 @@ impl RangeSet {
     /// [`Malformed`] when it is truncated, overlapping, beyond 32 bits, or claims more than
     /// 4,194,304 ranges.
     pub fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+        Self::decode_within(input, &mut { RANGES_MAX })
+    }
+
+    /// [`RangeSet::decode`] of one of several sets that may have `ranges_left` ranges together: a few
+    /// forged bytes stand for as many as are allowed.
+    ///
+    /// # Errors
+    /// [`Malformed`], also when it has more ranges than are left.
+    pub fn decode_within(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
         let runs = varint::get(input)?;
-        let (mut set, mut at, mut total) = (Self::new(), 0u64, 0u64);
+        let (mut set, mut at) = (Self::new(), 0u64);
         for _ in 0..runs {
             let first = at.checked_add(varint::get(input)?).ok_or(Malformed)?;
             let span = varint::get(input)?;
             let repeats = varint::get(input)?;
             let spacing = if repeats > 0 { varint::get(input)? } else { 0 };
-            total = total.checked_add(repeats).and_then(|sum| sum.checked_add(1)).ok_or(Malformed)?;
-            if total > RANGES_MAX || (repeats > 0 && spacing <= span) {
+            let ranges = repeats.checked_add(1).ok_or(Malformed)?;
+            *ranges_left = ranges_left.checked_sub(ranges).ok_or(Malformed)?;
+            if repeats > 0 && spacing <= span {
                 return Err(Malformed);
             }
             let end = repeats

@@ -5,7 +5,7 @@
 //! aggregate: raw data exists only inside a server, so a node with one child cannot mistake one
 //! for the other.
 use sheaf_core::varint::{self, Malformed};
-use sheaf_core::{Errno, MemberSet, RangeSet};
+use sheaf_core::{Errno, MemberSet, RANGES_MAX, RangeSet};
 use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
 
 mod classes;
@@ -101,16 +101,17 @@ impl Partial {
     pub fn decode(mut input: &[u8]) -> Result<Self, Malformed> {
         let input = &mut input;
         let status = StatusSum::decode(input)?;
+        let left = &mut { RANGES_MAX };
         let mut partial = Self { status, ..Self::default() };
         for _ in 0..varint::get_len(input)? {
-            partial.errors.push(ErrorClass::decode(input)?);
+            partial.errors.push(ErrorClass::decode(input, left)?);
         }
         for _ in 0..varint::get_len(input)? {
             let count = varint::get_u32(input)?;
-            partial.add_count(count, &RangeSet::decode(input)?);
+            partial.add_count(count, &RangeSet::decode_within(input, left)?);
         }
-        partial.more = RangeSet::decode(input)?;
-        partial.data = Data::decode(input)?;
+        partial.more = RangeSet::decode_within(input, left)?;
+        partial.data = Data::decode(input, left)?;
         Ok(partial)
     }
 

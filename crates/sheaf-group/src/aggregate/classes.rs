@@ -88,13 +88,13 @@ impl Classes {
         }
     }
 
-    pub(super) fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn decode(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
         let mut classes = Self::default();
         for _ in 0..varint::get_len(input)? {
             let (digest, rest) = input.split_first_chunk::<32>().ok_or(Malformed)?;
             *input = rest;
             let len = varint::get(input)?;
-            let members = MemberSet::decode(input)?;
+            let members = MemberSet::decode_within(input, ranges_left)?;
             let (&has_body, rest) = input.split_first().ok_or(Malformed)?;
             *input = rest;
             let body = if has_body == 1 { Some(varint::get_bytes(input)?.to_vec()) } else { None };

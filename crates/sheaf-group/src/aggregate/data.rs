@@ -131,7 +131,7 @@ impl Data {
         }
     }
 
-    pub(super) fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn decode(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
         let (&kind, rest) = input.split_first().ok_or(Malformed)?;
         *input = rest;
         Ok(match kind {
@@ -147,7 +147,7 @@ impl Data {
                 Self::Packed(Packed { items, bytes_max, exceeded })
             }
             2 => Self::Numbers(Numbers::decode(input)?),
-            3 => Self::Classes(Classes::decode(input)?),
+            3 => Self::Classes(Classes::decode(input, ranges_left)?),
             4 => {
                 let mut merged = Merged::new();
                 merged.fold_partial(input).map_err(|_| Malformed)?;

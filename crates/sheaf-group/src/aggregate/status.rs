@@ -98,9 +98,9 @@ impl ErrorClass {
         self.members.encode(out);
     }
 
-    pub(super) fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn decode(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
         let errno = Errno(i32::try_from(varint::get(input)?).map_err(|_| Malformed)?);
         let path = String::from_utf8_lossy(varint::get_bytes(input)?).into_owned();
-        Ok(Self { errno, path, members: MemberSet::decode(input)? })
+        Ok(Self { errno, path, members: MemberSet::decode_within(input, ranges_left)? })
     }
 }

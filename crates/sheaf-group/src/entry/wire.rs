@@ -13,8 +13,8 @@
 //! entry is an index into the sets at the front, left out when it is that of the entry before.
 //! In an answer an entry's order is its position in its section and so needs no bytes.
 use super::{Entry, EntryKind, Stats};
-use sheaf_core::RangeSet;
 use sheaf_core::varint::{self, Malformed};
+use sheaf_core::{RANGES_MAX, RangeSet};
 
 pub const END: u8 = 0;
 pub const PATH: u8 = 1;
@@ -108,9 +108,9 @@ fn decode(mut input: &[u8], form: u8) -> Result<Decoded<'_>, Malformed> {
 
 fn decode_sets(input: &mut &[u8]) -> Result<Vec<RangeSet>, Malformed> {
     let count = varint::get_len(input)?;
-    let mut sets = Vec::new();
+    let (mut sets, mut ranges_left) = (Vec::new(), RANGES_MAX);
     for _ in 0..count {
-        let set = RangeSet::decode(input)?;
+        let set = RangeSet::decode_within(input, &mut ranges_left)?;
         if set.is_empty() {
             return Err(Malformed);
         }

@@ -4,5 +4,6 @@ mod group;
 mod lines;
 mod loss;
 mod oracle;
+mod seeds;
 mod tools;
 mod wire;

@@ -6,3 +6,4 @@ mod merge;
 mod print;
 mod read;
 mod report;
+mod seeds;

@@ -1,5 +1,6 @@
 //! Integration tests.
 mod flow;
 mod oracle;
+mod seeds;
 mod sim;
 mod waves;

@@ -97,7 +97,8 @@ impl Pad {
         }
         text.extend_from_slice(value);
         let length = String::from_utf8_lossy(&text).chars().count();
-        let fill = (self.width as usize).saturating_sub(length);
+        // What hosts send has not been through the parser.
+        let fill = (self.width.min(WIDTH_MAX) as usize).saturating_sub(length);
         if !self.left {
             out.extend(std::iter::repeat_n(if self.zeros { b'0' } else { b' ' }, fill));
         }
