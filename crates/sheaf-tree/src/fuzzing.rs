@@ -270,6 +270,8 @@ impl<'a> Play<'a> {
             params: Vec::new(),
             sync,
             window_bytes: 1 << (choice % 16),
+            offset: u64::from(choice >> 6),
+            wave_base: u64::from(choice >> 6),
         };
         postcard::to_stdvec(&open).unwrap_or_default()
     }

@@ -24,12 +24,13 @@
 use crate::filter::Registry;
 use crate::proto::{Event, Node, Notice, Packet, Sync, Time, Tuning, WaveResult};
 use bytes::Bytes;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::RangeSet;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
+mod connect;
 pub mod fault;
 mod report;
 mod shape;
@@ -105,9 +106,18 @@ pub struct Sim<L> {
     agenda: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
     hosts: Vec<Host>,
-    /// Two for each node: from its parent, to its parent.
+    /// Two for each connection: downwards, upwards. The first connections are those of the planned
+    /// tree, numbered like the nodes below them.
     wires: Vec<Wire>,
+    /// Connections made since.
+    made: Vec<Connection>,
+    /// The connection of a node's link, where it is not the planned one.
+    routes: FxHashMap<(u32, u32), u32>,
     troubles: FxHashMap<u32, Trouble>,
+    /// Pairs of nodes (the lower one first) between which a cable is cut, and by which connection
+    /// that was found.
+    cuts: FxHashMap<u32, (u32, u32)>,
+    isolated: FxHashSet<u32>,
     ready: Option<RangeSet>,
     notices: Vec<Notice>,
     traffic: Traffic,
@@ -142,11 +152,33 @@ struct Host {
     serving: Time,
     /// What has come while it was busy or stopped.
     inbox: VecDeque<Input>,
+    /// The machine has no power: who connects is not even refused.
+    off: bool,
+    /// The connection to its parent.
+    up: u32,
+    /// Connections it has had since the start.
+    made: Vec<u32>,
+    /// Which search for a parent it is in, and how many ancestors it has tried.
+    search: Option<Time>,
+    tried: u32,
+}
+
+/// A connection between an orphan and an ancestor.
+#[derive(Debug, Clone, Copy)]
+struct Connection {
+    upper: u32,
+    /// `None` until the ancestor has taken it.
+    upper_link: Option<u32>,
+    lower: u32,
+    lower_link: u32,
 }
 
 enum Input {
+    /// Over which wire.
     Bytes(u32, Bytes),
     Lost(u32),
+    /// Somebody has connected.
+    Knock(u32),
     Serve(Box<Packet>),
     Tick,
 }
@@ -159,6 +191,9 @@ enum What {
     Serve(u32, Box<Packet>),
     Tick(u32),
     Wake(u32),
+    /// An orphan tries the next ancestor.
+    Search(u32),
+    Knock(u32),
     Fault(Box<Fault>),
 }
 
@@ -207,7 +242,11 @@ impl<L: Leaves> Sim<L> {
             agenda: BinaryHeap::new(),
             sequence: 0,
             hosts,
+            made: Vec::new(),
+            routes: FxHashMap::default(),
             troubles: FxHashMap::default(),
+            cuts: FxHashMap::default(),
+            isolated: FxHashSet::default(),
             ready: None,
             notices: Vec::new(),
             traffic: Traffic::default(),
@@ -358,6 +397,11 @@ impl<L: Leaves> Sim<L> {
             }
             What::Tick(_) => {}
             What::Wake(rank) => self.wake(rank),
+            What::Search(rank) => self.search(rank),
+            What::Knock(connection) => {
+                let upper = self.ends(connection).upper;
+                self.deliver(upper, Input::Knock(connection));
+            }
             What::Fault(fault) => self.suffer(*fault),
         }
         true

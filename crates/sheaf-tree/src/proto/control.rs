@@ -34,6 +34,10 @@ pub struct Open {
     pub sync: Sync,
     /// Bytes that may be under way on one link, each way.
     pub window_bytes: u32,
+    /// For who joins late: bytes of the stream that went before.
+    pub offset: u64,
+    /// For who joins late: the first wave it takes part in.
+    pub wave_base: u64,
 }
 
 /// First frame on a link from parent to child.
@@ -86,6 +90,10 @@ pub struct Adopt {
     pub epoch: u64,
     /// The leaves below it.
     pub leaves: RangeSet,
+    /// Those of them that it has given up.
+    pub lost: RangeSet,
+    /// Those of them whose link it has lost: whoever else has them may keep them.
+    pub away: RangeSet,
     /// Those that run, once it has reported that.
     pub ready: Option<RangeSet>,
     /// Its streams.
@@ -112,6 +120,8 @@ pub struct AdoptStream {
 pub struct Adopted {
     /// Streams that go on where they were.
     pub continued: Vec<u32>,
+    /// Leaves that it still speaks for.
+    pub leaves: RangeSet,
 }
 
 /// Leaves that are below another node from now on.
@@ -119,6 +129,8 @@ pub struct Adopted {
 pub struct Release {
     /// Which.
     pub leaves: RangeSet,
+    /// Rank of the node that has them now.
+    pub rank: u32,
 }
 
 /// The answer to [`Release`]: from here on the sender does not speak for these leaves.

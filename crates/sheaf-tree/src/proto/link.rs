@@ -1,8 +1,9 @@
 //! One link of a node: what is still to be written to it, and whether the peer lives.
 use super::Time;
+use super::control::Adopt;
 use super::node::Pulse;
 use bytes::{Buf, Bytes};
-use sheaf_core::RangeSet;
+use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
@@ -108,6 +109,31 @@ pub(super) enum Way {
     Up,
 }
 
+/// Where a link stands between its first byte and its end.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// It speaks for its leaves.
+    Member,
+    /// A node has connected that may speak for these leaves, and has said nothing so far.
+    Knocking(Box<RangeSet>),
+    /// Its node waits until other children have let go of its leaves.
+    Pending(Box<Adopt>),
+    /// It is lost, and its leaves may come back until then.
+    Awaited(Box<Awaited>),
+    /// It is lost for good.
+    Lost,
+    /// Upward: an ancestor has been asked, and has not answered.
+    Asking,
+}
+
+/// A lost link whose leaves may come back.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    pub until: Time,
+    pub errno: Errno,
+    pub cause: String,
+}
+
 /// The state of one link.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -131,6 +157,11 @@ pub(super) struct Link {
     pub waiting: VecDeque<u32>,
     /// The sub-tree below has reported that it runs.
     pub ready: bool,
+    pub stage: Stage,
+    /// How often its node had looked for a parent when it came.
+    pub epoch: u64,
+    /// Some of its leaves are below another link now.
+    pub moved: bool,
     pub counters: Counters,
     /// What heartbeats have measured; nothing on a link that needs none.
     pub pulse: Option<Box<Pulse>>,
@@ -167,6 +198,9 @@ impl Link {
             spoke: now,
             waiting: VecDeque::new(),
             ready: false,
+            stage: Stage::Member,
+            epoch: 0,
+            moved: false,
             counters: Counters::default(),
             pulse: None,
             since: now,

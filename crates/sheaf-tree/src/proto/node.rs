@@ -1,20 +1,23 @@
 //! The node: dispatch, links, and time.
 use super::control::{self, Notice};
 use super::frame::{Header, Kind, Violation, flag};
-use super::link::{Counters, Link, OutQueue, Way};
+use super::link::{Counters, Link, OutQueue, Stage, Way};
 use super::stream::{Owner, Stream, mark};
 use super::{Config, LINK_OUT_BYTES, Role, Time};
 use crate::filter::{LinkClock, LinkClocks, Registry};
 use bytes::Bytes;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod ack;
+mod adopt;
 mod app;
 mod down;
 mod heartbeat;
+mod orphan;
 mod reply;
 mod survey;
 mod up;
@@ -106,6 +109,24 @@ pub struct Node {
     /// The wall clock when the driver's was zero; 0: not known.
     wall_at_zero_ns: u64,
     diagnosis: Option<Box<survey::Diagnosis>>,
+    /// The link to the parent, which may be lost; and to an ancestor that was asked to be it.
+    parent: Option<usize>,
+    asking: Option<usize>,
+    /// Since when there is no parent, and how often one was looked for.
+    orphan: Option<Time>,
+    epoch: u64,
+    /// What the root has to be told once there is a parent.
+    unsent: VecDeque<Bytes>,
+    /// Streams that could not go on with a new parent.
+    dropped: FxHashSet<u32>,
+    /// Leaves below here that have been given up.
+    lost: RangeSet,
+    /// Leaves that children were asked to let go of.
+    jobs: Vec<adopt::Job>,
+    /// The session is over: whoever comes is told so.
+    over: bool,
+    /// When [`Node::recover`] has something to do.
+    recover_at: Option<Time>,
 }
 
 impl Node {
@@ -132,6 +153,16 @@ impl Node {
             clocks: Arc::default(),
             wall_at_zero_ns: 0,
             diagnosis: None,
+            parent: None,
+            asking: None,
+            orphan: None,
+            epoch: 0,
+            unsent: VecDeque::new(),
+            dropped: FxHashSet::default(),
+            lost: RangeSet::new(),
+            jobs: Vec::new(),
+            over: false,
+            recover_at: None,
             config,
         }
     }
@@ -151,12 +182,22 @@ impl Node {
     /// Adds the link to a parent: the tree's, or a client's. Children have the links
     /// `0..config.children.len()`; the parent's comes next.
     pub fn add_parent(&mut self, now: Time) -> usize {
+        let link = self.add_up(now);
+        if self.config.role != Role::Root {
+            self.parent = Some(link);
+        }
+        link
+    }
+
+    fn add_up(&mut self, now: Time) -> usize {
         let link = Link { attached: true, ..Link::new(Way::Up, 0, self.config.leaves.clone(), now) };
         // The place of a client that has left is taken by the next one.
-        let free = self
-            .links
-            .iter()
-            .position(|old| old.way == Way::Up && !old.alive && old.out.is_empty() && !old.dirty);
+        let free = (0..self.links.len()).find(|&at| {
+            let old = &self.links[at];
+            // Streams of an orphan still belong to its last parent.
+            let last = self.parent == Some(at);
+            old.way == Way::Up && !old.alive && old.out.is_empty() && !old.dirty && !last
+        });
         match free {
             Some(at) => self.links[at] = link,
             None => self.links.push(link),
@@ -164,42 +205,17 @@ impl Node {
         free.unwrap_or(self.links.len() - 1)
     }
 
-    /// At an ancestor: the link for a node that has just connected, whose certificate or token
-    /// entitles it to speak for `leaves`. Attach the transport to it; the node itself says what
-    /// follows.
-    ///
-    /// # Errors
-    /// When these leaves are not below this node.
-    pub fn child_link(&mut self, now: Time, rank: u32, leaves: &RangeSet) -> Result<usize, Violation> {
-        if !leaves.is_subset(&self.config.leaves) {
-            return Err(Violation::Bound("a node connected whose leaves are not below this one"));
-        }
-        let waiting =
-            |link: &Link| link.way == Way::Down && link.rank == rank && link.alive && !link.attached;
-        if let Some(planned) = self.links.iter().position(waiting) {
-            return Ok(planned);
-        }
-        self.links.push(Link::new(Way::Down, rank, leaves.clone(), now));
-        Ok(self.links.len() - 1)
-    }
-
-    /// At an orphan: the link for a connection to an ancestor. What it says first is queued.
-    pub fn resume_parent(&mut self, now: Time) -> usize {
-        self.add_parent(now)
-    }
-
-    /// At an orphan: looks no further; what is below ends, then this node.
-    pub fn abandon(&mut self) {
-        let all: Vec<u32> = self.streams.keys().copied().collect();
-        all.into_iter().for_each(|id| self.close_stream(id));
-        self.shut_down_children();
-        self.events.push_back(Event::ParentLost);
-    }
-
     /// The child on `link` is known to have ended: nobody waits for the leaves below it to come
     /// back another way. (For an upward link, the same as [`Node::link_lost`].)
     pub fn child_dead(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
-        self.link_lost(now, link, errno, cause);
+        if self.links[link].way == Way::Down {
+            if self.links[link].alive {
+                self.await_leaves(now, link, errno, cause);
+            }
+            self.give_up_waiting(link);
+        } else {
+            self.link_lost(now, link, errno, cause);
+        }
     }
 
     /// A transport now carries `link`; from here on the peer must show signs of life.
@@ -372,6 +388,9 @@ impl Node {
         let body = &whole[at + super::frame::HEADER_BYTES..at + header.frame_len()];
         self.links[link].counters.frames_in += 1;
         let from_child = self.links[link].way == Way::Down;
+        if !matches!(self.links[link].stage, Stage::Member) {
+            return self.frame_of_stranger(now, link, header, body);
+        }
         match (header.kind, from_child) {
             (Kind::Down, false) => {
                 let frame = whole.slice(at..at + header.frame_len());
@@ -390,6 +409,9 @@ impl Node {
             (Kind::Heartbeat, _) => self.on_heartbeat(now, link, header, body),
             (Kind::Survey, false) => self.on_survey(now, link, header, body),
             (Kind::Report, true) => self.on_report(now, link, header, body),
+            (Kind::Release, false) => self.on_release(now, link, body),
+            (Kind::Released, true) => self.on_released(now, link, body),
+            (Kind::Ack, false) => self.on_ack(link, header, body, &whole.slice(at..at + header.frame_len())),
             (Kind::Ready, true) => self.on_ready(link, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
             (Kind::Shutdown, false) => {
@@ -400,24 +422,55 @@ impl Node {
         }
     }
 
+    /// One frame from a node that has connected, or an ancestor that was asked, before the two
+    /// are parent and child.
+    #[cold]
+    fn frame_of_stranger(
+        &mut self,
+        now: Time,
+        link: usize,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<(), Violation> {
+        match (header.kind, &self.links[link].stage) {
+            (Kind::Heartbeat, _) => self.on_heartbeat(now, link, header, body),
+            (Kind::Adopt, Stage::Knocking(_)) => self.on_adopt(now, link, body),
+            (Kind::Ready, Stage::Knocking(_)) => {
+                let ready: control::Ready = control::decode(Kind::Ready, body)?;
+                self.on_newcomer(now, link, ready.leaves)
+            }
+            (Kind::Adopted, Stage::Asking) => self.on_adopted(link, body),
+            (Kind::Shutdown, Stage::Asking) => {
+                self.session_over(link);
+                Ok(())
+            }
+            // What an ancestor tells all its children concerns who is one of them.
+            (_, Stage::Asking) => Ok(()),
+            (kind, _) => Err(Violation::OutOfPlace(kind)),
+        }
+    }
+
     fn on_credit(&mut self, link: usize, header: &Header) -> Result<(), Violation> {
         if header.has(flag::REPLY) {
             return self.on_reply_credit(link, header);
         }
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
-        let flow = if header.has(flag::UPWARD) {
+        const NEVER_SENT: Violation = Violation::Bound("credit for bytes that were never sent");
+        if header.has(flag::UPWARD) {
             if stream.owner != Owner::Link(link) {
                 return Err(Violation::OutOfPlace(Kind::Credit));
             }
-            &mut stream.up
+            if header.wave > stream.up.done || header.wave < stream.up.acked {
+                return Err(NEVER_SENT);
+            }
+            stream.up.acked = header.wave;
         } else {
             let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Credit)) };
-            &mut stream.lanes[child].down
-        };
-        if header.wave > flow.done || header.wave < flow.acked {
-            return Err(Violation::Bound("credit for bytes that were never sent"));
+            let (links, dirty) = (&mut self.links, &mut self.dirty);
+            if !stream.consumed_by_child(header.stream, child, header.wave, links, dirty) {
+                return Err(NEVER_SENT);
+            }
         }
-        flow.acked = header.wave;
         super::stream::wait(&mut self.links[link], header.stream);
         self.refill(link);
         Ok(())
@@ -440,7 +493,11 @@ impl Node {
     /// Reports to the parent, once, that every child has started or failed. A leaf and a node
     /// whose children all failed call it when they begin.
     pub fn tell_ready(&mut self) {
-        let waiting = self.links.iter().any(|link| link.way == Way::Down && link.alive && !link.ready);
+        let waiting = self.links.iter().any(|link| {
+            let member = matches!(link.stage, Stage::Member if link.alive);
+            let expected = member || matches!(link.stage, Stage::Awaited(_) | Stage::Pending(_));
+            link.way == Way::Down && expected && !link.ready && !link.leaves.is_empty()
+        });
         if waiting || std::mem::replace(&mut self.ready_told, true) {
             return;
         }
@@ -456,9 +513,29 @@ impl Node {
         let notice: Notice = control::decode(Kind::Notice, body)?;
         if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =
             &notice
-            && !leaves.is_subset(&self.links[link].leaves)
         {
-            return Err(Violation::Bound("a notice names leaves that are not below its sender"));
+            if !leaves.is_subset(&self.links[link].leaves) {
+                // It may not know yet that they are below another node.
+                return match self.links[link].moved && leaves.is_subset(&self.config.leaves) {
+                    true => Ok(()),
+                    false => {
+                        Err(Violation::Bound("a notice names leaves that are not below its sender"))
+                    }
+                };
+            }
+            let known = leaves.is_subset(&self.lost);
+            match &notice {
+                Notice::Lost { .. } if known => return Ok(()),
+                Notice::Joined { .. } => {
+                    self.lost = self.lost.difference(leaves);
+                    self.ready_leaves.union_with(leaves);
+                    self.reopen(link, leaves);
+                }
+                _ => self.lost.union_with(leaves),
+            }
+            if matches!(&notice, Notice::Left { rank, .. } if *rank == self.links[link].rank) {
+                self.child_lost(link, Errno::HOSTDOWN);
+            }
         }
         self.notice(*header, notice);
         Ok(())
@@ -472,15 +549,6 @@ impl Node {
         }
     }
 
-    fn tell_parents(&mut self, frame: &Bytes) {
-        for at in 0..self.links.len() {
-            if self.links[at].way == Way::Up && self.links[at].alive {
-                self.links[at].out.push(frame.clone());
-                mark(&mut self.links, &mut self.dirty, at);
-            }
-        }
-    }
-
     /// Queues a frame of the launcher's (the child's assignment) ahead of everything else.
     pub fn send_first(&mut self, link: usize, frame: Bytes) {
         debug_assert!(self.links[link].out.is_empty() || self.links[link].way == Way::Up);
@@ -488,27 +556,24 @@ impl Node {
         mark(&mut self.links, &mut self.dirty, link);
     }
 
-    /// The transport of `link` has failed or ended, or its child could not be started.
+    /// The transport of `link` has failed or ended, or its child could not be started. What is
+    /// below a child may come back another way, and is waited for.
     pub fn link_lost(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
         if !self.links[link].alive {
             return;
         }
         self.note_lost(now, link, errno, cause);
         if self.links[link].way == Way::Up {
-            self.hang_up(link);
-            if self.config.role == Role::Root {
-                self.close_streams_of(link);
-            } else {
-                self.events.push_back(Event::Orphaned);
-            }
+            self.parent_link_lost(now, link);
             return;
         }
-        self.hang_up(link);
-        let (rank, leaves) = (self.links[link].rank, self.links[link].leaves.clone());
-        let lost = Notice::Lost { by: self.config.rank, rank, leaves, errno, cause: cause.to_owned() };
-        self.notice(Header::new(Kind::Notice), lost);
-        self.child_lost(link, errno);
-        self.tell_ready();
+        self.await_leaves(now, link, errno, cause);
+        // Who breaks the protocol is not waited for.
+        let left = self.links[link].leaves.is_subset(&self.lost);
+        let hopeless = self.links[link].quiet || errno == Errno::PROTO || left;
+        if hopeless || self.config.tuning.adoption_grace.is_zero() {
+            self.give_up_waiting(link);
+        }
     }
 
     fn hang_up(&mut self, link: usize) {
@@ -550,16 +615,9 @@ impl Node {
         }
     }
 
-    fn close_streams_of(&mut self, link: usize) {
-        let theirs = self.streams.iter().filter(|(_, stream)| stream.owner == Owner::Link(link));
-        let theirs: Vec<u32> = theirs.map(|(id, _)| *id).collect();
-        for id in theirs {
-            self.close_stream(id);
-        }
-    }
-
     /// Tells every child that the session is over.
     pub fn shut_down_children(&mut self) {
+        self.over = true;
         let frame = super::frame::encode(Header::new(Kind::Shutdown), &[]);
         for at in 0..self.links.len() {
             if self.links[at].way == Way::Down && self.links[at].alive {
@@ -574,13 +632,19 @@ impl Node {
     pub fn next_timeout(&self) -> Option<Time> {
         let beats = self.links.iter().any(|link| link.alive && link.attached && !link.quiet);
         let beat = beats.then(|| self.last_tick + self.config.tuning.heartbeat_interval);
-        [beat, self.stream_timer, self.survey_timeout()].into_iter().flatten().min()
+        [beat, self.stream_timer, self.recover_at, self.survey_timeout()].into_iter().flatten().min()
     }
 
     /// Does what is due: deadlines of waves, heartbeats, peers that have gone quiet.
     pub fn tick(&mut self, now: Time) {
         if self.stream_timer.is_some_and(|timer| timer <= now) {
             self.expire_waves(now);
+        }
+        if self.recover_at.is_some_and(|at| at <= now) {
+            self.recover(now);
+        }
+        if now - self.last_tick >= self.config.tuning.heartbeat_interval {
+            self.acknowledge_all(now);
         }
         self.beat(now);
     }

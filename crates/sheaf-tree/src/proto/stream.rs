@@ -11,6 +11,18 @@ use sheaf_core::RangeSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+mod kept;
+
+pub(super) use kept::{Kept, WaveSet};
+
+/// A leaf tells what it has consumed in steps of at most this: what it has not told stays in the
+/// log of every node above it.
+const CREDIT_STEP_BYTES_MAX: u64 = 128 << 10;
+
+/// Frames up to this size are copied into the log, so that they do not keep the buffer alive that
+/// they were read into.
+const LOG_COPY_BYTES_MAX: usize = 2048;
+
 /// Who opened the stream here, and so where its waves go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
@@ -35,14 +47,19 @@ impl Flow {
     }
 }
 
-/// What a child link carries for the stream.
+/// What a child link carries for the stream. Downwards it is a place in the stream's log.
 pub(super) struct Lane {
     pub link: usize,
-    /// Towards the child.
-    pub down: Flow,
-    /// Frames that wait for credit or for room on the link.
-    pub queue: VecDeque<Bytes>,
-    pub queued_bytes: usize,
+    /// Bytes of the stream that the child has been sent, and number of the frame that follows.
+    pub sent: u64,
+    pub next: u64,
+    /// Of these, how many every leaf below it has consumed.
+    pub acked: u64,
+    /// Nothing is sent: the link is lost and its leaves are waited for, or the child has not said
+    /// where it is.
+    pub away: bool,
+    /// The child joins where the next packet begins.
+    pub fresh: bool,
     /// From the child: consumed here.
     pub up: Flow,
     /// A packet of several parts that is being put together.
@@ -51,6 +68,28 @@ pub(super) struct Lane {
     pub assembling: Option<u64>,
     /// Of filters' replies sent to the child: bytes that it has not acknowledged.
     pub replies_bytes: usize,
+}
+
+impl Lane {
+    /// A lane that sends what comes from here on, which is at `sent`, frame `next`.
+    pub fn new(link: usize, sent: u64, next: u64) -> Self {
+        Self {
+            link,
+            sent,
+            next,
+            acked: sent,
+            away: false,
+            fresh: false,
+            up: Flow::default(),
+            assembly: Vec::new(),
+            assembling: None,
+            replies_bytes: 0,
+        }
+    }
+
+    fn open(&self, window: u64) -> bool {
+        self.sent - self.acked < window
+    }
 }
 
 /// A frame for the owner that waits, with the contributions whose credit waits with it.
@@ -94,9 +133,29 @@ pub(super) struct Stream {
     /// Towards the owner: sent.
     pub up: Flow,
     pub held: VecDeque<Held>,
-    /// From the owner: received in all, and of it consumed.
+    /// Whether what is sent is kept until the root has it.
+    pub keeps: bool,
+    pub kept: Kept,
+    /// Waves that the root has said are over.
+    pub acked: WaveSet,
+    /// At the root: waves that are over and of which it has not said so, and their number.
+    pub over: WaveSet,
+    pub over_count: u32,
+    /// From the owner: received in all, and of it consumed by everyone below.
     pub received: u64,
     pub down: Flow,
+    /// What not every child's leaves have consumed, from `log_base` bytes on; `log_first` is the
+    /// number of its first frame.
+    pub log: VecDeque<Bytes>,
+    pub log_base: u64,
+    pub log_first: u64,
+    /// What came last was not the end of a packet.
+    pub mid_packet: bool,
+    /// How it was opened, for children that come later; and where it began here.
+    pub open: Bytes,
+    pub log_start: u64,
+    /// A child waits for the next packet to begin.
+    pub joining: bool,
     /// Results for the application, with the credit to give once they are taken.
     pub inbox: VecDeque<(WaveResult, Vec<Contribution>)>,
     /// On the node's list of streams with results.
@@ -130,33 +189,44 @@ impl Stream {
             return Ok(After::Drop);
         }
         match self.waves.open(wave, &self.children)? {
-            Some(slot) => slot.contribute(arrival, &self.children, &*self.filter, self.sync, complaint),
+            Some(slot) => {
+                slot.contribute(arrival, &self.children, &self.members, &*self.filter, self.sync, complaint)
+            }
             None => Ok(After::Drop),
         }
     }
 
-    /// Whether some child still takes part.
+    /// Whether some child still takes part, or soon will.
     pub fn has_members(&self) -> bool {
-        self.children.iter().any(|member| member.live)
+        self.children.iter().any(|member| member.live) || self.lanes.iter().any(|lane| lane.fresh)
     }
 
-    /// Queues `frame` for every live child.
+    /// Number of the frame that will come next.
+    pub fn log_end(&self) -> u64 {
+        self.log_first + self.log.len() as u64
+    }
+
+    /// Puts `frame`, which `received` counts already, into the log, and on the link of every live
+    /// child that has room and all that came before.
     pub fn forward(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>, frame: &Bytes) {
+        let number = self.log_end();
         for (lane, member) in self.lanes.iter_mut().zip(&self.children) {
-            if !member.live {
+            if !member.live || lane.away {
                 continue;
             }
             let link = &mut links[lane.link];
-            if lane.queue.is_empty() && lane.down.open(self.window) && link.out.len() < LINK_OUT_BYTES {
-                lane.down.done += frame.len() as u64;
+            if lane.next == number && lane.open(self.window) && link.out.len() < LINK_OUT_BYTES {
+                lane.sent += frame.len() as u64;
+                lane.next += 1;
                 link.out.push(frame.clone());
                 mark(links, dirty, lane.link);
             } else {
-                lane.queued_bytes += frame.len();
-                lane.queue.push_back(frame.clone());
                 wait(link, id);
             }
         }
+        let small = frame.len() <= LOG_COPY_BYTES_MAX;
+        self.log.push_back(if small { Bytes::copy_from_slice(frame) } else { frame.clone() });
+        self.mid_packet = frame[5] & frame::flag::LAST == 0;
         self.acknowledge_down(id, links, dirty);
     }
 
@@ -166,45 +236,84 @@ impl Stream {
             return self.pump_up(id, at, links, dirty);
         }
         let Some(ordinal) = self.child(at) else { return false };
+        let end = self.log_end();
         let lane = &mut self.lanes[ordinal];
-        if !lane.down.open(self.window) {
+        if lane.away || !self.children[ordinal].live || !lane.open(self.window) {
             return false;
         }
-        let Some(frame) = lane.queue.pop_front() else { return false };
-        lane.queued_bytes -= frame.len();
-        lane.down.done += frame.len() as u64;
-        links[at].out.push(frame);
+        let Some(frame) = self.log.get((lane.next - self.log_first) as usize) else { return false };
+        lane.sent += frame.len() as u64;
+        lane.next += 1;
+        links[at].out.push(frame.clone());
         mark(links, dirty, at);
-        let more = !lane.queue.is_empty() && lane.down.open(self.window);
-        self.acknowledge_down(id, links, dirty);
-        more
+        lane.next < end && lane.open(self.window)
+    }
+
+    /// The leaves below a child have consumed `total` bytes; `false` if it was never sent so many.
+    pub fn consumed_by_child(
+        &mut self,
+        id: u32,
+        child: usize,
+        total: u64,
+        links: &mut [Link],
+        dirty: &mut Vec<usize>,
+    ) -> bool {
+        let lane = &mut self.lanes[child];
+        if total > lane.sent {
+            return false;
+        }
+        let total = total.max(lane.acked);
+        let before = std::mem::replace(&mut lane.acked, total);
+        // Only who was furthest behind can have held the others up.
+        if before <= self.down.done || before == self.log_base {
+            self.acknowledge_down(id, links, dirty);
+        }
+        true
     }
 
     fn pump_up(&mut self, id: u32, at: usize, links: &mut [Link], dirty: &mut Vec<usize>) -> bool {
-        if !self.up.open(self.window) {
+        let Some(held) = self.held.front() else { return false };
+        if !links[at].alive || !self.up.open(self.window) || !self.may_keep(held.frame[5]) {
             return false;
         }
-        let Some(held) = self.held.pop_front() else { return false };
-        self.up.done += frame::cost(held.frame.len()) as u64;
-        links[at].out.push(held.frame);
-        mark(links, dirty, at);
-        self.give_credit(id, &held.from, links, dirty);
+        self.send_next_held(id, links, dirty);
         !self.held.is_empty() && self.up.open(self.window)
     }
 
-    /// Tells the owner what has been passed on to every live child.
-    fn acknowledge_down(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) {
+    /// Tells the owner what all leaves below have consumed, and forgets it.
+    pub fn acknowledge_down(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) {
         let passed = self.lanes.iter().zip(&self.children).filter(|(_, member)| member.live);
-        // With nobody left to pass it to, everything counts as passed on.
-        let least = passed.map(|(lane, _)| lane.down.done).min().unwrap_or(self.received);
-        self.consumed_down(id, least, links, dirty);
+        // With nobody left to pass it to, everything counts as consumed.
+        let least = passed.map(|(lane, _)| lane.acked).min().unwrap_or(self.received);
+        while let Some(first) = self.log.front()
+            && self.log_base + first.len() as u64 <= least
+        {
+            self.log_base += first.len() as u64;
+            self.log_first += 1;
+            self.log.pop_front();
+        }
+        if least > self.down.done {
+            self.down.done = least;
+            self.tell_consumed(id, 1, links, dirty);
+        }
     }
 
-    /// Tells the owner that `total` bytes of this stream have been consumed here.
+    /// At a leaf: `total` bytes of this stream have been consumed.
     pub fn consumed_down(&mut self, id: u32, total: u64, links: &mut [Link], dirty: &mut Vec<usize>) {
         self.down.done = self.down.done.max(total);
+        self.tell_consumed(id, self.credit_step().min(CREDIT_STEP_BYTES_MAX), links, dirty);
+    }
+
+    /// Tells the owner what has been consumed, however little it is.
+    pub fn tell_now(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) {
+        self.tell_consumed(id, 1, links, dirty);
+    }
+
+    /// An inner node passes on at once what it is told: would every level wait for a quarter of the
+    /// window, a deep tree could hold all of it back.
+    fn tell_consumed(&mut self, id: u32, step: u64, links: &mut [Link], dirty: &mut Vec<usize>) {
         let Owner::Link(owner) = self.owner else { return };
-        if self.down.done - self.down.acked >= self.credit_step() {
+        if self.down.done - self.down.acked >= step && links[owner].alive {
             self.down.acked = self.down.done;
             credit(id, 0, self.down.done, owner, links, dirty);
         }
@@ -248,18 +357,30 @@ impl Stream {
         }
     }
 
-    /// Bytes that wait with this stream.
+    /// Bytes that wait or are kept with this stream.
     pub fn queued_bytes(&self) -> usize {
-        let lanes = self.lanes.iter().map(|lane| lane.queued_bytes + lane.assembly.len());
+        let lanes = self.lanes.iter().map(|lane| lane.assembly.len());
         let held = self.held.iter().map(|held| held.frame.len());
         let inbox = self.inbox.iter().map(|(result, _)| result.payload.as_ref().map_or(0, Bytes::len));
-        lanes.chain(held).chain(inbox).sum()
+        let log = if self.log.is_empty() { 0 } else { (self.received - self.log_base) as usize };
+        lanes.chain(held).chain(inbox).sum::<usize>() + self.kept.bytes() as usize + log
     }
 
     /// Whether the application may send more without its packets piling up here.
     pub fn has_room(&self) -> bool {
-        let lanes = self.lanes.iter().zip(&self.children).filter(|(_, member)| member.live);
-        lanes.map(|(lane, _)| lane.queued_bytes as u64).max().unwrap_or(0) < self.window
+        self.received - self.log_base < self.window
+    }
+
+    /// Whether another contribution may be sent before the root has acknowledged some.
+    #[inline]
+    fn may_keep(&self, flags: u8) -> bool {
+        !self.keeps || flags & frame::flag::FIRST == 0 || self.kept.bytes() < 2 * self.window
+    }
+
+    /// Asks for an acknowledgement when much is kept.
+    #[inline]
+    fn wants_ack(&self, more: usize) -> u8 {
+        if (self.kept.bytes() + more as u64) * 2 >= self.window { frame::flag::ACK_WANTED } else { 0 }
     }
 
     /// Queues a frame for the owner. `from` gets its credit once the frame is on its way.
@@ -276,28 +397,72 @@ impl Stream {
         let mut header = header;
         header.body_len = body.len() as u32;
         let link = &mut links[owner];
-        if !link.alive {
-            return;
-        }
-        if self.held.is_empty() && self.up.open(self.window) && link.out.len() < LINK_OUT_BYTES {
-            self.up.done += header.cost() as u64;
-            link.out.append(&header.to_bytes());
-            link.out.append(body);
-            mark(links, dirty, owner);
+        let room = link.alive && link.out.len() < LINK_OUT_BYTES;
+        if room && self.held.is_empty() && self.up.open(self.window) && self.may_keep(header.flags) {
+            self.put_up(header, body, links, dirty);
             self.give_credit(id, from, links, dirty);
         } else {
             self.held.push_back(Held { frame: frame::encode(header, body), from: from.to_vec() });
-            wait(link, id);
+            if link.alive {
+                wait(link, id);
+            }
         }
     }
 
-    /// A child is gone: its queue with it.
-    pub fn drop_child(&mut self, id: u32, child: usize, links: &mut [Link], dirty: &mut Vec<usize>) {
+    /// Puts a frame on the owner's link, and aside.
+    #[inline]
+    fn put_up(&mut self, mut header: Header, body: &[u8], links: &mut [Link], dirty: &mut Vec<usize>) {
+        let Owner::Link(owner) = self.owner else { return };
+        self.up.done += header.cost() as u64;
+        // What is late already is sent, for its receiver to drop, and never acknowledged again.
+        if self.keeps && header.kind == frame::Kind::Up && !self.acked.contains(header.wave) {
+            header.flags |= self.wants_ack(header.frame_len());
+            let head = header.to_bytes();
+            self.kept.push(header.wave, &head, body);
+            links[owner].out.append(&head);
+        } else {
+            links[owner].out.append(&header.to_bytes());
+        }
+        links[owner].out.append(body);
+        mark(links, dirty, owner);
+    }
+
+    /// Puts everything that waits for the owner on its link, whatever the window.
+    pub fn send_held(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) {
+        while self.send_next_held(id, links, dirty) {}
+    }
+
+    fn send_next_held(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) -> bool {
+        let Some(held) = self.held.pop_front() else { return false };
+        if let Ok(Some(header)) = Header::parse(&held.frame) {
+            self.put_up(header, &held.frame[frame::HEADER_BYTES..], links, dirty);
+        }
+        self.give_credit(id, &held.from, links, dirty);
+        true
+    }
+
+    /// The owner is another node from now on: what the root may not have is sent to it once more,
+    /// before everything else.
+    pub fn replay(&mut self, id: u32, owner: usize, links: &mut [Link]) {
+        self.owner = Owner::Link(owner);
+        self.up = Flow::default();
+        for frame in self.kept.take().into_iter().rev() {
+            let Ok(Some(mut header)) = Header::parse(&frame) else { continue };
+            header.flags |= frame::flag::REPLAY;
+            let frame = frame::encode(header, &frame[frame::HEADER_BYTES..]);
+            self.held.push_front(Held { frame, from: Vec::new() });
+        }
+        wait(&mut links[owner], id);
+    }
+
+    /// A child's link is gone: what was on its way over it is lost.
+    pub fn drop_child(&mut self, child: usize) {
         let lane = &mut self.lanes[child];
-        lane.queue.clear();
-        lane.queued_bytes = 0;
         lane.assembly = Vec::new();
-        self.acknowledge_down(id, links, dirty);
+        lane.assembling = None;
+        lane.away = true;
+        lane.fresh = false;
+        lane.replies_bytes = 0;
     }
 }
 

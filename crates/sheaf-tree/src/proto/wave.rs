@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use super::Time;
 
+mod mix;
+
 /// Slots kept for later waves of a stream: as many as a fast sender's window holds, so that a
 /// steady stream of waves allocates nothing.
 const SPARE_MAX: usize = 1024;
@@ -45,7 +47,7 @@ impl Coverage {
         all
     }
 
-    fn everyone(&self) -> RangeSet {
+    pub(super) fn everyone(&self) -> RangeSet {
         let mut all = self.missing();
         all.union_with(&self.ok);
         all
@@ -178,7 +180,12 @@ pub(super) struct Slot {
     /// What partial contributions cover, since the last flush; `None` while all were full.
     cover: Option<Box<Coverage>>,
     /// What earlier flushes covered.
-    told: RangeSet,
+    pub told: RangeSet,
+    /// The members have changed since it was opened: contributions are judged by the leaves they
+    /// name, not by whom they come from.
+    mixed: bool,
+    /// [`flag::ACK_WANTED`], if a contribution carried it.
+    pub wanted: u8,
     pub deadline: Option<Time>,
     pub cancelled: bool,
     /// Who misses this wave takes no more part in the stream.
@@ -193,6 +200,8 @@ pub(super) struct Slot {
 /// A contribution that waits for its turn to be folded.
 struct Early {
     child: usize,
+    /// The first leaf it stands for, which decides when it is folded.
+    key: u32,
     tag: i32,
     raw: bool,
     /// Whose data it is; `None`: all of the child's members.
@@ -211,7 +220,10 @@ enum Phase {
 /// A child as the waves of a stream see it.
 pub(super) struct Member {
     pub rank: u32,
+    /// The leaves it speaks for now. Those of all children together are the stream's members.
     pub leaves: Arc<RangeSet>,
+    /// Some of its leaves are below another child now, but it may still name them.
+    pub moved: bool,
     pub live: bool,
     /// Why it is not.
     pub lost: Errno,
@@ -254,6 +266,8 @@ pub(super) enum After {
 #[derive(Default)]
 pub(super) struct Waves {
     base: u64,
+    /// Children have been added: their order is not that of their leaves any more.
+    pub irregular: bool,
     ring: VecDeque<Box<Slot>>,
     #[expect(clippy::vec_box, reason = "slots move between the two by pointer")]
     spare: Vec<Box<Slot>>,
@@ -274,6 +288,9 @@ impl Waves {
         let slot = &mut self.ring[at];
         if slot.phase == Phase::Unused {
             slot.begin(members);
+            if self.irregular {
+                slot.turn = usize::MAX;
+            }
         }
         Ok((slot.phase == Phase::Open).then_some(&mut **slot))
     }
@@ -287,6 +304,16 @@ impl Waves {
     /// Whether one more wave may be started.
     pub fn has_room(&self) -> bool {
         (self.ring.len() as u64) < WAVES_OPEN_MAX / 2
+    }
+
+    /// The first wave that no child has begun.
+    pub fn end(&self) -> u64 {
+        self.base + self.ring.len() as u64
+    }
+
+    /// A stream that begins with wave `base`.
+    pub fn starting_at(base: u64) -> Self {
+        Self { base, ..Self::default() }
     }
 
     /// Gives a list of contributions back, to be used by a later wave.
@@ -336,8 +363,9 @@ impl Slot {
         self.pending = members.iter().filter(|member| member.live).count() as u32;
         self.from.clear();
         self.from.resize(members.len(), Contribution::default());
-        for (from, _) in self.from.iter_mut().zip(members).filter(|(_, member)| !member.live) {
-            from.0 |= Contribution::DONE;
+        for (from, member) in self.from.iter_mut().zip(members).filter(|(_, member)| !member.live) {
+            // Whose leaves are all below others now is missed by nobody.
+            from.0 |= Contribution::DONE | if member.leaves.is_empty() { Contribution::FULL } else { 0 };
         }
     }
 
@@ -346,6 +374,8 @@ impl Slot {
         self.begun = false;
         self.cover = None;
         self.told = RangeSet::new();
+        self.mixed = false;
+        self.wanted = 0;
         self.deadline = None;
         self.cancelled = false;
         self.once = false;
@@ -388,6 +418,7 @@ impl Slot {
         &mut self,
         arrival: &Arrival<'_>,
         members: &[Member],
+        within: &RangeSet,
         filter: &dyn Filter,
         sync: Sync,
         complaint: &mut Option<FilterError>,
@@ -396,23 +427,32 @@ impl Slot {
         if self.from[child].done() {
             return Ok(After::Drop);
         }
-        let first = !std::mem::replace(&mut self.begun, true);
         let mut payload = arrival.body;
         let full = arrival.flags & flag::FULL != 0;
         let mut cover = None;
-        if !full {
-            cover = Some(Coverage::decode(&mut payload, &members[child].leaves)?);
+        self.wanted |= arrival.flags & flag::ACK_WANTED;
+        if self.mixed || (!full && members[child].moved) {
+            match self.judge(arrival, members, within, &mut payload)? {
+                Some(named) => cover = Some(named),
+                None => return Ok(self.refused(arrival)),
+            }
+        } else {
+            if !full {
+                cover = Some(Coverage::decode(&mut payload, &members[child].leaves)?);
+            }
+            if self.from[child].begun() && !self.is_new(arrival, cover.as_ref())? {
+                return Ok(self.refused(arrival));
+            }
         }
-        if self.from[child].begun() {
-            self.check_counted_once(child, cover.as_ref())?;
-        }
+        let full = cover.is_none();
+        let first = !std::mem::replace(&mut self.begun, true);
         if arrival.flags & flag::EMPTY == 0 {
             self.tag = arrival.tag;
             let raw = arrival.flags & flag::RAW != 0;
             let input =
                 Input { child: child as u32, rank: members[child].rank, tag: arrival.tag, raw, payload };
             let last = arrival.flags & flag::FINAL != 0;
-            *complaint = self.fold(filter, input, last, cover.as_ref()).err();
+            *complaint = self.fold(filter, input, last, cover.as_ref(), members).err();
         }
         self.from[child].add_bytes(arrival.bytes);
         if complaint.is_none() && full {
@@ -451,18 +491,6 @@ impl Slot {
         self.cover.get_or_insert_default().merge(&cover);
     }
 
-    /// A child that contributes again must not name a leaf that it has named before.
-    #[cold]
-    fn check_counted_once(&self, child: usize, cover: Option<&Coverage>) -> Result<(), Violation> {
-        let more = cover.ok_or(COUNTED_TWICE)?.everyone();
-        let unflushed = self.cover.as_ref().is_some_and(|cover| !cover.everyone().is_disjoint(&more));
-        let full = self.from[child].full() && !more.is_empty();
-        if full || unflushed || !self.told.is_disjoint(&more) {
-            return Err(COUNTED_TWICE);
-        }
-        Ok(())
-    }
-
     #[inline]
     fn fold(
         &mut self,
@@ -470,6 +498,7 @@ impl Slot {
         input: Input<'_>,
         last: bool,
         cover: Option<&Coverage>,
+        members: &[Member],
     ) -> Result<(), FilterError> {
         let accumulator = self.accumulator.get_or_insert_with(|| filter.accumulator());
         if !filter.in_child_order() {
@@ -477,7 +506,7 @@ impl Slot {
             self.loaded = true;
             return Ok(());
         }
-        self.fold_in_order(input, last, cover)
+        self.fold_in_order(input, last, cover, members)
     }
 
     fn fold_in_order(
@@ -485,6 +514,7 @@ impl Slot {
         input: Input<'_>,
         last: bool,
         cover: Option<&Coverage>,
+        members: &[Member],
     ) -> Result<(), FilterError> {
         // Children whose turn has not come are kept, and so is one that may contribute again; a
         // child that will never answer holds up only the folding, until the wave is closed.
@@ -492,7 +522,9 @@ impl Slot {
         if child != self.turn || !last || self.from[child].begun() {
             let ok = cover.map(|cover| Arc::clone(&cover.ok));
             let payload = input.payload.to_vec();
-            self.early.push(Early { child, tag: input.tag, raw: input.raw, ok, payload });
+            let named = ok.as_ref().filter(|_| self.mixed).unwrap_or(&members[child].leaves);
+            let key = named.first().unwrap_or(u32::MAX);
+            self.early.push(Early { child, key, tag: input.tag, raw: input.raw, ok, payload });
             return Ok(());
         }
         self.turn += 1;
@@ -509,9 +541,9 @@ impl Slot {
             return None;
         }
         let mut early = std::mem::take(&mut self.early);
-        early.sort_by_key(|early| early.child);
+        early.sort_by_key(|early| early.key);
         let mut complaint = None;
-        for Early { child, tag, raw, ok, payload } in early {
+        for Early { child, tag, raw, ok, payload, .. } in early {
             let Some(accumulator) = self.accumulator.as_mut() else { continue };
             let rank = members[child].rank;
             match accumulator.fold(Input { child: child as u32, rank, tag, raw, payload: &payload }) {
@@ -562,7 +594,7 @@ impl Slot {
                 }
             }
         }
-        let everyone = last && self.cover.is_none() && self.told.is_empty() && spoilt.is_none();
+        let everyone = last && !self.mixed && self.cover.is_none() && self.told.is_empty() && spoilt.is_none();
         if everyone && self.from.iter().all(|from| from.full()) {
             return (None, loaded, complaint);
         }

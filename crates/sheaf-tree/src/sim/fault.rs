@@ -36,7 +36,12 @@ pub enum Fault {
         /// Above which node.
         rank: u32,
     },
-    /// The cable is mended before either end has given up (or not; then it is too late).
+    /// All cables of the node are cut: what is sent waits, and nobody gets through to it.
+    Isolate {
+        /// Which node.
+        rank: u32,
+    },
+    /// The cables are mended before either end has given up (or not; then it is too late).
     Mend {
         /// Above which node.
         rank: u32,
@@ -67,12 +72,13 @@ pub fn random(shape: &Shape, rng: &mut fastrand::Rng, count: u32, span: Duration
         let at = Time(rng.u64(0..span_ns));
         let later = at + Duration::from_millis(rng.u64(1..12_000));
         let healed = rng.u8(0..4) > 0;
-        let (fault, after) = match rng.u8(0..7) {
+        let (fault, after) = match rng.u8(0..8) {
             0 => (Fault::Kill { rank }, None),
             1 => (Fault::PowerOff { rank }, None),
             2 => (Fault::Reset { rank }, None),
             3 | 4 => (Fault::Stop { rank }, Some(Fault::Continue { rank })),
             5 => (Fault::Cut { rank }, Some(Fault::Mend { rank })),
+            6 => (Fault::Isolate { rank }, Some(Fault::Mend { rank })),
             _ => (Fault::Slow { rank, by: Duration::from_micros(rng.u64(1..300_000)) }, None),
         };
         faults.push((at, fault));

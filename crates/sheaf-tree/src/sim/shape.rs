@@ -134,6 +134,12 @@ impl Shape {
         self.places.last().map_or(0, |place| place.depth)
     }
 
+    /// Links between a node and the root.
+    #[must_use]
+    pub fn depth_of(&self, rank: u32) -> u32 {
+        self.places[rank as usize].depth
+    }
+
     /// The parent of a node; of the root, itself.
     #[must_use]
     pub fn parent(&self, rank: u32) -> u32 {

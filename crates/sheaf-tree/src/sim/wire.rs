@@ -1,4 +1,4 @@
-//! The simulated network: one wire each way between a node and its parent.
+//! The simulated network: a wire each way for every connection.
 use crate::proto::Time;
 use bytes::Bytes;
 use std::collections::VecDeque;

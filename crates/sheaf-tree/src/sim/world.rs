@@ -1,5 +1,5 @@
 //! What happens in a simulated tree: bytes arrive, nodes work, links and processes fail.
-use super::wire::{Trouble, shred};
+use super::wire::shred;
 use super::{Fault, Host, Input, Leaves, Shape, Sim, SimConfig, What};
 use crate::filter::Registry;
 use crate::proto::{Event, Node, Packet, Time};
@@ -29,27 +29,16 @@ impl Host {
             sending: start,
             serving: start,
             inbox: VecDeque::new(),
+            off: false,
+            up: rank,
+            made: Vec::new(),
+            search: None,
+            tried: 0,
         }
     }
 }
 
 impl<L: Leaves> Sim<L> {
-    /// Who receives from a wire, and on which link.
-    fn receiver(&self, wire: u32) -> (u32, u32) {
-        let (rank, up) = (wire / 2, wire % 2 == 1);
-        let parent = self.shape.parent(rank);
-        if up { (parent, rank - self.shape.children(parent).start) } else { (rank, self.up_link(rank)) }
-    }
-
-    fn up_link(&self, rank: u32) -> u32 {
-        self.shape.children(rank).len() as u32
-    }
-
-    /// The wire that a node sends on.
-    fn wire(&self, rank: u32, link: u32) -> u32 {
-        if link == self.up_link(rank) { 2 * rank + 1 } else { 2 * (self.shape.children(rank).start + link) }
-    }
-
     /// A chunk (or the end) comes out of a wire.
     pub(super) fn arrive(&mut self, wire: u32, chunk: Option<Bytes>) {
         let trouble = self.troubles.get_mut(&(wire / 2));
@@ -60,10 +49,10 @@ impl<L: Leaves> Sim<L> {
         if self.wires[wire as usize].deaf {
             return;
         }
-        let (rank, link) = self.receiver(wire);
+        let rank = self.receiver(wire).0;
         match chunk {
-            Some(chunk) => self.deliver(rank, Input::Bytes(link, chunk)),
-            None => self.deliver(rank, Input::Lost(link)),
+            Some(chunk) => self.deliver(rank, Input::Bytes(wire, chunk)),
+            None => self.deliver(rank, Input::Lost(wire)),
         }
     }
 
@@ -100,14 +89,26 @@ impl<L: Leaves> Sim<L> {
 
     fn take_in(&mut self, rank: u32, input: Input) {
         let now = self.now;
+        let link = match &input {
+            // The link may be another connection's by now.
+            Input::Bytes(wire, _) | Input::Lost(wire) => {
+                self.receiver(*wire).1.filter(|&link| self.wire(rank, link) == Some(wire ^ 1))
+            }
+            _ => None,
+        };
         let host = &mut self.hosts[rank as usize];
         let Some(node) = host.node.as_mut() else { return };
         host.busy = host.busy.max(now);
         match input {
             Input::Tick => node.tick(now),
-            Input::Lost(link) => node.link_lost(now, link as usize, Errno::CONNRESET, "the link has failed"),
+            Input::Lost(_) => {
+                let Some(link) = link else { return };
+                node.link_lost(now, link as usize, Errno::CONNRESET, "the link has failed");
+            }
             Input::Serve(packet) => self.serve(rank, &packet),
-            Input::Bytes(link, chunk) => {
+            Input::Knock(connection) => self.accept(rank, connection),
+            Input::Bytes(wire, chunk) => {
+                let Some(link) = link else { return };
                 let link_at = link as usize;
                 let before = node.counters(link_at).frames_in;
                 let outcome = node.receive(now, link_at, &chunk);
@@ -120,19 +121,19 @@ impl<L: Leaves> Sim<L> {
                     self.traffic.violations += 1;
                     node.link_lost(now, link_at, Errno::PROTO, &violation.to_string());
                 }
-                self.release(rank, link, chunk.len());
+                self.release(wire, chunk.len());
             }
         }
     }
 
     /// The receiver has read: the sender may have waited for that.
-    fn release(&mut self, rank: u32, link: u32, bytes: usize) {
-        let wire_at = self.wire(rank, link) ^ 1;
+    fn release(&mut self, wire_at: u32, bytes: usize) {
         let wire = &mut self.wires[wire_at as usize];
         wire.in_flight = wire.in_flight.saturating_sub(bytes as u32);
-        if std::mem::take(&mut wire.blocked) {
-            let (sender, sender_link) = self.receiver(wire_at ^ 1);
-            self.flush(sender, sender_link);
+        if std::mem::take(&mut wire.blocked)
+            && let (sender, Some(link)) = self.receiver(wire_at ^ 1)
+        {
+            self.flush(sender, link);
         }
     }
 
@@ -183,11 +184,7 @@ impl<L: Leaves> Sim<L> {
                     self.push(at, What::Serve(rank, Box::new(packet)));
                 }
             }
-            Event::Orphaned => {
-                if let Some(node) = self.hosts[rank as usize].node.as_mut() {
-                    node.abandon();
-                }
-            }
+            Event::Orphaned => self.orphaned(rank),
             Event::ParentLost => self.end(rank),
             Event::Ready(leaves) if rank == 0 => self.ready = Some(leaves),
             Event::Notice(notice) => self.notices.push(notice),
@@ -202,7 +199,7 @@ impl<L: Leaves> Sim<L> {
 
     /// Writes what waits on a link, as far as there is room between the nodes.
     fn flush(&mut self, rank: u32, link: u32) {
-        let at = self.wire(rank, link);
+        let Some(at) = self.wire(rank, link) else { return };
         let room = self.config.physics.socket_bytes;
         let mut shreds = Vec::new();
         loop {
@@ -238,7 +235,7 @@ impl<L: Leaves> Sim<L> {
     }
 
     pub(super) fn transmit(&mut self, at: u32, chunk: Bytes) {
-        let (sender, _) = self.receiver(at ^ 1);
+        let sender = self.receiver(at ^ 1).0;
         let physics = &self.config.physics;
         let wire = &mut self.wires[at as usize];
         if wire.closed {
@@ -261,8 +258,12 @@ impl<L: Leaves> Sim<L> {
     }
 
     /// A node closes its end of a link: what it has sent still arrives, then the end.
-    fn close(&mut self, rank: u32, link: u32) {
-        let out = self.wire(rank, link);
+    pub(super) fn close(&mut self, rank: u32, link: u32) {
+        let Some(out) = self.wire(rank, link) else { return };
+        self.close_wire(out);
+    }
+
+    pub(super) fn close_wire(&mut self, out: u32) {
         self.wires[(out ^ 1) as usize].deaf = true;
         let wire = &mut self.wires[out as usize];
         if !std::mem::replace(&mut wire.closed, true) {
@@ -277,8 +278,8 @@ impl<L: Leaves> Sim<L> {
         while let Some(link) = self.hosts[rank as usize].node.as_mut().and_then(Node::next_dirty) {
             self.flush(rank, link as u32);
         }
-        for link in 0..self.up_link(rank) + u32::from(rank > 0) {
-            self.close(rank, link);
+        for out in self.outward(rank) {
+            self.close_wire(out);
         }
         self.vanish(rank);
     }
@@ -292,34 +293,47 @@ impl<L: Leaves> Sim<L> {
     pub(super) fn suffer(&mut self, fault: Fault) {
         match fault {
             Fault::Kill { rank } if self.node(rank).is_some() => {
-                for link in 0..self.up_link(rank) + 1 {
-                    self.close(rank, link);
-                    let out = self.wire(rank, link);
+                for out in self.outward(rank) {
+                    self.close_wire(out);
                     if self.rng.bool() {
                         self.reset(out);
                     }
                 }
                 self.vanish(rank);
             }
-            Fault::PowerOff { rank } => self.vanish(rank),
+            Fault::PowerOff { rank } => {
+                self.hosts[rank as usize].off = true;
+                self.vanish(rank);
+            }
             Fault::Stop { rank } => self.hosts[rank as usize].stopped = true,
             Fault::Continue { rank } => self.resume(rank),
             Fault::Reset { rank } => {
-                for wire in [2 * rank, 2 * rank + 1] {
+                let up = self.hosts[rank as usize].up;
+                for wire in [2 * up, 2 * up + 1] {
                     self.reset(wire);
                 }
             }
             Fault::Cut { rank } => {
-                let trouble: &mut Trouble = self.troubles.entry(rank).or_default();
-                trouble.parked.get_or_insert_default();
+                let up = self.hosts[rank as usize].up;
+                let upper = self.ends(up).upper;
+                self.cuts.entry(rank).or_insert((upper, up));
+                self.park(up);
+            }
+            Fault::Isolate { rank } => {
+                self.isolated.insert(rank);
+                self.outward(rank).into_iter().for_each(|wire| self.park(wire / 2));
             }
             Fault::Mend { rank } => {
-                let parked = self.troubles.get_mut(&rank).and_then(|trouble| trouble.parked.take());
-                for (wire, parked) in (2 * rank..).zip(parked.into_iter().flatten()) {
-                    parked.into_iter().for_each(|chunk| self.arrive(wire, chunk));
+                let mut parked: Vec<u32> = self.cuts.remove(&rank).into_iter().map(|(_, up)| up).collect();
+                if self.isolated.remove(&rank) {
+                    parked.extend(self.outward(rank).into_iter().map(|wire| wire / 2));
                 }
+                parked.into_iter().for_each(|connection| self.unpark(connection));
             }
-            Fault::Slow { rank, by } => self.troubles.entry(rank).or_default().extra = by,
+            Fault::Slow { rank, by } => {
+                let up = self.hosts[rank as usize].up;
+                self.troubles.entry(up).or_default().extra = by;
+            }
             Fault::Kill { .. } => {}
         }
     }
@@ -331,8 +345,8 @@ impl<L: Leaves> Sim<L> {
             return;
         }
         wire.closed = true;
-        let (rank, link) = self.receiver(at);
-        self.deliver(rank, Input::Lost(link));
+        let rank = self.receiver(at).0;
+        self.deliver(rank, Input::Lost(at));
     }
 
     fn resume(&mut self, rank: u32) {
@@ -345,9 +359,10 @@ impl<L: Leaves> Sim<L> {
             let now = self.now;
             self.push(now, What::Wake(rank));
         }
-        for link in 0..self.up_link(rank) + 1 {
-            let wire = self.wire(rank, link) as usize;
-            if std::mem::take(&mut self.wires[wire].blocked) {
+        for out in self.outward(rank) {
+            if std::mem::take(&mut self.wires[out as usize].blocked)
+                && let (_, Some(link)) = self.receiver(out ^ 1)
+            {
                 self.flush(rank, link);
             }
         }

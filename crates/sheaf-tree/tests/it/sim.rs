@@ -91,7 +91,12 @@ fn is_violation(frames: &[Bytes]) -> bool {
             matches!(notice, Notice::Lost { errno, rank, .. }
                 if *errno == Errno::PROTO && *rank == shape.rank_of_leaf(9))
         }));
-        assert!(!sim.is_running(shape.rank_of_leaf(9)));
+        // Its own program is not mad, and comes back.
+        let request = nature.request(stream, 1);
+        sim.send(stream, 0, &request, Some(Duration::from_secs(1)));
+        assert_eq!(sim.wait(stream).unwrap().coverage.ok.len(), 16);
+        assert!(sim.notices().iter().any(|notice| matches!(notice, Notice::Joined { leaves, .. }
+            if *leaves == RangeSet::single(9))));
     } else {
         assert_eq!((outcome.ok.len(), sim.traffic().violations), (16, 0));
     }

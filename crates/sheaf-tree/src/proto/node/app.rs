@@ -1,7 +1,7 @@
 //! What the process of a node does with it: a root opens streams and takes results, a leaf takes
 //! packets and answers.
 use super::super::Time;
-use super::super::control::{self, Open, Sync};
+use super::super::control::{self, Notice, Open, Sync};
 use super::super::frame::{self, CHUNK_BYTES, Header, Kind, flag};
 use super::super::stream::{Owner, WaveResult};
 use super::super::wave::Coverage;
@@ -51,7 +51,7 @@ impl Node {
         let id = self.next_stream;
         self.next_stream += 1;
         let window_bytes = self.config.tuning.window_bytes;
-        let open = Open { members, filter: filter.to_owned(), params: params.to_vec(), sync, window_bytes };
+        let open = Open { members, filter: filter.to_owned(), params: params.to_vec(), sync, window_bytes, offset: 0, wave_base: 0 };
         let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
         self.open_stream(id, Owner::App, &open, &frame);
         id
@@ -88,10 +88,14 @@ impl Node {
         let frame = frame::encode_parts(header, &[deadline, part]);
         stream.received += frame.len() as u64;
         stream.forward(id, &mut self.links, &mut self.dirty, &frame);
+        let joining = stream.joining;
         if let Some(expect) = outgoing.expect.filter(|_| first) {
             // The wave just numbered is at most as far ahead as the application let it be.
             let opened = self.expect_wave(now, id, wave, expect, outgoing.once);
             debug_assert!(opened.is_ok(), "the application has too many waves open");
+        }
+        if joining {
+            self.let_in(id);
         }
         rest.is_empty()
     }
@@ -193,8 +197,10 @@ impl Node {
         links.chain(held).map(|bytes| bytes as u64).sum()
     }
 
-    /// At a leaf: ends its part in the session by itself.
+    /// At a leaf: ends its part in the session by itself. Nobody waits for it to come back.
     pub fn leave_session(&mut self) {
+        let left = Notice::Left { rank: self.config.rank, leaves: self.config.leaves.clone() };
+        self.tell_parents(&control::control(Header::new(Kind::Notice), &left));
         self.events.push_back(Event::ParentLost);
     }
 

@@ -1,8 +1,9 @@
 //! Towards the leaves: streams open and close, packets pass through.
 use super::super::control::{self, Open};
 use super::super::frame::{HEADER_BYTES, Header, Kind, Violation, flag};
-use super::super::stream::{Flow, Lane, Owner, Stream, mark};
-use super::super::wave::Member;
+use super::super::link::{Stage, Way};
+use super::super::stream::{Flow, Kept, Lane, Owner, Stream, WaveSet, mark};
+use super::super::wave::{Member, Waves};
 use super::super::{Role, STREAMS_MAX, Time, WINDOW_BYTES_MAX};
 use super::{Event, Node, Packet};
 use crate::filter::{Accumulator, Filter, FilterError, NodeInfo};
@@ -30,6 +31,9 @@ impl Accumulator for Broken {
     }
 }
 
+/// No stream has carried this many bytes or waves.
+const PLACE_MAX: u64 = 1 << 62;
+
 impl Node {
     pub(super) fn on_open(
         &mut self,
@@ -41,6 +45,9 @@ impl Node {
         let open: Open = control::decode(Kind::Open, body)?;
         if self.streams.contains_key(&header.stream) {
             return Err(Violation::OutOfPlace(Kind::Open));
+        }
+        if open.offset > PLACE_MAX || open.wave_base > PLACE_MAX {
+            return Err(Violation::Bound("a stream begins beyond what any has reached"));
         }
         if self.streams.len() >= STREAMS_MAX {
             return Err(Violation::Bound("too many open streams"));
@@ -72,32 +79,33 @@ impl Node {
     /// Makes the stream here and passes `frame` to the children that lead to its members.
     pub(super) fn open_stream(&mut self, id: u32, owner: Owner, open: &Open, frame: &Bytes) {
         let filter = self.make_filter(id, open);
-        let mut ordinal = vec![u32::MAX; self.config.children.len()];
-        let (mut children, mut lanes) = (Vec::new(), Vec::new());
+        let mut ordinal = vec![u32::MAX; self.links.len()];
+        let (mut children, mut lanes) = (Vec::new(), Vec::<Lane>::new());
+        let (mut irregular, mut last) = (false, 0);
         for (at, ordinal) in ordinal.iter_mut().enumerate() {
-            let leaves = self.links[at].leaves.intersection(&open.members);
-            if leaves.is_empty() {
+            let link = &mut self.links[at];
+            if link.way == Way::Up {
                 continue;
             }
+            let leaves = link.leaves.intersection(&open.members);
+            let Some(first) = leaves.first() else { continue };
+            irregular |= first < last;
+            last = first;
             *ordinal = children.len() as u32;
-            let live = self.links[at].alive;
-            let rank = self.links[at].rank;
-            children.push(Member { rank, leaves: Arc::new(leaves), live, lost: Errno::HOSTDOWN });
-            lanes.push(Lane {
-                link: at,
-                down: Flow::default(),
-                queue: VecDeque::new(),
-                queued_bytes: 0,
-                up: Flow::default(),
-                assembly: Vec::new(),
-                assembling: None,
-                replies_bytes: 0,
-            });
-            if live {
-                self.links[at].out.push(frame.clone());
+            let live = link.alive || matches!(link.stage, Stage::Awaited(_));
+            let away = !link.alive || matches!(link.stage, Stage::Pending(_));
+            let (rank, moved) = (link.rank, false);
+            children.push(Member { rank, leaves: Arc::new(leaves), moved, live, lost: Errno::HOSTDOWN });
+            lanes.push(Lane { away, ..Lane::new(at, open.offset, 0) });
+            if !away {
+                link.out.push(frame.clone());
                 mark(&mut self.links, &mut self.dirty, at);
             }
         }
+        let quiet = |at: usize| self.links[at].quiet;
+        let keeps = matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !quiet(at));
+        let mut waves = Waves::starting_at(open.wave_base);
+        waves.irregular = irregular;
         let stream = Stream {
             owner,
             members: Arc::new(open.members.intersection(&self.config.leaves)),
@@ -107,18 +115,31 @@ impl Node {
             children,
             lanes,
             ordinal,
-            waves: Default::default(),
+            waves,
             timer: None,
-            next_wave: 0,
+            next_wave: open.wave_base,
             up: Flow::default(),
             held: VecDeque::new(),
-            received: 0,
-            down: Flow::default(),
+            keeps,
+            kept: Kept::default(),
+            acked: WaveSet::default(),
+            over: WaveSet::default(),
+            over_count: 0,
+            received: open.offset,
+            down: Flow { done: open.offset, acked: open.offset },
+            log: VecDeque::new(),
+            log_base: open.offset,
+            log_first: 0,
+            log_start: open.offset,
+            mid_packet: false,
+            open: if self.config.role == Role::Leaf { Bytes::new() } else { Bytes::copy_from_slice(frame) },
+            joining: false,
             inbox: VecDeque::new(),
             fresh: false,
             left: false,
             replies_due_bytes: 0,
         };
+        self.dropped.remove(&id);
         self.streams.insert(id, Box::new(stream));
         self.leave(id);
     }
@@ -139,7 +160,7 @@ impl Node {
     pub(super) fn close_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.remove(&id) else { return };
         let frame = super::super::frame::encode(Header { stream: id, ..Header::new(Kind::Close) }, &[]);
-        for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|(_, member)| member.live) {
+        for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away) {
             self.links[lane.link].out.push(frame.clone());
             mark(&mut self.links, &mut self.dirty, lane.link);
         }
@@ -166,8 +187,12 @@ impl Node {
             return Ok(());
         }
         stream.forward(header.stream, &mut self.links, &mut self.dirty, &frame);
+        let joining = stream.joining;
         if let Some(expect) = expect {
             self.expect_wave(now, header.stream, header.wave, expect, header.has(flag::ONCE))?;
+        }
+        if joining {
+            self.let_in(header.stream);
         }
         Ok(())
     }
@@ -235,7 +260,7 @@ impl Node {
         }
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let header = Header { stream: id, wave, ..Header::new(Kind::Cancel) };
-        for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|(_, member)| member.live) {
+        for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away) {
             self.links[lane.link].out.append(&header.to_bytes());
             mark(&mut self.links, &mut self.dirty, lane.link);
         }

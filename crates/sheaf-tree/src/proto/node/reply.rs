@@ -29,7 +29,10 @@ impl Node {
     fn forward_reply(&mut self, id: u32, frame: &Bytes) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
         let mut dropped = 0;
-        for (lane, _) in stream.lanes.iter_mut().zip(&stream.children).filter(|(_, member)| member.live) {
+        for (lane, member) in stream.lanes.iter_mut().zip(&stream.children) {
+            if !member.live || lane.away {
+                continue;
+            }
             if lane.replies_bytes + frame.len() > REPLIES_BYTES_MAX {
                 dropped += 1;
                 continue;

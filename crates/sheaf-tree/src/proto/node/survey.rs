@@ -312,8 +312,8 @@ fn link_report(link: &Link, now: Time, late_after: Duration) -> LinkReport {
 
 fn stream_report(id: u32, stream: &Stream) -> StreamReport {
     let left = |flow: super::super::stream::Flow| stream.window.saturating_sub(flow.done - flow.acked);
-    let live = stream.lanes.iter().zip(&stream.children).filter(|(_, member)| member.live);
-    let least = live.map(|(lane, _)| left(lane.down)).min();
+    let live = stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away);
+    let least = live.map(|(lane, _)| stream.window.saturating_sub(lane.sent - lane.acked)).min();
     StreamReport {
         id,
         members: stream.members.len(),

@@ -137,6 +137,8 @@ impl Node {
         let (cover, loaded, complaint) =
             slot.flush(&stream.children, last, late, emit, &mut scratch, &mut replies);
         let tag = slot.tag;
+        let wanted = std::mem::take(&mut slot.wanted);
+        let counted = (wanted != 0 && !last && self.config.role == Role::Root).then(|| slot.told.clone());
         slot.flush_at = None;
         let mut from = Vec::new();
         if last {
@@ -157,13 +159,16 @@ impl Node {
                 }
             }
             Owner::Link(_) => {
-                let mut flags = if last { flag::FINAL } else { 0 };
+                let mut flags = wanted | if last { flag::FINAL } else { 0 };
                 if cover.is_none() {
                     flags |= flag::FULL;
                 }
                 let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
                 self.emit(header, cover.as_ref(), payload, from);
             }
+        }
+        if self.config.role == Role::Root {
+            self.note_over(id, wave, last, wanted != 0, counted);
         }
         if !replies.is_empty() {
             self.send_replies(id, wave, replies);
@@ -243,7 +248,8 @@ impl Node {
             return;
         }
         stream.children[child].lost = errno;
-        stream.drop_child(id, child, &mut self.links, &mut self.dirty);
+        stream.drop_child(child);
+        stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
         let numbers: Vec<u64> = stream.waves.numbers().collect();
         let given_up = |wave: &u64| stream.waves.get(*wave).is_some_and(|slot| slot.give_up_on(child));
         let complete: Vec<u64> = numbers.into_iter().filter(given_up).collect();

@@ -1,0 +1,106 @@
+//! What the root has need not be kept by anybody: it says so, down the tree.
+use super::super::control::{self, Ack};
+use super::super::frame::{Header, Kind, Violation};
+use super::super::stream::{Owner, mark, wait};
+use super::super::{Role, Time};
+use super::Node;
+use bytes::Bytes;
+use sheaf_core::RangeSet;
+
+/// The root acknowledges when this many waves are over.
+const WAVES_PER_ACK: u32 = 64;
+
+impl Node {
+    /// At the root: a wave is over, or a part of it has come whose senders want to know. They are
+    /// told now and then, and at once when they have little room left.
+    #[inline]
+    pub(super) fn note_over(&mut self, id: u32, wave: u64, last: bool, wanted: bool, told: Option<RangeSet>) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if last {
+            stream.over.insert(wave, wave);
+            stream.over_count += 1;
+        }
+        if wanted || stream.over_count >= WAVES_PER_ACK {
+            self.acknowledge(id, told.map(|told| (wave, told)).into_iter().collect());
+        }
+    }
+
+    #[cold]
+    fn acknowledge(&mut self, id: u32, partial: Vec<(u64, RangeSet)>) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.over_count = 0;
+        let waves = stream.over.take();
+        if waves.is_empty() && partial.is_empty() {
+            return;
+        }
+        waves.iter().for_each(|&(first, last)| stream.acked.insert(first, last));
+        let header = Header { stream: id, ..Header::new(Kind::Ack) };
+        let frame = control::control(header, &Ack { waves, partial });
+        self.pass_ack_on(id, &frame);
+    }
+
+    fn pass_ack_on(&mut self, id: u32, frame: &Bytes) {
+        let Some(stream) = self.streams.get(&id) else { return };
+        for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away) {
+            if !self.links[lane.link].quiet {
+                self.links[lane.link].out.push(frame.clone());
+                mark(&mut self.links, &mut self.dirty, lane.link);
+            }
+        }
+    }
+
+    /// At the root, now and then: acknowledges what it has not, and again what may not have arrived.
+    pub(super) fn acknowledge_all(&mut self, _now: Time) {
+        if self.config.role != Role::Root {
+            return;
+        }
+        let mut due: Vec<(u32, Vec<(u64, RangeSet)>)> = Vec::new();
+        for (&id, stream) in &mut self.streams {
+            let numbers: Vec<u64> = stream.waves.numbers().collect();
+            let partial = numbers.into_iter().filter_map(|wave| {
+                let told = &stream.waves.get(wave)?.told;
+                (!told.is_empty()).then(|| (wave, told.clone()))
+            });
+            due.push((id, partial.collect()));
+        }
+        due.sort_unstable_by_key(|(id, _)| *id);
+        for (id, partial) in due {
+            self.acknowledge(id, partial);
+        }
+    }
+
+    pub(super) fn on_ack(
+        &mut self,
+        link: usize,
+        header: &Header,
+        body: &[u8],
+        frame: &Bytes,
+    ) -> Result<(), Violation> {
+        let id = header.stream;
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        if stream.owner != Owner::Link(link) {
+            return Err(Violation::OutOfPlace(Kind::Ack));
+        }
+        if self.config.role == Role::Root {
+            // A client's root keeps its own account of what this one has passed on to it.
+            return Ok(());
+        }
+        let ack: Ack = control::decode(Kind::Ack, body)?;
+        for &(first, last) in &ack.waves {
+            if last < first {
+                return Err(Violation::Body(Kind::Ack));
+            }
+            stream.acked.insert(first, last);
+        }
+        if stream.keeps {
+            stream.kept.drop_waves(&ack.waves);
+            for (wave, counted) in &ack.partial {
+                stream.kept.drop_counted(*wave, counted, &stream.members);
+            }
+        }
+        wait(&mut self.links[link], id);
+        self.pass_ack_on(id, frame);
+        self.refill(link);
+        Ok(())
+    }
+}

@@ -1,0 +1,596 @@
+//! At an ancestor: nodes that have lost their parent are taken, leaves move from one child to
+//! another.
+//!
+//! A link holds leaves whether it is alive or not, and at every time the leaves of a node's links
+//! are its own, each held once. A lost link holds its leaves until they have moved to the links of
+//! those who came here, or until nobody waits for them any more.
+use super::super::control::{self, Adopt, Adopted, Notice, Open, Release, Released};
+use super::super::frame::{self, Header, Kind, Violation};
+use super::super::link::{Awaited, Link, Stage, Way};
+use super::super::stream::{Lane, Owner, Stream, mark, wait};
+use super::super::wave::Member;
+use super::super::{Role, Time};
+use super::Node;
+use sheaf_core::{Errno, RangeSet};
+use std::sync::Arc;
+
+/// The most links of a node, those of nodes that came and went among them.
+const LINKS_MAX: usize = 1 << 16;
+
+/// Leaves that children were asked to let go of.
+pub(super) struct Job {
+    leaves: RangeSet,
+    /// Links that have not answered.
+    waiting: Vec<usize>,
+    to: To,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum To {
+    /// The parent asked for them.
+    Parent,
+    /// They move to the node on this link.
+    Child(usize),
+}
+
+impl Node {
+    /// At an ancestor: the link for a node that has just connected, whose certificate or token
+    /// entitles it to speak for `leaves`. Attach the transport to it; the node itself says what
+    /// follows.
+    ///
+    /// # Errors
+    /// When these leaves are not below this node, or more nodes have come than it takes.
+    pub fn child_link(&mut self, now: Time, rank: u32, leaves: &RangeSet) -> Result<usize, Violation> {
+        if !leaves.is_subset(&self.config.leaves) {
+            return Err(Violation::Bound("a node connected whose leaves are not below this one"));
+        }
+        let waiting = |link: &Link| link.way == Way::Down && link.rank == rank && link.alive && !link.attached;
+        if let Some(planned) = self.links.iter().position(waiting) {
+            return Ok(planned);
+        }
+        if self.links.len() >= LINKS_MAX {
+            return Err(Violation::Bound("too many nodes have come and gone"));
+        }
+        let stage = Stage::Knocking(Box::new(leaves.clone()));
+        self.links.push(Link { stage, ..Link::new(Way::Down, rank, RangeSet::new(), now) });
+        self.recover_by(now + self.config.tuning.heartbeat_timeout);
+        if self.over {
+            self.shut_down_children();
+        }
+        Ok(self.links.len() - 1)
+    }
+
+    pub(super) fn on_adopt(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+        let adopt: Adopt = control::decode(Kind::Adopt, body)?;
+        let Stage::Knocking(claim) = &self.links[link].stage else {
+            return Err(Violation::OutOfPlace(Kind::Adopt));
+        };
+        let rank = self.links[link].rank;
+        if adopt.rank != rank || !adopt.leaves.is_subset(claim) || !adopt.lost.is_subset(&adopt.leaves) {
+            return Err(Violation::Bound("a node asks for more than it is entitled to"));
+        }
+        let newer = |other: &Link| {
+            let held = other.alive || !other.leaves.is_empty();
+            other.way == Way::Down && other.rank == rank && held && other.epoch >= adopt.epoch
+        };
+        let stale = self.links.iter().any(|other| !matches!(other.stage, Stage::Knocking(_)) && newer(other));
+        // Leaves that an ancestor has asked for are not taken back.
+        if stale || !adopt.leaves.difference(&adopt.away).is_subset(&self.config.leaves) {
+            self.hang_up(link);
+            self.links[link].stage = Stage::Lost;
+            return Ok(());
+        }
+        self.links[link].epoch = adopt.epoch;
+        let leaves = adopt.leaves.intersection(&self.config.leaves);
+        let adopt = Adopt { leaves, ..adopt };
+        self.take_in(now, link, adopt);
+        Ok(())
+    }
+
+    /// A node that was never here before, or was started anew, has started with these leaves.
+    pub(super) fn on_newcomer(&mut self, now: Time, link: usize, ready: RangeSet) -> Result<(), Violation> {
+        let Stage::Knocking(claim) = &self.links[link].stage else {
+            return Err(Violation::OutOfPlace(Kind::Ready));
+        };
+        if !ready.is_subset(claim) {
+            return Err(Violation::Bound("a node speaks for leaves that are not its own"));
+        }
+        let leaves = (**claim).clone();
+        let (rank, lost) = (self.links[link].rank, leaves.difference(&ready));
+        let (streams, modules) = (Vec::new(), Vec::new());
+        let (away, lost) = (lost.clone(), lost);
+        let adopt = Adopt { rank, epoch: 0, leaves, lost, away, ready: Some(ready), streams, modules };
+        self.take_in(now, link, adopt);
+        Ok(())
+    }
+
+    /// Asks whoever else speaks for the leaves of a node that has come to let go of them.
+    fn take_in(&mut self, now: Time, link: usize, adopt: Adopt) {
+        let rank = adopt.rank;
+        let same = |other: &Link| other.way == Way::Down && other.rank == rank && other.alive;
+        let older: Vec<usize> =
+            (0..self.links.len()).filter(|&at| at != link && same(&self.links[at])).collect();
+        for old in older {
+            self.await_leaves(now, old, Errno::CONNRESET, "it came back over another link");
+        }
+        let (leaves, away) = (adopt.leaves.clone(), adopt.away.clone());
+        self.links[link].stage = Stage::Pending(Box::new(adopt));
+        let heartbeat = Header::new(Kind::Heartbeat).to_bytes();
+        self.links[link].out.append(&heartbeat);
+        mark(&mut self.links, &mut self.dirty, link);
+        self.collect(now, &leaves, &away, rank, To::Child(link));
+    }
+
+    /// Takes `leaves` from the links that hold them: at once from lost ones, by asking others for
+    /// what is not `away`.
+    fn collect(&mut self, now: Time, leaves: &RangeSet, away: &RangeSet, rank: u32, to: To) {
+        let wanted = leaves.difference(away);
+        let mut waiting = Vec::new();
+        for at in 0..self.links.len() {
+            let other = &self.links[at];
+            let theirs = other.leaves.intersection(leaves);
+            if other.way == Way::Up || to == To::Child(at) || theirs.is_empty() {
+                continue;
+            }
+            if other.alive && other.rank == rank {
+                // It has been taken elsewhere, and so this connection is not used any more.
+                self.await_leaves(now, at, Errno::CONNRESET, "it has another parent");
+            }
+            let other = &mut self.links[at];
+            if other.alive && other.attached {
+                let theirs = theirs.intersection(&wanted);
+                if theirs.is_empty() {
+                    continue;
+                }
+                let release = Release { leaves: theirs, rank };
+                other.out.push(control::control(Header::new(Kind::Release), &release));
+                mark(&mut self.links, &mut self.dirty, at);
+                waiting.push(at);
+            } else if let To::Child(link) = to {
+                self.move_leaves(at, link, &theirs);
+            }
+        }
+        self.jobs.push(Job { leaves: wanted, waiting, to });
+        self.finish_jobs(now);
+    }
+
+    pub(super) fn on_release(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+        let release: Release = control::decode(Kind::Release, body)?;
+        if self.parent != Some(link) || !release.leaves.is_subset(&self.config.leaves) {
+            return Err(Violation::OutOfPlace(Kind::Release));
+        }
+        self.collect(now, &release.leaves, &RangeSet::new(), release.rank, To::Parent);
+        Ok(())
+    }
+
+    pub(super) fn on_released(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+        let released: Released = control::decode(Kind::Released, body)?;
+        self.answered(link, Some(&released.leaves));
+        self.finish_jobs(now);
+        Ok(())
+    }
+
+    /// The child on `link` has let go of what it was asked for, or is lost (`leaves` is `None`).
+    fn answered(&mut self, link: usize, leaves: Option<&RangeSet>) {
+        for at in 0..self.jobs.len() {
+            let job = &mut self.jobs[at];
+            let mine = job.leaves.intersection(&self.links[link].leaves);
+            let place = job.waiting.iter().position(|&waiting| waiting == link);
+            let Some(place) = place.filter(|_| leaves.is_none_or(|leaves| mine.is_subset(leaves))) else {
+                continue;
+            };
+            job.waiting.swap_remove(place);
+            if let To::Child(to) = job.to {
+                self.move_leaves(link, to, &mine);
+            }
+        }
+    }
+
+    fn finish_jobs(&mut self, now: Time) {
+        while let Some(at) = self.jobs.iter().position(|job| job.waiting.is_empty()) {
+            let job = self.jobs.swap_remove(at);
+            match job.to {
+                To::Parent => self.let_go(&job.leaves),
+                To::Child(link) => self.adopted(now, link),
+            }
+        }
+    }
+
+    /// The transport of a child's link is gone, and its leaves may come back another way.
+    pub(super) fn await_leaves(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
+        self.hang_up(link);
+        if matches!(self.links[link].stage, Stage::Knocking(_)) {
+            self.links[link].stage = Stage::Lost;
+            return;
+        }
+        let until = now + self.config.tuning.adoption_grace;
+        let awaited = Awaited { until, errno, cause: cause.to_owned() };
+        self.links[link].stage = Stage::Awaited(Box::new(awaited));
+        self.recover_by(until);
+        for stream in self.streams.values_mut() {
+            let Some(child) = stream.child(link) else { continue };
+            if stream.lanes[child].fresh {
+                // It had not joined yet.
+                stream.children[child].lost = errno;
+            }
+            stream.drop_child(child);
+            let numbers: Vec<u64> = stream.waves.numbers().collect();
+            for wave in numbers {
+                if let Some(slot) = stream.waves.get(wave) {
+                    slot.forget_credit(child);
+                }
+            }
+        }
+        self.answered(link, None);
+        self.finish_jobs(now);
+    }
+
+    /// Whoever has not come back by now is lost.
+    pub(super) fn give_up_waiting(&mut self, link: usize) {
+        let stage = std::mem::replace(&mut self.links[link].stage, Stage::Lost);
+        let Stage::Awaited(awaited) = stage else { return };
+        let (rank, leaves) = (self.links[link].rank, self.links[link].leaves.clone());
+        // Who left as planned, or was lost further down before, has been told of.
+        if !leaves.is_subset(&self.lost) {
+            self.lost.union_with(&leaves);
+            let Awaited { errno, cause, .. } = *awaited;
+            let lost = Notice::Lost { by: self.config.rank, rank, leaves, errno, cause };
+            self.notice(Header::new(Kind::Notice), lost);
+            self.child_lost(link, errno);
+        } else if !leaves.is_empty() {
+            self.child_lost(link, awaited.errno);
+        }
+        self.tell_ready();
+    }
+
+    /// Moves leaves from one child's link to another's, in every stream.
+    fn move_leaves(&mut self, from: usize, to: usize, leaves: &RangeSet) {
+        let left = self.links[from].leaves.difference(leaves);
+        self.links[from].leaves = left;
+        self.links[from].moved = true;
+        self.links[to].leaves.union_with(leaves);
+        let mut ids: Vec<u32> = self.streams.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            let rank = self.links[to].rank;
+            let complete = stream.move_members(from, to, rank, leaves);
+            stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+            for wave in complete {
+                self.finish_wave(id, wave, true, Errno::HOSTDOWN);
+            }
+        }
+    }
+
+    /// All leaves of the node on `link` are its own now: it goes on where it was, where that is
+    /// possible.
+    fn adopted(&mut self, now: Time, link: usize) {
+        if !matches!(self.links[link].stage, Stage::Pending(_)) {
+            // It is lost again already, and its leaves are waited for.
+            return;
+        }
+        let Stage::Pending(adopt) = std::mem::replace(&mut self.links[link].stage, Stage::Member) else {
+            return;
+        };
+        let newcomer = adopt.epoch == 0;
+        let mut ids: Vec<u32> = self.streams.keys().copied().collect();
+        ids.sort_unstable();
+        let mut continued = Vec::new();
+        for &id in &ids {
+            let place = adopt.streams.iter().find(|place| place.id == id);
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            let Some(child) = stream.child(link) else { continue };
+            if let Some(place) = place.filter(|_| !stream.left)
+                && stream.resume_lane(child, place.received, place.acked)
+            {
+                continued.push(id);
+            }
+        }
+        if !newcomer {
+            let leaves = self.links[link].leaves.clone();
+            let adopted = Adopted { continued: continued.clone(), leaves };
+            self.links[link].out.push(control::control(Header::new(Kind::Adopted), &adopted));
+            mark(&mut self.links, &mut self.dirty, link);
+        }
+        for id in ids {
+            if continued.contains(&id) {
+                self.continue_stream(id, link, &adopt);
+            } else {
+                let unknown = !newcomer && adopt.streams.iter().all(|place| place.id != id);
+                self.begin_stream(id, link, unknown);
+            }
+        }
+        if let Some(ready) = &adopt.ready {
+            self.child_ready(link, ready);
+        }
+        self.tell_of_arrival(now, link, &adopt);
+        self.refill(link);
+    }
+
+    fn continue_stream(&mut self, id: u32, link: usize, adopt: &Adopt) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let state = adopt.streams.iter().find(|place| place.id == id).and_then(|place| place.state.as_ref());
+        let complaint = state.and_then(|state| stream.filter.absorb(state).err());
+        if !stream.acked.is_empty() {
+            let ack = control::Ack { waves: stream.acked.ranges().to_vec(), partial: Vec::new() };
+            let header = Header { stream: id, ..Header::new(Kind::Ack) };
+            self.links[link].out.push(control::control(header, &ack));
+        }
+        wait(&mut self.links[link], id);
+        stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+        if let Some(error) = complaint {
+            self.complain(id, 0, &error);
+        }
+    }
+
+    /// A stream that the node on `link` does not have: from its beginning, when it is `unknown`
+    /// there and nothing of it is forgotten here; else from the next packet on.
+    fn begin_stream(&mut self, id: u32, link: usize, unknown: bool) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(child) = stream.child(link) else { return };
+        if stream.left || stream.children[child].leaves.is_empty() {
+            return;
+        }
+        if unknown && stream.children[child].live && stream.log_base == stream.log_start {
+            let start = stream.log_start;
+            stream.resume_lane(child, start, start);
+            self.links[link].out.push(stream.open.clone());
+            wait(&mut self.links[link], id);
+            return;
+        }
+        let complete = stream.not_before_next_packet(child);
+        stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+        for wave in complete {
+            self.finish_wave(id, wave, true, Errno::HOSTDOWN);
+        }
+        self.let_in(id);
+    }
+
+    /// Opens the stream at the children that wait for a packet to begin.
+    pub(super) fn let_in(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.mid_packet) else { return };
+        stream.joining = false;
+        let (offset, number, wave_base) = (stream.received, stream.log_end(), stream.waves.end());
+        let Ok(mut open) = control::decode::<Open>(Kind::Open, &stream.open[frame::HEADER_BYTES..]) else {
+            return;
+        };
+        (open.offset, open.wave_base) = (offset, wave_base);
+        let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
+        for (lane, member) in stream.lanes.iter_mut().zip(&mut stream.children).filter(|at| at.0.fresh) {
+            *lane = Lane::new(lane.link, offset, number);
+            member.live = true;
+            self.links[lane.link].out.push(frame.clone());
+            mark(&mut self.links, &mut self.dirty, lane.link);
+        }
+    }
+
+    /// Tells the root which leaves are back, and which were lost on the way.
+    fn tell_of_arrival(&mut self, _now: Time, link: usize, adopt: &Adopt) {
+        let (by, rank) = (self.config.rank, adopt.rank);
+        let back = adopt.leaves.difference(&adopt.lost).intersection(&self.lost);
+        if !back.is_empty() {
+            self.lost = self.lost.difference(&back);
+            self.ready_leaves.union_with(&back);
+            self.notice(Header::new(Kind::Notice), Notice::Joined { by, rank, leaves: back });
+        }
+        let leaves = adopt.lost.intersection(&self.links[link].leaves).difference(&self.lost);
+        if !leaves.is_empty() {
+            self.lost.union_with(&leaves);
+            let cause = "it was lost while its parent was".to_owned();
+            let lost = Notice::Lost { by, rank, leaves, errno: Errno::HOSTDOWN, cause };
+            self.notice(Header::new(Kind::Notice), lost);
+        }
+    }
+
+    /// A child says that leaves are back: streams that it had left are opened anew there.
+    pub(super) fn reopen(&mut self, link: usize, leaves: &RangeSet) {
+        let mut ids: Vec<u32> = self.streams.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            let Some(child) = stream.child(link) else { continue };
+            let member = &stream.children[child];
+            if member.live || stream.left || member.leaves.is_disjoint(leaves) || stream.lanes[child].fresh {
+                continue;
+            }
+            let close = Header { stream: id, ..Header::new(Kind::Close) };
+            self.links[link].out.append(&close.to_bytes());
+            mark(&mut self.links, &mut self.dirty, link);
+            stream.not_before_next_packet(child);
+            self.let_in(id);
+        }
+    }
+
+    /// The parent has other plans for `leaves`: what they have contributed goes up as it is, then
+    /// the parent is told that nothing more will come of them from here.
+    fn let_go(&mut self, leaves: &RangeSet) {
+        self.forget_leaves(leaves);
+        if let Some(parent) = self.parent.filter(|&parent| self.links[parent].alive) {
+            let released = Released { leaves: leaves.clone() };
+            self.links[parent].out.push(control::control(Header::new(Kind::Released), &released));
+            mark(&mut self.links, &mut self.dirty, parent);
+        }
+    }
+
+    /// These leaves are below another node now.
+    pub(super) fn forget_leaves(&mut self, leaves: &RangeSet) {
+        let mut ids: Vec<u32> = self.streams.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            if stream.members.is_disjoint(leaves) || self.config.role == Role::Root {
+                continue;
+            }
+            let numbers: Vec<u64> = stream.waves.numbers().collect();
+            for wave in numbers {
+                let news = self.streams.get_mut(&id).and_then(|stream| stream.waves.get(wave));
+                if news.is_some_and(|slot| slot.has_news()) {
+                    self.finish_wave(id, wave, false, Errno::CANCELED);
+                }
+            }
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            if let Owner::Link(owner) = stream.owner
+                && self.links[owner].alive
+            {
+                stream.send_held(id, &mut self.links, &mut self.dirty);
+            }
+            let complete = stream.drop_members(leaves);
+            stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+            for wave in complete {
+                self.finish_wave(id, wave, true, Errno::HOSTDOWN);
+            }
+        }
+        for link in self.links.iter_mut().filter(|link| link.way == Way::Down) {
+            if !link.leaves.is_disjoint(leaves) {
+                link.leaves = link.leaves.difference(leaves);
+                link.moved = true;
+            }
+        }
+        self.config.leaves = self.config.leaves.difference(leaves);
+        self.lost = self.lost.difference(leaves);
+        self.ready_leaves = self.ready_leaves.difference(leaves);
+    }
+}
+
+impl Stream {
+    /// Moves members from the child on link `from` to that on `to`. Returns the waves that this
+    /// completes.
+    fn move_members(&mut self, from: usize, to: usize, rank: u32, leaves: &RangeSet) -> Vec<u64> {
+        let Some(old) = self.child(from) else { return Vec::new() };
+        let moved = self.children[old].leaves.intersection(leaves);
+        if moved.is_empty() {
+            return Vec::new();
+        }
+        let new = self.child(to).unwrap_or_else(|| self.add_child(to, rank));
+        let numbers: Vec<u64> = self.waves.numbers().collect();
+        for &wave in &numbers {
+            if let Some(slot) = self.waves.get(wave) {
+                slot.mix(&self.children);
+            }
+        }
+        let left = self.children[old].leaves.difference(&moved);
+        let emptied = left.is_empty();
+        Arc::make_mut(&mut self.children[new].leaves).union_with(&moved);
+        self.children[old].leaves = Arc::new(left);
+        self.children[old].moved = true;
+        if self.children[old].live {
+            let acked = self.lanes[old].acked;
+            let lane = &mut self.lanes[new];
+            lane.acked = if self.children[new].live { lane.acked.min(acked) } else { acked };
+            lane.sent = lane.sent.max(lane.acked);
+            self.children[new].live = true;
+        }
+        self.children[new].lost = self.children[old].lost;
+        if emptied {
+            self.children[old].live = false;
+        }
+        let mut complete = Vec::new();
+        for wave in numbers {
+            let Some(slot) = self.waves.get(wave) else { continue };
+            if slot.expects(old) {
+                slot.expect(new, &self.children);
+                if emptied {
+                    slot.give_up_on(old);
+                }
+            }
+            if slot.is_complete() {
+                complete.push(wave);
+            }
+        }
+        complete
+    }
+
+    /// A place for the child on `link`, without leaves so far.
+    fn add_child(&mut self, link: usize, rank: u32) -> usize {
+        let child = self.children.len();
+        if self.ordinal.len() <= link {
+            self.ordinal.resize(link + 1, u32::MAX);
+        }
+        self.ordinal[link] = child as u32;
+        let leaves = Arc::new(RangeSet::new());
+        self.children.push(Member { rank, leaves, moved: false, live: false, lost: Errno::HOSTDOWN });
+        self.lanes.push(Lane { away: true, ..Lane::new(link, self.log_base, self.log_first) });
+        self.waves.irregular = true;
+        let numbers: Vec<u64> = self.waves.numbers().collect();
+        for wave in numbers {
+            if let Some(slot) = self.waves.get(wave) {
+                slot.add_child();
+            }
+        }
+        child
+    }
+
+    /// Lets a child go on after the `received` bytes it has; `false` when what follows them is no
+    /// longer here.
+    fn resume_lane(&mut self, child: usize, received: u64, acked: u64) -> bool {
+        let (mut at, mut number) = (self.log_base, self.log_first);
+        for frame in &self.log {
+            if at >= received {
+                break;
+            }
+            at += frame.len() as u64;
+            number += 1;
+        }
+        if at != received {
+            return false;
+        }
+        let lane = &mut self.lanes[child];
+        let acked = acked.clamp(self.log_base.min(received), received);
+        *lane = Lane { acked, ..Lane::new(lane.link, received, number) };
+        self.children[child].live = true;
+        true
+    }
+
+    /// A child takes no part in what is open, and joins when the next packet begins. Returns the
+    /// waves that this completes.
+    fn not_before_next_packet(&mut self, child: usize) -> Vec<u64> {
+        self.drop_child(child);
+        self.lanes[child].fresh = true;
+        self.lanes[child].up = Default::default();
+        self.children[child].live = false;
+        self.joining = true;
+        let numbers: Vec<u64> = self.waves.numbers().collect();
+        let ended = |wave: &u64| {
+            let slot = self.waves.get(*wave);
+            slot.is_some_and(|slot| slot.expects(child) && slot.give_up_on(child))
+        };
+        numbers.into_iter().filter(ended).collect()
+    }
+
+    /// Members that are below another node now are none of this one's any more.
+    fn drop_members(&mut self, leaves: &RangeSet) -> Vec<u64> {
+        self.kept.name_members(&self.members);
+        let numbers: Vec<u64> = self.waves.numbers().collect();
+        for &wave in &numbers {
+            if let Some(slot) = self.waves.get(wave) {
+                slot.mix(&self.children);
+            }
+        }
+        self.members = Arc::new(self.members.difference(leaves));
+        let mut emptied = Vec::new();
+        for (child, member) in self.children.iter_mut().enumerate() {
+            if member.leaves.is_disjoint(leaves) {
+                continue;
+            }
+            member.leaves = Arc::new(member.leaves.difference(leaves));
+            member.moved = true;
+            if member.leaves.is_empty() {
+                member.live = false;
+                emptied.push(child);
+            }
+        }
+        // Who has nobody left here is known by the answer to the release.
+        self.left |= !self.has_members();
+        let mut complete = Vec::new();
+        for wave in numbers {
+            let Some(slot) = self.waves.get(wave) else { continue };
+            for &child in &emptied {
+                slot.give_up_on(child);
+            }
+            if slot.is_complete() {
+                complete.push(wave);
+            }
+        }
+        complete
+    }
+}

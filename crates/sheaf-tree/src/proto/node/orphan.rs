@@ -1,0 +1,212 @@
+//! At a node that has lost its parent: it looks for another, and what it does not find in time it
+//! does without.
+use super::super::control::{self, Adopt, AdoptStream, Adopted};
+use super::super::frame::{Header, Kind, Violation};
+use super::super::link::{Stage, Way};
+use super::super::stream::{Owner, mark};
+use super::super::{Role, Time};
+use super::{Event, Node};
+use bytes::Bytes;
+
+/// Frames for the root that are kept while there is no parent; the oldest go first.
+const UNSENT_MAX: usize = 1024;
+
+impl Node {
+    /// At an orphan: the link for a connection to an ancestor. What it says first is queued.
+    pub fn resume_parent(&mut self, now: Time) -> usize {
+        if let Some(asking) = self.asking.take() {
+            self.hang_up(asking);
+        }
+        self.epoch += 1;
+        let link = self.add_up(now);
+        self.links[link].stage = Stage::Asking;
+        self.asking = Some(link);
+        self.recover_by(now + self.config.tuning.orphan_timeout / 3);
+        let mut streams = Vec::with_capacity(self.streams.len());
+        for (&id, stream) in &mut self.streams {
+            // What is consumed from here on is told to the new parent.
+            stream.down.acked = stream.down.done;
+            let state = if self.config.role == Role::Leaf { None } else { stream.filter.state() };
+            streams.push(AdoptStream { id, received: stream.received, acked: stream.down.done, state });
+        }
+        // Streams that ended with an earlier parent cannot begin again where they began.
+        let gone = |&id: &u32| AdoptStream { id, received: u64::MAX, acked: 0, state: None };
+        streams.extend(self.dropped.iter().map(gone));
+        streams.sort_unstable_by_key(|stream| stream.id);
+        let mut away = self.lost.clone();
+        for link in self.links.iter().filter(|link| link.way == Way::Down && !link.alive) {
+            away.union_with(&link.leaves);
+        }
+        let adopt = Adopt {
+            rank: self.config.rank,
+            epoch: self.epoch,
+            leaves: self.config.leaves.clone(),
+            lost: self.lost.clone(),
+            away,
+            ready: self.ready_told.then(|| self.ready_leaves.clone()),
+            streams,
+            modules: Vec::new(),
+        };
+        self.links[link].out.push(control::control(Header::new(Kind::Adopt), &adopt));
+        mark(&mut self.links, &mut self.dirty, link);
+        link
+    }
+
+    /// Since when this node has no parent.
+    #[must_use]
+    pub fn orphaned_since(&self) -> Option<Time> {
+        self.orphan
+    }
+
+    /// Whether an ancestor has been asked and has not answered.
+    #[must_use]
+    pub fn is_asking(&self) -> bool {
+        self.asking.is_some()
+    }
+
+    /// At an orphan: looks no further; what is below ends, then this node.
+    pub fn abandon(&mut self) {
+        let all: Vec<u32> = self.streams.keys().copied().collect();
+        all.into_iter().for_each(|id| self.close_stream(id));
+        self.shut_down_children();
+        self.orphan = None;
+        self.events.push_back(Event::ParentLost);
+    }
+
+    /// The transport of an upward link is gone.
+    pub(super) fn parent_link_lost(&mut self, now: Time, link: usize) {
+        let quiet = self.links[link].quiet;
+        self.hang_up(link);
+        if self.config.role == Role::Root {
+            self.close_streams_of(link);
+            return;
+        }
+        if self.asking == Some(link) {
+            self.asking = None;
+        }
+        if quiet || self.config.tuning.orphan_timeout.is_zero() {
+            return self.abandon();
+        }
+        self.orphan.get_or_insert(now);
+        self.recover_by(now + self.config.tuning.orphan_timeout);
+        self.events.push_back(Event::Orphaned);
+    }
+
+    pub(super) fn on_adopted(&mut self, link: usize, body: &[u8]) -> Result<(), Violation> {
+        let adopted: Adopted = control::decode(Kind::Adopted, body)?;
+        if !matches!(self.links[link].stage, Stage::Asking) {
+            return Err(Violation::OutOfPlace(Kind::Adopted));
+        }
+        self.links[link].stage = Stage::Member;
+        let elsewhere = self.config.leaves.difference(&adopted.leaves);
+        if !elsewhere.is_empty() {
+            self.forget_leaves(&elsewhere);
+        }
+        (self.parent, self.asking, self.orphan) = (Some(link), None, None);
+        let mut ids: Vec<u32> = self.streams.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            if !adopted.continued.contains(&id) {
+                self.dropped.insert(id);
+                self.close_stream(id);
+                continue;
+            }
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            stream.replay(id, link, &mut self.links);
+            stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+            if stream.down.done > stream.down.acked {
+                stream.tell_now(id, &mut self.links, &mut self.dirty);
+            }
+            if std::mem::take(&mut stream.left) {
+                // The new parent does not know that nobody is left here.
+                self.leave(id);
+            }
+        }
+        for frame in std::mem::take(&mut self.unsent) {
+            self.links[link].out.push(frame);
+        }
+        mark(&mut self.links, &mut self.dirty, link);
+        self.refill(link);
+        Ok(())
+    }
+
+    pub(super) fn tell_parents(&mut self, frame: &Bytes) {
+        if self.orphan.is_some() {
+            if self.unsent.len() == UNSENT_MAX {
+                self.unsent.pop_front();
+            }
+            self.unsent.push_back(frame.clone());
+            return;
+        }
+        for at in 0..self.links.len() {
+            if self.links[at].way == Way::Up && self.links[at].alive {
+                self.links[at].out.push(frame.clone());
+                mark(&mut self.links, &mut self.dirty, at);
+            }
+        }
+    }
+
+    /// [`Node::tick`] has something to do for recovery at `at`.
+    pub(super) fn recover_by(&mut self, at: Time) {
+        self.recover_at = Some(self.recover_at.map_or(at, |have| have.min(at)));
+    }
+
+    /// What is due of recovery: leaves that did not come back, ancestors that do not answer, the
+    /// end of the search for a parent.
+    pub(super) fn recover(&mut self, now: Time) {
+        self.recover_at = None;
+        let tuning = self.config.tuning;
+        for at in 0..self.links.len() {
+            let since = self.links[at].since;
+            match &self.links[at].stage {
+                Stage::Awaited(awaited) if awaited.until <= now => self.give_up_waiting(at),
+                Stage::Awaited(awaited) => {
+                    let until = awaited.until;
+                    self.recover_by(until);
+                }
+                Stage::Knocking(_) if self.links[at].alive => {
+                    let until = since + tuning.heartbeat_timeout;
+                    if until <= now {
+                        self.hang_up(at);
+                        self.links[at].stage = Stage::Lost;
+                    } else {
+                        self.recover_by(until);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let Some(orphaned) = self.orphan else { return };
+        let mut end = orphaned + tuning.orphan_timeout;
+        if let Some(asking) = self.asking {
+            // Who has answered in some way is there, and waits for others to let go of our leaves.
+            if self.links[asking].heard > self.links[asking].since {
+                end = end.max(self.links[asking].since + tuning.heartbeat_timeout * 2);
+            } else {
+                let until = self.links[asking].since + tuning.orphan_timeout / 3;
+                if until <= now && end > now {
+                    self.parent_link_lost(now, asking);
+                } else {
+                    self.recover_by(until);
+                }
+            }
+        }
+        if end <= now {
+            if let Some(asking) = self.asking.take() {
+                self.hang_up(asking);
+            }
+            self.abandon();
+        } else {
+            self.recover_by(end);
+        }
+    }
+
+    /// Streams of a client that has left.
+    pub(super) fn close_streams_of(&mut self, link: usize) {
+        let theirs = self.streams.iter().filter(|(_, stream)| stream.owner == Owner::Link(link));
+        let theirs: Vec<u32> = theirs.map(|(id, _)| *id).collect();
+        for id in theirs {
+            self.close_stream(id);
+        }
+    }
+}

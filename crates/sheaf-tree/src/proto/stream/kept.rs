@@ -1,0 +1,247 @@
+//! What was sent towards the root and is kept until the root has its wave.
+use super::super::frame::{HEADER_BYTES, Header, flag};
+use super::super::wave::Coverage;
+use bytes::Bytes;
+use sheaf_core::RangeSet;
+use std::collections::VecDeque;
+
+/// A prefix of the buffer that is no longer needed is moved away only when it is this long.
+const COMPACT_BYTES_MIN: usize = 16 << 10;
+
+/// One frame of the buffer.
+struct Entry {
+    wave: u64,
+    len: u32,
+    /// The root has it; its bytes go when they are next moved.
+    gone: bool,
+}
+
+/// Frames in the order in which they were sent, next to each other.
+#[derive(Default)]
+pub(in super::super) struct Kept {
+    entries: VecDeque<Entry>,
+    buffer: Vec<u8>,
+    /// Where the first entry begins.
+    head: usize,
+    /// Bytes of the entries that are not gone.
+    bytes: u64,
+}
+
+impl Kept {
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Appends a frame.
+    #[inline]
+    pub fn push(&mut self, wave: u64, head: &[u8; HEADER_BYTES], body: &[u8]) {
+        self.buffer.extend_from_slice(head);
+        self.buffer.extend_from_slice(body);
+        let len = (HEADER_BYTES + body.len()) as u32;
+        self.entries.push_back(Entry { wave, len, gone: false });
+        self.bytes += u64::from(len);
+    }
+
+    /// Drops what belongs to waves that are over.
+    pub fn drop_waves(&mut self, waves: &[(u64, u64)]) {
+        let over = |wave: u64| waves.iter().any(|&(first, last)| (first..=last).contains(&wave));
+        let mut last_wave = None;
+        let mut dropped = 0u64;
+        while let Some(entry) = self.entries.front()
+            && (entry.gone || over(entry.wave))
+        {
+            if !entry.gone {
+                self.bytes -= u64::from(entry.len);
+            }
+            dropped += u64::from(last_wave.replace(entry.wave) != Some(entry.wave));
+            self.head += entry.len as usize;
+            self.entries.pop_front();
+        }
+        let named = waves.iter().fold(0u64, |sum, (first, last)| sum.saturating_add(last.saturating_sub(*first).saturating_add(1)));
+        // In a stream whose waves end in order all that is over was in front.
+        if dropped < named {
+            for entry in self.entries.iter_mut().filter(|entry| !entry.gone && over(entry.wave)) {
+                entry.gone = true;
+                self.bytes -= u64::from(entry.len);
+            }
+        }
+        self.compact();
+    }
+
+    /// Drops contributions to `wave` of which the root has every leaf. `members` is what a
+    /// contribution without a set of its own stands for.
+    pub fn drop_counted(&mut self, wave: u64, counted: &RangeSet, members: &RangeSet) {
+        let (mut at, mut counted_now) = (self.head, false);
+        for entry in &mut self.entries {
+            let frame = &self.buffer[at..at + entry.len as usize];
+            at += entry.len as usize;
+            if entry.wave != wave || entry.gone {
+                continue;
+            }
+            let flags = frame[5];
+            if flags & flag::FIRST != 0 {
+                counted_now = match flags & flag::FULL != 0 {
+                    true => members.is_subset(counted),
+                    false => Coverage::decode(&mut &frame[HEADER_BYTES..], counted).is_ok(),
+                };
+            }
+            if counted_now {
+                entry.gone = true;
+                self.bytes -= u64::from(entry.len);
+            }
+        }
+        self.drop_waves(&[]);
+    }
+
+    /// Takes every frame out, in order.
+    pub fn take(&mut self) -> Vec<Bytes> {
+        let mut at = self.head;
+        let mut frames = Vec::with_capacity(self.entries.len());
+        for entry in &self.entries {
+            let end = at + entry.len as usize;
+            if !entry.gone {
+                frames.push(Bytes::copy_from_slice(&self.buffer[at..end]));
+            }
+            at = end;
+        }
+        *self = Self::default();
+        frames
+    }
+
+    /// Contributions that stand for everyone name them from now on: `members`.
+    pub fn name_members(&mut self, members: &RangeSet) {
+        for frame in self.take() {
+            let Ok(Some(header)) = Header::parse(&frame) else { continue };
+            let (header, body) = named(header, &frame[HEADER_BYTES..], members);
+            self.push(header.wave, &header.to_bytes(), &body);
+        }
+    }
+
+    fn compact(&mut self) {
+        if self.entries.is_empty() {
+            self.buffer.clear();
+            self.buffer.shrink_to(super::super::LINK_OUT_BYTES);
+            self.head = 0;
+        } else if self.head >= COMPACT_BYTES_MIN && self.head * 2 > self.buffer.len() {
+            self.buffer.drain(..self.head);
+            self.head = 0;
+        } else if self.buffer.len() > COMPACT_BYTES_MIN && (self.buffer.len() as u64) > 4 * self.bytes {
+            for frame in self.take() {
+                let Ok(Some(header)) = Header::parse(&frame) else { continue };
+                self.push(header.wave, &header.to_bytes(), &frame[HEADER_BYTES..]);
+            }
+        }
+    }
+}
+
+/// The frame with its members named, if it stood for all of them.
+pub(in super::super) fn named(mut header: Header, body: &[u8], members: &RangeSet) -> (Header, Vec<u8>) {
+    let mut bytes = Vec::with_capacity(body.len() + 16);
+    if header.has(flag::FULL) {
+        header.flags &= !flag::FULL;
+        if header.has(flag::FIRST) {
+            let cover = Coverage { ok: std::sync::Arc::new(members.clone()), ..Coverage::default() };
+            cover.encode(&mut bytes);
+        }
+    }
+    bytes.extend_from_slice(body);
+    header.body_len = bytes.len() as u32;
+    (header, bytes)
+}
+
+/// Numbers of waves, as ranges in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in super::super) struct WaveSet(Vec<(u64, u64)>);
+
+impl WaveSet {
+    /// The ranges: first and last of each.
+    pub fn ranges(&self) -> &[(u64, u64)] {
+        &self.0
+    }
+
+    /// Whether it holds `wave`.
+    #[inline]
+    pub fn contains(&self, wave: u64) -> bool {
+        if self.0.last().is_none_or(|&(_, last)| wave > last) {
+            return false;
+        }
+        let at = self.0.partition_point(|&(_, last)| last < wave);
+        self.0[at].0 <= wave
+    }
+
+    /// Adds `first..=last`.
+    pub fn insert(&mut self, first: u64, last: u64) {
+        if last < first {
+            return;
+        }
+        let from = self.0.partition_point(|&(_, end)| end.saturating_add(1) < first);
+        let to = self.0.partition_point(|&(start, _)| start <= last.saturating_add(1));
+        let merged = self.0[from..to.max(from)]
+            .iter()
+            .fold((first, last), |(first, last), &(start, end)| (first.min(start), last.max(end)));
+        self.0.splice(from..to.max(from), [merged]);
+    }
+
+    /// Takes all of them out.
+    pub fn take(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.0)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::frame::Kind;
+    use super::*;
+
+    fn push(kept: &mut Kept, wave: u64, flags: u8, body: &[u8]) {
+        let header = Header { flags, wave, body_len: body.len() as u32, ..Header::new(Kind::Up) };
+        kept.push(wave, &header.to_bytes(), body);
+    }
+
+    #[test]
+    fn what_is_over_goes_wherever_it_is() {
+        let mut kept = Kept::default();
+        (0..2000u64).for_each(|wave| push(&mut kept, wave, flag::FIRST | flag::LAST | flag::FULL, b"0123456789"));
+        kept.drop_waves(&[(500, 1999)]);
+        assert_eq!(kept.bytes(), 500 * 34);
+        kept.drop_waves(&[(0, 9), (20, 29)]);
+        let waves: Vec<u64> =
+            kept.take().iter().map(|frame| Header::parse(frame).unwrap().unwrap().wave).collect();
+        assert_eq!(waves, (10..20).chain(30..500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_contribution_goes_once_all_its_leaves_are_counted() {
+        let mut kept = Kept::default();
+        let mut cover = Vec::new();
+        Coverage { ok: std::sync::Arc::new(RangeSet::from_range(4, 6)), ..Coverage::default() }
+            .encode(&mut cover);
+        push(&mut kept, 3, flag::FIRST | flag::LAST, &cover);
+        push(&mut kept, 3, flag::FIRST | flag::FULL, b"a");
+        push(&mut kept, 3, flag::LAST | flag::FULL, b"b");
+        let members = RangeSet::from_range(0, 4);
+        kept.drop_counted(3, &RangeSet::from_range(4, 8), &members);
+        assert_eq!(kept.take().len(), 2);
+        push(&mut kept, 3, flag::FIRST | flag::FULL, b"a");
+        push(&mut kept, 3, flag::LAST | flag::FULL, b"b");
+        kept.name_members(&members);
+        kept.drop_counted(3, &RangeSet::from_range(0, 3), &members);
+        assert_eq!(kept.entries.len(), 2);
+        kept.drop_counted(3, &RangeSet::from_range(0, 5), &members);
+        assert_eq!(kept.bytes(), 0);
+    }
+
+    #[test]
+    fn wave_sets_merge_what_touches() {
+        let mut set = WaveSet::default();
+        for (first, last) in [(5, 6), (0, 1), (9, 9), (2, 4), (8, 8), (20, 30), (7, 7), (10, 25)] {
+            set.insert(first, last);
+        }
+        assert_eq!(set.ranges(), [(0, 30)]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Waves whose members change while they are open.
+use super::{After, Arrival, COUNTED_TWICE, Contribution, Coverage, Member, Slot, Violation, flag};
+use sheaf_core::RangeSet;
+use std::sync::Arc;
+
+impl Slot {
+    /// Every leaf that is counted here, whatever for.
+    pub fn counted(&self, members: &[Member]) -> RangeSet {
+        let mut all = self.cover.as_ref().map(|cover| cover.everyone()).unwrap_or_default();
+        all.union_with(&self.told);
+        for (from, member) in self.from.iter().zip(members) {
+            if from.full() && !from.told() {
+                all.union_with(&member.leaves);
+            }
+        }
+        all
+    }
+
+    /// From here on each contribution counts for the leaves that it names. To be called before
+    /// `members` change: who has contributed in full did so for the leaves it has now.
+    pub fn mix(&mut self, members: &[Member]) {
+        self.mixed = true;
+        self.turn = usize::MAX;
+        for (from, member) in self.from.iter_mut().zip(members).filter(|(from, _)| from.full()) {
+            if !from.told() {
+                let cover = self.cover.get_or_insert_default();
+                Arc::make_mut(&mut cover.ok).union_with(&member.leaves);
+            }
+            from.0 = (from.0 & !(Contribution::FULL | Contribution::TOLD)) | Contribution::BEGUN;
+        }
+        for early in &mut self.early {
+            early.ok.get_or_insert_with(|| Arc::clone(&members[early.child].leaves));
+        }
+    }
+
+    /// A child was added to `members`, without leaves so far.
+    pub fn add_child(&mut self) {
+        self.from.push(Contribution(Contribution::DONE));
+    }
+
+    /// Whether something may still come from a child.
+    pub fn expects(&self, child: usize) -> bool {
+        self.from.get(child).is_some_and(|from| !from.done())
+    }
+
+    /// Leaves have been moved to `child`, from one of which they were still expected: so they are
+    /// from the new one, unless all of them are counted.
+    pub fn expect(&mut self, child: usize, members: &[Member]) {
+        if self.from[child].done() && !members[child].leaves.is_subset(&self.counted(members)) {
+            self.from[child].0 &= !Contribution::DONE;
+            self.pending += 1;
+        }
+    }
+
+    /// Whether every child has done its part.
+    pub fn is_complete(&self) -> bool {
+        self.pending == 0
+    }
+
+    /// Takes the bytes that wait to be credited to a child whose link is gone.
+    pub fn forget_credit(&mut self, child: usize) {
+        if let Some(from) = self.from.get_mut(child) {
+            from.0 &= !Contribution::BYTES;
+        }
+    }
+
+    /// Whose data `arrival` brings; `None` when it must not count. Part of it may be here already
+    /// only after two failures at once; what cannot be taken apart is refused as a whole.
+    #[cold]
+    pub(super) fn judge(
+        &self,
+        arrival: &Arrival<'_>,
+        members: &[Member],
+        within: &RangeSet,
+        payload: &mut &[u8],
+    ) -> Result<Option<Coverage>, Violation> {
+        let cover = match arrival.flags & flag::FULL != 0 {
+            true => Coverage { ok: Arc::clone(&members[arrival.child].leaves), ..Coverage::default() },
+            false => Coverage::decode(payload, within)?,
+        };
+        let new = cover.everyone().is_disjoint(&self.counted(members));
+        Ok(new.then_some(cover))
+    }
+
+    /// A child that contributes again must not name a leaf that it has named before, unless it
+    /// repeats itself for a new parent.
+    #[cold]
+    pub(super) fn is_new(&self, arrival: &Arrival<'_>, cover: Option<&Coverage>) -> Result<bool, Violation> {
+        let replay = arrival.flags & flag::REPLAY != 0;
+        let Some(cover) = cover else { return if replay { Ok(false) } else { Err(COUNTED_TWICE) } };
+        let more = cover.everyone();
+        let unflushed = self.cover.as_ref().is_some_and(|cover| !cover.everyone().is_disjoint(&more));
+        let full = self.from[arrival.child].full() && !more.is_empty();
+        if full || unflushed || !self.told.is_disjoint(&more) {
+            return if replay { Ok(false) } else { Err(COUNTED_TWICE) };
+        }
+        Ok(true)
+    }
+
+    /// Counts nothing of a contribution but its bytes, and that it was the last.
+    #[cold]
+    pub(super) fn refused(&mut self, arrival: &Arrival<'_>) -> After {
+        let from = &mut self.from[arrival.child];
+        from.add_bytes(arrival.bytes);
+        if arrival.flags & flag::FINAL == 0 {
+            return After::Wait;
+        }
+        from.0 |= Contribution::DONE;
+        self.pending -= 1;
+        if self.pending == 0 { After::Complete } else { After::Wait }
+    }
+}

@@ -1,0 +1,162 @@
+//! Who is connected to whom in a simulated tree, and how orphans find another parent.
+use super::wire::{Trouble, Wire};
+use super::{Connection, Leaves, Sim, What};
+use sheaf_core::RangeSet;
+use std::time::Duration;
+
+/// Between two ancestors that are tried, and after all of them.
+const PAUSE: Duration = Duration::from_micros(200);
+const ROUND_PAUSE: Duration = Duration::from_millis(50);
+/// How long a connection to a machine takes to fail that does not even refuse it.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+
+impl<L: Leaves> Sim<L> {
+    /// The ends of a connection.
+    pub(super) fn ends(&self, connection: u32) -> Connection {
+        if let Some(at) = connection.checked_sub(self.shape.nodes()) {
+            return self.made[at as usize];
+        }
+        let upper = self.shape.parent(connection);
+        let upper_link = connection.checked_sub(self.shape.children(upper).start);
+        Connection { upper, upper_link, lower: connection, lower_link: self.planned_up(connection) }
+    }
+
+    fn planned_up(&self, rank: u32) -> u32 {
+        self.shape.children(rank).len() as u32
+    }
+
+    /// Who receives from a wire, and on which link.
+    pub(super) fn receiver(&self, wire: u32) -> (u32, Option<u32>) {
+        let ends = self.ends(wire / 2);
+        if wire % 2 == 1 { (ends.upper, ends.upper_link) } else { (ends.lower, Some(ends.lower_link)) }
+    }
+
+    /// The wire that a node sends on.
+    pub(super) fn wire(&self, rank: u32, link: u32) -> Option<u32> {
+        let planned = || {
+            let children = self.shape.children(rank);
+            if link == children.len() as u32 { rank } else { children.start + link }
+        };
+        let connection = match self.routes.get(&(rank, link)) {
+            Some(&connection) => connection,
+            None if link <= self.planned_up(rank) => planned(),
+            None => return None,
+        };
+        Some(2 * connection + u32::from(self.ends(connection).lower == rank))
+    }
+
+    /// The wires on which a node sends or has sent.
+    pub(super) fn outward(&self, rank: u32) -> Vec<u32> {
+        let children = self.shape.children(rank).map(|child| 2 * child);
+        let own = (rank > 0).then_some(2 * rank + 1);
+        let made = self.hosts[rank as usize].made.iter();
+        let made = made.map(|&at| 2 * at + u32::from(self.ends(at).lower == rank));
+        children.chain(own).chain(made).collect()
+    }
+
+    /// A node has lost its parent.
+    pub(super) fn orphaned(&mut self, rank: u32) {
+        let host = &mut self.hosts[rank as usize];
+        let search = host.node.as_ref().and_then(|node| node.orphaned_since());
+        if host.search != search {
+            host.search = search;
+            host.tried = 0;
+        }
+        self.search_after(rank, PAUSE);
+    }
+
+    fn search_after(&mut self, rank: u32, pause: Duration) {
+        let round = self.shape.depth_of(rank).max(1);
+        let tried = self.hosts[rank as usize].tried;
+        let pause = if tried > 0 && tried % round == 0 { pause.max(ROUND_PAUSE) } else { pause };
+        let jitter = Duration::from_micros(self.rng.u64(0..100));
+        let at = self.now + pause + jitter;
+        self.push(at, What::Search(rank));
+    }
+
+    /// An orphan tries the ancestor whose turn it is.
+    pub(super) fn search(&mut self, rank: u32) {
+        let host = &self.hosts[rank as usize];
+        let Some(node) = &host.node else { return };
+        if node.orphaned_since().is_none() || node.is_asking() {
+            return;
+        }
+        if host.stopped {
+            return self.search_after(rank, ROUND_PAUSE);
+        }
+        let mut upper = self.shape.parent(rank);
+        for _ in 0..host.tried % self.shape.depth_of(rank).max(1) {
+            upper = self.shape.parent(upper);
+        }
+        self.hosts[rank as usize].tried += 1;
+        let cut = self.cuts.get(&rank).is_some_and(|&(other, _)| other == upper);
+        let there = &self.hosts[upper as usize];
+        if cut || there.off || self.isolated.contains(&rank) || self.isolated.contains(&upper) {
+            return self.search_after(rank, CONNECT_TIMEOUT);
+        }
+        if there.node.is_none() {
+            return self.search_after(rank, PAUSE);
+        }
+        self.connect(rank, upper);
+    }
+
+    fn connect(&mut self, lower: u32, upper: u32) {
+        let now = self.now;
+        let connection = self.shape.nodes() + self.made.len() as u32;
+        let latency = self.config.physics.latency;
+        let Some(node) = self.hosts[lower as usize].node.as_mut() else { return };
+        let link = node.resume_parent(now);
+        node.attach(now, link);
+        let lower_link = link as u32;
+        self.made.push(Connection { upper, upper_link: None, lower, lower_link });
+        self.routes.insert((lower, lower_link), connection);
+        let arrives = now + latency * 2;
+        self.wires.push(Wire::default());
+        self.wires.push(Wire { arrives, ..Wire::default() });
+        for rank in [lower, upper] {
+            self.hosts[rank as usize].made.push(connection);
+        }
+        self.hosts[lower as usize].up = connection;
+        self.push(arrives, What::Knock(connection));
+        self.settle(lower);
+    }
+
+    /// A node takes a connection.
+    pub(super) fn accept(&mut self, rank: u32, connection: u32) {
+        let now = self.now;
+        let lower = self.ends(connection).lower;
+        let below = self.shape.leaves_below(lower);
+        let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
+        match node.child_link(now, lower, &RangeSet::from_range(below.start, below.end)) {
+            Ok(link) => {
+                node.attach(now, link);
+                let at = (connection - self.shape.nodes()) as usize;
+                self.made[at].upper_link = Some(link as u32);
+                self.routes.insert((rank, link as u32), connection);
+            }
+            Err(_) => {
+                self.wires[2 * connection as usize + 1].deaf = true;
+                self.close_wire(2 * connection);
+            }
+        }
+    }
+
+    /// What is sent over a connection waits from now on.
+    pub(super) fn park(&mut self, connection: u32) {
+        let trouble: &mut Trouble = self.troubles.entry(connection).or_default();
+        trouble.parked.get_or_insert_default();
+    }
+
+    pub(super) fn unpark(&mut self, connection: u32) {
+        let parked = self.troubles.get_mut(&connection).and_then(|trouble| trouble.parked.take());
+        for (wire, parked) in (2 * connection..).zip(parked.into_iter().flatten()) {
+            parked.into_iter().for_each(|chunk| self.arrive(wire, chunk));
+        }
+    }
+
+    /// Whether a node has a parent, as far as it knows.
+    #[must_use]
+    pub fn has_parent(&self, rank: u32) -> bool {
+        self.node(rank).is_some_and(|node| node.orphaned_since().is_none())
+    }
+}
