@@ -393,6 +393,10 @@ impl Core {
         if let Some(own) = self.nodes.first_mut() {
             let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             own.set_wall_clock(now, wall.map_or(0, |wall| wall.as_nanos() as u64));
+            let counts = self.audit.counts();
+            if counts != Default::default() {
+                own.set_door_counts(&counts);
+            }
         }
         for node in 0..self.nodes.len() {
             if self.nodes[node].next_timeout().is_some_and(|due| due <= now) {

@@ -4,9 +4,11 @@
 use crate::filter::{Emit, Input, Registry};
 use crate::launch::{Invitation, Program};
 use crate::link::Hello;
+use crate::link::hello;
 use crate::packet::{self, Format};
 use crate::proto::control::{self, Assign, Notice, Open, Ready, Sync};
 use crate::proto::frame::{Header, Kind};
+use crate::proto::report;
 use crate::proto::{Child, Config, Coverage, Event, Node, Outgoing, Role, Time, Tuning};
 use crate::topology::{Page, Spec, Topology};
 use bytes::Bytes;
@@ -61,13 +63,22 @@ pub fn frame_header(data: &[u8]) {
 /// Bodies of control frames: one that decodes comes back from its own bytes.
 pub fn control(data: &[u8]) {
     let mut script = Script(data);
-    match script.byte() % 7 {
+    match script.byte() % 13 {
         0 => round_trip::<Open>(script.0),
         1 => round_trip::<Assign>(script.0),
         2 => round_trip::<Hello>(script.0),
         3 => round_trip::<Ready>(script.0),
         4 => round_trip::<Notice>(script.0),
         5 => drop(Invitation::from_bytes(script.0)),
+        6 => round_trip::<control::Adopt>(script.0),
+        7 => round_trip::<control::Adopted>(script.0),
+        8 => round_trip::<control::Release>(script.0),
+        9 => round_trip::<control::Released>(script.0),
+        10 => round_trip::<control::Ack>(script.0),
+        11 => {
+            let _ = (hello::decode::<hello::Welcome>(script.0), report::decode(script.0));
+            let _ = script.0.first_chunk().map(hello::frame_len);
+        }
         _ => drop(postcard::from_bytes::<Program>(script.0)),
     }
 }
@@ -312,7 +323,7 @@ impl<'a> Play<'a> {
                 let _ = self.node.open(RangeSet::full(u32::from(what)), "sum", b"", Sync::WaitForAll);
             }
             (false, 1 | 2) if self.node.has_room(stream) => {
-                let expect = (wave % 3 > 0).then(|| Duration::from_millis(wave % 1000));
+                let expect = (!wave.is_multiple_of(3)).then(|| Duration::from_millis(wave % 1000));
                 let mut outgoing = Outgoing::new(1, self.script.bytes(), expect);
                 while !self.node.send_part(self.now, stream, &mut outgoing) {}
             }

@@ -11,6 +11,7 @@ use super::super::stream::{Owner, Stream, mark};
 use super::super::{Role, Time};
 use super::heartbeat::late_after;
 use super::{Event, Node};
+use crate::link::AuditCounts;
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
@@ -57,9 +58,10 @@ impl Node {
     }
 
     /// Sets the counts of this node's doors, for its reports.
-    pub fn set_door_counts(&mut self, counts: &[(&str, u64)]) {
-        let counts = counts.iter().map(|(name, count)| (bounded(name), *count)).collect();
-        self.diagnosis.get_or_insert_default().doors = counts;
+    pub fn set_door_counts(&mut self, counts: &AuditCounts) {
+        let refused = counts.refused.iter().map(|(why, count)| (format!("{why:?}").to_lowercase(), *count));
+        let accepted = ("accepted".to_owned(), counts.accepted);
+        self.diagnosis.get_or_insert_default().doors = std::iter::once(accepted).chain(refused).collect();
     }
 
     /// Notes what went wrong here, for reports; the last one stays.
