@@ -13,6 +13,11 @@ pub const ECHO: i32 = 1001;
 pub const POST: i32 = 1002;
 /// Take a long packet in, and answer its last part with the bytes that came.
 pub const SINK: i32 = 1003;
+/// Take a long packet in, and answer its last part with 40 bits of its BLAKE3 digest.
+pub const DIGEST: i32 = 1004;
+
+/// The sum of as many as there are leaves has to fit.
+const DIGEST_MASK: i64 = 0xff_ffff_ffff;
 
 /// Servers that also answer probes.
 pub struct WithProbe(pub Servers);
@@ -26,7 +31,13 @@ impl Services for WithProbe {
         handle: LeafHandle,
     ) -> Result<Box<dyn Service>, ServiceError> {
         let server = self.0.start(leaf, host, config, handle)?;
-        Ok(Box::new(Probed { server, posting: None, sunk: 0, number: Vec::new() }))
+        Ok(Box::new(Probed {
+            server,
+            posting: None,
+            sunk: 0,
+            digest: blake3::Hasher::new(),
+            number: Vec::new(),
+        }))
     }
 }
 
@@ -35,6 +46,7 @@ struct Probed {
     /// Stream, and packets still to post on it.
     posting: Option<(u32, u64)>,
     sunk: u64,
+    digest: blake3::Hasher,
     number: Vec<u8>,
 }
 
@@ -66,6 +78,19 @@ impl Service for Probed {
                 if packet.last {
                     let sunk = i64::try_from(self.sunk).unwrap_or(i64::MAX);
                     leaf.reply(stream, wave, tag, self.number(sunk));
+                }
+            }
+            DIGEST => {
+                leaf.consumed(stream, packet.frame_bytes);
+                if packet.first {
+                    self.digest.reset();
+                }
+                self.digest.update(&packet.payload);
+                if packet.last {
+                    let digest = self.digest.finalize();
+                    let number =
+                        digest.as_bytes().first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
+                    leaf.reply(stream, wave, tag, self.number(number & DIGEST_MASK));
                 }
             }
             _ => self.server.packet(packet, leaf),

@@ -26,9 +26,6 @@ const INVITATION_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the parent may take to say who this node is.
 const ASSIGN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whether nodes that have lost their parent look for another one.
-const ADOPTION: bool = false;
-
 /// A node could not begin to serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -155,7 +152,7 @@ async fn run(placed: Placed, registry: &Registry, services: &dyn Services) -> io
     config.place.siblings = siblings;
     let role = config.role;
     let parent = shared.run(|core, now| {
-        core.may_search = ADOPTION && !station.ancestors.is_empty();
+        core.may_search = !station.ancestors.is_empty();
         core.add_node(config, registry.clone());
         core.nodes[0].set_identity(&root.host(), std::process::id());
         core.nodes[0].add_parent(now)

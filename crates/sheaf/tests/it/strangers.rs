@@ -1,20 +1,16 @@
 //! Strangers at a node's door: they get nothing, and the session goes on at full speed.
+use crate::tree::{DEADLINE, Tree, ask, next_sum, runtime};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sheaf_tree::filter::Registry;
-use sheaf_tree::launch::{self, Carrier, Program};
+use sheaf_tree::launch::Carrier;
 use sheaf_tree::link::tls::{Keys, Tls};
 use sheaf_tree::link::{Address, Authority, Hello, Refusal, Secret};
-use sheaf_tree::topology::{Names, Placement, Spec, Topology};
-use sheaf_tree::{Network, Stream, Sync, packet};
+use sheaf_tree::{Network, Stream, Tuning};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The tag that a server answers with the number 1.
-const ECHO: i32 = 1001;
-const DEADLINE: Duration = Duration::from_secs(60);
 const LEAVES: u32 = 8;
 /// How long waves are counted with and without strangers, in turns.
 const SLICE: Duration = Duration::from_millis(300);
@@ -26,18 +22,8 @@ struct Running {
 
 impl Running {
     async fn start(carrier: Carrier) -> Self {
-        let names: Names = (1..=LEAVES).map(|n| format!("n{n}")).collect();
-        let spec = Spec::parse("1x2x4").unwrap();
-        let topology = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
-        let mut program = Program::new(env!("CARGO_BIN_EXE_sheaf").into(), vec!["serve".to_owned()]);
-        program.carrier = carrier;
-        let options = launch::Options { service: b"/".to_vec(), ..Default::default() };
-        let registry = Registry::with_builtins();
-        let network = launch::processes(&topology, &registry, &options, &program).await.unwrap();
-        let ready = network.ready(DEADLINE).await.expect("the tree starts");
-        assert_eq!(ready.len(), u64::from(LEAVES));
-        let stream = network.open(network.everyone(), "sum", b"%ld", Sync::WaitForAll);
-        Self { network, stream }
+        let tree = Tree::start("1x2x4", LEAVES, carrier, Tuning::default()).await;
+        Self { stream: tree.sums(), network: tree.network }
     }
 
     /// Waves within one slice; every one of them counts every leaf.
@@ -45,11 +31,8 @@ impl Running {
         let until = Instant::now() + SLICE;
         let mut count = 0;
         while Instant::now() < until {
-            self.stream.send(ECHO, b"", Some(DEADLINE)).await;
-            let wave = self.stream.recv_until(Instant::now() + DEADLINE).await.unwrap();
-            assert!(wave.coverage.is_full(), "{:?}", wave.coverage);
-            let sum = wave.payload.as_deref().and_then(packet::scalar::<i64>);
-            assert_eq!(sum, Some(i64::from(LEAVES)));
+            ask(&self.stream).await;
+            assert_eq!(next_sum(&self.stream).await, u64::from(LEAVES));
             count += 1;
         }
         count
@@ -75,10 +58,6 @@ impl Running {
             self.waves().await;
         }
     }
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// Reads until the other end closes; what came.
