@@ -25,7 +25,7 @@ enum Issuer {
     /// Links are not TLS.
     Nobody,
     /// At the root.
-    Authority(Authority),
+    Authority(Box<Authority>),
     /// At an inner node: they came with its assignment.
     Keyring(FxHashMap<u32, Credentials>),
 }
@@ -52,7 +52,7 @@ impl Station {
             Carrier::Tls => {
                 let authority = Authority::new()?;
                 let keys = Keys::new(&authority.issue(rank)?)?;
-                (Issuer::Authority(authority), Some(keys))
+                (Issuer::Authority(Box::new(authority)), Some(keys))
             }
         };
         let (program, secret) = (program.clone(), Secret::random()?);
