@@ -320,6 +320,14 @@ impl Core {
         self.event_wakers.drain(..).for_each(Waker::wake);
     }
 
+    /// What the root was told after the first `seen` notices; `seen` is moved on.
+    pub fn notices_after(&self, seen: &mut u64) -> Vec<Notice> {
+        let first = self.notices_total - self.notices.len() as u64;
+        let skip = usize::try_from(seen.saturating_sub(first)).unwrap_or(usize::MAX);
+        *seen = self.notices_total;
+        self.notices.iter().skip(skip).cloned().collect()
+    }
+
     /// Ends the transport of a link that its node has given up.
     fn close(&mut self, now: Time, node: usize, link: usize) {
         match self.routes[node].get(link).copied().unwrap_or(Route::Unattached) {

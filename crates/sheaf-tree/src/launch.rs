@@ -13,23 +13,36 @@ use sheaf_core::RangeSet;
 use std::io;
 use std::path::PathBuf;
 
+pub mod attach;
+mod attached;
 mod embedded;
 mod family;
+mod hosts;
 pub mod invitation;
+mod invited;
 mod join;
 mod nursery;
 mod plan;
 mod processes;
+mod push;
+mod reception;
 mod search;
 mod serve;
+mod slurm;
 mod spawn;
+pub mod ssh;
 
+pub use attached::{Attached, attached, slurm};
 pub use embedded::embedded;
 pub use invitation::Invitation;
+pub use invited::{invited, leave_session};
 pub use join::{Joined, join};
 pub use processes::processes;
-pub use serve::{ServeError, leaf_from, serve};
+pub use push::Content;
+pub use serve::{ServeError, leaf_from, serve, serve_invited};
+pub use slurm::Srun;
 pub use spawn::LINK_VARIABLE;
+pub use ssh::Ssh;
 
 /// What carries the links between processes of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -102,6 +115,8 @@ pub enum Starter {
     /// Every node runs on the machine of its parent, which starts it directly.
     #[default]
     Fork,
+    /// Nodes run on the hosts that the topology names; each starts its children there by ssh.
+    Ssh(Ssh),
 }
 
 /// A session could not be started.

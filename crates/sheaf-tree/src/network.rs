@@ -31,6 +31,18 @@ pub(crate) trait End: Send {
     fn end(self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
+/// One after the other.
+struct Both(Box<dyn End>, Box<dyn End>);
+
+impl End for Both {
+    fn end(self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            self.0.end().await;
+            self.1.end().await;
+        })
+    }
+}
+
 impl Network {
     pub(crate) fn new(shared: Arc<Shared>, leaves: u32, end: Option<Box<dyn End>>) -> Self {
         let tasks = vec![tokio::spawn(Arc::clone(&shared).keep_time())];
@@ -127,6 +139,15 @@ impl Network {
         if let Some(end) = end {
             end.end().await;
         }
+    }
+
+    /// Waits for `more` as well when the session is shut down.
+    pub(crate) fn also_end(&self, more: Box<dyn End>) {
+        let mut end = self.inner.end.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *end = Some(match end.take() {
+            Some(first) => Box::new(Both(first, more)),
+            None => more,
+        });
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

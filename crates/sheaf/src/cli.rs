@@ -81,6 +81,10 @@ pub struct GlobalArgs {
     #[arg(long, global = true, value_name = "SPEC")]
     pub tree: Option<String>,
 
+    /// Run the nodes between root and leaves on these hosts, not on the leaves'
+    #[arg(long, global = true, value_name = "HOSTSET")]
+    pub inner_hosts: Option<String>,
+
     /// What joins nodes of the tree: tcp (not encrypted), tls, unix
     #[arg(long, global = true, value_name = "KIND", hide_possible_values = true)]
     pub link: Option<Link>,

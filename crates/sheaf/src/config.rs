@@ -5,7 +5,7 @@ mod hosts;
 mod tuning;
 
 pub use file::{ClusterSection, File};
-pub use hosts::Hosts;
+pub use hosts::{Hosts, own_name};
 pub use tuning::{SETTINGS, Tuning};
 
 use crate::cli::{GlobalArgs, Link};
@@ -14,6 +14,7 @@ use crate::groups::GroupSources;
 use sheaf_core::hostset::HostSet;
 use std::cell::OnceCell;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -92,6 +93,14 @@ pub struct Cluster {
     pub launch: Sourced<Launch>,
     pub tree: Sourced<String>,
     pub export: Sourced<String>,
+    /// Where inner nodes run, when not on hosts of their leaves.
+    pub inner_hosts: Option<Sourced<String>>,
+    /// The address at which the root listens for other hosts.
+    pub listen: Option<Sourced<SocketAddr>>,
+    /// The client and its options, in place of `ssh`.
+    pub ssh: Option<Sourced<String>>,
+    /// The launcher and its options, in place of `srun`.
+    pub srun: Option<Sourced<String>>,
 }
 
 impl Cluster {
@@ -99,6 +108,15 @@ impl Cluster {
     pub fn find_hosts(&self, groups: &GroupSources) -> Result<Hosts, Stop> {
         hosts::find(&self.hosts, groups)
             .map_err(|text| Stop::usage(format!("hosts of cluster {}: {text}", self.name.value)))
+    }
+
+    /// The hosts for inner nodes, when they have some of their own.
+    pub fn find_inner_hosts(&self, groups: &GroupSources) -> Result<Option<Hosts>, Stop> {
+        let Some(inner) = &self.inner_hosts else { return Ok(None) };
+        let found = hosts::find(inner, groups);
+        found
+            .map(Some)
+            .map_err(|text| Stop::usage(format!("inner hosts of cluster {}: {text}", self.name.value)))
     }
 }
 
@@ -160,16 +178,14 @@ impl Config {
         matches!(self.cluster.launch.origin, Origin::Option(_))
     }
 
-    /// How to start the cluster, when this build can.
-    pub fn launch(&self) -> Result<Launch, Stop> {
-        match self.cluster.launch.value {
-            launch @ (Launch::Embedded | Launch::Processes) => Ok(launch),
-            other => Err(Stop::unreachable(format!(
-                "cluster {}: this build starts clusters with launch = embedded or processes; {other} is not \
-                 available",
-                self.cluster.name.value
-            ))),
-        }
+    /// How to start the cluster.
+    pub fn launch(&self) -> Launch {
+        self.cluster.launch.value
+    }
+
+    /// The hosts for inner nodes, when they have some of their own.
+    pub fn inner_hosts(&self) -> Result<Option<Hosts>, Stop> {
+        self.cluster.find_inner_hosts(&self.groups)
     }
 }
 
@@ -195,6 +211,9 @@ fn choose(file: &File, global: &GlobalArgs) -> Result<Cluster, Stop> {
     }
     if let Some(export) = &global.export {
         cluster.export = Sourced::option(export.clone(), "--export");
+    }
+    if let Some(hosts) = &global.inner_hosts {
+        cluster.inner_hosts = Some(Sourced::option(hosts.clone(), "--inner-hosts"));
     }
     Ok(cluster)
 }
@@ -252,6 +271,10 @@ fn numbered(count: u32, launch: Launch, option: &'static str) -> Cluster {
         launch: Sourced::option(launch, option),
         tree: Sourced::default(TREE_DEFAULT.to_owned()),
         export: Sourced::default(EXPORT_DEFAULT.to_owned()),
+        inner_hosts: None,
+        listen: None,
+        ssh: None,
+        srun: None,
     }
 }
 
@@ -259,10 +282,14 @@ fn numbered(count: u32, launch: Launch, option: &'static str) -> Cluster {
 fn this_machine() -> Cluster {
     Cluster {
         name: Sourced::default("local".to_owned()),
-        hosts: Sourced::default(hosts::own_name()),
+        hosts: Sourced::default(own_name()),
         launch: Sourced::default(Launch::Embedded),
         tree: Sourced::default(TREE_DEFAULT.to_owned()),
         export: Sourced::default(EXPORT_DEFAULT.to_owned()),
+        inner_hosts: None,
+        listen: None,
+        ssh: None,
+        srun: None,
     }
 }
 

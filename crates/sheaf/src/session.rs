@@ -1,6 +1,6 @@
 //! From a configuration to a running tree, and what happens around a command that uses one.
 use crate::cli::{GlobalArgs, Link};
-use crate::config::{Config, Launch};
+use crate::config::{Config, Launch, Origin, Sourced};
 use crate::exit::{Exit, Stop};
 use crate::output::{Failure, Output, Report, Silence, Silent};
 use crate::probe::WithProbe;
@@ -9,9 +9,12 @@ use sheaf_core::hostset::HostSet;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Limits, Outcome, Servers, Session};
 use sheaf_tree::filter::Registry;
-use sheaf_tree::launch::{self, Carrier, Program};
+use sheaf_tree::launch::{self, Attached, Carrier, Content, Program, Srun, Ssh, Starter};
+use sheaf_tree::link::Listen;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Notice, Tuning};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub mod daemon;
@@ -58,7 +61,7 @@ impl Opening {
             let signals = Signals::listen()?;
             let connected = match joined {
                 Some(joined) => joined,
-                None => connect(&config, 0).await?,
+                None => connect(&config, 0, None).await?,
             };
             let interrupts = tokio::spawn(signals.heed(connected.session.clone()));
             let result = act(&connected, &config, &output).await;
@@ -92,10 +95,11 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 /// Starts the tree. `depth`: levels that are to come above it.
-pub async fn connect(config: &Config, depth: u32) -> Result<Connected> {
+/// `tokens`: where those go that hosts need to come by themselves.
+pub async fn connect(config: &Config, depth: u32, tokens: Option<&TokenFile>) -> Result<Connected> {
     let hosts = config.hosts()?;
     let topology = plan(config)?;
-    let network = start(config, &topology, depth).await?;
+    let network = start(config, &topology, depth, tokens).await?;
     let names: HostSet = hosts.names().iter().cloned().collect();
     Ok(Connected { session: Session::new(network, names, limits(config)), topology, own: true })
 }
@@ -105,7 +109,13 @@ pub fn plan(config: &Config) -> Result<Topology> {
     let hosts = config.hosts()?;
     let names: Names = hosts.names().iter().cloned().collect();
     let usage = |error: sheaf_tree::topology::TopologyError| Stop::usage(format!("tree: {error}"));
-    let spec = Spec::parse(&config.cluster.tree.value).map_err(usage)?;
+    let comes = matches!(config.launch(), Launch::Attach | Launch::Slurm);
+    let spec = match (&config.cluster.tree.origin, comes) {
+        // Hosts that come by themselves come to the root.
+        (Origin::Default, true) => Spec::parse("flat"),
+        _ => Spec::parse(&config.cluster.tree.value),
+    };
+    let spec = spec.map_err(usage)?;
     let topology = match &spec {
         Spec::File(path) => {
             let text = std::fs::read_to_string(path)
@@ -122,23 +132,56 @@ pub fn plan(config: &Config) -> Result<Topology> {
             }
             topology
         }
-        spec => Topology::build(spec, "root", names, Placement::LeafHosts).map_err(usage)?,
+        spec => {
+            let inner = config.inner_hosts()?;
+            let inner: Option<Names> = inner.map(|hosts| hosts.names().iter().cloned().collect());
+            let placement = inner.as_ref().map_or(Placement::LeafHosts, Placement::InnerHosts);
+            Topology::build(spec, "root", names, placement).map_err(usage)?
+        }
     };
+    if comes && topology.depth() > 1 {
+        let text = format!("tree: launch = {} needs the tree flat", config.launch());
+        return Err(Stop::usage(text).into());
+    }
     Ok(topology)
 }
 
-async fn start(config: &Config, topology: &Topology, depth: u32) -> Result<Network> {
+async fn start(
+    config: &Config,
+    topology: &Topology,
+    depth: u32,
+    tokens: Option<&TokenFile>,
+) -> Result<Network> {
     let options = launch::Options {
         tuning: tuning(config),
         service: config.cluster.export.value.clone().into_bytes(),
         depth,
     };
-    Ok(match config.launch()? {
+    Ok(match config.launch() {
         Launch::Embedded => {
             raise_descriptor_limit();
             launch::embedded(topology, &registry(), &servers(), &options)
         }
-        _ => launch::processes(topology, &registry(), &options, &program(config)?).await?,
+        Launch::Processes => launch::processes(topology, &registry(), &options, &program(config)?).await?,
+        Launch::Ssh => {
+            let mut program = other_hosts(config)?;
+            program.starter = Starter::Ssh(ssh(config)?);
+            launch::processes(topology, &registry(), &options, &program).await?
+        }
+        Launch::Slurm => slurm(config, topology, &options).await?,
+        Launch::Attach => {
+            let Some(tokens) = tokens else {
+                let text =
+                    format!("cluster {}: start its session first: sheaf up", config.cluster.name.value);
+                return Err(Stop::unreachable(text).into());
+            };
+            let (at, patience) = (listen(config), start_timeout(config));
+            let program = other_hosts(config)?;
+            let (network, attached) =
+                launch::attached(topology, &registry(), &options, &program, at, patience).await?;
+            tokens.write(&attached, topology.leaves_len())?;
+            network
+        }
     })
 }
 
@@ -153,6 +196,83 @@ pub fn program(config: &Config) -> Result<Program> {
     let mut program = Program::new(path, vec!["serve".to_owned()]);
     program.carrier = carrier;
     Ok(program)
+}
+
+/// One `srun` with a server on every node.
+async fn slurm(config: &Config, topology: &Topology, options: &launch::Options) -> Result<Network> {
+    let command = config.cluster.srun.as_ref().map_or("srun", |srun| &srun.value);
+    let command = command.split_whitespace().map(ToOwned::to_owned).collect();
+    let program = other_hosts(config)?;
+    let srun = Srun { command, program: program.path.clone() };
+    let at = listen(config);
+    let name = if at.ip().is_unspecified() { crate::config::own_name() } else { at.ip().to_string() };
+    let (program, patience) = ((&program, &srun), start_timeout(config));
+    Ok(launch::slurm(topology, &registry(), options, program, (at, &name), patience).await?)
+}
+
+fn start_timeout(config: &Config) -> Duration {
+    Duration::from_millis(config.tuning.start_timeout_ms.value)
+}
+
+/// This program for nodes on other hosts: only TLS leads there.
+fn other_hosts(config: &Config) -> Result<Program> {
+    let mut program = program(config)?;
+    program.carrier = Carrier::Tls;
+    program.listen = Listen::Address(listen(config).ip());
+    Ok(program)
+}
+
+/// Where tokens go, for hosts that come by themselves.
+pub struct TokenFile {
+    pub path: PathBuf,
+    /// How often the one token may be used; `None` for one token for each host.
+    pub uses: Option<u32>,
+}
+
+impl TokenFile {
+    fn write(&self, attached: &Attached, hosts: u32) -> Result<()> {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut text = String::new();
+        match self.uses {
+            Some(uses) => text = format!("{}\n", attached.tokens.issue(uses)?),
+            None => {
+                for _ in 0..hosts {
+                    text += &format!("{}\n", attached.tokens.issue(1)?);
+                }
+            }
+        }
+        // Never a file that others may have open.
+        let _ = std::fs::remove_file(&self.path);
+        let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path);
+        let mut file = file.map_err(|error| Stop::usage(crate::exit::io_text(&self.path, &error)))?;
+        file.write_all(text.as_bytes())?;
+        Ok(())
+    }
+}
+
+/// Where other hosts come to: at every address and a port of the system's choice, if it is not said.
+fn listen(config: &Config) -> SocketAddr {
+    let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    config.cluster.listen.as_ref().map_or(anywhere, |listen| listen.value)
+}
+
+/// How the configuration wants hosts to be logged in to.
+fn ssh(config: &Config) -> Result<Ssh> {
+    let content = Content::of_this_program().context("cannot read this program")?;
+    let settings = &config.tuning;
+    let milliseconds = |setting: &Sourced<u64>| Duration::from_millis(setting.value);
+    let mut ssh = Ssh::new(content);
+    if let Some(command) = &config.cluster.ssh {
+        ssh.command = command.value.split_whitespace().map(ToOwned::to_owned).collect();
+    }
+    ssh.connect_timeout = milliseconds(&settings.ssh_connect_timeout_ms);
+    ssh.login_timeout = milliseconds(&settings.ssh_login_timeout_ms);
+    // The bounds of both settings are far below.
+    ssh.retries = u32::try_from(settings.ssh_retries.value).unwrap_or(u32::MAX);
+    ssh.starts_max = u32::try_from(settings.ssh_starts_max.value).unwrap_or(u32::MAX);
+    ssh.relaunch = Some(milliseconds(&settings.relaunch_ms)).filter(|pause| !pause.is_zero());
+    Ok(ssh)
 }
 
 /// The filters that every node of a session knows.

@@ -101,6 +101,8 @@ pub(super) struct Family {
     /// Lets them in, and orphans from below.
     pub door: Option<Doorkeeper>,
     pub nursery: Arc<Nursery>,
+    /// Done when every child on another host has joined or failed.
+    pub starting: Option<tokio::task::JoinHandle<()>>,
 }
 
 /// How often it is looked whether nodes that others have started are gone.

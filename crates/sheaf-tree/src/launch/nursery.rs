@@ -5,6 +5,7 @@ use crate::link::door::Host;
 use crate::link::hello::Hello;
 use crate::link::wire::Channel;
 use crate::topology::Topology;
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
 use std::io;
@@ -29,6 +30,10 @@ pub(super) struct Nursery {
     kin: Mutex<FxHashMap<u32, Kin>>,
     /// Links of nodes that were taken in.
     adopted: Mutex<Vec<usize>>,
+    /// Leaves that may come although no link waits for them, with what each is told first.
+    late: Mutex<FxHashMap<u32, Bytes>>,
+    /// The links of children that have come.
+    members: Mutex<FxHashMap<u32, usize>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -43,6 +48,8 @@ impl Nursery {
             expected: Mutex::default(),
             kin: Mutex::default(),
             adopted: Mutex::default(),
+            late: Mutex::default(),
+            members: Mutex::default(),
         })
     }
 
@@ -65,6 +72,23 @@ impl Nursery {
         lock(&self.expected).insert(rank, Expected { link, is_leaf, kin, watch });
     }
 
+    /// The leaf `rank` may come, although it was lost or given up; `frame` is what it is told.
+    pub fn expect_late(&self, rank: u32, frame: Bytes) {
+        lock(&self.late).insert(rank, frame);
+    }
+
+    /// Whether a link waits for the child `rank`.
+    pub fn waits_for(&self, rank: u32) -> bool {
+        lock(&self.expected).contains_key(&rank)
+    }
+
+    /// Whether the child `rank` is connected.
+    pub fn has(&self, rank: u32) -> bool {
+        let Some(shared) = self.shared.upgrade() else { return false };
+        let link = lock(&self.members).get(&rank).copied();
+        link.is_some_and(|link| shared.peek(|core| core.has_socket(0, link)))
+    }
+
     /// The child `rank` is this process.
     pub fn started(&self, rank: u32, kin: &Kin) {
         lock(&self.kin).insert(rank, kin.clone());
@@ -82,7 +106,7 @@ impl Nursery {
     }
 
     /// The child will not connect.
-    fn give_up(&self, rank: u32, errno: Errno, cause: &str) {
+    pub fn give_up(&self, rank: u32, errno: Errno, cause: &str) {
         let Some(late) = lock(&self.expected).remove(&rank) else { return };
         if let Some(shared) = self.shared.upgrade() {
             shared.run(|core, now| {
@@ -99,6 +123,24 @@ impl Nursery {
         shared.peek(|core| adopted.iter().any(|&link| core.has_socket(0, link)))
     }
 
+    /// Takes in a leaf that comes late, or again.
+    fn admit_late(&self, shared: &Arc<Shared>, rank: u32, channel: Channel) -> io::Result<()> {
+        let gone = || io::Error::from(io::ErrorKind::NotConnected);
+        let frame = lock(&self.late).remove(&rank).ok_or_else(gone)?;
+        let leaf = self.topology.node(rank).ok_or_else(gone)?;
+        let leaves = RangeSet::from_range(leaf.leaves().start, leaf.leaves().end);
+        let link = shared.run(|core, now| {
+            let link = core.nodes[0].child_link(now, rank, &leaves)?;
+            core.nodes[0].send_first(link, frame);
+            core.touch(0);
+            Ok(link)
+        });
+        let link =
+            link.map_err(|violation: crate::proto::Violation| io::Error::other(violation.to_string()))?;
+        lock(&self.members).insert(rank, link);
+        shared.attach(0, link, channel, None)
+    }
+
     /// What can be known of the process of a node that has come from elsewhere.
     fn peer(&self, rank: u32, is_leaf: bool, channel: &Channel) -> Option<Peer> {
         let own = lock(&self.kin).get(&rank).map(Kin::autopsy);
@@ -110,7 +152,7 @@ impl Nursery {
 impl Host for Nursery {
     fn expects(&self, hello: &Hello) -> bool {
         if !hello.orphan {
-            return lock(&self.expected).contains_key(&hello.rank);
+            return self.waits_for(hello.rank) || lock(&self.late).contains_key(&hello.rank);
         }
         hello.rank != self.topology.root().rank() && self.topology.node(hello.rank).is_some()
     }
@@ -119,7 +161,9 @@ impl Host for Nursery {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let shared = self.shared.upgrade().ok_or_else(gone)?;
         if !hello.orphan {
-            let child = lock(&self.expected).remove(&hello.rank).ok_or_else(gone)?;
+            let child = lock(&self.expected).remove(&hello.rank);
+            let Some(child) = child else { return self.admit_late(&shared, hello.rank, channel) };
+            lock(&self.members).insert(hello.rank, child.link);
             child.watch.inspect(AbortHandle::abort);
             let is_leaf = child.is_leaf;
             let peer = child.kin.map(|kin| Peer { autopsy: kin.autopsy(), is_leaf });

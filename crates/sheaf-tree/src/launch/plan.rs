@@ -18,6 +18,8 @@ struct Plan {
     secret: Secret,
     /// Credentials of the nodes below; empty unless links are TLS.
     keyring: Vec<(u32, Credentials)>,
+    /// The child comes later than the others, or again.
+    late: bool,
 }
 
 /// Where the credentials of nodes below come from.
@@ -41,6 +43,8 @@ pub(super) struct Station {
     pub ancestors: Vec<Ancestor>,
     /// The address from which it reaches its parent.
     pub uplink: Option<IpAddr>,
+    /// It comes later than the others, or again.
+    pub late: bool,
     issuer: Issuer,
 }
 
@@ -56,7 +60,7 @@ impl Station {
             }
         };
         let (program, secret) = (program.clone(), Secret::random()?);
-        Ok(Self { rank, program, secret, keys, ancestors: Vec::new(), uplink: None, issuer })
+        Ok(Self { rank, program, secret, keys, ancestors: Vec::new(), uplink: None, late: false, issuer })
     }
 
     /// A node's that has been assigned its place. `keys` are from its invitation.
@@ -67,8 +71,8 @@ impl Station {
             Carrier::Unix | Carrier::Tcp => Issuer::Nobody,
         };
         let ancestors = assign.ancestors.clone();
-        let Plan { program, secret, .. } = plan;
-        Some(Self { rank, program, secret, keys, ancestors, uplink: None, issuer })
+        let Plan { program, secret, late, .. } = plan;
+        Some(Self { rank, program, secret, keys, ancestors, uplink: None, late, issuer })
     }
 
     /// A door for the nodes below.
@@ -78,6 +82,14 @@ impl Station {
             (Carrier::Unix, _) => Door::open_abstract(),
             (Carrier::Tcp, _) | (Carrier::Tls, Listen::Loopback) => Door::open_tcp(loopback),
             (Carrier::Tls, Listen::Address(root)) => Door::open_tcp(self.uplink.unwrap_or(root)),
+        }
+    }
+
+    /// At the root of a session whose links are TLS: who signs its certificates.
+    pub fn authority(&self) -> Option<&Authority> {
+        match &self.issuer {
+            Issuer::Authority(authority) => Some(authority),
+            Issuer::Nobody | Issuer::Keyring(_) => None,
         }
     }
 
@@ -93,7 +105,8 @@ impl Station {
         }
     }
 
-    /// The frame that tells `child` who it is. `ancestors` are the child's.
+    /// The frame that tells `child` who it is. `ancestors` are the child's;
+    /// `late` says that it comes later than the others, or again.
     pub fn assignment(
         &self,
         topology: &Topology,
@@ -101,6 +114,7 @@ impl Station {
         depth: u32,
         options: &Options,
         ancestors: &[Ancestor],
+        late: bool,
     ) -> io::Result<bytes::Bytes> {
         let mut subtree = Vec::new();
         let mut keyring = Vec::new();
@@ -112,7 +126,7 @@ impl Station {
                 }
             }
         }
-        let plan = Plan { program: self.program.clone(), secret: self.secret.clone(), keyring };
+        let plan = Plan { program: self.program.clone(), secret: self.secret.clone(), keyring, late };
         let assign = Assign {
             version: PROTOCOL_VERSION,
             depth,

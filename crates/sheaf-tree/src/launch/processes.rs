@@ -1,10 +1,13 @@
 //! Real processes, each node starting its own children.
 use super::family::{Family, Kin};
+use super::hosts::{self, Planned};
 use super::invitation::Invitation;
 use super::nursery::Nursery;
 use super::plan::Station;
+use super::push::this_program;
+use super::reception::{Reception, bring_back};
 use super::spawn::fork;
-use super::{Carrier, LaunchError, Options, Program, config};
+use super::{Carrier, LaunchError, Options, Program, Starter, config};
 use crate::driver::{Peer, Shared};
 use crate::filter::Registry;
 use crate::link::Ancestor;
@@ -36,14 +39,30 @@ pub async fn processes(
     program: &Program,
 ) -> Result<Network, LaunchError> {
     let shared = Shared::new();
-    shared.run(|core, _| {
-        core.add_node(config(topology.root(), options.tuning, options.depth), registry.clone());
-        core.nodes[0].set_identity(&topology.root().host(), std::process::id());
-    });
-    let station = Station::root(topology.root().rank(), program)?;
+    root_node(&shared, topology, registry, options);
+    let station = Arc::new(Station::root(topology.root().rank(), program)?);
     let family = start_children(&shared, topology, options.depth, options, &station)?;
     shared.with_node(0, proto::Node::tell_ready);
+    if let Starter::Ssh(how) = &program.starter
+        && let Some(pause) = how.relaunch
+        && let Some(address) = shared.peek(|core| core.door.clone())
+    {
+        let ancestors = vec![Ancestor { rank: station.rank, address }];
+        let (topology, options, nursery) = (topology.clone(), options.clone(), Arc::clone(&family.nursery));
+        let reception = Arc::new(Reception { station, topology, options, nursery, ancestors });
+        // It ends with the session.
+        tokio::spawn(bring_back(reception, Arc::downgrade(&shared), how.clone(), pause));
+    }
     Ok(Network::new(shared, topology.leaves_len(), Some(Box::new(family))))
+}
+
+/// Makes the root of a session, which is node 0 of this process.
+pub(super) fn root_node(shared: &Shared, topology: &Topology, registry: &Registry, options: &Options) {
+    let config = config(topology.root(), options.tuning, options.depth);
+    shared.run(|core, _| {
+        core.add_node(config, registry.clone());
+        core.nodes[0].set_identity(&topology.root().host(), std::process::id());
+    });
 }
 
 /// Starts the children of the root of `topology`, which is node 0 here.
@@ -57,18 +76,22 @@ pub(super) fn start_children(
     // Each level waits longer than the one below it takes.
     let patience = Duration::from_millis(500) + Duration::from_millis(250) * topology.depth();
     let nursery = Nursery::new(shared, topology);
-    let mut family = Family { kin: Vec::new(), patience, door: None, nursery: Arc::clone(&nursery) };
+    let mut family =
+        Family { kin: Vec::new(), patience, door: None, nursery: Arc::clone(&nursery), starting: None };
+    let mut far = Vec::new();
     if topology.root().children().len() == 0 {
         return Ok(family);
     }
+    let own_host = topology.root().host();
     let door = station.open_door()?;
     let mut ancestors = vec![Ancestor { rank: station.rank, address: door.address.clone() }];
     ancestors.extend_from_slice(&station.ancestors);
     for (link, child) in topology.root().children().enumerate() {
         let birth = Birth { shared, nursery: &nursery, station, ancestors: &ancestors, link, child };
-        let frame = station.assignment(topology, child, depth + 1, options, &ancestors);
-        match frame.and_then(|frame| birth.start(frame)) {
-            Ok(kin) => family.kin.push(kin),
+        let frame = station.assignment(topology, child, depth + 1, options, &ancestors, false);
+        match frame.and_then(|frame| birth.start(frame, &own_host)) {
+            Ok(Born::Here(kin)) => family.kin.push(kin),
+            Ok(Born::Far(planned)) => far.push(planned),
             Err(error) => shared.run(|core, now| {
                 let cause = format!("its process cannot be started: {error}");
                 core.nodes[0].child_dead(now, link, Errno::from_io(&error), &cause);
@@ -82,13 +105,22 @@ pub(super) fn start_children(
         Arc::clone(&core.audit)
     });
     family.door = Some(door.keep(station.rank, secret, keys, audit, Arc::clone(&nursery) as Arc<_>)?);
-    if !nursery.is_complete() {
+    if let Starter::Ssh(how) = &station.program.starter {
+        let starts = hosts::start_all(Arc::downgrade(&nursery), far, Arc::new(how.clone()));
+        family.starting = Some(tokio::spawn(starts));
+    } else if !nursery.is_complete() {
         tokio::spawn(async move {
             tokio::time::sleep(CONNECT_TIMEOUT).await;
             nursery.give_up_all("its process did not connect");
         });
     }
     Ok(family)
+}
+
+/// A child that has been started, or is going to be.
+enum Born {
+    Here(Kin),
+    Far(Planned),
 }
 
 /// One child that is about to be started.
@@ -102,8 +134,9 @@ struct Birth<'a> {
 }
 
 impl Birth<'_> {
-    /// Starts it; what it is to be (`frame`) is the first thing it hears.
-    fn start(&self, frame: bytes::Bytes) -> io::Result<Kin> {
+    /// Starts it, if that is done on this host, whose name is `own_host`; what it is to be (`frame`)
+    /// is the first thing it hears.
+    fn start(&self, frame: bytes::Bytes, own_host: &str) -> io::Result<Born> {
         let program = &self.station.program;
         let is_leaf = self.child.leaf_index().is_some();
         let rank = self.child.rank();
@@ -113,7 +146,7 @@ impl Birth<'_> {
             let kin = fork(program, is_leaf, pair.1)?;
             self.nursery.started(rank, &kin);
             self.shared.attach(0, self.link, pair.0, Some(Peer { autopsy: kin.autopsy(), is_leaf }))?;
-            return Ok(kin);
+            return Ok(Born::Here(kin));
         }
         let invitation = Invitation {
             secret: self.station.secret.clone(),
@@ -121,12 +154,22 @@ impl Birth<'_> {
             ancestors: self.ancestors.to_vec(),
             credentials: self.station.credentials(rank)?,
         };
+        let is_ssh = matches!(program.starter, Starter::Ssh(_));
+        if is_ssh && self.child.host() != own_host {
+            self.nursery.expect(rank, self.link, is_leaf, None);
+            return Ok(Born::Far(Planned { rank, host: self.child.host(), invitation }));
+        }
         let (theirs, ours) = io::pipe()?;
-        let kin = fork(program, is_leaf, theirs.into())?;
+        let kin = if is_ssh {
+            // The root's path means nothing here.
+            fork(&Program { path: this_program(), ..program.clone() }, is_leaf, theirs.into())?
+        } else {
+            fork(program, is_leaf, theirs.into())?
+        };
         // A pipe takes this much at once, whether anybody reads or not.
         invitation.write(ours)?;
         self.nursery.expect(rank, self.link, is_leaf, Some(kin.clone()));
-        Ok(kin)
+        Ok(Born::Here(kin))
     }
 }
 

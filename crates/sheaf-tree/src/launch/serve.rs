@@ -3,7 +3,7 @@ use super::invitation::Invitation;
 use super::plan::Station;
 use super::processes::start_children;
 use super::search::{arrive, find_parent};
-use super::{Options, config};
+use super::{Options, config, invited};
 use crate::driver::Shared;
 use crate::filter::Registry;
 use crate::link::tls::Keys;
@@ -15,11 +15,13 @@ use crate::proto::{Node, Role};
 use crate::service::{LeafHandle, Services};
 use crate::topology::Topology;
 use rustix::fs::{FileType, fstat};
+use sheaf_core::Errno;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// How long the launcher may take to hand over an invitation.
 const INVITATION_TIMEOUT: Duration = Duration::from_secs(20);
@@ -52,7 +54,26 @@ pub enum ServeError {
 /// # Errors
 /// See [`ServeError`]; once the node runs it ends without one.
 pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
-    serve_as(stdin, false, registry, services)
+    serve_as(stdin, How::Started, registry, services)
+}
+
+/// [`serve`], for a node whose parent is on another host and has started it by [`super::invited`].
+///
+/// # Errors
+/// As [`serve`]; until the node has joined, errors are seen by whoever started it.
+pub fn serve_invited(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
+    serve_as(stdin, How::Invited, registry, services)
+}
+
+/// How a process has come to serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Its parent has started it.
+    Started,
+    /// Its parent has started it over a channel that it has to let go of.
+    Invited,
+    /// It is somebody else's program, which can start no other.
+    OnlyALeaf,
 }
 
 /// Runs a leaf inside a program that has other things to do as well, until its parent is gone;
@@ -64,12 +85,12 @@ pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Re
 pub fn leaf_from(link: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
     // It was left open for this program only, not for those that it starts.
     rustix::io::fcntl_setfd(&link, rustix::io::FdFlags::CLOEXEC).map_err(io::Error::from)?;
-    serve_as(link, true, registry, services)
+    serve_as(link, How::OnlyALeaf, registry, services)
 }
 
 fn serve_as(
     channel: OwnedFd,
-    only_a_leaf: bool,
+    how: How,
     registry: &Registry,
     services: &dyn Services,
 ) -> Result<(), ServeError> {
@@ -81,10 +102,13 @@ fn serve_as(
         .build()?;
     let done = runtime.block_on(async {
         let placed = Placed::arrive(channel).await?;
-        if only_a_leaf && placed.topology.root().leaf_index().is_none() {
+        if how == How::Invited {
+            invited::say_joined();
+        }
+        if how == How::OnlyALeaf && placed.topology.root().leaf_index().is_none() {
             return Err(ServeError::NotALeaf);
         }
-        Ok(run(placed, registry, services).await?)
+        Ok(run(placed, how, registry, services).await?)
     });
     // A file operation that hangs must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
@@ -104,12 +128,12 @@ impl Placed {
     /// Follows `channel`, which is the link to the parent or has an invitation to it.
     async fn arrive(channel: OwnedFd) -> Result<Self, ServeError> {
         let kind = FileType::from_raw_mode(fstat(&channel).map_err(io::Error::from)?.st_mode);
-        let (link, keys) = if kind == FileType::Socket {
-            (Channel::from(channel), None)
+        let (link, keys, ancestors) = if kind == FileType::Socket {
+            (Channel::from(channel), None, None)
         } else {
             let invitation = Invitation::read(&channel, INVITATION_TIMEOUT)?;
             let keys = invitation.credentials.as_ref().map(Keys::new).transpose()?;
-            (arrive(&invitation, keys.as_ref()).await?, keys)
+            (arrive(&invitation, keys.as_ref()).await?, keys, Some(invitation.ancestors))
         };
         let mut wire = Wire::from_channel(link)?;
         let assign = tokio::time::timeout(ASSIGN_TIMEOUT, read_assignment(&mut wire)).await;
@@ -119,6 +143,8 @@ impl Placed {
         let station = Station::assigned(topology.root().rank(), &assign, keys);
         let mut station = station.ok_or(ServeError::Assignment)?;
         station.uplink = local_ip(&link.fd);
+        // These are as this host can reach them.
+        station.ancestors = ancestors.unwrap_or(station.ancestors);
         let siblings = assign.siblings;
         let options = Options { tuning: assign.tuning, service: assign.service, depth: assign.depth };
         Ok(Self { link, topology, station, options, siblings })
@@ -144,7 +170,7 @@ fn local_ip(fd: &OwnedFd) -> Option<IpAddr> {
     SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok().map(|at| at.ip())
 }
 
-async fn run(placed: Placed, registry: &Registry, services: &dyn Services) -> io::Result<()> {
+async fn run(placed: Placed, how: How, registry: &Registry, services: &dyn Services) -> io::Result<()> {
     let Placed { link, topology, station, options, siblings } = placed;
     let shared = Shared::new();
     let root = topology.root();
@@ -155,7 +181,8 @@ async fn run(placed: Placed, registry: &Registry, services: &dyn Services) -> io
         core.may_search = !station.ancestors.is_empty();
         core.add_node(config, registry.clone());
         core.nodes[0].set_identity(&root.host(), std::process::id());
-        core.nodes[0].add_parent(now)
+        // Who comes late has to say what it stands for, as an orphan does.
+        if station.late { core.nodes[0].resume_parent(now) } else { core.nodes[0].add_parent(now) }
     });
     let mut family = None;
     if role == Role::Leaf {
@@ -174,9 +201,23 @@ async fn run(placed: Placed, registry: &Registry, services: &dyn Services) -> io
         shared.attach(0, parent, link, None)?;
         shared.with_node(0, Node::tell_ready);
     }
+    if how == How::Invited {
+        tokio::spawn(invited::let_go_after(family.as_mut().and_then(|family| family.starting.take())));
+    }
     let time = tokio::spawn(Arc::clone(&shared).keep_time());
-    while shared.orphaned().await {
-        find_parent(&shared, &station, options.tuning.orphan_timeout).await;
+    let live = async {
+        while shared.orphaned().await {
+            find_parent(&shared, &station, options.tuning.orphan_timeout).await;
+        }
+    };
+    if role == Role::Leaf {
+        let mut asked = signal(SignalKind::terminate())?;
+        tokio::select! {
+            () = live => {}
+            _ = asked.recv() => shared.with_node(0, |node| node.give_up(Errno::HOSTDOWN, "it has left")),
+        }
+    } else {
+        live.await;
     }
     time.abort();
     if let Some(family) = family {

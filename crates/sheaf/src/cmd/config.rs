@@ -115,19 +115,21 @@ fn show(global: &GlobalArgs) -> Result<Exit> {
 
 /// Every value in force as name, value and origin.
 fn values(config: &Config) -> Vec<(String, Value, String)> {
-    let Cluster { name, hosts, launch, tree, export } = &config.cluster;
+    let Cluster { name, hosts, launch, tree, export, inner_hosts, listen, ssh, srun } = &config.cluster;
     let mut values = vec![
         text("cluster", name),
         text("hosts", hosts),
         text("launch", launch),
         text("tree", tree),
         text("export", export),
-        (
-            "timeout_s".to_owned(),
-            json!(config.timeout.value.as_secs_f64()),
-            config.timeout.origin.to_string(),
-        ),
     ];
+    // What has no default is shown where it is set.
+    values.extend(inner_hosts.iter().map(|value| text("inner_hosts", value)));
+    values.extend(listen.iter().map(|value| text("listen", value)));
+    values.extend(ssh.iter().map(|value| text("ssh", value)));
+    values.extend(srun.iter().map(|value| text("srun", value)));
+    let timeout = &config.timeout;
+    values.push(("timeout_s".to_owned(), json!(timeout.value.as_secs_f64()), timeout.origin.to_string()));
     for (name, nodes) in config.groups.own() {
         values.push(text(&format!("groups.{name}"), nodes));
     }

@@ -1,34 +1,116 @@
 //! `sheaf serve`: a server or an inner node, started by the node above it.
-use crate::exit::{Exit, Stop};
+use crate::config;
+use crate::exit::{self, Exit, Stop};
 use crate::session;
 use anyhow::{Context, Result};
 use clap::Args;
-use sheaf_tree::launch::ServeError;
-use std::io::{ErrorKind, IsTerminal};
+use rustix::fs::FileType;
+use sheaf_tree::launch::attach::{self, EnrolError, Token};
+use sheaf_tree::launch::{self, ServeError};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
 
-/// Serve this host's files for the session that started it
+/// Serve this host's files for a session
 ///
 /// The node above starts this and gives it everything it needs on standard
-/// input. It reads no file of configuration.
+/// input; with --join it asks a session to be taken in. It reads no file of
+/// configuration.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-pub struct ServeArgs {}
+pub struct ServeArgs {
+    /// Join the session whose enrolment listens there
+    #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
+    pub join: Option<String>,
+
+    /// The token of the session; - is standard input
+    #[arg(long, value_name = "FILE", requires = "join")]
+    pub token_file: Option<PathBuf>,
+
+    /// Join as this host, not by the name of this machine
+    #[arg(long, value_name = "NAME", requires = "join")]
+    pub host: Option<String>,
+
+    /// Started over a channel that ends: take the invitation, start the node, and end
+    #[arg(long, hide = true)]
+    pub invited: bool,
+
+    /// The node that --invited starts
+    #[arg(long, hide = true, conflicts_with = "invited")]
+    pub detached: bool,
+}
 
 /// Serves until the node above is gone.
-pub fn run(_args: &ServeArgs) -> Result<Exit> {
+pub fn run(args: &ServeArgs) -> Result<Exit> {
+    if let (Some(address), Some(file)) = (&args.join, &args.token_file) {
+        return join(address, file, args.host.as_deref());
+    }
     let stdin = std::io::stdin();
-    if stdin.is_terminal() {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&stdin).context("standard input")?.st_mode);
+    if !matches!(kind, FileType::Socket | FileType::Fifo) {
         let text = "serve is started by the node above it, not by hand; start a session with: sheaf up";
         return Err(Stop::usage(text).into());
     }
+    if args.invited {
+        return invited(&stdin);
+    }
+    if args.detached {
+        launch::leave_session().context("no session of processes of its own")?;
+    }
     session::raise_descriptor_limit();
     let link = rustix::io::fcntl_dupfd_cloexec(&stdin, 3).context("standard input")?;
-    let null = std::fs::File::open("/dev/null").context("/dev/null")?;
+    let null = File::open("/dev/null").context("/dev/null")?;
     // The link is only closed when no copy of it is left.
     rustix::stdio::dup2_stdin(&null).context("standard input")?;
-    match sheaf_tree::launch::serve(link, &session::registry(), &session::servers()) {
+    let serve = if args.detached { launch::serve_invited } else { launch::serve };
+    match serve(link, &session::registry(), &session::servers()) {
         // The node above ended before it said what to do: there is nobody to tell.
         Err(ServeError::Link(error)) if error.kind() == ErrorKind::UnexpectedEof => Ok(Exit::Failed),
         served => Ok(served.map(|()| Exit::Success)?),
+    }
+}
+
+/// Asks a session to be taken in, and serves until it ends.
+fn join(address: &str, file: &Path, host: Option<&str>) -> Result<Exit> {
+    let token = read_token(file)?.parse::<Token>().map_err(|error| Stop::usage(error.to_string()))?;
+    // Slurm's name for this host may be another than its own.
+    let slurm = std::env::var("SLURMD_NODENAME").ok();
+    let host = host.map(ToOwned::to_owned).or(slurm).unwrap_or_else(config::own_name);
+    session::raise_descriptor_limit();
+    let invitation = attach::enrol(address, &token, &host).map_err(|error| match error {
+        EnrolError::Refused(_) | EnrolError::Stranger(_) => Stop::usage(error.to_string()).into(),
+        error => anyhow::Error::from(error),
+    })?;
+    let (theirs, ours) = std::io::pipe()?;
+    // A pipe takes this much at once.
+    invitation.write(ours)?;
+    launch::serve(theirs.into(), &session::registry(), &session::servers())?;
+    Ok(Exit::Success)
+}
+
+/// The first line of a file; nothing that is secret is printed when it is something else.
+fn read_token(file: &Path) -> Result<String> {
+    const TOKEN_BYTES_MAX: u64 = 4 << 10;
+    let mut line = String::new();
+    if file.as_os_str() == "-" {
+        BufReader::new(std::io::stdin().take(TOKEN_BYTES_MAX))
+            .read_line(&mut line)
+            .context("standard input")?;
+    } else {
+        let opened = File::open(file).map_err(|error| Stop::usage(exit::io_text(file, &error)))?;
+        BufReader::new(opened.take(TOKEN_BYTES_MAX)).read_line(&mut line)?;
+    }
+    Ok(line)
+}
+
+/// Takes an invitation, and ends with the code of the node that was started with it.
+fn invited(stdin: &std::io::Stdin) -> Result<Exit> {
+    // sshd tells where the login came from: there the node above can be reached.
+    let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
+    let parent = connection.split_whitespace().next();
+    match launch::invited(stdin, parent, &["serve", "--detached"])? {
+        None => Ok(Exit::Success),
+        // It has said why.
+        Some(code) => std::process::exit(code),
     }
 }

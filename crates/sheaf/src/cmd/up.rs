@@ -1,11 +1,12 @@
 //! `sheaf up`: a session that stays.
 use crate::cli::GlobalArgs;
-use crate::config::Config;
-use crate::exit::Exit;
-use crate::session::{self, daemon};
+use crate::config::{Config, Launch};
+use crate::exit::{Exit, Stop};
+use crate::session::{self, TokenFile, daemon};
 use anyhow::Result;
 use clap::Args;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Start a session that later commands use
 #[derive(Args, Debug)]
@@ -21,6 +22,15 @@ pub struct UpArgs {
     #[arg(value_name = "CLUSTER", conflicts_with_all = ["cluster", "embedded", "processes"])]
     pub name: Option<String>,
 
+    /// Write a token for each host to this file (launch = "attach")
+    #[arg(long, value_name = "FILE")]
+    pub tokens: Option<PathBuf>,
+
+    /// Write one token that can be used N times, not one for each host
+    #[arg(long, value_name = "N", requires = "tokens")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub token_uses: Option<u32>,
+
     /// Stay in the foreground until interrupted
     #[arg(long)]
     pub foreground: bool,
@@ -31,11 +41,17 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut global = global.clone();
     global.cluster = args.name.clone().or(global.cluster);
     let config = Config::load(&global)?;
-    config.launch()?;
     // What cannot be planned is refused here, not by a process in the background.
     let topology = session::plan(&config)?;
+    let is_attach = config.launch() == Launch::Attach;
+    if is_attach != args.tokens.is_some() {
+        let text = if is_attach { "needs" } else { "is not for" };
+        let text = format!("launch = {} {text} --tokens FILE", config.launch());
+        return Err(Stop::usage(text).into());
+    }
     if args.foreground {
-        daemon::run(&config)?;
+        let tokens = args.tokens.as_ref().map(|path| TokenFile { path: path.clone(), uses: args.token_uses });
+        daemon::run(&config, tokens.as_ref())?;
         return Ok(Exit::Success);
     }
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

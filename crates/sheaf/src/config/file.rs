@@ -3,6 +3,7 @@ use super::{Cluster, EXPORT_DEFAULT, Launch, Origin, SETTINGS, Sourced, TREE_DEF
 use crate::exit::{self, Stop};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use toml::Spanned;
@@ -14,7 +15,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const PROBLEMS_MAX: usize = 100;
 
 const TOP_KEYS: [&str; 4] = ["cluster", "default", "groups", "tuning"];
-const CLUSTER_KEYS: [&str; 4] = ["hosts", "launch", "tree", "export"];
+const CLUSTER_KEYS: [&str; 8] = ["hosts", "launch", "tree", "export", "inner_hosts", "listen", "ssh", "srun"];
 
 /// What one file says. Without a file, nothing.
 #[derive(Debug, Default)]
@@ -35,9 +36,27 @@ pub struct ClusterSection {
     launch: Option<Sourced<Launch>>,
     tree: Option<Sourced<String>>,
     export: Option<Sourced<String>>,
+    inner_hosts: Option<Sourced<String>>,
+    listen: Option<Sourced<SocketAddr>>,
+    ssh: Option<Sourced<String>>,
+    srun: Option<Sourced<String>>,
 }
 
 impl ClusterSection {
+    fn new(origin: Origin) -> Self {
+        Self {
+            origin,
+            hosts: None,
+            launch: None,
+            tree: None,
+            export: None,
+            inner_hosts: None,
+            listen: None,
+            ssh: None,
+            srun: None,
+        }
+    }
+
     /// The cluster this section describes, with defaults for what it leaves out. Hosts that are
     /// named are taken for other machines unless `launch` says that they are not.
     pub fn cluster(&self, name: Sourced<String>) -> Cluster {
@@ -50,6 +69,10 @@ impl ClusterSection {
             launch: self.launch.clone().unwrap_or(Sourced::default(Launch::Ssh)),
             tree: or_default(&self.tree, TREE_DEFAULT),
             export: or_default(&self.export, EXPORT_DEFAULT),
+            inner_hosts: self.inner_hosts.clone(),
+            listen: self.listen.clone(),
+            ssh: self.ssh.clone(),
+            srun: self.srun.clone(),
         }
     }
 }
@@ -183,7 +206,7 @@ impl Reader<'_> {
 
     fn cluster(&mut self, name: &str, at: usize, section: &Value<'_>) -> ClusterSection {
         let origin = self.origin(at);
-        let mut read = ClusterSection { origin, hosts: None, launch: None, tree: None, export: None };
+        let mut read = ClusterSection::new(origin);
         let before = self.problems.len();
         for (key, value) in self.table(&format!("cluster.{name}"), section) {
             match key.get_ref().as_ref() {
@@ -191,6 +214,10 @@ impl Reader<'_> {
                 "launch" => read.launch = self.launch(value),
                 "tree" => read.tree = self.string("tree", value),
                 "export" => read.export = self.string("export", value),
+                "inner_hosts" => read.inner_hosts = self.string("inner_hosts", value),
+                "listen" => read.listen = self.address("listen", value),
+                "ssh" => read.ssh = self.string("ssh", value),
+                "srun" => read.srun = self.string("srun", value),
                 unknown => {
                     let section = format!(" in [cluster.{name}]");
                     self.unknown(unknown, key.span().start, &section, &CLUSTER_KEYS);
@@ -252,6 +279,18 @@ impl Reader<'_> {
             self.problem(at, format!("{name} must be a text in quotes that is not empty"));
         }
         text.map(|text| Sourced { value: text.to_owned(), origin: self.origin(at) })
+    }
+
+    /// An address of this machine, with a port or without.
+    fn address(&mut self, name: &str, value: &Value<'_>) -> Option<Sourced<SocketAddr>> {
+        let Sourced { value: text, origin } = self.string(name, value)?;
+        let alone = || text.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, 0));
+        let address = text.parse().ok().or_else(alone);
+        if address.is_none() {
+            let text = format!("{name} = {text:?} is no address such as \"10.0.0.1\" or \"0.0.0.0:7440\"");
+            self.problem(value.span().start, text);
+        }
+        address.map(|value| Sourced { value, origin })
     }
 
     fn unknown(&mut self, key: &str, at: usize, section: &str, known: &[&str]) {

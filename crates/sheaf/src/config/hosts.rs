@@ -139,7 +139,7 @@ pub fn find(hosts: &Sourced<String>, groups: &GroupSources) -> Result<Hosts, Str
         let directory = beside(&hosts.origin, ".");
         lines(&upcall::run(command.trim(), &directory).map_err(|error| error.to_string())?)
     } else if expression == "@slurm" {
-        return Err("hosts = \"@slurm\" is not available in this build".to_owned());
+        slurm_nodes()?
     } else {
         expression.to_owned()
     };
@@ -149,6 +149,14 @@ pub fn find(hosts: &Sourced<String>, groups: &GroupSources) -> Result<Hosts, Str
         count if count > HOSTS_MAX => Err(format!("{count} hosts are more than {HOSTS_MAX}")),
         _ => Ok(Hosts::new(set.iter().map(|host| host.to_string()).collect())),
     }
+}
+
+/// The nodes of the Slurm job that this runs in.
+fn slurm_nodes() -> Result<String, String> {
+    const VARIABLE: &str = "SLURM_JOB_NODELIST";
+    // Slurm writes sets as ClusterShell does, with a comma for union.
+    let nodes = std::env::var(VARIABLE).ok().filter(|nodes| !nodes.trim().is_empty());
+    nodes.ok_or_else(|| format!("@slurm needs a job of Slurm (salloc, sbatch): {VARIABLE} is not set"))
 }
 
 /// The host sets of a text of lines, with `#` for comments, as one expression.

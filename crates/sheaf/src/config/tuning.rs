@@ -55,6 +55,16 @@ settings! {
     window_bytes = 1_048_576, 65_536..=67_108_864;
     /// Bytes a concatenating read may bring to the root.
     concatenate_bytes_max = 67_108_864, 1_024..=17_179_869_184;
+    /// How long a connection of ssh may take.
+    ssh_connect_timeout_ms = 10_000, 1_000..=600_000;
+    /// How long a host may take from the beginning until the user is logged in.
+    ssh_login_timeout_ms = 20_000, 1_000..=600_000;
+    /// How often a connection of ssh that failed is tried again.
+    ssh_retries = 1, 0..=20;
+    /// Connections of ssh that one node makes at a time.
+    ssh_starts_max = 32, 1..=1_024;
+    /// Pause before a lost host is started again, when ssh starts hosts; 0 for never.
+    relaunch_ms = 5_000, 0..=3_600_000;
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! The socket is `NAME.sock` in a directory that only this user can enter. Both ends check who
 //! the other is: a client trusts no socket of somebody else's, a session lets nobody else in.
-use super::{Connected, Signals, connect, runtime};
-use crate::config::Config;
+use super::{Connected, Signals, TokenFile, connect, runtime};
+use crate::config::{Config, Launch};
 use crate::exit::{Exit, Stop};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags, flock};
@@ -183,13 +183,13 @@ fn not_started(name: &str, child: Child) -> anyhow::Error {
 }
 
 /// Runs a session until it is asked to end. Closes standard output once it listens.
-pub fn run(config: &Config) -> Result<()> {
+pub fn run(config: &Config, tokens: Option<&TokenFile>) -> Result<()> {
     let runtime = runtime()?;
     let result = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         let path = socket_path(name(config))?;
         let (lock, listener) = listen(&path)?;
-        let connected = connect(config, 1).await?;
+        let connected = connect(config, 1, tokens).await?;
         let served = tokio::select! {
             served = start_and_serve(&connected, config, listener) => served,
             () = signals.heard() => Ok(()),
@@ -204,8 +204,14 @@ pub fn run(config: &Config) -> Result<()> {
 }
 
 async fn start_and_serve(connected: &Connected, config: &Config, listener: UnixListener) -> Result<()> {
-    let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
-    let ready = connected.session.network().ready(start_timeout).await;
+    let ready = match config.launch() {
+        // Hosts come when they come.
+        Launch::Attach => None,
+        _ => {
+            let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
+            connected.session.network().ready(start_timeout).await
+        }
+    };
     let about = about(config)?;
     announce(ready.map_or(0, |leaves| leaves.len()))?;
     serve(connected, listener, &about).await

@@ -121,19 +121,21 @@ fn patterns_and_trees_that_mean_nothing() {
 }
 
 #[test]
-fn a_launcher_that_there_is_not_is_told_before_100_000_hosts_are_planned() {
-    let home = Home::with_config("[cluster.far]\nhosts = \"n[1-100000]\"\nlaunch = \"ssh\"\n");
-    for args in [&["grep", "x", "/file"][..], &["up", "far"], &["-C", "far", "cp", "sheaf.toml", ":/x"]] {
-        let run = home.run(args);
-        let told = "sheaf: cluster far: this build starts clusters with launch = embedded or processes; ssh is not available\n";
-        assert_eq!((run.code, run.stderr.as_str()), (Some(3), told), "{args:?}");
-    }
+fn a_client_of_ssh_that_there_is_not_is_told_for_every_host() {
+    let home = Home::with_config("[cluster.far]\nhosts = \"n[1-4]\"\nssh = \"./none -l me\"\n");
+    let run = home.run(&["grep", "x", "/file"]);
+    insta::assert_snapshot!(run.stderr, @"
+    n[1-4]: host is down (EHOSTDOWN): ./none cannot be run: No such file or directory (os error 2)
+    sheaf: 0 of 4 members succeeded; 4 hosts silent
+    ");
+    assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""));
 }
 
 #[test]
 fn serve_is_not_for_hands() {
     let home = Home::new();
     let run = home.run(&["serve"]);
-    assert_eq!(run.code, Some(1), "{run:?}");
-    assert_eq!(run.stderr, "sheaf: no link to a parent: standard input is not a link of a Sheaf session\n");
+    assert_eq!(run.code, Some(2), "{run:?}");
+    let told = "sheaf: serve is started by the node above it, not by hand; start a session with: sheaf up\n";
+    assert_eq!(run.stderr, told);
 }

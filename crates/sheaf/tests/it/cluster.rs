@@ -60,6 +60,12 @@ impl Process {
         line.split_whitespace().next()?.parse().ok()
     }
 
+    /// What it was started with.
+    pub fn arguments(self) -> Vec<String> {
+        let text = std::fs::read_to_string(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        text.split_terminator('\0').map(ToOwned::to_owned).collect()
+    }
+
     pub fn threads(self) -> usize {
         std::fs::read_dir(format!("/proc/{}/task", self.pid)).map_or(0, Iterator::count)
     }

@@ -21,19 +21,24 @@ fn show_names_the_origin_of_every_value() {
     let home = Home::with_config(LAB);
     let run = home.run(&["config", "show", "--tree", "flat", "--timeout", "2"]);
     insta::assert_snapshot!(run.stdout, @r#"
-    cluster                      = "lab"         # sheaf.toml:1
-    hosts                        = "n[001-004]"  # sheaf.toml:3
-    launch                       = "processes"   # sheaf.toml:4
-    tree                         = "flat"        # --tree
-    export                       = "/srv/%h"     # sheaf.toml:5
-    timeout_s                    = 2.0           # --timeout
-    groups.web                   = "n[001-002]"  # sheaf.toml:10
-    tuning.timeout_ms            = 30000         # default
-    tuning.start_timeout_ms      = 30000         # default
-    tuning.heartbeat_ms          = 250           # sheaf.toml:12
-    tuning.heartbeats_lost_max   = 6             # default
-    tuning.window_bytes          = 1048576       # default
-    tuning.concatenate_bytes_max = 67108864      # default
+    cluster                       = "lab"         # sheaf.toml:1
+    hosts                         = "n[001-004]"  # sheaf.toml:3
+    launch                        = "processes"   # sheaf.toml:4
+    tree                          = "flat"        # --tree
+    export                        = "/srv/%h"     # sheaf.toml:5
+    timeout_s                     = 2.0           # --timeout
+    groups.web                    = "n[001-002]"  # sheaf.toml:10
+    tuning.timeout_ms             = 30000         # default
+    tuning.start_timeout_ms       = 30000         # default
+    tuning.heartbeat_ms           = 250           # sheaf.toml:12
+    tuning.heartbeats_lost_max    = 6             # default
+    tuning.window_bytes           = 1048576       # default
+    tuning.concatenate_bytes_max  = 67108864      # default
+    tuning.ssh_connect_timeout_ms = 10000         # default
+    tuning.ssh_login_timeout_ms   = 20000         # default
+    tuning.ssh_retries            = 1             # default
+    tuning.ssh_starts_max         = 32            # default
+    tuning.relaunch_ms            = 5000          # default
     "#);
     assert_eq!(run.code, Some(0));
 }

@@ -45,10 +45,8 @@ fn clusters_that_there_are_not() {
 
 #[test]
 fn clusters_that_cannot_be_started() {
-    let home = Home::with_config("[cluster.lab]\nhosts = \"n[1-4]\"\n");
-    insta::assert_snapshot!(error(&home, 3, &["up", "lab"]), @"sheaf: cluster lab: this build starts clusters with launch = embedded or processes; ssh is not available");
-    home.write("sheaf.toml", "[cluster.lab]\nhosts = \"@slurm\"\nlaunch = \"processes\"\n");
-    insta::assert_snapshot!(error(&home, 2, &["cat", "n1:/x"]), @r#"sheaf: hosts of cluster lab: hosts = "@slurm" is not available in this build"#);
+    let home = Home::with_config("[cluster.lab]\nhosts = \"@slurm\"\nlaunch = \"processes\"\n");
+    insta::assert_snapshot!(error(&home, 2, &["cat", "n1:/x"]), @"sheaf: hosts of cluster lab: @slurm needs a job of Slurm (salloc, sbatch): SLURM_JOB_NODELIST is not set");
 }
 
 #[test]

@@ -34,38 +34,38 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
-    sheaf-cat.1 18
-    sheaf-chmod.1 15
-    sheaf-chown.1 16
-    sheaf-completions.1 14
-    sheaf-config-check.1 14
-    sheaf-config-show.1 14
-    sheaf-config.1 14
-    sheaf-cp.1 31
-    sheaf-demo.1 16
-    sheaf-down.1 15
-    sheaf-du.1 22
-    sheaf-grep.1 47
-    sheaf-hosts.1 37
-    sheaf-ln.1 17
-    sheaf-ls.1 26
-    sheaf-man.1 14
-    sheaf-mkdir.1 16
-    sheaf-read.1 18
-    sheaf-rm.1 17
-    sheaf-serve.1 14
-    sheaf-sha.1 15
-    sheaf-stat.1 16
-    sheaf-status.1 14
-    sheaf-tree-bench.1 18
-    sheaf-tree-plan.1 15
-    sheaf-tree-show.1 17
-    sheaf-tree-simulate.1 19
-    sheaf-tree.1 14
-    sheaf-truncate.1 16
-    sheaf-up.1 15
-    sheaf-write.1 21
-    sheaf.1 15
+    sheaf-cat.1 19
+    sheaf-chmod.1 16
+    sheaf-chown.1 17
+    sheaf-completions.1 15
+    sheaf-config-check.1 15
+    sheaf-config-show.1 15
+    sheaf-config.1 15
+    sheaf-cp.1 32
+    sheaf-demo.1 17
+    sheaf-down.1 16
+    sheaf-du.1 23
+    sheaf-grep.1 48
+    sheaf-hosts.1 38
+    sheaf-ln.1 18
+    sheaf-ls.1 27
+    sheaf-man.1 15
+    sheaf-mkdir.1 17
+    sheaf-read.1 19
+    sheaf-rm.1 18
+    sheaf-serve.1 18
+    sheaf-sha.1 16
+    sheaf-stat.1 17
+    sheaf-status.1 15
+    sheaf-tree-bench.1 19
+    sheaf-tree-plan.1 16
+    sheaf-tree-show.1 18
+    sheaf-tree-simulate.1 20
+    sheaf-tree.1 15
+    sheaf-truncate.1 17
+    sheaf-up.1 18
+    sheaf-write.1 22
+    sheaf.1 16
     ");
 }
 

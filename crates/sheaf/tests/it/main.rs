@@ -1,4 +1,5 @@
 //! The real binary, as a user runs it.
+mod attach;
 mod bad_input;
 mod behaviour;
 mod cluster;
@@ -10,9 +11,12 @@ mod help;
 mod hosts;
 mod interrupts;
 mod lost_hosts;
+mod machines;
 mod recovery;
 mod reports;
 mod sessions;
+mod slurm;
+mod ssh_launch;
 mod strangers;
 mod support;
 mod tree;

@@ -1,0 +1,384 @@
+//! Joining a session from outside: a host that nobody starts asks to be taken in.
+//!
+//! It knows where the root's enrolment listens, and a [`Token`]: the fingerprint of the session's
+//! certificate authority, and a secret. Over TLS, whose other end has to prove that it is of that
+//! authority, it shows the secret and says its name; it is given an [`Invitation`], with which it
+//! goes on as any other node. Whoever has no token learns nothing, and no token can be used more
+//! often than was said when it was made.
+use super::Invitation;
+use crate::link::Authority;
+use crate::proto::control::PROTOCOL_VERSION;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+mod tls;
+
+/// How long a connection for enrolment may last, either end.
+const ENROL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long reaching one address may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections for enrolment at one time; more are closed.
+const CONNECTIONS_MAX: usize = 256;
+/// How long enrolment may go on after its session has ended.
+const END_POLL: Duration = Duration::from_millis(250);
+/// The longest request and the longest answer.
+const REQUEST_BYTES_MAX: usize = 1 << 10;
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// The longest host name of a request.
+const HOST_BYTES_MAX: usize = 255;
+
+const SECRET_BYTES: usize = 32;
+type Secret = [u8; SECRET_BYTES];
+
+/// What a host needs to join: whom to trust, and what shows that it may.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// [`crate::link::credentials::fingerprint`] of the session's authority.
+    authority: String,
+    secret: Secret,
+}
+
+/// How the text of a token begins.
+const TOKEN_PREFIX: &str = "sheaf1.";
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{TOKEN_PREFIX}{}.{}", self.authority, blake3::Hash::from_bytes(self.secret).to_hex())
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
+impl FromStr for Token {
+    type Err = EnrolError;
+
+    fn from_str(text: &str) -> Result<Self, EnrolError> {
+        let (authority, secret) = text
+            .trim()
+            .strip_prefix(TOKEN_PREFIX)
+            .and_then(|rest| rest.split_once('.'))
+            .ok_or(EnrolError::Token)?;
+        // Both are 32 bytes in hexadecimal, as a hash is written.
+        let bytes = |text: &str| blake3::Hash::from_hex(text).map_err(|_| EnrolError::Token);
+        Ok(Self { authority: bytes(authority)?.to_hex().to_string(), secret: *bytes(secret)?.as_bytes() })
+    }
+}
+
+/// A host could not join.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnrolError {
+    /// The text is no token.
+    #[error("this is no token of a Sheaf session")]
+    Token,
+    /// The session was not reached, or the connection failed.
+    #[error("no enrolment at {0}")]
+    Io(String, #[source] io::Error),
+    /// What listens there is not of the session that made the token.
+    #[error("{0} does not prove that it is the session of this token")]
+    Stranger(String),
+    /// The session says no.
+    #[error("the session refuses this host: {0}")]
+    Refused(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Request {
+    version: u32,
+    secret: Secret,
+    host: String,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    /// The bytes of an [`Invitation`].
+    Invited(Vec<u8>),
+    /// Why not, for people.
+    Refused(String),
+}
+
+/// The tokens of a session, and how often each may still be used.
+pub struct Tokens {
+    authority: String,
+    left: Mutex<FxHashMap<blake3::Hash, u32>>,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
+impl Tokens {
+    /// None yet, for a session with this authority.
+    #[must_use]
+    pub fn new(authority: &Authority) -> Self {
+        Self { authority: authority.fingerprint(), left: Mutex::default() }
+    }
+
+    /// Makes one that can be used `uses` times.
+    ///
+    /// # Errors
+    /// When the system has no random bytes.
+    pub fn issue(&self, uses: u32) -> io::Result<Token> {
+        let mut secret = [0; SECRET_BYTES];
+        crate::link::fill_random(&mut secret)?;
+        self.lock().insert(blake3::hash(&secret), uses);
+        Ok(Token { authority: self.authority.clone(), secret })
+    }
+
+    /// Uses one, if it can be used. Only hashes are compared, so that the time this takes says
+    /// nothing of the secrets.
+    fn take(&self, secret: &Secret) -> Taken {
+        match self.lock().get_mut(&blake3::hash(secret)) {
+            None => Taken::Unknown,
+            Some(0) => Taken::UsedUp,
+            Some(left) => {
+                *left -= 1;
+                Taken::Yes
+            }
+        }
+    }
+
+    /// The use came to nothing.
+    fn give_back(&self, secret: &Secret) {
+        if let Some(left) = self.lock().get_mut(&blake3::hash(secret)) {
+            *left += 1;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, FxHashMap<blake3::Hash, u32>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Taken {
+    Yes,
+    UsedUp,
+    Unknown,
+}
+
+/// Decides which node a host becomes. It is given the host's name and the address by which the
+/// host has reached this one.
+pub type Admit = dyn Fn(&str, IpAddr) -> Result<Invitation, String> + Send + Sync;
+
+/// Takes hosts in that have a token. Ends when it is dropped.
+pub struct Enrolment {
+    tokens: Arc<Tokens>,
+    server: Arc<rustls::ServerConfig>,
+    admit: Box<Admit>,
+    connections: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+impl fmt::Debug for Enrolment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Enrolment").finish_non_exhaustive()
+    }
+}
+
+impl Enrolment {
+    /// Takes in whom `admit` accepts, at `listener`.
+    ///
+    /// # Errors
+    /// When no key can be made for it, or no thread started.
+    pub fn start(
+        listener: TcpListener,
+        authority: &Authority,
+        tokens: Arc<Tokens>,
+        admit: Box<Admit>,
+    ) -> io::Result<Arc<Self>> {
+        let server = tls::server(&authority.issue(0)?)?;
+        let (connections, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let enrolment = Arc::new(Self { tokens, server, admit, connections, refused });
+        let weak = Arc::downgrade(&enrolment);
+        listener.set_nonblocking(true)?;
+        std::thread::Builder::new().name("enrolment".to_owned()).spawn(move || accept(&listener, &weak))?;
+        Ok(enrolment)
+    }
+
+    /// How many connections were refused so far.
+    #[must_use]
+    pub fn refused(&self) -> usize {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Serves one connection.
+    fn serve(&self, stream: TcpStream) -> io::Result<()> {
+        let (here, peer) = (stream.local_addr()?.ip(), stream.peer_addr()?);
+        let mut stream = tls::accept(&self.server, Timed::new(stream, ENROL_TIMEOUT)?)?;
+        let request: Request = read(&mut stream, REQUEST_BYTES_MAX)?;
+        let answer = match self.decide(&request, here) {
+            Ok(invitation) => Answer::Invited(invitation.to_bytes()),
+            Err(why) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%peer, host = request.host, why, "a host that asked to join was refused");
+                Answer::Refused(why)
+            }
+        };
+        write(&mut stream, &answer)?;
+        stream.conn.send_close_notify();
+        stream.flush()?;
+        let _ = stream.sock.stream.shutdown(Shutdown::Write);
+        Ok(())
+    }
+
+    fn decide(&self, request: &Request, here: IpAddr) -> Result<Invitation, String> {
+        if request.version != PROTOCOL_VERSION {
+            return Err(format!("it speaks protocol {}, the session {PROTOCOL_VERSION}", request.version));
+        }
+        if request.host.is_empty() || request.host.len() > HOST_BYTES_MAX {
+            return Err("it does not say its name".to_owned());
+        }
+        match self.tokens.take(&request.secret) {
+            Taken::Unknown => return Err("its token is not of this session".to_owned()),
+            Taken::UsedUp => return Err("its token has been used already".to_owned()),
+            Taken::Yes => {}
+        }
+        let admitted = (self.admit)(&request.host, here);
+        if admitted.is_err() {
+            self.tokens.give_back(&request.secret);
+        }
+        admitted
+    }
+}
+
+fn accept(listener: &TcpListener, enrolment: &Weak<Enrolment>) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let pause = Timespec::try_from(END_POLL).unwrap_or_default();
+    loop {
+        let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&pause));
+        let Some(enrolment) = enrolment.upgrade() else { return };
+        if !matches!(ready, Ok(1..)) {
+            continue;
+        }
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => {
+                tracing::warn!(%error, "enrolment cannot accept");
+                std::thread::sleep(END_POLL);
+                continue;
+            }
+        };
+        if enrolment.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+            enrolment.connections.fetch_sub(1, Ordering::Relaxed);
+            enrolment.refused.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        let serve = move || {
+            if let Err(error) = stream.set_nonblocking(false).and_then(|()| enrolment.serve(stream)) {
+                enrolment.refused.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%error, "a connection for enrolment was dropped");
+            }
+            enrolment.connections.fetch_sub(1, Ordering::Relaxed);
+        };
+        if let Err(error) = std::thread::Builder::new().name("enrol".to_owned()).spawn(serve) {
+            tracing::warn!(%error, "enrolment cannot start a thread");
+        }
+    }
+}
+
+/// Asks the session at `address` (`HOST:PORT`) to be taken in as `host`.
+///
+/// # Errors
+/// See [`EnrolError`].
+pub fn enrol(address: &str, token: &Token, host: &str) -> Result<Invitation, EnrolError> {
+    let failed = |error| EnrolError::Io(address.to_owned(), error);
+    let stream = connect(address).map_err(failed)?;
+    let stream = Timed::new(stream, ENROL_TIMEOUT).map_err(failed)?;
+    let mut stream = tls::connect(&token.authority, stream).map_err(|error| match error.get_ref() {
+        Some(inner) if inner.is::<rustls::Error>() => EnrolError::Stranger(address.to_owned()),
+        _ => failed(error),
+    })?;
+    let request = Request { version: PROTOCOL_VERSION, secret: token.secret, host: host.to_owned() };
+    write(&mut stream, &request).map_err(failed)?;
+    match read(&mut stream, ANSWER_BYTES_MAX).map_err(failed)? {
+        Answer::Invited(bytes) => Invitation::from_bytes(&bytes).map_err(failed),
+        Answer::Refused(why) => Err(EnrolError::Refused(why)),
+    }
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A message: its length in four bytes, little-endian, and its body.
+fn write<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
+    let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&body);
+    to.write_all(&bytes)?;
+    to.flush()
+}
+
+fn read<T: DeserializeOwned>(from: &mut impl Read, bytes_max: usize) -> io::Result<T> {
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "this is no enrolment");
+    let mut head = [0; 4];
+    from.read_exact(&mut head)?;
+    let len = u32::from_le_bytes(head) as usize;
+    if len > bytes_max {
+        return Err(wrong());
+    }
+    let mut body = vec![0; len];
+    from.read_exact(&mut body)?;
+    postcard::from_bytes(&body).map_err(|_| wrong())
+}
+
+/// A socket that is given up at a deadline, however little of it is waited for each time.
+struct Timed {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Timed {
+    fn new(stream: TcpStream, limit: Duration) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, deadline: Instant::now() + limit })
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(to)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! Children on other hosts: all of one node started at once, within bounds, each by its own ssh.
+use super::Invitation;
+use super::nursery::Nursery;
+use super::ssh::{self, Failure, Ssh};
+use crate::link::{Address, Ancestor};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// One child that is to be started, and is expected at the door.
+pub(super) struct Planned {
+    pub rank: u32,
+    pub host: String,
+    /// Where ancestors listen as this node knows it.
+    pub invitation: Invitation,
+}
+
+/// Starts `children` and returns when each has joined or failed. Those that failed are lost, with
+/// the cause; the others do not wait for them.
+pub(super) async fn start_all(nursery: Weak<Nursery>, children: Vec<Planned>, how: Arc<Ssh>) {
+    let places = Arc::new(Semaphore::new(how.starts_max.max(1) as usize));
+    let mut starts = JoinSet::new();
+    for child in children {
+        let (places, how) = (Arc::clone(&places), Arc::clone(&how));
+        starts.spawn(async move {
+            let _place = places.acquire().await;
+            (child.rank, start(&how, &child).await)
+        });
+    }
+    while let Some(done) = starts.join_next().await {
+        let Ok((rank, Err(failure))) = done else { continue };
+        let Some(nursery) = nursery.upgrade() else { return };
+        nursery.give_up(rank, failure.errno, &failure.cause);
+    }
+}
+
+/// Starts one.
+pub(super) async fn start(how: &Ssh, child: &Planned) -> Result<(), Failure> {
+    ssh::start(how, &child.host, |here| Ok(seen_from(&child.invitation, here)?.to_bytes())).await
+}
+
+/// The invitation with addresses that the host can use. Where this node listens at every address,
+/// the one counts by which the host knows it.
+pub(super) fn seen_from(invitation: &Invitation, here: Option<IpAddr>) -> io::Result<Invitation> {
+    let mut invitation = invitation.clone();
+    for Ancestor { address, .. } in &mut invitation.ancestors {
+        let Address::Tcp(all) = address else { continue };
+        for at in all.iter_mut().filter(|at| at.ip().is_unspecified()) {
+            let unknown = "the host does not say by which address it knows this one; say it with listen";
+            *at = SocketAddr::new(here.ok_or_else(|| io::Error::other(unknown))?, at.port());
+        }
+    }
+    Ok(invitation)
+}

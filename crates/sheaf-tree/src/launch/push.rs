@@ -1,0 +1,180 @@
+//! The program on hosts that do not have it: kept by content hash, sent over the connection that
+//! is to start it.
+//!
+//! The host runs a small shell script. It looks in the user's cache for the program, asks for it
+//! if it is not there, checks what came, and becomes the program. Nothing of it is secret, so it
+//! may be seen in the list of processes.
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+/// How lines of the script and the program begin that are meant for whoever starts them; others
+/// are noise of the user's login files.
+pub(super) const MARK: &str = "sheaf-launch ";
+/// The program is in the host's cache.
+pub(super) const HAVE: &str = "have";
+/// It is to be sent.
+pub(super) const NEED: &str = "need";
+/// The program runs and waits for its invitation; the address of this end follows.
+pub(super) const READY: &str = "ready";
+/// It belongs to the tree.
+pub(super) const JOINED: &str = "joined";
+
+/// What a host runs by `sh -c`. One line without single quotes or exclamation marks, which login
+/// shells treat differently. `head` reads no more than it is to: what follows is the program's.
+const SCRIPT: &str = "umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/sheaf/bin/HASH; f=$d/sheaf; \
+    if test -x \"$f\"; then echo sheaf-launch have; else \
+    mkdir -p \"$d\" && t=$(mktemp \"$d/new.XXXXXX\") || exit 1; \
+    trap \"rm -f \\\"$t\\\"\" 0; trap \"exit 1\" 1 2 13 15; \
+    echo sheaf-launch need; head -c SIZE >\"$t\" || exit 1; \
+    if command -v sha256sum >/dev/null; then s=$(sha256sum <\"$t\"); s=${s%% *}; \
+    else s=$(($(wc -c <\"$t\"))); test \"$s\" = SIZE && s=HASH; fi; \
+    if test \"$s\" = HASH; then chmod 700 \"$t\" && mv -f \"$t\" \"$f\" || exit 1; \
+    else echo the program did not arrive whole >&2; exit 1; fi; \
+    trap - 0 1 2 13 15; fi; exec \"$f\" serve --invited";
+
+/// Pieces in which the program is read and sent.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A program as hosts keep it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    /// SHA-256 in hexadecimal: what hosts can check without this program.
+    hash: String,
+    bytes: u64,
+}
+
+impl Content {
+    /// The program that runs now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_this_program() -> io::Result<Self> {
+        Self::of(Path::new(RUNNING))
+    }
+
+    fn of(path: &Path) -> io::Result<Self> {
+        let (mut file, mut hasher, mut bytes) = (File::open(path)?, Sha256::new(), 0);
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            match file.read(&mut piece)? {
+                0 => break,
+                count => {
+                    hasher.update(&piece[..count]);
+                    bytes += count as u64;
+                }
+            }
+        }
+        let hash = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { hash, bytes })
+    }
+
+    /// How many bytes it has.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The remote command that becomes this program, run with `serve --invited`.
+    pub(super) fn command(&self) -> String {
+        let script = SCRIPT.replace("HASH", &self.hash).replace("SIZE", &self.bytes.to_string());
+        format!("exec /bin/sh -c '{script}'")
+    }
+
+    /// Sends it, which is this program: a host passes on what it was given.
+    pub(super) async fn send(&self, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
+        let mut file = File::open(RUNNING)?.take(self.bytes);
+        let (mut piece, mut sent) = (vec![0; PIECE_BYTES], 0);
+        loop {
+            let count = file.read(&mut piece)?;
+            if count == 0 {
+                break;
+            }
+            to.write_all(&piece[..count]).await?;
+            sent += count as u64;
+        }
+        if sent < self.bytes {
+            return Err(io::Error::other("the program has changed since it was started"));
+        }
+        to.flush().await
+    }
+}
+
+/// The program that this process runs, also when another file has its name by now.
+const RUNNING: &str = "/proc/self/exe";
+
+/// How to run this program again: by its name, which lists of processes show, if it still has one.
+pub(super) fn this_program() -> PathBuf {
+    let named = std::env::current_exe().ok().filter(|path| path.exists());
+    named.unwrap_or_else(|| PathBuf::from(RUNNING))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    const PROGRAM: &[u8] = b"#!/bin/sh\necho \"runs $*\"; cat\n";
+
+    fn content(path: &Path) -> Content {
+        std::fs::write(path, PROGRAM).unwrap();
+        Content::of(path).unwrap()
+    }
+
+    /// Runs the command as sshd would, with `input` on its standard input.
+    fn run(home: &Path, shell: &str, content: &Content, input: &[u8]) -> (bool, String, String) {
+        let mut child = Command::new(shell)
+            .args(["-c", &content.command()])
+            .env_clear()
+            .env("HOME", home)
+            .env("PATH", "/usr/bin:/bin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It may have ended before it has read all.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.success(), text(output.stdout), text(output.stderr))
+    }
+
+    #[test]
+    fn a_host_asks_once_and_reads_nothing_behind_the_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let content = content(&dir.path().join("program"));
+        let first = run(dir.path(), "sh", &content, &[PROGRAM, b"rest"].concat());
+        assert_eq!(first, (true, "sheaf-launch need\nruns serve --invited\nrest".into(), String::new()));
+        let second = run(dir.path(), "bash", &content, b"rest");
+        assert_eq!(second, (true, "sheaf-launch have\nruns serve --invited\nrest".into(), String::new()));
+        assert_eq!(files(dir.path()), 1);
+    }
+
+    #[test]
+    fn a_program_that_is_cut_or_damaged_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let content = content(&dir.path().join("program"));
+        let mut damaged = PROGRAM.to_vec();
+        damaged[5] ^= 1;
+        for bytes in [&PROGRAM[..9], &damaged] {
+            let (success, stdout, stderr) = run(dir.path(), "sh", &content, bytes);
+            assert!(!success);
+            assert_eq!(stdout, "sheaf-launch need\n");
+            assert_eq!(stderr, "the program did not arrive whole\n");
+            assert_eq!(files(dir.path()), 0);
+        }
+    }
+
+    /// Files in the cache of `home`, which only its user can enter.
+    fn files(home: &Path) -> usize {
+        use std::os::unix::fs::PermissionsExt;
+        let cache = home.join(".cache/sheaf/bin");
+        let dir = std::fs::read_dir(cache).unwrap().next().unwrap().unwrap();
+        assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        std::fs::read_dir(dir.path()).unwrap().count()
+    }
+}

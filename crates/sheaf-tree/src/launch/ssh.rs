@@ -1,0 +1,308 @@
+//! Nodes on other hosts, started by the system's `ssh`: the user's own configuration, keys, agent
+//! and jump hosts are used.
+//!
+//! ```text
+//! parent: ssh HOST sh -c …          host: looks for the program in its cache
+//!                     <─ have | need
+//!    program, if needed ─>
+//!                     <─ ready ADDRESS    (the parent, as the host sees it)
+//!            invitation ─>                connects to the parent, and detaches
+//!                     <─ joined           ssh ends
+//! ```
+//! What goes wrong until then comes over standard error, and is the cause that the tree reports.
+use super::push::{Content, HAVE, JOINED, MARK, NEED, READY};
+use serde::{Deserialize, Serialize};
+use sheaf_core::Errno;
+use std::io;
+use std::net::IpAddr;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// The most that a host may say before what is waited for.
+const NOISE_BYTES_MAX: u64 = 64 << 10;
+/// What is kept of what a host says on standard error: its end.
+const ERROR_BYTES_MAX: usize = 2 << 10;
+/// Lines of it that are shown.
+const ERROR_LINES_MAX: usize = 3;
+/// A connection that carries less than this is taken for one that hangs.
+const PUSH_BYTES_PER_S_MIN: u64 = 128 << 10;
+/// How long a program that has its invitation may take to connect.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long ssh may take to say why it fails.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long ssh may stay once the node has joined: an inner node may need the agent that is
+/// forwarded to it until it has started its children.
+const STAY_TIMEOUT: Duration = Duration::from_secs(600);
+/// Pause before the first repetition; it doubles with each.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// What ssh exits with when the connection failed, and not what ran on the host.
+const SSH_FAILED: i32 = 255;
+/// Failures that the same try again does not mend.
+const LASTING: [&str; 4] = [
+    "Permission denied",
+    "Host key verification failed",
+    "Could not resolve hostname",
+    "IDENTIFICATION HAS CHANGED",
+];
+
+/// How to start nodes by ssh.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ssh {
+    /// The client and the user's options for it.
+    pub command: Vec<String>,
+    /// How long the connection may take.
+    pub connect_timeout: Duration,
+    /// How long a host may take from the beginning until its shell answers.
+    pub login_timeout: Duration,
+    /// How often a connection that failed is tried again.
+    pub retries: u32,
+    /// The most starts under way at one node.
+    pub starts_max: u32,
+    /// The pause between attempts to bring a lost host back; `None` for none.
+    pub relaunch: Option<Duration>,
+    /// What is run there.
+    pub content: Content,
+}
+
+impl Ssh {
+    /// With what is known to suit most clusters.
+    #[must_use]
+    pub fn new(content: Content) -> Self {
+        Self {
+            command: vec!["ssh".to_owned()],
+            connect_timeout: Duration::from_secs(10),
+            login_timeout: Duration::from_secs(20),
+            retries: 1,
+            starts_max: 32,
+            relaunch: None,
+            content,
+        }
+    }
+}
+
+/// Why a node could not be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub errno: Errno,
+    /// In one phrase: what the host or ssh said.
+    pub cause: String,
+    /// Trying again is of no use.
+    lasting: bool,
+}
+
+/// Starts a node on `host`. `invite` makes its invitation; it is given the address by which the
+/// host knows this one.
+pub(super) async fn start(
+    ssh: &Ssh,
+    host: &str,
+    mut invite: impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
+) -> Result<(), Failure> {
+    let mut pause = RETRY_PAUSE;
+    let mut tried = 0;
+    loop {
+        match attempt(ssh, host, &mut invite).await {
+            Err(failure) if tried < ssh.retries && !failure.lasting => {
+                tracing::info!(host, cause = failure.cause, "starting over ssh failed; tried again");
+            }
+            done => return done,
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+        tried += 1;
+    }
+}
+
+async fn attempt(
+    ssh: &Ssh,
+    host: &str,
+    invite: &mut impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
+) -> Result<(), Failure> {
+    let mut child = command(ssh, host).spawn().map_err(|error| Failure {
+        errno: Errno::from_io(&error),
+        cause: format!("{} cannot be run: {error}", ssh.command.first().map_or("ssh", String::as_str)),
+        lasting: true,
+    })?;
+    let (Some(stdin), Some(stdout), Some(stderr)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        unreachable!("all three were asked for as pipes");
+    };
+    let errors = tokio::spawn(last_of(stderr));
+    let stdout = BufReader::new(stdout);
+    match (Talk { ssh, stdin, stdout }).run(invite).await {
+        Ok(()) => {
+            tokio::spawn(outlast(child, errors));
+            Ok(())
+        }
+        Err(why) => Err(failure(child, errors, why).await),
+    }
+}
+
+fn command(ssh: &Ssh, host: &str) -> Command {
+    let mut words = ssh.command.iter();
+    let mut command = Command::new(words.next().map_or("ssh", String::as_str));
+    // The user's options come first: of an option that is given twice, ssh takes the first.
+    command.args(words).args(["-T", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"]);
+    command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]);
+    command.args(["-o", "ClearAllForwardings=yes"]);
+    command.arg("-o").arg(format!("ConnectTimeout={}", ssh.connect_timeout.as_secs().max(1)));
+    command.arg("--").arg(host).arg(ssh.content.command());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // The terminal's Ctrl-C is for the root, which ends the others.
+    command.process_group(0).kill_on_drop(true);
+    command
+}
+
+/// Why talking to a host ended.
+enum Why {
+    /// It closed the connection, or the connection failed.
+    Closed,
+    /// It did not do in time what was waited for.
+    Late(&'static str, Duration),
+    /// Something else, on this side.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Why {
+    fn from(error: io::Error) -> Self {
+        // What ssh has to say about it is more than that its pipe is closed.
+        if error.kind() == io::ErrorKind::BrokenPipe { Self::Closed } else { Self::Io(error) }
+    }
+}
+
+/// The talk with one host over its ssh.
+struct Talk<'a> {
+    ssh: &'a Ssh,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Talk<'_> {
+    async fn run(
+        mut self,
+        invite: &mut impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
+    ) -> Result<(), Why> {
+        let content = &self.ssh.content;
+        let login = self.ssh.login_timeout;
+        let answer = said(&mut self.stdout, &[HAVE, NEED], "login", login).await?;
+        if answer.starts_with(NEED) {
+            let limit = login + Duration::from_secs(content.bytes() / PUSH_BYTES_PER_S_MIN);
+            let sent = timeout(limit, content.send(&mut self.stdin)).await;
+            sent.map_err(|_| Why::Late("receipt of the program", limit))??;
+        }
+        let ready = said(&mut self.stdout, &[READY], "start of the program", login).await?;
+        let here = ready.split_whitespace().nth(1).and_then(|address| address.parse().ok());
+        let invitation = invite(here)?;
+        self.stdin.write_all(&invitation).await?;
+        self.stdin.flush().await?;
+        said(&mut self.stdout, &[JOINED], "connection from it", JOIN_TIMEOUT).await?;
+        Ok(())
+    }
+}
+
+/// Waits for a line that is meant for us and begins with one of `words`.
+async fn said(
+    from: &mut BufReader<ChildStdout>,
+    words: &[&str],
+    what: &'static str,
+    limit: Duration,
+) -> Result<String, Why> {
+    let deadline = Instant::now() + limit;
+    let mut from = from.take(NOISE_BYTES_MAX);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = timeout_at(deadline, from.read_until(b'\n', &mut line)).await;
+        if read.map_err(|_| Why::Late(what, limit))?? == 0 {
+            return Err(Why::Closed);
+        }
+        let text = String::from_utf8_lossy(&line);
+        // A login file may print without ending its line.
+        if let Some((_, meant)) = text.split_once(MARK)
+            && words.iter().any(|word| meant.starts_with(word))
+        {
+            return Ok(meant.trim_end().to_owned());
+        }
+    }
+}
+
+/// The end of what a host says on standard error.
+pub(super) async fn last_of(mut from: ChildStderr) -> Vec<u8> {
+    let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
+    while let Ok(count @ 1..) = from.read(&mut piece).await {
+        kept.extend_from_slice(&piece[..count]);
+        if kept.len() > ERROR_BYTES_MAX {
+            kept.drain(..kept.len() - ERROR_BYTES_MAX);
+        }
+    }
+    kept
+}
+
+/// Lets ssh end by itself; the node needs it no more.
+async fn outlast(mut child: Child, errors: JoinHandle<Vec<u8>>) {
+    if timeout(STAY_TIMEOUT, child.wait()).await.is_err() {
+        let _ = child.kill().await;
+    }
+    // A master connection of the user's may keep the pipe.
+    errors.abort();
+}
+
+async fn failure(mut child: Child, mut errors: JoinHandle<Vec<u8>>, why: Why) -> Failure {
+    let patience = match why {
+        Why::Closed => LAST_WORDS_TIMEOUT,
+        // It still runs.
+        Why::Late(..) | Why::Io(_) => Duration::ZERO,
+    };
+    let status = timeout(patience, child.wait()).await.ok().and_then(Result::ok);
+    let _ = child.kill().await;
+    let said = timeout(LAST_WORDS_TIMEOUT, &mut errors).await.ok().and_then(Result::ok).unwrap_or_default();
+    errors.abort();
+    let said = phrase(&said);
+    let cause = match (&why, said.is_empty()) {
+        (Why::Late(what, limit), _) => {
+            let told = if said.is_empty() { String::new() } else { format!(" ({said})") };
+            format!("no {what} within {} s{told}", limit.as_secs_f32())
+        }
+        (Why::Io(error), _) => error.to_string(),
+        (Why::Closed, false) => said,
+        (Why::Closed, true) => ended(status),
+    };
+    let by_ssh = status.and_then(|status| status.code()) == Some(SSH_FAILED);
+    let may_help = matches!(why, Why::Closed) && by_ssh && !LASTING.iter().any(|text| cause.contains(text));
+    Failure { errno: Errno::HOSTDOWN, cause: format!("not started: {cause}"), lasting: !may_help }
+}
+
+fn ended(status: Option<ExitStatus>) -> String {
+    match status.and_then(|status| status.code()) {
+        Some(code) => format!("ssh ended with exit code {code} and said nothing"),
+        None => "ssh ended and said nothing".to_owned(),
+    }
+}
+
+/// The last lines of a text of somebody else's, as one phrase.
+fn phrase(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let shown = |line: &str| -> String {
+        line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    };
+    let mut lines: Vec<String> =
+        text.lines().rev().map(shown).filter(|line| !line.is_empty()).take(ERROR_LINES_MAX).collect();
+    lines.reverse();
+    lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_of_a_host_are_one_phrase() {
+        assert_eq!(phrase(b""), "");
+        assert_eq!(phrase(b"one\r\n\n  two \x1b[31m\n"), "one; two  [31m");
+        assert_eq!(phrase(b"1\n2\n3\n4\n"), "2; 3; 4");
+    }
+}

@@ -1,0 +1,103 @@
+//! Sessions under a real Slurm, whose daemons run on hosts of this machine.
+use crate::cluster::{turn, wait_until};
+use crate::machines::{LOGIN, Machines};
+use crate::support::Run;
+use std::path::Path;
+
+/// One `slurmctld` and a `munged` on `login`, a `slurmd` on each other host.
+struct Slurm {
+    machines: Machines,
+}
+
+impl Slurm {
+    fn new(count: usize) -> Option<Self> {
+        for program in ["slurmctld", "slurmd", "munged"] {
+            if !Path::new("/usr/sbin").join(program).exists() {
+                eprintln!("SKIPPED 1 test: Slurm needs {program} (Debian packages slurm-wlm and munge)");
+                return None;
+            }
+        }
+        let slurm = Self { machines: Machines::new(count)? };
+        slurm.configure(count);
+        slurm.start_daemons(count);
+        Some(slurm)
+    }
+
+    fn configure(&self, count: usize) {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = self.machines.dir();
+        std::fs::create_dir_all(dir.join("slurm/state")).unwrap();
+        std::fs::write(dir.join("munge.key"), [7_u8; 1024]).unwrap();
+        std::fs::set_permissions(dir.join("munge.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        let dir = dir.display();
+        let config = format!(
+            "ClusterName=test\nSlurmctldHost=login\nSlurmUser=root\nSlurmdUser=root\n\
+             AuthType=auth/munge\nAuthInfo=socket={dir}/munge.socket\nCredType=cred/munge\n\
+             StateSaveLocation={dir}/slurm/state\nSlurmdSpoolDir={dir}/slurm/%n\n\
+             SlurmctldPidFile=/run/slurmctld.pid\nSlurmdPidFile=/run/slurmd.pid\n\
+             SlurmctldLogFile={dir}/slurm/slurmctld.log\nSlurmdLogFile={dir}/slurm/%n.log\n\
+             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nMpiDefault=none\n\
+             SelectType=select/linear\nSchedulerType=sched/builtin\nReturnToService=2\n\
+             AccountingStorageType=accounting_storage/none\nJobAcctGatherType=jobacct_gather/none\n\
+             SwitchType=switch/none\nSlurmctldTimeout=60\nSlurmdTimeout=60\nInactiveLimit=0\n\
+             NodeName=h[1-{count}] CPUs=1 RealMemory=1 State=UNKNOWN\n\
+             PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE MaxTime=INFINITE State=UP\n"
+        );
+        std::fs::write(self.machines.dir().join("slurm.conf"), config).unwrap();
+    }
+
+    fn start_daemons(&self, count: usize) {
+        let file = |name: &str| self.machines.dir().join(name).to_str().unwrap().to_owned();
+        let (key, socket, log) = (file("munge.key"), file("munge.socket"), file("munged.log"));
+        let options = ["--force", "--num-threads", "2"].map(str::to_owned);
+        let files = [
+            format!("--key-file={key}"),
+            format!("--socket={socket}"),
+            format!("--log-file={log}"),
+            "--pid-file=/run/munged.pid".to_owned(),
+            "--seed-file=/run/munged.seed".to_owned(),
+        ];
+        let args: Vec<&str> = options.iter().chain(&files).map(String::as_str).collect();
+        self.start(LOGIN, "/usr/sbin/munged", &args);
+        wait_until("munged listens", || Path::new(&socket).exists());
+        let config = file("slurm.conf");
+        self.start(LOGIN, "/usr/sbin/slurmctld", &["-f", &config]);
+        for host in 1..=count {
+            self.start(host, "/usr/sbin/slurmd", &["-f", &config, "-N", &format!("h{host}")]);
+        }
+        let all_idle = || {
+            let run = self.command("sinfo", &["--noheader", "--format=%t %D"]).output().unwrap();
+            String::from_utf8_lossy(&run.stdout) == format!("idle {count}\n")
+        };
+        wait_until("every slurmd has registered", all_idle);
+    }
+
+    fn start(&self, host: usize, program: &str, args: &[&str]) {
+        let output = self.machines.command(host, program, args).output().unwrap();
+        assert!(output.status.success(), "{program}: {output:?}");
+    }
+
+    /// A command of Slurm on `login`.
+    fn command(&self, program: &str, args: &[&str]) -> std::process::Command {
+        let mut command = self.machines.command(LOGIN, program, args);
+        command.env("SLURM_CONF", self.machines.dir().join("slurm.conf"));
+        command
+    }
+}
+
+#[test]
+fn one_srun_starts_a_server_on_every_node_of_a_job() {
+    let _turn = turn();
+    let Some(slurm) = Slurm::new(16) else { return };
+    let machines = &slurm.machines;
+    machines.write(LOGIN, "sheaf.toml", "[cluster.job]\nhosts = \"@slurm\"\nlaunch = \"slurm\"\n");
+    for host in 1..=16 {
+        machines.write(host, "data", "equal\n");
+    }
+    let sheaf = machines.dir().join("sheaf");
+    let command = ["--nodes=16", "--quiet", sheaf.to_str().unwrap(), "grep", "equal", "/root/data"];
+    let run = Run::of(slurm.command("salloc", &command).output().unwrap());
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert_eq!(run.stdout, "h[1-16]:/root/data:equal\n");
+    wait_until("no server is left", || machines.hosts().all(|host| machines.processes(host).is_empty()));
+}

@@ -1,0 +1,133 @@
+//! Sessions over ssh, on hosts of this machine.
+use crate::cluster::{Process, turn, wait_until};
+use crate::machines::{LOGIN, Machines};
+use crate::support::Run;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+const HOSTS: usize = 32;
+/// A session whose root is gone leaves nothing behind on any host after this.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// Hosts with a configuration for ssh and a file `/root/data` each.
+fn machines(count: usize, tree: &str, more: &str) -> Option<Machines> {
+    let machines = Machines::new(count)?;
+    let config = format!("[cluster.lab]\nhosts = \"h[1-{count}]\"\ntree = \"{tree}\"\n{more}");
+    machines.write(LOGIN, "sheaf.toml", &config);
+    for host in 1..=count {
+        machines.write(host, "data", &format!("equal\nonly h{host}\n"));
+    }
+    Some(machines)
+}
+
+#[track_caller]
+fn all_answer(run: &Run, hosts: &str) {
+    assert_eq!(run.stdout, format!("{hosts}:/root/data:equal\n"), "{run:?}");
+}
+
+/// The program in the cache of a host: how many there are, and one's inode.
+fn cached(machines: &Machines, host: usize) -> (usize, u64) {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(hashes) = std::fs::read_dir(machines.home(host, ".cache/sheaf/bin")) else { return (0, 0) };
+    let files = hashes.flat_map(|hash| std::fs::read_dir(hash.unwrap().path()).unwrap());
+    let inodes: Vec<u64> = files.map(|file| file.unwrap().metadata().unwrap().ino()).collect();
+    (inodes.len(), inodes.first().copied().unwrap_or(0))
+}
+
+fn nothing_runs(machines: &Machines) -> bool {
+    machines.hosts().all(|host| machines.processes(host).is_empty())
+}
+
+#[test]
+fn hosts_are_sent_the_program_once_and_answer() {
+    let _turn = turn();
+    let Some(machines) = machines(HOSTS, "1x4x8", "") else { return };
+    let run = machines.run(&["grep", "equal", "/root/data"]);
+    all_answer(&run, "h[1-32]");
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    let first: Vec<_> = (1..=HOSTS).map(|host| cached(&machines, host)).collect();
+    assert!(first.iter().all(|(files, _)| *files == 1), "{first:?}");
+    wait_until("the command's servers have ended", || nothing_runs(&machines));
+    assert!((1..=HOSTS).all(|host| machines.logins(host) == 1));
+
+    let run = machines.run(&["stat", "/root/data"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    let second: Vec<_> = (1..=HOSTS).map(|host| cached(&machines, host)).collect();
+    assert_eq!(first, second);
+}
+
+#[test]
+fn no_ssh_stays_and_a_session_whose_root_is_killed_ends_everywhere() {
+    let _turn = turn();
+    let Some(machines) = machines(HOSTS, "1x4x8", "") else { return };
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    for host in machines.hosts() {
+        wait_until("ssh has ended", || machines.processes_called(host, "ssh").is_empty());
+    }
+    all_answer(&machines.run(&["grep", "equal", "/root/data"]), "h[1-32]");
+    // Whoever looks at the processes of a host sees nothing that lets him in.
+    for process in (1..=HOSTS).flat_map(|host| machines.processes(host)) {
+        let arguments = process.arguments();
+        assert_eq!(arguments[1], "serve");
+        assert!(arguments[2..].iter().all(|argument| argument == "--detached"), "{arguments:?}");
+    }
+    let root: Vec<Process> = machines.processes(LOGIN);
+    assert_eq!(root.len(), 1, "{root:?}");
+    root[0].signal(Signal::KILL);
+    let killed = Instant::now();
+    wait_until("every process has ended", || nothing_runs(&machines));
+    let took = killed.elapsed();
+    println!("every process of {HOSTS} hosts ended {took:?} after the root was killed");
+    assert!(took < END_MAX, "{took:?}");
+}
+
+#[test]
+fn hosts_that_cannot_be_logged_in_to_are_named_with_the_reason_in_time() {
+    let _turn = turn();
+    let tuning = "[tuning]\nssh_connect_timeout_ms = 5000\nssh_login_timeout_ms = 15000\nssh_retries = 0\n\
+                  relaunch_ms = 0\n";
+    let Some(machines) = machines(12, "flat", tuning) else { return };
+    std::fs::write(machines.home(3, ".ssh/authorized_keys"), "").unwrap();
+    machines.stop_sshd(5);
+    machines.stop_sshd(7);
+    machines.start_sshd(7, "ForceCommand sleep 1000");
+    machines.signal_sshd(9, "STOP");
+    let begun = Instant::now();
+    let up = machines.run(&["up"]);
+    let took = begun.elapsed();
+    println!("up took {took:?}");
+    assert_eq!(up.code, Some(1), "{up:?}");
+    let run = machines.run(&["grep", "equal", "/root/data"]);
+    assert!(up.stderr.starts_with("session lab: 8 of 12 hosts"), "{up:?}, then {run:?}");
+    all_answer(&run, "h[1-2,4,6,8,10-12]");
+    assert_eq!(run.code, Some(1));
+    let mut lines: Vec<&str> = run.stderr.lines().collect();
+    lines.sort_unstable();
+    let told = [
+        "h3: host is down (EHOSTDOWN): not started: root@h3: Permission denied (publickey",
+        "h5: host is down (EHOSTDOWN): not started: ssh: connect to host h5 port 22: Connection refused",
+        "h7: host is down (EHOSTDOWN): not started: no login within 15 s",
+        "h9: host is down (EHOSTDOWN): not started: Connection timed out during banner exchange",
+        "sheaf: 8 of 12 members succeeded; 4 hosts silent",
+    ];
+    assert_eq!(lines.len(), told.len(), "{run:?}");
+    for (line, told) in lines.iter().zip(told) {
+        assert!(line.starts_with(told), "{line}: {told}");
+    }
+    machines.signal_sshd(9, "CONT");
+}
+
+#[test]
+fn a_host_without_its_cable_is_missed_and_comes_again_with_it() {
+    let _turn = turn();
+    let tuning = "[tuning]\nssh_connect_timeout_ms = 1000\nssh_retries = 0\n";
+    let Some(machines) = machines(4, "flat", tuning) else { return };
+    machines.cut(2);
+    let run = machines.run(&["grep", "equal", "/root/data"]);
+    all_answer(&run, "h[1,3-4]");
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.starts_with("h2: host is down (EHOSTDOWN): not started: "), "{run:?}");
+    machines.mend(2);
+    wait_until("all hosts answer", || machines.run(&["grep", "equal", "/root/data"]).code == Some(0));
+}
