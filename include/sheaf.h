@@ -60,6 +60,9 @@ struct sheaf_create {
 sheaf_net *sheaf_net_create(const struct sheaf_create *create);
 /* In a back end: joins the tree that started this process. NULL on failure. */
 sheaf_net *sheaf_net_join(void);
+/* The same, or joins the tree that the last five of the arguments name: host, port and rank of the
+ * node above, own host, own rank. */
+sheaf_net *sheaf_net_join_args(int argc, const char *const *argv);
 /* Ends the session and waits for its processes (front end), or leaves it (back end). */
 void sheaf_net_shut_down(const sheaf_net *net);
 /* Frees the handle; no other thread may be in a call with it. */
@@ -72,6 +75,8 @@ int sheaf_net_flush(const sheaf_net *net);
 
 /* This node's number; the front end is 0. */
 uint32_t sheaf_net_rank(const sheaf_net *net);
+/* Writes the host of a node. */
+int sheaf_net_host(const sheaf_net *net, uint32_t rank, char *into, size_t len);
 /* Counts the changes of the tree. */
 uint64_t sheaf_net_version(const sheaf_net *net);
 /* The tree, a line for each node: rank, parent's rank (-1 at the root), role (0 front end, 1 inner

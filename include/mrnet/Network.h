@@ -372,9 +372,7 @@ private:
 
     void join(int argc, char **argv)
     {
-        (void)argc;
-        (void)argv;
-        begin(sheaf_net_join());
+        begin(sheaf_net_join_args(argc, argv));
     }
 
     void begin(sheaf_net *net)

@@ -92,6 +92,21 @@ impl Back {
         Self::over(inherited()?)
     }
 
+    /// Whether a tree has started this process, and nobody here has joined it yet.
+    #[must_use]
+    pub fn is_started_by_tree() -> bool {
+        std::env::var_os(LINK_VARIABLE).is_some() && !*lock(&TAKEN)
+    }
+
+    /// Joins a running tree whose topology has no back ends, as the last five words say.
+    ///
+    /// # Errors
+    /// [`Code::Usage`] without such words.
+    pub fn attach(words: &[&str]) -> Result<Self, Error> {
+        let _ = words;
+        Err(Error::usage("this process was not started by a tree"))
+    }
+
     /// Joins the tree over `link`.
     ///
     /// # Errors
@@ -266,9 +281,11 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
 }
 
+/// Whether the descriptor below has been used.
+static TAKEN: Mutex<bool> = Mutex::new(false);
+
 /// The descriptor that a tree has left for this process.
 fn inherited() -> Result<OwnedFd, Error> {
-    static TAKEN: Mutex<bool> = Mutex::new(false);
     let number = std::env::var(LINK_VARIABLE).ok().and_then(|text| text.parse::<i32>().ok());
     let number = number.filter(|&number| number > 2).ok_or_else(|| {
         let text = "this process was not started by a tree, and was not told which one to join";

@@ -130,6 +130,24 @@ pub extern "C" fn sheaf_net_join() -> *mut Net {
     give(Back::join().map(Net::Back))
 }
 
+/// Joins the tree that started this process, or the one that the last five arguments name: host,
+/// port and rank of an inner node, own host, own rank.
+///
+/// # Safety
+/// `argv` has `argc` texts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sheaf_net_join_args(argc: c_int, argv: *const *const c_char) -> *mut Net {
+    signal::ignore_broken_pipes();
+    if Back::is_started_by_tree() {
+        return give(Back::join().map(Net::Back));
+    }
+    let count = usize::try_from(argc).unwrap_or(0);
+    // SAFETY: the caller's promise.
+    let words: Result<Vec<&str>, Error> =
+        unsafe { bytes(argv, count) }.iter().map(|&word| unsafe { text(word) }).collect();
+    give(words.and_then(|words| Back::attach(&words)).map(Net::Back))
+}
+
 fn give(net: Result<Net, Error>) -> *mut Net {
     match net {
         Ok(net) => Box::into_raw(Box::new(net)),

@@ -30,6 +30,30 @@ pub unsafe extern "C" fn sheaf_net_version(net: *const Net) -> u64 {
     }
 }
 
+/// Writes the host of a node, with a zero byte at the end, cut to `len` bytes.
+///
+/// # Safety
+/// `net` is a handle that was not freed; `len` bytes can be written at `into`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sheaf_net_host(net: *const Net, rank: u32, into: *mut c_char, len: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    let host = match unsafe { net.as_ref() } {
+        Some(Net::Front(front)) => front.plan().place(rank).map(|place| place.host.clone()),
+        Some(Net::Back(back)) => back.plan().place(rank).map(|place| place.host.clone()),
+        None => None,
+    };
+    let Some(host) = host.filter(|_| !into.is_null() && len > 0) else {
+        return failed(&Error::new(Code::Unknown, format!("there is no node of rank {rank}")));
+    };
+    let kept = host.len().min(len - 1);
+    // SAFETY: `kept` and a zero byte fit into the `len` bytes that the caller gives.
+    unsafe {
+        std::ptr::copy_nonoverlapping(host.as_ptr(), into.cast::<u8>(), kept);
+        *into.add(kept) = 0;
+    }
+    0
+}
+
 /// The tree as a table, to be freed with [`sheaf_text_free`].
 ///
 /// # Safety

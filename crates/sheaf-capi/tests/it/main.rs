@@ -1,3 +1,4 @@
 //! Integration tests: C and C++ programs against the headers and the shared library.
+mod install;
 mod programs;
 mod tools;

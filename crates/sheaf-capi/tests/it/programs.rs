@@ -49,6 +49,14 @@ fn integers_are_added() {
 }
 
 #[test]
+fn a_back_end_may_be_in_c() {
+    let Some(shop) = Workshop::open() else { return };
+    let fe = shop.compile("sum_fe.cpp", "c++11", &[]);
+    let be = shop.compile("light_be.c", "gnu99", &[]);
+    succeeds(front(&fe).arg(shop.topology(&[2, 2])).arg(be));
+}
+
+#[test]
 fn filters_of_the_user_run_in_the_tree() {
     let Some(shop) = Workshop::open() else { return };
     let so = shop.compile("filters_so.cpp", "c++11", &["-shared", "-fPIC"]);

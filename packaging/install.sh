@@ -1,0 +1,39 @@
+#!/bin/sh
+# Installs libsheaf.so, the headers, the programs of trees, and what pkg-config and CMake need.
+#
+#   packaging/install.sh [--prefix DIR] [--destdir DIR] [--target DIR]
+#
+# Build first: cargo build --release -p sheaf-capi
+set -eu
+
+prefix=/usr/local destdir= target=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --prefix) prefix=$2; shift 2 ;;
+        --destdir) destdir=$2; shift 2 ;;
+        --target) target=$2; shift 2 ;;
+        *) echo "usage: $0 [--prefix DIR] [--destdir DIR] [--target DIR]" >&2; exit 2 ;;
+    esac
+done
+here=$(cd "$(dirname "$0")/.." && pwd)
+target=${target:-${CARGO_TARGET_DIR:-$here/target}/release}
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/Cargo.toml" | head -n 1)
+library=$target/libsheaf_capi.so
+[ -e "$library" ] || library=$target/deps/libsheaf_capi.so
+[ -e "$library" ] || { echo "$0: nothing is built in $target" >&2; exit 1; }
+
+to=$destdir$prefix
+mkdir -p "$to/lib/pkgconfig" "$to/lib/cmake/Sheaf" "$to/bin" "$to/include"
+for set in mrnet mrnet_lightweight xplat; do
+    mkdir -p "$to/include/$set"
+    install -m 644 "$here/include/$set/"*.h "$to/include/$set/"
+done
+install -m 644 "$here/include/"sheaf*.h "$to/include/"
+install -m 755 "$library" "$to/lib/libsheaf.so.$version"
+ln -sf "libsheaf.so.$version" "$to/lib/libsheaf.so.0"
+ln -sf libsheaf.so.0 "$to/lib/libsheaf.so"
+install -m 755 "$target/mrnet_commnode" "$target/mrnet_topgen" "$to/bin/"
+fill() { sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" "$here/packaging/$1" >"$2"; }
+fill sheaf.pc.in "$to/lib/pkgconfig/sheaf.pc"
+fill SheafConfig.cmake.in "$to/lib/cmake/Sheaf/SheafConfig.cmake"
+fill SheafConfigVersion.cmake.in "$to/lib/cmake/Sheaf/SheafConfigVersion.cmake"
