@@ -50,7 +50,7 @@ const char *sheaf_version(void);
 /* How to start a session. */
 struct sheaf_create {
     const char *topology;      /* the text of a topology file: "host:0 => host:1 host:2 ;" */
-    const char *back_end;      /* what runs at the leaves */
+    const char *back_end;      /* what runs at the leaves; NULL: back ends attach themselves there */
     const char *const *args;   /* its arguments without its name, ending in NULL; or NULL */
     const char *inner;         /* what runs at inner nodes: the path of mrnet_commnode; NULL to look for it */
     int64_t startup_timeout_ms;

@@ -1,4 +1,5 @@
 //! The back end: a leaf of the tree inside the user's program.
+use crate::attach::{self, Frame, Kind};
 use crate::error::{Code, Error};
 use crate::event::{self, Event, Events};
 use crate::inbox::{Inbox, Message};
@@ -11,6 +12,7 @@ use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, LINK_VARIABLE};
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -58,6 +60,64 @@ struct Common {
 }
 
 impl Common {
+    fn new(rank: u32) -> Self {
+        Self {
+            rank,
+            inbox: Inbox::default(),
+            events: Arc::default(),
+            streams: Mutex::default(),
+            turns: Mutex::default(),
+            turned: Condvar::new(),
+        }
+    }
+
+    /// Takes what comes from the leaf that this back end has attached itself to, until its end.
+    fn listen(&self, mut socket: UnixStream) {
+        while let Ok(frame) = Frame::read(&mut socket) {
+            match frame.kind {
+                Kind::Packet => self.take(&frame),
+                Kind::Close => {
+                    lock(&self.streams).remove(&frame.stream);
+                    self.inbox.close(frame.stream);
+                }
+                Kind::Hello | Kind::Welcome => break,
+            }
+        }
+        self.inbox.end();
+        self.turn();
+    }
+
+    fn take(&self, frame: &Frame) {
+        match Down::decode(&frame.payload, self.rank) {
+            Ok(Down::Packet(packet)) => {
+                crate::runtime::block_on(self.inbox.room(frame.stream));
+                let (stream, tag) = (frame.stream, frame.tag);
+                self.inbox.push(Message { stream, tag, source: 0, packet, owed: None });
+                if self.events.wants_data() {
+                    self.event(event::CLASS_DATA, 0, stream, String::new());
+                }
+            }
+            Ok(Down::Control(Control::Describe(described))) => self.know(frame.stream, described),
+            // The leaf above sees to its waves.
+            Ok(Down::NotForUs | Down::Control(Control::CatchUp { .. })) => {}
+            Err(error) => {
+                self.event(event::CLASS_ERROR, event::error::INTERNAL, u32::MAX, error.message);
+            }
+        }
+    }
+
+    fn know(&self, carrier: u32, described: Described) {
+        let id = described.id;
+        let (described, progress) = (Arc::new(described), Arc::default());
+        lock(&self.streams).insert(id, Known { described, carrier, progress });
+        self.inbox.open(id);
+    }
+
+    fn event(&self, class: u32, kind: u32, stream: u32, text: String) {
+        let (rank, parent) = (self.rank, crate::NO_RANK);
+        self.events.push(Event { class, kind, rank, parent, stream, text });
+    }
+
     fn turn(&self) {
         *lock(&self.turns) += 1;
         self.turned.notify_all();
@@ -70,10 +130,27 @@ impl Common {
     }
 }
 
+/// How a back end's packets get up.
+enum Uplink {
+    /// As a leaf of the tree.
+    Leaf(LeafHandle),
+    /// By way of the leaf that it has attached itself to.
+    Hub(Mutex<UnixStream>),
+}
+
+impl Uplink {
+    /// Calls `act` with the leaf; not at all when there is none any more, or never was.
+    fn with(&self, act: impl FnOnce(&mut Leaf<'_>)) {
+        if let Self::Leaf(leaf) = self {
+            leaf.with(act);
+        }
+    }
+}
+
 /// A back end.
 pub struct Back {
     common: Arc<Common>,
-    leaf: LeafHandle,
+    uplink: Uplink,
     plan: Mutex<Plan>,
     owed: Mutex<FxHashMap<u32, usize>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -103,8 +180,22 @@ impl Back {
     /// # Errors
     /// [`Code::Usage`] without such words.
     pub fn attach(words: &[&str]) -> Result<Self, Error> {
-        let _ = words;
-        Err(Error::usage("this process was not started by a tree"))
+        let [.., host, port, _, own_host, rank] = words else {
+            let text = "this process was not started by a tree, and was not told which one to join: the last \
+                        five arguments are host, port and rank of the node above, own host, own rank";
+            return Err(Error::usage(text));
+        };
+        let number = |word: &str| Error::usage(format!("{word:?} is neither a port nor a rank"));
+        let rank: u32 = rank.parse().map_err(|_| number(rank))?;
+        let port = port.parse().map_err(|_| number(port))?;
+        let hello = attach::Hello { rank, host: (*own_host).to_owned() };
+        let (socket, session) = attach::connect(host, port, &hello)?;
+        let plan = Plan::from_session(&session)?;
+        let common = Arc::new(Common::new(rank));
+        let (reader, listener) = (socket.try_clone()?, Arc::clone(&common));
+        let listen = move || listener.listen(reader);
+        let thread = std::thread::Builder::new().name("sheaf-io".to_owned()).spawn(listen)?;
+        Self::begin(common, Uplink::Hub(Mutex::new(socket)), plan, thread)
     }
 
     /// Joins the tree over `link`.
@@ -123,14 +214,18 @@ impl Back {
         let started = hear.recv_timeout(START_TIMEOUT);
         let late = |_| Error::new(Code::Launch, "the node above did not say who this back end is");
         let (common, leaf, plan) = started.map_err(late)??;
+        Self::begin(common, Uplink::Leaf(leaf), plan, thread)
+    }
+
+    fn begin(
+        common: Arc<Common>,
+        uplink: Uplink,
+        plan: Plan,
+        thread: std::thread::JoinHandle<()>,
+    ) -> Result<Self, Error> {
         let (rank, deadline) = (common.rank, Instant::now() + START_TIMEOUT);
-        let back = Self {
-            common,
-            leaf,
-            plan: Mutex::new(plan),
-            owed: Mutex::default(),
-            thread: Mutex::new(Some(thread)),
-        };
+        let (plan, thread) = (Mutex::new(plan), Mutex::new(Some(thread)));
+        let back = Self { common, uplink, plan, owed: Mutex::default(), thread };
         // The stream of this back end's own is the first that the front end opens.
         if !back.common.inbox.wait_open(rank, deadline) {
             return Err(Error::new(Code::Launch, "the session ended before this back end could join it"));
@@ -169,6 +264,11 @@ impl Back {
     /// [`Code::Unknown`] for a stream that is not (or no longer) open here; [`Code::Ended`].
     pub fn send(&self, id: u32, tag: i32, packet: &[u8]) -> Result<(), Error> {
         let known = self.known(id).ok_or_else(|| Error::no_stream(id))?;
+        if let Uplink::Hub(socket) = &self.uplink {
+            let payload = Bytes::copy_from_slice(packet);
+            let frame = Frame { kind: Kind::Packet, stream: id, tag, payload };
+            return frame.write(&mut *lock(socket)).map_err(|_| ended());
+        }
         let parcel;
         let payload = match known.described.upward {
             Upward::Packets => packet,
@@ -181,7 +281,7 @@ impl Back {
         };
         self.wait_for_room(&known, id)?;
         let mut sent = false;
-        self.leaf.with(|leaf| {
+        self.uplink.with(|leaf| {
             let wave = leaf.post(known.carrier, tag, payload);
             known.progress.sent.store(wave + 1, Ordering::Relaxed);
             sent = true;
@@ -195,8 +295,8 @@ impl Back {
         loop {
             let mut held = None;
             let seen = *lock(&self.common.turns);
-            self.leaf.with(|leaf| held = Some(leaf.is_held(known.carrier)));
-            let ahead = known.described.loose && known.progress.is_ahead();
+            self.uplink.with(|leaf| held = Some(leaf.is_held(known.carrier)));
+            let ahead = known.described.is_loose() && known.progress.is_ahead();
             let held = held.map(|held| held || ahead);
             match held {
                 None => return Err(ended()),
@@ -219,15 +319,24 @@ impl Back {
             if *sum < OWED_BYTES { 0 } else { std::mem::take(sum) }
         };
         if due > 0 {
-            self.leaf.with(|leaf| leaf.consumed(carrier, due));
+            self.uplink.with(|leaf| leaf.consumed(carrier, due));
         }
     }
 
     /// Closes a stream at this end.
     pub fn close(&self, id: u32) {
-        lock(&self.common.streams).remove(&id);
+        let known = lock(&self.common.streams).remove(&id);
         for message in self.common.inbox.forget(id) {
             self.taken(&message);
+        }
+        match (&self.uplink, known) {
+            (_, None) => {}
+            (Uplink::Leaf(leaf), Some(known)) => leaf.with(|leaf| leaf.leave_stream(known.carrier)),
+            (Uplink::Hub(socket), Some(_)) => {
+                let frame = Frame { kind: Kind::Close, stream: id, tag: 0, payload: Bytes::new() };
+                // Without a leaf above the stream is closed in any case.
+                let _ = frame.write(&mut *lock(socket));
+            }
         }
     }
 
@@ -240,7 +349,7 @@ impl Back {
         loop {
             let mut unsent = 0;
             let seen = *lock(&self.common.turns);
-            self.leaf.with(|leaf| unsent = leaf.unsent_bytes());
+            self.uplink.with(|leaf| unsent = leaf.unsent_bytes());
             if unsent == 0 {
                 return Ok(());
             }
@@ -256,7 +365,11 @@ impl Back {
         // What cannot be sent in time is lost with this process in any case.
         let _ = self.flush();
         self.common.events.end();
-        self.leaf.with(|leaf| leaf.leave());
+        self.uplink.with(|leaf| leaf.leave());
+        if let Uplink::Hub(socket) = &self.uplink {
+            // Wakes the reader too. It fails when the leaf above has gone first.
+            let _ = lock(socket).shutdown(std::net::Shutdown::Both);
+        }
         self.common.inbox.end();
         if let Some(thread) = lock(&self.thread).take() {
             let _ = thread.join();
@@ -327,14 +440,7 @@ impl Services for Start {
         let plan = Plan::from_session(config).map_err(|error| refuse(error.message))?;
         let rank =
             plan.rank_of_leaf(leaf).ok_or_else(|| refuse("a leaf that is not in the tree".to_owned()))?;
-        let common = Arc::new(Common {
-            rank,
-            inbox: Inbox::default(),
-            events: Arc::default(),
-            streams: Mutex::default(),
-            turns: Mutex::default(),
-            turned: Condvar::new(),
-        });
+        let common = Arc::new(Common::new(rank));
         let _ = lock(&self.tell).send(Ok((Arc::clone(&common), handle, plan)));
         Ok(Box::new(Receiver { common, carried: FxHashMap::default(), parts: FxHashMap::default() }))
     }
@@ -359,7 +465,7 @@ impl Receiver {
                 let owed = Some((packet.stream, packet.frame_bytes));
                 self.common.inbox.push(Message { stream, tag: packet.tag, source: 0, packet: body, owed });
                 if self.common.events.wants_data() {
-                    self.event(event::CLASS_DATA, 0, stream, String::new());
+                    self.common.event(event::CLASS_DATA, 0, stream, String::new());
                 }
             }
             Ok(Down::NotForUs) => leaf.consumed(packet.stream, packet.frame_bytes),
@@ -369,25 +475,16 @@ impl Receiver {
             }
             Err(error) => {
                 leaf.consumed(packet.stream, packet.frame_bytes);
-                self.event(event::CLASS_ERROR, event::error::INTERNAL, u32::MAX, error.message);
+                self.common.event(event::CLASS_ERROR, event::error::INTERNAL, u32::MAX, error.message);
             }
         }
-    }
-
-    fn event(&self, class: u32, kind: u32, stream: u32, text: String) {
-        let (rank, parent) = (self.common.rank, crate::NO_RANK);
-        self.common.events.push(Event { class, kind, rank, parent, stream, text });
     }
 
     fn control(&mut self, carrier: u32, control: Control, leaf: &mut Leaf<'_>) {
         match control {
             Control::Describe(described) => {
-                let id = described.id;
-                self.carried.insert(carrier, id);
-                let (described, progress) = (Arc::new(described), Arc::default());
-                let known = Known { described, carrier, progress };
-                lock(&self.common.streams).insert(id, known);
-                self.common.inbox.open(id);
+                self.carried.insert(carrier, described.id);
+                self.common.know(carrier, described);
             }
             Control::CatchUp { wave } => {
                 leaf.skip_to(carrier, wave);

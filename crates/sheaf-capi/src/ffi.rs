@@ -23,7 +23,7 @@ use arg::{bytes, text};
 /// One end of a tree.
 pub enum Net {
     /// The root.
-    Front(Front),
+    Front(Arc<Front>),
     /// A leaf.
     Back(Back),
 }
@@ -110,14 +110,15 @@ pub unsafe extern "C" fn sheaf_net_create(create: *const CreateArgs) -> *mut Net
         let (topology, back_end, args, inner) = unsafe {
             (
                 text(create.topology)?,
-                text(create.back_end)?,
+                arg::option(create.back_end)?,
                 arg::texts(create.args)?,
                 arg::option(create.inner)?,
             )
         };
         let startup_timeout =
             Duration::from_millis(u64::try_from(create.startup_timeout_ms).unwrap_or(60_000));
-        let (topology, back_end, inner) = (topology.to_owned(), back_end.into(), find::inner(inner)?);
+        let (topology, back_end, inner) =
+            (topology.to_owned(), back_end.map(Into::into), find::inner(inner)?);
         Front::create(&Create { topology, back_end, args, inner, startup_timeout })
     });
     give(created.map(Net::Front))

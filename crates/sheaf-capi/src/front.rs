@@ -5,14 +5,14 @@ use crate::filter::{self, Assign};
 use crate::inbox::{Inbox, Message};
 use crate::plan::Plan;
 use crate::runtime;
-use crate::wire::{Control, Described, Down, Parcel, Upward, WAVES_STEP};
+use crate::wire::{Control, Described, Down, HUB_TAG, HubWord, Parcel, Upward, WAVES_STEP, Waits};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_tree::filter::builtin::null;
 use sheaf_tree::launch::{self, LeafProgram, Options, Program};
 use sheaf_tree::{Network, Notice, Stream, Sync, WaveResult};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -26,8 +26,8 @@ const OWN_STREAMS_MAX: u32 = 1 << 14;
 pub struct Create {
     /// The text of a topology file.
     pub topology: String,
-    /// What runs at the leaves, and its arguments.
-    pub back_end: PathBuf,
+    /// What runs at the leaves; without it, back ends attach themselves there later.
+    pub back_end: Option<PathBuf>,
     /// Its arguments.
     pub args: Vec<String>,
     /// What runs at the inner nodes.
@@ -69,6 +69,10 @@ pub struct Front {
     streams: Mutex<FxHashMap<u32, Arc<Entry>>>,
     next_stream: Mutex<u32>,
     watch: Mutex<Option<JoinHandle<()>>>,
+    /// Where what leaves say of attached back ends goes, while there can be some.
+    words: Mutex<Option<mpsc::Sender<(u32, HubWord)>>>,
+    /// Told when a leaf begins to listen.
+    opened: Condvar,
     /// What has arrived.
     pub inbox: Arc<Inbox>,
     /// What has happened.
@@ -84,14 +88,16 @@ impl Front {
     ///
     /// # Errors
     /// [`Code::Topology`] and [`Code::Launch`]; the message says what failed where.
-    pub fn create(create: &Create) -> Result<Self, Error> {
-        let plan = Plan::parse(&create.topology)?;
+    pub fn create(create: &Create) -> Result<Arc<Self>, Error> {
+        let plan = Plan::parse(&create.topology, create.back_end.is_none())?;
         if plan.topology().leaves_len() == 0 {
             return Err(Error::new(Code::Topology, "the topology has no node but the front end"));
         }
-        let options = Options { service: plan.to_session(), ..Options::default() };
+        let options = Options { service: plan.to_session(None), ..Options::default() };
         let mut program = Program::new(create.inner.clone(), Vec::new());
-        program.leaf = Some(LeafProgram { path: create.back_end.clone(), args: create.args.clone() });
+        if let Some(path) = create.back_end.clone() {
+            program.leaf = Some(LeafProgram { path, args: create.args.clone() });
+        }
         let topology = plan.topology().clone();
         let patience = create.startup_timeout;
         let started = runtime::run(async move {
@@ -108,7 +114,10 @@ impl Front {
             let _ = runtime::run(network.shutdown());
             return Err(error);
         }
-        let front = Self {
+        let (tell, hear) = mpsc::channel();
+        let front = Arc::new(Self {
+            words: Mutex::new(plan.attach().then_some(tell)),
+            opened: Condvar::new(),
             network: Mutex::new(Some(network)),
             plan: Arc::new(Mutex::new(plan)),
             streams: Mutex::default(),
@@ -116,15 +125,65 @@ impl Front {
             watch: Mutex::default(),
             inbox: Arc::default(),
             events: Arc::default(),
-        };
+        });
+        if front.plan().attach() {
+            let weak = Arc::downgrade(&front);
+            let listen = move || {
+                while let Ok((hub, word)) = hear.recv() {
+                    let Some(front) = Weak::upgrade(&weak) else { return };
+                    front.hear(hub, word);
+                }
+            };
+            std::thread::Builder::new().name("sheaf-joins".to_owned()).spawn(listen)?;
+        }
         front.begin()?;
+        front.wait_open(patience)?;
         Ok(front)
+    }
+
+    /// Waits until back ends can attach themselves everywhere, if they are to.
+    fn wait_open(&self, patience: Duration) -> Result<(), Error> {
+        let closed = |plan: &mut Plan| !plan.is_open();
+        let waited = self.opened.wait_timeout_while(self.plan(), patience, closed);
+        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+            return Err(Error::new(Code::Launch, "not every leaf listens for back ends in time"));
+        }
+        Ok(())
+    }
+
+    /// A leaf to which back ends attach themselves has something to say.
+    fn hear(&self, hub: u32, word: HubWord) {
+        let (kind, rank, text) = match word {
+            HubWord::Open(port) => {
+                self.plan().set_port(hub, port);
+                self.opened.notify_all();
+                return;
+            }
+            HubWord::Joined { rank, host } => {
+                // A second back end of the same rank is a mistake of its own; the first stays.
+                if !self.plan().add(rank, hub, &host) || self.open_own(rank).is_err() {
+                    return;
+                }
+                (event::topology::BACK_END_ADDED, rank, host)
+            }
+            HubWord::Left { rank } => {
+                if !self.plan().remove(rank) {
+                    return;
+                }
+                lock(&self.streams).remove(&rank);
+                self.inbox.close(rank);
+                (event::topology::REMOVED, rank, "it has left".to_owned())
+            }
+        };
+        let (class, stream) = (event::CLASS_TOPOLOGY, u32::MAX);
+        self.events.push(Event { class, kind, rank, parent: hub, stream, text });
     }
 
     /// Opens the stream of every back end, and begins to listen for what happens.
     fn begin(&self) -> Result<(), Error> {
         let back_ends: Vec<u32> = self.plan().back_ends().take(OWN_STREAMS_MAX as usize).collect();
-        for rank in back_ends {
+        let hubs = self.plan().hubs();
+        for rank in back_ends.into_iter().chain(hubs) {
             self.open_own(rank)?;
         }
         let (network, plan, events) = (self.network()?, Arc::clone(&self.plan), Arc::clone(&self.events));
@@ -175,17 +234,25 @@ impl Front {
     pub fn open_as(&self, id: u32, open: &Open) -> Result<(), Error> {
         let leaves = self.plan().leaves(&open.members)?;
         let network = self.network()?;
+        let mut filter = String::new();
         let assign = Assign::parse(&open.filter, open.sync == Sync::WaitForAll, &open.params)?;
         let (stream, upward) = match assign.simple() {
             Some("null") => (network.open(leaves, "null", &[], open.sync), Upward::Parcels),
-            Some(name) => (network.open(leaves, name, &[], open.sync), Upward::Packets),
+            Some(name) => {
+                filter = name.to_owned();
+                (network.open(leaves, name, &[], open.sync), Upward::Packets)
+            }
             None => (network.open(leaves, filter::NAME, &assign.encode(), open.sync), Upward::Lists),
         };
         let stream = Arc::new(stream);
         let up = (upward == Upward::Lists).then_some(assign);
         let (members, about) = (open.members.clone(), open.about.clone());
-        let loose = open.sync != Sync::WaitForAll;
-        let described = Described { id, members, upward, up, loose, about };
+        let waits = match open.sync {
+            Sync::WaitForAll => Waits::ForAll,
+            Sync::TimeOut(after) => Waits::Until(u32::try_from(after.as_millis()).unwrap_or(u32::MAX)),
+            Sync::DontWait => Waits::Not,
+        };
+        let described = Described { id, members, upward, up, waits, filter, about };
         let word = Control::Describe(described).encode();
         runtime::block_on(stream.send(0, &word, None));
         self.inbox.open(id);
@@ -196,7 +263,8 @@ impl Front {
             inbox: Arc::clone(&self.inbox),
             events: Arc::clone(&self.events),
             source: if open.members.len() == 1 { open.members[0] } else { crate::NO_RANK },
-            loose,
+            loose: open.sync != Sync::WaitForAll,
+            words: self.plan().hubs().contains(&id).then(|| lock(&self.words).clone()).flatten(),
         };
         let pump = runtime::handle()?.spawn(pump.run());
         lock(&self.streams).insert(id, Arc::new(Entry { stream, pump }));
@@ -243,6 +311,7 @@ impl Front {
     pub fn shut_down(&self) {
         self.inbox.end();
         self.events.end();
+        lock(&self.words).take();
         if let Some(watch) = lock(&self.watch).take() {
             watch.abort();
         }
@@ -320,6 +389,8 @@ struct Pump {
     source: u32,
     /// Waves may stay unfinished for ever.
     loose: bool,
+    /// The stream leads to a leaf to which back ends attach themselves.
+    words: Option<mpsc::Sender<(u32, HubWord)>>,
 }
 
 impl Pump {
@@ -351,6 +422,13 @@ impl Pump {
         match parcels {
             Ok(parcels) => {
                 for Parcel { tag, source, packet } in parcels {
+                    if let Some(words) = self.words.as_ref().filter(|_| tag == HUB_TAG) {
+                        if let Ok(word) = postcard::from_bytes(&packet) {
+                            // Without a listener the session is over.
+                            let _ = words.send((source, word));
+                        }
+                        continue;
+                    }
                     self.inbox.push(Message { stream: self.id, tag, source, packet, owed: None });
                 }
             }

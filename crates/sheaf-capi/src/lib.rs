@@ -8,6 +8,7 @@
 //! A send goes out on the caller's thread. What arrives is read by one thread per process, put
 //! into an [`inbox::Inbox`], and taken from there by whoever waits.
 
+pub mod attach;
 pub mod back;
 pub mod error;
 pub mod event;
@@ -15,6 +16,7 @@ mod ffi;
 pub mod filter;
 pub mod find;
 pub mod front;
+pub mod hub;
 pub mod inbox;
 pub mod plan;
 pub mod runtime;

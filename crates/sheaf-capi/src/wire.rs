@@ -31,6 +31,39 @@ pub enum Upward {
     Lists,
 }
 
+/// How the waves of a stream are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waits {
+    /// One packet of each member.
+    ForAll,
+    /// Of those who have sent this many milliseconds after the first.
+    Until(u32),
+    /// Each packet by itself.
+    Not,
+}
+
+/// What a leaf to which back ends attach themselves tells the front end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HubWord {
+    /// They can do so at this port.
+    Open(u16),
+    /// One has.
+    Joined {
+        /// Its rank.
+        rank: u32,
+        /// Its host.
+        host: String,
+    },
+    /// One is gone.
+    Left {
+        /// Its rank.
+        rank: u32,
+    },
+}
+
+/// The tag of a [`HubWord`].
+pub const HUB_TAG: i32 = i32::MIN;
+
 /// A stream, as its members are told of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
@@ -42,8 +75,10 @@ pub struct Described {
     pub upward: Upward,
     /// Which node has which filter, where that is not one of the tree's for all.
     pub up: Option<Assign>,
-    /// Waves of the tree may stay unfinished for ever: see [`Control::CatchUp`].
-    pub loose: bool,
+    /// How waves are made.
+    pub waits: Waits,
+    /// The filter of the tree that combines the packets, on a stream of packets.
+    pub filter: String,
     /// What the headers want to know of it at the back end.
     pub about: Vec<u8>,
 }
@@ -112,6 +147,14 @@ impl Down {
             CONTROL => postcard::from_bytes(&rest).map(Self::Control).map_err(|_| malformed()),
             _ => Err(malformed()),
         }
+    }
+}
+
+impl Described {
+    /// Whether waves of the tree may stay unfinished for ever: see [`Control::CatchUp`].
+    #[must_use]
+    pub fn is_loose(&self) -> bool {
+        self.waits != Waits::ForAll
     }
 }
 

@@ -200,6 +200,12 @@ impl Stream {
         self.id
     }
 
+    /// Whether any member still takes part.
+    #[must_use]
+    pub fn has_members(&self) -> bool {
+        self.inner.shared.peek(|core| core.nodes[0].has_members(self.id))
+    }
+
     /// Sends a packet to every member, once there is room for it. With `expect`, their answers
     /// form a wave that ends after about that long at the latest (what was sent in time may take
     /// half a second to come); its number is returned.

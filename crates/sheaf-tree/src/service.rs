@@ -85,6 +85,11 @@ impl Leaf<'_> {
         self.node.skip_to(stream, wave);
     }
 
+    /// Takes no more part in a stream: nobody waits for this leaf there any more.
+    pub fn leave_stream(&mut self, stream: u32) {
+        self.node.leave_stream(stream);
+    }
+
     /// Bytes that wait here for the parent to take them.
     #[must_use]
     pub fn unsent_bytes(&self) -> u64 {

@@ -1,18 +1,7 @@
 //! `mrnet_commnode`: an inner node of a tree that `libsheaf.so` starts.
 use sheaf_tree::launch;
-use sheaf_tree::service::{LeafHandle, Service, ServiceError, Services};
 use std::io::IsTerminal;
 use std::process::ExitCode;
-
-/// An inner node has no leaf's work to do.
-struct Nothing;
-
-impl Services for Nothing {
-    fn start(&self, _: u32, _: &str, _: &[u8], _: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
-        let cause = "an inner node was started in place of a back end".to_owned();
-        Err(ServiceError { errno: sheaf_core::Errno::NOSYS, cause })
-    }
-}
 
 fn main() -> ExitCode {
     let stdin = std::io::stdin();
@@ -29,7 +18,7 @@ fn main() -> ExitCode {
         Ok(null) => drop(rustix::stdio::dup2_stdin(&null)),
         Err(error) => return fail(&error),
     }
-    match launch::serve(link, &sheaf_capi::filter::registry(), &Nothing) {
+    match launch::serve(link, &sheaf_capi::filter::registry(), &sheaf_capi::hub::Hubs) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }

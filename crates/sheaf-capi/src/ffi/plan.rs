@@ -75,7 +75,7 @@ pub unsafe extern "C" fn sheaf_net_table(net: *const Net) -> *mut c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_topology_table(topology: *const c_char) -> *mut c_char {
     // SAFETY: the caller's promise.
-    match unsafe { text(topology) }.and_then(Plan::parse) {
+    match unsafe { text(topology) }.and_then(|text| Plan::parse(text, false)) {
         Ok(plan) => own(plan.table()),
         Err(error) => {
             failed(&error);

@@ -57,6 +57,16 @@ fn a_back_end_may_be_in_c() {
 }
 
 #[test]
+fn threads_attach_themselves_as_back_ends() {
+    let Some(shop) = Workshop::open() else { return };
+    for levels in [&[2][..], &[1, 2]] {
+        let fe = shop.compile("attach_fe.cpp", "c++17", &[]);
+        let be = shop.compile("attach_be.cpp", "c++11", &[]);
+        succeeds(front(&fe).arg(shop.topology(levels)).arg(be));
+    }
+}
+
+#[test]
 fn filters_of_the_user_run_in_the_tree() {
     let Some(shop) = Workshop::open() else { return };
     let so = shop.compile("filters_so.cpp", "c++11", &["-shared", "-fPIC"]);

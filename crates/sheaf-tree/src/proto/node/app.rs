@@ -197,6 +197,14 @@ impl Node {
         links.chain(held).map(|bytes| bytes as u64).sum()
     }
 
+    /// At a leaf: takes no more part in a stream.
+    pub fn leave_stream(&mut self, id: u32) {
+        let header = Header { stream: id, tag: Errno::CANCELED.0, ..Header::new(Kind::Close) };
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.send_up(id, header, &[], &[], &mut self.links, &mut self.dirty);
+        }
+    }
+
     /// At a leaf: ends its part in the session by itself. Nobody waits for it to come back.
     pub fn leave_session(&mut self) {
         let left = Notice::Left { rank: self.config.rank, leaves: self.config.leaves.clone() };
