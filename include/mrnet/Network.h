@@ -176,6 +176,10 @@ public:
             error(ERR_INTERNAL, "an assignment is \"id => rank; id => *;\" with ids of filters");
             return nullptr;
         }
+        if (down_names.find(':') != std::string::npos) {
+            error(ERR_INTERNAL, "filters of the user's do not run downwards");
+            return nullptr;
+        }
         Stream *stream = new_Stream(members, TFILTER_NULL, sync_id, TFILTER_NULL);
         if (stream) {
             stream->_up_names = up_names;
@@ -193,6 +197,10 @@ public:
         }
         if (!is_filter(up) || !is_filter(down) || sync < SFILTER_DONTWAIT || sync > SFILTER_TIMEOUT) {
             error(ERR_INTERNAL, "there is no such filter");
+            return nullptr;
+        }
+        if (down >= detail::first_loaded_filter) {
+            error(ERR_INTERNAL, "filters of the user's do not run downwards");
             return nullptr;
         }
         const unsigned int id = sheaf_stream_new(_net);

@@ -25,7 +25,7 @@ pub enum Net {
     /// The root.
     Front(Arc<Front>),
     /// A leaf.
-    Back(Back),
+    Back(Box<Back>),
 }
 
 impl Net {
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn sheaf_net_create(create: *const CreateArgs) -> *mut Net
 #[unsafe(no_mangle)]
 pub extern "C" fn sheaf_net_join() -> *mut Net {
     signal::ignore_broken_pipes();
-    give(Back::join().map(Net::Back))
+    give(Back::join().map(Box::new).map(Net::Back))
 }
 
 /// Joins the tree that started this process, or the one that the last five arguments name: host,
@@ -140,13 +140,13 @@ pub extern "C" fn sheaf_net_join() -> *mut Net {
 pub unsafe extern "C" fn sheaf_net_join_args(argc: c_int, argv: *const *const c_char) -> *mut Net {
     signal::ignore_broken_pipes();
     if Back::is_started_by_tree() {
-        return give(Back::join().map(Net::Back));
+        return give(Back::join().map(Box::new).map(Net::Back));
     }
     let count = usize::try_from(argc).unwrap_or(0);
     // SAFETY: the caller's promise.
     let words: Result<Vec<&str>, Error> =
         unsafe { bytes(argv, count) }.iter().map(|&word| unsafe { text(word) }).collect();
-    give(words.and_then(|words| Back::attach(&words)).map(Net::Back))
+    give(words.and_then(|words| Back::attach(&words)).map(Box::new).map(Net::Back))
 }
 
 fn give(net: Result<Net, Error>) -> *mut Net {

@@ -8,9 +8,11 @@ use crate::runtime;
 use crate::wire::{Control, Described, Down, HUB_TAG, HubWord, Parcel, Upward, WAVES_STEP, Waits};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
+use sheaf_core::RangeSet;
 use sheaf_tree::filter::builtin::null;
 use sheaf_tree::launch::{self, LeafProgram, Options, Program};
 use sheaf_tree::{Network, Notice, Stream, Sync, WaveResult};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -351,20 +353,31 @@ fn not_started(plan: &Plan, network: &Network, late: bool, patience: Duration) -
 }
 
 fn tell(notice: &Notice, plan: &Mutex<Plan>, events: &Events) {
-    match notice {
-        Notice::Lost { by, rank, leaves, cause, .. } => {
-            let mut gone = vec![*rank];
-            {
-                let plan = lock(plan);
-                gone.extend(
-                    leaves.iter().filter_map(|leaf| plan.rank_of_leaf(leaf)).filter(|one| one != rank),
-                );
+    let say = |kind: u32, rank: u32, parent: u32, text: &str| {
+        let (class, stream, text) = (event::CLASS_TOPOLOGY, u32::MAX, text.to_owned());
+        events.push(Event { class, kind, rank, parent, stream, text });
+    };
+    let with_leaves = |rank: u32, leaves: &RangeSet| -> BTreeSet<u32> {
+        let plan = lock(plan);
+        leaves.iter().filter_map(|leaf| plan.rank_of_leaf(leaf)).chain([rank]).collect()
+    };
+    let gone = |by: u32, rank: u32, leaves: &RangeSet, cause: &str| {
+        for one in with_leaves(rank, leaves) {
+            if lock(plan).remove(one) {
+                say(event::topology::REMOVED, one, by, cause);
             }
-            for one in gone {
-                if lock(plan).remove(one) {
-                    let kind = event::topology::REMOVED;
-                    let (class, stream, text) = (event::CLASS_TOPOLOGY, u32::MAX, cause.clone());
-                    events.push(Event { class, kind, rank: one, parent: *by, stream, text });
+        }
+    };
+    match notice {
+        Notice::Lost { by, rank, leaves, cause, .. } => gone(*by, *rank, leaves, cause),
+        Notice::Left { rank, leaves } => gone(crate::NO_RANK, *rank, leaves, "it has left"),
+        Notice::Joined { by, rank, leaves } => {
+            for one in with_leaves(*rank, leaves) {
+                let role = lock(plan).restore(one, (one == *rank).then_some(*by));
+                match role {
+                    Some(2) => say(event::topology::BACK_END_ADDED, one, *by, "it is back"),
+                    Some(_) => say(event::topology::INNER_ADDED, one, *by, "it is back"),
+                    None => {}
                 }
             }
         }
@@ -373,9 +386,6 @@ fn tell(notice: &Notice, plan: &Mutex<Plan>, events: &Events) {
             let text = format!("a filter failed: {message}");
             events.push(Event { class, kind, rank: *by, parent: crate::NO_RANK, stream: *stream, text });
         }
-        // Nodes that leave or come back in a planned way are told of by other notices.
-        #[allow(unreachable_patterns)]
-        _ => {}
     }
 }
 
@@ -463,7 +473,7 @@ struct Ahead {
     /// Waves before this are over.
     done: u64,
     /// Waves after it that are over.
-    over: std::collections::BTreeSet<u64>,
+    over: BTreeSet<u64>,
     newest: u64,
     asked: u64,
 }

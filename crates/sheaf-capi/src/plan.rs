@@ -191,6 +191,15 @@ impl Plan {
         true
     }
 
+    /// Counts a node as there again, below `parent` if that is named; gives its role if it was gone.
+    pub fn restore(&mut self, rank: u32, parent: Option<u32>) -> Option<u32> {
+        let place = self.places.get_mut(&rank).filter(|place| place.gone)?;
+        place.gone = false;
+        place.parent = parent.unwrap_or(place.parent);
+        self.version += 1;
+        Some(place.role)
+    }
+
     /// A line for every node that is there: rank, parent's rank (-1 at the root), role, port, host.
     #[must_use]
     pub fn table(&self) -> String {
