@@ -38,10 +38,12 @@ errnos! {
     IO 5 "Input/output error";
     NXIO 6 "No such device or address";
     TOOBIG 7 "Argument list too long";
+    NOEXEC 8 "Exec format error";
     BADF 9 "Bad file descriptor";
     AGAIN 11 "Resource temporarily unavailable";
     NOMEM 12 "Cannot allocate memory";
     ACCES 13 "Permission denied";
+    FAULT 14 "Bad address";
     BUSY 16 "Device or resource busy";
     EXIST 17 "File exists";
     XDEV 18 "Invalid cross-device link";

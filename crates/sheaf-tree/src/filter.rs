@@ -3,15 +3,21 @@
 //! A stream names one filter. Every node of the stream holds an instance of it; for each wave the
 //! node folds its children's partials into an [`Accumulator`] and sends what that gives to its
 //! parent. The root finishes the last one into the result.
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use std::sync::Arc;
 
 pub mod builtin;
 mod info;
+mod load;
+mod module;
+pub mod packets;
 mod reply;
 
 pub use info::{LinkClock, LinkClocks, NodeInfo, Place};
+pub(crate) use module::Modules;
+pub use module::{MODULES_BYTES_MAX, MODULES_MAX, ModuleId};
 pub use reply::{REPLIES_PER_WAVE_MAX, REPLY_BYTES_MAX, Replies, Reply};
 
 /// One contribution to a wave.
@@ -113,13 +119,14 @@ pub type Factory = Arc<dyn Fn(&[u8], &NodeInfo) -> Result<Box<dyn Filter>, Filte
 #[derive(Clone)]
 pub struct Registry {
     factories: Arc<FxHashMap<String, Factory>>,
+    modules: Arc<Modules>,
 }
 
 impl Registry {
     /// The built-in filters (see [`builtin`]).
     #[must_use]
     pub fn with_builtins() -> Self {
-        let mut registry = Self { factories: Arc::default() };
+        let mut registry = Self { factories: Arc::default(), modules: Arc::default() };
         builtin::register(&mut registry);
         registry
     }
@@ -154,8 +161,26 @@ impl Registry {
     ) -> Result<Box<dyn Filter>, FilterError> {
         match self.factories.get(name) {
             Some(factory) => factory(params, info),
+            None if Modules::is_theirs(name) => self.modules.instantiate(name, params, info),
             None => Err(FilterError::new(Errno::NOSYS, format!("no filter is called {name:?}"))),
         }
+    }
+
+    /// Keeps a module of filters, whose functions streams can name from now on in this process;
+    /// [`crate::Network::load_filter`] does so in the whole tree. Clones share their modules.
+    ///
+    /// # Errors
+    /// `ENOEXEC` when the bytes are no module that can run here, `ENOSPC` when there are too many.
+    pub fn add_module(&self, bytes: impl Into<Bytes>) -> Result<ModuleId, FilterError> {
+        let bytes = bytes.into();
+        let id = ModuleId::of(&bytes);
+        self.modules.add(id, bytes)?;
+        self.modules.prepare(id)?;
+        Ok(id)
+    }
+
+    pub(crate) fn modules(&self) -> &Modules {
+        &self.modules
     }
 
     /// The names, sorted.
@@ -166,3 +191,8 @@ impl Registry {
         names
     }
 }
+
+/// The guide's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/filters.md")]
+struct Guide;

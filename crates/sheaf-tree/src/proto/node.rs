@@ -17,6 +17,7 @@ mod adopt;
 mod app;
 mod down;
 mod heartbeat;
+mod module;
 mod orphan;
 mod reply;
 mod survey;
@@ -127,6 +128,8 @@ pub struct Node {
     over: bool,
     /// When [`Node::recover`] has something to do.
     recover_at: Option<Time>,
+    /// The modules of filters that have come this way.
+    modules: module::Passed,
 }
 
 impl Node {
@@ -163,6 +166,7 @@ impl Node {
             jobs: Vec::new(),
             over: false,
             recover_at: None,
+            modules: Default::default(),
             config,
         }
     }
@@ -171,6 +175,11 @@ impl Node {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The filters it knows.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// What this node has measured of its children's clocks; whoever measures tells it here.
@@ -412,6 +421,10 @@ impl Node {
             (Kind::Release, false) => self.on_release(now, link, body),
             (Kind::Released, true) => self.on_released(now, link, body),
             (Kind::Ack, false) => self.on_ack(link, header, body, &whole.slice(at..at + header.frame_len())),
+            (Kind::Module, false) => {
+                let frame = whole.slice(at..at + header.frame_len());
+                self.on_module(header, &frame)
+            }
             (Kind::Ready, true) => self.on_ready(link, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
             (Kind::Shutdown, false) => {
@@ -518,9 +531,7 @@ impl Node {
                 // It may not know yet that they are below another node.
                 return match self.links[link].moved && leaves.is_subset(&self.config.leaves) {
                     true => Ok(()),
-                    false => {
-                        Err(Violation::Bound("a notice names leaves that are not below its sender"))
-                    }
+                    false => Err(Violation::Bound("a notice names leaves that are not below its sender")),
                 };
             }
             let known = leaves.is_subset(&self.lost);

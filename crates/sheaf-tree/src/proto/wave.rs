@@ -594,7 +594,8 @@ impl Slot {
                 }
             }
         }
-        let everyone = last && !self.mixed && self.cover.is_none() && self.told.is_empty() && spoilt.is_none();
+        let everyone =
+            last && !self.mixed && self.cover.is_none() && self.told.is_empty() && spoilt.is_none();
         if everyone && self.from.iter().all(|from| from.full()) {
             return (None, loaded, complaint);
         }

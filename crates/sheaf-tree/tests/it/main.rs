@@ -1,4 +1,5 @@
 //! Integration tests.
+mod filters;
 mod flow;
 mod oracle;
 mod seeds;

@@ -44,7 +44,8 @@ impl Node {
         if !leaves.is_subset(&self.config.leaves) {
             return Err(Violation::Bound("a node connected whose leaves are not below this one"));
         }
-        let waiting = |link: &Link| link.way == Way::Down && link.rank == rank && link.alive && !link.attached;
+        let waiting =
+            |link: &Link| link.way == Way::Down && link.rank == rank && link.alive && !link.attached;
         if let Some(planned) = self.links.iter().position(waiting) {
             return Ok(planned);
         }
@@ -292,6 +293,7 @@ impl Node {
             self.links[link].out.push(control::control(Header::new(Kind::Adopted), &adopted));
             mark(&mut self.links, &mut self.dirty, link);
         }
+        self.send_modules(link, &adopt.modules);
         for id in ids {
             if continued.contains(&id) {
                 self.continue_stream(id, link, &adopt);

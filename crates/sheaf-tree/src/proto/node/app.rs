@@ -51,7 +51,15 @@ impl Node {
         let id = self.next_stream;
         self.next_stream += 1;
         let window_bytes = self.config.tuning.window_bytes;
-        let open = Open { members, filter: filter.to_owned(), params: params.to_vec(), sync, window_bytes, offset: 0, wave_base: 0 };
+        let open = Open {
+            members,
+            filter: filter.to_owned(),
+            params: params.to_vec(),
+            sync,
+            window_bytes,
+            offset: 0,
+            wave_base: 0,
+        };
         let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
         self.open_stream(id, Owner::App, &open, &frame);
         id

@@ -45,7 +45,7 @@ impl Node {
             away,
             ready: self.ready_told.then(|| self.ready_leaves.clone()),
             streams,
-            modules: Vec::new(),
+            modules: self.modules(),
         };
         self.links[link].out.push(control::control(Header::new(Kind::Adopt), &adopt));
         mark(&mut self.links, &mut self.dirty, link);

@@ -58,7 +58,9 @@ impl Kept {
             self.head += entry.len as usize;
             self.entries.pop_front();
         }
-        let named = waves.iter().fold(0u64, |sum, (first, last)| sum.saturating_add(last.saturating_sub(*first).saturating_add(1)));
+        let named = waves.iter().fold(0u64, |sum, (first, last)| {
+            sum.saturating_add(last.saturating_sub(*first).saturating_add(1))
+        });
         // In a stream whose waves end in order all that is over was in front.
         if dropped < named {
             for entry in self.entries.iter_mut().filter(|entry| !entry.gone && over(entry.wave)) {
@@ -206,7 +208,8 @@ mod tests {
     #[test]
     fn what_is_over_goes_wherever_it_is() {
         let mut kept = Kept::default();
-        (0..2000u64).for_each(|wave| push(&mut kept, wave, flag::FIRST | flag::LAST | flag::FULL, b"0123456789"));
+        (0..2000u64)
+            .for_each(|wave| push(&mut kept, wave, flag::FIRST | flag::LAST | flag::FULL, b"0123456789"));
         kept.drop_waves(&[(500, 1999)]);
         assert_eq!(kept.bytes(), 500 * 34);
         kept.drop_waves(&[(0, 9), (20, 29)]);

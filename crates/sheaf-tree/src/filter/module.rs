@@ -1,0 +1,177 @@
+//! Filters that users bring: shared objects and WebAssembly modules, known by their content.
+//!
+//! The bytes travel down the tree once ([`crate::Network::load_filter`]); a stream whose filter is
+//! called [`ModuleId::filter`] runs a function of them at every node on the way up. The function
+//! sees the packets of a wave in the order of the children, and gives none, one or several; so
+//! partials and results of such a stream are lists of packets ([`super::packets`]).
+use super::{Filter, FilterError, NodeInfo};
+use bytes::Bytes;
+use sheaf_core::Errno;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+mod guest;
+mod native;
+#[cfg(feature = "wasm")]
+mod wasm;
+
+use guest::{Guest, ModuleFilter};
+
+/// The most bytes of modules that a process keeps.
+pub const MODULES_BYTES_MAX: usize = 64 << 20;
+
+/// The most modules that a process keeps.
+pub const MODULES_MAX: usize = 256;
+
+/// What the names of filters from modules begin with.
+const PREFIX: &str = "module:";
+
+/// A module, by the BLAKE3 hash of its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModuleId(pub [u8; 32]);
+
+impl ModuleId {
+    /// The module with these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// What a stream calls the filter that is `function` of this module.
+    #[must_use]
+    pub fn filter(&self, function: &str) -> String {
+        format!("{PREFIX}{self}:{function}")
+    }
+}
+
+impl fmt::Display for ModuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ModuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for ModuleId {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Self, FilterError> {
+        let hash = blake3::Hash::from_hex(text)
+            .map_err(|_| FilterError::new(Errno::INVAL, format!("{text:?} is no hash of a module")))?;
+        Ok(Self(*hash.as_bytes()))
+    }
+}
+
+/// What a module's bytes begin with says what it is.
+enum Code {
+    Native(native::Library),
+    #[cfg(feature = "wasm")]
+    Wasm(wasm::Compiled),
+}
+
+impl Code {
+    fn of(bytes: &[u8]) -> Result<Self, FilterError> {
+        if bytes.starts_with(b"\x7fELF") {
+            return native::Library::load(bytes).map(Self::Native);
+        }
+        if bytes.starts_with(b"\0asm") {
+            #[cfg(feature = "wasm")]
+            return wasm::Compiled::compile(bytes).map(Self::Wasm);
+            #[cfg(not(feature = "wasm"))]
+            return Err(FilterError::new(Errno::NOSYS, "this program was built without WebAssembly"));
+        }
+        let message = "a filter module is a shared object (ELF) or a WebAssembly module";
+        Err(FilterError::new(Errno::NOEXEC, message))
+    }
+
+    fn guest(&self, function: &str, params: &[u8], info: &NodeInfo) -> Result<Box<dyn Guest>, FilterError> {
+        Ok(match self {
+            Self::Native(library) => Box::new(library.instance(function, params, info)?),
+            #[cfg(feature = "wasm")]
+            Self::Wasm(compiled) => Box::new(compiled.instance(function, params, info)?),
+        })
+    }
+}
+
+struct Module {
+    id: ModuleId,
+    bytes: Bytes,
+    /// Made when it is first used: most nodes of a tree, its leaves, never use it.
+    code: OnceLock<Result<Code, FilterError>>,
+}
+
+impl Module {
+    fn code(&self) -> Result<&Code, FilterError> {
+        self.code.get_or_init(|| Code::of(&self.bytes)).as_ref().map_err(Clone::clone)
+    }
+}
+
+/// The modules of a process. Nothing is ever unloaded: streams may still run it.
+#[derive(Default)]
+pub(crate) struct Modules {
+    list: Mutex<Vec<Arc<Module>>>,
+}
+
+impl Modules {
+    /// Keeps a module. Adding one that is there already changes nothing.
+    pub fn add(&self, id: ModuleId, bytes: Bytes) -> Result<(), FilterError> {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.iter().any(|module| module.id == id) {
+            return Ok(());
+        }
+        let have: usize = list.iter().map(|module| module.bytes.len()).sum();
+        if list.len() >= MODULES_MAX || have + bytes.len() > MODULES_BYTES_MAX {
+            let message = format!(
+                "a node keeps at most {MODULES_MAX} modules and {MODULES_BYTES_MAX} bytes of them in all"
+            );
+            return Err(FilterError::new(Errno::NOSPC, message));
+        }
+        list.push(Arc::new(Module { id, bytes, code: OnceLock::new() }));
+        Ok(())
+    }
+
+    fn find(&self, id: ModuleId) -> Option<Arc<Module>> {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.iter().find(|module| module.id == id).cloned()
+    }
+
+    /// The bytes of a module that is here.
+    pub fn bytes(&self, id: ModuleId) -> Option<Bytes> {
+        self.find(id).map(|module| module.bytes.clone())
+    }
+
+    /// Links or compiles a module now, which otherwise happens when a stream first uses it.
+    pub fn prepare(&self, id: ModuleId) -> Result<(), FilterError> {
+        self.find(id).ok_or_else(|| missing(id))?.code().map(|_| ())
+    }
+
+    /// Whether `name` is that of a filter from a module.
+    pub fn is_theirs(name: &str) -> bool {
+        name.starts_with(PREFIX)
+    }
+
+    /// The filter that `name` says.
+    pub fn instantiate(
+        &self,
+        name: &str,
+        params: &[u8],
+        info: &NodeInfo,
+    ) -> Result<Box<dyn Filter>, FilterError> {
+        let rest = name.strip_prefix(PREFIX).unwrap_or(name);
+        let (id, function) = rest.split_once(':').ok_or_else(|| {
+            FilterError::new(Errno::INVAL, format!("{name:?} names no function of a module"))
+        })?;
+        let module = id.parse().and_then(|id| self.find(id).ok_or_else(|| missing(id)))?;
+        let guest = module.code()?.guest(function, params, info)?;
+        Ok(Box::new(ModuleFilter::new(guest, Arc::clone(&info.clocks))))
+    }
+}
+
+fn missing(id: ModuleId) -> FilterError {
+    FilterError::new(Errno::NOENT, format!("the module {id} is not here"))
+}

@@ -1,0 +1,313 @@
+//! Modules that are shared objects. Their code runs in the node's own process: what it breaks is
+//! broken, which is why WebAssembly is the kind to prefer for code that is not trusted.
+#![allow(unsafe_code)]
+
+use super::guest::{ABI, Entry, Guest, Packet, Sent};
+use crate::filter::{Emit, FilterError, NodeInfo};
+use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use sheaf_core::Errno;
+use std::ffi::{c_char, c_void};
+use std::io::Write;
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+/// `sheaf_packet`.
+#[repr(C)]
+struct RawPacket {
+    data: *const u8,
+    len: usize,
+    tag: i32,
+    child: u32,
+    rank: u32,
+    raw: u32,
+    clock_offset_ns: i64,
+    clock_error_ns: u64,
+}
+
+/// `sheaf_node`.
+#[repr(C)]
+struct RawNode {
+    rank: u32,
+    stream: u32,
+    depth: u32,
+    height: u32,
+    nearest_leaf: u32,
+    children: u32,
+    siblings: u32,
+    descendants: u32,
+    leaves: u32,
+}
+
+/// `sheaf_call`.
+#[repr(C)]
+struct RawCall {
+    abi: u32,
+    entry: u32,
+    emit: u32,
+    reserved: u32,
+    inputs: *const RawPacket,
+    inputs_len: usize,
+    params: *const u8,
+    params_len: usize,
+    node: *const RawNode,
+    state: *mut c_void,
+    host: *mut c_void,
+    output: unsafe extern "C" fn(*mut c_void, i32, *const u8, usize) -> i32,
+    reply: unsafe extern "C" fn(*mut c_void, i32, *const u8, usize) -> i32,
+    fail: unsafe extern "C" fn(*mut c_void, *const c_char, usize),
+}
+
+type Function = unsafe extern "C" fn(*mut RawCall) -> i32;
+type Trampoline = unsafe extern "C" fn(*mut RawCall, *mut c_void, *const c_char) -> i32;
+
+/// A shared object that has been linked into this process, for as long as that lives.
+pub(super) struct Library {
+    // Never unloaded: threads and destructors that its code has registered must stay callable.
+    loaded: ManuallyDrop<Loaded>,
+    trampoline: Option<Trampoline>,
+    /// Kept open, so that no later library is found under the same name.
+    _file: std::fs::File,
+}
+
+fn broken(message: impl Into<String>) -> FilterError {
+    FilterError::new(Errno::NOEXEC, message)
+}
+
+impl Library {
+    pub fn load(bytes: &[u8]) -> Result<Self, FilterError> {
+        let failed = |error: std::io::Error| {
+            let errno = Errno(error.raw_os_error().unwrap_or(Errno::IO.0));
+            FilterError::new(errno, format!("cannot keep the module in memory: {error}"))
+        };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create("sheaf-filter", flags).map_err(|error| failed(error.into()))?;
+        let mut file = std::fs::File::from(fd);
+        file.write_all(bytes).map_err(failed)?;
+        let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
+        fcntl_add_seals(&file, seals).map_err(|error| failed(error.into()))?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // SAFETY: linking runs the constructors of the library. Whoever may load filters may run
+        // code in this process; that is what a native filter is.
+        let loaded = unsafe { Loaded::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
+            .map_err(|error| broken(format!("the shared object cannot be linked: {error}")))?;
+        let mut library = Self { loaded: ManuallyDrop::new(loaded), trampoline: None, _file: file };
+        match library.symbol("sheaf_filter_abi") {
+            Some(abi) => {
+                // SAFETY: the header gives this symbol the type `uint32_t (void)`.
+                let version = unsafe {
+                    let abi: unsafe extern "C" fn() -> u32 = std::mem::transmute(abi);
+                    abi()
+                };
+                if version != ABI {
+                    return Err(broken(format!(
+                        "the module has filter interface {version}, this node {ABI}"
+                    )));
+                }
+            }
+            None => {
+                let trampoline = library.symbol("sheaf_mrnet_trampoline").ok_or_else(|| {
+                    broken("the shared object has no sheaf_filter_abi: it is no module of filters")
+                })?;
+                // SAFETY: the header gives this symbol the type `sheaf_trampoline`.
+                library.trampoline =
+                    Some(unsafe { std::mem::transmute::<*mut c_void, Trampoline>(trampoline) });
+            }
+        }
+        Ok(library)
+    }
+
+    fn symbol(&self, name: &str) -> Option<*mut c_void> {
+        // SAFETY: only the address is taken; how it is used is said where that happens.
+        let symbol = unsafe { self.loaded.get::<*mut c_void>(name) }.ok()?;
+        let address = symbol.into_raw();
+        (!address.is_null()).then_some(address)
+    }
+
+    /// An instance of a function for one stream at one node.
+    pub fn instance(&self, function: &str, params: &[u8], info: &NodeInfo) -> Result<Native, FilterError> {
+        let wave = self.symbol(function).ok_or_else(|| {
+            FilterError::new(Errno::NOSYS, format!("the module has no function {function:?}"))
+        })?;
+        let named = |suffix: &str| self.symbol(&format!("{function}{suffix}"));
+        let calls = match self.trampoline {
+            None => {
+                let companion = |entry: Entry| named(entry.suffix()).map(Call::direct);
+                let [create, destroy] = [Entry::Create, Entry::Destroy].map(companion);
+                let [state, absorb] = [Entry::State, Entry::Absorb].map(companion);
+                [Some(Call::direct(wave)), create, destroy, state, absorb]
+            }
+            Some(trampoline) => {
+                // SAFETY: by the header such a module's NAME_format_string is a `const char *`.
+                let format =
+                    named("_format_string").map_or(ptr::null(), |at| unsafe { *at.cast::<*const c_char>() });
+                let through = |symbol| Call::Through { trampoline, symbol, format };
+                let wave = Some(through(wave));
+                [wave, None, wave, named("_get_state").map(through), wave]
+            }
+        };
+        let mut native = Native {
+            calls,
+            params: aligned(params),
+            params_len: params.len(),
+            node: RawNode::of(info),
+            state: ptr::null_mut(),
+        };
+        if native.has(Entry::Create) {
+            native.call(Entry::Create, Emit::Partial, &[])?;
+        }
+        Ok(native)
+    }
+}
+
+// SAFETY: a loaded library is code and addresses; nothing of it belongs to a thread.
+unsafe impl Send for Library {}
+// SAFETY: as above; its methods only look symbols up.
+unsafe impl Sync for Library {}
+
+/// How an entry is called.
+#[derive(Clone, Copy)]
+enum Call {
+    Direct(Function),
+    Through { trampoline: Trampoline, symbol: *mut c_void, format: *const c_char },
+}
+
+impl Call {
+    fn direct(symbol: *mut c_void) -> Self {
+        // SAFETY: the header gives functions that streams name, and their companions, this type.
+        Self::Direct(unsafe { std::mem::transmute::<*mut c_void, Function>(symbol) })
+    }
+}
+
+impl RawNode {
+    fn of(info: &NodeInfo) -> Self {
+        Self {
+            rank: info.rank,
+            stream: info.stream,
+            depth: info.depth,
+            height: info.place.height,
+            nearest_leaf: info.place.nearest_leaf,
+            children: info.children,
+            siblings: info.place.siblings,
+            descendants: info.place.descendants,
+            leaves: info.leaves,
+        }
+    }
+}
+
+/// A copy that begins on a multiple of 8.
+fn aligned(bytes: &[u8]) -> Vec<u64> {
+    let words = bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_ne_bytes(word)
+    });
+    // One more, so that even nothing has an address of its own.
+    words.chain([0]).collect()
+}
+
+/// One instance.
+pub(super) struct Native {
+    /// By [`Entry`].
+    calls: [Option<Call>; 5],
+    params: Vec<u64>,
+    params_len: usize,
+    node: RawNode,
+    state: *mut c_void,
+}
+
+// SAFETY: the state belongs to the guest, which is called by one thread at a time; the interface
+// does not promise it the same thread each time.
+unsafe impl Send for Native {}
+
+impl Guest for Native {
+    fn has(&self, entry: Entry) -> bool {
+        self.calls[entry as usize].is_some()
+    }
+
+    fn call(&mut self, entry: Entry, emit: Emit, inputs: &[Packet]) -> Result<Sent, FilterError> {
+        let Some(call) = self.calls[entry as usize] else { return Ok(Sent::default()) };
+        let payloads: Vec<Vec<u64>> = inputs.iter().map(|packet| aligned(&packet.data)).collect();
+        let packets: Vec<RawPacket> =
+            inputs.iter().zip(&payloads).map(|(packet, payload)| RawPacket::of(packet, payload)).collect();
+        let mut sent = Sent::default();
+        let mut raw = RawCall {
+            abi: ABI,
+            entry: entry as u32,
+            emit: u32::from(emit == Emit::Result),
+            reserved: 0,
+            inputs: packets.as_ptr(),
+            inputs_len: packets.len(),
+            params: self.params.as_ptr().cast(),
+            params_len: self.params_len,
+            node: &raw const self.node,
+            state: self.state,
+            host: (&raw mut sent).cast(),
+            output: host_output,
+            reply: host_reply,
+            fail: host_fail,
+        };
+        // SAFETY: all that `raw` points to lives until the call returns; the function has the type
+        // that the header demands of it.
+        let status = unsafe {
+            match call {
+                Call::Direct(function) => function(&raw mut raw),
+                Call::Through { trampoline, symbol, format } => trampoline(&raw mut raw, symbol, format),
+            }
+        };
+        self.state = raw.state;
+        sent.outcome(status)
+    }
+}
+
+impl RawPacket {
+    fn of(packet: &Packet, payload: &[u64]) -> Self {
+        Self {
+            data: payload.as_ptr().cast(),
+            len: packet.data.len(),
+            tag: packet.tag,
+            child: packet.child,
+            rank: packet.rank,
+            raw: u32::from(packet.raw),
+            clock_offset_ns: packet.clock_offset_ns,
+            clock_error_ns: packet.clock_error_ns,
+        }
+    }
+}
+
+/// The bytes that a guest points to.
+///
+/// # Safety
+/// `len` bytes are readable at `data`, unless `len` is 0, and stay so while the result is used.
+unsafe fn bytes<'a>(data: *const u8, len: usize) -> &'a [u8] {
+    if len == 0 || data.is_null() {
+        return &[];
+    }
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(data, len) }
+}
+
+unsafe extern "C" fn host_output(host: *mut c_void, tag: i32, data: *const u8, len: usize) -> i32 {
+    // SAFETY: `host` is the `Sent` of the call under way, which uses it only through these three.
+    let sent = unsafe { &mut *host.cast::<Sent>() };
+    // SAFETY: the header asks the guest for `len` readable bytes.
+    sent.output(tag, unsafe { bytes(data, len) })
+}
+
+unsafe extern "C" fn host_reply(host: *mut c_void, tag: i32, data: *const u8, len: usize) -> i32 {
+    // SAFETY: as in `host_output`.
+    let sent = unsafe { &mut *host.cast::<Sent>() };
+    // SAFETY: as in `host_output`.
+    sent.reply(tag, unsafe { bytes(data, len) })
+}
+
+unsafe extern "C" fn host_fail(host: *mut c_void, text: *const c_char, len: usize) {
+    // SAFETY: as in `host_output`.
+    let sent = unsafe { &mut *host.cast::<Sent>() };
+    // SAFETY: as in `host_output`.
+    sent.fail(unsafe { bytes(text.cast(), len) });
+}
+
+const _: () =
+    assert!(size_of::<RawPacket>() == 48 && size_of::<RawNode>() == 36 && size_of::<RawCall>() == 96);

@@ -1,0 +1,5 @@
+//! Filters that users bring, compiled here with the compilers there are.
+mod build;
+mod examples;
+mod failing;
+mod tree;
