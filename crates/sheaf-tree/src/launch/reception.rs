@@ -15,8 +15,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// The longest pause between attempts to bring hosts back.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// While nothing helps, the pause between attempts to bring hosts back grows up to this many times
+/// the first one.
+const PAUSES_MAX: u32 = 8;
 
 /// What is needed to give a leaf its place directly below the root.
 pub(super) struct Reception {
@@ -96,7 +97,7 @@ pub(super) async fn bring_back(
         let back = start(&how, reception.plan(&lost, most)).await;
         let helped = lost.len() > before || !back.is_empty();
         lost = lost.difference(&back);
-        pause = if helped { first_pause } else { (pause * 2).min(PAUSE_MAX.max(first_pause)) };
+        pause = if helped { first_pause } else { (pause * 2).min(first_pause * PAUSES_MAX) };
     }
 }
 

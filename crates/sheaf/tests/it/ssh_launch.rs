@@ -131,3 +131,30 @@ fn a_host_without_its_cable_is_missed_and_comes_again_with_it() {
     machines.mend(2);
     wait_until("all hosts answer", || machines.run(&["grep", "equal", "/root/data"]).code == Some(0));
 }
+
+#[test]
+fn a_host_whose_link_is_cut_is_missed_and_comes_back_with_its_link() {
+    let _turn = turn();
+    let tuning = "[tuning]\nheartbeat_ms = 200\nheartbeats_lost_max = 5\nrelaunch_ms = 500\n\
+                  ssh_connect_timeout_ms = 2000\n";
+    let Some(machines) = machines(HOSTS, "1x4x8", tuning) else { return };
+    assert_eq!(machines.run(&["up"]).code, Some(0));
+    let answer = || machines.run(&["--timeout", "4", "grep", "equal", "/root/data"]);
+    all_answer(&answer(), "h[1-32]");
+    // An inner node runs there as well as a server.
+    machines.cut(1);
+    let cut = Instant::now();
+    wait_until("the others answer", || answer().stdout == "h[2-32]:/root/data:equal\n");
+    println!("31 hosts answer {:?} after the cut", cut.elapsed());
+    let begun = Instant::now();
+    assert_eq!(answer().stdout, "h[2-32]:/root/data:equal\n");
+    println!("31 hosts answer within {:?} once the loss is known", begun.elapsed());
+    // What nobody can reach any more ends by itself, and only then the host is started anew.
+    wait_until("nothing runs on the host", || machines.processes(1).is_empty());
+    machines.mend(1);
+    let mended = Instant::now();
+    wait_until("the host is back", || answer().code == Some(0));
+    println!("32 hosts answer {:?} after the link is back", mended.elapsed());
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    wait_until("every process has ended", || nothing_runs(&machines));
+}
