@@ -83,6 +83,19 @@ pub trait Accumulator: Send {
     }
 }
 
+/// A short way for contributions that all have the same few bytes and combine to as many, leaf's
+/// data and partial alike. Items lie behind one another.
+#[derive(Debug, Clone, Copy)]
+pub struct Uniform {
+    /// Bytes of an item, at least 1.
+    pub item_bytes: usize,
+    /// Folds items (the second) into those before them (the first, as many), and gives how many
+    /// were folded: it stops in front of one that is no item, or that the result of is none.
+    pub fold: fn(&mut [u8], &[u8]) -> usize,
+    /// Whether bytes of that length are an item.
+    pub is_plain: fn(&[u8]) -> bool,
+}
+
 /// A filter with its parameters, at one node, for one stream.
 pub trait Filter: Send {
     /// An empty accumulator.
@@ -108,6 +121,11 @@ pub trait Filter: Send {
     fn absorb(&mut self, state: &[u8]) -> Result<(), FilterError> {
         let _ = state;
         Ok(())
+    }
+
+    /// How contributions can be combined without an accumulator, if they can.
+    fn uniform(&self) -> Option<Uniform> {
+        None
     }
 }
 

@@ -15,6 +15,7 @@ pub mod frame;
 mod link;
 mod node;
 pub mod report;
+mod steady;
 mod stream;
 mod wave;
 

@@ -15,6 +15,9 @@ pub trait Scalar: Copy + PartialEq + Send + Sync + 'static {
 
     /// Appends its bytes.
     fn put(self, out: &mut Vec<u8>);
+
+    /// Overwrites exactly [`Self::WIDTH`] bytes with it.
+    fn write_le(self, out: &mut [u8]);
 }
 
 macro_rules! scalars {
@@ -32,6 +35,11 @@ macro_rules! scalars {
             #[inline]
             fn put(self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
+            }
+
+            #[inline]
+            fn write_le(self, out: &mut [u8]) {
+                out.copy_from_slice(&self.to_le_bytes());
             }
         })*
 

@@ -63,6 +63,9 @@ pub enum Kind {
     Survey = 22,
     /// Up: how nodes are.
     Report = 23,
+    /// Whole packets of one size on their way to the root, one for each wave from `wave` on, all
+    /// members' and complete, behind one another.
+    Run = 24,
 }
 
 impl Kind {
@@ -75,9 +78,9 @@ impl Kind {
 /// The kinds by their number.
 const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
-    const ALL: [Kind; 21] = [
+    const ALL: [Kind; 22] = [
         Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Adopt,
-        Adopted, Release, Released, Ack, Module, Reply, Survey, Report,
+        Adopted, Release, Released, Ack, Module, Reply, Survey, Report, Run,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;
@@ -203,7 +206,7 @@ impl Header {
     #[inline]
     #[must_use]
     pub fn cost(&self) -> usize {
-        cost(self.frame_len())
+        if self.kind == Kind::Run { self.frame_len() } else { cost(self.frame_len()) }
     }
 
     /// Whether all `bits` are set.
@@ -259,7 +262,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_number() {
         let kinds: Vec<Kind> = (0..=u8::MAX).filter_map(Kind::from_wire).collect();
-        assert_eq!(kinds.len(), 21);
+        assert_eq!(kinds.len(), 22);
         assert!(kinds.iter().all(|&kind| Kind::from_wire(kind as u8) == Some(kind)));
     }
 

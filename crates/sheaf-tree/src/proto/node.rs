@@ -100,6 +100,8 @@ pub struct Node {
     /// No stream has a deadline before this.
     stream_timer: Option<Time>,
     last_tick: Time,
+    /// Streams that gather a run.
+    runs: Vec<u32>,
     next_stream: u32,
     ready_leaves: RangeSet,
     ready_told: bool,
@@ -149,6 +151,7 @@ impl Node {
             dead: Vec::new(),
             fresh: Vec::new(),
             stream_timer: None,
+            runs: Vec::new(),
             last_tick: now,
             ready_leaves: RangeSet::new(),
             ready_told: false,
@@ -252,6 +255,11 @@ impl Node {
 
     /// The next link with something to write; each is named once until more is queued on it.
     pub fn next_dirty(&mut self) -> Option<usize> {
+        while let Some(id) = self.runs.pop() {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.seal_run(id, &mut self.links, &mut self.dirty);
+            }
+        }
         let link = self.dirty.pop()?;
         self.links[link].dirty = false;
         Some(link)
@@ -379,6 +387,12 @@ impl Node {
     ) -> Result<usize, Violation> {
         if header.kind == Kind::Up && self.links[link].way == Way::Down {
             return self.on_up_run(now, link, header, whole, at);
+        }
+        if header.kind == Kind::Run && self.links[link].way == Way::Down {
+            self.links[link].counters.frames_in += 1;
+            let end = at + header.frame_len();
+            self.on_run(now, link, &header, &whole[at + super::frame::HEADER_BYTES..end])?;
+            return Ok(end);
         }
         self.frame(now, link, &header, whole, at)?;
         Ok(at + header.frame_len())

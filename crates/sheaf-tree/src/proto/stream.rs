@@ -3,9 +3,10 @@ use super::Time;
 use super::control::Sync;
 use super::frame::{Header, Violation};
 use super::link::Link;
+use super::steady::{Complete, Steady};
 use super::wave::{After, Arrival, Contribution, Coverage, Member, Waves};
 use super::{LINK_OUT_BYTES, frame};
-use crate::filter::{Filter, FilterError};
+use crate::filter::{Filter, FilterError, Uniform};
 use bytes::Bytes;
 use sheaf_core::RangeSet;
 use std::collections::VecDeque;
@@ -114,10 +115,20 @@ pub struct WaveResult {
     pub payload: Option<Bytes>,
 }
 
+/// Packets of waves that follow one another, all of the size that the stream's filter knows.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    pub first: u64,
+    pub count: u64,
+    pub tag: i32,
+    pub items: Vec<u8>,
+}
+
 pub(super) struct Stream {
     pub owner: Owner,
     pub members: Arc<RangeSet>,
     pub filter: Box<dyn Filter>,
+    pub uniform: Option<Uniform>,
     pub sync: Sync,
     pub window: u64,
     /// Parallel: the children as waves see them, and what their links carry.
@@ -126,6 +137,10 @@ pub(super) struct Stream {
     /// Ordinal among `children` by link; `u32::MAX`: not on this stream.
     pub ordinal: Vec<u32>,
     pub waves: Waves,
+    /// The open waves, while nothing disturbs them; there are no slots then.
+    pub steady: Option<Steady>,
+    /// At a leaf: packets that go out as one run.
+    pub run: Run,
     /// No open wave has a deadline or flush before this.
     pub timer: Option<Time>,
     /// Next number of a wave this node starts: the root's requests, a leaf's unasked packets.
@@ -188,6 +203,7 @@ impl Stream {
         if !self.children[arrival.child].live {
             return Ok(After::Drop);
         }
+        self.unsteady();
         match self.waves.open(wave, &self.children)? {
             Some(slot) => {
                 slot.contribute(arrival, &self.children, &self.members, &*self.filter, self.sync, complaint)
@@ -383,6 +399,96 @@ impl Stream {
         if (self.kept.bytes() + more as u64) * 2 >= self.window { frame::flag::ACK_WANTED } else { 0 }
     }
 
+    /// Adds a packet to the run, if it is one that a run can hold; `false`: send it by itself.
+    #[inline]
+    pub fn add_to_run(&mut self, wave: u64, tag: i32, payload: &[u8]) -> bool {
+        let Some(uniform) = &self.uniform else { return false };
+        if payload.len() != uniform.item_bytes || !(uniform.is_plain)(payload) {
+            return false;
+        }
+        if self.run.count == 0 {
+            (self.run.first, self.run.tag) = (wave, tag);
+        }
+        if tag != self.run.tag {
+            return false;
+        }
+        self.run.count += 1;
+        self.run.items.extend_from_slice(payload);
+        true
+    }
+
+    /// Sends the run that has been gathered.
+    pub fn seal_run(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) {
+        if self.run.count == 0 {
+            return;
+        }
+        let items = std::mem::take(&mut self.run.items);
+        let header = run_header(id, self.run.first, self.run.tag);
+        self.run.count = 0;
+        self.send_up(id, header, &items, &[], links, dirty);
+        self.run.items = items;
+        self.run.items.clear();
+    }
+
+    /// Sends complete waves to the owner; the children are given credit for them on the way.
+    pub fn send_runs(
+        &mut self,
+        id: u32,
+        complete: &Complete<'_>,
+        steady: &Steady,
+        links: &mut [Link],
+        dirty: &mut Vec<usize>,
+    ) {
+        let width = steady.item_bytes();
+        let run = frame::CHUNK_BYTES / width * width;
+        for (at, items) in complete.items.chunks(run).enumerate() {
+            let mut header = run_header(id, complete.first + (at * (run / width)) as u64, complete.tag);
+            header.flags |= if steady.wanted { frame::flag::ACK_WANTED } else { 0 };
+            let from = vec![Contribution::of(items.len()); self.children.len()];
+            self.send_up(id, header, items, &from, links, dirty);
+        }
+    }
+
+    /// Puts complete waves where the application takes them; the last has the credit of all.
+    pub fn deliver_run(&mut self, complete: &Complete<'_>, width: usize) {
+        let items = Bytes::copy_from_slice(complete.items);
+        let coverage = Coverage { ok: Arc::clone(&self.members), ..Coverage::default() };
+        let count = items.len() / width;
+        for at in 0..count {
+            let payload = Some(items.slice(at * width..(at + 1) * width));
+            let (wave, tag) = (complete.first + at as u64, complete.tag);
+            let result = WaveResult { wave, tag, complete: true, coverage: coverage.clone(), payload };
+            let last = at + 1 == count;
+            let from =
+                if last { vec![Contribution::of(items.len()); self.children.len()] } else { Vec::new() };
+            self.inbox.push_back((result, from));
+        }
+    }
+
+    /// The waves as a run of items meets them: without slots, if nothing disturbs them.
+    #[inline]
+    pub fn steady(&mut self) -> Option<&mut Steady> {
+        if self.steady.is_none() {
+            let uniform = self.uniform?;
+            let calm = self.sync == Sync::WaitForAll
+                && self.waves.is_idle()
+                && self.children.iter().all(|member| member.live && !member.moved)
+                && self.lanes.iter().all(|lane| !lane.away && !lane.fresh);
+            if !calm {
+                return None;
+            }
+            self.steady = Some(Steady::new(uniform, self.waves.base(), self.children.len()));
+        }
+        self.steady.as_mut()
+    }
+
+    /// Turns open waves without slots into slots, because something out of the ordinary happens.
+    #[cold]
+    pub fn unsteady(&mut self) {
+        let Some(steady) = self.steady.take() else { return };
+        self.waves.resume(&steady, &self.children, &*self.filter);
+    }
+
     /// Queues a frame for the owner. `from` gets its credit once the frame is on its way.
     pub fn send_up(
         &mut self,
@@ -394,6 +500,9 @@ impl Stream {
         dirty: &mut Vec<usize>,
     ) {
         let Owner::Link(owner) = self.owner else { return };
+        if self.run.count > 0 {
+            self.seal_run(id, links, dirty);
+        }
         let mut header = header;
         header.body_len = body.len() as u32;
         let link = &mut links[owner];
@@ -415,10 +524,17 @@ impl Stream {
         let Owner::Link(owner) = self.owner else { return };
         self.up.done += header.cost() as u64;
         // What is late already is sent, for its receiver to drop, and never acknowledged again.
-        if self.keeps && header.kind == frame::Kind::Up && !self.acked.contains(header.wave) {
+        if self.keeps
+            && matches!(header.kind, frame::Kind::Up | frame::Kind::Run)
+            && !self.acked.contains(header.wave)
+        {
             header.flags |= self.wants_ack(header.frame_len());
             let head = header.to_bytes();
-            self.kept.push(header.wave, &head, body);
+            let count = match (header.kind, &self.uniform) {
+                (frame::Kind::Run, Some(uniform)) => body.len() / uniform.item_bytes,
+                _ => 1,
+            };
+            self.kept.push(header.wave, count as u32, &head, body);
             links[owner].out.append(&head);
         } else {
             links[owner].out.append(&header.to_bytes());
@@ -464,6 +580,12 @@ impl Stream {
         lane.fresh = false;
         lane.replies_bytes = 0;
     }
+}
+
+/// The header of a run, which stands for every member and is the last of each of its waves.
+pub(super) fn run_header(stream: u32, wave: u64, tag: i32) -> Header {
+    let flags = frame::flag::FIRST | frame::flag::LAST | frame::flag::FULL | frame::flag::FINAL;
+    Header { flags, stream, tag, wave, ..Header::new(frame::Kind::Run) }
 }
 
 /// Puts `link` on the list of links with something to write.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Time;
+use super::steady::Steady;
 
 mod mix;
 
@@ -135,6 +136,11 @@ const COUNTED_TWICE: Violation = Violation::Bound("a contribution counts a leaf 
 pub(super) struct Contribution(u32);
 
 impl Contribution {
+    /// So many bytes to give credit for.
+    pub fn of(bytes: usize) -> Self {
+        Self(bytes as u32 & Self::BYTES)
+    }
+
     const DONE: u32 = 1 << 31;
     const FULL: u32 = 1 << 30;
     const TOLD: u32 = 1 << 29;
@@ -320,6 +326,36 @@ impl Waves {
     pub fn recycle(&mut self, from: Vec<Contribution>) {
         if let Some(slot) = self.spare.last_mut().filter(|slot| slot.from.capacity() == 0) {
             slot.from = from;
+        }
+    }
+
+    /// Whether no wave has a slot.
+    pub fn is_idle(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// Number of the first wave that is not over.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Gives slots to the waves that had none so far.
+    pub fn resume(&mut self, steady: &Steady, members: &[Member], filter: &dyn Filter) {
+        debug_assert!(self.ring.is_empty());
+        self.base = steady.base();
+        for wave in steady.base()..steady.base() + steady.open() as u64 {
+            let Ok(Some(slot)) = self.open(wave, members) else { continue };
+            slot.tag = steady.tag();
+            slot.begun = true;
+            for child in (0..members.len()).filter(|&child| steady.next(child) > wave) {
+                slot.from[child].add_bytes(steady.item_bytes());
+                slot.from[child].0 |= Contribution::DONE | Contribution::FULL;
+                slot.pending -= 1;
+            }
+            let accumulator = slot.accumulator.get_or_insert_with(|| filter.accumulator());
+            let (rank, tag) = (members.first().map_or(0, |member| member.rank), steady.tag());
+            let input = Input { child: 0, rank, tag, raw: false, payload: steady.item(wave) };
+            slot.loaded = accumulator.fold(input).is_ok();
         }
     }
 

@@ -4,7 +4,7 @@
 //! the total decides about an overflow and the shape of the tree never does. Integer means are
 //! rounded towards zero, as MRNet's are. NaN loses against every number in `min` and `max`.
 use super::{NOTHING, OPAQUE, bad, invalid};
-use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
+use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry, Uniform};
 use crate::packet::{Fields, Format, Kind};
 use single::Single;
 use std::marker::PhantomData;
@@ -12,6 +12,7 @@ use table::Table;
 
 mod single;
 mod table;
+mod uniform;
 
 /// The most contributions to one wave. It makes 64 bits enough for sums of 32-bit numbers, and
 /// 128 bits for those of 64-bit numbers.
@@ -118,6 +119,7 @@ struct ReduceFilter<O> {
     /// The header that contributions must have; empty when any will do.
     header: Vec<u8>,
     in_child_order: bool,
+    uniform: Option<Uniform>,
     op: PhantomData<O>,
 }
 
@@ -133,7 +135,8 @@ impl<O: Op> ReduceFilter<O> {
         if !format.fields().is_empty() {
             format.encode(&mut header);
         }
-        Ok(Box::new(Self { header, in_child_order: O::SUMS && !exact, op: PhantomData }))
+        let uniform = uniform::uniform::<O>(&format).filter(|_| !O::AVERAGES);
+        Ok(Box::new(Self { header, in_child_order: O::SUMS && !exact, uniform, op: PhantomData }))
     }
 }
 
@@ -150,6 +153,10 @@ impl<O: Op> Filter for ReduceFilter<O> {
 
     fn in_child_order(&self) -> bool {
         self.in_child_order
+    }
+
+    fn uniform(&self) -> Option<Uniform> {
+        self.uniform
     }
 }
 

@@ -25,6 +25,16 @@ impl Node {
         }
     }
 
+    /// [`Node::note_over`] for waves that follow one another and were complete at once.
+    pub(super) fn note_run_over(&mut self, id: u32, first: u64, count: u64, wanted: bool) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.over.insert(first, first + count - 1);
+        stream.over_count = stream.over_count.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        if wanted || stream.over_count >= WAVES_PER_ACK {
+            self.acknowledge(id, Vec::new());
+        }
+    }
+
     #[cold]
     fn acknowledge(&mut self, id: u32, partial: Vec<(u64, RangeSet)>) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -93,7 +103,7 @@ impl Node {
             stream.acked.insert(first, last);
         }
         if stream.keeps {
-            stream.kept.drop_waves(&ack.waves);
+            stream.kept.drop_waves(&ack.waves, &stream.acked);
             for (wave, counted) in &ack.partial {
                 stream.kept.drop_counted(*wave, counted, &stream.members);
             }

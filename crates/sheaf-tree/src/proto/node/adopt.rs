@@ -62,6 +62,7 @@ impl Node {
     }
 
     pub(super) fn on_adopt(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+        self.unsettle();
         let adopt: Adopt = control::decode(Kind::Adopt, body)?;
         let Stage::Knocking(claim) = &self.links[link].stage else {
             return Err(Violation::OutOfPlace(Kind::Adopt));
@@ -90,6 +91,7 @@ impl Node {
 
     /// A node that was never here before, or was started anew, has started with these leaves.
     pub(super) fn on_newcomer(&mut self, now: Time, link: usize, ready: RangeSet) -> Result<(), Violation> {
+        self.unsettle();
         let Stage::Knocking(claim) = &self.links[link].stage else {
             return Err(Violation::OutOfPlace(Kind::Ready));
         };
@@ -156,6 +158,7 @@ impl Node {
     }
 
     pub(super) fn on_release(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+        self.unsettle();
         let release: Release = control::decode(Kind::Release, body)?;
         if self.parent != Some(link) || !release.leaves.is_subset(&self.config.leaves) {
             return Err(Violation::OutOfPlace(Kind::Release));
@@ -165,6 +168,7 @@ impl Node {
     }
 
     pub(super) fn on_released(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+        self.unsettle();
         let released: Released = control::decode(Kind::Released, body)?;
         self.answered(link, Some(&released.leaves));
         self.finish_jobs(now);
@@ -199,6 +203,7 @@ impl Node {
 
     /// The transport of a child's link is gone, and its leaves may come back another way.
     pub(super) fn await_leaves(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
+        self.unsettle();
         self.hang_up(link);
         if matches!(self.links[link].stage, Stage::Knocking(_)) {
             self.links[link].stage = Stage::Lost;
@@ -228,6 +233,7 @@ impl Node {
 
     /// Whoever has not come back by now is lost.
     pub(super) fn give_up_waiting(&mut self, link: usize) {
+        self.unsettle();
         let stage = std::mem::replace(&mut self.links[link].stage, Stage::Lost);
         let Stage::Awaited(awaited) = stage else { return };
         let (rank, leaves) = (self.links[link].rank, self.links[link].leaves.clone());
@@ -246,6 +252,7 @@ impl Node {
 
     /// Moves leaves from one child's link to another's, in every stream.
     fn move_leaves(&mut self, from: usize, to: usize, leaves: &RangeSet) {
+        self.unsettle();
         let left = self.links[from].leaves.difference(leaves);
         self.links[from].leaves = left;
         self.links[from].moved = true;
@@ -266,6 +273,7 @@ impl Node {
     /// All leaves of the node on `link` are its own now: it goes on where it was, where that is
     /// possible.
     fn adopted(&mut self, now: Time, link: usize) {
+        self.unsettle();
         if !matches!(self.links[link].stage, Stage::Pending(_)) {
             // It is lost again already, and its leaves are waited for.
             return;
@@ -350,6 +358,7 @@ impl Node {
 
     /// Opens the stream at the children that wait for a packet to begin.
     pub(super) fn let_in(&mut self, id: u32) {
+        self.unsettle();
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.mid_packet) else { return };
         stream.joining = false;
         let (offset, number, wave_base) = (stream.received, stream.log_end(), stream.waves.end());
@@ -386,6 +395,7 @@ impl Node {
 
     /// A child says that leaves are back: streams that it had left are opened anew there.
     pub(super) fn reopen(&mut self, link: usize, leaves: &RangeSet) {
+        self.unsettle();
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
@@ -416,6 +426,7 @@ impl Node {
 
     /// These leaves are below another node now.
     pub(super) fn forget_leaves(&mut self, leaves: &RangeSet) {
+        self.unsettle();
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {

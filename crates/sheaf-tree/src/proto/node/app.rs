@@ -175,6 +175,17 @@ impl Node {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
         let wave = stream.next_wave;
         stream.next_wave += 1;
+        if stream.add_to_run(wave, tag, payload) {
+            if stream.run.count == 1 {
+                self.runs.push(id);
+                if let Owner::Link(link) = stream.owner {
+                    super::super::stream::mark(&mut self.links, &mut self.dirty, link);
+                }
+            } else if stream.run.items.len() + payload.len() > CHUNK_BYTES {
+                stream.seal_run(id, &mut self.links, &mut self.dirty);
+            }
+            return wave;
+        }
         if payload.len() > CHUNK_BYTES {
             self.reply(id, wave, tag, payload);
             return wave;

@@ -62,6 +62,10 @@ impl Node {
             // Nothing is combined at a leaf, and a filter may cost a compiler's work to make.
             return Box::new(Broken(FilterError::new(Errno::NOSYS, "a leaf combines nothing")));
         }
+        self.instantiate(stream, open).unwrap_or_else(|error| Box::new(Broken(error)))
+    }
+
+    fn instantiate(&self, stream: u32, open: &Open) -> Result<Box<dyn Filter>, FilterError> {
         let info = NodeInfo {
             rank: self.config.rank,
             stream,
@@ -71,15 +75,18 @@ impl Node {
             place: self.config.place,
             clocks: Arc::clone(&self.clocks),
         };
-        match self.registry.instantiate(&open.filter, &open.params, &info) {
-            Ok(filter) => filter,
-            Err(error) => Box::new(Broken(error)),
-        }
+        self.registry.instantiate(&open.filter, &open.params, &info)
     }
 
     /// Makes the stream here and passes `frame` to the children that lead to its members.
     pub(super) fn open_stream(&mut self, id: u32, owner: Owner, open: &Open, frame: &Bytes) {
         let filter = self.make_filter(id, open);
+        let uniform = match self.config.role {
+            // A leaf only has to know what travels in runs; no filter that users bring does.
+            Role::Leaf if open.filter.contains(':') => None,
+            Role::Leaf => self.instantiate(id, open).ok().and_then(|filter| filter.uniform()),
+            _ => filter.uniform(),
+        };
         let mut ordinal = vec![u32::MAX; self.links.len()];
         let (mut children, mut lanes) = (Vec::new(), Vec::<Lane>::new());
         let (mut irregular, mut last) = (false, 0);
@@ -110,6 +117,7 @@ impl Node {
         let stream = Stream {
             owner,
             members: Arc::new(open.members.intersection(&self.config.leaves)),
+            uniform,
             filter,
             sync: open.sync,
             window: u64::from(open.window_bytes.clamp(1, WINDOW_BYTES_MAX)),
@@ -117,6 +125,8 @@ impl Node {
             lanes,
             ordinal,
             waves,
+            steady: None,
+            run: Default::default(),
             timer: None,
             next_wave: open.wave_base,
             up: Flow::default(),
@@ -230,6 +240,7 @@ impl Node {
         let slack = (expect / 4).min(Duration::from_millis(500)) / (self.config.depth + 1);
         let deadline = now + (expect - margin) + slack;
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        stream.unsteady();
         let Some(slot) = stream.waves.open(wave, &stream.children)? else { return Ok(()) };
         slot.deadline = Some(deadline);
         slot.once = once;
@@ -260,6 +271,7 @@ impl Node {
             return;
         }
         let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.unsteady();
         let header = Header { stream: id, wave, ..Header::new(Kind::Cancel) };
         for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away) {
             self.links[lane.link].out.append(&header.to_bytes());

@@ -14,6 +14,7 @@ const UNSENT_MAX: usize = 1024;
 impl Node {
     /// At an orphan: the link for a connection to an ancestor. What it says first is queued.
     pub fn resume_parent(&mut self, now: Time) -> usize {
+        self.unsettle();
         if let Some(asking) = self.asking.take() {
             self.hang_up(asking);
         }
@@ -75,6 +76,7 @@ impl Node {
 
     /// The transport of an upward link is gone.
     pub(super) fn parent_link_lost(&mut self, now: Time, link: usize) {
+        self.unsettle();
         let quiet = self.links[link].quiet;
         self.hang_up(link);
         if self.config.role == Role::Root {
@@ -93,6 +95,7 @@ impl Node {
     }
 
     pub(super) fn on_adopted(&mut self, link: usize, body: &[u8]) -> Result<(), Violation> {
+        self.unsettle();
         let adopted: Adopted = control::decode(Kind::Adopted, body)?;
         if !matches!(self.links[link].stage, Stage::Asking) {
             return Err(Violation::OutOfPlace(Kind::Adopted));

@@ -322,7 +322,8 @@ fn stream_report(id: u32, stream: &Stream) -> StreamReport {
         window_bytes: stream.window,
         credit_up_bytes: left(stream.up),
         credit_down_bytes: least.unwrap_or(stream.window),
-        waves_open: stream.waves.numbers().count() as u32,
+        waves_open: (stream.waves.numbers().count()
+            + stream.steady.as_ref().map_or(0, |steady| steady.open())) as u32,
         kept_bytes: stream.queued_bytes() as u64,
     }
 }

@@ -51,12 +51,82 @@ impl Node {
                     None => return Ok(at),
                 }
             };
-            self.contributed(now, child, &header, after, complaint);
+            self.contributed(now, child, &header, header.cost(), after, complaint);
             match next_of(id, &chunk[at..])? {
                 Some(next) => header = next,
                 None => return Ok(at),
             }
         }
+    }
+
+    /// Packets of waves that follow one another.
+    pub(super) fn on_run(
+        &mut self,
+        now: Time,
+        link: usize,
+        header: &Header,
+        items: &[u8],
+    ) -> Result<(), Violation> {
+        let id = header.stream;
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Run)) };
+        let width = stream.uniform.map(|uniform| uniform.item_bytes);
+        let width =
+            width.filter(|width| items.len().is_multiple_of(*width)).ok_or(Violation::Body(Kind::Run))?;
+        stream.consumed_up(id, child, HEADER_BYTES, &mut self.links, &mut self.dirty);
+        if !stream.children[child].live {
+            stream.consumed_up(id, child, items.len(), &mut self.links, &mut self.dirty);
+            return Ok(());
+        }
+        let mut taken = 0;
+        if let Some(steady) = stream.steady() {
+            taken = steady.absorb(child, header.wave, header.tag, items);
+            steady.wanted |= header.has(flag::ACK_WANTED);
+            self.pass_on_steady(id);
+        }
+        for (at, item) in items.chunks_exact(width).enumerate().skip(taken) {
+            let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+            stream.unsteady();
+            let one = Header { wave: header.wave + at as u64, ..*header };
+            let arrival = Arrival { child, flags: header.flags, tag: header.tag, bytes: width, body: item };
+            let mut complaint = None;
+            let after = stream.contribute(one.wave, &arrival, &mut complaint)?;
+            self.contributed(now, child, &one, width, after, complaint);
+        }
+        Ok(())
+    }
+
+    /// Passes on the waves without slots that are complete.
+    fn pass_on_steady(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(mut steady) = stream.steady.take() else { return };
+        if let Some(complete) = steady.complete() {
+            let (first, count) = (complete.first, (complete.items.len() / steady.item_bytes()) as u64);
+            match stream.owner {
+                Owner::Link(_) => {
+                    stream.send_runs(id, &complete, &steady, &mut self.links, &mut self.dirty);
+                }
+                Owner::App => {
+                    stream.deliver_run(&complete, steady.item_bytes());
+                    if !std::mem::replace(&mut stream.fresh, true) {
+                        self.fresh.push(id);
+                    }
+                }
+            }
+            steady.retire(count);
+            let wanted = std::mem::take(&mut steady.wanted);
+            stream.steady = Some(steady);
+            if self.config.role == Role::Root {
+                self.note_run_over(id, first, count, wanted);
+            }
+            return;
+        }
+        stream.steady = Some(steady);
+    }
+
+    /// The tree changes: waves that had no slots are given some.
+    pub(super) fn unsettle(&mut self) {
+        self.streams.values_mut().for_each(|stream| stream.unsteady());
     }
 
     /// A part of a long packet: parts are kept until the last has come. The bytes of all but the
@@ -84,7 +154,7 @@ impl Node {
             let mut complaint = None;
             let arrival = Arrival::new(child, header, &whole);
             let after = stream.contribute(header.wave, &arrival, &mut complaint)?;
-            self.contributed(now, child, header, after, complaint);
+            self.contributed(now, child, header, header.cost(), after, complaint);
             return Ok(());
         }
         stream.consumed_up(header.stream, child, header.cost(), &mut self.links, &mut self.dirty);
@@ -97,6 +167,7 @@ impl Node {
         now: Time,
         child: usize,
         header: &Header,
+        cost: usize,
         after: After,
         complaint: Option<FilterError>,
     ) {
@@ -110,7 +181,7 @@ impl Node {
             After::PassOn => self.finish_wave(id, wave, false, Errno::CANCELED),
             After::Drop => {
                 if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.consumed_up(id, child, header.cost(), &mut self.links, &mut self.dirty);
+                    stream.consumed_up(id, child, cost, &mut self.links, &mut self.dirty);
                 }
             }
             After::Later(delay) => {
@@ -244,6 +315,7 @@ impl Node {
     /// waited only for it end.
     pub(super) fn child_left(&mut self, id: u32, child: usize, errno: Errno) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.unsteady();
         if !std::mem::replace(&mut stream.children[child].live, false) {
             return;
         }

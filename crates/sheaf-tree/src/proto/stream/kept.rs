@@ -1,5 +1,5 @@
 //! What was sent towards the root and is kept until the root has its wave.
-use super::super::frame::{HEADER_BYTES, Header, flag};
+use super::super::frame::{HEADER_BYTES, Header, Kind, flag};
 use super::super::wave::Coverage;
 use bytes::Bytes;
 use sheaf_core::RangeSet;
@@ -10,7 +10,10 @@ const COMPACT_BYTES_MIN: usize = 16 << 10;
 
 /// One frame of the buffer.
 struct Entry {
+    /// Of a run, the first of its waves.
     wave: u64,
+    /// How many waves it is for.
+    count: u32,
     len: u32,
     /// The root has it; its bytes go when they are next moved.
     gone: bool,
@@ -35,26 +38,30 @@ impl Kept {
 
     /// Appends a frame.
     #[inline]
-    pub fn push(&mut self, wave: u64, head: &[u8; HEADER_BYTES], body: &[u8]) {
+    pub fn push(&mut self, wave: u64, count: u32, head: &[u8; HEADER_BYTES], body: &[u8]) {
         self.buffer.extend_from_slice(head);
         self.buffer.extend_from_slice(body);
         let len = (HEADER_BYTES + body.len()) as u32;
-        self.entries.push_back(Entry { wave, len, gone: false });
+        self.entries.push_back(Entry { wave, count, len, gone: false });
         self.bytes += u64::from(len);
     }
 
-    /// Drops what belongs to waves that are over.
-    pub fn drop_waves(&mut self, waves: &[(u64, u64)]) {
-        let over = |wave: u64| waves.iter().any(|&(first, last)| (first..=last).contains(&wave));
+    /// Drops what belongs to waves that are over: now these, with those before them `all`.
+    pub fn drop_waves(&mut self, waves: &[(u64, u64)], all: &WaveSet) {
+        let over = |entry: &Entry| match entry.count {
+            1 => waves.iter().any(|&(first, last)| (first..=last).contains(&entry.wave)),
+            count => all.covers(entry.wave, entry.wave + u64::from(count) - 1),
+        };
         let mut last_wave = None;
         let mut dropped = 0u64;
         while let Some(entry) = self.entries.front()
-            && (entry.gone || over(entry.wave))
+            && (entry.gone || over(entry))
         {
             if !entry.gone {
                 self.bytes -= u64::from(entry.len);
             }
-            dropped += u64::from(last_wave.replace(entry.wave) != Some(entry.wave));
+            let new = last_wave.replace(entry.wave) != Some(entry.wave);
+            dropped += if new { u64::from(entry.count) } else { 0 };
             self.head += entry.len as usize;
             self.entries.pop_front();
         }
@@ -63,7 +70,7 @@ impl Kept {
         });
         // In a stream whose waves end in order all that is over was in front.
         if dropped < named {
-            for entry in self.entries.iter_mut().filter(|entry| !entry.gone && over(entry.wave)) {
+            for entry in self.entries.iter_mut().filter(|entry| !entry.gone && over(entry)) {
                 entry.gone = true;
                 self.bytes -= u64::from(entry.len);
             }
@@ -78,7 +85,7 @@ impl Kept {
         for entry in &mut self.entries {
             let frame = &self.buffer[at..at + entry.len as usize];
             at += entry.len as usize;
-            if entry.wave != wave || entry.gone {
+            if entry.wave != wave || entry.gone || entry.count > 1 {
                 continue;
             }
             let flags = frame[5];
@@ -93,17 +100,17 @@ impl Kept {
                 self.bytes -= u64::from(entry.len);
             }
         }
-        self.drop_waves(&[]);
+        self.drop_waves(&[], &WaveSet::default());
     }
 
-    /// Takes every frame out, in order.
+    /// Takes every contribution out, in order, each in frames of its own.
     pub fn take(&mut self) -> Vec<Bytes> {
         let mut at = self.head;
         let mut frames = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
             let end = at + entry.len as usize;
             if !entry.gone {
-                frames.push(Bytes::copy_from_slice(&self.buffer[at..end]));
+                single_frames(&self.buffer[at..end], entry.count, &mut frames);
             }
             at = end;
         }
@@ -116,7 +123,7 @@ impl Kept {
         for frame in self.take() {
             let Ok(Some(header)) = Header::parse(&frame) else { continue };
             let (header, body) = named(header, &frame[HEADER_BYTES..], members);
-            self.push(header.wave, &header.to_bytes(), &body);
+            self.push(header.wave, 1, &header.to_bytes(), &body);
         }
     }
 
@@ -131,9 +138,23 @@ impl Kept {
         } else if self.buffer.len() > COMPACT_BYTES_MIN && (self.buffer.len() as u64) > 4 * self.bytes {
             for frame in self.take() {
                 let Ok(Some(header)) = Header::parse(&frame) else { continue };
-                self.push(header.wave, &header.to_bytes(), &frame[HEADER_BYTES..]);
+                self.push(header.wave, 1, &header.to_bytes(), &frame[HEADER_BYTES..]);
             }
         }
+    }
+}
+
+/// A frame as it is, or what it holds of `count` waves as a frame for each.
+pub(in super::super) fn single_frames(frame: &[u8], count: u32, out: &mut Vec<Bytes>) {
+    let body = &frame[HEADER_BYTES..];
+    match Header::parse(frame) {
+        Ok(Some(header)) if header.kind == Kind::Run => {
+            let width = (body.len() / count.max(1) as usize).max(1);
+            for (wave, item) in (header.wave..).zip(body.chunks(width)) {
+                out.push(super::super::frame::encode(Header { kind: Kind::Up, wave, ..header }, item));
+            }
+        }
+        _ => out.push(Bytes::copy_from_slice(frame)),
     }
 }
 
@@ -172,6 +193,12 @@ impl WaveSet {
         self.0[at].0 <= wave
     }
 
+    /// Whether it holds all of `first..=last`.
+    pub fn covers(&self, first: u64, last: u64) -> bool {
+        let at = self.0.partition_point(|&(_, end)| end < first);
+        self.0.get(at).is_some_and(|&(start, end)| start <= first && last <= end)
+    }
+
     /// Adds `first..=last`.
     pub fn insert(&mut self, first: u64, last: u64) {
         if last < first {
@@ -197,12 +224,11 @@ impl WaveSet {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::frame::Kind;
     use super::*;
 
     fn push(kept: &mut Kept, wave: u64, flags: u8, body: &[u8]) {
         let header = Header { flags, wave, body_len: body.len() as u32, ..Header::new(Kind::Up) };
-        kept.push(wave, &header.to_bytes(), body);
+        kept.push(wave, 1, &header.to_bytes(), body);
     }
 
     #[test]
@@ -210,9 +236,9 @@ mod tests {
         let mut kept = Kept::default();
         (0..2000u64)
             .for_each(|wave| push(&mut kept, wave, flag::FIRST | flag::LAST | flag::FULL, b"0123456789"));
-        kept.drop_waves(&[(500, 1999)]);
+        kept.drop_waves(&[(500, 1999)], &WaveSet::default());
         assert_eq!(kept.bytes(), 500 * 34);
-        kept.drop_waves(&[(0, 9), (20, 29)]);
+        kept.drop_waves(&[(0, 9), (20, 29)], &WaveSet::default());
         let waves: Vec<u64> =
             kept.take().iter().map(|frame| Header::parse(frame).unwrap().unwrap().wave).collect();
         assert_eq!(waves, (10..20).chain(30..500).collect::<Vec<_>>());

@@ -1,0 +1,175 @@
+//! Waves while nothing disturbs them: items of one size, from every child, in order.
+//!
+//! Most waves of a fast stream look alike: nobody asked for them, every child contributes all its
+//! members, and the filter turns two items of a few bytes into one of the same size. Such waves
+//! need no slot each. Their items lie behind one another, a contribution is folded where it lies,
+//! and all that is remembered of a child is how far it has come. Whatever else happens (an answer
+//! that is missing, a deadline, a change of the tree) turns the open waves into slots first.
+use crate::filter::Uniform;
+
+/// The open waves of a stream in that state.
+pub(super) struct Steady {
+    uniform: Uniform,
+    /// Number of the first open wave.
+    base: u64,
+    /// What has been folded: of wave `base`, `base + 1`, … , from `start` on.
+    items: Vec<u8>,
+    start: usize,
+    /// By child: the first wave it has not contributed to.
+    next: Vec<u64>,
+    /// What all packets so far were tagged with.
+    tag: Option<i32>,
+    /// A contribution carried the flag [`super::frame::flag::ACK_WANTED`].
+    pub wanted: bool,
+}
+
+/// Waves that are complete, one item each.
+pub(super) struct Complete<'a> {
+    pub first: u64,
+    pub tag: i32,
+    pub items: &'a [u8],
+}
+
+/// Items are moved to the front once this much before them is used up.
+const USED_BYTES_MAX: usize = 256 << 10;
+
+impl Steady {
+    /// No wave is open, and the next one is `base`.
+    pub fn new(uniform: Uniform, base: u64, children: usize) -> Self {
+        Self {
+            uniform,
+            base,
+            items: Vec::new(),
+            start: 0,
+            next: vec![base; children],
+            tag: None,
+            wanted: false,
+        }
+    }
+
+    /// Bytes of an item.
+    pub fn item_bytes(&self) -> usize {
+        self.uniform.item_bytes
+    }
+
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    pub fn tag(&self) -> i32 {
+        self.tag.unwrap_or(0)
+    }
+
+    /// Number of open waves.
+    pub fn open(&self) -> usize {
+        (self.items.len() - self.start) / self.uniform.item_bytes
+    }
+
+    /// The first wave that `child` has not contributed to.
+    pub fn next(&self, child: usize) -> u64 {
+        self.next[child]
+    }
+
+    /// What has been folded for an open wave.
+    pub fn item(&self, wave: u64) -> &[u8] {
+        let at = self.start + (wave - self.base) as usize * self.uniform.item_bytes;
+        &self.items[at..at + self.uniform.item_bytes]
+    }
+
+    /// Folds a child's items for the waves from `first` on; gives how many were. When it is not
+    /// all of them, the next one is for slots: it does not follow what came before, or does not
+    /// fold into an item.
+    pub fn absorb(&mut self, child: usize, first: u64, tag: i32, items: &[u8]) -> usize {
+        let width = self.uniform.item_bytes;
+        if first != self.next[child]
+            || *self.tag.get_or_insert(tag) != tag
+            || !items.len().is_multiple_of(width)
+        {
+            return 0;
+        }
+        let at = self.start + (first - self.base) as usize * width;
+        let there = (self.items.len() - at).min(items.len());
+        let (fold, append) = items.split_at(there);
+        let folded = (self.uniform.fold)(&mut self.items[at..at + there], fold);
+        let mut count = folded;
+        if folded * width == there {
+            count += self.append(append);
+        }
+        self.next[child] += count as u64;
+        count
+    }
+
+    /// Begins waves with these items; gives how many.
+    fn append(&mut self, items: &[u8]) -> usize {
+        let width = self.uniform.item_bytes;
+        let plain = items.chunks_exact(width).take_while(|item| (self.uniform.is_plain)(item)).count();
+        self.items.extend_from_slice(&items[..plain * width]);
+        plain
+    }
+
+    /// The waves that every child has contributed to.
+    pub fn complete(&self) -> Option<Complete<'_>> {
+        let end = self.next.iter().copied().min().unwrap_or(self.base);
+        if end == self.base {
+            return None;
+        }
+        let len = (end - self.base) as usize * self.uniform.item_bytes;
+        Some(Complete { first: self.base, tag: self.tag(), items: &self.items[self.start..self.start + len] })
+    }
+
+    /// Ends the first `count` waves.
+    pub fn retire(&mut self, count: u64) {
+        self.base += count;
+        self.start += count as usize * self.uniform.item_bytes;
+        if self.start == self.items.len() {
+            self.items.clear();
+            self.start = 0;
+        } else if self.start >= USED_BYTES_MAX {
+            self.items.drain(..self.start);
+            self.start = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum() -> Uniform {
+        fn fold(into: &mut [u8], items: &[u8]) -> usize {
+            for (at, (sum, item)) in into.iter_mut().zip(items).enumerate() {
+                let Some(total) = sum.checked_add(*item) else { return at };
+                *sum = total;
+            }
+            items.len()
+        }
+        Uniform { item_bytes: 1, fold, is_plain: |item| item[0] != 255 }
+    }
+
+    #[test]
+    fn a_wave_is_complete_once_every_child_has_contributed() {
+        let mut steady = Steady::new(sum(), 7, 2);
+        assert_eq!(steady.absorb(0, 7, 3, &[1, 2, 3]), 3);
+        assert!(steady.complete().is_none());
+        assert_eq!(steady.absorb(1, 7, 3, &[10, 10]), 2);
+        let complete =
+            steady.complete().map(|complete| (complete.first, complete.tag, complete.items.to_vec()));
+        assert_eq!(complete, Some((7, 3, vec![11, 12])));
+        steady.retire(2);
+        assert_eq!((steady.base(), steady.open(), steady.item(9)), (9, 1, &[3][..]));
+        assert_eq!(steady.absorb(1, 9, 3, &[1, 5]), 2);
+        assert_eq!((steady.next(0), steady.next(1)), (10, 11));
+        assert_eq!(steady.complete().map(|complete| complete.items.to_vec()), Some(vec![4]));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_to_slots() {
+        let mut steady = Steady::new(sum(), 0, 2);
+        assert_eq!(steady.absorb(0, 1, 3, &[1]), 0, "a wave was left out");
+        assert_eq!(steady.absorb(0, 0, 3, &[200, 200, 255, 1]), 2, "an item is not plain");
+        assert_eq!(steady.absorb(1, 0, 4, &[1]), 0, "another tag");
+        assert_eq!(steady.absorb(1, 0, 3, &[50, 100, 1]), 1, "a sum does not fit");
+        assert_eq!((steady.next(0), steady.next(1), steady.open()), (2, 1, 2));
+        assert_eq!((steady.item(0), steady.item(1)), (&[250][..], &[200][..]));
+    }
+}
