@@ -68,7 +68,7 @@ impl<L: Leaves> Sim<L> {
     fn search_after(&mut self, rank: u32, pause: Duration) {
         let round = self.shape.depth_of(rank).max(1);
         let tried = self.hosts[rank as usize].tried;
-        let pause = if tried > 0 && tried % round == 0 { pause.max(ROUND_PAUSE) } else { pause };
+        let pause = if tried > 0 && tried.is_multiple_of(round) { pause.max(ROUND_PAUSE) } else { pause };
         let jitter = Duration::from_micros(self.rng.u64(0..100));
         let at = self.now + pause + jitter;
         self.push(at, What::Search(rank));
