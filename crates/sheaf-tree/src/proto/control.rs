@@ -136,8 +136,11 @@ pub struct Release {
 /// The answer to [`Release`]: from here on the sender does not speak for these leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
-    /// Which.
+    /// Which. Leaves that were asked for and that are below the sender for certain are not among
+    /// them: who asked for them does not know that they have left it.
     pub leaves: RangeSet,
+    /// The rank that the question named.
+    pub rank: u32,
 }
 
 /// What the root has of a stream's waves.

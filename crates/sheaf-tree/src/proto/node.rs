@@ -466,6 +466,8 @@ impl Node {
                 let ready: control::Ready = control::decode(Kind::Ready, body)?;
                 self.on_newcomer(now, link, ready.leaves)
             }
+            (Kind::Released, Stage::Pending(_)) => self.on_released(now, link, body),
+            (Kind::Release, Stage::Asking) => self.on_release(now, link, body),
             (Kind::Adopted, Stage::Asking) => self.on_adopted(link, body),
             (Kind::Shutdown, Stage::Asking) => {
                 self.session_over(link);

@@ -127,6 +127,8 @@ pub(super) struct Run {
 pub(super) struct Stream {
     pub owner: Owner,
     pub members: Arc<RangeSet>,
+    /// Those that it had when it was opened here: contributions may still name them.
+    pub ever: Arc<RangeSet>,
     pub filter: Box<dyn Filter>,
     pub uniform: Option<Uniform>,
     pub sync: Sync,
@@ -206,7 +208,7 @@ impl Stream {
         self.unsteady();
         match self.waves.open(wave, &self.children)? {
             Some(slot) => {
-                slot.contribute(arrival, &self.children, &self.members, &*self.filter, self.sync, complaint)
+                slot.contribute(arrival, &self.children, &self.ever, &*self.filter, self.sync, complaint)
             }
             None => Ok(After::Drop),
         }
@@ -569,6 +571,30 @@ impl Stream {
             self.held.push_front(Held { frame, from: Vec::new() });
         }
         wait(&mut links[owner], id);
+    }
+
+    /// Contributions that stand for everyone name them from now on, whether they were sent or wait.
+    pub fn name_members(&mut self) {
+        self.kept.name_members(&self.members);
+        let width = self.uniform.as_ref().map_or(usize::MAX, |uniform| uniform.item_bytes.max(1));
+        for Held { frame: whole, from } in std::mem::take(&mut self.held) {
+            let mut singles = Vec::new();
+            let count = (whole.len() - frame::HEADER_BYTES) / width;
+            kept::single_frames(&whole, count as u32, &mut singles);
+            let mut singles = singles.into_iter().peekable();
+            while let Some(mut single) = singles.next() {
+                if let Ok(Some(header)) = Header::parse(&single)
+                    && header.kind == frame::Kind::Up
+                    && header.has(frame::flag::FULL)
+                {
+                    let (header, body) =
+                        kept::named(header, &single[frame::HEADER_BYTES..], &self.members);
+                    single = frame::encode(header, &body);
+                }
+                let from = if singles.peek().is_none() { from.clone() } else { Vec::new() };
+                self.held.push_back(Held { frame: single, from });
+            }
+        }
     }
 
     /// A child's link is gone: what was on its way over it is lost.

@@ -154,6 +154,14 @@ impl<L: Leaves> Sim<L> {
         }
     }
 
+    /// The parent of a node now; `None` when it has none, or nothing gets through to it.
+    #[must_use]
+    pub fn parent_of(&self, rank: u32) -> Option<u32> {
+        let up = self.hosts[rank as usize].up;
+        let parked = self.troubles.get(&up).is_some_and(|trouble| trouble.parked.is_some());
+        (rank > 0 && self.has_parent(rank) && !parked).then(|| self.ends(up).upper)
+    }
+
     /// Whether a node has a parent, as far as it knows.
     #[must_use]
     pub fn has_parent(&self, rank: u32) -> bool {

@@ -2,6 +2,7 @@
 mod filters;
 mod flow;
 mod oracle;
+mod recovery;
 mod runs;
 mod seeds;
 mod sim;

@@ -20,6 +20,8 @@ const LINKS_MAX: usize = 1 << 16;
 /// Leaves that children were asked to let go of.
 pub(super) struct Job {
     leaves: RangeSet,
+    /// The node that wants them.
+    rank: u32,
     /// Links that have not answered.
     waiting: Vec<usize>,
     to: To,
@@ -153,49 +155,60 @@ impl Node {
                 self.move_leaves(at, link, &theirs);
             }
         }
-        self.jobs.push(Job { leaves: wanted, waiting, to });
+        self.jobs.push(Job { leaves: wanted, rank, waiting, to });
         self.finish_jobs(now);
     }
 
     pub(super) fn on_release(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let release: Release = control::decode(Kind::Release, body)?;
-        if self.parent != Some(link) || !release.leaves.is_subset(&self.config.leaves) {
+        if (self.parent != Some(link) && self.asking != Some(link)) || !release.leaves.is_subset(&self.config.leaves) {
             return Err(Violation::OutOfPlace(Kind::Release));
         }
-        self.collect(now, &release.leaves, &RangeSet::new(), release.rank, To::Parent);
+        if self.config.role == Role::Leaf {
+            // It is here, whoever else thinks to have it.
+            self.let_go(&RangeSet::new(), release.rank);
+        } else {
+            self.collect(now, &release.leaves, &RangeSet::new(), release.rank, To::Parent);
+        }
         Ok(())
     }
 
     pub(super) fn on_released(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let released: Released = control::decode(Kind::Released, body)?;
-        self.answered(link, Some(&released.leaves));
+        self.answered(link, Some(&released));
         self.finish_jobs(now);
         Ok(())
     }
 
     /// The child on `link` has let go of what it was asked for, or is lost (`leaves` is `None`).
-    fn answered(&mut self, link: usize, leaves: Option<&RangeSet>) {
+    fn answered(&mut self, link: usize, released: Option<&Released>) {
         for at in 0..self.jobs.len() {
             let job = &mut self.jobs[at];
-            let mine = job.leaves.intersection(&self.links[link].leaves);
             let place = job.waiting.iter().position(|&waiting| waiting == link);
-            let Some(place) = place.filter(|_| leaves.is_none_or(|leaves| mine.is_subset(leaves))) else {
-                continue;
-            };
+            let asked = released.is_none_or(|released| released.rank == job.rank);
+            let Some(place) = place.filter(|_| asked) else { continue };
             job.waiting.swap_remove(place);
+            let mut theirs = job.leaves.intersection(&self.links[link].leaves);
+            if let Some(released) = released {
+                job.leaves = job.leaves.difference(&theirs.difference(&released.leaves));
+                theirs = theirs.intersection(&released.leaves);
+            }
             if let To::Child(to) = job.to {
-                self.move_leaves(link, to, &mine);
+                self.move_leaves(link, to, &theirs);
+            }
+            if released.is_some() {
+                break;
             }
         }
     }
 
     fn finish_jobs(&mut self, now: Time) {
         while let Some(at) = self.jobs.iter().position(|job| job.waiting.is_empty()) {
-            let job = self.jobs.swap_remove(at);
+            let job = self.jobs.remove(at);
             match job.to {
-                To::Parent => self.let_go(&job.leaves),
+                To::Parent => self.let_go(&job.leaves, job.rank),
                 To::Child(link) => self.adopted(now, link),
             }
         }
@@ -415,10 +428,13 @@ impl Node {
 
     /// The parent has other plans for `leaves`: what they have contributed goes up as it is, then
     /// the parent is told that nothing more will come of them from here.
-    fn let_go(&mut self, leaves: &RangeSet) {
-        self.forget_leaves(leaves);
-        if let Some(parent) = self.parent.filter(|&parent| self.links[parent].alive) {
-            let released = Released { leaves: leaves.clone() };
+    fn let_go(&mut self, leaves: &RangeSet, rank: u32) {
+        if !leaves.is_empty() {
+            self.forget_leaves(leaves);
+        }
+        let parent = self.asking.or(self.parent);
+        if let Some(parent) = parent.filter(|&parent| self.links[parent].alive) {
+            let released = Released { leaves: leaves.clone(), rank };
             self.links[parent].out.push(control::control(Header::new(Kind::Released), &released));
             mark(&mut self.links, &mut self.dirty, parent);
         }
@@ -521,7 +537,8 @@ impl Stream {
         }
         self.ordinal[link] = child as u32;
         let leaves = Arc::new(RangeSet::new());
-        self.children.push(Member { rank, leaves, moved: false, live: false, lost: Errno::HOSTDOWN });
+        // What it contributed to before may name leaves that it has no more.
+        self.children.push(Member { rank, leaves, moved: true, live: false, lost: Errno::HOSTDOWN });
         self.lanes.push(Lane { away: true, ..Lane::new(link, self.log_base, self.log_first) });
         self.waves.irregular = true;
         let numbers: Vec<u64> = self.waves.numbers().collect();
@@ -572,7 +589,7 @@ impl Stream {
 
     /// Members that are below another node now are none of this one's any more.
     fn drop_members(&mut self, leaves: &RangeSet) -> Vec<u64> {
-        self.kept.name_members(&self.members);
+        self.name_members();
         let numbers: Vec<u64> = self.waves.numbers().collect();
         for &wave in &numbers {
             if let Some(slot) = self.waves.get(wave) {

@@ -241,7 +241,8 @@ impl Node {
     pub fn consumed(&mut self, id: u32, frame_bytes: usize) {
         let frame_bytes = self.consumed_replies(id, frame_bytes);
         if let Some(stream) = self.streams.get_mut(&id) {
-            let total = stream.down.done + frame_bytes as u64;
+            // Packets of a stream that was opened anew meanwhile count no more.
+            let total = (stream.down.done + frame_bytes as u64).min(stream.received);
             stream.consumed_down(id, total, &mut self.links, &mut self.dirty);
         }
     }

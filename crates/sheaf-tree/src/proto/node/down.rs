@@ -114,9 +114,11 @@ impl Node {
         let keeps = matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !quiet(at));
         let mut waves = Waves::starting_at(open.wave_base);
         waves.irregular = irregular;
+        let members = Arc::new(open.members.intersection(&self.config.leaves));
         let stream = Stream {
             owner,
-            members: Arc::new(open.members.intersection(&self.config.leaves)),
+            ever: Arc::clone(&members),
+            members,
             uniform,
             filter,
             sync: open.sync,

@@ -7,6 +7,7 @@ use super::super::stream::{Owner, mark};
 use super::super::{Role, Time};
 use super::{Event, Node};
 use bytes::Bytes;
+use sheaf_core::RangeSet;
 
 /// Frames for the root that are kept while there is no parent; the oldest go first.
 const UNSENT_MAX: usize = 1024;
@@ -34,7 +35,7 @@ impl Node {
         let gone = |&id: &u32| AdoptStream { id, received: u64::MAX, acked: 0, state: None };
         streams.extend(self.dropped.iter().map(gone));
         streams.sort_unstable_by_key(|stream| stream.id);
-        let mut away = self.lost.clone();
+        let mut away = RangeSet::new();
         for link in self.links.iter().filter(|link| link.way == Way::Down && !link.alive) {
             away.union_with(&link.leaves);
         }

@@ -335,8 +335,8 @@ impl Node {
     /// this node in waves that nobody asked for, and so nobody here begins.
     pub(super) fn leave(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        if self.config.role == Role::Leaf || stream.has_members() || std::mem::replace(&mut stream.left, true)
-        {
+        let here = self.config.role == Role::Leaf || stream.owner == Owner::App || stream.has_members();
+        if here || std::mem::replace(&mut stream.left, true) {
             return;
         }
         let mut causes = stream.children.iter().map(|member| member.lost);

@@ -28,6 +28,8 @@ pub(in super::super) struct Kept {
     head: usize,
     /// Bytes of the entries that are not gone.
     bytes: u64,
+    /// An entry has come after one of a later wave.
+    disordered: bool,
 }
 
 impl Kept {
@@ -42,6 +44,7 @@ impl Kept {
         self.buffer.extend_from_slice(head);
         self.buffer.extend_from_slice(body);
         let len = (HEADER_BYTES + body.len()) as u32;
+        self.disordered |= self.entries.back().is_some_and(|last| last.wave > wave);
         self.entries.push_back(Entry { wave, count, len, gone: false });
         self.bytes += u64::from(len);
     }
@@ -52,24 +55,18 @@ impl Kept {
             1 => waves.iter().any(|&(first, last)| (first..=last).contains(&entry.wave)),
             count => all.covers(entry.wave, entry.wave + u64::from(count) - 1),
         };
-        let mut last_wave = None;
-        let mut dropped = 0u64;
         while let Some(entry) = self.entries.front()
             && (entry.gone || over(entry))
         {
             if !entry.gone {
                 self.bytes -= u64::from(entry.len);
             }
-            let new = last_wave.replace(entry.wave) != Some(entry.wave);
-            dropped += if new { u64::from(entry.count) } else { 0 };
             self.head += entry.len as usize;
             self.entries.pop_front();
         }
-        let named = waves.iter().fold(0u64, |sum, (first, last)| {
-            sum.saturating_add(last.saturating_sub(*first).saturating_add(1))
-        });
-        // In a stream whose waves end in order all that is over was in front.
-        if dropped < named {
+        // In a stream whose waves end in order, all that is over was in front.
+        let further = |first: &Entry| waves.iter().any(|&(_, last)| last >= first.wave);
+        if self.entries.front().is_some_and(|first| self.disordered || further(first)) {
             for entry in self.entries.iter_mut().filter(|entry| !entry.gone && over(entry)) {
                 entry.gone = true;
                 self.bytes -= u64::from(entry.len);
@@ -131,6 +128,7 @@ impl Kept {
         if self.entries.is_empty() {
             self.buffer.clear();
             self.buffer.shrink_to(super::super::LINK_OUT_BYTES);
+            self.disordered = false;
             self.head = 0;
         } else if self.head >= COMPACT_BYTES_MIN && self.head * 2 > self.buffer.len() {
             self.buffer.drain(..self.head);

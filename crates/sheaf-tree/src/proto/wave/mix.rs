@@ -78,6 +78,12 @@ impl Slot {
             true => Coverage { ok: Arc::clone(&members[arrival.child].leaves), ..Coverage::default() },
             false => Coverage::decode(payload, within)?,
         };
+        let mut cover = cover;
+        // Of a leaf that has left it, the sender knows only that it has heard nothing.
+        for (_, leaves) in &mut cover.silent {
+            *leaves = leaves.intersection(&members[arrival.child].leaves);
+        }
+        cover.silent.retain(|(_, leaves)| !leaves.is_empty());
         let new = cover.everyone().is_disjoint(&self.counted(members));
         Ok(new.then_some(cover))
     }
