@@ -42,7 +42,8 @@ def arguments():
                         help="where the servers' files are (a temporary one in /dev/shm)")
     parser.add_argument("--servers", type=int, nargs="+",
                         help="numbers of servers for grep and cp, of leaves for simulate")
-    parser.add_argument("--links", nargs="+", choices=["tcp", "unix"], default=["tcp", "unix"])
+    parser.add_argument("--links", nargs="+", choices=["tcp", "unix", "tls"], default=["tcp", "unix"],
+                        help="tls is compared with the bare tree over tcp, which encrypts nothing")
     parser.add_argument("--cpus", help="CPUs to run on, such as 0,1 (default: all, not pinned)")
     parser.add_argument("--only", default="", help="contests whose name contains this")
     parser.add_argument("--out", type=pathlib.Path, help="file of JSON lines (results/TIME.jsonl)")
