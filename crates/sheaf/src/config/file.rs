@@ -352,7 +352,7 @@ mod tests {
         sheaf.toml:4: launch = "shh" is not known; did you mean "ssh"?
         sheaf.toml:6: tree must be a text in quotes that is not empty
         sheaf.toml:8: heartbeat_ms must be a whole number from 20 to 60000
-        sheaf.toml:9: unknown key "heart" in [tuning]; there are timeout_ms, start_timeout_ms, heartbeat_ms, heartbeats_lost_max, window_bytes, concatenate_bytes_max
+        sheaf.toml:9: unknown key "heart" in [tuning]; there are timeout_ms, start_timeout_ms, heartbeat_ms, heartbeats_lost_max, window_bytes, concatenate_bytes_max, ssh_connect_timeout_ms, ssh_login_timeout_ms, ssh_retries, ssh_starts_max, relaunch_ms
         sheaf.toml:10: [cluster.c] says no hosts
         "#);
     }
