@@ -80,8 +80,9 @@ impl Net {
     }
 
     fn pass(&mut self, seconds: u32) {
-        for _ in 0..seconds * 4 {
-            self.now = self.now + SECOND / 4;
+        // Shorter than what a node gives its children less than it has itself.
+        for _ in 0..seconds * 16 {
+            self.now = self.now + SECOND / 16;
             for at in 0..self.nodes.len() {
                 if !self.stopped.contains(&at) {
                     self.nodes[at].tick(self.now);
