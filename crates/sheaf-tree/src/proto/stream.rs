@@ -587,8 +587,7 @@ impl Stream {
                     && header.kind == frame::Kind::Up
                     && header.has(frame::flag::FULL)
                 {
-                    let (header, body) =
-                        kept::named(header, &single[frame::HEADER_BYTES..], &self.members);
+                    let (header, body) = kept::named(header, &single[frame::HEADER_BYTES..], &self.members);
                     single = frame::encode(header, &body);
                 }
                 let from = if singles.peek().is_none() { from.clone() } else { Vec::new() };

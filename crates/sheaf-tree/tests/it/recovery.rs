@@ -112,7 +112,12 @@ fn survive(seed: u64) {
         }
         let last = &stream.waves[&(stream.waves.len() as u64 - 1)];
         let missed = before.intersection(&after).difference(&last.ok);
-        assert!(missed.is_empty(), "stream {}: {missed} live and are not in the last wave: {last:?} {:?}", stream.id, sim.notices());
+        assert!(
+            missed.is_empty(),
+            "stream {}: {missed} live and are not in the last wave: {last:?} {:?}",
+            stream.id,
+            sim.notices()
+        );
     }
     sim.with(0, |root, _| root.shut_down_children());
     sim.run_for(Duration::from_secs(30));

@@ -162,7 +162,9 @@ impl Node {
     pub(super) fn on_release(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let release: Release = control::decode(Kind::Release, body)?;
-        if (self.parent != Some(link) && self.asking != Some(link)) || !release.leaves.is_subset(&self.config.leaves) {
+        if (self.parent != Some(link) && self.asking != Some(link))
+            || !release.leaves.is_subset(&self.config.leaves)
+        {
             return Err(Violation::OutOfPlace(Kind::Release));
         }
         if self.config.role == Role::Leaf {
