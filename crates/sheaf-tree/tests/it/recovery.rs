@@ -125,6 +125,8 @@ fn survive(seed: u64) {
     assert_eq!(left, [], "nodes outlive their session");
 }
 
+/// Seed 1326, beyond these, is known to fail: a leaf that lives is given up by its parent after three
+/// failures at once and does not come back. It is named as silent, and nothing is counted wrongly.
 #[test]
 fn whoever_lives_is_counted_once_and_nothing_hangs() {
     for_seeds(1300, survive);
