@@ -1,32 +1,18 @@
 #![no_main]
 #![allow(dead_code)]
 //! What the binary reads: `sheaf.toml`, ClusterShell's group files, and addresses. The files of the
-//! binary are taken in as they are; only its command line is replaced.
+//! binary are taken in as they are.
 use program::{address, config, exit, groups};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The global options, as far as the configuration asks for them.
-mod cli {
-    #[derive(Default)]
-    pub struct GlobalArgs {
-        pub cluster: Option<String>,
-        pub config: Option<std::path::PathBuf>,
-        pub embedded: Option<u32>,
-        pub processes: Option<u32>,
-        pub export: Option<String>,
-        pub tree: Option<String>,
-        pub link: Option<Link>,
-        pub session: Option<String>,
-        pub timeout: Option<std::time::Duration>,
-    }
+/// The options the configuration asks for.
+#[path = "../../crates/sheaf/src/cli/global.rs"]
+mod global;
 
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Link {
-        Unix,
-        Tcp,
-    }
+mod cli {
+    pub use super::global::{GlobalArgs, Link};
 }
 
 #[path = "../../crates/sheaf/src"]

@@ -1,18 +1,14 @@
 //! The command line: global options, the list of commands, and how the two share short options.
+mod global;
+
+pub use global::{Color, GlobalArgs, Link};
+
 use crate::cmd;
 use clap::builder::StyledStr;
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser};
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::Duration;
 
-/// The most servers `--embedded` starts in one process.
-pub const EMBEDDED_MAX: u32 = 65_536;
-/// The most server processes `--processes` starts on this machine.
-pub const PROCESSES_MAX: u32 = 4_096;
-/// The longest `--timeout`: a day.
-const TIMEOUT_MAX_S: f64 = 86_400.0;
 /// Help is laid out for this many columns, or fewer on a narrower terminal.
 const HELP_COLUMNS_MAX: usize = 80;
 
@@ -50,97 +46,6 @@ Examples:
 
 Exit status: 0 all members succeeded; 1 nothing matched or some members
 failed; 2 usage; 3 no session or host reachable; 130 interrupted.";
-
-/// Options that every command takes, before or after its name.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Global options")]
-pub struct GlobalArgs {
-    /// The cluster of sheaf.toml to work on
-    #[arg(short = 'C', long, global = true, value_name = "NAME")]
-    pub cluster: Option<String>,
-
-    /// Read this file in place of the sheaf.toml that would be found
-    #[arg(long, global = true, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-
-    /// Work on N servers inside this process, called n1 to nN
-    #[arg(long, global = true, value_name = "N", conflicts_with_all = ["cluster", "processes"])]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(EMBEDDED_MAX)))]
-    pub embedded: Option<u32>,
-
-    /// Work on N server processes of this machine, called n1 to nN
-    #[arg(long, global = true, value_name = "N", conflicts_with = "cluster")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(PROCESSES_MAX)))]
-    pub processes: Option<u32>,
-
-    /// The directory each server serves; %h stands for the host's name
-    #[arg(long, global = true, value_name = "DIR")]
-    pub export: Option<String>,
-
-    /// The shape of the tree: auto, flat, 1x8x8, k-ary:32, k-nomial:2, file:F
-    #[arg(long, global = true, value_name = "SPEC")]
-    pub tree: Option<String>,
-
-    /// Run the nodes between root and leaves on these hosts, not on the leaves'
-    #[arg(long, global = true, value_name = "HOSTSET")]
-    pub inner_hosts: Option<String>,
-
-    /// What joins nodes of the tree: tcp (not encrypted), tls, unix
-    #[arg(long, global = true, value_name = "KIND", hide_possible_values = true)]
-    pub link: Option<Link>,
-
-    /// Use the running session of this name
-    #[arg(long, global = true, value_name = "NAME")]
-    pub session: Option<String>,
-
-    /// Take hosts that have not answered after this long as silent
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
-    pub timeout: Option<Duration>,
-
-    /// Print JSON, one object per line
-    #[arg(long, global = true)]
-    pub json: bool,
-
-    /// Say nothing on standard error about members that failed
-    #[arg(long, global = true)]
-    pub quiet: bool,
-
-    /// When to use colours: auto, always, never
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
-    #[arg(hide_possible_values = true, hide_default_value = true)]
-    pub color: Color,
-
-    /// Say more on standard error; twice for yet more
-    #[arg(short = 'v', long, global = true, action = ArgAction::Count)]
-    pub verbose: u8,
-}
-
-/// When output is coloured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Color {
-    /// On a terminal, unless `NO_COLOR` is set.
-    #[default]
-    Auto,
-    Always,
-    Never,
-}
-
-/// How nodes are joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Link {
-    Tcp,
-    Tls,
-    Unix,
-}
-
-/// Parses a duration given in seconds, such as `2` or `0.5`.
-fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(s) if s > 0.0 && s <= TIMEOUT_MAX_S => Ok(Duration::from_secs_f64(s)),
-        Ok(_) => Err(format!("must be more than 0 and at most {TIMEOUT_MAX_S} seconds")),
-        Err(_) => Err("not a number of seconds".to_owned()),
-    }
-}
 
 /// The whole command line, for parsing, completions and man pages.
 ///
@@ -301,14 +206,6 @@ mod tests {
         ] {
             let error = command().try_get_matches_from(words).unwrap_err();
             assert_eq!(one_line(&error.render().to_string()), line);
-        }
-    }
-
-    #[test]
-    fn seconds_have_bounds() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for text in ["0", "-1", "nan", "inf", "86401", "x", ""] {
-            assert!(seconds(text).is_err(), "{text}");
         }
     }
 }
