@@ -5,6 +5,7 @@ use crate::driver::Shared;
 use crate::link::tls::Keys;
 use crate::link::wire::{Channel, call};
 use crate::link::{Address, Ancestor};
+use crate::proto::Time;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,11 +52,33 @@ pub(super) async fn arrive(invitation: &Invitation, keys: Option<&Keys>) -> io::
     }
 }
 
-/// Finds an orphan another parent among its ancestors; when there is none in time, it ends.
-pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, limit: Duration) {
+/// How far an orphan has got among its ancestors.
+#[derive(Default)]
+pub(super) struct Search {
+    /// When it lost its parent: there a search begins.
+    since: Option<Time>,
+    /// The ancestor that is tried first.
+    next: usize,
+}
+
+/// Finds an orphan another parent among its ancestors; when there is none in time, it ends. An
+/// ancestor that takes the call may still turn out to be no parent (its leaves have gone elsewhere):
+/// then the next one is tried.
+pub(super) async fn find_parent(
+    shared: &Arc<Shared>,
+    station: &Station,
+    limit: Duration,
+    search: &mut Search,
+) {
+    let since = shared.peek(|core| core.nodes[0].orphaned_since());
+    if search.since != since {
+        *search = Search { since, next: 0 };
+    } else {
+        tokio::time::sleep(PAUSE_MIN).await;
+    }
     let found = tokio::select! {
         () = shared.ended() => return,
-        found = timeout(limit, search(station)) => found.ok().flatten(),
+        found = timeout(limit, call_ancestors(station, search)) => found.ok().flatten(),
     };
     let attached = found.map(|channel| {
         let link = shared.run(|core, now| {
@@ -71,25 +94,25 @@ pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, limit: 
 }
 
 /// Tries ancestor after ancestor; `None` when the session is over for certain.
-async fn search(station: &Station) -> Option<Channel> {
+async fn call_ancestors(station: &Station, search: &mut Search) -> Option<Channel> {
     let Station { ancestors, secret, keys, rank, .. } = station;
     let mut pause = Pause(PAUSE_MIN);
-    loop {
-        for (at, ancestor) in ancestors.iter().enumerate() {
-            let attempt = timeout(CALL_TIMEOUT, call(ancestor, secret, keys.as_ref(), *rank, true));
-            match attempt.await {
-                Ok(Ok(channel)) => return Some(channel),
-                // The root never comes back.
-                Ok(Err(error)) if at + 1 == ancestors.len() && is_gone(ancestor, &error) => return None,
-                Ok(Err(error)) => tracing::debug!(%error, rank = ancestor.rank, "no new parent"),
-                Err(_) => tracing::debug!(rank = ancestor.rank, "an ancestor does not answer"),
-            }
+    while let Some(ancestor) = ancestors.get(search.next) {
+        let is_root = search.next + 1 == ancestors.len();
+        search.next = if is_root { 0 } else { search.next + 1 };
+        let attempt = timeout(CALL_TIMEOUT, call(ancestor, secret, keys.as_ref(), *rank, true));
+        match attempt.await {
+            Ok(Ok(channel)) => return Some(channel),
+            // The root never comes back.
+            Ok(Err(error)) if is_root && is_gone(ancestor, &error) => return None,
+            Ok(Err(error)) => tracing::debug!(%error, rank = ancestor.rank, "no new parent"),
+            Err(_) => tracing::debug!(rank = ancestor.rank, "an ancestor does not answer"),
         }
-        if ancestors.is_empty() {
-            return None;
+        if is_root {
+            pause.wait().await;
         }
-        pause.wait().await;
     }
+    None
 }
 
 /// Whether the node has certainly ended: on this machine nothing but the end of its process

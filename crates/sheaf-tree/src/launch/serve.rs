@@ -2,7 +2,7 @@
 use super::invitation::Invitation;
 use super::plan::Station;
 use super::processes::start_children;
-use super::search::{arrive, find_parent};
+use super::search::{Search, arrive, find_parent};
 use super::{Options, config, invited};
 use crate::driver::Shared;
 use crate::filter::Registry;
@@ -206,8 +206,9 @@ async fn run(placed: Placed, how: How, registry: &Registry, services: &dyn Servi
     }
     let time = tokio::spawn(Arc::clone(&shared).keep_time());
     let live = async {
+        let mut search = Search::default();
         while shared.orphaned().await {
-            find_parent(&shared, &station, options.tuning.orphan_timeout).await;
+            find_parent(&shared, &station, options.tuning.orphan_timeout, &mut search).await;
         }
     };
     if role == Role::Leaf {
