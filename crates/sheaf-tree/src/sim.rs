@@ -179,7 +179,7 @@ enum Input {
     Lost(u32),
     /// Somebody has connected.
     Knock(u32),
-    Serve(Box<Packet>),
+    Serve(Box<Event>),
     Tick,
 }
 
@@ -188,7 +188,7 @@ enum What {
     Chunk(u32, Bytes),
     /// A wire has been closed at its other end.
     End(u32),
-    Serve(u32, Box<Packet>),
+    Serve(u32, Box<Event>),
     Tick(u32),
     Wake(u32),
     /// An orphan tries the next ancestor.
@@ -390,7 +390,7 @@ impl<L: Leaves> Sim<L> {
         match entry.what {
             What::Chunk(wire, chunk) => self.arrive(wire, Some(chunk)),
             What::End(wire) => self.arrive(wire, None),
-            What::Serve(rank, packet) => self.deliver(rank, Input::Serve(packet)),
+            What::Serve(rank, event) => self.deliver(rank, Input::Serve(event)),
             What::Tick(rank) if self.hosts[rank as usize].tick == entry.at => {
                 self.hosts[rank as usize].tick = Time(u64::MAX);
                 self.deliver(rank, Input::Tick);

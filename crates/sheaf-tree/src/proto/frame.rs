@@ -113,6 +113,9 @@ pub mod flag {
     pub const EMPTY: u8 = 64;
     /// Up: sent once before, to a parent that is gone.
     pub const REPLAY: u8 = 128;
+    /// Open: the receiver may have had the stream before, and answers with a credit that has this flag
+    /// as well: what it has sent until then belongs to the stream as it was.
+    pub const ANEW: u8 = 4;
     /// Credit: for bytes that went up (otherwise down).
     pub const UPWARD: u8 = 1;
     /// Credit: for filters' replies that went down; `wave` is how many bytes more.

@@ -114,8 +114,8 @@ pub(super) enum Way {
 pub(super) enum Stage {
     /// It speaks for its leaves.
     Member,
-    /// A node has connected that may speak for these leaves, and has said nothing so far.
-    Knocking(Box<RangeSet>),
+    /// A node has connected, and has said nothing so far.
+    Knocking,
     /// Its node waits until other children have let go of its leaves.
     Pending(Box<Adopt>),
     /// It is lost, and its leaves may come back until then.
@@ -140,6 +140,8 @@ pub(super) struct Link {
     pub way: Way,
     /// The leaves below it (all of the node's own for an upward link).
     pub leaves: RangeSet,
+    /// Of a link to a child: the leaves that its node may speak for, wherever they are now.
+    pub claim: RangeSet,
     pub rank: u32,
     pub alive: bool,
     /// Whether a transport carries it; until then its queue only fills.
@@ -160,8 +162,6 @@ pub(super) struct Link {
     pub stage: Stage,
     /// How often its node had looked for a parent when it came.
     pub epoch: u64,
-    /// Some of its leaves are below another link now.
-    pub moved: bool,
     pub counters: Counters,
     /// What heartbeats have measured; nothing on a link that needs none.
     pub pulse: Option<Box<Pulse>>,
@@ -186,6 +186,7 @@ impl Link {
     pub fn new(way: Way, rank: u32, leaves: RangeSet, now: Time) -> Self {
         Self {
             way,
+            claim: if way == Way::Down { leaves.clone() } else { RangeSet::new() },
             leaves,
             rank,
             alive: true,
@@ -200,7 +201,6 @@ impl Link {
             ready: false,
             stage: Stage::Member,
             epoch: 0,
-            moved: false,
             counters: Counters::default(),
             pulse: None,
             since: now,

@@ -461,14 +461,14 @@ impl Node {
     ) -> Result<(), Violation> {
         match (header.kind, &self.links[link].stage) {
             (Kind::Heartbeat, _) => self.on_heartbeat(now, link, header, body),
-            (Kind::Adopt, Stage::Knocking(_)) => self.on_adopt(now, link, body),
-            (Kind::Ready, Stage::Knocking(_)) => {
+            (Kind::Adopt, Stage::Knocking) => self.on_adopt(now, link, body),
+            (Kind::Ready, Stage::Knocking) => {
                 let ready: control::Ready = control::decode(Kind::Ready, body)?;
                 self.on_newcomer(now, link, ready.leaves)
             }
             (Kind::Released, Stage::Pending(_)) => self.on_released(now, link, body),
             (Kind::Release, Stage::Asking) => self.on_release(now, link, body),
-            (Kind::Adopted, Stage::Asking) => self.on_adopted(link, body),
+            (Kind::Adopted, Stage::Asking) => self.on_adopted(now, link, body),
             (Kind::Shutdown, Stage::Asking) => {
                 self.session_over(link);
                 Ok(())
@@ -495,6 +495,11 @@ impl Node {
             stream.up.acked = header.wave;
         } else {
             let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Credit)) };
+            let lane = &mut stream.lanes[child];
+            if lane.stale {
+                lane.stale = !header.has(flag::ANEW);
+                return Ok(());
+            }
             let (links, dirty) = (&mut self.links, &mut self.dirty);
             if !stream.consumed_by_child(header.stream, child, header.wave, links, dirty) {
                 return Err(NEVER_SENT);
@@ -539,26 +544,28 @@ impl Node {
     }
 
     fn on_notice(&mut self, link: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
-        let notice: Notice = control::decode(Kind::Notice, body)?;
+        let mut notice: Notice = control::decode(Kind::Notice, body)?;
         if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =
-            &notice
+            &mut notice
         {
-            if !leaves.is_subset(&self.links[link].leaves) {
-                // It may not know yet that they are below another node.
-                return match self.links[link].moved && leaves.is_subset(&self.config.leaves) {
-                    true => Ok(()),
-                    false => Err(Violation::Bound("a notice names leaves that are not below its sender")),
-                };
+            if !leaves.is_subset(&self.links[link].claim) {
+                return Err(Violation::Bound("a notice names leaves that are not below its sender"));
+            }
+            // The sender may not know yet which of them are below another node.
+            *leaves = leaves.intersection(&self.links[link].leaves);
+            let leaves = leaves.clone();
+            if leaves.is_empty() {
+                return Ok(());
             }
             let known = leaves.is_subset(&self.lost);
             match &notice {
                 Notice::Lost { .. } if known => return Ok(()),
                 Notice::Joined { .. } => {
-                    self.lost = self.lost.difference(leaves);
-                    self.ready_leaves.union_with(leaves);
-                    self.reopen(link, leaves);
+                    self.lost = self.lost.difference(&leaves);
+                    self.ready_leaves.union_with(&leaves);
+                    self.reopen(link, &leaves);
                 }
-                _ => self.lost.union_with(leaves),
+                _ => self.lost.union_with(&leaves),
             }
             if matches!(&notice, Notice::Left { rank, .. } if *rank == self.links[link].rank) {
                 self.child_lost(link, Errno::HOSTDOWN);

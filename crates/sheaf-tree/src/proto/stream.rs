@@ -61,6 +61,9 @@ pub(super) struct Lane {
     pub away: bool,
     /// The child joins where the next packet begins.
     pub fresh: bool,
+    /// The child has been told to open the stream anew; what comes before it says that it has done so
+    /// belongs to the stream as it was.
+    pub stale: bool,
     /// From the child: consumed here.
     pub up: Flow,
     /// A packet of several parts that is being put together.
@@ -81,6 +84,7 @@ impl Lane {
             acked: sent,
             away: false,
             fresh: false,
+            stale: false,
             up: Flow::default(),
             assembly: Vec::new(),
             assembling: None,
@@ -217,6 +221,17 @@ impl Stream {
     /// Whether some child still takes part, or soon will.
     pub fn has_members(&self) -> bool {
         self.children.iter().any(|member| member.live) || self.lanes.iter().any(|lane| lane.fresh)
+    }
+
+    /// Whether the owner still counts on this node, or can be made to: what it was to be told when
+    /// nobody was left may wait here, behind data that waits for credit.
+    pub fn is_wanted(&mut self) -> bool {
+        let is_close = |held: &Held| held.frame[4] == frame::Kind::Close as u8;
+        if self.left && self.held.back().is_some_and(is_close) {
+            self.held.pop_back();
+            self.left = false;
+        }
+        !self.left
     }
 
     /// Number of the frame that will come next.
@@ -561,14 +576,30 @@ impl Stream {
 
     /// The owner is another node from now on: what the root may not have is sent to it once more,
     /// before everything else.
-    pub fn replay(&mut self, id: u32, owner: usize, links: &mut [Link]) {
+    pub fn replay(&mut self, id: u32, owner: usize, links: &mut [Link], dirty: &mut Vec<usize>) {
         self.owner = Owner::Link(owner);
         self.up = Flow::default();
-        for frame in self.kept.take().into_iter().rev() {
+        let waiting = std::mem::take(&mut self.held);
+        for frame in self.kept.take() {
             let Ok(Some(mut header)) = Header::parse(&frame) else { continue };
             header.flags |= frame::flag::REPLAY;
             let frame = frame::encode(header, &frame[frame::HEADER_BYTES..]);
-            self.held.push_front(Held { frame, from: Vec::new() });
+            self.held.push_back(Held { frame, from: Vec::new() });
+        }
+        let mut begun = self.held.back().and_then(|held| Header::parse(&held.frame).ok().flatten());
+        for held in waiting {
+            let Ok(Some(header)) = Header::parse(&held.frame) else { continue };
+            let first = header.has(frame::flag::FIRST);
+            let follows =
+                begun.is_some_and(|begun| begun.wave == header.wave && !begun.has(frame::flag::LAST));
+            // The rest of a packet whose beginning the root no longer needs goes nowhere; and who is
+            // here is told to each parent anew.
+            if header.kind == frame::Kind::Close || !(first || follows) {
+                self.give_credit(id, &held.from, links, dirty);
+                continue;
+            }
+            begun = Some(header);
+            self.held.push_back(held);
         }
         wait(&mut links[owner], id);
     }
@@ -593,6 +624,16 @@ impl Stream {
                 let from = if singles.peek().is_none() { from.clone() } else { Vec::new() };
                 self.held.push_back(Held { frame: single, from });
             }
+        }
+    }
+
+    /// What a child sent so far is no longer to be credited to it.
+    pub fn forget_credit(&mut self, child: usize) {
+        self.waves.forget_credit(child);
+        let waiting = self.held.iter_mut().map(|held| &mut held.from);
+        let taken = self.inbox.iter_mut().map(|(_, from)| from);
+        for from in waiting.chain(taken).filter_map(|from| from.get_mut(child)) {
+            *from = Contribution::default();
         }
     }
 

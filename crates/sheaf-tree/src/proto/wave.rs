@@ -359,6 +359,13 @@ impl Waves {
         }
     }
 
+    /// Takes the bytes that wait to be credited to a child.
+    pub fn forget_credit(&mut self, child: usize) {
+        for from in self.ring.iter_mut().filter_map(|slot| slot.from.get_mut(child)) {
+            from.0 &= !Contribution::BYTES;
+        }
+    }
+
     /// Numbers of the open waves.
     pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         let open = self.ring.iter().enumerate().filter(|(_, slot)| slot.phase == Phase::Open);

@@ -141,6 +141,13 @@ impl<L: Leaves> Sim<L> {
         }
     }
 
+    /// Whether a cable that a connection needs is cut.
+    pub(super) fn is_severed(&self, connection: u32) -> bool {
+        let ends = self.ends(connection);
+        let cut = self.cuts.get(&ends.lower).is_some_and(|&(upper, _)| upper == ends.upper);
+        cut || self.isolated.contains(&ends.lower) || self.isolated.contains(&ends.upper)
+    }
+
     /// What is sent over a connection waits from now on.
     pub(super) fn park(&mut self, connection: u32) {
         let trouble: &mut Trouble = self.troubles.entry(connection).or_default();

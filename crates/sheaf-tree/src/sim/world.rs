@@ -2,10 +2,11 @@
 use super::wire::shred;
 use super::{Fault, Host, Input, Leaves, Shape, Sim, SimConfig, What};
 use crate::filter::Registry;
-use crate::proto::{Event, Node, Packet, Time};
+use crate::proto::{Event, Node, Time};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 impl Host {
     pub(super) fn new(shape: &Shape, rank: u32, registry: Registry, config: &SimConfig) -> Self {
@@ -105,7 +106,7 @@ impl<L: Leaves> Sim<L> {
                 let Some(link) = link else { return };
                 node.link_lost(now, link as usize, Errno::CONNRESET, "the link has failed");
             }
-            Input::Serve(packet) => self.serve(rank, &packet),
+            Input::Serve(event) => self.serve(rank, &event),
             Input::Knock(connection) => self.accept(rank, connection),
             Input::Bytes(wire, chunk) => {
                 let Some(link) = link else { return };
@@ -137,11 +138,31 @@ impl<L: Leaves> Sim<L> {
         }
     }
 
-    fn serve(&mut self, rank: u32, packet: &Packet) {
+    /// The service of a leaf has come to what it was told.
+    fn serve(&mut self, rank: u32, event: &Event) {
         let Some(leaf) = self.shape.leaf(rank) else { return };
         let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
-        self.leaves.packet(leaf, packet, node);
-        node.consumed(packet.stream, packet.frame_bytes);
+        match event {
+            Event::Packet(packet) => {
+                self.leaves.packet(leaf, packet, node);
+                node.consumed(packet.stream, packet.frame_bytes);
+            }
+            event => self.leaves.other(leaf, event, node),
+        }
+    }
+
+    /// The service of a leaf is told something, and deals with it when it has dealt with all before.
+    fn tell_service(&mut self, rank: u32, event: Event) {
+        let Some(leaf) = self.shape.leaf(rank) else { return };
+        let is_packet = matches!(event, Event::Packet(_));
+        let think = if is_packet { self.leaves.think(leaf, &mut self.rng) } else { Duration::ZERO };
+        let host = &mut self.hosts[rank as usize];
+        if think.is_zero() && host.serving <= self.now {
+            return self.serve(rank, &event);
+        }
+        host.serving = host.serving.max(self.now) + think;
+        let at = host.serving;
+        self.push(at, What::Serve(rank, Box::new(event)));
     }
 
     /// Lets a node's events, output and closed links out until there are no more.
@@ -172,24 +193,13 @@ impl<L: Leaves> Sim<L> {
 
     fn event(&mut self, rank: u32, event: Event) {
         match event {
-            Event::Packet(packet) => {
-                let Some(leaf) = self.shape.leaf(rank) else { return };
-                let think = self.leaves.think(leaf, &mut self.rng);
-                let host = &mut self.hosts[rank as usize];
-                if think.is_zero() && host.serving <= self.now {
-                    self.serve(rank, &packet);
-                } else {
-                    host.serving = host.serving.max(self.now) + think;
-                    let at = host.serving;
-                    self.push(at, What::Serve(rank, Box::new(packet)));
-                }
-            }
+            Event::Packet(_) | Event::Closed { .. } => self.tell_service(rank, event),
             Event::Orphaned => self.orphaned(rank),
             Event::ParentLost => self.end(rank),
             Event::Ready(leaves) if rank == 0 => self.ready = Some(leaves),
             Event::Notice(notice) => self.notices.push(notice),
             Event::Ready(_) | Event::Surveyed { .. } => {}
-            Event::Cancelled { .. } | Event::Closed { .. } => {
+            Event::Cancelled { .. } => {
                 let Some(leaf) = self.shape.leaf(rank) else { return };
                 let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
                 self.leaves.other(leaf, &event, node);
@@ -328,6 +338,8 @@ impl<L: Leaves> Sim<L> {
                 if self.isolated.remove(&rank) {
                     parked.extend(self.outward(rank).into_iter().map(|wire| wire / 2));
                 }
+                // Its other end may have no cable either.
+                parked.retain(|&connection| !self.is_severed(connection));
                 parked.into_iter().for_each(|connection| self.unpark(connection));
             }
             Fault::Slow { rank, by } => {

@@ -5,7 +5,7 @@
 //! are its own, each held once. A lost link holds its leaves until they have moved to the links of
 //! those who came here, or until nobody waits for them any more.
 use super::super::control::{self, Adopt, Adopted, Notice, Open, Release, Released};
-use super::super::frame::{self, Header, Kind, Violation};
+use super::super::frame::{self, Header, Kind, Violation, flag};
 use super::super::link::{Awaited, Link, Stage, Way};
 use super::super::stream::{Lane, Owner, Stream, mark, wait};
 use super::super::wave::Member;
@@ -54,8 +54,8 @@ impl Node {
         if self.links.len() >= LINKS_MAX {
             return Err(Violation::Bound("too many nodes have come and gone"));
         }
-        let stage = Stage::Knocking(Box::new(leaves.clone()));
-        self.links.push(Link { stage, ..Link::new(Way::Down, rank, RangeSet::new(), now) });
+        let (stage, claim) = (Stage::Knocking, leaves.clone());
+        self.links.push(Link { stage, claim, ..Link::new(Way::Down, rank, RangeSet::new(), now) });
         self.recover_by(now + self.config.tuning.heartbeat_timeout);
         if self.over {
             self.shut_down_children();
@@ -66,9 +66,10 @@ impl Node {
     pub(super) fn on_adopt(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let adopt: Adopt = control::decode(Kind::Adopt, body)?;
-        let Stage::Knocking(claim) = &self.links[link].stage else {
+        if !matches!(self.links[link].stage, Stage::Knocking) {
             return Err(Violation::OutOfPlace(Kind::Adopt));
-        };
+        }
+        let claim = &self.links[link].claim;
         let rank = self.links[link].rank;
         if adopt.rank != rank || !adopt.leaves.is_subset(claim) || !adopt.lost.is_subset(&adopt.leaves) {
             return Err(Violation::Bound("a node asks for more than it is entitled to"));
@@ -77,7 +78,7 @@ impl Node {
             let held = other.alive || !other.leaves.is_empty();
             other.way == Way::Down && other.rank == rank && held && other.epoch >= adopt.epoch
         };
-        let stale = self.links.iter().any(|other| !matches!(other.stage, Stage::Knocking(_)) && newer(other));
+        let stale = self.links.iter().any(|other| !matches!(other.stage, Stage::Knocking) && newer(other));
         // Leaves that an ancestor has asked for are not taken back.
         if stale || !adopt.leaves.difference(&adopt.away).is_subset(&self.config.leaves) {
             self.hang_up(link);
@@ -94,13 +95,13 @@ impl Node {
     /// A node that was never here before, or was started anew, has started with these leaves.
     pub(super) fn on_newcomer(&mut self, now: Time, link: usize, ready: RangeSet) -> Result<(), Violation> {
         self.unsettle();
-        let Stage::Knocking(claim) = &self.links[link].stage else {
+        if !matches!(self.links[link].stage, Stage::Knocking) {
             return Err(Violation::OutOfPlace(Kind::Ready));
-        };
-        if !ready.is_subset(claim) {
+        }
+        let leaves = self.links[link].claim.clone();
+        if !ready.is_subset(&leaves) {
             return Err(Violation::Bound("a node speaks for leaves that are not its own"));
         }
-        let leaves = (**claim).clone();
         let (rank, lost) = (self.links[link].rank, leaves.difference(&ready));
         let (streams, modules) = (Vec::new(), Vec::new());
         let (away, lost) = (lost.clone(), lost);
@@ -151,20 +152,32 @@ impl Node {
                 other.out.push(control::control(Header::new(Kind::Release), &release));
                 mark(&mut self.links, &mut self.dirty, at);
                 waiting.push(at);
-            } else if let To::Child(link) = to {
-                self.move_leaves(at, link, &theirs);
             }
+        }
+        if let To::Child(link) = to {
+            self.gather(link, leaves);
         }
         self.jobs.push(Job { leaves: wanted, rank, waiting, to });
         self.finish_jobs(now);
     }
 
+    /// Moves those of `leaves` to `link` that no living child has.
+    fn gather(&mut self, link: usize, leaves: &RangeSet) {
+        for at in (0..self.links.len()).filter(|&at| at != link) {
+            let other = &self.links[at];
+            if other.way == Way::Down && !(other.alive && other.attached) {
+                let theirs = other.leaves.intersection(leaves);
+                if !theirs.is_empty() {
+                    self.move_leaves(at, link, &theirs);
+                }
+            }
+        }
+    }
+
     pub(super) fn on_release(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let release: Release = control::decode(Kind::Release, body)?;
-        if (self.parent != Some(link) && self.asking != Some(link))
-            || !release.leaves.is_subset(&self.config.leaves)
-        {
+        if self.parent != Some(link) && self.asking != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Release));
         }
         if self.config.role == Role::Leaf {
@@ -220,7 +233,7 @@ impl Node {
     pub(super) fn await_leaves(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
         self.unsettle();
         self.hang_up(link);
-        if matches!(self.links[link].stage, Stage::Knocking(_)) {
+        if matches!(self.links[link].stage, Stage::Knocking) {
             self.links[link].stage = Stage::Lost;
             return;
         }
@@ -235,15 +248,21 @@ impl Node {
                 stream.children[child].lost = errno;
             }
             stream.drop_child(child);
-            let numbers: Vec<u64> = stream.waves.numbers().collect();
-            for wave in numbers {
-                if let Some(slot) = stream.waves.get(wave) {
-                    slot.forget_credit(child);
-                }
-            }
+            stream.forget_credit(child);
         }
         self.answered(link, None);
         self.finish_jobs(now);
+    }
+
+    /// Others have let go of leaves for a node that was lost meanwhile: they are waited for.
+    fn await_again(&mut self, now: Time, link: usize) {
+        if matches!(self.links[link].stage, Stage::Lost) && !self.links[link].leaves.is_empty() {
+            let until = now + self.config.tuning.adoption_grace;
+            let cause = "it was lost while it was taken in".to_owned();
+            self.links[link].stage =
+                Stage::Awaited(Box::new(Awaited { until, errno: Errno::CONNRESET, cause }));
+            self.recover_by(until);
+        }
     }
 
     /// Whoever has not come back by now is lost.
@@ -270,7 +289,6 @@ impl Node {
         self.unsettle();
         let left = self.links[from].leaves.difference(leaves);
         self.links[from].leaves = left;
-        self.links[from].moved = true;
         self.links[to].leaves.union_with(leaves);
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
@@ -290,12 +308,18 @@ impl Node {
     fn adopted(&mut self, now: Time, link: usize) {
         self.unsettle();
         if !matches!(self.links[link].stage, Stage::Pending(_)) {
-            // It is lost again already, and its leaves are waited for.
-            return;
+            return self.await_again(now, link);
         }
         let Stage::Pending(adopt) = std::mem::replace(&mut self.links[link].stage, Stage::Member) else {
             return;
         };
+        self.gather(link, &adopt.leaves);
+        if self.links[link].leaves.is_empty() {
+            // All of them are below others by now: it has to look where it is.
+            self.hang_up(link);
+            self.links[link].stage = Stage::Lost;
+            return;
+        }
         let newcomer = adopt.epoch == 0;
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
@@ -353,7 +377,12 @@ impl Node {
     fn begin_stream(&mut self, id: u32, link: usize, unknown: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(child) = stream.child(link) else { return };
-        if stream.left || stream.children[child].leaves.is_empty() {
+        if stream.children[child].leaves.is_empty() {
+            return;
+        }
+        if !stream.is_wanted() {
+            // It is opened anew by the parent, when that hears who has come, or goes on with another.
+            stream.not_before_next_packet(child);
             return;
         }
         if unknown && stream.children[child].live && stream.log_base == stream.log_start {
@@ -381,9 +410,10 @@ impl Node {
             return;
         };
         (open.offset, open.wave_base) = (offset, wave_base);
-        let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
+        let header = Header { stream: id, flags: flag::ANEW, ..Header::new(Kind::Open) };
+        let frame = control::control(header, &open);
         for (lane, member) in stream.lanes.iter_mut().zip(&mut stream.children).filter(|at| at.0.fresh) {
-            *lane = Lane::new(lane.link, offset, number);
+            *lane = Lane { stale: true, ..Lane::new(lane.link, offset, number) };
             member.live = true;
             self.links[lane.link].out.push(frame.clone());
             mark(&mut self.links, &mut self.dirty, lane.link);
@@ -416,8 +446,9 @@ impl Node {
         for id in ids {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let Some(child) = stream.child(link) else { continue };
+            let wanted = stream.is_wanted();
             let member = &stream.children[child];
-            if member.live || stream.left || member.leaves.is_disjoint(leaves) || stream.lanes[child].fresh {
+            if member.live || !wanted || member.leaves.is_disjoint(leaves) || stream.lanes[child].fresh {
                 continue;
             }
             let close = Header { stream: id, ..Header::new(Kind::Close) };
@@ -439,6 +470,17 @@ impl Node {
             let released = Released { leaves: leaves.clone(), rank };
             self.links[parent].out.push(control::control(Header::new(Kind::Released), &released));
             mark(&mut self.links, &mut self.dirty, parent);
+        }
+    }
+
+    /// The parent knows of `leaves` below another node. Children that speak for them have come here
+    /// since it was asked: they are not members of the tree here, and find out where they are.
+    pub(super) fn cut_off(&mut self, now: Time, leaves: &RangeSet) {
+        for at in 0..self.links.len() {
+            let link = &self.links[at];
+            if link.way == Way::Down && link.alive && !link.leaves.is_disjoint(leaves) {
+                self.await_leaves(now, at, Errno::CONNRESET, "its leaves are below another node");
+            }
         }
     }
 
@@ -474,7 +516,6 @@ impl Node {
         for link in self.links.iter_mut().filter(|link| link.way == Way::Down) {
             if !link.leaves.is_disjoint(leaves) {
                 link.leaves = link.leaves.difference(leaves);
-                link.moved = true;
             }
         }
         self.config.leaves = self.config.leaves.difference(leaves);
@@ -577,6 +618,7 @@ impl Stream {
     /// waves that this completes.
     fn not_before_next_packet(&mut self, child: usize) -> Vec<u64> {
         self.drop_child(child);
+        self.forget_credit(child);
         self.lanes[child].fresh = true;
         self.lanes[child].up = Default::default();
         self.children[child].live = false;

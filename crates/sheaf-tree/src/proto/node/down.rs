@@ -32,6 +32,15 @@ impl Accumulator for Broken {
     }
 }
 
+/// The children that lead to a stream's members.
+struct Below {
+    children: Vec<Member>,
+    lanes: Vec<Lane>,
+    ordinal: Vec<u32>,
+    /// Their order is not that of their leaves.
+    irregular: bool,
+}
+
 /// No stream has carried this many bytes or waves.
 const PLACE_MAX: u64 = 1 << 62;
 
@@ -78,18 +87,12 @@ impl Node {
         self.registry.instantiate(&open.filter, &open.params, &info)
     }
 
-    /// Makes the stream here and passes `frame` to the children that lead to its members.
-    pub(super) fn open_stream(&mut self, id: u32, owner: Owner, open: &Open, frame: &Bytes) {
-        let filter = self.make_filter(id, open);
-        let uniform = match self.config.role {
-            // A leaf only has to know what travels in runs; no filter that users bring does.
-            Role::Leaf if open.filter.contains(':') => None,
-            Role::Leaf => self.instantiate(id, open).ok().and_then(|filter| filter.uniform()),
-            _ => filter.uniform(),
-        };
+    /// Passes the opening of a stream to the children that lead to its members.
+    fn pass_open_on(&mut self, open: &Open, frame: &Bytes) -> Below {
         let mut ordinal = vec![u32::MAX; self.links.len()];
         let (mut children, mut lanes) = (Vec::new(), Vec::<Lane>::new());
         let (mut irregular, mut last) = (false, 0);
+        let anew = frame[5] & flag::ANEW != 0;
         for (at, ordinal) in ordinal.iter_mut().enumerate() {
             let link = &mut self.links[at];
             if link.way == Way::Up {
@@ -104,11 +107,29 @@ impl Node {
             let away = !link.alive || matches!(link.stage, Stage::Pending(_));
             let (rank, moved) = (link.rank, false);
             children.push(Member { rank, leaves: Arc::new(leaves), moved, live, lost: Errno::HOSTDOWN });
-            lanes.push(Lane { away, ..Lane::new(at, open.offset, 0) });
+            lanes.push(Lane { away, stale: anew, ..Lane::new(at, open.offset, 0) });
             if !away {
                 link.out.push(frame.clone());
                 mark(&mut self.links, &mut self.dirty, at);
             }
+        }
+        Below { children, lanes, ordinal, irregular }
+    }
+
+    /// Makes the stream here and passes `frame` to the children that lead to its members.
+    pub(super) fn open_stream(&mut self, id: u32, owner: Owner, open: &Open, frame: &Bytes) {
+        let filter = self.make_filter(id, open);
+        let uniform = match self.config.role {
+            // A leaf only has to know what travels in runs; no filter that users bring does.
+            Role::Leaf if open.filter.contains(':') => None,
+            Role::Leaf => self.instantiate(id, open).ok().and_then(|filter| filter.uniform()),
+            _ => filter.uniform(),
+        };
+        let Below { children, lanes, ordinal, irregular } = self.pass_open_on(open, frame);
+        let mut acked = WaveSet::default();
+        if let Some(last) = open.wave_base.checked_sub(1) {
+            // Whoever is still busy with an earlier wave works for nobody.
+            acked.insert(0, last);
         }
         let quiet = |at: usize| self.links[at].quiet;
         let keeps = matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !quiet(at));
@@ -135,7 +156,7 @@ impl Node {
             held: VecDeque::new(),
             keeps,
             kept: Kept::default(),
-            acked: WaveSet::default(),
+            acked,
             over: WaveSet::default(),
             over_count: 0,
             received: open.offset,
@@ -152,6 +173,13 @@ impl Node {
             left: false,
             replies_due_bytes: 0,
         };
+        if let Owner::Link(parent) = owner
+            && frame[5] & flag::ANEW != 0
+        {
+            let credit = Header { flags: flag::ANEW, stream: id, ..Header::new(Kind::Credit) };
+            self.links[parent].out.append(&credit.to_bytes());
+            mark(&mut self.links, &mut self.dirty, parent);
+        }
         self.dropped.remove(&id);
         self.streams.insert(id, Box::new(stream));
         self.leave(id);
@@ -164,6 +192,9 @@ impl Node {
             return Ok(());
         }
         let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Close)) };
+        if stream.lanes[child].stale {
+            return Ok(());
+        }
         let errno = if header.tag > 0 { Errno(header.tag) } else { Errno::HOSTDOWN };
         self.child_left(header.stream, child, errno);
         Ok(())
@@ -173,9 +204,13 @@ impl Node {
     pub(super) fn close_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.remove(&id) else { return };
         let frame = super::super::frame::encode(Header { stream: id, ..Header::new(Kind::Close) }, &[]);
-        for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away) {
-            self.links[lane.link].out.push(frame.clone());
-            mark(&mut self.links, &mut self.dirty, lane.link);
+        // Also to those who have left it, or were given up: they still have it.
+        for lane in &stream.lanes {
+            let link = &mut self.links[lane.link];
+            if link.alive && matches!(link.stage, Stage::Member) {
+                link.out.push(frame.clone());
+                mark(&mut self.links, &mut self.dirty, lane.link);
+            }
         }
         if self.config.role == Role::Leaf {
             self.events.push_back(Event::Closed { stream: id });

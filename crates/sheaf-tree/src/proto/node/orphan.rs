@@ -95,15 +95,21 @@ impl Node {
         self.events.push_back(Event::Orphaned);
     }
 
-    pub(super) fn on_adopted(&mut self, link: usize, body: &[u8]) -> Result<(), Violation> {
+    pub(super) fn on_adopted(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let adopted: Adopted = control::decode(Kind::Adopted, body)?;
         if !matches!(self.links[link].stage, Stage::Asking) {
             return Err(Violation::OutOfPlace(Kind::Adopted));
         }
+        if !adopted.leaves.is_subset(&self.config.leaves) || adopted.leaves.is_empty() {
+            // Leaves have moved while the ancestor was asked: it is asked again.
+            self.parent_link_lost(now, link);
+            return Ok(());
+        }
         self.links[link].stage = Stage::Member;
         let elsewhere = self.config.leaves.difference(&adopted.leaves);
         if !elsewhere.is_empty() {
+            self.cut_off(now, &elsewhere);
             self.forget_leaves(&elsewhere);
         }
         (self.parent, self.asking, self.orphan) = (Some(link), None, None);
@@ -116,13 +122,17 @@ impl Node {
                 continue;
             }
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            stream.replay(id, link, &mut self.links);
+            stream.replay(id, link, &mut self.links, &mut self.dirty);
             stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
             if stream.down.done > stream.down.acked {
                 stream.tell_now(id, &mut self.links, &mut self.dirty);
             }
             if std::mem::take(&mut stream.left) {
-                // The new parent does not know that nobody is left here.
+                // The new parent does not know that nobody was left here; who came since may begin.
+                let joining = stream.joining;
+                if joining {
+                    self.let_in(id);
+                }
                 self.leave(id);
             }
         }
@@ -168,7 +178,7 @@ impl Node {
                     let until = awaited.until;
                     self.recover_by(until);
                 }
-                Stage::Knocking(_) if self.links[at].alive => {
+                Stage::Knocking if self.links[at].alive => {
                     let until = since + tuning.heartbeat_timeout;
                     if until <= now {
                         self.hang_up(at);

@@ -115,6 +115,9 @@ impl Node {
         let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Credit)) };
         // A child that came here from a lost parent may still acknowledge what that one sent.
         let lane = &mut stream.lanes[child];
+        if lane.stale {
+            return Ok(());
+        }
         lane.replies_bytes =
             lane.replies_bytes.saturating_sub(usize::try_from(header.wave).unwrap_or(usize::MAX));
         Ok(())

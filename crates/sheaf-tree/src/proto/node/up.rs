@@ -34,6 +34,9 @@ impl Node {
             let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Up)) };
             let (after, complaint) = loop {
                 self.links[link].counters.frames_in += 1;
+                if stream.lanes[child].stale {
+                    return Ok(at + header.frame_len());
+                }
                 let body = &chunk[at + HEADER_BYTES..at + header.frame_len()];
                 at += header.frame_len();
                 if !header.has(flag::FIRST | flag::LAST) || stream.lanes[child].assembling.is_some() {
@@ -70,6 +73,9 @@ impl Node {
         let id = header.stream;
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Run)) };
+        if stream.lanes[child].stale {
+            return Ok(());
+        }
         let width = stream.uniform.map(|uniform| uniform.item_bytes);
         let width =
             width.filter(|width| items.len().is_multiple_of(*width)).ok_or(Violation::Body(Kind::Run))?;

@@ -57,13 +57,6 @@ impl Slot {
         self.pending == 0
     }
 
-    /// Takes the bytes that wait to be credited to a child whose link is gone.
-    pub fn forget_credit(&mut self, child: usize) {
-        if let Some(from) = self.from.get_mut(child) {
-            from.0 &= !Contribution::BYTES;
-        }
-    }
-
     /// Whose data `arrival` brings; `None` when it must not count. Part of it may be here already
     /// only after two failures at once; what cannot be taken apart is refused as a whole.
     #[cold]
