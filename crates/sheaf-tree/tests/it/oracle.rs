@@ -1,13 +1,18 @@
 //! What simulated leaves answer, and what must therefore come out at the root.
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
 use sheaf_tree::proto::{Event, Node, Packet, WaveResult};
 use sheaf_tree::sim::Leaves;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Bytes of a record: the leaf, and a value.
 const RECORD: usize = 12;
+/// So many seeds may fail before the others are let be.
+const FAILURES_MAX: usize = 8;
 /// A value that the filters refuse.
 const POISON: u64 = u64::MAX;
 
@@ -72,6 +77,9 @@ pub struct Nature {
     /// Out of 1000 answers, how many are long.
     pub long: u64,
     pub think: Duration,
+    /// A stream on which every leaf posts one packet, always the same, for each request of any other
+    /// stream; 0: none.
+    pub posts: u32,
 }
 
 pub fn mix(parts: &[u64]) -> u64 {
@@ -97,6 +105,7 @@ impl Nature {
     }
 
     pub fn answer(&self, leaf: u32, stream: u32, wave: u64) -> Vec<u8> {
+        let wave = if stream == self.posts { 0 } else { wave };
         let dice = mix(&[self.seed, 2, u64::from(leaf), u64::from(stream), wave]);
         let records = if dice % 1000 < self.long { dice >> 20 & 0x3fff } else { 1 };
         let mut answer = Vec::with_capacity(records as usize * RECORD);
@@ -124,13 +133,24 @@ pub struct Crowd {
     /// By leaf and stream: the last wave, and what has come of its request.
     partial: FxHashMap<(u32, u32), (Option<u64>, Vec<u8>)>,
     pub packets: u64,
+    /// Leaves for which a stream was closed: what they are sent afterwards may begin anywhere.
+    closed: FxHashSet<(u32, u32)>,
+    /// Every stream is opened before the first request: who has not lost it gets each of them.
+    pub from_start: bool,
     /// The last request looked at, which is the same for all leaves.
     request: (u32, u64, Vec<u8>),
 }
 
 impl Crowd {
     pub fn new(nature: Nature) -> Self {
-        Self { nature, partial: FxHashMap::default(), packets: 0, request: (0, 0, Vec::new()) }
+        Self {
+            nature,
+            partial: FxHashMap::default(),
+            packets: 0,
+            closed: FxHashSet::default(),
+            from_start: false,
+            request: (0, 0, Vec::new()),
+        }
     }
 }
 
@@ -139,7 +159,9 @@ impl Leaves for Crowd {
         let (stream, wave) = (packet.stream, packet.wave);
         let (last, request) = self.partial.entry((leaf, stream)).or_default();
         if packet.first {
-            assert!(last.is_none_or(|last| last < wave), "leaf {leaf}: wave {wave} after {last:?}");
+            let begins = last.is_none() && (!self.from_start || self.closed.contains(&(leaf, stream)));
+            let next = last.map_or(0, |last| last + 1);
+            assert!(begins || wave == next, "leaf {leaf}: wave {wave} after {last:?}");
             assert!(packet.expect.is_some(), "an answer is expected");
             *last = Some(wave);
             request.clear();
@@ -154,6 +176,9 @@ impl Leaves for Crowd {
         }
         assert!(*request == self.request.2, "leaf {leaf}: the request was changed");
         self.packets += 1;
+        if self.nature.posts > 0 {
+            node.post(self.nature.posts, 7, &self.nature.answer(leaf, self.nature.posts, 0));
+        }
         let mut answer = self.nature.answer(leaf, stream, wave);
         match self.nature.deed(leaf, stream, wave) {
             Deed::Nothing => return,
@@ -178,6 +203,7 @@ impl Leaves for Crowd {
     fn other(&mut self, leaf: u32, event: &Event, _node: &mut Node) {
         if let Event::Closed { stream } = event {
             self.partial.remove(&(leaf, *stream));
+            self.closed.insert((leaf, *stream));
         }
     }
 }
@@ -254,27 +280,36 @@ fn sorted(payload: &[u8]) -> Vec<&[u8]> {
     records
 }
 
-/// Runs `check` for `count` seeds, or `SHEAF_SIM_TIMES` as many, or for the one in
-/// `SHEAF_SIM_SEED`.
-pub fn for_seeds(count: u64, check: impl Fn(u64)) {
+/// Runs `check` for `count` seeds, or `SHEAF_SIM_TIMES` as many, on all cores; or for the one in
+/// `SHEAF_SIM_SEED`. Says of each seed that fails how it is replayed.
+pub fn for_seeds(count: u64, check: impl Fn(u64) + Sync) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("SHEAF_SIM_SEED") {
         return check(seed);
     }
-    for seed in 0..count * number("SHEAF_SIM_TIMES").unwrap_or(1) {
-        let replay = Replay(seed);
-        check(seed);
-        std::mem::forget(replay);
-    }
-}
-
-/// Says how to run a seed again when its check panics.
-struct Replay(u64);
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        eprintln!("to replay: SHEAF_SIM_SEED={} cargo test -p sheaf-tree --test it -- {}", self.0, {
-            std::thread::current().name().unwrap_or_default().to_owned()
+    let count = count * number("SHEAF_SIM_TIMES").unwrap_or(1);
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        let fails = |seed| catch_unwind(AssertUnwindSafe(|| check(seed))).is_err();
+        while failed.lock().unwrap().len() < FAILURES_MAX {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= count {
+                break;
+            }
+            if fails(seed) {
+                eprintln!(
+                    "to replay: SHEAF_SIM_SEED={seed} cargo test -p sheaf-tree --test it -- --exact {test}"
+                );
+                failed.lock().unwrap().push(seed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..std::thread::available_parallelism().map_or(1, usize::from)).for_each(|_| {
+            scope.spawn(work);
         });
-    }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "of {count} seeds, these fail: {failed:?}");
 }

@@ -10,7 +10,7 @@ use sheaf_tree::sim::{Operation, Physics, Shape, Sim, SimConfig, fault, simulate
 use std::time::Duration;
 
 fn crowd(seed: u64) -> Crowd {
-    Crowd::new(Nature { seed, odd: 100, silence: true, long: 30, think: Duration::from_millis(2) })
+    Crowd::new(Nature { seed, odd: 100, silence: true, long: 30, think: Duration::from_millis(2), posts: 0 })
 }
 
 #[test]
@@ -69,7 +69,8 @@ fn cover(ok: &[u32]) -> Vec<u8> {
 /// Leaf 9 of 1x4x4 sends `frames`; whether that ended its link, and nothing else.
 fn is_violation(frames: &[Bytes]) -> bool {
     let shape = Shape::balanced(&[4, 4]);
-    let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::from_millis(1) };
+    let nature =
+        Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::from_millis(1), posts: 0 };
     let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), SimConfig::seeded(3));
     let stream = sim.open(shape.everyone(), "records", b"", Sync::WaitForAll);
     let of_leaf_8 = sim.open(RangeSet::single(8), "records", b"", Sync::WaitForAll);
@@ -180,7 +181,7 @@ fn what_is_late_or_unknown_is_no_crime() {
 #[test]
 fn who_leaves_a_stream_is_silent_there_with_the_reason_it_gave() {
     let shape = Shape::balanced(&[4, 4]);
-    let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO };
+    let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
     let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), SimConfig::seeded(3));
     let left = sim.open(shape.everyone(), "records", b"", Sync::WaitForAll);
     let kept = sim.open(shape.everyone(), "records", b"", Sync::WaitForAll);
@@ -222,7 +223,7 @@ fn garbage_in_a_body_never_panics() {
 /// The wave that is asked for ends, and whoever is not the culprit is in it.
 fn is_harmless(frames: &[Bytes], rng: &mut fastrand::Rng) {
     let shape = Shape::balanced(&[3, 3]);
-    let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO };
+    let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
     let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), SimConfig::seeded(3));
     let stream = sim.open(shape.everyone(), "bag", b"", Sync::WaitForAll);
     sim.run_for(Duration::from_millis(5));

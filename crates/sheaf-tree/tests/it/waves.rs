@@ -44,7 +44,7 @@ impl Run {
         let shape = rng.choice(shapes()).unwrap();
         let long = if rng.bool() { 0 } else { 40 };
         let think = Duration::from_micros(rng.u64(0..400));
-        let nature = Nature { seed, odd: 60, silence: !faultless, long, think };
+        let nature = Nature { seed, odd: 60, silence: !faultless, long, think, posts: 0 };
         let config = SimConfig {
             shred: rng.bool(),
             tuning: Tuning { window_bytes: 1 << rng.u32(0..21), ..Tuning::default() },
@@ -178,7 +178,8 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
-        let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::from_millis(1) };
+        let nature =
+            Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::from_millis(1), posts: 0 };
         let mut sim =
             Sim::new(Shape::balanced(&[8, 8]), registry(), Crowd::new(nature), SimConfig::seeded(1));
         let stream = sim.open(RangeSet::full(64), "records", b"", Sync::WaitForAll);
@@ -314,7 +315,7 @@ fn packets_nobody_asked_for_form_waves_too() {
         let mut rng = fastrand::Rng::with_seed(seed);
         let shape = rng.choice(shapes()).unwrap();
         let config = SimConfig { shred: true, ..SimConfig::seeded(seed) };
-        let nature = Nature { seed, odd: 0, silence: false, long: 50, think: Duration::ZERO };
+        let nature = Nature { seed, odd: 0, silence: false, long: 50, think: Duration::ZERO, posts: 0 };
         let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), config);
         let stream = sim.open(shape.everyone(), "bag", b"", Sync::WaitForAll);
         sim.run_for(Duration::from_millis(50));
