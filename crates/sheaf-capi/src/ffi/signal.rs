@@ -1,25 +1,26 @@
 //! A link whose other end is gone must not end the user's program.
 use std::ffi::c_int;
-use std::sync::Once;
 
 const SIGPIPE: c_int = 13;
-const SIG_DFL: usize = 0;
-const SIG_IGN: usize = 1;
+const SIG_BLOCK: c_int = 0;
+
+/// `sigset_t`.
+type Set = [u64; 16];
 
 unsafe extern "C" {
-    fn signal(number: c_int, handler: usize) -> usize;
+    fn sigemptyset(set: *mut Set) -> c_int;
+    fn sigaddset(set: *mut Set, number: c_int) -> c_int;
+    fn pthread_sigmask(how: c_int, set: *const Set, before: *mut Set) -> c_int;
 }
 
-/// Ignores SIGPIPE, unless the program has a handler of its own for it.
-pub fn ignore_broken_pipes() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: both calls only change what happens on one signal; ignoring it runs no code.
-        unsafe {
-            let before = signal(SIGPIPE, SIG_IGN);
-            if before != SIG_DFL && before != SIG_IGN {
-                signal(SIGPIPE, before);
-            }
-        }
-    });
+/// Keeps SIGPIPE from this thread, which is one of the library's own: it writes to the pipes of
+/// processes that it starts. (Sockets are written to without a signal, on any thread.)
+pub fn block_broken_pipes() {
+    let mut set: Set = [0; 16];
+    // SAFETY: the set has the size that Linux' own has, and is writable; a thread's mask is its own.
+    unsafe {
+        sigemptyset(&raw mut set);
+        sigaddset(&raw mut set, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
 }

@@ -2,7 +2,7 @@
 //! the node writes its output straight away, and only what the kernel refuses waits for the task.
 use super::{Core, Route, Shared};
 use crate::link::tls::Tls;
-use crate::link::wire::{Channel, Out};
+use crate::link::wire::{Channel, Out, send_pieces};
 use crate::proto::frame::Header;
 use crate::proto::{Time, Violation};
 use bytes::{Bytes, BytesMut};
@@ -310,7 +310,7 @@ impl Core {
                 continue;
             }
             let total: usize = slices[..filled].iter().map(|slice| slice.len()).sum();
-            match rustix::io::writev(port.socket.fd.get_ref(), &slices[..filled]) {
+            match send_pieces(port.socket.fd.get_ref(), &slices[..filled]) {
                 Ok(count) => {
                     out.advance(count);
                     self.nodes[node].wrote(now, link, count);

@@ -48,13 +48,20 @@ pub(crate) struct Wire {
 /// A socket, for the library that wants a writer.
 pub(crate) struct Out<'a>(pub &'a OwnedFd);
 
+/// Writes to a socket. A peer that is gone is an error and no signal, which would end a program that
+/// only uses this library.
+pub(crate) fn send_pieces(fd: &OwnedFd, pieces: &[io::IoSlice<'_>]) -> rustix::io::Result<usize> {
+    let mut nothing = rustix::net::SendAncillaryBuffer::default();
+    rustix::net::sendmsg(fd, pieces, &mut nothing, rustix::net::SendFlags::NOSIGNAL)
+}
+
 impl Write for Out<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(self.0, bytes)?)
+        Ok(send_pieces(self.0, &[io::IoSlice::new(bytes)])?)
     }
 
     fn write_vectored(&mut self, pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        Ok(rustix::io::writev(self.0, pieces)?)
+        Ok(send_pieces(self.0, pieces)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
