@@ -123,6 +123,13 @@ pub trait Filter: Send {
         Ok(())
     }
 
+    /// Takes other parameters from now on, and keeps what it has; `false` when this filter can only
+    /// have those that it was made with.
+    fn set_params(&mut self, params: &[u8]) -> bool {
+        let _ = params;
+        false
+    }
+
     /// How contributions can be combined without an accumulator, if they can.
     fn uniform(&self) -> Option<Uniform> {
         None
@@ -195,6 +202,12 @@ impl Registry {
         self.modules.add(id, bytes)?;
         self.modules.prepare(id)?;
         Ok(id)
+    }
+
+    /// Lets the leaves of this process keep modules as well, which otherwise need none: for services
+    /// that run filters of their own ([`Registry::instantiate`]). Clones do so too.
+    pub fn keep_modules_at_leaves(&self) {
+        self.modules.keep_at_leaves();
     }
 
     pub(crate) fn modules(&self) -> &Modules {

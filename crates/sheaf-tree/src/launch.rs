@@ -148,7 +148,7 @@ fn config(node: NodeRef<'_>, tuning: Tuning, depth: u32) -> Config {
 }
 
 /// Where a node stands, for its filters. (Of a sub-tree's root the siblings are not known here.)
-fn place(node: NodeRef<'_>) -> Place {
+pub(crate) fn place(node: NodeRef<'_>) -> Place {
     let siblings = node.parent().map_or(0, |parent| parent.children().len() as u32 - 1);
     let mut place = Place { siblings, ..Place::default() };
     let (mut level, mut nearest) = (vec![node], None);

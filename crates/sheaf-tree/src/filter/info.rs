@@ -1,4 +1,5 @@
 //! What a filter is told of the node it runs at.
+use crate::topology::NodeRef;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,6 +20,22 @@ pub struct NodeInfo {
     pub place: Place,
     /// How the clocks of its children differ from its own, as far as that is known by now.
     pub clocks: Arc<LinkClocks>,
+}
+
+impl NodeInfo {
+    /// Of a node as it is planned, for those who run a filter in its place.
+    #[must_use]
+    pub fn planned(node: NodeRef<'_>, stream: u32) -> Self {
+        Self {
+            rank: node.rank(),
+            stream,
+            depth: std::iter::successors(node.parent(), |above| above.parent()).count() as u32,
+            children: node.children().len() as u32,
+            leaves: node.leaves().len() as u32,
+            place: crate::launch::place(node),
+            clocks: Arc::default(),
+        }
+    }
 }
 
 /// Where a node stands in the planned tree, beyond what its links say.

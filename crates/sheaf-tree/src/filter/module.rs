@@ -9,6 +9,7 @@ use bytes::Bytes;
 use sheaf_core::Errno;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 mod guest;
@@ -115,6 +116,8 @@ impl Module {
 #[derive(Default)]
 pub(crate) struct Modules {
     list: Mutex<Vec<Arc<Module>>>,
+    /// Leaves of this process keep them too.
+    at_leaves: AtomicBool,
 }
 
 impl Modules {
@@ -133,6 +136,16 @@ impl Modules {
         }
         list.push(Arc::new(Module { id, bytes, code: OnceLock::new() }));
         Ok(())
+    }
+
+    /// Whether leaves of this process keep modules.
+    pub fn are_at_leaves(&self) -> bool {
+        self.at_leaves.load(Ordering::Relaxed)
+    }
+
+    /// Lets leaves of this process keep them.
+    pub fn keep_at_leaves(&self) {
+        self.at_leaves.store(true, Ordering::Relaxed);
     }
 
     fn find(&self, id: ModuleId) -> Option<Arc<Module>> {

@@ -112,6 +112,9 @@ pub(super) trait Guest: Send {
 
     /// Whether there is something to call.
     fn has(&self, entry: Entry) -> bool;
+
+    /// Gives it other parameters from the next call on.
+    fn set_params(&mut self, params: &[u8]);
 }
 
 /// What the waves of one stream at one node share.
@@ -168,6 +171,11 @@ impl Filter for ModuleFilter {
         }
         let sent = shared.guest.call(Entry::State, Emit::Partial, &[]).ok()?;
         sent.outputs.into_iter().next().map(|(_, bytes)| bytes)
+    }
+
+    fn set_params(&mut self, params: &[u8]) -> bool {
+        lock(&self.shared).guest.set_params(params);
+        true
     }
 
     fn absorb(&mut self, state: &[u8]) -> Result<(), FilterError> {

@@ -226,6 +226,10 @@ impl Guest for Native {
         self.calls[entry as usize].is_some()
     }
 
+    fn set_params(&mut self, params: &[u8]) {
+        (self.params, self.params_len) = (aligned(params), params.len());
+    }
+
     fn call(&mut self, entry: Entry, emit: Emit, inputs: &[Packet]) -> Result<Sent, FilterError> {
         let Some(call) = self.calls[entry as usize] else { return Ok(Sent::default()) };
         let payloads: Vec<Vec<u64>> = inputs.iter().map(|packet| aligned(&packet.data)).collect();

@@ -170,6 +170,10 @@ impl Guest for Wasm {
         self.live.as_ref().is_some_and(|live| live.entries[entry as usize].is_some())
     }
 
+    fn set_params(&mut self, params: &[u8]) {
+        self.params = params.to_vec();
+    }
+
     fn call(&mut self, entry: Entry, emit: Emit, inputs: &[Packet]) -> Result<Sent, FilterError> {
         self.start()?;
         let Some(live) = self.live.as_mut() else { return Ok(Sent::default()) };

@@ -77,8 +77,8 @@ impl Node {
     }
 
     pub(super) fn on_module(&mut self, header: &Header, frame: &Bytes) -> Result<(), Violation> {
-        // A leaf combines nothing.
-        if self.config.role == Role::Leaf {
+        // A leaf combines nothing; its service may.
+        if self.config.role == Role::Leaf && !self.registry.modules().are_at_leaves() {
             return Ok(());
         }
         let body = &frame[HEADER_BYTES..];
@@ -283,5 +283,8 @@ mod tests {
         let mut leaf = node(Role::Leaf, 0);
         leaf.receive(NOW, 0, &frame(id, 0, 100, &good)).unwrap();
         assert!(leaf.modules().is_empty(), "a leaf combines nothing");
+        leaf.registry.keep_modules_at_leaves();
+        leaf.receive(NOW, 0, &frame(id, 0, 100, &good)).unwrap();
+        assert_eq!(leaf.modules(), [id.0], "its service may want to");
     }
 }
