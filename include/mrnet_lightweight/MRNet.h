@@ -5,6 +5,7 @@
 #ifndef MRNET_LIGHTWEIGHT_MRNET_H
 #define MRNET_LIGHTWEIGHT_MRNET_H
 
+#include "mrnet_lightweight/DataTypes.h"
 #include "sheaf.h"
 #include "sheaf_pack.h"
 
@@ -26,18 +27,7 @@ static const int FirstSystemTag = 0;
 static const int FirstApplicationTag = 100;
 
 /* Types of packet elements. */
-typedef enum {
-    UNKNOWN_T = 0,
-    CHAR_T, UCHAR_T, CHAR_ARRAY_T, UCHAR_ARRAY_T,
-    STRING_T, STRING_ARRAY_T,
-    INT16_T, UINT16_T, INT16_ARRAY_T, UINT16_ARRAY_T,
-    INT32_T, UINT32_T, INT32_ARRAY_T, UINT32_ARRAY_T,
-    INT64_T, UINT64_T, INT64_ARRAY_T, UINT64_ARRAY_T,
-    FLOAT_T, DOUBLE_T, FLOAT_ARRAY_T, DOUBLE_ARRAY_T,
-    CHAR_LRG_ARRAY_T, UCHAR_LRG_ARRAY_T, STRING_LRG_ARRAY_T,
-    INT16_LRG_ARRAY_T, UINT16_LRG_ARRAY_T, INT32_LRG_ARRAY_T, UINT32_LRG_ARRAY_T,
-    INT64_LRG_ARRAY_T, UINT64_LRG_ARRAY_T, FLOAT_LRG_ARRAY_T, DOUBLE_LRG_ARRAY_T
-} DataType;
+typedef enum { MRNET_DATA_TYPES } DataType;
 #endif
 
 /* A packet. The memory is the caller's: new_Packet_t(), malloc() or a variable. Before it is freed,
@@ -49,7 +39,7 @@ typedef struct Packet_t {
     int tag;
     Rank src_rank;
     Rank inlet_rank;
-    sheaf_packet *received;
+    sheaf_message *received;
 } Packet_t;
 
 struct Network_t;
@@ -138,7 +128,7 @@ static inline Stream_t *Network_get_Stream(Network_t *network, unsigned int id)
 static inline void Packet_clear(Packet_t *packet)
 {
     if (packet->mark == SHEAF_PACKET_MARK && packet->received)
-        sheaf_packet_free(packet->received);
+        sheaf_message_free(packet->received);
     memset(packet, 0, sizeof *packet);
 }
 static inline Packet_t *new_Packet_t(void) { return (Packet_t *)calloc(1, sizeof(Packet_t)); }
@@ -151,7 +141,7 @@ static inline void delete_Packet_t(Packet_t *packet)
 
 static inline int sheaf_receive(Network_t *network, uint32_t id, int *tag, Packet_t *packet, int64_t timeout_ms)
 {
-    sheaf_packet *received = NULL;
+    sheaf_message *received = NULL;
     int got = sheaf_recv(network->net, id, timeout_ms, &received);
     if (got != 1)
         return got;
@@ -212,7 +202,7 @@ static inline int Stream_send(Stream_t *stream, int tag, const char *format, ...
 /* Sends a packet that was received. */
 static inline int Stream_send_packet(Stream_t *stream, Packet_t *packet)
 {
-    const sheaf_packet *all = packet->mark == SHEAF_PACKET_MARK ? packet->received : NULL;
+    const sheaf_message *all = packet->mark == SHEAF_PACKET_MARK ? packet->received : NULL;
     return all ? sheaf_stream_send(stream->network->net, stream->id, packet->tag, all->data, all->len, NULL, 0) : -1;
 }
 /* Waits until what was sent has left this process. */
