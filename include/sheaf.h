@@ -7,8 +7,8 @@
  *
  * Calls that give an int give 0 for success and -1 for failure, unless they say otherwise;
  * sheaf_error() and sheaf_error_message() say why. Any thread may call, with any handle. A
- * timeout_ms below zero waits for ever, zero does not wait. The first call that starts or joins a
- * session ignores SIGPIPE, unless the program has a handler for it.
+ * timeout_ms below zero waits for ever, zero does not wait. The library raises no SIGPIPE and
+ * leaves the program's signals alone.
  */
 #ifndef SHEAF_H
 #define SHEAF_H
@@ -100,24 +100,37 @@ enum sheaf_sync {
 struct sheaf_open {
     const uint32_t *members;   /* ranks of back ends */
     size_t members_len;
-    const char *filter;        /* "sum", or "PATH:FUNCTION" of a shared object (mrnet/MRNet.h), or by
-                                  rank: "sum => 0; null => 3; /lib/mine.so:best => *;" */
+    const char *filter;        /* "sum", or what sheaf_filter_load() wrote, or by rank:
+                                  "sum => 0; null => 3; module:HASH:best => *;" */
     const uint8_t *params;     /* what filters of shared objects are told: a packet, or nothing */
     size_t params_len;
+    const char *down;          /* filters on the way down, of shared objects only; or NULL */
+    const uint8_t *down_params;
+    size_t down_params_len;
     uint32_t sync;             /* enum sheaf_sync */
     uint32_t sync_ms;
+    int measured;              /* nodes measure what passes: see sheaf_stream_measure() */
     const uint8_t *about;      /* what the members are told of it, for sheaf_stream_about() */
     size_t about_len;
 };
 
+/* Sends a shared object (see mrnet/FilterAbi.h) or WebAssembly module to every node and writes the
+ * name by which streams call `function` of it; at most SHEAF_FILTER_NAME_MAX bytes. */
+#define SHEAF_FILTER_NAME_MAX 512
+int sheaf_filter_load(const sheaf_net *net, const char *path, const char *function, char *name, size_t len);
+
 /* Front end: a number for a stream; packets can be sent on it once it is opened. Opening it again
- * gives it other options. The stream whose number is a back end's rank leads to that back end and
+ * gives it other options: packets sent before still arrive before those sent after. The stream whose number is a back end's rank leads to that back end and
  * is always there. */
 uint32_t sheaf_stream_new(const sheaf_net *net);
 int sheaf_stream_open(const sheaf_net *net, uint32_t id, const struct sheaf_open *open);
+/* Gives the filters of shared objects other parameters, upwards or (with down) downwards: for
+ * packets that are sent from now on, and for the answers to them at the latest. They keep their
+ * state. */
+int sheaf_stream_params(const sheaf_net *net, uint32_t id, int down, const uint8_t *params, size_t len);
 /* Closes a stream at this end; from the front end, everywhere. */
 void sheaf_stream_close(const sheaf_net *net, uint32_t id);
-/* 1 while the stream is there. Back end: waiting for the front end to open it gives 1 or 0. */
+/* 1 while the stream is there and has members. Back end: waiting for the front end to open it gives 1 or 0. */
 int sheaf_stream_is_open(const sheaf_net *net, uint32_t id);
 int sheaf_stream_wait(const sheaf_net *net, uint32_t id, uint32_t timeout_ms);
 /* Back end: calls visit(context, members, members_len, about, about_len) once. */
@@ -131,23 +144,52 @@ int sheaf_stream_send(const sheaf_net *net, uint32_t id, int32_t tag, const uint
                       const uint32_t *ranks, size_t ranks_len);
 
 /* A packet that has come. */
-typedef struct sheaf_packet {
+typedef struct sheaf_message {
     uint32_t stream;
     int32_t tag;
     uint32_t source;           /* rank of its sender, or SHEAF_NO_RANK */
     const uint8_t *data;
     size_t len;
-} sheaf_packet;
+} sheaf_message;
 
 /* The next packet of a stream, or of any: 1 with *packet set, 0 when none has come in time, -1
  * when none can come any more. */
-int sheaf_recv(const sheaf_net *net, uint32_t id, int64_t timeout_ms, sheaf_packet **packet);
-void sheaf_packet_free(sheaf_packet *packet);
+int sheaf_recv(const sheaf_net *net, uint32_t id, int64_t timeout_ms, sheaf_message **packet);
+void sheaf_message_free(sheaf_message *packet);
 /* 1 when a packet waits. */
 int sheaf_has_packet(const sheaf_net *net, uint32_t id);
 /* A descriptor for poll(2) that is readable once packets have come; -1 when there is none. */
 int sheaf_stream_fd(const sheaf_net *net, uint32_t id);
 void sheaf_stream_fd_clear(const sheaf_net *net, uint32_t id, int close);
+
+/* Where nodes count packets. */
+enum sheaf_count {
+    SHEAF_COUNT_SENT = 0,       /* by the front end down, by other nodes up */
+    SHEAF_COUNT_RECEIVED = 1,   /* by a back end from the front end, by other nodes from their children */
+    SHEAF_COUNT_FILTER_IN = 2,
+    SHEAF_COUNT_FILTER_OUT = 3,
+    SHEAF_COUNT_SYNC_IN = 4,
+    SHEAF_COUNT_SYNC_OUT = 5,
+    SHEAF_COUNTS = 6
+};
+
+/* What one node has measured of a stream. */
+struct sheaf_measured {
+    uint32_t rank;
+    uint64_t packets[SHEAF_COUNTS];
+    uint64_t bytes[SHEAF_COUNTS];
+    double filter_s;           /* in the filter; of that, the processor's in the program and the kernel */
+    double user_s;
+    double system_s;
+    double waited_s;           /* between the first packet's arrival and the run of the filter that took it */
+    uint64_t virtual_kb;       /* of the process */
+    uint64_t resident_kb;
+};
+
+/* Front end: calls visit(context, measured) for every node of a stream that is measured (of any,
+ * with SHEAF_ANY_STREAM: for every node), by rank. */
+int sheaf_stream_measure(const sheaf_net *net, uint32_t id, uint32_t timeout_ms,
+                         void (*visit)(void *, const struct sheaf_measured *), void *context);
 
 /* Classes of events, and what happens in each. */
 enum sheaf_event_class { SHEAF_EVENT_DATA = 0, SHEAF_EVENT_TOPOLOGY = 1, SHEAF_EVENT_ERROR = 2 };

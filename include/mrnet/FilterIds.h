@@ -38,6 +38,10 @@ inline const char *filter_name(FilterId id)
     case TFILTER_MAX: return "max";
     case TFILTER_ARRAY_CONCAT: return "concat";
     case TFILTER_INT_EQ_CLASS: return "int-eq-class";
+    // Both join arrays, each with those of its place. The tree knows of its changes without them.
+    case TFILTER_PERFDATA: return "concat";
+    case TFILTER_TOPO_UPDATE: return "concat";
+    case TFILTER_TOPO_UPDATE_DOWNSTREAM: return "null";
     default: return nullptr;
     }
 }

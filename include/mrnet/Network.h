@@ -138,18 +138,17 @@ public:
         return end_point(rank);
     }
 
-    /// Makes a filter of a shared object known; its id, or -1. The nodes load it from this path.
+    /// Sends a filter of a shared object to every node; its id, or -1.
     int load_FilterFunc(const char *so_file, const char *function)
     {
-        char *path = so_file ? realpath(so_file, nullptr) : nullptr;
-        if (!path || !function) {
-            std::free(path);
-            error(ERR_SYSTEM, std::string("there is no filter library ") + (so_file ? so_file : ""));
+        char name[SHEAF_FILTER_NAME_MAX];
+        const std::string path = find_library(so_file ? so_file : "");
+        if (!_net || !function || sheaf_filter_load(_net, path.c_str(), function, name, sizeof name)) {
+            error_of_library();
             return -1;
         }
         std::lock_guard<std::mutex> guard(_mutex);
-        _filters.push_back(std::string(path) + ":" + function);
-        std::free(path);
+        _filters.push_back(name);
         return detail::first_loaded_filter + static_cast<int>(_filters.size()) - 1;
     }
     /// How many were loaded; their ids are appended to `ids`.
@@ -176,10 +175,6 @@ public:
             error(ERR_INTERNAL, "an assignment is \"id => rank; id => *;\" with ids of filters");
             return nullptr;
         }
-        if (down_names.find(':') != std::string::npos) {
-            error(ERR_INTERNAL, "filters of the user's do not run downwards");
-            return nullptr;
-        }
         Stream *stream = new_Stream(members, TFILTER_NULL, sync_id, TFILTER_NULL);
         if (stream) {
             stream->_up_names = up_names;
@@ -199,16 +194,13 @@ public:
             error(ERR_INTERNAL, "there is no such filter");
             return nullptr;
         }
-        if (down >= detail::first_loaded_filter) {
-            error(ERR_INTERNAL, "filters of the user's do not run downwards");
-            return nullptr;
-        }
         const unsigned int id = sheaf_stream_new(_net);
         Stream *stream = new Stream(this, id, up, sync, down);
         stream->_members = members->get_Ranks();
         stream->_up_names = name_of(up);
         stream->_down_names = name_of(down);
         std::lock_guard<std::mutex> guard(_mutex);
+        stream->_measured = _measured;
         _streams[id] = stream;
         return stream;
     }
@@ -316,6 +308,39 @@ public:
             sheaf_event_fd_clear(_net, event_class, 1);
     }
 
+    // Performance data, of all streams together.
+
+    bool enable_PerformanceData(perfdata_metric_t metric, perfdata_context_t context)
+    {
+        std::vector<Stream *> streams;
+        {
+            std::lock_guard<std::mutex> guard(_mutex);
+            if (!_front || !_net || !_perf.enable(metric, context))
+                return false;
+            _measured = true;
+            for (const auto &entry : _streams)
+                streams.push_back(entry.second);
+        }
+        bool done = true;
+        for (Stream *stream : streams)
+            done &= stream->measure();
+        return done;
+    }
+    bool disable_PerformanceData(perfdata_metric_t metric, perfdata_context_t context)
+    {
+        std::lock_guard<std::mutex> guard(_mutex);
+        return _perf.disable(metric, context);
+    }
+    bool collect_PerformanceData(rank_perfdata_map &results, perfdata_metric_t metric, perfdata_context_t context,
+                                 int filter = TFILTER_ARRAY_CONCAT)
+    {
+        return perf().collect(_net, SHEAF_ANY_STREAM, results, metric, context, filter);
+    }
+    void print_PerformanceData(perfdata_metric_t metric, perfdata_context_t context)
+    {
+        perf().print(_net, SHEAF_ANY_STREAM, metric, context);
+    }
+
     /// The tree looks after itself in any case.
     bool set_FailureRecovery(bool) { return _net != nullptr; }
     /// Back ends end with the session in any case.
@@ -332,9 +357,29 @@ private:
         bool once;
     };
 
-    Network() : _net(nullptr), _front(false), _hooked(false) {}
+    Network() : _net(nullptr), _front(false), _hooked(false), _measured(false) {}
     Network(const Network &);
     Network &operator=(const Network &);
+
+    detail::PerfData perf() const
+    {
+        std::lock_guard<std::mutex> guard(_mutex);
+        return _perf;
+    }
+
+    /// A name without a directory is looked for where the dynamic linker would.
+    static std::string find_library(const std::string &name)
+    {
+        const char *all = name.find('/') == std::string::npos ? std::getenv("LD_LIBRARY_PATH") : nullptr;
+        std::istringstream directories(all ? all : "");
+        std::string directory;
+        while (access(name.c_str(), R_OK) && std::getline(directories, directory, ':')) {
+            const std::string path = directory + "/" + name;
+            if (!access(path.c_str(), R_OK))
+                return path;
+        }
+        return name;
+    }
 
     /// An attribute of the caller's, or one of these environment variables.
     static std::string setting(const std::map<std::string, std::string> *attributes, const char *name)
@@ -476,7 +521,7 @@ private:
 
     int take(unsigned int id, int *tag, PacketPtr &packet, bool blocking)
     {
-        sheaf_packet *received = nullptr;
+        sheaf_message *received = nullptr;
         const int got = _net ? sheaf_recv(_net, id, blocking ? -1 : 0, &received) : -1;
         if (got == 1) {
             packet = std::make_shared<Packet>(received);
@@ -562,10 +607,13 @@ private:
     mutable std::map<unsigned int, Stream *> _streams;
     mutable std::map<Rank, std::unique_ptr<CommunicationNode> > _end_points;
     mutable std::unique_ptr<Communicator> _everyone;
-    /// Path and function of filters that were loaded.
+    /// Names of the filters that were loaded.
     std::vector<std::string> _filters;
     std::list<std::unique_ptr<Communicator> > _communicators;
     std::list<Callback> _callbacks;
+    /// Streams that are opened from now on are measured.
+    bool _measured;
+    detail::PerfData _perf;
 };
 
 inline bool Communicator::add_EndPoint(Rank rank)
@@ -593,6 +641,10 @@ inline bool Stream::open() const
     open.filter = _up_names.c_str();
     open.params = _up_params.data();
     open.params_len = _up_params.size();
+    open.down = _down_names.c_str();
+    open.down_params = _down_params.data();
+    open.down_params_len = _down_params.size();
+    open.measured = _measured;
     open.sync = _sync == SFILTER_DONTWAIT ? SHEAF_DONT_WAIT : _sync == SFILTER_TIMEOUT ? SHEAF_TIME_OUT : SHEAF_WAIT_FOR_ALL;
     open.sync_ms = _sync_ms;
     open.about = reinterpret_cast<const uint8_t *>(ids);
@@ -633,6 +685,56 @@ inline int Stream::get_DataNotificationFd() { return open() ? sheaf_stream_fd(_n
 inline void Stream::clear_DataNotificationFd() { sheaf_stream_fd_clear(_network->_net, _id, 0); }
 inline void Stream::close_DataNotificationFd() { sheaf_stream_fd_clear(_network->_net, _id, 1); }
 
+inline bool Stream::measure()
+{
+    bool in_use;
+    {
+        std::lock_guard<std::mutex> guard(_mutex);
+        if (_measured)
+            return true;
+        _measured = true;
+        in_use = _opened.exchange(false);
+    }
+    return !in_use || open();
+}
+
+inline bool Stream::enable_PerformanceData(perfdata_metric_t metric, perfdata_context_t context)
+{
+    {
+        std::lock_guard<std::mutex> guard(_mutex);
+        if (!_network->_front || !_perf.enable(metric, context))
+            return false;
+    }
+    return measure();
+}
+
+inline bool Stream::disable_PerformanceData(perfdata_metric_t metric, perfdata_context_t context)
+{
+    std::lock_guard<std::mutex> guard(_mutex);
+    return _perf.disable(metric, context);
+}
+
+inline bool Stream::collect_PerformanceData(rank_perfdata_map &results, perfdata_metric_t metric,
+                                            perfdata_context_t context, int filter)
+{
+    if (!open())
+        return false;
+    std::unique_lock<std::mutex> guard(_mutex);
+    const detail::PerfData perf = _perf;
+    guard.unlock();
+    return perf.collect(_network->_net, _id, results, metric, context, filter);
+}
+
+inline void Stream::print_PerformanceData(perfdata_metric_t metric, perfdata_context_t context)
+{
+    if (!open())
+        return;
+    std::unique_lock<std::mutex> guard(_mutex);
+    const detail::PerfData perf = _perf;
+    guard.unlock();
+    perf.print(_network->_net, _id, metric, context);
+}
+
 inline int Stream::set_FilterParameters(const char *format, va_list list, FilterType type)
 {
     sheaf_args args;
@@ -640,27 +742,44 @@ inline int Stream::set_FilterParameters(const char *format, va_list list, Filter
     sheaf_buf buf = sheaf_buf();
     int done = sheaf_pack_args(&buf, format, &args);
     va_end(args.list);
-    uint32_t ms = 0;
-    if (done) {
+    if (done)
         error(ERR_FORMATSTR);
-    } else if (type == FILTER_UPSTREAM_SYNC) {
-        Packet packet(_id, 0, UnknownRank, buf.data, buf.len);
-        int32_t as_int = 0;
-        if (!packet.unpack("%ud", &ms) || (!packet.unpack("%d", &as_int) && as_int >= 0)) {
-            std::lock_guard<std::mutex> guard(_mutex);
-            _sync_ms = ms ? ms : static_cast<uint32_t>(as_int);
-            _opened = false;
-        } else {
-            error(ERR_FORMATSTR, "a time-out is a number of milliseconds, %ud");
-            done = -1;
-        }
-    } else if (type == FILTER_UPSTREAM_TRANS) {
-        std::lock_guard<std::mutex> guard(_mutex);
-        _up_params.assign(buf.data, buf.data + buf.len);
-        _opened = false;
-    }
+    else if (type == FILTER_UPSTREAM_SYNC)
+        done = set_timeout(buf);
+    else
+        done = set_params(buf, type == FILTER_DOWNSTREAM_TRANS);
     std::free(buf.data);
     return done;
+}
+
+inline int Stream::set_timeout(const sheaf_buf &buf)
+{
+    Packet packet(_id, 0, UnknownRank, buf.data, buf.len);
+    uint32_t ms = 0;
+    int32_t as_int = 0;
+    if (packet.unpack("%ud", &ms) && (packet.unpack("%d", &as_int) || as_int < 0)) {
+        error(ERR_FORMATSTR, "a time-out is a number of milliseconds, %ud");
+        return -1;
+    }
+    std::unique_lock<std::mutex> guard(_mutex);
+    _sync_ms = ms ? ms : static_cast<uint32_t>(as_int);
+    const bool in_use = _opened.exchange(false);
+    guard.unlock();
+    return !in_use || open() ? 0 : -1;
+}
+
+inline int Stream::set_params(const sheaf_buf &buf, bool down)
+{
+    {
+        std::lock_guard<std::mutex> guard(_mutex);
+        (down ? _down_params : _up_params).assign(buf.data, buf.data + buf.len);
+        if (!_opened)
+            return 0;
+    }
+    if (!sheaf_stream_params(_network->_net, _id, down, buf.data, buf.len))
+        return 0;
+    error_of_library();
+    return -1;
 }
 
 } // namespace MRN

@@ -9,6 +9,13 @@
 #include <cstdarg>
 #include <mutex>
 
+// A filter brings code along that uses these, and never runs it: it need not link the library.
+extern "C" {
+void sheaf_message_free(sheaf_message *message) __attribute__((weak));
+int sheaf_net_is_over(const sheaf_net *net) __attribute__((weak));
+void sheaf_stream_close(const sheaf_net *net, uint32_t id) __attribute__((weak));
+}
+
 namespace MRN {
 
 namespace detail {
@@ -59,7 +66,7 @@ public:
         sheaf_put(&_bytes, data, len);
     }
     /// A packet that has come; it is freed with this one.
-    explicit Packet(sheaf_packet *received) : Packet(Blank(), received->stream, received->tag)
+    explicit Packet(sheaf_message *received) : Packet(Blank(), received->stream, received->tag)
     {
         _source = _inlet = received->source;
         _received = received;
@@ -67,7 +74,7 @@ public:
     ~Packet()
     {
         if (_received)
-            sheaf_packet_free(_received);
+            sheaf_message_free(_received);
         std::free(_bytes.data);
     }
 
@@ -238,7 +245,7 @@ private:
             return;
         }
         if (_received)
-            sheaf_packet_free(_received);
+            sheaf_message_free(_received);
         _received = nullptr;
         std::free(_bytes.data);
         _bytes = buf;
@@ -274,7 +281,7 @@ private:
     std::vector<Rank> _destinations;
     bool _destroy;
     mutable sheaf_buf _bytes;
-    mutable sheaf_packet *_received;
+    mutable sheaf_message *_received;
     mutable std::mutex _mutex;
     mutable std::string _format;
     /// The values, once somebody has asked for one of them.

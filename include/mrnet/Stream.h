@@ -4,6 +4,7 @@
 
 #include "mrnet/FilterIds.h"
 #include "mrnet/Packet.h"
+#include "mrnet/PerfData.h"
 
 #include <atomic>
 #include <set>
@@ -93,6 +94,15 @@ public:
         return done;
     }
 
+    /// Lets every node of the stream measure a metric in a context from now on; false where there is
+    /// nothing to measure. (All metrics of a stream count from the first call.)
+    bool enable_PerformanceData(perfdata_metric_t metric, perfdata_context_t context);
+    bool disable_PerformanceData(perfdata_metric_t metric, perfdata_context_t context);
+    /// What nodes have measured, by rank; with TFILTER_SUM, AVG, MIN or MAX one value for all nodes.
+    bool collect_PerformanceData(rank_perfdata_map &results, perfdata_metric_t metric, perfdata_context_t context,
+                                 int filter = TFILTER_ARRAY_CONCAT);
+    void print_PerformanceData(perfdata_metric_t metric, perfdata_context_t context);
+
     FilterId get_UpFilter() const { return _up; }
     FilterId get_SyncFilter() const { return _sync; }
     FilterId get_DownFilter() const { return _down; }
@@ -100,7 +110,7 @@ public:
 private:
     friend class Network;
     Stream(Network *network, unsigned int id, FilterId up, FilterId sync, FilterId down)
-        : _network(network), _id(id), _up(up), _sync(sync), _down(down), _sync_ms(0), _opened(false)
+        : _network(network), _id(id), _up(up), _sync(sync), _down(down), _sync_ms(0), _measured(false), _opened(false)
     {
     }
     Stream(const Stream &);
@@ -120,6 +130,10 @@ private:
     int send_bytes(int tag, const uint8_t *data, size_t len, const Rank *ranks, size_t ranks_len);
     /// Opens the stream in the tree, when it is first used.
     bool open() const;
+    int set_timeout(const sheaf_buf &buf);
+    int set_params(const sheaf_buf &buf, bool down);
+    /// Lets its nodes measure.
+    bool measure();
 
     Network *_network;
     unsigned int _id;
@@ -127,8 +141,10 @@ private:
     std::set<Rank> _members;
     /// Filters as the tree knows them.
     std::string _up_names, _down_names;
-    std::vector<uint8_t> _up_params;
+    std::vector<uint8_t> _up_params, _down_params;
     uint32_t _sync_ms;
+    bool _measured;
+    detail::PerfData _perf;
     mutable std::mutex _mutex;
     mutable std::atomic<bool> _opened;
 };

@@ -2,6 +2,8 @@
 #ifndef MRNET_TYPES_H
 #define MRNET_TYPES_H
 
+#include "mrnet_lightweight/DataTypes.h"
+
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -32,18 +34,7 @@ class TopologyLocalInfo;
 typedef std::shared_ptr<Packet> PacketPtr;
 
 /// Types of packet elements.
-enum DataType {
-    UNKNOWN_T = 0,
-    CHAR_T, UCHAR_T, CHAR_ARRAY_T, UCHAR_ARRAY_T,
-    STRING_T, STRING_ARRAY_T,
-    INT16_T, UINT16_T, INT16_ARRAY_T, UINT16_ARRAY_T,
-    INT32_T, UINT32_T, INT32_ARRAY_T, UINT32_ARRAY_T,
-    INT64_T, UINT64_T, INT64_ARRAY_T, UINT64_ARRAY_T,
-    FLOAT_T, DOUBLE_T, FLOAT_ARRAY_T, DOUBLE_ARRAY_T,
-    CHAR_LRG_ARRAY_T, UCHAR_LRG_ARRAY_T, STRING_LRG_ARRAY_T,
-    INT16_LRG_ARRAY_T, UINT16_LRG_ARRAY_T, INT32_LRG_ARRAY_T, UINT32_LRG_ARRAY_T,
-    INT64_LRG_ARRAY_T, UINT64_LRG_ARRAY_T, FLOAT_LRG_ARRAY_T, DOUBLE_LRG_ARRAY_T
-};
+enum DataType { MRNET_DATA_TYPES };
 
 /// One measured value; which member holds it depends on the metric.
 union perfdata_t {
@@ -52,8 +43,8 @@ union perfdata_t {
     double d;
 };
 
-/// Measured values by node.
-typedef std::map<Rank, std::vector<perfdata_t> > rank_perfdata_map;
+/// Measured values by the node's rank; of several nodes together under their number, negated.
+typedef std::map<int, std::vector<perfdata_t> > rank_perfdata_map;
 
 enum perfdata_mettype_t { PERFDATA_TYPE_UINT = 0, PERFDATA_TYPE_INT = 1, PERFDATA_TYPE_FLOAT = 2 };
 

@@ -5,9 +5,10 @@
 //! and a socket of that name that somebody else has made is not believed.
 use crate::error::{Code, Error};
 use bytes::Bytes;
+use rustix::net::SendFlags;
 use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
@@ -81,15 +82,28 @@ impl Frame {
         }
     }
 
-    /// Writes it.
-    ///
-    /// # Errors
-    /// What the socket says.
-    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+    fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + self.payload.len());
         bytes.extend_from_slice(&self.head());
         bytes.extend_from_slice(&self.payload);
-        to.write_all(&bytes)
+        bytes
+    }
+
+    /// Writes it; a peer that is gone is an error, and no signal.
+    ///
+    /// # Errors
+    /// What the socket says.
+    pub fn send(&self, to: &UnixStream) -> io::Result<()> {
+        let bytes = self.to_bytes();
+        let mut left = &bytes[..];
+        while !left.is_empty() {
+            match rustix::net::send(to, left, SendFlags::NOSIGNAL) {
+                Ok(count) => left = &left[count..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Reads one.
@@ -166,7 +180,7 @@ pub fn connect(host: &str, port: u16, hello: &Hello) -> Result<(UnixStream, Byte
     }
     let payload = postcard::to_stdvec(hello).expect("a greeting can be serialised").into();
     let frame = Frame { kind: Kind::Hello, stream: 0, tag: 0, payload };
-    let answer = frame.write(&mut socket).and_then(|()| Frame::read(&mut socket));
+    let answer = frame.send(&socket).and_then(|()| Frame::read(&mut socket));
     match answer {
         Ok(frame) if frame.kind == Kind::Welcome => Ok((socket, frame.payload)),
         Ok(_) => Err(fail(format!("what listens at port {port} is no tree"))),
@@ -181,8 +195,7 @@ mod tests {
     #[test]
     fn frames_come_out_as_they_went_in() {
         let frame = Frame { kind: Kind::Packet, stream: 7, tag: -3, payload: Bytes::from_static(b"abc") };
-        let mut bytes = Vec::new();
-        frame.write(&mut bytes).unwrap();
+        let mut bytes = frame.to_bytes();
         assert_eq!(Frame::read(&mut &bytes[..]).unwrap(), frame);
         assert!(Frame::read(&mut &bytes[..bytes.len() - 1]).is_err());
         bytes[15] = 0xff;

@@ -3,19 +3,23 @@ use crate::attach::{self, Frame, Kind};
 use crate::error::{Code, Error};
 use crate::event::{self, Event, Events};
 use crate::inbox::{Inbox, Message};
+use crate::meter::{Context, Meter};
 use crate::plan::Plan;
-use crate::wire::{Control, Described, Down, Parcel, Upward, WAVES_AHEAD_MAX};
+use crate::wire::{Control, Described, Down, HUB_TAG, HubWord, Parcel, Upward, WAVES_AHEAD_MAX};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use sheaf_tree::Packet;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, LINK_VARIABLE};
-use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
+use sheaf_tree::service::{Leaf, LeafHandle};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
+
+mod receive;
+
+use receive::Start;
 
 /// How long a back end waits to be told who it is and of its own stream.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -32,6 +36,9 @@ pub struct Known {
     /// The stream of the tree that carries it.
     carrier: u32,
     progress: Arc<Progress>,
+    meter: Arc<Meter>,
+    /// Parameters that go up in front of the next packet.
+    params: Vec<u8>,
 }
 
 /// How far a back end has come on a loose stream, in waves.
@@ -54,9 +61,16 @@ struct Common {
     inbox: Inbox,
     events: Arc<Events>,
     streams: Mutex<FxHashMap<u32, Known>>,
-    /// Counts the moments at which packets may have become free to be sent; told of each.
-    turns: Mutex<u64>,
+    turns: Mutex<Turns>,
     turned: Condvar,
+}
+
+/// The moments at which packets may have become free to be sent.
+#[derive(Default)]
+struct Turns {
+    count: u64,
+    /// Threads that wait for the next one.
+    waiting: u32,
 }
 
 impl Common {
@@ -92,14 +106,15 @@ impl Common {
             Ok(Down::Packet(packet)) => {
                 crate::runtime::block_on(self.inbox.room(frame.stream));
                 let (stream, tag) = (frame.stream, frame.tag);
+                self.count_received(stream, packet.len());
                 self.inbox.push(Message { stream, tag, source: 0, packet, owed: None });
                 if self.events.wants_data() {
                     self.event(event::CLASS_DATA, 0, stream, String::new());
                 }
             }
-            Ok(Down::Control(Control::Describe(described))) => self.know(frame.stream, described),
+            Ok(Down::Control(Control::Describe(described))) => self.know(frame.stream, *described),
             // The leaf above sees to its waves.
-            Ok(Down::NotForUs | Down::Control(Control::CatchUp { .. })) => {}
+            Ok(Down::NotForUs(..) | Down::Control(_)) => {}
             Err(error) => {
                 self.event(event::CLASS_ERROR, event::error::INTERNAL, u32::MAX, error.message);
             }
@@ -109,8 +124,17 @@ impl Common {
     fn know(&self, carrier: u32, described: Described) {
         let id = described.id;
         let (described, progress) = (Arc::new(described), Arc::default());
-        lock(&self.streams).insert(id, Known { described, carrier, progress });
+        let mut streams = lock(&self.streams);
+        let meter = streams.get(&id).map(|known| Arc::clone(&known.meter)).unwrap_or_default();
+        streams.insert(id, Known { described, carrier, progress, meter, params: Vec::new() });
+        drop(streams);
         self.inbox.open(id);
+    }
+
+    fn count_received(&self, id: u32, bytes: usize) {
+        if let Some(known) = lock(&self.streams).get(&id) {
+            known.meter.count(Context::Received, bytes);
+        }
     }
 
     fn event(&self, class: u32, kind: u32, stream: u32, text: String) {
@@ -119,14 +143,42 @@ impl Common {
     }
 
     fn turn(&self) {
-        *lock(&self.turns) += 1;
-        self.turned.notify_all();
+        let mut turns = lock(&self.turns);
+        turns.count += 1;
+        if turns.waiting > 0 {
+            self.turned.notify_all();
+        }
+    }
+
+    /// Queues a packet, if the tree takes one now. Called under the tree's lock, under which a stream
+    /// also moves from one carrier to another.
+    fn post(&self, leaf: &mut Leaf<'_>, id: u32, tag: i32, packet: &[u8]) -> Result<bool, Error> {
+        let mut streams = lock(&self.streams);
+        let known = streams.get_mut(&id).ok_or_else(|| Error::no_stream(id))?;
+        if leaf.is_held(known.carrier) || known.described.is_loose() && known.progress.is_ahead() {
+            return Ok(false);
+        }
+        let wave = match known.described.upward {
+            Upward::Packets => leaf.post(known.carrier, tag, packet),
+            Upward::Parcels | Upward::Lists => {
+                let mut list = std::mem::take(&mut known.params);
+                Parcel::put(&mut list, tag, self.rank, packet);
+                leaf.post(known.carrier, tag, &list)
+            }
+        };
+        known.progress.sent.store(wave + 1, Ordering::Relaxed);
+        if tag != HUB_TAG {
+            known.meter.count(Context::Sent, packet.len());
+        }
+        Ok(true)
     }
 
     /// Waits for a turn after `seen`, at most `limit`. The tree's lock is never taken within.
     fn wait_turn(&self, seen: u64, limit: Duration) {
-        let turns = lock(&self.turns);
-        let _ = self.turned.wait_timeout_while(turns, limit, |now| *now == seen);
+        let mut turns = lock(&self.turns);
+        turns.waiting += 1;
+        let waited = self.turned.wait_timeout_while(turns, limit, |now| now.count == seen);
+        waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
     }
 }
 
@@ -205,8 +257,12 @@ impl Back {
     pub fn over(link: OwnedFd) -> Result<Self, Error> {
         let (tell, hear) = mpsc::channel();
         let serve = move || {
-            let start = Start { tell: Mutex::new(tell.clone()) };
-            if let Err(error) = launch::leaf_from(link, &Registry::with_builtins(), &start) {
+            crate::ffi::signal::block_broken_pipes();
+            let registry = Registry::with_builtins();
+            // Filters on the way down run here.
+            registry.keep_modules_at_leaves();
+            let start = Start { tell: Mutex::new(tell.clone()), registry: registry.clone() };
+            if let Err(error) = launch::leaf_from(link, &registry, &start) {
                 let _ = tell.send(Err(Error::new(Code::Launch, chain(&error))));
             }
         };
@@ -263,47 +319,24 @@ impl Back {
     /// # Errors
     /// [`Code::Unknown`] for a stream that is not (or no longer) open here; [`Code::Ended`].
     pub fn send(&self, id: u32, tag: i32, packet: &[u8]) -> Result<(), Error> {
-        let known = self.known(id).ok_or_else(|| Error::no_stream(id))?;
-        if let Uplink::Hub(socket) = &self.uplink {
-            let payload = Bytes::copy_from_slice(packet);
-            let frame = Frame { kind: Kind::Packet, stream: id, tag, payload };
-            return frame.write(&mut *lock(socket)).map_err(|_| ended());
-        }
-        let parcel;
-        let payload = match known.described.upward {
-            Upward::Packets => packet,
-            Upward::Parcels | Upward::Lists => {
-                let mut bytes = Vec::new();
-                Parcel::put(&mut bytes, tag, self.common.rank, packet);
-                parcel = bytes;
-                &parcel[..]
-            }
-        };
-        self.wait_for_room(&known, id)?;
-        let mut sent = false;
-        self.uplink.with(|leaf| {
-            let wave = leaf.post(known.carrier, tag, payload);
-            known.progress.sent.store(wave + 1, Ordering::Relaxed);
-            sent = true;
-        });
-        if sent { Ok(()) } else { Err(ended()) }
-    }
-
-    fn wait_for_room(&self, known: &Known, id: u32) -> Result<(), Error> {
         /// A closed stream is noticed after this long even if nobody says so.
         const LOOK: Duration = Duration::from_millis(100);
+        if let Uplink::Hub(socket) = &self.uplink {
+            let known = self.known(id).ok_or_else(|| Error::no_stream(id))?;
+            let payload = Bytes::copy_from_slice(packet);
+            let frame = Frame { kind: Kind::Packet, stream: id, tag, payload };
+            known.meter.count(Context::Sent, packet.len());
+            return frame.send(&lock(socket)).map_err(|_| ended());
+        }
         loop {
-            let mut held = None;
-            let seen = *lock(&self.common.turns);
-            self.uplink.with(|leaf| held = Some(leaf.is_held(known.carrier)));
-            let ahead = known.described.is_loose() && known.progress.is_ahead();
-            let held = held.map(|held| held || ahead);
-            match held {
-                None => return Err(ended()),
-                Some(false) => return Ok(()),
-                Some(true) if self.common.inbox.is_ended() => return Err(ended()),
-                Some(true) if !self.common.inbox.is_open(id) => return Err(Error::no_stream(id)),
-                Some(true) => {}
+            let seen = lock(&self.common.turns).count;
+            let mut posted = Err(ended());
+            self.uplink.with(|leaf| posted = self.common.post(leaf, id, tag, packet));
+            if posted? {
+                return Ok(());
+            }
+            if self.common.inbox.is_ended() {
+                return Err(ended());
             }
             self.common.wait_turn(seen, LOOK);
         }
@@ -331,11 +364,16 @@ impl Back {
         }
         match (&self.uplink, known) {
             (_, None) => {}
-            (Uplink::Leaf(leaf), Some(known)) => leaf.with(|leaf| leaf.leave_stream(known.carrier)),
+            (Uplink::Leaf(leaf), Some(known)) => {
+                leaf.with(|leaf| leaf.leave_stream(known.carrier));
+                let word = postcard::to_stdvec(&HubWord::Closed { id }).expect("a word can be serialised");
+                // Without a stream of its own nobody can be told.
+                let _ = self.send(self.rank(), HUB_TAG, &word);
+            }
             (Uplink::Hub(socket), Some(_)) => {
                 let frame = Frame { kind: Kind::Close, stream: id, tag: 0, payload: Bytes::new() };
                 // Without a leaf above the stream is closed in any case.
-                let _ = frame.write(&mut *lock(socket));
+                let _ = frame.send(&lock(socket));
             }
         }
     }
@@ -348,7 +386,7 @@ impl Back {
         let deadline = Instant::now() + FLUSH_TIMEOUT;
         loop {
             let mut unsent = 0;
-            let seen = *lock(&self.common.turns);
+            let seen = lock(&self.common.turns).count;
             self.uplink.with(|leaf| unsent = leaf.unsent_bytes());
             if unsent == 0 {
                 return Ok(());
@@ -419,124 +457,4 @@ fn own(number: i32) -> Result<OwnedFd, Error> {
     // SAFETY: the descriptor is open, was left for this library by the process that started this
     // one, and is taken once, which `TAKEN` sees to.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
-}
-
-type Started = Result<(Arc<Common>, LeafHandle, Plan), Error>;
-
-/// Makes the service of the one leaf of this process.
-struct Start {
-    tell: Mutex<mpsc::Sender<Started>>,
-}
-
-impl Services for Start {
-    fn start(
-        &self,
-        leaf: u32,
-        _host: &str,
-        config: &[u8],
-        handle: LeafHandle,
-    ) -> Result<Box<dyn Service>, ServiceError> {
-        let refuse = |cause: String| ServiceError { errno: sheaf_core::Errno::PROTO, cause };
-        let plan = Plan::from_session(config).map_err(|error| refuse(error.message))?;
-        let rank =
-            plan.rank_of_leaf(leaf).ok_or_else(|| refuse("a leaf that is not in the tree".to_owned()))?;
-        let common = Arc::new(Common::new(rank));
-        let _ = lock(&self.tell).send(Ok((Arc::clone(&common), handle, plan)));
-        Ok(Box::new(Receiver { common, carried: FxHashMap::default(), parts: FxHashMap::default() }))
-    }
-}
-
-/// Takes what comes down the tree.
-struct Receiver {
-    common: Arc<Common>,
-    /// The application's stream, by the stream of the tree that carries it.
-    carried: FxHashMap<u32, u32>,
-    /// Long packets that are being put together.
-    parts: FxHashMap<u32, Vec<u8>>,
-}
-
-impl Receiver {
-    fn whole(&mut self, packet: &Packet, payload: &Bytes, leaf: &mut Leaf<'_>) {
-        match Down::decode(payload, self.common.rank) {
-            Ok(Down::Packet(body)) => {
-                let Some(&stream) = self.carried.get(&packet.stream) else {
-                    return leaf.consumed(packet.stream, packet.frame_bytes);
-                };
-                let owed = Some((packet.stream, packet.frame_bytes));
-                self.common.inbox.push(Message { stream, tag: packet.tag, source: 0, packet: body, owed });
-                if self.common.events.wants_data() {
-                    self.common.event(event::CLASS_DATA, 0, stream, String::new());
-                }
-            }
-            Ok(Down::NotForUs) => leaf.consumed(packet.stream, packet.frame_bytes),
-            Ok(Down::Control(control)) => {
-                leaf.consumed(packet.stream, packet.frame_bytes);
-                self.control(packet.stream, control, leaf);
-            }
-            Err(error) => {
-                leaf.consumed(packet.stream, packet.frame_bytes);
-                self.common.event(event::CLASS_ERROR, event::error::INTERNAL, u32::MAX, error.message);
-            }
-        }
-    }
-
-    fn control(&mut self, carrier: u32, control: Control, leaf: &mut Leaf<'_>) {
-        match control {
-            Control::Describe(described) => {
-                self.carried.insert(carrier, described.id);
-                self.common.know(carrier, described);
-            }
-            Control::CatchUp { wave } => {
-                leaf.skip_to(carrier, wave);
-                let id = self.carried.get(&carrier);
-                if let Some(known) = id.and_then(|id| lock(&self.common.streams).get(id).cloned()) {
-                    known.progress.sent.fetch_max(wave, Ordering::Relaxed);
-                    known.progress.known.fetch_max(wave, Ordering::Relaxed);
-                }
-                self.common.turn();
-            }
-        }
-    }
-}
-
-impl Service for Receiver {
-    fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
-        if packet.first && packet.last {
-            let payload = packet.payload.clone();
-            return self.whole(&packet, &payload, leaf);
-        }
-        if packet.first {
-            self.parts.insert(packet.stream, Vec::new());
-        }
-        let parts = self.parts.entry(packet.stream).or_default();
-        parts.extend_from_slice(&packet.payload);
-        if packet.last {
-            let payload = Bytes::from(self.parts.remove(&packet.stream).unwrap_or_default());
-            return self.whole(&packet, &payload, leaf);
-        }
-        // A packet may be longer than what may be under way.
-        leaf.consumed(packet.stream, packet.frame_bytes);
-    }
-
-    fn closed(&mut self, carrier: u32) {
-        self.parts.remove(&carrier);
-        let Some(id) = self.carried.remove(&carrier) else { return };
-        let mut streams = lock(&self.common.streams);
-        // Another stream of the tree may carry it by now.
-        if streams.get(&id).is_some_and(|known| known.carrier == carrier) {
-            streams.remove(&id);
-            drop(streams);
-            self.common.inbox.close(id);
-        }
-        self.common.turn();
-    }
-
-    fn resume(&mut self, _: &mut Leaf<'_>) {
-        self.common.turn();
-    }
-
-    fn ended(&mut self) {
-        self.common.inbox.end();
-        self.common.turn();
-    }
 }

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 mod arg;
 mod plan;
-mod signal;
+pub(crate) mod signal;
 mod stream;
+pub(crate) mod usage;
 
 use arg::{bytes, text};
 
@@ -103,7 +104,6 @@ pub struct CreateArgs {
 /// As `sheaf.h` says: `create` and what it points to are valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_net_create(create: *const CreateArgs) -> *mut Net {
-    signal::ignore_broken_pipes();
     // SAFETY: the caller's promise.
     let created = unsafe { create.as_ref() }.ok_or_else(|| Error::usage("no options")).and_then(|create| {
         // SAFETY: the caller's promise covers what the structure points to.
@@ -127,7 +127,6 @@ pub unsafe extern "C" fn sheaf_net_create(create: *const CreateArgs) -> *mut Net
 /// Joins the tree that started this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn sheaf_net_join() -> *mut Net {
-    signal::ignore_broken_pipes();
     give(Back::join().map(Box::new).map(Net::Back))
 }
 
@@ -138,7 +137,6 @@ pub extern "C" fn sheaf_net_join() -> *mut Net {
 /// `argv` has `argc` texts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_net_join_args(argc: c_int, argv: *const *const c_char) -> *mut Net {
-    signal::ignore_broken_pipes();
     if Back::is_started_by_tree() {
         return give(Back::join().map(Box::new).map(Net::Back));
     }

@@ -4,36 +4,32 @@
 //! As in MRNet a filter that waits for all sees one packet of each child at a time; what a child
 //! has sent beyond that waits for the others.
 use crate::error::Error;
+use crate::meter::{Meters, Perf};
 use crate::wire::Parcel;
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, NodeInfo, Registry, Replies};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sheaf_tree::filter::{Accumulator, Emit, FilterError, Input, NodeInfo, Registry};
+use std::sync::Arc;
 
-mod native;
+mod module;
+mod node;
 
-pub use native::Native;
+use module::Module;
+use node::Assigned;
 
 /// The name of this filter in the tree.
 pub const NAME: &str = "mrnet";
 
-/// Packets of one child that may wait for the others'.
-const WAITING_MAX: usize = 1 << 16;
+/// The name of the filter that gathers what nodes have measured.
+pub const PERF_NAME: &str = "mrnet-perf";
 
 /// What one node does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Choice {
     /// A filter of the tree.
     BuiltIn(String),
-    /// A function of the user's, in a shared object.
-    Native {
-        /// Where that is.
-        path: String,
-        /// Its name.
-        function: String,
-    },
+    /// A function of the user's, in a module that the tree has been sent: `module:HASH:FUNCTION`.
+    Module(String),
 }
 
 /// Which node does what.
@@ -48,10 +44,12 @@ pub struct Assign {
     pub waits_for_all: bool,
     /// What the user's filters are told: a packet, or nothing.
     pub params: Vec<u8>,
+    /// The stream as the application knows it, if the nodes are to measure.
+    pub measured: Option<u32>,
 }
 
 impl Assign {
-    /// From a text: `sum`, or `sum => 0; /lib/mine.so:best => *;`.
+    /// From a text: `sum`, or `sum => 0; module:HASH:best => *;`.
     ///
     /// # Errors
     /// [`crate::error::Code::Usage`].
@@ -62,6 +60,7 @@ impl Assign {
             default: None,
             waits_for_all,
             params: params.to_vec(),
+            measured: None,
         };
         for statement in text.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
             let (filter, rank) = statement.split_once("=>").unwrap_or((statement, "*"));
@@ -79,8 +78,9 @@ impl Assign {
     }
 
     fn number_of(&mut self, filter: &str) -> Result<u16, Error> {
-        let choice = match filter.rsplit_once(':') {
-            Some((path, function)) => Choice::Native { path: path.to_owned(), function: function.to_owned() },
+        let choice = match filter.split_once(':') {
+            Some(("module", _)) => Choice::Module(filter.to_owned()),
+            Some(_) => return Err(Error::usage("a shared object is loaded first, with sheaf_filter_load")),
             None => Choice::BuiltIn(filter.to_owned()),
         };
         let at = self.choices.iter().position(|have| *have == choice).unwrap_or_else(|| {
@@ -93,6 +93,9 @@ impl Assign {
     /// The one filter of the tree that every node has, if that is so.
     #[must_use]
     pub fn simple(&self) -> Option<&str> {
+        if self.measured.is_some() {
+            return None;
+        }
         match (&self.choices[..], self.by_rank.is_empty(), self.default) {
             ([], ..) => Some("null"),
             ([Choice::BuiltIn(name)], true, Some(_)) => Some(name),
@@ -113,6 +116,12 @@ impl Assign {
         self.named(rank).or_else(|| self.choices.get(usize::from(self.default?)))
     }
 
+    /// Whether some node has a filter of the user's.
+    #[must_use]
+    pub fn has_modules(&self) -> bool {
+        self.choices.iter().any(|choice| matches!(choice, Choice::Module(_)))
+    }
+
     /// The parameters of the filter in the tree.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -120,19 +129,19 @@ impl Assign {
     }
 }
 
-/// The filters that the nodes of a session know.
+/// The filters that the nodes of a session know; `meters` is what is measured in this process.
 #[must_use]
-pub fn registry() -> Registry {
+pub fn registry(meters: &Arc<Meters>) -> Registry {
     let builtins = Registry::with_builtins();
     let mut registry = builtins.clone();
+    let own = Arc::clone(meters);
     registry.register_at(NAME, move |params, info| {
         let malformed = |_| FilterError::new(Errno::INVAL, "a malformed assignment of filters");
         let assign: Assign = postcard::from_bytes(params).map_err(malformed)?;
-        let work = Work::new(assign.at(info.rank), &assign.params, &builtins, info)?;
-        let (waiting, owed) = (BTreeMap::new(), Vec::new());
-        let node = Node { work, rank: info.rank, waits_for_all: assign.waits_for_all, waiting, owed };
-        Ok(Box::new(Assigned { node: Arc::new(Mutex::new(node)) }))
+        Ok(Box::new(Assigned::new(&assign, &builtins, &own, info)?))
     });
+    let own = Arc::clone(meters);
+    registry.register_at(PERF_NAME, move |params, info| Ok(Box::new(Perf::new(params, &own, info)?)));
     registry
 }
 
@@ -143,7 +152,7 @@ pub enum Work {
     /// A filter of the tree, used for one wave after the other.
     BuiltIn(Box<dyn Accumulator>),
     /// A function of the user's.
-    Native(Native),
+    Module(Module),
 }
 
 impl Work {
@@ -163,9 +172,7 @@ impl Work {
             Some(Choice::BuiltIn(name)) => {
                 Ok(Self::BuiltIn(builtins.instantiate(name, &[], info)?.accumulator()))
             }
-            Some(Choice::Native { path, function }) => {
-                Native::load(path, function, params, info).map(Self::Native)
-            }
+            Some(Choice::Module(name)) => Module::new(name, params, builtins, info).map(Self::Module),
         }
     }
 
@@ -192,117 +199,34 @@ impl Work {
                 accumulator.finish(Emit::Result, &mut packet)?;
                 out.push(Parcel { tag, source: rank, packet: packet.into() });
             }
-            Self::Native(native) => native.run(&packets, out, back)?,
-        }
-        Ok(())
-    }
-}
-
-struct Node {
-    work: Work,
-    rank: u32,
-    waits_for_all: bool,
-    /// By child: packets that wait for the other children's.
-    waiting: BTreeMap<u32, VecDeque<Parcel>>,
-    /// What came of another node's state, for the next wave.
-    owed: Vec<Parcel>,
-}
-
-impl Node {
-    /// Takes in what the children have sent for a wave and runs the filter as often as that fills.
-    fn wave(
-        &mut self,
-        sent: BTreeMap<u32, Vec<Parcel>>,
-        back: &mut Vec<Parcel>,
-    ) -> Result<Vec<Parcel>, FilterError> {
-        let mut out = std::mem::take(&mut self.owed);
-        if !self.waits_for_all || matches!(self.work, Work::Pass) {
-            let packets: Vec<Parcel> = sent.into_values().flatten().collect();
-            match &self.work {
-                // Without waiting each packet is a wave of its own, unless a time-out has joined them.
-                _ if packets.is_empty() => {}
-                _ => self.work.run(packets, self.rank, &mut out, back)?,
-            }
-            return Ok(out);
-        }
-        let children: Vec<u32> = sent.keys().copied().collect();
-        for (child, parcels) in sent {
-            let waiting = self.waiting.entry(child).or_default();
-            if waiting.len() + parcels.len() > WAITING_MAX {
-                return Err(FilterError::new(Errno::OVERFLOW, "a child sends more packets than the others"));
-            }
-            waiting.extend(parcels);
-        }
-        let full = |waiting: &BTreeMap<u32, VecDeque<Parcel>>| {
-            children.iter().all(|child| waiting.get(child).is_some_and(|queue| !queue.is_empty()))
-        };
-        while full(&self.waiting) {
-            let row = self.waiting.values_mut().filter_map(VecDeque::pop_front).collect();
-            self.work.run(row, self.rank, &mut out, back)?;
-        }
-        Ok(out)
-    }
-}
-
-struct Assigned {
-    node: Arc<Mutex<Node>>,
-}
-
-fn lock(node: &Mutex<Node>) -> MutexGuard<'_, Node> {
-    node.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Filter for Assigned {
-    fn accumulator(&self) -> Box<dyn Accumulator> {
-        Box::new(Wave { node: Arc::clone(&self.node), sent: BTreeMap::new(), back: Vec::new() })
-    }
-
-    fn state(&mut self) -> Option<Vec<u8>> {
-        match &mut lock(&self.node).work {
-            Work::Native(native) => native.state(),
-            _ => None,
-        }
-    }
-
-    fn absorb(&mut self, state: &[u8]) -> Result<(), FilterError> {
-        let node = &mut *lock(&self.node);
-        let parcel = Parcel { tag: 0, source: crate::NO_RANK, packet: Bytes::copy_from_slice(state) };
-        // There is nobody below who could be answered for this.
-        node.work.run(vec![parcel], node.rank, &mut node.owed, &mut Vec::new())
-    }
-}
-
-/// One wave at one node.
-struct Wave {
-    node: Arc<Mutex<Node>>,
-    sent: BTreeMap<u32, Vec<Parcel>>,
-    back: Vec<Parcel>,
-}
-
-impl Accumulator for Wave {
-    fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
-        let parcels = Parcel::list(Bytes::copy_from_slice(input.payload))
-            .map_err(|error| FilterError::new(Errno::BADMSG, error.message))?;
-        self.sent.entry(input.rank).or_default().extend(parcels);
-        Ok(())
-    }
-
-    fn finish(&mut self, _: Emit, out: &mut Vec<u8>) -> Result<(), FilterError> {
-        let sent = std::mem::take(&mut self.sent);
-        let parcels = lock(&self.node).wave(sent, &mut self.back)?;
-        for Parcel { tag, source, packet } in parcels {
-            Parcel::put(out, tag, source, &packet);
+            Self::Module(module) => module.run(&packets, out, back)?,
         }
         Ok(())
     }
 
-    fn replies(&mut self) -> Replies {
-        let mut replies = Replies::default();
-        for parcel in self.back.drain(..) {
-            let payload = crate::wire::Down::encode(&parcel.packet, &[]);
-            // What is beyond the bounds of replies is not sent.
-            let _ = replies.push(parcel.tag, payload);
+    /// Gives a filter of the user's other parameters; it keeps its state.
+    pub fn set_params(&mut self, params: &[u8]) {
+        if let Self::Module(module) = self {
+            module.set_params(params);
         }
-        replies
+    }
+
+    /// What a filter of the user's has kept.
+    pub fn state(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Module(module) => module.state(),
+            Self::Pass | Self::BuiltIn(_) => None,
+        }
+    }
+
+    /// Takes in what another node's has kept.
+    ///
+    /// # Errors
+    /// What the filter says.
+    pub fn absorb(&mut self, state: &[u8]) -> Result<(), FilterError> {
+        match self {
+            Self::Module(module) => module.absorb(state),
+            Self::Pass | Self::BuiltIn(_) => Ok(()),
+        }
     }
 }

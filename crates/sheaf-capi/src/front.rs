@@ -1,22 +1,30 @@
 //! The front end: the root of a tree whose leaves are the user's programs.
+use crate::down;
 use crate::error::{Code, Error};
 use crate::event::{self, Event, Events};
-use crate::filter::{self, Assign};
+use crate::filter::{self, Assign, Work};
 use crate::inbox::{Inbox, Message};
+use crate::meter::{self, Context, Meter, Meters, Record};
 use crate::plan::Plan;
 use crate::runtime;
-use crate::wire::{Control, Described, Down, HUB_TAG, HubWord, Parcel, Upward, WAVES_STEP, Waits};
+use crate::wire::{Control, Described, Down, HubWord, Parcel, Upward, Waits};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use sheaf_core::RangeSet;
-use sheaf_tree::filter::builtin::null;
+use sheaf_tree::filter::{NodeInfo, Registry};
 use sheaf_tree::launch::{self, LeafProgram, Options, Program};
-use sheaf_tree::{Network, Notice, Stream, Sync, WaveResult};
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use sheaf_tree::{Network, Stream, Sync};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+mod notice;
+mod pump;
+
+use notice::{not_started, tell};
+use pump::{Leaving, Predecessor, Pump};
 
 /// The first number of a stream that the application opens; those below are ranks, of the streams
 /// that lead to one back end.
@@ -47,15 +55,40 @@ pub struct Open {
     pub filter: String,
     /// What the user's filters are told.
     pub params: Vec<u8>,
+    /// Which filter each node has on the way down: only those of the user's change anything.
+    pub down: String,
+    /// What they are told.
+    pub down_params: Vec<u8>,
+    /// The nodes measure what passes.
+    pub measured: bool,
     /// How waves are made.
     pub sync: Sync,
     /// What the headers want to know of it at the back end.
     pub about: Vec<u8>,
 }
 
+/// The streams that are open, by the application's number.
+type Streams = FxHashMap<u32, Arc<Entry>>;
+
 struct Entry {
     stream: Arc<Stream>,
     pump: JoinHandle<()>,
+    leaving: Arc<Leaving>,
+    /// Ends with the pump's work.
+    done: Mutex<Option<oneshot::Receiver<()>>>,
+    members: Vec<u32>,
+    turn: Mutex<Turn>,
+    meter: Option<Arc<Meter>>,
+    /// Some node has a filter of the user's on the way up.
+    has_modules: bool,
+}
+
+/// Held by who sends.
+struct Turn {
+    /// Another stream of the tree carries the application's stream now.
+    moved: bool,
+    /// The front end's filter on the way down.
+    down: Option<Work>,
 }
 
 impl Drop for Entry {
@@ -68,7 +101,12 @@ impl Drop for Entry {
 pub struct Front {
     network: Mutex<Option<Network>>,
     plan: Arc<Mutex<Plan>>,
-    streams: Mutex<FxHashMap<u32, Arc<Entry>>>,
+    streams: Arc<Mutex<Streams>>,
+    /// Knows the filters that were loaded.
+    registry: Registry,
+    meters: Arc<Meters>,
+    /// Counts the parameters that were set.
+    params_version: AtomicU32,
     next_stream: Mutex<u32>,
     watch: Mutex<Option<JoinHandle<()>>>,
     /// Where what leaves say of attached back ends goes, while there can be some.
@@ -102,9 +140,11 @@ impl Front {
         }
         let topology = plan.topology().clone();
         let patience = create.startup_timeout;
+        let meters = Arc::new(Meters::default());
+        let registry = filter::registry(&meters);
+        let known = registry.clone();
         let started = runtime::run(async move {
-            let registry = filter::registry();
-            let network = launch::processes(&topology, &registry, &options, &program).await?;
+            let network = launch::processes(&topology, &known, &options, &program).await?;
             let ready = network.ready(patience).await;
             Ok::<_, launch::LaunchError>((network, ready))
         })?;
@@ -122,7 +162,10 @@ impl Front {
             opened: Condvar::new(),
             network: Mutex::new(Some(network)),
             plan: Arc::new(Mutex::new(plan)),
-            streams: Mutex::default(),
+            streams: Arc::default(),
+            registry,
+            meters,
+            params_version: AtomicU32::new(0),
             next_stream: Mutex::new(STREAM_BASE),
             watch: Mutex::default(),
             inbox: Arc::default(),
@@ -161,6 +204,7 @@ impl Front {
                 self.opened.notify_all();
                 return;
             }
+            HubWord::Closed { .. } => return,
             HubWord::Joined { rank, host } => {
                 // A second back end of the same rank is a mistake of its own; the first stays.
                 if !self.plan().add(rank, hub, &host) || self.open_own(rank).is_err() {
@@ -189,11 +233,15 @@ impl Front {
             self.open_own(rank)?;
         }
         let (network, plan, events) = (self.network()?, Arc::clone(&self.plan), Arc::clone(&self.events));
+        let streams = Arc::downgrade(&self.streams);
         let watch = async move {
             let mut seen = 0;
             loop {
                 let notices = network.notices_from(&mut seen).await;
                 notices.iter().for_each(|notice| tell(notice, &plan, &events));
+                if let Some(streams) = streams.upgrade() {
+                    lock(&streams).values().for_each(|entry| entry.leaving.some.notify_one());
+                }
             }
         };
         *lock(&self.watch) = Some(runtime::handle()?.spawn(watch));
@@ -214,6 +262,9 @@ impl Front {
             members: vec![rank],
             filter: "null".to_owned(),
             params: Vec::new(),
+            down: String::new(),
+            down_params: Vec::new(),
+            measured: false,
             sync: Sync::DontWait,
             about: Vec::new(),
         };
@@ -229,7 +280,8 @@ impl Front {
         id
     }
 
-    /// Opens a stream of the tree for the application's stream `id`, in place of an earlier one.
+    /// Opens a stream of the tree for the application's stream `id`. Where an earlier one carries
+    /// that, it is replaced: packets sent before arrive before those sent after, in both directions.
     ///
     /// # Errors
     /// [`Code::Usage`] for members that are no back ends; [`Code::Ended`].
@@ -237,7 +289,10 @@ impl Front {
         let leaves = self.plan().leaves(&open.members)?;
         let network = self.network()?;
         let mut filter = String::new();
-        let assign = Assign::parse(&open.filter, open.sync == Sync::WaitForAll, &open.params)?;
+        let mut assign = Assign::parse(&open.filter, open.sync == Sync::WaitForAll, &open.params)?;
+        let down = Assign::parse(&open.down, true, &open.down_params)?;
+        let down = Some(down).filter(Assign::has_modules);
+        assign.measured = open.measured.then_some(id);
         let (stream, upward) = match assign.simple() {
             Some("null") => (network.open(leaves, "null", &[], open.sync), Upward::Parcels),
             Some(name) => {
@@ -247,6 +302,8 @@ impl Front {
             None => (network.open(leaves, filter::NAME, &assign.encode(), open.sync), Upward::Lists),
         };
         let stream = Arc::new(stream);
+        let turn = Turn { moved: false, down: self.own_down_filter(down.as_ref(), id)? };
+        let has_modules = assign.has_modules();
         let up = (upward == Upward::Lists).then_some(assign);
         let (members, about) = (open.members.clone(), open.about.clone());
         let waits = match open.sync {
@@ -254,10 +311,11 @@ impl Front {
             Sync::TimeOut(after) => Waits::Until(u32::try_from(after.as_millis()).unwrap_or(u32::MAX)),
             Sync::DontWait => Waits::Not,
         };
-        let described = Described { id, members, upward, up, waits, filter, about };
-        let word = Control::Describe(described).encode();
-        runtime::block_on(stream.send(0, &word, None));
+        let described = Described { id, members, upward, up, down, waits, filter, about };
+        runtime::block_on(stream.send(0, &Control::Describe(Box::new(described)).encode(), None));
         self.inbox.open(id);
+        let (tell, done) = oneshot::channel();
+        let leaving = Arc::new(Leaving::default());
         let pump = Pump {
             id,
             upward,
@@ -267,10 +325,107 @@ impl Front {
             source: if open.members.len() == 1 { open.members[0] } else { crate::NO_RANK },
             loose: open.sync != Sync::WaitForAll,
             words: self.plan().hubs().contains(&id).then(|| lock(&self.words).clone()).flatten(),
+            streams: Arc::downgrade(&self.streams),
+            before: self.retire(id),
+            leaving: Arc::clone(&leaving),
+            done: tell,
         };
-        let pump = runtime::handle()?.spawn(pump.run());
-        lock(&self.streams).insert(id, Arc::new(Entry { stream, pump }));
+        let entry = Entry {
+            stream,
+            pump: runtime::handle()?.spawn(pump.run()),
+            leaving,
+            done: Mutex::new(Some(done)),
+            members: open.members.clone(),
+            turn: Mutex::new(turn),
+            meter: open.measured.then(|| self.meters.open(id)),
+            has_modules,
+        };
+        lock(&self.streams).insert(id, Arc::new(entry));
         Ok(())
+    }
+
+    /// The filter of the user's that this node has on the way down.
+    fn own_down_filter(&self, down: Option<&Assign>, id: u32) -> Result<Option<Work>, Error> {
+        let Some(down) = down.filter(|down| down.at(0).is_some()) else { return Ok(None) };
+        let info = NodeInfo::planned(self.plan().topology().root(), id);
+        let made = Work::new(down.at(0), &down.params, &self.registry, &info);
+        made.map(Some).map_err(|error| Error::new(Code::Filter, error.message))
+    }
+
+    /// Sends nothing more on the stream of the tree that carries `id`, and says so to its members.
+    fn retire(&self, id: u32) -> Option<Predecessor> {
+        let entry = lock(&self.streams).get(&id).cloned()?;
+        let mut turn = lock(&entry.turn);
+        turn.moved = true;
+        runtime::block_on(entry.stream.send(0, &Control::Moved.encode(), None));
+        drop(turn);
+        entry.leaving.moved.store(true, Ordering::Relaxed);
+        entry.leaving.some.notify_one();
+        let done = lock(&entry.done).take()?;
+        Some(Predecessor { entry, done })
+    }
+
+    /// Gives the user's filters of a stream other parameters: downwards for packets that are sent from
+    /// now on, upwards for the answers to them at the latest. They keep their state.
+    ///
+    /// # Errors
+    /// [`Code::Unknown`] without such a stream, [`Code::Ended`].
+    pub fn set_params(&self, id: u32, down: bool, params: &[u8]) -> Result<(), Error> {
+        let (entry, turn) = (self.entry(id)?, |entry: &Entry| lock(&entry.turn).moved);
+        if turn(&entry) {
+            return Err(Error::no_stream(id));
+        }
+        if !down && !entry.has_modules {
+            return Ok(());
+        }
+        let version = self.params_version.fetch_add(1, Ordering::Relaxed) + 1;
+        let word = Control::Params { down, version, bytes: params.to_vec() }.encode();
+        let mut turn = lock(&entry.turn);
+        if let Some(own) = turn.down.as_mut().filter(|_| down) {
+            own.set_params(params);
+        }
+        runtime::block_on(entry.stream.send(0, &word, None));
+        Ok(())
+    }
+
+    /// Sends a shared object to every node; gives the name by which streams call its `function`.
+    ///
+    /// # Errors
+    /// [`Code::System`] when it cannot be read, [`Code::Filter`] when it cannot run or has no such
+    /// function.
+    pub fn load_filter(&self, path: &Path, function: &str) -> Result<String, Error> {
+        let failed = |why: String| Error::new(Code::Filter, format!("{}: {why}", path.display()));
+        let bytes = std::fs::read(path)
+            .map_err(|error| Error::new(Code::System, format!("{}: {error}", path.display())))?;
+        let module = self.network()?.load_filter(bytes).map_err(|error| failed(error.message))?;
+        let name = module.filter(function);
+        // Nobody uses this one: it says whether there is such a function.
+        self.registry.instantiate(&name, &[], &NodeInfo::default()).map_err(|error| failed(error.message))?;
+        Ok(name)
+    }
+
+    /// What every node has measured of stream `id`, or of all ([`meter::ALL_STREAMS`]), by rank.
+    ///
+    /// # Errors
+    /// [`Code::Unknown`] without such a stream, [`Code::TimedOut`] when nobody answers in time.
+    pub fn measure(&self, id: u32, timeout: Duration) -> Result<Vec<Record>, Error> {
+        let members = match id {
+            meter::ALL_STREAMS => self.plan().back_ends().collect(),
+            id => self.entry(id)?.members.clone(),
+        };
+        let leaves = self.plan().leaves(&members)?;
+        let stream = self.network()?.open(leaves, filter::PERF_NAME, &id.to_le_bytes(), Sync::WaitForAll);
+        let word = Control::Measure { id }.encode();
+        let gathered = runtime::run(async move {
+            stream.ask(0, &word, timeout).await;
+            stream.recv_until(Instant::now() + 2 * timeout).await
+        })?;
+        let late = || Error::new(Code::TimedOut, "no node said in time what it has measured");
+        let payload = gathered.ok().and_then(|result| result.payload).ok_or_else(late)?;
+        let mut records =
+            Record::decode(&payload).map_err(|error| Error::new(Code::Packet, error.message))?;
+        records.sort_by_key(|record| record.rank);
+        Ok(records)
     }
 
     fn entry(&self, id: u32) -> Result<Arc<Entry>, Error> {
@@ -291,16 +446,43 @@ impl Front {
         if !self.is_open(id) && id < STREAM_BASE && self.plan().leaves(&[id]).is_ok() {
             self.open_own(id)?;
         }
-        self.send_payload(id, tag, &Down::encode(packet, destinations))
+        self.send_on(id, tag, packet, destinations)
     }
 
-    fn send_payload(&self, id: u32, tag: i32, payload: &[u8]) -> Result<(), Error> {
-        if self.inbox.is_ended() {
-            return Err(Error::new(Code::Ended, "the session is over"));
+    fn send_on(&self, id: u32, tag: i32, packet: &[u8], destinations: &[u32]) -> Result<(), Error> {
+        loop {
+            if self.inbox.is_ended() {
+                return Err(Error::new(Code::Ended, "the session is over"));
+            }
+            let entry = self.entry(id)?;
+            let mut turn = lock(&entry.turn);
+            if turn.moved {
+                drop(turn);
+                // The other one is there in a moment.
+                std::thread::yield_now();
+                continue;
+            }
+            let send = |tag: i32, packet: &[u8]| {
+                if let Some(meter) = &entry.meter {
+                    meter.count(Context::Sent, packet.len());
+                }
+                runtime::block_on(entry.stream.send(tag, &Down::encode(packet, destinations), None));
+            };
+            let Some(filter) = &mut turn.down else {
+                send(tag, packet);
+                return Ok(());
+            };
+            let (mut out, mut back) = (Vec::new(), Vec::new());
+            let packet = down::parcel(tag, Bytes::copy_from_slice(packet));
+            filter
+                .run(vec![packet], 0, &mut out, &mut back)
+                .map_err(|error| Error::new(Code::Filter, error.message))?;
+            out.iter().for_each(|Parcel { tag, packet, .. }| send(*tag, packet));
+            for Parcel { tag, source, packet } in back {
+                self.inbox.push(Message { stream: id, tag, source, packet, owed: None });
+            }
+            return Ok(());
         }
-        let entry = self.entry(id)?;
-        runtime::block_on(entry.stream.send(tag, payload, None));
-        Ok(())
     }
 
     /// Closes a stream.
@@ -328,171 +510,6 @@ impl Front {
 impl Drop for Front {
     fn drop(&mut self) {
         self.shut_down();
-    }
-}
-
-fn not_started(plan: &Plan, network: &Network, late: bool, patience: Duration) -> Error {
-    let causes = network.notices().into_iter().filter_map(|notice| match notice {
-        Notice::Lost { leaves, cause, .. } => {
-            let hosts: Vec<String> = leaves
-                .ranges()
-                .iter()
-                .map(|&(first, last)| plan.topology().fold_leaves(first..last + 1))
-                .collect();
-            Some(format!("{}: {cause}", hosts.join(",")))
-        }
-        _ => None,
-    });
-    let causes: Vec<String> = causes.take(8).collect();
-    let message = match (causes.is_empty(), late) {
-        (false, _) => format!("back ends did not start: {}", causes.join("; ")),
-        (true, true) => format!("back ends did not start within {} s", patience.as_secs()),
-        (true, false) => "back ends did not start".to_owned(),
-    };
-    Error::new(Code::Launch, message)
-}
-
-fn tell(notice: &Notice, plan: &Mutex<Plan>, events: &Events) {
-    let say = |kind: u32, rank: u32, parent: u32, text: &str| {
-        let (class, stream, text) = (event::CLASS_TOPOLOGY, u32::MAX, text.to_owned());
-        events.push(Event { class, kind, rank, parent, stream, text });
-    };
-    let with_leaves = |rank: u32, leaves: &RangeSet| -> BTreeSet<u32> {
-        let plan = lock(plan);
-        leaves.iter().filter_map(|leaf| plan.rank_of_leaf(leaf)).chain([rank]).collect()
-    };
-    let gone = |by: u32, rank: u32, leaves: &RangeSet, cause: &str| {
-        for one in with_leaves(rank, leaves) {
-            if lock(plan).remove(one) {
-                say(event::topology::REMOVED, one, by, cause);
-            }
-        }
-    };
-    match notice {
-        Notice::Lost { by, rank, leaves, cause, .. } => gone(*by, *rank, leaves, cause),
-        Notice::Left { rank, leaves } => gone(crate::NO_RANK, *rank, leaves, "it has left"),
-        Notice::Joined { by, rank, leaves } => {
-            for one in with_leaves(*rank, leaves) {
-                let role = lock(plan).restore(one, (one == *rank).then_some(*by));
-                match role {
-                    Some(2) => say(event::topology::BACK_END_ADDED, one, *by, "it is back"),
-                    Some(_) => say(event::topology::INNER_ADDED, one, *by, "it is back"),
-                    None => {}
-                }
-            }
-        }
-        Notice::FilterFailed { by, stream, message, .. } => {
-            let (class, kind) = (event::CLASS_ERROR, event::error::USAGE);
-            let text = format!("a filter failed: {message}");
-            events.push(Event { class, kind, rank: *by, parent: crate::NO_RANK, stream: *stream, text });
-        }
-    }
-}
-
-/// Carries the results of a stream of the tree into the inbox.
-struct Pump {
-    id: u32,
-    upward: Upward,
-    stream: Arc<Stream>,
-    inbox: Arc<Inbox>,
-    events: Arc<Events>,
-    source: u32,
-    /// Waves may stay unfinished for ever.
-    loose: bool,
-    /// The stream leads to a leaf to which back ends attach themselves.
-    words: Option<mpsc::Sender<(u32, HubWord)>>,
-}
-
-impl Pump {
-    async fn run(self) {
-        let mut results = Vec::new();
-        let mut ahead = Ahead::default();
-        loop {
-            self.stream.recv_batch(&mut results).await;
-            for result in results.drain(..) {
-                if self.loose
-                    && let Some(wave) = ahead.note(&result)
-                {
-                    self.stream.send(0, &Control::CatchUp { wave }.encode(), None).await;
-                }
-                if let Some(payload) = result.payload {
-                    self.deliver(result.tag, payload);
-                }
-            }
-            self.inbox.room(self.id).await;
-        }
-    }
-
-    fn deliver(&self, tag: i32, payload: Bytes) {
-        let parcels = match self.upward {
-            Upward::Packets => Ok(vec![Parcel { tag, source: self.source, packet: payload }]),
-            Upward::Lists => Parcel::list(payload),
-            Upward::Parcels => items(&payload),
-        };
-        match parcels {
-            Ok(parcels) => {
-                for Parcel { tag, source, packet } in parcels {
-                    if let Some(words) = self.words.as_ref().filter(|_| tag == HUB_TAG) {
-                        if let Ok(word) = postcard::from_bytes(&packet) {
-                            // Without a listener the session is over.
-                            let _ = words.send((source, word));
-                        }
-                        continue;
-                    }
-                    self.inbox.push(Message { stream: self.id, tag, source, packet, owed: None });
-                }
-            }
-            Err(error) => {
-                let (class, kind, text) = (event::CLASS_ERROR, event::error::INTERNAL, error.message);
-                let (rank, parent) = (self.source, crate::NO_RANK);
-                self.events.push(Event { class, kind, rank, parent, stream: self.id, text });
-                return;
-            }
-        }
-        if self.events.wants_data() {
-            let (class, kind, text) = (event::CLASS_DATA, 0, String::new());
-            let (rank, parent) = (crate::NO_RANK, crate::NO_RANK);
-            self.events.push(Event { class, kind, rank, parent, stream: self.id, text });
-        }
-    }
-}
-
-/// The parcels in the list that the filter `null` makes.
-fn items(payload: &Bytes) -> Result<Vec<Parcel>, Error> {
-    let items = null::items(payload).map_err(|error| Error::new(Code::Packet, error.message))?;
-    let mut parcels = Vec::with_capacity(items.len());
-    for item in items {
-        parcels.extend(Parcel::list(payload.slice_ref(item))?);
-    }
-    Ok(parcels)
-}
-
-/// How far the waves of a stream have come that does not wait for all.
-#[derive(Default)]
-struct Ahead {
-    /// Waves before this are over.
-    done: u64,
-    /// Waves after it that are over.
-    over: BTreeSet<u64>,
-    newest: u64,
-    asked: u64,
-}
-
-impl Ahead {
-    /// Notes a result; gives the wave up to which idle members must catch up, if it is time.
-    fn note(&mut self, result: &WaveResult) -> Option<u64> {
-        self.newest = self.newest.max(result.wave);
-        if result.complete {
-            self.over.insert(result.wave);
-            while self.over.remove(&self.done) {
-                self.done += 1;
-            }
-        }
-        // Everyone has followed the last word: the next one may be said.
-        (self.done >= self.asked && self.newest >= self.asked + WAVES_STEP).then(|| {
-            self.asked = self.newest;
-            self.newest
-        })
     }
 }
 

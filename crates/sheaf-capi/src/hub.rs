@@ -3,14 +3,16 @@
 //! What comes down is passed on to those of them that are members. What they send is made into
 //! waves here as any node does, and goes up as this leaf's own.
 use crate::attach::{self, Frame, HEAD_BYTES, Hello, Kind};
-use crate::filter::{Assign, Work, registry};
+use crate::down::{self, Chain};
+use crate::filter::{Assign, Work};
+use crate::meter::{self, Context, Meter, Record};
 use crate::plan::Plan;
-use crate::wire::{Control, Described, Down, HUB_TAG, HubWord, Parcel, Upward, Waits};
+use crate::wire::{Control, Described, Down, HUB_TAG, HubWord, Params, Parcel, Upward, Waits};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use sheaf_tree::Packet;
-use sheaf_tree::filter::NodeInfo;
+use sheaf_tree::filter::{NodeInfo, Registry};
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -18,14 +20,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream, unix};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// Frames that may wait for one back end.
 const FRAMES_MAX: usize = 64;
 /// Packets of one back end that may wait for the others' before it has to wait itself.
 const WAITING_MAX: usize = 1024;
-/// How often a back end that has to wait is looked at.
-const LOOK: Duration = Duration::from_millis(2);
 /// How long a process may take to say who it is.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -37,6 +37,14 @@ struct Stream {
     members: Vec<u32>,
     waiting: BTreeMap<u32, VecDeque<Parcel>>,
     work: Work,
+    /// Filters on the way down, this leaf's own included.
+    chain: Option<Chain>,
+    /// Parameters that go up in front of the next packet.
+    params: Vec<u8>,
+    /// Of the members, and of this leaf.
+    meters: BTreeMap<u32, Meter>,
+    /// Told when there may be room for more, and when the stream closes.
+    room: Arc<Notify>,
     /// A time-out runs.
     armed: bool,
     /// Down to the members, in order.
@@ -63,12 +71,13 @@ struct Hub {
     rank: u32,
     port: u16,
     plan: Plan,
+    registry: Registry,
     leaf: LeafHandle,
     state: Mutex<State>,
 }
 
-/// Makes hubs at the leaves of sessions whose back ends attach themselves.
-pub struct Hubs;
+/// Makes hubs at the leaves of sessions whose back ends attach themselves, with these filters.
+pub struct Hubs(pub Registry);
 
 impl Services for Hubs {
     fn start(
@@ -90,7 +99,10 @@ impl Services for Hubs {
             Ok::<_, io::Error>((port, UnixListener::from_std(listener)?))
         };
         let (port, listener) = listen().map_err(|error| refuse(error.to_string()))?;
-        let hub = Arc::new(Hub { rank, port, plan, leaf: handle, state: Mutex::default() });
+        // Filters on the way down run here.
+        self.0.keep_modules_at_leaves();
+        let (registry, state) = (self.0.clone(), Mutex::default());
+        let hub = Arc::new(Hub { rank, port, plan, registry, leaf: handle, state });
         tokio::spawn(Arc::clone(&hub).admit(listener));
         Ok(Box::new(At(hub)))
     }
@@ -162,24 +174,38 @@ impl Hub {
         let parcel = Parcel { tag: frame.tag, source: rank, packet: frame.payload };
         let Some(carrier) = self.put(rank, frame.stream, parcel) else { return };
         loop {
-            let full = {
-                let state = self.lock();
-                let waiting = state.streams.get(&frame.stream).and_then(|stream| stream.waiting.get(&rank));
-                waiting.is_some_and(|queue| queue.len() >= WAITING_MAX)
+            let Some(room) = self.lock().streams.get(&frame.stream).map(|stream| Arc::clone(&stream.room))
+            else {
+                return;
             };
-            let mut held = false;
-            self.leaf.with(|leaf| held = leaf.is_held(carrier));
-            if !full && !held {
+            let changed = room.notified();
+            tokio::pin!(changed);
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if self.has_room(rank, frame.stream, carrier) {
                 return;
             }
-            tokio::time::sleep(LOOK).await;
+            changed.await;
         }
+    }
+
+    /// Whether a back end may send more on a stream; it may on one that is closed or has moved.
+    fn has_room(&self, rank: u32, id: u32, carrier: u32) -> bool {
+        let mut held = false;
+        self.leaf.with(|leaf| held = leaf.is_held(carrier));
+        let state = self.lock();
+        let stream = state.streams.get(&id).filter(|stream| stream.carrier == carrier);
+        stream.is_none_or(|stream| {
+            !held && stream.waiting.get(&rank).is_none_or(|queue| queue.len() < WAITING_MAX)
+        })
     }
 
     /// Takes a packet in and sends what it completes; gives the stream of the tree.
     fn put(self: &Arc<Self>, rank: u32, id: u32, parcel: Parcel) -> Option<u32> {
         let mut state = self.lock();
         let stream = state.streams.get_mut(&id).filter(|stream| stream.members.contains(&rank))?;
+        stream.count(rank, Context::Sent, parcel.packet.len());
+        stream.count(self.rank, Context::Received, parcel.packet.len());
         stream.waiting.entry(rank).or_default().push_back(parcel);
         if let Waits::Until(ms) = stream.described.waits
             && !std::mem::replace(&mut stream.armed, true)
@@ -207,6 +233,7 @@ impl Hub {
             while let Some(row) = stream.row(late) {
                 posts.extend(stream.combine(row, self.rank));
             }
+            stream.wake();
         }
         for (tag, payload) in posts {
             self.leaf.with(|leaf| {
@@ -228,6 +255,7 @@ impl Hub {
             self.send(id, false);
             if last {
                 self.leaf.with(|leaf| leaf.leave_stream(carrier));
+                self.say(&HubWord::Closed { id });
             }
         }
     }
@@ -240,9 +268,24 @@ impl Hub {
         }
         self.spread(id, &Frame { kind: Kind::Close, stream: id, tag: 0, payload: Bytes::new() }).await;
         let mut state = self.lock();
-        if state.streams.get(&id).is_some_and(|stream| stream.carrier == carrier) {
+        if let Some(stream) = state.streams.get(&id).filter(|stream| stream.carrier == carrier) {
+            stream.wake();
             state.streams.remove(&id);
         }
+    }
+
+    /// What this leaf and its back ends have measured.
+    fn records(&self, id: u32) -> Vec<Record> {
+        let mut records = BTreeMap::from([(self.rank, Record::of_process(self.rank))]);
+        for (have, stream) in &self.lock().streams {
+            if id == meter::ALL_STREAMS || id == *have {
+                for (&rank, meter) in &stream.meters {
+                    let fresh = || Record { rank, ..Record::default() };
+                    records.entry(rank).or_insert_with(fresh).add(meter);
+                }
+            }
+        }
+        records.into_values().collect()
     }
 
     async fn spread(&self, id: u32, frame: &Frame) {
@@ -260,26 +303,51 @@ impl Hub {
     fn describe(self: &Arc<Self>, carrier: u32, described: Described) {
         let id = described.id;
         let info = NodeInfo { rank: self.rank, stream: carrier, ..NodeInfo::default() };
-        let (builtins, filter) = (registry(), described.filter.clone());
+        let (builtins, filter) = (&self.registry, described.filter.clone());
         let made = match &described.up {
-            Some(assign) => Work::new(assign.at(self.rank), &assign.params, &builtins, &info),
+            Some(assign) => Work::new(assign.at(self.rank), &assign.params, builtins, &info),
             None if filter.is_empty() => Ok(Work::Pass),
             None => {
                 let assign = Assign::parse(&filter, true, &[]).ok();
-                Work::new(assign.as_ref().and_then(|assign| assign.at(self.rank)), &[], &builtins, &info)
+                Work::new(assign.as_ref().and_then(|assign| assign.at(self.rank)), &[], builtins, &info)
             }
         };
-        let Ok(work) = made else { return self.leaf_fails(carrier) };
+        let chain = described
+            .down
+            .as_ref()
+            .map(|down| Chain::new(down, &self.plan, self.rank, true, &self.registry, carrier));
+        let (Ok(work), Ok(chain)) = (made, chain.transpose()) else { return self.leaf_fails(carrier) };
         let (relay, packets) = mpsc::unbounded_channel();
         let mut state = self.lock();
         let members: Vec<u32> =
             described.members.iter().copied().filter(|rank| state.attached.contains_key(rank)).collect();
-        let word = Control::Describe(Described { upward: Upward::Packets, up: None, ..described.clone() });
+        let word = Control::Describe(Box::new(Described {
+            upward: Upward::Packets,
+            up: None,
+            down: None,
+            ..described.clone()
+        }));
         let _ = relay.send(Relayed { tag: 0, payload: word.encode().into(), bytes: 0 });
         let (described, waiting) = (Arc::new(described), BTreeMap::new());
-        let stream = Stream { carrier, described, members, waiting, work, armed: false, relay };
+        let meters = members.iter().chain([&self.rank]).map(|&rank| (rank, Meter::default())).collect();
+        let (params, room) = (Vec::new(), Arc::default());
+        let stream = Stream {
+            carrier,
+            described,
+            members,
+            waiting,
+            work,
+            chain,
+            params,
+            meters,
+            room,
+            armed: false,
+            relay,
+        };
         state.carried.insert(carrier, id);
-        state.streams.insert(id, stream);
+        if let Some(before) = state.streams.insert(id, stream) {
+            before.wake();
+        }
         drop(state);
         tokio::spawn(Arc::clone(self).relay(id, carrier, packets));
         if id == self.rank {
@@ -299,26 +367,104 @@ impl Hub {
         match Down::decode(&payload, self.rank) {
             Ok(Down::Control(Control::Describe(described))) => {
                 leaf.consumed(packet.stream, packet.frame_bytes);
-                self.describe(packet.stream, described);
+                self.describe(packet.stream, *described);
             }
             Ok(Down::Control(Control::CatchUp { wave })) => {
                 leaf.consumed(packet.stream, packet.frame_bytes);
                 leaf.skip_to(packet.stream, wave);
             }
-            Ok(Down::Packet(_) | Down::NotForUs) => {
-                let state = self.lock();
-                let stream = state.carried.get(&packet.stream).and_then(|id| state.streams.get(id));
-                let relayed = Relayed { tag: packet.tag, payload, bytes: packet.frame_bytes };
-                if stream.is_none_or(|stream| stream.relay.send(relayed).is_err()) {
-                    leaf.consumed(packet.stream, packet.frame_bytes);
+            Ok(Down::Control(Control::Moved)) => {
+                leaf.consumed(packet.stream, packet.frame_bytes);
+                leaf.leave_stream(packet.stream);
+            }
+            Ok(Down::Control(Control::Params { down, version, bytes })) => {
+                leaf.consumed(packet.stream, packet.frame_bytes);
+                if let Some(stream) = self.lock().carried_by(packet.stream) {
+                    stream.set_params(down, version, &bytes);
                 }
             }
+            Ok(Down::Control(Control::Measure { id })) => {
+                leaf.consumed(packet.stream, packet.frame_bytes);
+                leaf.reply(packet.stream, packet.wave, packet.tag, &Record::encode(&self.records(id)));
+            }
+            Ok(Down::Packet(body)) => self.relay_down(packet, &payload, body, None, leaf),
+            Ok(Down::NotForUs(body, to)) => self.relay_down(packet, &payload, body, Some(to), leaf),
             Err(_) => leaf.consumed(packet.stream, packet.frame_bytes),
         }
+    }
+
+    /// A packet for members here, or some of them.
+    fn relay_down(
+        &self,
+        packet: &Packet,
+        payload: &Bytes,
+        body: Bytes,
+        to: Option<Vec<u32>>,
+        leaf: &mut Leaf<'_>,
+    ) {
+        let mut state = self.lock();
+        let Some(stream) = state.carried_by(packet.stream) else {
+            return leaf.consumed(packet.stream, packet.frame_bytes);
+        };
+        for &rank in stream.members.iter().filter(|rank| to.as_ref().is_none_or(|to| to.contains(rank))) {
+            stream.count(rank, Context::Received, body.len());
+        }
+        stream.pass_down(packet, payload, body, leaf);
+    }
+}
+
+impl State {
+    fn carried_by(&mut self, carrier: u32) -> Option<&mut Stream> {
+        self.streams.get_mut(self.carried.get(&carrier)?)
     }
 }
 
 impl Stream {
+    fn count(&self, rank: u32, context: Context, bytes: usize) {
+        if let Some(meter) = self.meters.get(&rank) {
+            meter.count(context, bytes);
+        }
+    }
+
+    /// Lets everyone look again who waits for room.
+    fn wake(&self) {
+        self.room.notify_waiters();
+    }
+
+    fn set_params(&mut self, down: bool, version: u32, bytes: &[u8]) {
+        if down {
+            self.chain.iter_mut().for_each(|chain| chain.set_params(bytes));
+        } else {
+            self.work.set_params(bytes);
+            self.params.clear();
+            Params::put(version, bytes, &mut self.params);
+        }
+    }
+
+    /// Hands a packet to the relay, changed by filters; `body` is the end of `payload`, before which
+    /// stands whom it is for.
+    fn pass_down(&mut self, packet: &Packet, payload: &Bytes, body: Bytes, leaf: &mut Leaf<'_>) {
+        let to = payload.slice(..payload.len() - body.len());
+        let payloads = match &mut self.chain {
+            None => vec![(packet.tag, payload.clone())],
+            // A packet that a filter refuses is left out, here as upwards.
+            Some(chain) => {
+                let passed = chain.run(down::parcel(packet.tag, body)).unwrap_or_default();
+                let whole = |parcel: Parcel| (parcel.tag, [&to[..], &parcel.packet[..]].concat().into());
+                passed.into_iter().map(whole).collect()
+            }
+        };
+        let mut bytes = packet.frame_bytes;
+        for (tag, payload) in payloads {
+            if self.relay.send(Relayed { tag, payload, bytes }).is_ok() {
+                bytes = 0;
+            }
+        }
+        if bytes > 0 {
+            leaf.consumed(packet.stream, bytes);
+        }
+    }
+
     /// The packets of the next wave, if it is whole.
     fn row(&mut self, late: bool) -> Option<Vec<Parcel>> {
         let ready = match self.described.waits {
@@ -339,12 +485,16 @@ impl Stream {
     fn combine(&mut self, row: Vec<Parcel>, rank: u32) -> Option<(i32, Vec<u8>)> {
         let tag = row.first().map_or(0, |parcel| parcel.tag);
         let (mut out, mut back, mut payload) = (Vec::new(), Vec::new(), Vec::new());
+        if self.described.upward == Upward::Lists {
+            payload = std::mem::take(&mut self.params);
+        }
         // A packet that the filter refuses is this leaf's to leave out; the wave stays one.
         if self.work.run(row, rank, &mut out, &mut back).is_err() && self.described.upward == Upward::Packets
         {
             return Some((tag, vec![0]));
         }
         for parcel in out {
+            self.count(rank, Context::Sent, parcel.packet.len());
             match self.described.upward {
                 Upward::Packets => payload.extend_from_slice(&parcel.packet),
                 Upward::Parcels | Upward::Lists => {
@@ -396,6 +546,13 @@ impl Service for At {
             Some(whole) => self.0.down(&packet, whole.into(), leaf),
             // A packet may be longer than what may be under way.
             None => leaf.consumed(packet.stream, packet.frame_bytes),
+        }
+    }
+
+    fn resume(&mut self, leaf: &mut Leaf<'_>) {
+        let state = self.0.lock();
+        for stream in state.streams.values().filter(|stream| !leaf.is_held(stream.carrier)) {
+            stream.room.notify_waiters();
         }
     }
 

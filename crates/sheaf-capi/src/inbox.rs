@@ -84,6 +84,8 @@ struct State {
     fronts: BTreeMap<u64, u32>,
     next: u64,
     ended: bool,
+    /// Threads that wait for something to change.
+    waiting: u32,
 }
 
 /// The queues of one node.
@@ -122,8 +124,30 @@ impl Inbox {
         if let Some(signal) = &queue.signal {
             signal.raise();
         }
+        let waited_for = state.waiting > 0;
         drop(state);
-        self.changed.notify_all();
+        if waited_for {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for a change, until `deadline` at most; `None` when that is over.
+    fn wait<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        deadline: Option<Instant>,
+    ) -> Option<MutexGuard<'a, State>> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return None;
+        }
+        state.waiting += 1;
+        let mut state = match left {
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+        };
+        state.waiting -= 1;
+        Some(state)
     }
 
     /// Takes the oldest message of `stream`, or of all; waits until `deadline`, for ever without
@@ -143,16 +167,8 @@ impl Inbox {
             if state.ended {
                 return Err(End::Session);
             }
-            state = match deadline {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Ok(None);
-                    }
-                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            let Some(changed) = self.wait(state, deadline) else { return Ok(None) };
+            state = changed;
         }
     }
 
@@ -224,16 +240,8 @@ impl Inbox {
     pub fn wait_end(&self, deadline: Option<Instant>) -> bool {
         let mut state = self.lock();
         while !state.ended {
-            state = match deadline {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return false;
-                    }
-                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            let Some(changed) = self.wait(state, deadline) else { return false };
+            state = changed;
         }
         true
     }
@@ -251,11 +259,11 @@ impl Inbox {
             if state.queues.get(&stream).is_some_and(|queue| !queue.closed) {
                 return true;
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || state.ended {
+            if state.ended {
                 return false;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            let Some(changed) = self.wait(state, Some(deadline)) else { return false };
+            state = changed;
         }
     }
 

@@ -10,6 +10,7 @@
 
 pub mod attach;
 pub mod back;
+pub mod down;
 pub mod error;
 pub mod event;
 mod ffi;
@@ -18,6 +19,7 @@ pub mod find;
 pub mod front;
 pub mod hub;
 pub mod inbox;
+pub mod meter;
 pub mod plan;
 pub mod runtime;
 pub mod topgen;

@@ -19,7 +19,10 @@ pub fn handle() -> io::Result<Handle> {
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
-    let drive = move || runtime.block_on(std::future::pending::<()>());
+    let drive = move || {
+        crate::ffi::signal::block_broken_pipes();
+        runtime.block_on(std::future::pending::<()>());
+    };
     thread::Builder::new().name("sheaf-io".to_owned()).spawn(drive)?;
     *slot = Some(handle.clone());
     Ok(handle)

@@ -54,6 +54,11 @@ pub enum HubWord {
         /// Its host.
         host: String,
     },
+    /// A stream was closed here.
+    Closed {
+        /// The stream, as the application knows it.
+        id: u32,
+    },
     /// One is gone.
     Left {
         /// Its rank.
@@ -63,6 +68,35 @@ pub enum HubWord {
 
 /// The tag of a [`HubWord`].
 pub const HUB_TAG: i32 = i32::MIN;
+
+/// The tag of a parcel of [`Params`]. Such parcels go up in front of the packets that were sent after
+/// the parameters had reached their sender.
+pub const PARAMS_TAG: i32 = i32::MIN + 1;
+
+/// Parameters of the user's upward filters, on their way through the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Params {
+    /// Counts what the front end has set; 0 is what the stream was opened with.
+    pub version: u32,
+    /// A packet.
+    pub bytes: Bytes,
+}
+
+impl Params {
+    /// Appends them to a list of parcels.
+    pub fn put(version: u32, bytes: &[u8], out: &mut Vec<u8>) {
+        let mut packet = version.to_le_bytes().to_vec();
+        packet.extend_from_slice(bytes);
+        Parcel::put(out, PARAMS_TAG, crate::NO_RANK, &packet);
+    }
+
+    /// From such a parcel's packet.
+    #[must_use]
+    pub fn decode(packet: &Bytes) -> Option<Self> {
+        let (&version, _) = packet.split_first_chunk::<4>()?;
+        Some(Self { version: u32::from_le_bytes(version), bytes: packet.slice(4..) })
+    }
+}
 
 /// A stream, as its members are told of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +109,8 @@ pub struct Described {
     pub upward: Upward,
     /// Which node has which filter, where that is not one of the tree's for all.
     pub up: Option<Assign>,
+    /// Which node has which filter on the way down, where one is the user's.
+    pub down: Option<Assign>,
     /// How waves are made.
     pub waits: Waits,
     /// The filter of the tree that combines the packets, on a stream of packets.
@@ -87,7 +123,24 @@ pub struct Described {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     /// The stream on which this comes carries this one from now on.
-    Describe(Described),
+    Describe(Box<Described>),
+    /// Nothing more comes on the stream of the tree that brings this: another one carries the
+    /// application's stream from here on.
+    Moved,
+    /// From here on filters have these parameters.
+    Params {
+        /// Those on the way down, or up.
+        down: bool,
+        /// Counts them, upwards.
+        version: u32,
+        /// A packet.
+        bytes: Vec<u8>,
+    },
+    /// Say what you have measured of this stream, or of all.
+    Measure {
+        /// It.
+        id: u32,
+    },
     /// Give up the waves of the tree before this one that you have no packet for, because others
     /// are ahead. Up to [`WAVES_AHEAD_MAX`] waves may be sent from here on without another such
     /// word: nobody's waves may get so far ahead of the oldest open one that the tree refuses them.
@@ -102,8 +155,8 @@ pub enum Control {
 pub enum Down {
     /// A packet for the application.
     Packet(Bytes),
-    /// A packet for others.
-    NotForUs,
+    /// A packet for others, and who they are.
+    NotForUs(Bytes, Vec<u32>),
     /// A word of the front end's.
     Control(Control),
 }
@@ -138,11 +191,12 @@ impl Down {
             TO_ALL => Ok(Self::Packet(rest)),
             TO_SOME => {
                 let mut input = &rest[..];
-                let mut ours = false;
+                let mut ranks = Vec::new();
                 for _ in 0..varint::get_len(&mut input).map_err(|_| malformed())? {
-                    ours |= varint::get_u32(&mut input).map_err(|_| malformed())? == rank;
+                    ranks.push(varint::get_u32(&mut input).map_err(|_| malformed())?);
                 }
-                Ok(if ours { Self::Packet(rest.slice_ref(input)) } else { Self::NotForUs })
+                let packet = rest.slice_ref(input);
+                Ok(if ranks.contains(&rank) { Self::Packet(packet) } else { Self::NotForUs(packet, ranks) })
             }
             CONTROL => postcard::from_bytes(&rest).map(Self::Control).map_err(|_| malformed()),
             _ => Err(malformed()),
@@ -226,7 +280,7 @@ mod tests {
         let some = Bytes::from(Down::encode(b"two", &[3, 300]));
         assert!(matches!(Down::decode(&all, 7), Ok(Down::Packet(packet)) if packet == "one"[..]));
         assert!(matches!(Down::decode(&some, 300), Ok(Down::Packet(packet)) if packet == "two"[..]));
-        assert!(matches!(Down::decode(&some, 7), Ok(Down::NotForUs)));
+        assert!(matches!(Down::decode(&some, 7), Ok(Down::NotForUs(_, ranks)) if ranks == [3, 300]));
         for forged in [&b""[..], b"\x01\xff\xff\xff", b"\x02\xff", b"\x09"] {
             assert!(Down::decode(&Bytes::copy_from_slice(forged), 7).is_err());
         }

@@ -18,7 +18,8 @@ fn main() -> ExitCode {
         Ok(null) => drop(rustix::stdio::dup2_stdin(&null)),
         Err(error) => return fail(&error),
     }
-    match launch::serve(link, &sheaf_capi::filter::registry(), &sheaf_capi::hub::Hubs) {
+    let registry = sheaf_capi::filter::registry(&Default::default());
+    match launch::serve(link, &registry, &sheaf_capi::hub::Hubs(registry.clone())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }

@@ -1,5 +1,6 @@
 //! Streams, packets and events.
 use super::*;
+use crate::meter::{CONTEXTS, Record};
 
 /// Any stream, in place of one.
 const ANY: u32 = u32::MAX;
@@ -12,13 +13,17 @@ pub struct OpenArgs {
     filter: *const c_char,
     params: *const u8,
     params_len: usize,
+    down: *const c_char,
+    down_params: *const u8,
+    down_params_len: usize,
     sync: u32,
     sync_ms: u32,
+    measured: c_int,
     about: *const u8,
     about_len: usize,
 }
 
-/// `struct sheaf_packet` of the header.
+/// `struct sheaf_message` of the header.
 #[repr(C)]
 pub struct Received {
     stream: u32,
@@ -82,9 +87,113 @@ unsafe fn options(open: &OpenArgs) -> Result<front::Open, Error> {
             members: bytes(open.members, open.members_len).to_vec(),
             filter: text(open.filter)?.to_owned(),
             params: bytes(open.params, open.params_len).to_vec(),
+            down: arg::option(open.down)?.unwrap_or_default().to_owned(),
+            down_params: bytes(open.down_params, open.down_params_len).to_vec(),
+            measured: open.measured != 0,
             sync,
             about: bytes(open.about, open.about_len).to_vec(),
         })
+    }
+}
+
+/// Gives the user's filters of a stream other parameters, upwards or (with `down`) downwards.
+///
+/// # Safety
+/// `net` is a handle that was not freed; `params` has the length given.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sheaf_stream_params(
+    net: *const Net,
+    id: u32,
+    down: c_int,
+    params: *const u8,
+    params_len: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let (net, params) = unsafe { (net.as_ref(), bytes(params, params_len)) };
+    let net = net.ok_or_else(|| Error::usage("no network"));
+    status(net.and_then(|net| net.front()?.set_params(id, down != 0, params)))
+}
+
+/// Sends a shared object to every node, and writes the name by which streams call its `function`.
+///
+/// # Safety
+/// `net` is a handle that was not freed; `path` and `function` are texts; `len` bytes can be written
+/// at `name`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sheaf_filter_load(
+    net: *const Net,
+    path: *const c_char,
+    function: *const c_char,
+    name: *mut c_char,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let loaded = unsafe { net.as_ref() }.ok_or_else(|| Error::usage("no network")).and_then(|net| {
+        // SAFETY: the caller's promise.
+        let (path, function) = unsafe { (text(path)?, text(function)?) };
+        net.front()?.load_filter(std::path::Path::new(path), function)
+    });
+    status(loaded.and_then(|loaded| {
+        if name.is_null() || loaded.len() >= len {
+            return Err(Error::usage("there is no room for the name of the filter"));
+        }
+        // SAFETY: the name and a zero byte fit into the `len` bytes that the caller gives.
+        unsafe {
+            std::ptr::copy_nonoverlapping(loaded.as_ptr(), name.cast::<u8>(), loaded.len());
+            *name.add(loaded.len()) = 0;
+        }
+        Ok(())
+    }))
+}
+
+/// Calls `visit` with what each node has measured of a stream, or of any.
+///
+/// # Safety
+/// `net` is a handle that was not freed; `visit` may be called with `context`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sheaf_stream_measure(
+    net: *const Net,
+    id: u32,
+    timeout_ms: u32,
+    visit: extern "C" fn(*mut c_void, *const Measured),
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let net = unsafe { net.as_ref() }.ok_or_else(|| Error::usage("no network"));
+    let timeout = Duration::from_millis(timeout_ms.into());
+    status(net.and_then(|net| net.front()?.measure(id, timeout)).map(|records| {
+        records.iter().for_each(|record| visit(context, &Measured::of(record)));
+    }))
+}
+
+/// `struct sheaf_measured` of the header.
+#[repr(C)]
+pub struct Measured {
+    rank: u32,
+    packets: [u64; CONTEXTS],
+    bytes: [u64; CONTEXTS],
+    filter_s: f64,
+    user_s: f64,
+    system_s: f64,
+    waited_s: f64,
+    virtual_kb: u64,
+    resident_kb: u64,
+}
+
+impl Measured {
+    fn of(record: &Record) -> Self {
+        let seconds = |nanoseconds: u64| Duration::from_nanos(nanoseconds).as_secs_f64();
+        Self {
+            rank: record.rank,
+            packets: record.packets,
+            bytes: record.bytes,
+            filter_s: seconds(record.filter_ns),
+            user_s: seconds(record.user_ns),
+            system_s: seconds(record.system_ns),
+            waited_s: seconds(record.waited_ns),
+            virtual_kb: record.virtual_kb,
+            resident_kb: record.resident_kb,
+        }
     }
 }
 
@@ -174,7 +283,7 @@ pub unsafe extern "C" fn sheaf_recv(
 /// # Safety
 /// `packet` came from [`sheaf_recv`] and was not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sheaf_packet_free(packet: *mut Received) {
+pub unsafe extern "C" fn sheaf_message_free(packet: *mut Received) {
     if !packet.is_null() {
         // SAFETY: it came from `Box::into_raw`, and the caller gives it up.
         let packet = unsafe { Box::from_raw(packet) };

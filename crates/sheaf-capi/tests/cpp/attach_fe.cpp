@@ -14,7 +14,7 @@ static void on_leave(Event *, void *) { ++left; }
 
 int main(int argc, char **argv)
 {
-    CHECK(argc > 2);
+    CHECK(argc > 3);
     Network *net = Network::CreateNetworkFE(argv[1], nullptr, nullptr);
     if (net->has_Error())
         net->perror("front end");
@@ -81,6 +81,25 @@ int main(int argc, char **argv)
     CHECK((*packet)[0]->get_uint32_t() == 8);
     CHECK(net->send(103, TAG_GO, "%s", "only you") == 0 && net->get_Stream(103)->recv(&tag, packet) == 1);
     CHECK(packet->get_SourceRank() == 103);
+
+    // Filters on the way down, the leaf's own included, and what is measured of each back end.
+    Stream *stamped = net->new_Stream(all, TFILTER_NULL, SFILTER_WAITFORALL, net->load_FilterFunc(argv[3], "stamp"));
+    CHECK(stamped && stamped->enable_PerformanceData(PERFDATA_MET_NUM_PKTS, PERFDATA_CTX_SEND));
+    CHECK(stamped->send(TAG_GO, "%s", "x") == 0);
+    for (int at = 0; at < 6; at++) {
+        CHECK(stamped->recv(&tag, packet) == 1);
+        std::string path;
+        for (Rank up = tree->find_Node(packet->get_SourceRank())->get_Parent(); up != UnknownRank;
+             up = tree->find_Node(up)->get_Parent())
+            path = "/" + std::to_string(up) + "#1" + path;
+        CHECK((*packet)[0]->get_string() == "x" + path);
+    }
+    rank_perfdata_map sent;
+    CHECK(stamped->collect_PerformanceData(sent, PERFDATA_MET_NUM_PKTS, PERFDATA_CTX_SEND));
+    for (int one = 100; one < 106; one++)
+        CHECK(sent.count(one) && sent[one][0].u == 1);
+    CHECK(sent[0][0].u == 1 && sent[static_cast<int>(leaves[0]->get_Rank())][0].u == 3);
+    delete stamped;
 
     // One leaves; the others go on.
     CHECK(net->send(105, TAG_END, "") == 0);

@@ -62,7 +62,8 @@ fn threads_attach_themselves_as_back_ends() {
     for levels in [&[2][..], &[1, 2]] {
         let fe = shop.compile("attach_fe.cpp", "c++17", &[]);
         let be = shop.compile("attach_be.cpp", "c++11", &[]);
-        succeeds(front(&fe).arg(shop.topology(levels)).arg(be));
+        let so = shop.compile("filters_so.cpp", "c++11", &["-shared", "-fPIC"]);
+        succeeds(front(&fe).arg(shop.topology(levels)).args([&be, &so]));
     }
 }
 
@@ -74,4 +75,33 @@ fn filters_of_the_user_run_in_the_tree() {
     let be = shop.compile("filters_be.cpp", "c++11", &[]);
     let printed = succeeds(front(&fe).arg(shop.topology(&[2, 2])).args([&be, &so]));
     assert_eq!(printed, "(0/2 x (2/2 x x))\n");
+}
+
+#[test]
+fn performance_data_is_what_was_sent() {
+    with_echo("perf", &[2, 2]);
+}
+
+/// Runs `NAME_fe.cpp` with echoing back ends and the shared object of filters.
+fn with_filters(name: &str, levels: &[usize]) {
+    let Some(shop) = Workshop::open() else { return };
+    let so = shop.compile("filters_so.cpp", "c++11", &["-shared", "-fPIC"]);
+    let fe = shop.compile(&format!("{name}_fe.cpp"), "c++17", &[]);
+    let be = shop.compile("echo_be.cpp", "c++11", &[]);
+    succeeds(front(&fe).arg(shop.topology(levels)).args([&be, &so]));
+}
+
+#[test]
+fn filters_run_on_the_way_down() {
+    with_filters("down", &[2, 2]);
+}
+
+#[test]
+fn a_stream_that_changes_loses_nothing() {
+    with_filters("change", &[2, 2]);
+}
+
+#[test]
+fn a_filter_s_state_goes_to_the_adopter() {
+    with_filters("state", &[1, 2, 2]);
 }

@@ -1,0 +1,70 @@
+//! What the tree tells its front end, as the application hears it.
+use super::lock;
+use crate::error::{Code, Error};
+use crate::event::{self, Event, Events};
+use crate::plan::Plan;
+use sheaf_core::RangeSet;
+use sheaf_tree::{Network, Notice};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Why a session did not start.
+pub(super) fn not_started(plan: &Plan, network: &Network, late: bool, patience: Duration) -> Error {
+    let causes = network.notices().into_iter().filter_map(|notice| match notice {
+        Notice::Lost { leaves, cause, .. } => {
+            let hosts: Vec<String> = leaves
+                .ranges()
+                .iter()
+                .map(|&(first, last)| plan.topology().fold_leaves(first..last + 1))
+                .collect();
+            Some(format!("{}: {cause}", hosts.join(",")))
+        }
+        _ => None,
+    });
+    let causes: Vec<String> = causes.take(8).collect();
+    let message = match (causes.is_empty(), late) {
+        (false, _) => format!("back ends did not start: {}", causes.join("; ")),
+        (true, true) => format!("back ends did not start within {} s", patience.as_secs()),
+        (true, false) => "back ends did not start".to_owned(),
+    };
+    Error::new(Code::Launch, message)
+}
+
+/// Counts what a notice says in the plan, and tells the application.
+pub(super) fn tell(notice: &Notice, plan: &Mutex<Plan>, events: &Events) {
+    let say = |kind: u32, rank: u32, parent: u32, text: &str| {
+        let (class, stream, text) = (event::CLASS_TOPOLOGY, u32::MAX, text.to_owned());
+        events.push(Event { class, kind, rank, parent, stream, text });
+    };
+    let with_leaves = |rank: u32, leaves: &RangeSet| -> BTreeSet<u32> {
+        let plan = lock(plan);
+        leaves.iter().filter_map(|leaf| plan.rank_of_leaf(leaf)).chain([rank]).collect()
+    };
+    let gone = |by: u32, rank: u32, leaves: &RangeSet, cause: &str| {
+        for one in with_leaves(rank, leaves) {
+            if lock(plan).remove(one) {
+                say(event::topology::REMOVED, one, by, cause);
+            }
+        }
+    };
+    match notice {
+        Notice::Lost { by, rank, leaves, cause, .. } => gone(*by, *rank, leaves, cause),
+        Notice::Left { rank, leaves } => gone(crate::NO_RANK, *rank, leaves, "it has left"),
+        Notice::Joined { by, rank, leaves } => {
+            for one in with_leaves(*rank, leaves) {
+                let role = lock(plan).restore(one, (one == *rank).then_some(*by));
+                match role {
+                    Some(2) => say(event::topology::BACK_END_ADDED, one, *by, "it is back"),
+                    Some(_) => say(event::topology::INNER_ADDED, one, *by, "it is back"),
+                    None => {}
+                }
+            }
+        }
+        Notice::FilterFailed { by, stream, message, .. } => {
+            let (class, kind) = (event::CLASS_ERROR, event::error::USAGE);
+            let text = format!("a filter failed: {message}");
+            events.push(Event { class, kind, rank: *by, parent: crate::NO_RANK, stream: *stream, text });
+        }
+    }
+}

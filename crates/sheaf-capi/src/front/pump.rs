@@ -1,0 +1,208 @@
+//! From the tree into the inbox.
+use super::{Entry, Streams, lock};
+use crate::error::{Code, Error};
+use crate::event::{self, Event, Events};
+use crate::inbox::{Inbox, Message};
+use crate::wire::{Control, HUB_TAG, HubWord, PARAMS_TAG, Parcel, Upward, WAVES_STEP};
+use bytes::Bytes;
+use sheaf_tree::filter::builtin::null;
+use sheaf_tree::{Stream, WaveResult};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, oneshot};
+
+/// Carries the results of a stream of the tree into the inbox.
+pub(super) struct Pump {
+    pub id: u32,
+    pub upward: Upward,
+    pub stream: Arc<Stream>,
+    pub inbox: Arc<Inbox>,
+    pub events: Arc<Events>,
+    pub source: u32,
+    /// Waves may stay unfinished for ever.
+    pub loose: bool,
+    /// The stream leads to a leaf to which back ends attach themselves.
+    pub words: Option<mpsc::Sender<(u32, HubWord)>>,
+    /// The streams that are open, of which members say that they have left.
+    pub streams: Weak<Mutex<Streams>>,
+    /// What carried the application's stream before; its packets come first.
+    pub before: Option<Predecessor>,
+    pub leaving: Arc<Leaving>,
+    /// Dropped when nothing more comes.
+    pub done: oneshot::Sender<()>,
+}
+
+/// A stream of the tree that another one takes the place of.
+pub(super) struct Predecessor {
+    pub entry: Arc<Entry>,
+    /// Ends when all that came on it has been handed on.
+    pub done: oneshot::Receiver<()>,
+}
+
+/// Says to a pump that members may have left.
+#[derive(Default)]
+pub(super) struct Leaving {
+    pub some: Notify,
+    /// Another stream of the tree carries the application's stream on.
+    pub moved: AtomicBool,
+}
+
+/// How often it is looked whether members that have said so have left.
+const LEFT_LOOK: Duration = Duration::from_millis(5);
+/// How long they may take while nothing else comes from them.
+const LEFT_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Pump {
+    pub async fn run(mut self) {
+        if let Some(Predecessor { entry, done }) = self.before.take() {
+            // It ends in any case: with its members, or after its time.
+            let _ = done.await;
+            drop(entry);
+        }
+        let mut results = Vec::new();
+        let mut ahead = Ahead::default();
+        let mut until = None;
+        while self.next(&mut results, &mut until).await {
+            for result in results.drain(..) {
+                if self.loose
+                    && let Some(wave) = ahead.note(&result)
+                {
+                    self.stream.send(0, &Control::CatchUp { wave }.encode(), None).await;
+                }
+                if let Some(payload) = result.payload {
+                    self.deliver(result.tag, payload);
+                }
+            }
+            self.inbox.room(self.id).await;
+        }
+        if !self.leaving.moved.load(Ordering::Relaxed) {
+            self.inbox.close(self.id);
+        }
+        drop(self.done);
+    }
+
+    /// Takes what has come; `false` when nothing can come any more, as every member has left.
+    /// Until `until`, members are about to leave.
+    async fn next(&self, results: &mut Vec<WaveResult>, until: &mut Option<Instant>) -> bool {
+        loop {
+            let look = async {
+                match *until {
+                    None => self.leaving.some.notified().await,
+                    Some(_) => tokio::time::sleep(LEFT_LOOK).await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.stream.recv_batch(results) => {
+                    // While something comes, it is not over.
+                    *until = until.map(|_| Instant::now() + LEFT_TIMEOUT);
+                    return true;
+                }
+                () = look => {}
+            }
+            let now = Instant::now();
+            let end = *until.get_or_insert(now + LEFT_TIMEOUT);
+            if !self.stream.has_members() {
+                // Whatever members had sent is here by now.
+                return tokio::time::timeout(Duration::ZERO, self.stream.recv_batch(results)).await.is_ok();
+            }
+            if now >= end {
+                if self.leaving.moved.load(Ordering::Relaxed) {
+                    return false;
+                }
+                *until = None;
+            }
+        }
+    }
+
+    fn deliver(&self, tag: i32, payload: Bytes) {
+        let parcels = match self.upward {
+            Upward::Packets => Ok(vec![Parcel { tag, source: self.source, packet: payload }]),
+            Upward::Lists => Parcel::list(payload),
+            Upward::Parcels => items(&payload),
+        };
+        match parcels {
+            Ok(parcels) => {
+                for Parcel { tag, source, packet } in parcels {
+                    match tag {
+                        PARAMS_TAG => continue,
+                        HUB_TAG => {
+                            self.word(source, &packet);
+                            continue;
+                        }
+                        _ => {}
+                    }
+                    self.inbox.push(Message { stream: self.id, tag, source, packet, owed: None });
+                }
+            }
+            Err(error) => {
+                let (class, kind, text) = (event::CLASS_ERROR, event::error::INTERNAL, error.message);
+                let (rank, parent) = (self.source, crate::NO_RANK);
+                self.events.push(Event { class, kind, rank, parent, stream: self.id, text });
+                return;
+            }
+        }
+        if self.events.wants_data() {
+            let (class, kind, text) = (event::CLASS_DATA, 0, String::new());
+            let (rank, parent) = (crate::NO_RANK, crate::NO_RANK);
+            self.events.push(Event { class, kind, rank, parent, stream: self.id, text });
+        }
+    }
+}
+
+impl Pump {
+    /// A leaf has something to say.
+    fn word(&self, source: u32, packet: &Bytes) {
+        let word = postcard::from_bytes(packet);
+        if let Ok(HubWord::Closed { id }) = word {
+            let streams = self.streams.upgrade();
+            if let Some(entry) = streams.and_then(|streams| lock(&streams).get(&id).cloned()) {
+                entry.leaving.some.notify_one();
+            }
+        } else if let (Ok(word), Some(words)) = (word, &self.words) {
+            // Without a listener the session is over.
+            let _ = words.send((source, word));
+        }
+    }
+}
+
+/// The parcels in the list that the filter `null` makes.
+fn items(payload: &Bytes) -> Result<Vec<Parcel>, Error> {
+    let items = null::items(payload).map_err(|error| Error::new(Code::Packet, error.message))?;
+    let mut parcels = Vec::with_capacity(items.len());
+    for item in items {
+        parcels.extend(Parcel::list(payload.slice_ref(item))?);
+    }
+    Ok(parcels)
+}
+
+/// How far the waves of a stream have come that does not wait for all.
+#[derive(Default)]
+struct Ahead {
+    /// Waves before this are over.
+    done: u64,
+    /// Waves after it that are over.
+    over: BTreeSet<u64>,
+    newest: u64,
+    asked: u64,
+}
+
+impl Ahead {
+    /// Notes a result; gives the wave up to which idle members must catch up, if it is time.
+    fn note(&mut self, result: &WaveResult) -> Option<u64> {
+        self.newest = self.newest.max(result.wave);
+        if result.complete {
+            self.over.insert(result.wave);
+            while self.over.remove(&self.done) {
+                self.done += 1;
+            }
+        }
+        // Everyone has followed the last word: the next one may be said.
+        (self.done >= self.asked && self.newest >= self.asked + WAVES_STEP).then(|| {
+            self.asked = self.newest;
+            self.newest
+        })
+    }
+}
