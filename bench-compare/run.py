@@ -17,6 +17,8 @@ import sys
 import measure
 import scenario_cp
 import scenario_grep
+import scenario_joins
+import scenario_launch
 import scenario_simulate
 import scenario_tree
 from contest import Harness
@@ -24,7 +26,7 @@ from sheaf import Sheaf
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCENARIOS = {"tree": scenario_tree, "grep": scenario_grep, "cp": scenario_cp,
-             "simulate": scenario_simulate}
+             "simulate": scenario_simulate, "launch": scenario_launch, "joins": scenario_joins}
 VERSIONS = {"grep": "--version", "rg": "--version", "pdsh": "-V", "clush": "--version",
             "cc": "--version"}
 
@@ -41,7 +43,7 @@ def arguments():
     parser.add_argument("--directory", type=pathlib.Path,
                         help="where the servers' files are (a temporary one in /dev/shm)")
     parser.add_argument("--servers", type=int, nargs="+",
-                        help="numbers of servers for grep and cp, of leaves for simulate")
+                        help="numbers of servers for grep, cp, launch and joins, of leaves for simulate")
     parser.add_argument("--links", nargs="+", choices=["tcp", "unix", "tls"], default=["tcp", "unix"],
                         help="tls is compared with the bare tree over tcp, which encrypts nothing")
     parser.add_argument("--cpus", help="CPUs to run on, such as 0,1 (default: all, not pinned)")
