@@ -5,7 +5,7 @@
 //! arrives and not per message; whoever holds it runs the node and writes its output at once,
 //! so no message crosses a channel or wakes a second task.
 use crate::filter::Registry;
-use crate::link::{Address, Audit};
+use crate::link::{Address, Audit, is_sound};
 use crate::proto::{Config, Event, Node, Notice, Time};
 use crate::service::{Leaf, Service};
 use rustc_hash::FxHashMap;
@@ -67,6 +67,8 @@ pub(crate) struct Core {
     pub audit: Arc<Audit>,
     /// Where that door is.
     pub door: Option<Address>,
+    /// Where the children of the process's own node listen, as they said last.
+    pub doors: FxHashMap<u32, Address>,
 }
 
 /// The most notices kept for a root that does not read them; the oldest go first.
@@ -101,6 +103,7 @@ impl Shared {
             orphaned: false,
             audit: Arc::default(),
             door: None,
+            doors: FxHashMap::default(),
         };
         Arc::new(Self { core: Mutex::new(core), timer: Notify::new() })
     }
@@ -273,7 +276,7 @@ impl Core {
                     }
                 }
                 Event::Orphaned => self.orphan(node),
-                Event::Ready(_) | Event::Notice(_) | Event::Surveyed { .. } => {}
+                Event::Ready(_) | Event::Notice(_) | Event::Door { .. } | Event::Surveyed { .. } => {}
             }
             return;
         }
@@ -288,6 +291,9 @@ impl Core {
                 self.notices_total += 1;
             }
             Event::ParentLost if node == 0 => self.ended = true,
+            Event::Door { rank, address } if node == 0 && is_sound(&address) => {
+                self.doors.insert(rank, address);
+            }
             Event::Orphaned => {
                 self.orphan(node);
                 return;
@@ -318,14 +324,6 @@ impl Core {
         }
         self.orphaned = true;
         self.event_wakers.drain(..).for_each(Waker::wake);
-    }
-
-    /// What the root was told after the first `seen` notices; `seen` is moved on.
-    pub fn notices_after(&self, seen: &mut u64) -> Vec<Notice> {
-        let first = self.notices_total - self.notices.len() as u64;
-        let skip = usize::try_from(seen.saturating_sub(first)).unwrap_or(usize::MAX);
-        *seen = self.notices_total;
-        self.notices.iter().skip(skip).cloned().collect()
     }
 
     /// Ends the transport of a link that its node has given up.

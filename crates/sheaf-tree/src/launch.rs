@@ -12,9 +12,12 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub mod attach;
 mod attached;
+mod beside;
+mod desk;
 mod embedded;
 mod family;
 mod hosts;
@@ -32,12 +35,14 @@ mod slurm;
 mod spawn;
 pub mod ssh;
 
-pub use attached::{Attached, attached, slurm};
+pub use attached::{attached, slurm};
+pub use beside::{end_with_parent, serve_host};
+pub use desk::Desk;
 pub use embedded::embedded;
 pub use invitation::Invitation;
 pub use invited::{invited, leave_session};
 pub use join::{Joined, join};
-pub use processes::processes;
+pub use processes::{over_ssh, processes};
 pub use push::Content;
 pub use serve::{ServeError, leaf_from, serve, serve_invited};
 pub use slurm::Srun;
@@ -117,6 +122,11 @@ pub enum Starter {
     Fork,
     /// Nodes run on the hosts that the topology names; each starts its children there by ssh.
     Ssh(Ssh),
+    /// Nobody here: nodes come by themselves.
+    Come {
+        /// Who has not come after this long counts as lost, and may still come later.
+        patience: Duration,
+    },
 }
 
 /// A session could not be started.
@@ -126,6 +136,9 @@ pub enum LaunchError {
     /// A socket, a process or a descriptor could not be made.
     #[error("cannot start the tree")]
     Io(#[from] io::Error),
+    /// The launcher of Slurm could not be run.
+    #[error("{0} cannot be run")]
+    Srun(String, #[source] io::Error),
 }
 
 /// A node of the topology, as its state machine wants to be told.

@@ -21,6 +21,7 @@ pub mod serve;
 pub mod sha;
 pub mod stat;
 pub mod status;
+pub mod token;
 pub mod tree;
 pub mod truncate;
 pub mod up;
@@ -58,6 +59,7 @@ pub enum Command {
     Up(up::UpArgs),
     Down(down::DownArgs),
     Status(status::StatusArgs),
+    Token(token::TokenArgs),
     Tree(tree::TreeArgs),
     Serve(serve::ServeArgs),
     Demo(demo::DemoArgs),
@@ -69,7 +71,7 @@ pub enum Command {
 pub const HEADINGS: &[(&str, &[&str])] = &[
     ("Read files of many hosts", &["grep", "cat", "ls", "stat", "du", "sha", "read"]),
     ("Change files of many hosts", &["cp", "write", "chmod", "chown", "truncate", "rm", "mkdir", "ln"]),
-    ("Hosts, sessions and the tree", &["hosts", "config", "up", "down", "status", "tree", "serve"]),
+    ("Hosts, sessions and the tree", &["hosts", "config", "up", "down", "status", "token", "tree", "serve"]),
     ("Sheaf itself", &["demo", "completions", "man"]),
 ];
 
@@ -96,6 +98,7 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Up(args) => up::run(args, global),
         Command::Down(args) => down::run(args, global),
         Command::Status(args) => status::run(args, global),
+        Command::Token(args) => token::run(args, global),
         Command::Tree(args) => tree::run(args, global),
         Command::Serve(args) => serve::run(args),
         Command::Demo(args) => demo::run(args, global),

@@ -95,6 +95,8 @@ pub struct Cluster {
     pub export: Sourced<String>,
     /// Where inner nodes run, when not on hosts of their leaves.
     pub inner_hosts: Option<Sourced<String>>,
+    /// What joins nodes, when it is said.
+    pub link: Option<Sourced<Link>>,
     /// The address at which the root listens for other hosts.
     pub listen: Option<Sourced<SocketAddr>>,
     /// The client and its options, in place of `ssh`.
@@ -126,7 +128,6 @@ pub struct Config {
     pub cluster: Cluster,
     pub tuning: Tuning,
     pub groups: GroupSources,
-    pub link: Option<Link>,
     pub session: Option<String>,
     /// How long a host may stay silent.
     pub timeout: Sourced<Duration>,
@@ -151,7 +152,6 @@ impl Config {
             cluster,
             tuning,
             groups: GroupSources::new(groups),
-            link: global.link,
             session: global.session.clone(),
             timeout,
             hosts: OnceCell::new(),
@@ -181,6 +181,11 @@ impl Config {
     /// How to start the cluster.
     pub fn launch(&self) -> Launch {
         self.cluster.launch.value
+    }
+
+    /// What joins nodes, when it is said.
+    pub fn link(&self) -> Option<Link> {
+        self.cluster.link.as_ref().map(|link| link.value)
     }
 
     /// The hosts for inner nodes, when they have some of their own.
@@ -214,6 +219,9 @@ fn choose(file: &File, global: &GlobalArgs) -> Result<Cluster, Stop> {
     }
     if let Some(hosts) = &global.inner_hosts {
         cluster.inner_hosts = Some(Sourced::option(hosts.clone(), "--inner-hosts"));
+    }
+    if let Some(link) = global.link {
+        cluster.link = Some(Sourced::option(link, "--link"));
     }
     Ok(cluster)
 }
@@ -272,6 +280,7 @@ fn numbered(count: u32, launch: Launch, option: &'static str) -> Cluster {
         tree: Sourced::default(TREE_DEFAULT.to_owned()),
         export: Sourced::default(EXPORT_DEFAULT.to_owned()),
         inner_hosts: None,
+        link: None,
         listen: None,
         ssh: None,
         srun: None,
@@ -287,6 +296,7 @@ fn this_machine() -> Cluster {
         tree: Sourced::default(TREE_DEFAULT.to_owned()),
         export: Sourced::default(EXPORT_DEFAULT.to_owned()),
         inner_hosts: None,
+        link: None,
         listen: None,
         ssh: None,
         srun: None,

@@ -1,6 +1,6 @@
 //! From a configuration to a running tree, and what happens around a command that uses one.
 use crate::cli::{GlobalArgs, Link};
-use crate::config::{Config, Launch, Origin, Sourced};
+use crate::config::{Config, Launch, Sourced};
 use crate::exit::{Exit, Stop};
 use crate::output::{Failure, Output, Report, Silence, Silent};
 use crate::probe::WithProbe;
@@ -9,20 +9,25 @@ use sheaf_core::hostset::HostSet;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Limits, Outcome, Servers, Session};
 use sheaf_tree::filter::Registry;
-use sheaf_tree::launch::{self, Attached, Carrier, Content, Program, Srun, Ssh, Starter};
+use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
 use sheaf_tree::link::Listen;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Notice, Tuning};
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub mod daemon;
+pub mod tokens;
 
 /// A command's session with what it was made from.
 pub struct Connected {
     pub session: Session,
     pub topology: Topology,
+    /// Where hosts that come by themselves are taken in, if any are.
+    pub desk: Option<Arc<Desk>>,
     /// The tree was started for this command.
     own: bool,
 }
@@ -99,23 +104,29 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 pub async fn connect(config: &Config, depth: u32, tokens: Option<&TokenFile>) -> Result<Connected> {
     let hosts = config.hosts()?;
     let topology = plan(config)?;
-    let network = start(config, &topology, depth, tokens).await?;
+    let (network, desk) = start(config, &topology, depth, tokens).await?;
     let names: HostSet = hosts.names().iter().cloned().collect();
-    Ok(Connected { session: Session::new(network, names, limits(config)), topology, own: true })
+    Ok(Connected {
+        session: Session::new(network, names, limits(config)),
+        topology,
+        desk: desk.map(Arc::new),
+        own: true,
+    })
 }
 
 /// The tree that the configuration asks for.
 pub fn plan(config: &Config) -> Result<Topology> {
+    if let (Launch::Ssh | Launch::Slurm | Launch::Attach, Some(link @ (Link::Tcp | Link::Unix))) =
+        (config.launch(), config.link())
+    {
+        let text =
+            format!("link = {link} does not lead to other hosts: launch = {} needs tls", config.launch());
+        return Err(Stop::usage(text).into());
+    }
     let hosts = config.hosts()?;
     let names: Names = hosts.names().iter().cloned().collect();
     let usage = |error: sheaf_tree::topology::TopologyError| Stop::usage(format!("tree: {error}"));
-    let comes = matches!(config.launch(), Launch::Attach | Launch::Slurm);
-    let spec = match (&config.cluster.tree.origin, comes) {
-        // Hosts that come by themselves come to the root.
-        (Origin::Default, true) => Spec::parse("flat"),
-        _ => Spec::parse(&config.cluster.tree.value),
-    };
-    let spec = spec.map_err(usage)?;
+    let spec = Spec::parse(&config.cluster.tree.value).map_err(usage)?;
     let topology = match &spec {
         Spec::File(path) => {
             let text = std::fs::read_to_string(path)
@@ -139,10 +150,6 @@ pub fn plan(config: &Config) -> Result<Topology> {
             Topology::build(spec, "root", names, placement).map_err(usage)?
         }
     };
-    if comes && topology.depth() > 1 {
-        let text = format!("tree: launch = {} needs the tree flat", config.launch());
-        return Err(Stop::usage(text).into());
-    }
     Ok(topology)
 }
 
@@ -151,43 +158,48 @@ async fn start(
     topology: &Topology,
     depth: u32,
     tokens: Option<&TokenFile>,
-) -> Result<Network> {
+) -> Result<(Network, Option<Desk>)> {
     let options = launch::Options {
         tuning: tuning(config),
         service: config.cluster.export.value.clone().into_bytes(),
         depth,
     };
-    Ok(match config.launch() {
+    let registry = registry();
+    let (network, desk) = match config.launch() {
         Launch::Embedded => {
             raise_descriptor_limit();
-            launch::embedded(topology, &registry(), &servers(), &options)
+            return Ok((launch::embedded(topology, &registry, &servers(), &options), None));
         }
-        Launch::Processes => launch::processes(topology, &registry(), &options, &program(config)?).await?,
+        Launch::Processes => {
+            let network = launch::processes(topology, &registry, &options, &program(config)?).await?;
+            return Ok((network, None));
+        }
         Launch::Ssh => {
             let mut program = other_hosts(config)?;
             program.starter = Starter::Ssh(ssh(config)?);
-            launch::processes(topology, &registry(), &options, &program).await?
+            launch::over_ssh(topology, &registry, &options, &program, listen(config)).await?
         }
         Launch::Slurm => slurm(config, topology, &options).await?,
+        // A session that ends with its command is over before anybody comes.
+        Launch::Attach if depth == 0 => {
+            let text = format!("cluster {}: start its session first: sheaf up", config.cluster.name.value);
+            return Err(Stop::unreachable(text).into());
+        }
         Launch::Attach => {
-            let Some(tokens) = tokens else {
-                let text =
-                    format!("cluster {}: start its session first: sheaf up", config.cluster.name.value);
-                return Err(Stop::unreachable(text).into());
-            };
             let (at, patience) = (listen(config), start_timeout(config));
             let program = other_hosts(config)?;
-            let (network, attached) =
-                launch::attached(topology, &registry(), &options, &program, at, patience).await?;
-            tokens.write(&attached, topology.leaves_len())?;
-            network
+            launch::attached(topology, &registry, &options, &program, at, patience).await?
         }
-    })
+    };
+    if let Some(tokens) = tokens {
+        tokens.write(&desk, topology)?;
+    }
+    Ok((network, Some(desk)))
 }
 
 /// This program again, as a server or inner node.
 pub fn program(config: &Config) -> Result<Program> {
-    let carrier = match config.link {
+    let carrier = match config.link() {
         Some(Link::Tcp) => Carrier::Tcp,
         Some(Link::Tls) => Carrier::Tls,
         Some(Link::Unix) | None => Carrier::Unix,
@@ -199,7 +211,7 @@ pub fn program(config: &Config) -> Result<Program> {
 }
 
 /// One `srun` with a server on every node.
-async fn slurm(config: &Config, topology: &Topology, options: &launch::Options) -> Result<Network> {
+async fn slurm(config: &Config, topology: &Topology, options: &launch::Options) -> Result<(Network, Desk)> {
     let command = config.cluster.srun.as_ref().map_or("srun", |srun| &srun.value);
     let command = command.split_whitespace().map(ToOwned::to_owned).collect();
     let program = other_hosts(config)?;
@@ -230,25 +242,24 @@ pub struct TokenFile {
 }
 
 impl TokenFile {
-    fn write(&self, attached: &Attached, hosts: u32) -> Result<()> {
-        use std::io::Write;
-        use std::os::unix::fs::OpenOptionsExt;
+    fn write(&self, desk: &Desk, topology: &Topology) -> Result<()> {
         let mut text = String::new();
         match self.uses {
-            Some(uses) => text = format!("{}\n", attached.tokens.issue(uses)?),
+            Some(uses) => text = format!("{}\n", desk.issue(uses)?),
             None => {
-                for _ in 0..hosts {
-                    text += &format!("{}\n", attached.tokens.issue(1)?);
+                for _ in 0..hosts_of(topology) {
+                    text += &format!("{}\n", desk.issue(1)?);
                 }
             }
         }
-        // Never a file that others may have open.
-        let _ = std::fs::remove_file(&self.path);
-        let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path);
-        let mut file = file.map_err(|error| Stop::usage(crate::exit::io_text(&self.path, &error)))?;
-        file.write_all(text.as_bytes())?;
-        Ok(())
+        crate::cmd::token::write_secret(&self.path, &text)
     }
+}
+
+/// How many hosts a tree has beside the root's.
+fn hosts_of(topology: &Topology) -> usize {
+    let hosts: HashSet<String> = topology.nodes().skip(1).map(|node| node.host()).collect();
+    hosts.len()
 }
 
 /// Where other hosts come to: at every address and a port of the system's choice, if it is not said.
@@ -380,12 +391,25 @@ pub fn report(connected: &Connected, config: &Config, outcome: &Outcome, extra: 
 /// Names why hosts were silent: what the tree noticed first of each, else what the wave says.
 fn silence(report: &mut Report, errno: Errno, leaves: &RangeSet, notices: &[Notice], timeout: Duration) {
     let mut rest = leaves.clone();
+    // What was noticed first since a host was last there.
+    let mut causes: Vec<(RangeSet, &str)> = Vec::new();
     for notice in notices {
-        let Notice::Lost { leaves: lost, cause, .. } = notice else { continue };
-        let told = rest.intersection(lost);
+        let (gone, cause) = match notice {
+            Notice::Lost { leaves, cause, .. } => (leaves, cause.as_str()),
+            Notice::Left { leaves, .. } => (leaves, "it has left"),
+            Notice::Joined { leaves, .. } => {
+                causes.iter_mut().for_each(|(gone, _)| *gone = gone.difference(leaves));
+                continue;
+            }
+            _ => continue,
+        };
+        causes.push((gone.clone(), cause));
+    }
+    for (gone, cause) in causes {
+        let told = rest.intersection(&gone);
         if !told.is_empty() {
             rest = rest.difference(&told);
-            report.silent.push(Silent { leaves: told, why: Silence::Down(Some(cause.clone())) });
+            report.silent.push(Silent { leaves: told, why: Silence::Down(Some(cause.to_owned())) });
         }
     }
     if !rest.is_empty() {

@@ -2,8 +2,8 @@
 //!
 //! It knows where the root's enrolment listens, and a [`Token`]: the fingerprint of the session's
 //! certificate authority, and a secret. Over TLS, whose other end has to prove that it is of that
-//! authority, it shows the secret and says its name; it is given an [`Invitation`], with which it
-//! goes on as any other node. Whoever has no token learns nothing, and no token can be used more
+//! authority, it shows the secret and says its name; it is given an [`Invitation`] for each node that it
+//! is to run, with which it goes on as any other. Whoever has no token learns nothing, and no token can be used more
 //! often than was said when it was made.
 use super::Invitation;
 use crate::link::Authority;
@@ -24,13 +24,16 @@ mod tls;
 const ENROL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long reaching one address may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a host tries to be heard among many, and about how long it waits before each time.
+const CROWD_TIMEOUT: Duration = Duration::from_secs(20);
+const CROWD_PAUSE: Duration = Duration::from_millis(200);
 /// Connections for enrolment at one time; more are closed.
 const CONNECTIONS_MAX: usize = 256;
 /// How long enrolment may go on after its session has ended.
 const END_POLL: Duration = Duration::from_millis(250);
 /// The longest request and the longest answer.
 const REQUEST_BYTES_MAX: usize = 1 << 10;
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// The longest host name of a request.
 const HOST_BYTES_MAX: usize = 255;
 
@@ -102,8 +105,8 @@ struct Request {
 
 #[derive(Serialize, Deserialize)]
 enum Answer {
-    /// The bytes of an [`Invitation`].
-    Invited(Vec<u8>),
+    /// The bytes of an [`Invitation`] for each node of the host.
+    Invited(Vec<Vec<u8>>),
     /// Why not, for people.
     Refused(String),
 }
@@ -170,9 +173,9 @@ enum Taken {
     Unknown,
 }
 
-/// Decides which node a host becomes. It is given the host's name and the address by which the
+/// Decides which nodes a host runs. It is given the host's name and the address by which the
 /// host has reached this one.
-pub type Admit = dyn Fn(&str, IpAddr) -> Result<Invitation, String> + Send + Sync;
+pub type Admit = dyn Fn(&str, IpAddr) -> Result<Vec<Invitation>, String> + Send + Sync;
 
 /// Takes hosts in that have a token. Ends when it is dropped.
 pub struct Enrolment {
@@ -221,7 +224,7 @@ impl Enrolment {
         let mut stream = tls::accept(&self.server, Timed::new(stream, ENROL_TIMEOUT)?)?;
         let request: Request = read(&mut stream, REQUEST_BYTES_MAX)?;
         let answer = match self.decide(&request, here) {
-            Ok(invitation) => Answer::Invited(invitation.to_bytes()),
+            Ok(invitations) => Answer::Invited(invitations.iter().map(Invitation::to_bytes).collect()),
             Err(why) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(%peer, host = request.host, why, "a host that asked to join was refused");
@@ -235,7 +238,7 @@ impl Enrolment {
         Ok(())
     }
 
-    fn decide(&self, request: &Request, here: IpAddr) -> Result<Invitation, String> {
+    fn decide(&self, request: &Request, here: IpAddr) -> Result<Vec<Invitation>, String> {
         if request.version != PROTOCOL_VERSION {
             return Err(format!("it speaks protocol {}, the session {PROTOCOL_VERSION}", request.version));
         }
@@ -291,11 +294,31 @@ fn accept(listener: &TcpListener, enrolment: &Weak<Enrolment>) {
     }
 }
 
-/// Asks the session at `address` (`HOST:PORT`) to be taken in as `host`.
+/// Asks the session at `address` (`HOST:PORT`) to be taken in as `host`: an invitation for each node
+/// that the host is to run, at least one. A connection that ends without an answer, because too many
+/// come at once, is made again for a while.
 ///
 /// # Errors
 /// See [`EnrolError`].
-pub fn enrol(address: &str, token: &Token, host: &str) -> Result<Invitation, EnrolError> {
+pub fn enrol(address: &str, token: &Token, host: &str) -> Result<Vec<Invitation>, EnrolError> {
+    let deadline = Instant::now() + CROWD_TIMEOUT;
+    loop {
+        match enrol_once(address, token, host) {
+            Err(EnrolError::Io(_, error)) if is_crowd(&error) && Instant::now() < deadline => {
+                std::thread::sleep(CROWD_PAUSE.mul_f64(0.5 + fastrand::f64()));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Whether the other end listens, and has closed the connection.
+fn is_crowd(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), ConnectionReset | BrokenPipe | UnexpectedEof)
+}
+
+fn enrol_once(address: &str, token: &Token, host: &str) -> Result<Vec<Invitation>, EnrolError> {
     let failed = |error| EnrolError::Io(address.to_owned(), error);
     let stream = connect(address).map_err(failed)?;
     let stream = Timed::new(stream, ENROL_TIMEOUT).map_err(failed)?;
@@ -306,7 +329,10 @@ pub fn enrol(address: &str, token: &Token, host: &str) -> Result<Invitation, Enr
     let request = Request { version: PROTOCOL_VERSION, secret: token.secret, host: host.to_owned() };
     write(&mut stream, &request).map_err(failed)?;
     match read(&mut stream, ANSWER_BYTES_MAX).map_err(failed)? {
-        Answer::Invited(bytes) => Invitation::from_bytes(&bytes).map_err(failed),
+        Answer::Invited(all) if all.is_empty() => Err(failed(io::ErrorKind::InvalidData.into())),
+        Answer::Invited(all) => {
+            all.iter().map(|bytes| Invitation::from_bytes(bytes).map_err(failed)).collect()
+        }
         Answer::Refused(why) => Err(EnrolError::Refused(why)),
     }
 }

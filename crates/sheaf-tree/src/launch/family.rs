@@ -95,7 +95,6 @@ pub(super) fn watch(socket: &OwnedFd) -> Option<Autopsy> {
 
 /// The processes that one node has started.
 pub(super) struct Family {
-    pub kin: Vec<Kin>,
     /// How long they may take to end by themselves.
     pub patience: Duration,
     /// Lets them in, and orphans from below.
@@ -114,7 +113,7 @@ impl End for Family {
             let deadline = tokio::time::Instant::now() + self.patience;
             // Who comes now is told that nobody is here any more.
             self.door = None;
-            for kin in std::mem::take(&mut self.kin) {
+            for kin in self.nursery.take_kin() {
                 if tokio::time::timeout_at(deadline, kin.wait()).await.is_err() {
                     kin.kill();
                     let reaped = tokio::time::timeout(Duration::from_secs(1), kin.wait()).await;
@@ -135,7 +134,7 @@ impl Drop for Family {
     /// Without a proper end: their links are closed by now or will be with this process, and
     /// then they end by themselves; nothing is left to wait for here.
     fn drop(&mut self) {
-        for kin in &self.kin {
+        for kin in self.nursery.take_kin() {
             let _ = kin.lock().try_wait();
         }
     }

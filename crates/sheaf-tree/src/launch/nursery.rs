@@ -1,16 +1,28 @@
-//! Who is let in at a node's door: children it has started, and orphans from below.
+//! Who is let in at a node's door: children it has started, newcomers, and orphans from below.
+//!
+//! A newcomer knows no more than the root's door. From there it is sent down, a node at a time, to the
+//! place that the plan has for it; where a node on the way is lost, the one above takes it in.
 use super::family::{Kin, watch};
-use crate::driver::{Peer, Shared};
+use super::reception::Reception;
+use crate::driver::{Core, Peer, Shared};
+use crate::link::Ancestor;
 use crate::link::door::Host;
 use crate::link::hello::Hello;
-use crate::link::wire::Channel;
-use crate::topology::Topology;
-use bytes::Bytes;
+use crate::link::wire::{Channel, Wire};
+use crate::proto::control;
+use crate::proto::frame::{Header, Kind};
+use crate::topology::{NodeRef, Topology};
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 use tokio::task::AbortHandle;
+
+/// How often it is looked whether newcomers who wait at the door can be sent on.
+const HELD_LOOK: Duration = Duration::from_millis(50);
+/// How long sending one on may take.
+const SEND_ON_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A child that has been started and has not connected.
 struct Expected {
@@ -25,32 +37,68 @@ struct Expected {
 pub(super) struct Nursery {
     shared: Weak<Shared>,
     topology: Topology,
+    /// What newcomers are told; `None` where there are none.
+    reception: Option<Reception>,
     expected: Mutex<FxHashMap<u32, Expected>>,
     /// Processes of the children.
     kin: Mutex<FxHashMap<u32, Kin>>,
     /// Links of nodes that were taken in.
     adopted: Mutex<Vec<usize>>,
-    /// Leaves that may come although no link waits for them, with what each is told first.
-    late: Mutex<FxHashMap<u32, Bytes>>,
-    /// The links of children that have come.
+    /// The links of nodes that have come.
     members: Mutex<FxHashMap<u32, usize>>,
+    /// Newcomers, by rank, who wait for the node below which their place is.
+    held: Mutex<FxHashMap<u32, Channel>>,
+}
+
+/// Where a newcomer's place is.
+enum Way {
+    /// Directly below this node.
+    Here,
+    /// Below this child.
+    Below(Ancestor),
+    /// Below a child that has not come yet.
+    Later,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+pub(super) fn leaves_of(node: NodeRef<'_>) -> RangeSet {
+    RangeSet::from_range(node.leaves().start, node.leaves().end)
+}
+
+fn gone() -> io::Error {
+    io::ErrorKind::NotConnected.into()
+}
+
 impl Nursery {
-    pub fn new(shared: &Arc<Shared>, topology: &Topology) -> Arc<Self> {
+    pub fn new(shared: &Arc<Shared>, topology: &Topology, reception: Option<Reception>) -> Arc<Self> {
         Arc::new(Self {
             shared: Arc::downgrade(shared),
             topology: topology.clone(),
+            reception,
             expected: Mutex::default(),
             kin: Mutex::default(),
             adopted: Mutex::default(),
-            late: Mutex::default(),
             members: Mutex::default(),
+            held: Mutex::default(),
         })
+    }
+
+    /// The tree from this node down.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// What newcomers are told.
+    pub fn reception(&self) -> Option<&Reception> {
+        self.reception.as_ref()
+    }
+
+    /// The driver, while the session lasts.
+    pub fn shared(&self) -> Option<Arc<Shared>> {
+        self.shared.upgrade()
     }
 
     /// The child `rank` is to connect, for `link`. When its process (if it is known) ends before
@@ -72,26 +120,24 @@ impl Nursery {
         lock(&self.expected).insert(rank, Expected { link, is_leaf, kin, watch });
     }
 
-    /// The leaf `rank` may come, although it was lost or given up; `frame` is what it is told.
-    pub fn expect_late(&self, rank: u32, frame: Bytes) {
-        lock(&self.late).insert(rank, frame);
-    }
-
-    /// Whether a link waits for the child `rank`.
-    pub fn waits_for(&self, rank: u32) -> bool {
-        lock(&self.expected).contains_key(&rank)
-    }
-
-    /// Whether the child `rank` is connected.
+    /// Whether the node `rank` is connected here.
     pub fn has(&self, rank: u32) -> bool {
-        let Some(shared) = self.shared.upgrade() else { return false };
-        let link = lock(&self.members).get(&rank).copied();
-        link.is_some_and(|link| shared.peek(|core| core.has_socket(0, link)))
+        self.shared.upgrade().is_some_and(|shared| shared.peek(|core| self.link_of(core, rank).is_some()))
     }
 
-    /// The child `rank` is this process.
+    /// The link of a node that is connected here.
+    fn link_of(&self, core: &Core, rank: u32) -> Option<usize> {
+        lock(&self.members).get(&rank).copied().filter(|&link| core.has_socket(0, link))
+    }
+
+    /// The node `rank` is this process.
     pub fn started(&self, rank: u32, kin: &Kin) {
         lock(&self.kin).insert(rank, kin.clone());
+    }
+
+    /// The processes that this one has started.
+    pub fn take_kin(&self) -> Vec<Kin> {
+        std::mem::take(&mut *lock(&self.kin)).into_values().collect()
     }
 
     /// Whether every child has connected or is lost.
@@ -100,9 +146,9 @@ impl Nursery {
     }
 
     /// Nobody waits for children that have not connected by now.
-    pub fn give_up_all(&self, cause: &str) {
+    pub fn give_up_all(&self, errno: Errno, cause: &str) {
         let late: Vec<u32> = lock(&self.expected).keys().copied().collect();
-        late.into_iter().for_each(|rank| self.give_up(rank, Errno::TIMEDOUT, cause));
+        late.into_iter().for_each(|rank| self.give_up(rank, errno, cause));
     }
 
     /// The child will not connect.
@@ -123,22 +169,86 @@ impl Nursery {
         shared.peek(|core| adopted.iter().any(|&link| core.has_socket(0, link)))
     }
 
-    /// Takes in a leaf that comes late, or again.
-    fn admit_late(&self, shared: &Arc<Shared>, rank: u32, channel: Channel) -> io::Result<()> {
-        let gone = || io::Error::from(io::ErrorKind::NotConnected);
-        let frame = lock(&self.late).remove(&rank).ok_or_else(gone)?;
-        let leaf = self.topology.node(rank).ok_or_else(gone)?;
-        let leaves = RangeSet::from_range(leaf.leaves().start, leaf.leaves().end);
+    /// Where the place of a newcomer is.
+    fn way_to(&self, shared: &Shared, node: NodeRef<'_>) -> Way {
+        let leaves = leaves_of(node);
+        let mut children = self.topology.root().children();
+        let child = children.find(|child| leaves.is_subset(&leaves_of(*child)));
+        let Some(rank) = child.map(|child| child.rank()).filter(|&rank| rank != node.rank()) else {
+            return Way::Here;
+        };
+        if lock(&self.expected).contains_key(&rank) {
+            return Way::Later;
+        }
+        shared.peek(|core| {
+            let Some(link) = self.link_of(core, rank) else { return Way::Here };
+            match (core.nodes[0].speaks_for(link, &leaves), core.doors.get(&rank)) {
+                (Some(false), _) => Way::Here,
+                (Some(true), Some(address)) => Way::Below(Ancestor { rank, address: address.clone() }),
+                _ => Way::Later,
+            }
+        })
+    }
+
+    /// Takes in a newcomer, sends it on, or lets it wait.
+    fn place(self: &Arc<Self>, shared: &Arc<Shared>, rank: u32, channel: Channel) -> io::Result<()> {
+        let node = self.topology.node(rank).ok_or_else(gone)?;
+        match self.way_to(shared, node) {
+            Way::Here => self.admit_newcomer(shared, node, channel),
+            Way::Below(to) => {
+                tokio::spawn(send_on(channel, to));
+                Ok(())
+            }
+            Way::Later => {
+                let mut held = lock(&self.held);
+                if held.is_empty() {
+                    tokio::spawn(settle(Arc::downgrade(self)));
+                }
+                held.insert(rank, channel);
+                Ok(())
+            }
+        }
+    }
+
+    /// Looks again at those who wait; whether any still do.
+    fn settle(self: &Arc<Self>) -> bool {
+        let Some(shared) = self.shared.upgrade() else { return false };
+        let waiting: Vec<u32> = lock(&self.held).keys().copied().collect();
+        for rank in waiting {
+            let Some(node) = self.topology.node(rank) else { continue };
+            if matches!(self.way_to(&shared, node), Way::Later) {
+                continue;
+            }
+            let Some(channel) = lock(&self.held).remove(&rank) else { continue };
+            if let Err(error) = self.place(&shared, rank, channel) {
+                tracing::debug!(rank, %error, "a newcomer that waited is not there any more");
+            }
+        }
+        !lock(&self.held).is_empty()
+    }
+
+    fn admit_newcomer(&self, shared: &Arc<Shared>, node: NodeRef<'_>, channel: Channel) -> io::Result<()> {
+        let reception = self.reception.as_ref().ok_or_else(gone)?;
+        let frame = reception.assignment(&self.topology, node)?;
+        let leaves = leaves_of(node);
         let link = shared.run(|core, now| {
-            let link = core.nodes[0].child_link(now, rank, &leaves)?;
+            let link = core.nodes[0].child_link(now, node.rank(), &leaves)?;
             core.nodes[0].send_first(link, frame);
             core.touch(0);
             Ok(link)
         });
         let link =
             link.map_err(|violation: crate::proto::Violation| io::Error::other(violation.to_string()))?;
+        self.entered(shared, node.rank(), link);
+        let peer = lock(&self.kin).get(&node.rank()).map(Kin::autopsy);
+        let peer = peer.map(|autopsy| Peer { autopsy, is_leaf: node.leaf_index().is_some() });
+        shared.attach(0, link, channel, peer)
+    }
+
+    /// The node `rank` is on this link from now on.
+    fn entered(&self, shared: &Shared, rank: u32, link: usize) {
         lock(&self.members).insert(rank, link);
-        shared.attach(0, link, channel, None)
+        shared.peek(|core| core.doors.remove(&rank));
     }
 
     /// What can be known of the process of a node that has come from elsewhere.
@@ -149,36 +259,62 @@ impl Nursery {
     }
 }
 
-impl Host for Nursery {
-    fn expects(&self, hello: &Hello) -> bool {
-        if !hello.orphan {
-            return self.waits_for(hello.rank) || lock(&self.late).contains_key(&hello.rank);
+/// Looks after newcomers who wait at a door, until none does.
+async fn settle(nursery: Weak<Nursery>) {
+    loop {
+        tokio::time::sleep(HELD_LOOK).await;
+        if !nursery.upgrade().is_some_and(|nursery| nursery.settle()) {
+            return;
         }
-        hello.rank != self.topology.root().rank() && self.topology.node(hello.rank).is_some()
+    }
+}
+
+/// Tells a newcomer where its place is.
+async fn send_on(channel: Channel, to: Ancestor) {
+    let frame = control::control(Header::new(Kind::Go), &to);
+    let sent = async { Wire::from_channel(channel)?.write_all(&frame).await };
+    if !matches!(tokio::time::timeout(SEND_ON_TIMEOUT, sent).await, Ok(Ok(()))) {
+        tracing::debug!(rank = to.rank, "a newcomer could not be sent on");
+    }
+}
+
+/// The nursery as a node's door sees it.
+pub(super) struct Doorway(pub Arc<Nursery>);
+
+impl Host for Doorway {
+    fn expects(&self, hello: &Hello) -> bool {
+        let nursery = &self.0;
+        let rank = hello.rank;
+        if rank == nursery.topology.root().rank() || nursery.topology.node(rank).is_none() {
+            return false;
+        }
+        let expected = || lock(&nursery.expected).contains_key(&rank);
+        hello.orphan || expected() || (nursery.reception.is_some() && !nursery.has(rank))
     }
 
     fn admit(&self, hello: &Hello, channel: Channel) -> io::Result<()> {
-        let gone = || io::Error::from(io::ErrorKind::NotConnected);
-        let shared = self.shared.upgrade().ok_or_else(gone)?;
+        let nursery = &self.0;
+        let shared = nursery.shared.upgrade().ok_or_else(gone)?;
         if !hello.orphan {
-            let child = lock(&self.expected).remove(&hello.rank);
-            let Some(child) = child else { return self.admit_late(&shared, hello.rank, channel) };
-            lock(&self.members).insert(hello.rank, child.link);
+            let child = lock(&nursery.expected).remove(&hello.rank);
+            let Some(child) = child else { return nursery.place(&shared, hello.rank, channel) };
+            nursery.entered(&shared, hello.rank, child.link);
             child.watch.inspect(AbortHandle::abort);
             let is_leaf = child.is_leaf;
             let peer = child.kin.map(|kin| Peer { autopsy: kin.autopsy(), is_leaf });
             return shared.attach(0, child.link, channel, peer);
         }
-        let node = self.topology.node(hello.rank).ok_or_else(gone)?;
-        let leaves = RangeSet::from_range(node.leaves().start, node.leaves().end);
+        let node = nursery.topology.node(hello.rank).ok_or_else(gone)?;
+        let leaves = leaves_of(node);
         let link = shared.run(|core, now| core.nodes[0].child_link(now, hello.rank, &leaves));
         let link = link.map_err(|violation| io::Error::other(violation.to_string()))?;
-        let peer = self.peer(hello.rank, node.leaf_index().is_some(), &channel);
-        let mut adopted = lock(&self.adopted);
+        let peer = nursery.peer(hello.rank, node.leaf_index().is_some(), &channel);
+        let mut adopted = lock(&nursery.adopted);
         if !adopted.contains(&link) {
             adopted.push(link);
         }
         drop(adopted);
+        nursery.entered(&shared, hello.rank, link);
         shared.attach(0, link, channel, peer)
     }
 }

@@ -1,6 +1,6 @@
 //! What a node knows of its session beyond its own place: it is needed to start children, and to
 //! find another parent.
-use super::{Carrier, Options, Program};
+use super::{Carrier, Options, Program, Starter};
 use crate::link::door::Door;
 use crate::link::tls::Keys;
 use crate::link::{Ancestor, Authority, Credentials, Listen, Secret};
@@ -120,7 +120,8 @@ impl Station {
         let mut keyring = Vec::new();
         if let Some(below) = topology.subtree(child.rank()) {
             below.encode(&mut subtree);
-            if !matches!(self.issuer, Issuer::Nobody) {
+            let starts = !matches!(self.program.starter, Starter::Come { .. });
+            if starts && !matches!(self.issuer, Issuer::Nobody) {
                 for node in below.nodes().filter(|node| node.rank() != child.rank()) {
                     keyring.extend(self.credentials(node.rank())?.map(|own| (node.rank(), own)));
                 }

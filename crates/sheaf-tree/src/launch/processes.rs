@@ -1,8 +1,9 @@
 //! Real processes, each node starting its own children.
+use super::desk::Desk;
 use super::family::{Family, Kin};
 use super::hosts::{self, Planned};
 use super::invitation::Invitation;
-use super::nursery::Nursery;
+use super::nursery::{Doorway, Nursery};
 use super::plan::Station;
 use super::push::this_program;
 use super::reception::{Reception, bring_back};
@@ -18,8 +19,9 @@ use crate::topology::{NodeRef, Topology};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sheaf_core::Errno;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long a child may take to connect.
@@ -38,22 +40,39 @@ pub async fn processes(
     options: &Options,
     program: &Program,
 ) -> Result<Network, LaunchError> {
+    Ok(start_root(topology, registry, options, program)?.0)
+}
+
+/// [`processes`] with a program that starts nodes over ssh; hosts that left may come back by themselves,
+/// to a desk at `at`.
+///
+/// # Errors
+/// As for [`processes`].
+pub async fn over_ssh(
+    topology: &Topology,
+    registry: &Registry,
+    options: &Options,
+    program: &Program,
+    at: SocketAddr,
+) -> Result<(Network, Desk), LaunchError> {
+    let (network, nursery) = start_root(topology, registry, options, program)?;
+    Ok((network, Desk::new(nursery, at)))
+}
+
+/// The root of a session whose nodes are other processes.
+pub(super) fn start_root(
+    topology: &Topology,
+    registry: &Registry,
+    options: &Options,
+    program: &Program,
+) -> Result<(Network, Arc<Nursery>), LaunchError> {
     let shared = Shared::new();
     root_node(&shared, topology, registry, options);
     let station = Arc::new(Station::root(topology.root().rank(), program)?);
     let family = start_children(&shared, topology, options.depth, options, &station)?;
     shared.with_node(0, proto::Node::tell_ready);
-    if let Starter::Ssh(how) = &program.starter
-        && let Some(pause) = how.relaunch
-        && let Some(address) = shared.peek(|core| core.door.clone())
-    {
-        let ancestors = vec![Ancestor { rank: station.rank, address }];
-        let (topology, options, nursery) = (topology.clone(), options.clone(), Arc::clone(&family.nursery));
-        let reception = Arc::new(Reception { station, topology, options, nursery, ancestors });
-        // It ends with the session.
-        tokio::spawn(bring_back(reception, Arc::downgrade(&shared), how.clone(), pause));
-    }
-    Ok(Network::new(shared, topology.leaves_len(), Some(Box::new(family))))
+    let nursery = Arc::clone(&family.nursery);
+    Ok((Network::new(shared, topology.leaves_len(), Some(Box::new(family))), nursery))
 }
 
 /// Makes the root of a session, which is node 0 of this process.
@@ -71,27 +90,60 @@ pub(super) fn start_children(
     topology: &Topology,
     depth: u32,
     options: &Options,
-    station: &Station,
+    station: &Arc<Station>,
 ) -> io::Result<Family> {
     // Each level waits longer than the one below it takes.
     let patience = Duration::from_millis(500) + Duration::from_millis(250) * topology.depth();
-    let nursery = Nursery::new(shared, topology);
-    let mut family =
-        Family { kin: Vec::new(), patience, door: None, nursery: Arc::clone(&nursery), starting: None };
-    let mut far = Vec::new();
     if topology.root().children().len() == 0 {
-        return Ok(family);
+        let nursery = Nursery::new(shared, topology, None);
+        return Ok(Family { patience, door: None, nursery, starting: None });
     }
-    let own_host = topology.root().host();
     let door = station.open_door()?;
     let mut ancestors = vec![Ancestor { rank: station.rank, address: door.address.clone() }];
     ancestors.extend_from_slice(&station.ancestors);
+    let takes_newcomers = !matches!(station.program.starter, Starter::Fork);
+    let reception = takes_newcomers.then(|| Reception {
+        station: Arc::clone(station),
+        options: Options { depth, ..options.clone() },
+        ancestors: ancestors.clone(),
+    });
+    let nursery = Nursery::new(shared, topology, reception);
+    let mut far = Vec::new();
+    // Who is started again while the tree runs finds out first which of its leaves are lost.
+    if !station.late {
+        far = start_each(shared, topology, depth, options, &nursery, (station, &ancestors));
+    }
+    let (secret, keys) = (station.secret.clone(), station.keys.clone());
+    let audit = shared.peek(|core| {
+        core.door = Some(door.address.clone());
+        Arc::clone(&core.audit)
+    });
+    if takes_newcomers {
+        shared.with_node(0, |node| node.listens_at(&door.address));
+    }
+    let host = Arc::new(Doorway(Arc::clone(&nursery)));
+    let door = Some(door.keep(station.rank, secret, keys, audit, host)?);
+    let starting = look_after(&nursery, &station.program.starter, far, station.late);
+    Ok(Family { patience, door, nursery, starting })
+}
+
+/// Starts the children; gives those that are to be started on other hosts.
+fn start_each(
+    shared: &Arc<Shared>,
+    topology: &Topology,
+    depth: u32,
+    options: &Options,
+    nursery: &Arc<Nursery>,
+    (station, ancestors): (&Station, &[Ancestor]),
+) -> Vec<Planned> {
+    let own_host = topology.root().host();
+    let mut far = Vec::new();
     for (link, child) in topology.root().children().enumerate() {
-        let birth = Birth { shared, nursery: &nursery, station, ancestors: &ancestors, link, child };
-        let frame = station.assignment(topology, child, depth + 1, options, &ancestors, false);
+        let birth = Birth { shared, nursery, station, ancestors, link, child };
+        let frame = station.assignment(topology, child, depth + 1, options, ancestors, false);
         match frame.and_then(|frame| birth.start(frame, &own_host)) {
-            Ok(Born::Here(kin)) => family.kin.push(kin),
             Ok(Born::Far(planned)) => far.push(planned),
+            Ok(Born::Here | Born::Coming) => {}
             Err(error) => shared.run(|core, now| {
                 let cause = format!("its process cannot be started: {error}");
                 core.nodes[0].child_dead(now, link, Errno::from_io(&error), &cause);
@@ -99,28 +151,45 @@ pub(super) fn start_children(
             }),
         }
     }
-    let (secret, keys) = (station.secret.clone(), station.keys.clone());
-    let audit = shared.peek(|core| {
-        core.door = Some(door.address.clone());
-        Arc::clone(&core.audit)
-    });
-    family.door = Some(door.keep(station.rank, secret, keys, audit, Arc::clone(&nursery) as Arc<_>)?);
-    if let Starter::Ssh(how) = &station.program.starter {
-        let starts = hosts::start_all(Arc::downgrade(&nursery), far, Arc::new(how.clone()));
-        family.starting = Some(tokio::spawn(starts));
-    } else if !nursery.is_complete() {
+    far
+}
+
+/// Waits for children as long as is right for how they are started, and starts lost ones again. What
+/// is returned ends when all have been started.
+fn look_after(
+    nursery: &Arc<Nursery>,
+    starter: &Starter,
+    far: Vec<Planned>,
+    late: bool,
+) -> Option<tokio::task::JoinHandle<()>> {
+    let weak = Arc::downgrade(nursery);
+    let (limit, cause) = match starter {
+        Starter::Ssh(how) => {
+            if let Some(pause) = how.relaunch {
+                // It ends with the session.
+                tokio::spawn(bring_back(Weak::clone(&weak), how.clone(), pause, late));
+            }
+            return Some(tokio::spawn(hosts::start_all(weak, far, Arc::new(how.clone()))));
+        }
+        Starter::Come { patience } => (*patience, "it has not joined"),
+        Starter::Fork => (CONNECT_TIMEOUT, "its process did not connect"),
+    };
+    if !nursery.is_complete() {
         tokio::spawn(async move {
-            tokio::time::sleep(CONNECT_TIMEOUT).await;
-            nursery.give_up_all("its process did not connect");
+            tokio::time::sleep(limit).await;
+            if let Some(nursery) = weak.upgrade() {
+                nursery.give_up_all(Errno::TIMEDOUT, cause);
+            }
         });
     }
-    Ok(family)
+    None
 }
 
 /// A child that has been started, or is going to be.
 enum Born {
-    Here(Kin),
+    Here,
     Far(Planned),
+    Coming,
 }
 
 /// One child that is about to be started.
@@ -143,10 +212,14 @@ impl Birth<'_> {
         self.shared.with_node(0, |node| node.send_first(self.link, frame));
         if program.carrier == Carrier::Unix {
             let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-            let kin = fork(program, is_leaf, pair.1)?;
+            let kin = Kin::new(fork(program, is_leaf, pair.1)?);
             self.nursery.started(rank, &kin);
             self.shared.attach(0, self.link, pair.0, Some(Peer { autopsy: kin.autopsy(), is_leaf }))?;
-            return Ok(Born::Here(kin));
+            return Ok(Born::Here);
+        }
+        if matches!(program.starter, Starter::Come { .. }) {
+            self.nursery.expect(rank, self.link, is_leaf, None);
+            return Ok(Born::Coming);
         }
         let invitation = Invitation {
             secret: self.station.secret.clone(),
@@ -160,16 +233,16 @@ impl Birth<'_> {
             return Ok(Born::Far(Planned { rank, host: self.child.host(), invitation }));
         }
         let (theirs, ours) = io::pipe()?;
-        let kin = if is_ssh {
+        let kin = Kin::new(if is_ssh {
             // The root's path means nothing here.
             fork(&Program { path: this_program(), ..program.clone() }, is_leaf, theirs.into())?
         } else {
             fork(program, is_leaf, theirs.into())?
-        };
+        });
         // A pipe takes this much at once, whether anybody reads or not.
         invitation.write(ours)?;
-        self.nursery.expect(rank, self.link, is_leaf, Some(kin.clone()));
-        Ok(Born::Here(kin))
+        self.nursery.expect(rank, self.link, is_leaf, Some(kin));
+        Ok(Born::Here)
     }
 }
 

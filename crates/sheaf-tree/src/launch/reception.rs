@@ -1,13 +1,14 @@
-//! At the root: places for leaves that come later than the tree was started, or come again.
+//! What newcomers are told, and how children that were lost are started again.
+use super::family::Kin;
 use super::hosts::{self, Planned};
-use super::nursery::Nursery;
+use super::nursery::{Nursery, leaves_of};
 use super::plan::Station;
+use super::push::this_program;
+use super::spawn::fork;
 use super::ssh::Ssh;
-use super::{Invitation, Options};
-use crate::driver::Shared;
+use super::{Invitation, Options, Program};
 use crate::link::Ancestor;
-use crate::proto::Notice;
-use crate::topology::Topology;
+use crate::topology::{NodeRef, Topology};
 use sheaf_core::RangeSet;
 use std::io;
 use std::sync::{Arc, Weak};
@@ -18,36 +19,29 @@ use tokio::task::JoinSet;
 /// While nothing helps, the pause between attempts to bring hosts back grows up to this many times
 /// the first one.
 const PAUSES_MAX: u32 = 8;
+/// How often a node that was started again looks whether it has been taken in.
+const TAKEN_IN_LOOK: Duration = Duration::from_millis(20);
 
-/// What is needed to give a leaf its place directly below the root.
+/// What is needed to give a node its place below this one.
 pub(super) struct Reception {
     pub station: Arc<Station>,
-    pub topology: Topology,
     pub options: Options,
-    pub nursery: Arc<Nursery>,
+    /// This node, and those above it.
     pub ancestors: Vec<Ancestor>,
 }
 
 impl Reception {
-    /// The rank of the leaf on this host.
-    pub fn rank_of(&self, host: &str) -> Option<u32> {
-        let mut leaves = self.topology.nodes().filter(|node| node.leaf_index().is_some());
-        leaves.find(|leaf| leaf.host() == host).map(|leaf| leaf.rank())
+    /// What a newcomer is told first.
+    pub fn assignment(&self, topology: &Topology, node: NodeRef<'_>) -> io::Result<bytes::Bytes> {
+        let depth = self.options.depth + 1;
+        self.station.assignment(topology, node, depth, &self.options, &self.ancestors, true)
     }
 
-    /// The invitation of the leaf `rank`, which is expected at the door from now on.
+    /// The invitation of a node below, to this node's door.
     ///
     /// # Errors
-    /// When no key can be made, or the rank is no leaf's.
+    /// When no key can be made for it.
     pub fn invite(&self, rank: u32) -> io::Result<Invitation> {
-        let leaf = self.topology.node(rank).filter(|node| node.leaf_index().is_some());
-        let leaf = leaf.ok_or_else(|| io::Error::other("no such leaf"))?;
-        if !self.nursery.waits_for(rank) {
-            let depth = self.options.depth + 1;
-            let frame =
-                self.station.assignment(&self.topology, leaf, depth, &self.options, &self.ancestors, true)?;
-            self.nursery.expect_late(rank, frame);
-        }
         Ok(Invitation {
             secret: self.station.secret.clone(),
             rank,
@@ -55,76 +49,104 @@ impl Reception {
             credentials: self.station.credentials(rank)?,
         })
     }
-
-    /// The leaves of these indices, planned to be started on their hosts.
-    fn plan(&self, leaves: &RangeSet, most: usize) -> Vec<(u32, Planned)> {
-        let nodes = self.topology.nodes();
-        let lost =
-            nodes.filter_map(|node| Some((node.leaf_index().filter(|at| leaves.contains(*at))?, node)));
-        let planned = lost.take(most).filter_map(|(leaf, node)| {
-            let invitation = self.invite(node.rank()).ok()?;
-            Some((leaf, Planned { rank: node.rank(), host: node.host(), invitation }))
-        });
-        planned.collect()
-    }
 }
 
-/// Brings lost leaves back by ssh, as children of the root, for as long as the session lasts.
-pub(super) async fn bring_back(
-    reception: Arc<Reception>,
-    shared: Weak<Shared>,
-    how: Ssh,
-    first_pause: Duration,
-) {
+/// Starts this node's children again when they are lost, for as long as the session lasts: each at its
+/// place, an inner node as well as a leaf. What is lost below a child that cannot be started comes
+/// directly below this node.
+pub(super) async fn bring_back(nursery: Weak<Nursery>, how: Ssh, first_pause: Duration, at_once: bool) {
     let how = Arc::new(Ssh { retries: 0, ..how });
-    let most = how.starts_max.max(1) as usize;
-    let (mut lost, mut seen, mut pause) = (RangeSet::new(), 0, first_pause);
-    loop {
-        tokio::time::sleep(pause).await;
-        let Some(shared) = shared.upgrade() else { return };
-        let before = lost.len();
-        for notice in shared.peek(|core| core.notices_after(&mut seen)) {
-            match notice {
-                Notice::Lost { leaves, .. } => lost.union_with(&leaves),
-                // Who has left as planned is not called back.
-                Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } => {
-                    lost = lost.difference(&leaves)
-                }
-                Notice::FilterFailed { .. } => {}
-            }
+    let (mut pause, mut missing_before) = (first_pause, 0);
+    if at_once {
+        while nursery.upgrade().is_some_and(|nursery| !is_taken_in(&nursery)) {
+            tokio::time::sleep(TAKEN_IN_LOOK).await;
         }
-        drop(shared);
-        let back = start(&how, reception.plan(&lost, most)).await;
-        let helped = lost.len() > before || !back.is_empty();
-        lost = lost.difference(&back);
+    } else {
+        tokio::time::sleep(pause).await;
+    }
+    loop {
+        let Some(there) = nursery.upgrade() else { return };
+        let missing = missing(&there);
+        let (planned, count) = (plan(&there, &missing), missing.len());
+        let failed = start(&there, &how, planned).await;
+        let below = plan(&there, &lost_leaves_below(&there, &failed));
+        drop(there);
+        let helped = count > missing_before || failed.len() < count;
+        missing_before = failed.len();
+        if let Some(there) = nursery.upgrade() {
+            start(&there, &how, below).await;
+        }
         pause = if helped { first_pause } else { (pause * 2).min(first_pause * PAUSES_MAX) };
+        tokio::time::sleep(pause).await;
     }
 }
 
-/// Starts leaves, and says which have joined.
-async fn start(how: &Arc<Ssh>, planned: Vec<(u32, Planned)>) -> RangeSet {
+fn is_taken_in(nursery: &Nursery) -> bool {
+    nursery.shared().is_some_and(|shared| shared.peek(|core| core.nodes[0].is_taken_in()))
+}
+
+/// Children that are to be started again.
+fn missing(nursery: &Nursery) -> Vec<u32> {
+    nursery.shared().map_or(Vec::new(), |shared| shared.peek(|core| core.nodes[0].missing_children()))
+}
+
+/// Leaves that are lost below inner nodes that could not be started.
+fn lost_leaves_below(nursery: &Nursery, failed: &[u32]) -> Vec<u32> {
+    let Some(shared) = nursery.shared() else { return Vec::new() };
+    let nodes = failed.iter().filter_map(|&rank| nursery.topology().node(rank));
+    let mut below = RangeSet::new();
+    nodes.filter(|node| node.leaf_index().is_none()).for_each(|node| below.union_with(&leaves_of(node)));
+    let lost = shared.peek(|core| core.nodes[0].lost_of(&below));
+    lost.iter().filter_map(|leaf| nursery.topology().leaf(leaf)).map(|leaf| leaf.rank()).collect()
+}
+
+fn plan(nursery: &Nursery, ranks: &[u32]) -> Vec<Planned> {
+    let Some(reception) = nursery.reception() else { return Vec::new() };
+    let planned = ranks.iter().filter_map(|&rank| {
+        let host = nursery.topology().node(rank)?.host();
+        Some(Planned { rank, host, invitation: reception.invite(rank).ok()? })
+    });
+    planned.collect()
+}
+
+/// Starts nodes; gives those that did not join.
+async fn start(nursery: &Arc<Nursery>, how: &Arc<Ssh>, planned: Vec<Planned>) -> Vec<u32> {
     let places = Arc::new(Semaphore::new(how.starts_max.max(1) as usize));
+    let own_host = nursery.topology().root().host();
     let mut starts = JoinSet::new();
-    for (leaf, child) in planned {
+    let mut failed = Vec::new();
+    for child in planned {
+        if child.host == own_host {
+            if let Err(error) = start_here(nursery, &child) {
+                tracing::debug!(%error, "a lost node was not started again on this host");
+                failed.push(child.rank);
+            }
+            continue;
+        }
         let (how, places) = (Arc::clone(how), Arc::clone(&places));
         starts.spawn(async move {
             let _place = places.acquire().await;
             let started = hosts::start(&how, &child).await;
             if let Err(failure) = &started {
-                tracing::debug!(
-                    host = child.host,
-                    cause = failure.cause,
-                    "a lost host was not started again"
-                );
+                let cause = &failure.cause;
+                tracing::debug!(host = child.host, cause, "a lost host was not started again");
             }
-            started.is_ok().then_some(leaf)
+            started.err().map(|_| child.rank)
         });
     }
-    let mut back = RangeSet::new();
     while let Some(done) = starts.join_next().await {
-        if let Ok(Some(leaf)) = done {
-            back.union_with(&RangeSet::from_range(leaf, leaf + 1));
-        }
+        failed.extend(done.ok().flatten());
     }
-    back
+    failed
+}
+
+fn start_here(nursery: &Nursery, child: &Planned) -> io::Result<()> {
+    let Some(reception) = nursery.reception() else { return Ok(()) };
+    let program = Program { path: this_program(), ..reception.station.program.clone() };
+    let (theirs, ours) = io::pipe()?;
+    let is_leaf = nursery.topology().node(child.rank).is_some_and(|node| node.leaf_index().is_some());
+    let kin = Kin::new(fork(&program, is_leaf, theirs.into())?);
+    nursery.started(child.rank, &kin);
+    // A pipe takes this much at once, whether anybody reads or not.
+    child.invitation.write(ours)
 }

@@ -32,9 +32,13 @@ impl Pause {
     }
 }
 
-/// Connects a new child to its parent.
-pub(super) async fn arrive(invitation: &Invitation, keys: Option<&Keys>) -> io::Result<Channel> {
-    let Invitation { secret, rank, ancestors, .. } = invitation;
+/// Connects a new child to its parent, the first of `ancestors`.
+pub(super) async fn arrive(
+    invitation: &Invitation,
+    ancestors: &[Ancestor],
+    keys: Option<&Keys>,
+) -> io::Result<Channel> {
+    let Invitation { secret, rank, .. } = invitation;
     let parent = ancestors.first().ok_or(io::ErrorKind::InvalidData)?;
     let deadline = Instant::now() + ARRIVE_TIMEOUT;
     let mut pause = Pause(PAUSE_MIN);

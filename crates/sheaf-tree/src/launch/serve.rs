@@ -1,5 +1,5 @@
 //! A server or inner node: a process that was started by its parent.
-use super::invitation::Invitation;
+use super::invitation::{ANCESTORS_MAX, Invitation};
 use super::plan::Station;
 use super::processes::start_children;
 use super::search::{Search, arrive, find_parent};
@@ -8,6 +8,7 @@ use crate::driver::Shared;
 use crate::filter::Registry;
 use crate::link::tls::Keys;
 use crate::link::wire::{Channel, Wire};
+use crate::link::{Ancestor, is_sound};
 use crate::network::End;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::proto::frame::{HEADER_BYTES, Header, Kind};
@@ -15,7 +16,6 @@ use crate::proto::{Node, Role};
 use crate::service::{LeafHandle, Services};
 use crate::topology::Topology;
 use rustix::fs::{FileType, fstat};
-use sheaf_core::Errno;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -25,8 +25,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// How long the launcher may take to hand over an invitation.
 const INVITATION_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the parent may take to say who this node is.
-const ASSIGN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the parent may take to say who this node is, or where to go: it may wait for the node
+/// that is to be in between.
+const ASSIGN_TIMEOUT: Duration = Duration::from_secs(900);
+/// How often a node tries again that was sent to one which is not there, and the pause before.
+const TURNS_MAX: u32 = 20;
+const TURN_PAUSE: Duration = Duration::from_millis(500);
 
 /// A node could not begin to serve.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +123,7 @@ fn serve_as(
 struct Placed {
     link: Channel,
     topology: Topology,
-    station: Station,
+    station: Arc<Station>,
     options: Options,
     siblings: u32,
 }
@@ -128,17 +132,16 @@ impl Placed {
     /// Follows `channel`, which is the link to the parent or has an invitation to it.
     async fn arrive(channel: OwnedFd) -> Result<Self, ServeError> {
         let kind = FileType::from_raw_mode(fstat(&channel).map_err(io::Error::from)?.st_mode);
-        let (link, keys, ancestors) = if kind == FileType::Socket {
-            (Channel::from(channel), None, None)
+        let (link, assign, keys, ancestors) = if kind == FileType::Socket {
+            let (link, said) = hear(Channel::from(channel)).await?;
+            let Said::Assign(assign) = said else { return Err(ServeError::Assignment) };
+            (link, assign, None, None)
         } else {
             let invitation = Invitation::read(&channel, INVITATION_TIMEOUT)?;
             let keys = invitation.credentials.as_ref().map(Keys::new).transpose()?;
-            (arrive(&invitation, keys.as_ref()).await?, keys, Some(invitation.ancestors))
+            let (link, assign, ancestors) = find_place(&invitation, keys.as_ref()).await?;
+            (link, assign, keys, Some(ancestors))
         };
-        let mut wire = Wire::from_channel(link)?;
-        let assign = tokio::time::timeout(ASSIGN_TIMEOUT, read_assignment(&mut wire)).await;
-        let assign = assign.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        let link = wire.into_channel();
         let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
         let station = Station::assigned(topology.root().rank(), &assign, keys);
         let mut station = station.ok_or(ServeError::Assignment)?;
@@ -147,22 +150,73 @@ impl Placed {
         station.ancestors = ancestors.unwrap_or(station.ancestors);
         let siblings = assign.siblings;
         let options = Options { tuning: assign.tuning, service: assign.service, depth: assign.depth };
-        Ok(Self { link, topology, station, options, siblings })
+        Ok(Self { link, topology, station: Arc::new(station), options, siblings })
     }
 }
 
-async fn read_assignment(wire: &mut Wire) -> Result<Assign, ServeError> {
+/// What a parent says first.
+enum Said {
+    /// Who this node is.
+    Assign(Box<Assign>),
+    /// Its place is below another one.
+    Go(Ancestor),
+}
+
+/// Goes to the parent of an invitation, and to whom that sends it, until one says who this node is.
+/// Gives also the ancestors, the parent first.
+async fn find_place(
+    invitation: &Invitation,
+    keys: Option<&Keys>,
+) -> Result<(Channel, Box<Assign>, Vec<Ancestor>), ServeError> {
+    let mut ancestors = invitation.ancestors.clone();
+    let mut turned_away = 0;
+    loop {
+        let heard = match arrive(invitation, &ancestors, keys).await {
+            Ok(link) => hear(link).await,
+            Err(error) => Err(error.into()),
+        };
+        match heard {
+            Ok((link, Said::Assign(assign))) => return Ok((link, assign, ancestors)),
+            Ok((_, Said::Go(to))) if ancestors.len() < ANCESTORS_MAX => ancestors.insert(0, to),
+            Ok((_, Said::Go(_))) => return Err(ServeError::Assignment),
+            // Whoever sent it here finds out as well, and takes it in itself.
+            Err(ServeError::Link(error))
+                if ancestors.len() > invitation.ancestors.len() && turned_away < TURNS_MAX =>
+            {
+                tracing::debug!(%error, "the node that it was sent to is not there");
+                ancestors.remove(0);
+                turned_away += 1;
+                tokio::time::sleep(TURN_PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits for the first frame of a parent.
+async fn hear(link: Channel) -> Result<(Channel, Said), ServeError> {
+    let mut wire = Wire::from_channel(link)?;
+    let said = tokio::time::timeout(ASSIGN_TIMEOUT, read_first(&mut wire)).await;
+    let said = said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    Ok((wire.into_channel(), said))
+}
+
+async fn read_first(wire: &mut Wire) -> Result<Said, ServeError> {
     let head = wire.read_exact(HEADER_BYTES).await?;
     let header = Header::parse(&head).ok().flatten().ok_or(ServeError::Assignment)?;
-    if header.kind != Kind::Assign {
+    if !matches!(header.kind, Kind::Assign | Kind::Go) {
         return Err(ServeError::Assignment);
     }
     let body = wire.read_exact(header.body_len as usize).await?;
+    if header.kind == Kind::Go {
+        let to: Ancestor = control::decode(Kind::Go, &body).map_err(|_| ServeError::Assignment)?;
+        return if is_sound(&to.address) { Ok(Said::Go(to)) } else { Err(ServeError::Assignment) };
+    }
     let assign: Assign = control::decode(Kind::Assign, &body).map_err(|_| ServeError::Assignment)?;
     if assign.version != PROTOCOL_VERSION {
         return Err(ServeError::Version { theirs: assign.version });
     }
-    Ok(assign)
+    Ok(Said::Assign(Box::new(assign)))
 }
 
 /// The address of our end of a TCP connection.
@@ -182,7 +236,13 @@ async fn run(placed: Placed, how: How, registry: &Registry, services: &dyn Servi
         core.add_node(config, registry.clone());
         core.nodes[0].set_identity(&root.host(), std::process::id());
         // Who comes late has to say what it stands for, as an orphan does.
-        if station.late { core.nodes[0].resume_parent(now) } else { core.nodes[0].add_parent(now) }
+        if !station.late {
+            return core.nodes[0].add_parent(now);
+        }
+        if role == Role::Inner {
+            core.nodes[0].begin_empty();
+        }
+        core.nodes[0].resume_parent(now)
     });
     let mut family = None;
     if role == Role::Leaf {
@@ -215,7 +275,7 @@ async fn run(placed: Placed, how: How, registry: &Registry, services: &dyn Servi
         let mut asked = signal(SignalKind::terminate())?;
         tokio::select! {
             () = live => {}
-            _ = asked.recv() => shared.with_node(0, |node| node.give_up(Errno::HOSTDOWN, "it has left")),
+            _ = asked.recv() => shared.with_node(0, Node::leave_session),
         }
     } else {
         live.await;

@@ -1,10 +1,9 @@
 //! Starting one process on this machine, with a descriptor that it is to inherit.
 use super::Program;
-use super::family::Kin;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The environment variable that tells a [`super::LeafProgram`] the number of the descriptor that
 /// leads to its parent. Only the number is in the environment, nothing secret.
@@ -12,7 +11,7 @@ pub const LINK_VARIABLE: &str = "SHEAF_LINK";
 
 /// Starts a node of `program`; `channel` (its link, or its invitation) is its standard input or,
 /// for a leaf program of somebody else, a descriptor it inherits.
-pub(super) fn fork(program: &Program, is_leaf: bool, channel: OwnedFd) -> io::Result<Kin> {
+pub(super) fn fork(program: &Program, is_leaf: bool, channel: OwnedFd) -> io::Result<Child> {
     let leaf = program.leaf.as_ref().filter(|_| is_leaf);
     let mut command = match leaf {
         Some(leaf) => {
@@ -30,7 +29,7 @@ pub(super) fn fork(program: &Program, is_leaf: bool, channel: OwnedFd) -> io::Re
     };
     // A process group of its own: the terminal's Ctrl-C is for the root, which ends the others.
     command.process_group(0);
-    Ok(Kin::new(command.spawn()?))
+    command.spawn()
 }
 
 /// Lets the new process keep `fd` under its number. No other process that is started meanwhile

@@ -66,6 +66,10 @@ pub enum Kind {
     /// Whole packets of one size on their way to the root, one for each wave from `wave` on, all
     /// members' and complete, behind one another.
     Run = 24,
+    /// Up: where the sender listens for nodes below it ([`super::control::Address`]).
+    Door = 25,
+    /// Down: the receiver's place is below another node ([`super::control::Ancestor`]).
+    Go = 26,
 }
 
 impl Kind {
@@ -78,9 +82,9 @@ impl Kind {
 /// The kinds by their number.
 const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
-    const ALL: [Kind; 22] = [
+    const ALL: [Kind; 24] = [
         Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Adopt,
-        Adopted, Release, Released, Ack, Module, Reply, Survey, Report, Run,
+        Adopted, Release, Released, Ack, Module, Reply, Survey, Report, Run, Door, Go,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;
@@ -265,7 +269,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_number() {
         let kinds: Vec<Kind> = (0..=u8::MAX).filter_map(Kind::from_wire).collect();
-        assert_eq!(kinds.len(), 22);
+        assert_eq!(kinds.len(), 24);
         assert!(kinds.iter().all(|&kind| Kind::from_wire(kind as u8) == Some(kind)));
     }
 

@@ -16,6 +16,7 @@ mod ack;
 mod adopt;
 mod app;
 mod down;
+mod guide;
 mod heartbeat;
 mod module;
 mod orphan;
@@ -76,6 +77,13 @@ pub enum Event {
     Orphaned,
     /// The session is over, or no ancestor was found in time: stop.
     ParentLost,
+    /// The child `rank` listens at this address for nodes below it.
+    Door {
+        /// Its rank.
+        rank: u32,
+        /// Where.
+        address: control::Address,
+    },
     /// A survey that this process asked for is over.
     Surveyed {
         /// What [`Node::survey`] returned.
@@ -124,6 +132,10 @@ pub struct Node {
     dropped: FxHashSet<u32>,
     /// Leaves below here that have been given up.
     lost: RangeSet,
+    /// Leaves below here that have left as planned.
+    left: RangeSet,
+    /// What parents are told of where this node listens.
+    door: Option<Bytes>,
     /// Leaves that children were asked to let go of.
     jobs: Vec<adopt::Job>,
     /// The session is over: whoever comes is told so.
@@ -166,6 +178,8 @@ impl Node {
             unsent: VecDeque::new(),
             dropped: FxHashSet::default(),
             lost: RangeSet::new(),
+            left: RangeSet::new(),
+            door: None,
             jobs: Vec::new(),
             over: false,
             recover_at: None,
@@ -441,6 +455,7 @@ impl Node {
             }
             (Kind::Ready, true) => self.on_ready(link, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
+            (Kind::Door, true) => self.on_door(link, body),
             (Kind::Shutdown, false) => {
                 self.session_over(link);
                 Ok(())
@@ -562,13 +577,17 @@ impl Node {
                 Notice::Lost { .. } if known => return Ok(()),
                 Notice::Joined { .. } => {
                     self.lost = self.lost.difference(&leaves);
+                    self.left = self.left.difference(&leaves);
                     self.ready_leaves.union_with(&leaves);
                     self.reopen(link, &leaves);
                 }
                 _ => self.lost.union_with(&leaves),
             }
-            if matches!(&notice, Notice::Left { rank, .. } if *rank == self.links[link].rank) {
-                self.child_lost(link, Errno::HOSTDOWN);
+            if let Notice::Left { rank, .. } = &notice {
+                self.left.union_with(&leaves);
+                if *rank == self.links[link].rank {
+                    self.child_lost(link, Errno::HOSTDOWN);
+                }
             }
         }
         self.notice(*header, notice);

@@ -1,5 +1,6 @@
 //! The options every command takes.
 use clap::{ArgAction, Args, ValueEnum};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -89,6 +90,19 @@ pub enum Link {
     Tcp,
     Tls,
     Unix,
+}
+
+impl Link {
+    /// Every way there is, by its name.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("tcp", Self::Tcp), ("tls", Self::Tls), ("unix", Self::Unix)];
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(_, link)| link == self).map_or("", |(name, _)| name);
+        f.write_str(name)
+    }
 }
 
 /// Parses a duration given in seconds, such as `2` or `0.5`.

@@ -115,7 +115,7 @@ fn show(global: &GlobalArgs) -> Result<Exit> {
 
 /// Every value in force as name, value and origin.
 fn values(config: &Config) -> Vec<(String, Value, String)> {
-    let Cluster { name, hosts, launch, tree, export, inner_hosts, listen, ssh, srun } = &config.cluster;
+    let Cluster { name, hosts, launch, tree, export, inner_hosts, link, listen, ssh, srun } = &config.cluster;
     let mut values = vec![
         text("cluster", name),
         text("hosts", hosts),
@@ -125,6 +125,7 @@ fn values(config: &Config) -> Vec<(String, Value, String)> {
     ];
     // What has no default is shown where it is set.
     values.extend(inner_hosts.iter().map(|value| text("inner_hosts", value)));
+    values.extend(link.iter().map(|value| text("link", value)));
     values.extend(listen.iter().map(|value| text("listen", value)));
     values.extend(ssh.iter().map(|value| text("ssh", value)));
     values.extend(srun.iter().map(|value| text("srun", value)));

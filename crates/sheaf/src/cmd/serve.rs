@@ -38,6 +38,10 @@ pub struct ServeArgs {
     /// The node that --invited starts
     #[arg(long, hide = true, conflicts_with = "invited")]
     pub detached: bool,
+
+    /// A node beside the server of a host that has joined, which ends with it
+    #[arg(long, hide = true, conflicts_with_all = ["invited", "detached"])]
+    pub beside: bool,
 }
 
 /// Serves until the node above is gone.
@@ -56,6 +60,9 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
     }
     if args.detached {
         launch::leave_session().context("no session of processes of its own")?;
+    }
+    if args.beside {
+        launch::end_with_parent().context("no end with the server")?;
     }
     session::raise_descriptor_limit();
     let link = rustix::io::fcntl_dupfd_cloexec(&stdin, 3).context("standard input")?;
@@ -77,14 +84,11 @@ fn join(address: &str, file: &Path, host: Option<&str>) -> Result<Exit> {
     let slurm = std::env::var("SLURMD_NODENAME").ok();
     let host = host.map(ToOwned::to_owned).or(slurm).unwrap_or_else(config::own_name);
     session::raise_descriptor_limit();
-    let invitation = attach::enrol(address, &token, &host).map_err(|error| match error {
+    let invitations = attach::enrol(address, &token, &host).map_err(|error| match error {
         EnrolError::Refused(_) | EnrolError::Stranger(_) => Stop::usage(error.to_string()).into(),
         error => anyhow::Error::from(error),
     })?;
-    let (theirs, ours) = std::io::pipe()?;
-    // A pipe takes this much at once.
-    invitation.write(ours)?;
-    launch::serve(theirs.into(), &session::registry(), &session::servers())?;
+    launch::serve_host(invitations, &["serve", "--beside"], &session::registry(), &session::servers())?;
     Ok(Exit::Success)
 }
 

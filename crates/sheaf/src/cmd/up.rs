@@ -22,7 +22,7 @@ pub struct UpArgs {
     #[arg(value_name = "CLUSTER", conflicts_with_all = ["cluster", "embedded", "processes"])]
     pub name: Option<String>,
 
-    /// Write a token for each host to this file (launch = "attach")
+    /// Write a token for each host to this file; sheaf token makes more
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
 
@@ -43,10 +43,8 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let config = Config::load(&global)?;
     // What cannot be planned is refused here, not by a process in the background.
     let topology = session::plan(&config)?;
-    let is_attach = config.launch() == Launch::Attach;
-    if is_attach != args.tokens.is_some() {
-        let text = if is_attach { "needs" } else { "is not for" };
-        let text = format!("launch = {} {text} --tokens FILE", config.launch());
+    if args.tokens.is_some() && matches!(config.launch(), Launch::Embedded | Launch::Processes) {
+        let text = format!("launch = {} is not for --tokens FILE: nobody can join it", config.launch());
         return Err(Stop::usage(text).into());
     }
     if args.foreground {

@@ -1,5 +1,6 @@
 //! `sheaf.toml` read: every key known, every value checked, every problem with its line.
 use super::{Cluster, EXPORT_DEFAULT, Launch, Origin, SETTINGS, Sourced, TREE_DEFAULT, Tuning, nearest};
+use crate::cli::Link;
 use crate::exit::{self, Stop};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +16,8 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const PROBLEMS_MAX: usize = 100;
 
 const TOP_KEYS: [&str; 4] = ["cluster", "default", "groups", "tuning"];
-const CLUSTER_KEYS: [&str; 8] = ["hosts", "launch", "tree", "export", "inner_hosts", "listen", "ssh", "srun"];
+const CLUSTER_KEYS: [&str; 9] =
+    ["hosts", "launch", "tree", "export", "inner_hosts", "link", "listen", "ssh", "srun"];
 
 /// What one file says. Without a file, nothing.
 #[derive(Debug, Default)]
@@ -37,6 +39,7 @@ pub struct ClusterSection {
     tree: Option<Sourced<String>>,
     export: Option<Sourced<String>>,
     inner_hosts: Option<Sourced<String>>,
+    link: Option<Sourced<Link>>,
     listen: Option<Sourced<SocketAddr>>,
     ssh: Option<Sourced<String>>,
     srun: Option<Sourced<String>>,
@@ -51,6 +54,7 @@ impl ClusterSection {
             tree: None,
             export: None,
             inner_hosts: None,
+            link: None,
             listen: None,
             ssh: None,
             srun: None,
@@ -70,6 +74,7 @@ impl ClusterSection {
             tree: or_default(&self.tree, TREE_DEFAULT),
             export: or_default(&self.export, EXPORT_DEFAULT),
             inner_hosts: self.inner_hosts.clone(),
+            link: self.link.clone(),
             listen: self.listen.clone(),
             ssh: self.ssh.clone(),
             srun: self.srun.clone(),
@@ -215,6 +220,7 @@ impl Reader<'_> {
                 "tree" => read.tree = self.string("tree", value),
                 "export" => read.export = self.string("export", value),
                 "inner_hosts" => read.inner_hosts = self.string("inner_hosts", value),
+                "link" => read.link = self.link(value),
                 "listen" => read.listen = self.address("listen", value),
                 "ssh" => read.ssh = self.string("ssh", value),
                 "srun" => read.srun = self.string("srun", value),
@@ -231,17 +237,25 @@ impl Reader<'_> {
     }
 
     fn launch(&mut self, value: &Value<'_>) -> Option<Sourced<Launch>> {
-        let Sourced { value: name, origin } = self.string("launch", value)?;
-        let known = Launch::NAMES.iter().find(|(known, _)| *known == name);
-        if known.is_none() {
-            let names = Launch::NAMES.map(|(name, _)| name);
-            let hint = match nearest(&name, names) {
+        self.one_of("launch", value, &Launch::NAMES)
+    }
+
+    fn link(&mut self, value: &Value<'_>) -> Option<Sourced<Link>> {
+        self.one_of("link", value, &Link::NAMES)
+    }
+
+    fn one_of<T: Copy>(&mut self, key: &str, value: &Value<'_>, known: &[(&str, T)]) -> Option<Sourced<T>> {
+        let Sourced { value: name, origin } = self.string(key, value)?;
+        let found = known.iter().find(|(known, _)| *known == name);
+        if found.is_none() {
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            let hint = match nearest(&name, names.iter().copied()) {
                 Some(near) => format!("did you mean {near:?}?"),
                 None => format!("there are {}", names.join(", ")),
             };
-            self.problem(value.span().start, format!("launch = {name:?} is not known; {hint}"));
+            self.problem(value.span().start, format!("{key} = {name:?} is not known; {hint}"));
         }
-        known.map(|(_, launch)| Sourced { value: *launch, origin })
+        found.map(|(_, value)| Sourced { value: *value, origin })
     }
 
     fn setting(&mut self, name: &str, at: usize, value: &Value<'_>, tuning: &mut Tuning) {

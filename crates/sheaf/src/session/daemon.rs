@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a session waits after it could not let a client in.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a session tells its clients of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ fn directory() -> PathBuf {
     }
 }
 
-fn socket_path(name: &str) -> Result<PathBuf> {
+pub fn socket_path(name: &str) -> Result<PathBuf> {
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(Stop::usage(format!("{name:?} cannot be the name of a session")).into());
     }
@@ -87,7 +87,7 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     let hosts = HostSet::parse(&about.hosts).context("the session's hosts")?;
     config.use_hosts(&hosts);
     let session = Session::new(joined.network, hosts, super::limits(config));
-    Ok(Some((Connected { session, topology: joined.topology, own: false }, about)))
+    Ok(Some((Connected { session, topology: joined.topology, desk: None, own: false }, about)))
 }
 
 /// Connects to a session of this user; `None` when none listens.
@@ -189,13 +189,17 @@ pub fn run(config: &Config, tokens: Option<&TokenFile>) -> Result<()> {
         let mut signals = Signals::listen()?;
         let path = socket_path(name(config))?;
         let (lock, listener) = listen(&path)?;
+        let requests = bind(&path.with_extension("token"))?;
         let connected = connect(config, 1, tokens).await?;
+        let requests = tokio::net::UnixListener::from_std(requests)?;
+        let desk = tokio::spawn(super::tokens::serve(requests, connected.desk.clone()));
         let served = tokio::select! {
             served = start_and_serve(&connected, config, listener) => served,
             () = signals.heard() => Ok(()),
         };
         // The name goes first, so that nobody connects to a session that ends.
         drop(lock);
+        desk.abort();
         connected.session.network().clone().shutdown().await;
         served
     });
@@ -255,6 +259,11 @@ fn listen(path: &Path) -> Result<(Lock, UnixListener)> {
         _ => own(directory, &std::fs::symlink_metadata(directory)?)?,
     }
     let lock = Lock::take(path)?;
+    Ok((lock, bind(path)?))
+}
+
+/// Listens at a path that is ours; what an earlier session has left there goes.
+fn bind(path: &Path) -> Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => bail!(crate::exit::io_text(path, &error)),
         _ => {}
@@ -262,7 +271,7 @@ fn listen(path: &Path) -> Result<(Lock, UnixListener)> {
     let listener =
         UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
     listener.set_nonblocking(true)?;
-    Ok((lock, listener))
+    Ok(listener)
 }
 
 /// The file whose lock decides who is the session of a name; it and the socket go with the session.
@@ -294,6 +303,7 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_file(self.socket.with_extension("token"));
         // Still locked: whoever opens it now finds another file, or none, under its name.
         let _ = std::fs::remove_file(&self.path);
     }

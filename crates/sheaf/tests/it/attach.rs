@@ -70,6 +70,18 @@ fn hosts_join_by_one_time_tokens_late_too_and_leave() {
     wait_for(&machines, "h[1,3-4]");
     let run = grep(&machines);
     assert!(run.stderr.starts_with("h2: host is down (EHOSTDOWN): it has left\n"), "{run:?}");
+    let status = machines.run(&["status"]);
+    assert!(status.stdout.contains("\n  left: h2 (node 2)\n"), "{status:?}");
+    assert!(!status.stdout.contains("lost: h2"), "{status:?}");
+    let shown = machines.run(&["tree", "show", "--json"]);
+    assert!(shown.stdout.contains(r#""left":"h2""#), "{shown:?}");
+    let token = machines.run(&["token", "pods"]);
+    let told = format!("join with: sheaf serve --join {}:{PORT} --token-file FILE\n", address(LOGIN));
+    assert_eq!((token.code, &token.stderr), (Some(0), &told));
+    servers.push(join(&machines, 2, &token.stdout));
+    wait_for(&machines, "h[1-4]");
+    let status = machines.run(&["status"]);
+    assert!(status.stdout.contains("\n  joined: h2 (node 2, below node 0)\n"), "{status:?}");
 
     assert_eq!(machines.run(&["down"]).code, Some(0));
     for server in servers {
@@ -94,5 +106,90 @@ fn one_token_for_all_brings_a_host_back_as_well() {
         (strange.code, strange.stderr.as_str()),
         (Some(2), "sheaf: this is no token of a Sheaf session\n")
     );
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+/// The rank of each node's parent, by host and role, as the tree has them now.
+fn parents(machines: &Machines) -> Vec<(String, String, u64, u64)> {
+    let shown = machines.run(&["tree", "show", "--json"]);
+    let lines = shown.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let nodes = lines.filter(|line| line["type"] == "node" && line["state"] == "up");
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let of = |node: serde_json::Value| {
+        let parent = node["link"]["parent"].as_u64()?;
+        Some((text(&node["host"]), text(&node["role"]), node["rank"].as_u64()?, parent))
+    };
+    nodes.filter_map(of).collect()
+}
+
+/// Every node is where the plan of 1x2x2 has it: inner nodes 1 and 2, leaves 3 to 6.
+fn is_as_planned(machines: &Machines) -> bool {
+    let planned = [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2)];
+    let mut there: Vec<(u64, u64)> =
+        parents(machines).into_iter().map(|(_, _, rank, up)| (rank, up)).collect();
+    there.sort_unstable();
+    there == planned
+}
+
+#[test]
+fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
+    let _turn = turn();
+    let Some((machines, tokens)) = session(4, &["--tree", "1x2x2", "--token-uses", "100"]) else { return };
+    // h4's place is below a node of h3 that has not come: it waits.
+    let mut servers = vec![join(&machines, 4, &tokens[0]), join(&machines, 2, &tokens[0])];
+    servers.push(join(&machines, 1, &tokens[0]));
+    servers.push(join(&machines, 3, &tokens[0]));
+    wait_for(&machines, "h[1-4]");
+    assert!(is_as_planned(&machines), "{:?}", parents(&machines));
+    assert_eq!([1, 2, 3, 4].map(|host| machines.processes(host).len()), [2, 1, 2, 1]);
+    let twice = join(&machines, 4, &tokens[0]).wait();
+    assert_eq!(twice.stderr, "sheaf: the session refuses this host: h4 is there already\n");
+
+    // A server that comes again finds its place below its inner node.
+    machines.processes(2)[0].signal(Signal::KILL);
+    servers.remove(1).wait();
+    wait_for(&machines, "h[1,3-4]");
+    servers.push(join(&machines, 2, &tokens[0]));
+    wait_for(&machines, "h[1-4]");
+    assert!(is_as_planned(&machines), "{:?}", parents(&machines));
+
+    // A whole host with its inner node, and the server below finds another parent meanwhile.
+    machines.processes(3).iter().for_each(|process| process.signal(Signal::KILL));
+    wait_for(&machines, "h[1-2,4]");
+    servers.push(join(&machines, 3, &tokens[0]));
+    wait_for(&machines, "h[1-4]");
+    let inner = parents(&machines).into_iter().find(|(_, role, rank, _)| role == "inner" && *rank == 2);
+    assert!(inner.is_some_and(|(host, .., parent)| host == "h3" && parent == 0), "{:?}", parents(&machines));
+
+    let root = machines.processes(LOGIN)[0];
+    root.signal(Signal::KILL);
+    let killed = std::time::Instant::now();
+    wait_until("every process has ended", || {
+        machines.hosts().all(|host| machines.processes(host).is_empty())
+    });
+    assert!(killed.elapsed() < std::time::Duration::from_secs(10), "{:?}", killed.elapsed());
+}
+
+#[test]
+fn inner_hosts_join_as_well() {
+    let _turn = turn();
+    let up = ["--tree", "1x2x1", "--inner-hosts", "h3,h4"];
+    let Some(machines) = Machines::new(4) else { return };
+    let config = format!(
+        "[cluster.pods]\nhosts = \"h[1-2]\"\nlaunch = \"attach\"\nlisten = \"{}:{PORT}\"\n",
+        address(LOGIN)
+    );
+    machines.write(LOGIN, "sheaf.toml", &config);
+    (1..=2).for_each(|host| machines.write(host, "data", "equal\n"));
+    let up = machines.run(&[&["up", "--tokens", "tokens"][..], &up].concat());
+    assert_eq!(up.stderr.lines().count(), 1, "{up:?}");
+    let tokens = std::fs::read_to_string(machines.home(LOGIN, "tokens")).unwrap();
+    let tokens: Vec<&str> = tokens.lines().collect();
+    assert_eq!(tokens.len(), 4, "one for each host");
+    let _servers: Vec<Running> = (1..=4).map(|host| join(&machines, host, tokens[host - 1])).collect();
+    wait_for(&machines, "h[1-2]");
+    let hosts: Vec<(String, u64)> = parents(&machines).into_iter().map(|(host, .., up)| (host, up)).collect();
+    let planned = [("h3", 0), ("h4", 0), ("h1", 1), ("h2", 2)].map(|(host, up)| (host.to_owned(), up));
+    assert_eq!(hosts, planned);
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }

@@ -6,6 +6,7 @@ default = \"lab\"
 [cluster.lab]
 hosts  = \"n[001-004]\"
 launch = \"processes\"
+link   = \"tls\"
 export = \"/srv/%h\"
 [cluster.farm]
 hosts = \"@file:farm.txt\"
@@ -25,12 +26,13 @@ fn show_names_the_origin_of_every_value() {
     hosts                         = "n[001-004]"  # sheaf.toml:3
     launch                        = "processes"   # sheaf.toml:4
     tree                          = "flat"        # --tree
-    export                        = "/srv/%h"     # sheaf.toml:5
+    export                        = "/srv/%h"     # sheaf.toml:6
+    link                          = "tls"         # sheaf.toml:5
     timeout_s                     = 2.0           # --timeout
-    groups.web                    = "n[001-002]"  # sheaf.toml:10
+    groups.web                    = "n[001-002]"  # sheaf.toml:11
     tuning.timeout_ms             = 30000         # default
     tuning.start_timeout_ms       = 30000         # default
-    tuning.heartbeat_ms           = 250           # sheaf.toml:12
+    tuning.heartbeat_ms           = 250           # sheaf.toml:13
     tuning.heartbeats_lost_max    = 6             # default
     tuning.window_bytes           = 1048576       # default
     tuning.concatenate_bytes_max  = 67108864      # default
@@ -49,7 +51,7 @@ fn show_speaks_json() {
     let run = home.run(&["config", "show", "--json", "--embedded", "3"]);
     let object: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(object["hosts"], serde_json::json!({ "value": "n[1-3]", "from": "--embedded" }));
-    assert_eq!(object["tuning.heartbeat_ms"], serde_json::json!({ "value": 250, "from": "sheaf.toml:12" }));
+    assert_eq!(object["tuning.heartbeat_ms"], serde_json::json!({ "value": 250, "from": "sheaf.toml:13" }));
 }
 
 #[test]
@@ -57,11 +59,22 @@ fn check_reads_host_files_and_groups_too() {
     let home = Home::with_config(LAB);
     let run = home.run(&["config", "check"]);
     assert_eq!(run.code, Some(2));
-    insta::assert_snapshot!(run.stderr, @"sheaf: sheaf.toml:7: hosts of cluster farm: farm.txt: No such file or directory (ENOENT)");
+    insta::assert_snapshot!(run.stderr, @"sheaf: sheaf.toml:8: hosts of cluster farm: farm.txt: No such file or directory (ENOENT)");
     home.write("farm.txt", "f[1-3]  # new\nf9\n");
     let run = home.run(&["config", "check"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     insta::assert_snapshot!(run.stdout, @"sheaf.toml: no problems; clusters: 2, groups: 1");
+}
+
+#[test]
+fn a_link_that_leads_to_no_other_host_is_refused() {
+    let home = Home::with_config("[cluster.lab]\nhosts = \"n[1-2]\"\nlink = \"unix\"\n");
+    let run = home.run(&["up"]);
+    let told = "sheaf: link = unix does not lead to other hosts: launch = ssh needs tls\n";
+    assert_eq!((run.code, run.stderr.as_str()), (Some(2), told));
+    let home = Home::with_config("[cluster.lab]\nhosts = \"n[1-2]\"\nlink = \"tsl\"\n");
+    let told = "sheaf: sheaf.toml:3: link = \"tsl\" is not known; did you mean \"tls\"?\n";
+    assert_eq!(home.run(&["config", "check"]).stderr, told);
 }
 
 #[test]

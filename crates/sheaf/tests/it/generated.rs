@@ -57,6 +57,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-sha.1 16
     sheaf-stat.1 17
     sheaf-status.1 15
+    sheaf-token.1 17
     sheaf-tree-bench.1 19
     sheaf-tree-plan.1 16
     sheaf-tree-show.1 18

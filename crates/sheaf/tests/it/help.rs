@@ -24,6 +24,7 @@ const COMMANDS: &[&[&str]] = &[
     &["up"],
     &["down"],
     &["status"],
+    &["token"],
     &["tree"],
     &["tree", "plan"],
     &["tree", "show"],

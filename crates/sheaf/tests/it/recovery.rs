@@ -11,6 +11,8 @@ const ROUNDS: usize = 100;
 /// Inner nodes of the tree of these tests.
 const INNER: usize = 8;
 const LEAVES: u32 = 64;
+/// A session whose root is gone leaves nothing behind after this.
+const END_MAX: Duration = Duration::from_secs(10);
 
 fn quick() -> Tuning {
     Tuning {
@@ -228,7 +230,9 @@ fn a_root_that_is_killed_takes_adopted_servers_with_it() {
         let run = up.run(&["cat", "/proc/version"]);
         assert_eq!(run.code, Some(0), "{run:?}");
         up.session.signal(Signal::KILL);
+        let killed = Instant::now();
         // Its socket and its lock are left: nobody was there to remove them.
         wait_until("every process has ended", || of_home(&up.home).is_empty());
+        assert!(killed.elapsed() < END_MAX, "{link}: {:?}", killed.elapsed());
     }
 }

@@ -101,3 +101,62 @@ fn one_srun_starts_a_server_on_every_node_of_a_job() {
     assert_eq!(run.stdout, "h[1-16]:/root/data:equal\n");
     wait_until("no server is left", || machines.hosts().all(|host| machines.processes(host).is_empty()));
 }
+
+#[test]
+fn inner_nodes_run_on_nodes_of_the_job_and_a_failing_srun_is_told_in_its_own_words() {
+    let _turn = turn();
+    let Some(slurm) = Slurm::new(4) else { return };
+    let machines = &slurm.machines;
+    let config = |more: &str| {
+        let text = format!("[cluster.job]\nhosts = \"h[1-4]\"\nlaunch = \"slurm\"\ntree = \"1x2x2\"\n{more}");
+        machines.write(LOGIN, "sheaf.toml", &text);
+    };
+    let sheaf = machines.dir().join("sheaf");
+    let run = |args: &[&str]| Run::of(slurm.command(sheaf.to_str().unwrap(), args).output().unwrap());
+    (1..=4).for_each(|host| machines.write(host, "data", "equal\n"));
+    config("");
+    let up = run(&["up"]);
+    assert_eq!((up.code, machines.processes(LOGIN).len()), (Some(0), 1), "{up:?}");
+    assert_eq!(run(&["grep", "equal", "/root/data"]).stdout, "h[1-4]:/root/data:equal\n");
+    assert_eq!([1, 2, 3, 4].map(|host| machines.processes(host).len()), [2, 1, 2, 1]);
+    assert_eq!(run(&["down"]).code, Some(0));
+    wait_until("no server is left", || machines.hosts().all(|host| machines.processes(host).is_empty()));
+
+    config("srun = \"srun --partition=nowhere\"\n");
+    let failed = run(&["grep", "equal", "/root/data"]);
+    assert_eq!(failed.code, Some(3), "{failed:?}");
+    assert!(
+        failed.stderr.starts_with("h[1-4]: host is down (EHOSTDOWN): not started: srun: error: "),
+        "{failed:?}"
+    );
+    assert!(failed.stderr.contains("nvalid partition"), "{failed:?}");
+
+    config("srun = \"srun-that-is-not-there\"\n");
+    let failed = run(&["grep", "equal", "/root/data"]);
+    assert!(
+        failed.stderr.starts_with("sheaf: srun-that-is-not-there cannot be run: No such file"),
+        "{failed:?}"
+    );
+
+    // One host lacks a library, say: its task ends with an error of its own.
+    let wrapper = machines.dir().join("wrapper");
+    let script = format!(
+        "#!/bin/sh\n[ $(hostname) != h3 ] || {{ echo 'no libfoo' >&2; exit 7; }}\nexec {} \"$@\"\n",
+        sheaf.display()
+    );
+    std::fs::write(&wrapper, script).unwrap();
+    std::fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let srun = machines.dir().join("srun");
+    let script = format!(
+        "#!/bin/sh\nfor a; do shift; [ \"$a\" = {0} ] && a={1}; set -- \"$@\" \"$a\"; done\nexec srun \"$@\"\n",
+        sheaf.display(),
+        wrapper.display()
+    );
+    std::fs::write(&srun, script).unwrap();
+    std::fs::set_permissions(&srun, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    config(&format!("srun = \"{}\"\n", srun.display()).replace("1x2x2", "flat"));
+    let failed = run(&["--tree", "flat", "grep", "equal", "/root/data"]);
+    assert_eq!(failed.stdout, "h[1-2,4]:/root/data:equal\n", "{failed:?}");
+    let told = "h3: host is down (EHOSTDOWN): not started: no libfoo; srun: Exited with exit code 7\n";
+    assert!(failed.stderr.starts_with(told), "{failed:?}");
+}

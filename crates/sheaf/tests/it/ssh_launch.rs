@@ -158,3 +158,31 @@ fn a_host_whose_link_is_cut_is_missed_and_comes_back_with_its_link() {
     assert_eq!(machines.run(&["down"]).code, Some(0));
     wait_until("every process has ended", || nothing_runs(&machines));
 }
+
+#[test]
+fn a_host_that_has_left_is_not_started_again_and_a_lost_one_is() {
+    let _turn = turn();
+    let tuning = "[tuning]\nheartbeat_ms = 200\nheartbeats_lost_max = 5\nrelaunch_ms = 200\n";
+    let Some(machines) = machines(4, "1x2x2", tuning) else { return };
+    assert_eq!(machines.run(&["up"]).code, Some(0));
+    let answer = || machines.run(&["--timeout", "5", "grep", "equal", "/root/data"]);
+    all_answer(&answer(), "h[1-4]");
+    // On h2 and h4 there is nothing but a server.
+    machines.processes(2)[0].signal(Signal::TERM);
+    wait_until("h2 has left", || answer().stdout == "h[1,3-4]:/root/data:equal\n");
+    let run = answer();
+    assert!(run.stderr.starts_with("h2: host is down (EHOSTDOWN): it has left\n"), "{run:?}");
+    machines.processes(4)[0].signal(Signal::KILL);
+    let joined = "\n  joined: h4 (node ";
+    wait_until("h4 is back", || machines.run(&["status"]).stdout.contains(joined));
+    // Whoever brought h4 back has looked at h2 as well.
+    let status = machines.run(&["status"]);
+    assert!(
+        status.stdout.contains("\n  left: h2 (node ") && !status.stdout.contains("joined: h2"),
+        "{status:?}"
+    );
+    all_answer(&answer(), "h[1,3-4]");
+    assert!(machines.processes(2).is_empty());
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    wait_until("every process has ended", || nothing_runs(&machines));
+}

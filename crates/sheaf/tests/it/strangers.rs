@@ -1,9 +1,11 @@
 //! Strangers at a node's door: they get nothing, and the session goes on at full speed.
 use crate::tree::{DEADLINE, Tree, ask, next_sum, runtime};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sheaf_tree::launch::Carrier;
+use sheaf_tree::filter::Registry;
+use sheaf_tree::launch::{self, Carrier, Program, attach};
 use sheaf_tree::link::tls::{Keys, Tls};
 use sheaf_tree::link::{Address, Authority, Hello, Refusal, Secret};
+use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Stream, Tuning};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -182,6 +184,38 @@ fn a_member_cannot_speak_for_another_and_wrong_tokens_are_refused() {
         running.until_refused(Refusal::Greeting, 1).await;
         assert_eq!(running.network.audit().accepted, accepted);
         running.network.shutdown().await;
+    });
+}
+
+#[test]
+fn a_certificate_of_another_rank_is_refused_and_counted() {
+    runtime().block_on(async {
+        let names: Names = ["n1", "n2"].into_iter().collect();
+        let topology =
+            Topology::build(&Spec::parse("flat").unwrap(), "root", names, Placement::LeafHosts).unwrap();
+        let program = Program::new(env!("CARGO_BIN_EXE_sheaf").into(), vec!["serve".to_owned()]);
+        let (registry, options) = (Registry::with_builtins(), launch::Options::default());
+        let at = SocketAddr::from(([127, 0, 0, 1], 0));
+        let started = launch::attached(&topology, &registry, &options, &program, at, DEADLINE).await;
+        let (network, desk) = started.unwrap();
+        let (token, at) = (desk.issue(1).unwrap(), desk.address().unwrap());
+        let stranger = tokio::task::spawn_blocking(move || {
+            let invited = attach::enrol(&at.to_string(), &token, "n1").unwrap().remove(0);
+            let Address::Tcp(to) = &invited.ancestors[0].address else { panic!("not TCP") };
+            let keys = Keys::new(invited.credentials.as_ref().unwrap()).unwrap();
+            // It is of this session, has a key of its authority, and claims to be its sister.
+            let hello = Hello::new(&invited.secret, invited.rank + 1, false);
+            greet(to[0], keys.connect(0).unwrap(), &hello)
+        });
+        assert!(!stranger.await.unwrap(), "it is told nothing");
+        let counts = || network.audit().refused.into_iter().find(|(why, _)| *why == Refusal::Rank);
+        let deadline = Instant::now() + DEADLINE;
+        while counts().is_none_or(|(_, count)| count == 0) {
+            assert!(Instant::now() < deadline, "{:?}", network.audit());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(network.audit().accepted, 0);
+        network.shutdown().await;
     });
 }
 

@@ -23,7 +23,7 @@ fn fixture() -> Fixture {
     let authority = Authority::new().unwrap();
     let tokens = Arc::new(Tokens::new(&authority));
     let admit = |host: &str, here| match host.parse() {
-        Ok(rank) => Ok(invitation(rank, here)),
+        Ok(rank) => Ok(vec![invitation(rank, here)]),
         Err(_) => Err(format!("{host} is not one of its hosts")),
     };
     let enrolment = Enrolment::start(listener, &authority, Arc::clone(&tokens), Box::new(admit)).unwrap();
@@ -35,7 +35,7 @@ fn a_token_is_used_as_often_as_was_said() {
     let fixture = fixture();
     let token = fixture.tokens.issue(2).unwrap();
     for rank in [7, 8] {
-        assert_eq!(enrol(&fixture.address, &token, &rank.to_string()).unwrap().rank, rank);
+        assert_eq!(enrol(&fixture.address, &token, &rank.to_string()).unwrap()[0].rank, rank);
     }
     let again = enrol(&fixture.address, &token, "9").unwrap_err();
     let told = "the session refuses this host: its token has been used already";
@@ -49,7 +49,7 @@ fn a_refused_host_uses_no_token_up() {
     let token = fixture.tokens.issue(1).unwrap();
     let refused = enrol(&fixture.address, &token, "x").unwrap_err().to_string();
     assert_eq!(refused, "the session refuses this host: x is not one of its hosts");
-    assert_eq!(enrol(&fixture.address, &token, "3").unwrap().rank, 3);
+    assert_eq!(enrol(&fixture.address, &token, "3").unwrap()[0].rank, 3);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_token_of_another_session_trusts_nobody_here() {
     let right = one.tokens.issue(1).unwrap();
     let forged = Token { authority: right.authority.clone(), secret: token.secret };
     assert!(matches!(enrol(&one.address, &forged, "1"), Err(EnrolError::Refused(_))));
-    assert_eq!(enrol(&one.address, &right, "1").unwrap().rank, 1);
+    assert_eq!(enrol(&one.address, &right, "1").unwrap()[0].rank, 1);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn strangers_get_nothing_and_change_nothing() {
         // At most a TLS alert.
         assert!(answer.len() <= 7, "{answer:?}");
     }
-    assert_eq!(enrol(&fixture.address, &token, "1").unwrap().rank, 1);
+    assert_eq!(enrol(&fixture.address, &token, "1").unwrap()[0].rank, 1);
     drop(silent);
 }
 
@@ -89,7 +89,7 @@ fn many_join_at_once() {
     let token = fixture.tokens.issue(64).unwrap();
     let join = |rank: u32| {
         let (address, token) = (fixture.address.clone(), token.clone());
-        std::thread::spawn(move || enrol(&address, &token, &rank.to_string()).unwrap().rank)
+        std::thread::spawn(move || enrol(&address, &token, &rank.to_string()).unwrap()[0].rank)
     };
     let joining: Vec<_> = (0..64).map(join).collect();
     let ranks: Vec<u32> = joining.into_iter().map(|one| one.join().unwrap()).collect();

@@ -272,9 +272,10 @@ impl Node {
         let Stage::Awaited(awaited) = stage else { return };
         let (rank, leaves) = (self.links[link].rank, self.links[link].leaves.clone());
         // Who left as planned, or was lost further down before, has been told of.
-        if !leaves.is_subset(&self.lost) {
-            self.lost.union_with(&leaves);
-            let Awaited { errno, cause, .. } = *awaited;
+        let news = leaves.difference(&self.lost);
+        if !news.is_empty() {
+            self.lost.union_with(&news);
+            let (Awaited { errno, cause, .. }, leaves) = (*awaited, news);
             let lost = Notice::Lost { by: self.config.rank, rank, leaves, errno, cause };
             self.notice(Header::new(Kind::Notice), lost);
             self.child_lost(link, errno);
@@ -426,6 +427,7 @@ impl Node {
         let back = adopt.leaves.difference(&adopt.lost).intersection(&self.lost);
         if !back.is_empty() {
             self.lost = self.lost.difference(&back);
+            self.left = self.left.difference(&back);
             self.ready_leaves.union_with(&back);
             self.notice(Header::new(Kind::Notice), Notice::Joined { by, rank, leaves: back });
         }

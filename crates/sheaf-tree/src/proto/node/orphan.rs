@@ -140,6 +140,7 @@ impl Node {
             self.links[link].out.push(frame);
         }
         mark(&mut self.links, &mut self.dirty, link);
+        self.tell_door();
         self.refill(link);
         Ok(())
     }

@@ -1,4 +1,5 @@
 //! What is known of each node: the plan, its own report, and its parent's word on the link to it.
+use sheaf_core::RangeSet;
 use sheaf_tree::Notice;
 use sheaf_tree::status::{LinkReport, LinkState, NodeReport, Survey};
 use sheaf_tree::topology::{Role, Topology};
@@ -19,6 +20,8 @@ pub enum Health {
     /// What waits for it does not move.
     Stuck,
     Lost,
+    /// It has left the session as planned.
+    Left,
 }
 
 impl Health {
@@ -30,6 +33,7 @@ impl Health {
             Self::Late => "late",
             Self::Stuck => "stuck",
             Self::Lost => "lost",
+            Self::Left => "left",
         }
     }
 
@@ -41,7 +45,7 @@ impl Health {
     fn color(self) -> Option<&'static str> {
         match self {
             Self::Up => None,
-            Self::Waiting => Some("#999999"),
+            Self::Waiting | Self::Left => Some("#999999"),
             Self::Silent | Self::Late | Self::Stuck => Some("#d68910"),
             Self::Lost => Some("#c0392b"),
         }
@@ -107,6 +111,7 @@ pub struct State {
 impl State {
     pub fn new(topology: &Topology, survey: Survey, notices: Vec<Notice>) -> Self {
         let Survey { reports, dropped, .. } = survey;
+        let left = left(&notices);
         let rows = topology.nodes().map(|node| {
             let rank = node.rank();
             let report = reports.iter().find(|report| report.rank == rank).cloned();
@@ -119,6 +124,9 @@ impl State {
                     LinkState::Waiting => Health::Waiting,
                     LinkState::Late => Health::Late,
                     LinkState::Stuck => Health::Stuck,
+                    LinkState::Lost if node.leaf_index().is_some_and(|leaf| left.contains(leaf)) => {
+                        Health::Left
+                    }
                     LinkState::Lost => Health::Lost,
                 },
                 (None, Some(_)) => Health::Up,
@@ -138,6 +146,19 @@ impl State {
         let at = self.rows.binary_search_by_key(&rank, |row| row.rank).ok()?;
         self.rows[at].health.color()
     }
+}
+
+/// Leaves that have left as planned and not come back.
+fn left(notices: &[Notice]) -> RangeSet {
+    let mut left = RangeSet::new();
+    for notice in notices {
+        match notice {
+            Notice::Left { leaves, .. } => left.union_with(leaves),
+            Notice::Joined { leaves, .. } => left = left.difference(leaves),
+            _ => {}
+        }
+    }
+    left
 }
 
 /// What a node says of its link to `rank`; of several, one that is up.

@@ -148,6 +148,7 @@ pub fn json(state: &State, connected: &Connected, out: &mut dyn Write) -> std::i
     line["answered"] = json!(state.rows.iter().filter(|row| row.report.is_some()).count());
     line["torpid"] = json!(named(&Health::is_torpid));
     line["lost"] = json!(named(&|health| health == Health::Lost));
+    line["left"] = json!(named(&|health| health == Health::Left));
     line["silent"] = json!(named(&|health| health == Health::Silent));
     line["reports_dropped"] = json!(state.dropped);
     writeln!(out, "{line}")

@@ -1,0 +1,109 @@
+//! Where hosts that come by themselves are taken in: their enrolment, and the tokens for it.
+use super::Invitation;
+use super::attach::{Enrolment, Token, Tokens};
+use super::hosts::seen_from;
+use super::nursery::{Nursery, leaves_of};
+use crate::topology::{NodeRef, Role};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A session's desk. Hosts are taken in for as long as it lives.
+pub struct Desk {
+    nursery: Arc<Nursery>,
+    at: SocketAddr,
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    tokens: Arc<Tokens>,
+    address: SocketAddr,
+    _enrolment: Arc<Enrolment>,
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    /// A desk at `at`, which nobody can reach before it is opened.
+    pub(super) fn new(nursery: Arc<Nursery>, at: SocketAddr) -> Self {
+        Self { nursery, at, open: Mutex::default() }
+    }
+
+    /// Makes a token that can be used `uses` times. The first one opens the desk.
+    ///
+    /// # Errors
+    /// When the desk's address cannot be had, or the system has no random bytes.
+    pub fn issue(&self, uses: u32) -> io::Result<Token> {
+        self.opened(|open| open.tokens.issue(uses))?
+    }
+
+    /// Where hosts come to; opens the desk.
+    ///
+    /// # Errors
+    /// When the desk's address cannot be had.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.opened(|open| open.address)
+    }
+
+    fn opened<T>(&self, act: impl FnOnce(&Open) -> T) -> io::Result<T> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.is_none() {
+            *open = Some(self.start()?);
+        }
+        open.as_ref().map(act).ok_or_else(|| io::Error::other("the desk is closed"))
+    }
+
+    fn start(&self) -> io::Result<Open> {
+        let reception = self.nursery.reception();
+        let authority = reception.and_then(|reception| reception.station.authority());
+        let authority = authority.ok_or_else(|| io::Error::other("this session takes in no other hosts"))?;
+        let listener = TcpListener::bind(self.at)?;
+        let address = listener.local_addr()?;
+        let tokens = Arc::new(Tokens::new(authority));
+        let nursery = Arc::downgrade(&self.nursery);
+        let admit = move |host: &str, here: IpAddr| match nursery.upgrade() {
+            Some(nursery) => admit(&nursery, host, here),
+            None => Err("it has ended".to_owned()),
+        };
+        let enrolment = Enrolment::start(listener, authority, Arc::clone(&tokens), Box::new(admit))?;
+        Ok(Open { tokens, address, _enrolment: enrolment })
+    }
+}
+
+/// Gives a host that has shown its token the places of its name: those of inner nodes first, its
+/// server's last.
+fn admit(nursery: &Nursery, host: &str, here: IpAddr) -> Result<Vec<Invitation>, String> {
+    let nodes = nursery.topology().nodes();
+    let mut places: Vec<NodeRef<'_>> =
+        nodes.filter(|node| node.role() != Role::Root && node.host() == host).collect();
+    if places.is_empty() {
+        return Err(format!("{host} is not one of its hosts"));
+    }
+    places.retain(|place| !is_there(nursery, *place));
+    // One process has one name; a second one of that name would only start what is there.
+    if !places.iter().any(|place| place.role() == Role::Leaf) && hosts_a_leaf(nursery, host) {
+        places.clear();
+    }
+    if places.is_empty() {
+        return Err(format!("{host} is there already"));
+    }
+    let invite = |place: &NodeRef<'_>| {
+        let reception = nursery.reception().ok_or(io::ErrorKind::NotConnected)?;
+        seen_from(&reception.invite(place.rank())?, Some(here))
+    };
+    places.iter().map(|place| invite(place).map_err(|error| error.to_string())).collect()
+}
+
+fn hosts_a_leaf(nursery: &Nursery, host: &str) -> bool {
+    nursery.topology().nodes().any(|node| node.role() == Role::Leaf && node.host() == host)
+}
+
+/// Whether a node is known to be there, as far as the root can tell.
+fn is_there(nursery: &Nursery, place: NodeRef<'_>) -> bool {
+    let runs = |shared: Arc<crate::driver::Shared>| shared.peek(|core| core.nodes[0].runs(&leaves_of(place)));
+    nursery.has(place.rank()) || (place.role() == Role::Leaf && nursery.shared().is_some_and(runs))
+}

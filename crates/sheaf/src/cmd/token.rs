@@ -1,0 +1,65 @@
+//! `sheaf token`: a token with which hosts join a running session.
+use crate::cli::GlobalArgs;
+use crate::config::Config;
+use crate::exit::{self, Exit, Stop};
+use crate::session::{daemon, tokens};
+use anyhow::Result;
+use clap::Args;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Make a token with which a host joins a running session
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Hosts join with sheaf serve --join HOST:PORT --token-file FILE. Whoever has a
+token can take a host's place, so keep it where only its user can read it.
+
+Examples:
+  sheaf token pods --output token
+  sheaf token pods | ssh n7 sheaf serve --join head:7440 --token-file -")]
+pub struct TokenArgs {
+    /// The session, as with --session
+    #[arg(value_name = "SESSION", conflicts_with = "session")]
+    pub name: Option<String>,
+
+    /// How often it can be used
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub uses: u32,
+
+    /// Write it to this file, which only its user can read, not to standard output
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Makes one.
+pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
+    let config = Config::load(global)?;
+    let name = args.name.as_deref().unwrap_or(daemon::name(&config));
+    let issued = tokens::ask(name, args.uses)?;
+    if let Some(path) = &args.output {
+        write_secret(path, &format!("{}\n", issued.token))?;
+    }
+    let mut out = std::io::stdout().lock();
+    if global.json {
+        let token = args.output.is_none().then_some(&issued.token);
+        writeln!(out, "{}", serde_json::json!({ "token": token, "join": issued.join, "uses": args.uses }))?;
+    } else if args.output.is_none() {
+        writeln!(out, "{}", issued.token)?;
+    }
+    if !global.quiet && !global.json {
+        let file = args.output.as_deref().unwrap_or(Path::new("FILE"));
+        eprintln!("join with: sheaf serve --join {} --token-file {}", issued.join, file.display());
+    }
+    Ok(Exit::Success)
+}
+
+/// Writes a file that only its user can read; never one that others may have open.
+pub fn write_secret(path: &Path, text: &str) -> Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let _ = std::fs::remove_file(path);
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = file.map_err(|error| Stop::usage(exit::io_text(path, &error)))?;
+    file.write_all(text.as_bytes())?;
+    Ok(())
+}

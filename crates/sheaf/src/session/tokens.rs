@@ -1,0 +1,104 @@
+//! Tokens for hosts that join a running session by themselves: the session makes them, and gives them
+//! to its own user alone, over a socket beside its own.
+//!
+//! ```text
+//! client: USES \n
+//!                 session: { "token": …, "join": "HOST:PORT" } or { "error": … } \n
+//! ```
+use crate::config;
+use crate::exit::Stop;
+use anyhow::{Context, Result};
+use rustix::net::sockopt::socket_peercred;
+use serde::{Deserialize, Serialize};
+use sheaf_tree::launch::Desk;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+
+/// How long either end may take.
+const TALK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest request and the longest answer.
+const REQUEST_BYTES_MAX: u64 = 32;
+const ANSWER_BYTES_MAX: u64 = 4 << 10;
+
+/// A token, and where hosts come to with it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Issued {
+    pub token: String,
+    pub join: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Issued(Issued),
+    Refused { error: String },
+}
+
+/// Answers at `listener` for as long as the session lasts.
+pub async fn serve(listener: tokio::net::UnixListener, desk: Option<Arc<Desk>>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let own = rustix::process::getuid().as_raw();
+                if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
+                    tokio::spawn(tokio::time::timeout(TALK_TIMEOUT, answer(stream, desk.clone())));
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a request for a token could not be taken");
+                tokio::time::sleep(super::daemon::ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn answer(mut stream: tokio::net::UnixStream, desk: Option<Arc<Desk>>) -> std::io::Result<()> {
+    let (read, mut write) = stream.split();
+    let mut line = String::new();
+    tokio::io::BufReader::new(read.take(REQUEST_BYTES_MAX)).read_line(&mut line).await?;
+    let answer = match issue(desk.as_deref(), line.trim()) {
+        Ok(issued) => Answer::Issued(issued),
+        Err(error) => Answer::Refused { error },
+    };
+    write.write_all(&serde_json::to_vec(&answer)?).await?;
+    write.write_all(b"\n").await
+}
+
+fn issue(desk: Option<&Desk>, uses: &str) -> Result<Issued, String> {
+    let desk = desk.ok_or("its hosts are all on this machine; nobody can join it")?;
+    let uses = uses.parse().ok().filter(|uses| *uses > 0).ok_or("this is no number of uses")?;
+    let failed = |error: std::io::Error| error.to_string();
+    let address = desk.address().map_err(failed)?;
+    let host = if address.ip().is_unspecified() { config::own_name() } else { ip(address.ip()) };
+    Ok(Issued {
+        token: desk.issue(uses).map_err(failed)?.to_string(),
+        join: format!("{host}:{}", address.port()),
+    })
+}
+
+fn ip(ip: std::net::IpAddr) -> String {
+    if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() }
+}
+
+/// Asks the session `name` for a token that can be used `uses` times.
+pub fn ask(name: &str, uses: u32) -> Result<Issued> {
+    let unreachable = || Stop::unreachable(format!("no session {name} is running"));
+    let path = super::daemon::socket_path(name)?.with_extension("token");
+    let mut stream = UnixStream::connect(&path).map_err(|_| unreachable())?;
+    let peer = socket_peercred(&stream).context("who listens at the session's socket")?;
+    if peer.uid != rustix::process::getuid() {
+        return Err(Stop::usage(format!("session {name} belongs to user {}", peer.uid.as_raw())).into());
+    }
+    stream.set_read_timeout(Some(TALK_TIMEOUT))?;
+    stream.set_write_timeout(Some(TALK_TIMEOUT))?;
+    stream.write_all(format!("{uses}\n").as_bytes())?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(ANSWER_BYTES_MAX)).read_line(&mut line)?;
+    match serde_json::from_str(&line).with_context(|| format!("session {name} does not answer"))? {
+        Answer::Issued(issued) => Ok(issued),
+        Answer::Refused { error } => Err(Stop::usage(format!("session {name}: {error}")).into()),
+    }
+}
