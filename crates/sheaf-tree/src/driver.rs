@@ -5,7 +5,7 @@
 //! arrives and not per message; whoever holds it runs the node and writes its output at once,
 //! so no message crosses a channel or wakes a second task.
 use crate::filter::Registry;
-use crate::link::{Address, Audit, is_sound};
+use crate::link::{Address, Ancestor, Audit, is_sound};
 use crate::proto::{Config, Event, Node, Notice, Time};
 use crate::service::{Leaf, Service};
 use rustc_hash::FxHashMap;
@@ -67,6 +67,8 @@ pub(crate) struct Core {
     pub audit: Arc<Audit>,
     /// Where that door is.
     pub door: Option<Address>,
+    /// Below whom its place is, when its parent has said so.
+    pub place: Option<Ancestor>,
     /// Where the children of the process's own node listen, as they said last.
     pub doors: FxHashMap<u32, Address>,
 }
@@ -103,6 +105,7 @@ impl Shared {
             orphaned: false,
             audit: Arc::default(),
             door: None,
+            place: None,
             doors: FxHashMap::default(),
         };
         Arc::new(Self { core: Mutex::new(core), timer: Notify::new() })
@@ -262,6 +265,10 @@ impl Core {
     }
 
     fn event(&mut self, node: usize, event: Event) {
+        if let Event::Go(to) = event {
+            self.place = Some(to).filter(|to| node == 0 && is_sound(&to.address));
+            return;
+        }
         if let Some(service) = &mut self.services[node] {
             let leaf = &mut Leaf { node: &mut self.nodes[node] };
             match event {
@@ -276,7 +283,11 @@ impl Core {
                     }
                 }
                 Event::Orphaned => self.orphan(node),
-                Event::Ready(_) | Event::Notice(_) | Event::Door { .. } | Event::Surveyed { .. } => {}
+                Event::Ready(_)
+                | Event::Notice(_)
+                | Event::Door { .. }
+                | Event::Go(_)
+                | Event::Surveyed { .. } => {}
             }
             return;
         }

@@ -298,6 +298,10 @@ pub fn servers() -> WithProbe {
     WithProbe(Servers::new(sheaf_tools::tools()))
 }
 
+/// How long those below a node that is lost may take to find another parent once they notice; they and
+/// the node above may notice two heartbeats apart. Whoever asks meanwhile waits for it.
+const SEARCH_TIME: Duration = Duration::from_millis(800);
+
 fn tuning(config: &Config) -> Tuning {
     let settings = &config.tuning;
     let interval = Duration::from_millis(settings.heartbeat_ms.value);
@@ -306,9 +310,11 @@ fn tuning(config: &Config) -> Tuning {
     // up: until then it holds back whatever is sent to all.
     let patience = (config.timeout.value / 2).max(Duration::from_secs(1));
     let heartbeat_timeout = timeout.min(patience);
+    let heartbeat_interval = interval.min(heartbeat_timeout / 4);
     Tuning {
-        heartbeat_interval: interval.min(heartbeat_timeout / 4),
+        heartbeat_interval,
         heartbeat_timeout,
+        adoption_grace: (heartbeat_interval * 2 + SEARCH_TIME).min(Tuning::default().adoption_grace),
         window_bytes: u32::try_from(settings.window_bytes.value).unwrap_or(u32::MAX),
         ..Tuning::default()
     }

@@ -19,6 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 
+/// How often it is looked whether adopted children can go where their places are.
+const HAND_OVER_PAUSE: Duration = Duration::from_millis(500);
+/// How often that is tried with one child.
+const HAND_OVERS_MAX: u32 = 3;
 /// How often it is looked whether newcomers who wait at the door can be sent on.
 const HELD_LOOK: Duration = Duration::from_millis(50);
 /// How long sending one on may take.
@@ -48,6 +52,8 @@ pub(super) struct Nursery {
     members: Mutex<FxHashMap<u32, usize>>,
     /// Newcomers, by rank, who wait for the node below which their place is.
     held: Mutex<FxHashMap<u32, Channel>>,
+    /// How often adopted children were sent to their places, by rank.
+    handed_over: Mutex<FxHashMap<u32, u32>>,
 }
 
 /// Where a newcomer's place is.
@@ -83,6 +89,7 @@ impl Nursery {
             adopted: Mutex::default(),
             members: Mutex::default(),
             held: Mutex::default(),
+            handed_over: Mutex::default(),
         })
     }
 
@@ -172,11 +179,7 @@ impl Nursery {
     /// Where the place of a newcomer is.
     fn way_to(&self, shared: &Shared, node: NodeRef<'_>) -> Way {
         let leaves = leaves_of(node);
-        let mut children = self.topology.root().children();
-        let child = children.find(|child| leaves.is_subset(&leaves_of(*child)));
-        let Some(rank) = child.map(|child| child.rank()).filter(|&rank| rank != node.rank()) else {
-            return Way::Here;
-        };
+        let Some(rank) = self.child_above(node) else { return Way::Here };
         if lock(&self.expected).contains_key(&rank) {
             return Way::Later;
         }
@@ -227,6 +230,37 @@ impl Nursery {
         !lock(&self.held).is_empty()
     }
 
+    /// Sends children that this node has adopted to where their places are, as far as the nodes in
+    /// between are there.
+    fn hand_over(&self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let members: Vec<(u32, usize)> =
+            lock(&self.members).iter().map(|(&rank, &link)| (rank, link)).collect();
+        for (rank, from) in members {
+            let Some(below) = self.topology.node(rank).and_then(|node| self.child_above(node)) else {
+                continue;
+            };
+            let mut handed_over = lock(&self.handed_over);
+            let count = handed_over.entry(rank).or_default();
+            let sent = *count < HAND_OVERS_MAX
+                && shared.run(|core, _| {
+                    let Some(address) = core.doors.get(&below).cloned() else { return false };
+                    let to = self.link_of(core, below).filter(|_| core.has_socket(0, from));
+                    core.touch(0);
+                    to.is_some_and(|to| core.nodes[0].hand_over(from, to, &Ancestor { rank: below, address }))
+                });
+            *count += u32::from(sent);
+        }
+    }
+
+    /// The child of this node below which another node's place is; `None` for a child.
+    fn child_above(&self, node: NodeRef<'_>) -> Option<u32> {
+        let leaves = leaves_of(node);
+        let mut children = self.topology.root().children();
+        let child = children.find(|child| leaves.is_subset(&leaves_of(*child)))?;
+        (child.rank() != node.rank()).then(|| child.rank())
+    }
+
     fn admit_newcomer(&self, shared: &Arc<Shared>, node: NodeRef<'_>, channel: Channel) -> io::Result<()> {
         let reception = self.reception.as_ref().ok_or_else(gone)?;
         let frame = reception.assignment(&self.topology, node)?;
@@ -248,6 +282,7 @@ impl Nursery {
     /// The node `rank` is on this link from now on.
     fn entered(&self, shared: &Shared, rank: u32, link: usize) {
         lock(&self.members).insert(rank, link);
+        lock(&self.handed_over).clear();
         shared.peek(|core| core.doors.remove(&rank));
     }
 
@@ -265,6 +300,17 @@ async fn settle(nursery: Weak<Nursery>) {
         tokio::time::sleep(HELD_LOOK).await;
         if !nursery.upgrade().is_some_and(|nursery| nursery.settle()) {
             return;
+        }
+    }
+}
+
+/// Hands adopted children over for as long as the session lasts.
+pub(super) async fn hand_over(nursery: Weak<Nursery>) {
+    loop {
+        tokio::time::sleep(HAND_OVER_PAUSE).await;
+        match nursery.upgrade() {
+            Some(nursery) => nursery.hand_over(),
+            None => return,
         }
     }
 }

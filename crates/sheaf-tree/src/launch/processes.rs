@@ -3,7 +3,7 @@ use super::desk::Desk;
 use super::family::{Family, Kin};
 use super::hosts::{self, Planned};
 use super::invitation::Invitation;
-use super::nursery::{Doorway, Nursery};
+use super::nursery::{Doorway, Nursery, hand_over};
 use super::plan::Station;
 use super::push::this_program;
 use super::reception::{Reception, bring_back};
@@ -123,6 +123,10 @@ pub(super) fn start_children(
     }
     let host = Arc::new(Doorway(Arc::clone(&nursery)));
     let door = Some(door.keep(station.rank, secret, keys, audit, host)?);
+    if takes_newcomers {
+        // It ends with the session.
+        tokio::spawn(hand_over(Arc::downgrade(&nursery)));
+    }
     let starting = look_after(&nursery, &station.program.starter, far, station.late);
     Ok(Family { patience, door, nursery, starting })
 }

@@ -16,6 +16,8 @@ const ARRIVE_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long one attempt to reach an ancestor may take. One that is stopped accepts connections
 /// (its kernel does) and says nothing.
 const CALL_TIMEOUT: Duration = Duration::from_millis(700);
+/// The same where there is another one to try: whoever was lost is tried first, and others wait.
+const NEAR_CALL_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long the first attempts of a new child may take; its parent may be busy with many.
 const ARRIVE_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two rounds; doubled each time, up to the second.
@@ -57,12 +59,25 @@ pub(super) async fn arrive(
 }
 
 /// How far an orphan has got among its ancestors.
-#[derive(Default)]
 pub(super) struct Search {
+    /// Nearest first.
+    ancestors: Vec<Ancestor>,
     /// When it lost its parent: there a search begins.
     since: Option<Time>,
     /// The ancestor that is tried first.
     next: usize,
+}
+
+impl Search {
+    pub fn new(ancestors: Vec<Ancestor>) -> Self {
+        Self { ancestors, since: None, next: 0 }
+    }
+
+    /// Its parent has said below whom its place is.
+    fn begin_with(&mut self, place: Ancestor) {
+        self.ancestors.retain(|ancestor| ancestor.rank != place.rank);
+        self.ancestors.insert(0, place);
+    }
 }
 
 /// Finds an orphan another parent among its ancestors; when there is none in time, it ends. An
@@ -74,9 +89,12 @@ pub(super) async fn find_parent(
     limit: Duration,
     search: &mut Search,
 ) {
-    let since = shared.peek(|core| core.nodes[0].orphaned_since());
+    let (since, place) = shared.peek(|core| (core.nodes[0].orphaned_since(), core.place.take()));
+    if let Some(place) = place {
+        search.begin_with(place);
+    }
     if search.since != since {
-        *search = Search { since, next: 0 };
+        (search.since, search.next) = (since, 0);
     } else {
         tokio::time::sleep(PAUSE_MIN).await;
     }
@@ -99,13 +117,13 @@ pub(super) async fn find_parent(
 
 /// Tries ancestor after ancestor; `None` when the session is over for certain.
 async fn call_ancestors(station: &Station, search: &mut Search) -> Option<Channel> {
-    let Station { ancestors, secret, keys, rank, .. } = station;
+    let Station { secret, keys, rank, .. } = station;
     let mut pause = Pause(PAUSE_MIN);
-    while let Some(ancestor) = ancestors.get(search.next) {
-        let is_root = search.next + 1 == ancestors.len();
+    while let Some(ancestor) = search.ancestors.get(search.next) {
+        let is_root = search.next + 1 == search.ancestors.len();
         search.next = if is_root { 0 } else { search.next + 1 };
-        let attempt = timeout(CALL_TIMEOUT, call(ancestor, secret, keys.as_ref(), *rank, true));
-        match attempt.await {
+        let limit = if is_root { CALL_TIMEOUT } else { NEAR_CALL_TIMEOUT };
+        match timeout(limit, call(ancestor, secret, keys.as_ref(), *rank, true)).await {
             Ok(Ok(channel)) => return Some(channel),
             // The root never comes back.
             Ok(Err(error)) if is_root && is_gone(ancestor, &error) => return None,

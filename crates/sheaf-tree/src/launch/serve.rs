@@ -266,7 +266,7 @@ async fn run(placed: Placed, how: How, registry: &Registry, services: &dyn Servi
     }
     let time = tokio::spawn(Arc::clone(&shared).keep_time());
     let live = async {
-        let mut search = Search::default();
+        let mut search = Search::new(station.ancestors.clone());
         while shared.orphaned().await {
             find_parent(&shared, &station, options.tuning.orphan_timeout, &mut search).await;
         }

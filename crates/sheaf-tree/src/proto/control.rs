@@ -133,6 +133,15 @@ pub struct Release {
     pub rank: u32,
 }
 
+/// A child of the receiver's that comes to it from the sender: its place is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Take {
+    /// Its rank.
+    pub rank: u32,
+    /// The leaves that come with it.
+    pub leaves: RangeSet,
+}
+
 /// The answer to [`Release`]: from here on the sender does not speak for these leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {

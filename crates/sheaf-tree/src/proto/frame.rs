@@ -70,6 +70,8 @@ pub enum Kind {
     Door = 25,
     /// Down: the receiver's place is below another node ([`super::control::Ancestor`]).
     Go = 26,
+    /// Down: leaves that are below the receiver from now on ([`super::control::Take`]).
+    Take = 27,
 }
 
 impl Kind {
@@ -82,9 +84,9 @@ impl Kind {
 /// The kinds by their number.
 const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
-    const ALL: [Kind; 24] = [
+    const ALL: [Kind; 25] = [
         Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Adopt,
-        Adopted, Release, Released, Ack, Module, Reply, Survey, Report, Run, Door, Go,
+        Adopted, Release, Released, Ack, Module, Reply, Survey, Report, Run, Door, Go, Take,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;
@@ -269,7 +271,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_number() {
         let kinds: Vec<Kind> = (0..=u8::MAX).filter_map(Kind::from_wire).collect();
-        assert_eq!(kinds.len(), 24);
+        assert_eq!(kinds.len(), 25);
         assert!(kinds.iter().all(|&kind| Kind::from_wire(kind as u8) == Some(kind)));
     }
 

@@ -17,6 +17,7 @@ mod adopt;
 mod app;
 mod down;
 mod guide;
+mod handover;
 mod heartbeat;
 mod module;
 mod orphan;
@@ -84,6 +85,9 @@ pub enum Event {
         /// Where.
         address: control::Address,
     },
+    /// The parent says that this node's place is below another one: [`Event::Orphaned`] follows, and
+    /// that one is to be tried first.
+    Go(control::Ancestor),
     /// A survey that this process asked for is over.
     Surveyed {
         /// What [`Node::survey`] returned.
@@ -447,6 +451,8 @@ impl Node {
             (Kind::Survey, false) => self.on_survey(now, link, header, body),
             (Kind::Report, true) => self.on_report(now, link, header, body),
             (Kind::Release, false) => self.on_release(now, link, body),
+            (Kind::Go, false) => self.on_go(now, link, body),
+            (Kind::Take, false) => self.on_take(now, link, body),
             (Kind::Released, true) => self.on_released(now, link, body),
             (Kind::Ack, false) => self.on_ack(link, header, body, &whole.slice(at..at + header.frame_len())),
             (Kind::Module, false) => {

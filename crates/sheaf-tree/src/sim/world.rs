@@ -198,7 +198,7 @@ impl<L: Leaves> Sim<L> {
             Event::ParentLost => self.end(rank),
             Event::Ready(leaves) if rank == 0 => self.ready = Some(leaves),
             Event::Notice(notice) => self.notices.push(notice),
-            Event::Ready(_) | Event::Door { .. } | Event::Surveyed { .. } => {}
+            Event::Ready(_) | Event::Door { .. } | Event::Go(_) | Event::Surveyed { .. } => {}
             Event::Cancelled { .. } => {
                 let Some(leaf) = self.shape.leaf(rank) else { return };
                 let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };

@@ -29,7 +29,7 @@ Without any, the cluster is this machine alone.
   web = \"n[001-016]\"         # @web
 
   [tuning]
-  heartbeat_ms = 1000        # sheaf config show lists all of them")]
+  heartbeat_ms = 500         # sheaf config show lists all of them")]
 pub struct ConfigArgs {
     #[command(subcommand)]
     pub command: ConfigCommand,

@@ -48,9 +48,9 @@ settings! {
     /// How long a node may take to start and join.
     start_timeout_ms = 30_000, 100..=3_600_000;
     /// Pause between two heartbeats of an idle link.
-    heartbeat_ms = 1_000, 20..=60_000;
+    heartbeat_ms = 500, 20..=60_000;
     /// Heartbeats missed in a row before a link counts as lost.
-    heartbeats_lost_max = 6, 2..=100;
+    heartbeats_lost_max = 12, 2..=100;
     /// Bytes of one stream under way on one link.
     window_bytes = 1_048_576, 65_536..=67_108_864;
     /// Bytes a concatenating read may bring to the root.

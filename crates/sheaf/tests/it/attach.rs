@@ -109,26 +109,10 @@ fn one_token_for_all_brings_a_host_back_as_well() {
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
 
-/// The rank of each node's parent, by host and role, as the tree has them now.
-fn parents(machines: &Machines) -> Vec<(String, String, u64, u64)> {
-    let shown = machines.run(&["tree", "show", "--json"]);
-    let lines = shown.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let nodes = lines.filter(|line| line["type"] == "node" && line["state"] == "up");
-    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let of = |node: serde_json::Value| {
-        let parent = node["link"]["parent"].as_u64()?;
-        Some((text(&node["host"]), text(&node["role"]), node["rank"].as_u64()?, parent))
-    };
-    nodes.filter_map(of).collect()
-}
-
 /// Every node is where the plan of 1x2x2 has it: inner nodes 1 and 2, leaves 3 to 6.
 fn is_as_planned(machines: &Machines) -> bool {
-    let planned = [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2)];
-    let mut there: Vec<(u64, u64)> =
-        parents(machines).into_iter().map(|(_, _, rank, up)| (rank, up)).collect();
-    there.sort_unstable();
-    there == planned
+    let parents: Vec<(u64, u64)> = machines.nodes().into_iter().map(|(rank, (_, up))| (rank, up)).collect();
+    parents == [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2)]
 }
 
 #[test]
@@ -140,7 +124,7 @@ fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
     servers.push(join(&machines, 1, &tokens[0]));
     servers.push(join(&machines, 3, &tokens[0]));
     wait_for(&machines, "h[1-4]");
-    assert!(is_as_planned(&machines), "{:?}", parents(&machines));
+    assert!(is_as_planned(&machines), "{:?}", machines.nodes());
     assert_eq!([1, 2, 3, 4].map(|host| machines.processes(host).len()), [2, 1, 2, 1]);
     let twice = join(&machines, 4, &tokens[0]).wait();
     assert_eq!(twice.stderr, "sheaf: the session refuses this host: h4 is there already\n");
@@ -151,15 +135,15 @@ fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
     wait_for(&machines, "h[1,3-4]");
     servers.push(join(&machines, 2, &tokens[0]));
     wait_for(&machines, "h[1-4]");
-    assert!(is_as_planned(&machines), "{:?}", parents(&machines));
+    assert!(is_as_planned(&machines), "{:?}", machines.nodes());
 
     // A whole host with its inner node, and the server below finds another parent meanwhile.
     machines.processes(3).iter().for_each(|process| process.signal(Signal::KILL));
     wait_for(&machines, "h[1-2,4]");
     servers.push(join(&machines, 3, &tokens[0]));
     wait_for(&machines, "h[1-4]");
-    let inner = parents(&machines).into_iter().find(|(_, role, rank, _)| role == "inner" && *rank == 2);
-    assert!(inner.is_some_and(|(host, .., parent)| host == "h3" && parent == 0), "{:?}", parents(&machines));
+    wait_until("everybody is at its place again", || is_as_planned(&machines));
+    wait_for(&machines, "h[1-4]");
 
     let root = machines.processes(LOGIN)[0];
     root.signal(Signal::KILL);
@@ -188,7 +172,7 @@ fn inner_hosts_join_as_well() {
     assert_eq!(tokens.len(), 4, "one for each host");
     let _servers: Vec<Running> = (1..=4).map(|host| join(&machines, host, tokens[host - 1])).collect();
     wait_for(&machines, "h[1-2]");
-    let hosts: Vec<(String, u64)> = parents(&machines).into_iter().map(|(host, .., up)| (host, up)).collect();
+    let hosts: Vec<(String, u64)> = machines.nodes().into_values().collect();
     let planned = [("h3", 0), ("h4", 0), ("h1", 1), ("h2", 2)].map(|(host, up)| (host.to_owned(), up));
     assert_eq!(hosts, planned);
     assert_eq!(machines.run(&["down"]).code, Some(0));

@@ -33,7 +33,7 @@ fn show_names_the_origin_of_every_value() {
     tuning.timeout_ms             = 30000         # default
     tuning.start_timeout_ms       = 30000         # default
     tuning.heartbeat_ms           = 250           # sheaf.toml:13
-    tuning.heartbeats_lost_max    = 6             # default
+    tuning.heartbeats_lost_max    = 12            # default
     tuning.window_bytes           = 1048576       # default
     tuning.concatenate_bytes_max  = 67108864      # default
     tuning.ssh_connect_timeout_ms = 10000         # default

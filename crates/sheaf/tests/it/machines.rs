@@ -5,6 +5,7 @@
 //! or is killed. Network, mounts and host name are namespaces too: nothing of the machine changes.
 use crate::cluster::{Process, wait_until};
 use crate::support::Run;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -233,6 +234,18 @@ impl Machines {
     pub fn logins(&self, host: usize) -> usize {
         let log = std::fs::read_to_string(self.hosts[host].dir.join("sshd.log")).unwrap();
         log.lines().filter(|line| line.starts_with("Accepted publickey")).count()
+    }
+
+    /// Each node that is up, by rank: its host, and the rank of its parent.
+    pub fn nodes(&self) -> BTreeMap<u64, (String, u64)> {
+        let shown = self.run(&["--timeout", "5", "tree", "show", "--json"]);
+        let lines = shown.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let up = lines.filter(|line| line["type"] == "node" && line["state"] == "up");
+        let of = |node: serde_json::Value| {
+            let host = node["host"].as_str()?.to_owned();
+            Some((node["rank"].as_u64()?, (host, node["link"]["parent"].as_u64()?)))
+        };
+        up.filter_map(of).collect()
     }
 
     /// Every host, `login` first.

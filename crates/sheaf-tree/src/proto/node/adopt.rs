@@ -15,7 +15,7 @@ use sheaf_core::{Errno, RangeSet};
 use std::sync::Arc;
 
 /// The most links of a node, those of nodes that came and went among them.
-const LINKS_MAX: usize = 1 << 16;
+pub(super) const LINKS_MAX: usize = 1 << 16;
 
 /// Leaves that children were asked to let go of.
 pub(super) struct Job {
@@ -315,7 +315,8 @@ impl Node {
             return;
         };
         self.gather(link, &adopt.leaves);
-        if self.links[link].leaves.is_empty() {
+        // One that was started anew and has none of its leaves is given some later.
+        if self.links[link].leaves.is_empty() && !adopt.leaves.is_subset(&adopt.lost) {
             // All of them are below others by now: it has to look where it is.
             self.hang_up(link);
             self.links[link].stage = Stage::Lost;

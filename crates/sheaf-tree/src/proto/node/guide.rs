@@ -33,7 +33,7 @@ impl Node {
     pub fn speaks_for(&self, link: usize, leaves: &RangeSet) -> Option<bool> {
         let link = &self.links[link];
         match link.stage {
-            Stage::Knocking(_) | Stage::Pending(_) if link.alive => None,
+            Stage::Knocking | Stage::Pending(_) if link.alive => None,
             Stage::Member => Some(link.alive && leaves.is_subset(&link.leaves)),
             _ => Some(false),
         }
