@@ -25,6 +25,8 @@ use tokio::task::JoinHandle;
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long what srun has said may take to come once it has ended.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long what a task has said may come behind what srun says of its end.
+const TASK_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest line of srun that is read as one.
 const LINE_BYTES_MAX: u64 = 4 << 10;
 /// Lines of srun itself that are kept, and those that are shown.
@@ -109,8 +111,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Said {
-    /// Takes in one line; when it says that tasks have ended, gives their hosts and the cause.
-    fn hear(&self, line: &str) -> Option<(HostSet, String)> {
+    /// Takes in one line; what it says of tasks that have ended.
+    fn hear(&self, line: &str) -> Option<Ended> {
         let line: String = line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let Some(own) = line.strip_prefix(SRUN) else {
             let (task, text) = line.split_once(": ")?;
@@ -123,10 +125,14 @@ impl Said {
         }
         lines.push_back(line.clone());
         drop(lines);
-        let ended = Ended::parse(own)?;
+        Ended::parse(own)
+    }
+
+    /// Why the hosts of these tasks do not come.
+    fn cause(&self, ended: &Ended) -> String {
         let said = lock(&self.tasks).get(&ended.task).cloned();
         let said = said.map_or(String::new(), |said| format!("{said}; "));
-        Some((ended.hosts, format!("not started: {said}srun: {}", ended.how)))
+        format!("not started: {said}srun: {}", ended.how)
     }
 
     /// The last lines of srun itself, as one phrase.
@@ -160,15 +166,21 @@ async fn listen(stderr: ChildStderr, said: Arc<Said>, nursery: Weak<Nursery>) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     while let Ok(1..) = (&mut stderr).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await {
-        if let Some((hosts, cause)) = said.hear(&String::from_utf8_lossy(&line))
-            && let Some(nursery) = nursery.upgrade()
-        {
-            let nodes = nursery.topology().nodes();
-            let there = nodes.filter(|node| hosts.iter().any(|host| host == node.host().as_str()));
-            there.for_each(|node| nursery.give_up(node.rank(), Errno::HOSTDOWN, &cause));
+        if let Some(ended) = said.hear(&String::from_utf8_lossy(&line)) {
+            tokio::spawn(give_up(ended, Arc::clone(&said), Weak::clone(&nursery)));
         }
         line.clear();
     }
+}
+
+/// Gives up the hosts of tasks that have ended, once what the tasks said has had time to come.
+async fn give_up(ended: Ended, said: Arc<Said>, nursery: Weak<Nursery>) {
+    tokio::time::sleep(TASK_WORDS_TIMEOUT).await;
+    let Some(nursery) = nursery.upgrade() else { return };
+    let cause = said.cause(&ended);
+    let nodes = nursery.topology().nodes();
+    let there = nodes.filter(|node| ended.hosts.iter().any(|host| host == node.host().as_str()));
+    there.for_each(|node| nursery.give_up(node.rank(), Errno::HOSTDOWN, &cause));
 }
 
 /// Says of hosts that have not come by then what srun has said last.
@@ -189,6 +201,11 @@ async fn watch(
     let status = srun.wait().await;
     let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, &mut listen).await;
     listen.abort();
+    let waited_for = nursery.upgrade().is_some_and(|nursery| !nursery.is_complete());
+    if waited_for {
+        // Tasks that have ended are told of first.
+        tokio::time::sleep(TASK_WORDS_TIMEOUT * 2).await;
+    }
     if let Some(nursery) = nursery.upgrade() {
         let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         let phrase = said.phrase().unwrap_or_else(|| format!("srun ended ({how}) and said nothing"));
@@ -219,12 +236,14 @@ mod tests {
         let said = Said::default();
         assert!(said.hear("1: sheaf: first\n").is_none());
         assert!(said.hear("1: sheaf: no enrolment at login:9\r\n").is_none());
-        let (hosts, cause) = said.hear("srun: error: h[2-3]: tasks 1-2: Exited with exit code 1\n").unwrap();
-        assert_eq!(hosts.to_string(), "h[2-3]");
+        let ended = said.hear("srun: error: h[2-3]: tasks 1-2: Exited with exit code 1\n").unwrap();
+        let cause = said.cause(&ended);
+        assert_eq!(ended.hosts.to_string(), "h[2-3]");
         let told = "not started: sheaf: no enrolment at login:9; srun: Exited with exit code 1";
         assert_eq!(cause, told);
-        let (hosts, cause) = said.hear("srun: error: h4: task 3: Killed").unwrap();
-        assert_eq!((hosts.to_string().as_str(), cause.as_str()), ("h4", "not started: srun: Killed"));
+        let ended = said.hear("srun: error: h4: task 3: Killed").unwrap();
+        let told = ("h4".to_owned(), "not started: srun: Killed".to_owned());
+        assert_eq!((ended.hosts.to_string(), said.cause(&ended)), told);
     }
 
     #[test]

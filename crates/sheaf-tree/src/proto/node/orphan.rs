@@ -101,7 +101,8 @@ impl Node {
         if !matches!(self.links[link].stage, Stage::Asking) {
             return Err(Violation::OutOfPlace(Kind::Adopted));
         }
-        if !adopted.leaves.is_subset(&self.config.leaves) || adopted.leaves.is_empty() {
+        let none_left = adopted.leaves.is_empty() && !self.config.leaves.is_subset(&self.lost);
+        if !adopted.leaves.is_subset(&self.config.leaves) || none_left {
             // Leaves have moved while the ancestor was asked: it is asked again.
             self.parent_link_lost(now, link);
             return Ok(());
