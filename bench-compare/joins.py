@@ -56,8 +56,10 @@ def joins(options, home):
     runtime.mkdir(mode=0o700)
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
     sheaf = [options.sheaf, "--config", str(home / "sheaf.toml")]
-    subprocess.run([*sheaf, "up", "--tokens", home / "token", "--token-uses", str(options.count)],
-                   env=environment, check=True, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    up = subprocess.run([*sheaf, "up", "--tokens", home / "token", "--token-uses", str(options.count)],
+                        env=environment, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    if up.returncode not in (0, 1):  # 1: nobody has joined yet
+        return up.returncode
     servers = []
     try:
         begun = time.perf_counter()

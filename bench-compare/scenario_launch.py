@@ -23,6 +23,7 @@ SHAPES = {16: "1x4x4", 64: "1x8x8"}
 LOGINS_MAX = 64
 FILE = "/etc/hostname"
 START_SECONDS_MAX = 20
+QUIET_SECONDS = 2
 RUN_SSHD = pathlib.Path("/run/sshd")  # sshd insists on it when it runs as root
 
 SSHD_CONFIG = """\
@@ -196,6 +197,16 @@ def _contestants(sheaf, hosts, session):
         yield Contestant("sheaf in session", line, keep=True, env=env, check=check)
 
 
+def _settle():
+    """Waits until the servers' logins have ended: then all of them are children of this process."""
+    deadline, quiet_since, seen = time.monotonic() + START_SECONDS_MAX, time.monotonic(), set()
+    while time.monotonic() < deadline and time.monotonic() - quiet_since < QUIET_SECONDS:
+        now = measure.children()
+        if now != seen:
+            quiet_since, seen = time.monotonic(), now
+        time.sleep(measure.POLL_SECONDS)
+
+
 @contextlib.contextmanager
 def _session(sheaf, hosts):
     if not sheaf.exists:
@@ -208,6 +219,7 @@ def _session(sheaf, hosts):
                         text=True, start_new_session=True)
     if up.returncode:
         print(f"launch: no session: {up.stderr.strip()}", file=sys.stderr)
+    _settle()
     try:
         yield up.returncode == 0
     finally:
