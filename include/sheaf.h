@@ -53,6 +53,8 @@ struct sheaf_create {
     const char *back_end;      /* what runs at the leaves; NULL: back ends attach themselves there */
     const char *const *args;   /* its arguments without its name, ending in NULL; or NULL */
     const char *inner;         /* what runs at inner nodes: the path of mrnet_commnode; NULL to look for it */
+    const char *remote_shell;  /* what starts nodes on other hosts; NULL: ssh */
+    const char *remote_shell_args; /* its options, in one text; or NULL */
     int64_t startup_timeout_ms;
 };
 

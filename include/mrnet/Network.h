@@ -390,7 +390,9 @@ private:
                 return attributes->find(one)->second;
         }
         for (const std::string &one : names) {
-            const char *value = &one == &names[2] ? nullptr : std::getenv(one.c_str());
+            // Only names that say whose they are.
+            const bool bare = &one == &names[2] && one.compare(0, 6, "XPLAT_") != 0;
+            const char *value = bare ? nullptr : std::getenv(one.c_str());
             if (value && *value)
                 return value;
         }
@@ -419,6 +421,9 @@ private:
         create.back_end = back_end;
         create.args = argv;
         create.inner = inner.empty() ? nullptr : inner.c_str();
+        const std::string shell = setting(attributes, "XPLAT_RSH"), words = setting(attributes, "XPLAT_RSH_ARGS");
+        create.remote_shell = shell.empty() ? nullptr : shell.c_str();
+        create.remote_shell_args = words.empty() ? nullptr : words.c_str();
         create.startup_timeout_ms = seconds > 0 ? seconds * 1000L : 60000;
         begin(sheaf_net_create(&create));
     }

@@ -156,7 +156,8 @@ pub fn listen() -> io::Result<(u16, UnixListener)> {
 }
 
 /// Whether a name is one of this machine's.
-fn is_here(host: &str) -> bool {
+#[must_use]
+pub fn is_here(host: &str) -> bool {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy();
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();

@@ -95,6 +95,8 @@ pub struct CreateArgs {
     back_end: *const c_char,
     args: *const *const c_char,
     inner: *const c_char,
+    remote_shell: *const c_char,
+    remote_shell_args: *const c_char,
     startup_timeout_ms: i64,
 }
 
@@ -119,7 +121,12 @@ pub unsafe extern "C" fn sheaf_net_create(create: *const CreateArgs) -> *mut Net
             Duration::from_millis(u64::try_from(create.startup_timeout_ms).unwrap_or(60_000));
         let (topology, back_end, inner) =
             (topology.to_owned(), back_end.map(Into::into), find::inner(inner)?);
-        Front::create(&Create { topology, back_end, args, inner, startup_timeout })
+        // SAFETY: as above.
+        let shell = unsafe { (arg::option(create.remote_shell)?, arg::option(create.remote_shell_args)?) };
+        let words = shell.1.unwrap_or_default().split_whitespace();
+        let remote_shell =
+            std::iter::once(shell.0.unwrap_or("ssh")).chain(words).map(str::to_owned).collect();
+        Front::create(&Create { topology, back_end, args, inner, remote_shell, startup_timeout })
     });
     give(created.map(Net::Front))
 }

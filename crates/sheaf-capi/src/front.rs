@@ -11,8 +11,10 @@ use crate::wire::{Control, Described, Down, HubWord, Parcel, Upward, Waits};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_tree::filter::{NodeInfo, Registry};
-use sheaf_tree::launch::{self, LeafProgram, Options, Program};
+use sheaf_tree::launch::{self, Carrier, Content, LeafProgram, Options, Program, Ssh, Starter};
+use sheaf_tree::link::Listen;
 use sheaf_tree::{Network, Stream, Sync};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
@@ -42,6 +44,8 @@ pub struct Create {
     pub args: Vec<String>,
     /// What runs at the inner nodes.
     pub inner: PathBuf,
+    /// The client that starts nodes on other hosts, and the user's options for it.
+    pub remote_shell: Vec<String>,
     /// How long everything may take to start.
     pub startup_timeout: Duration,
 }
@@ -136,7 +140,13 @@ impl Front {
         let options = Options { service: plan.to_session(None), ..Options::default() };
         let mut program = Program::new(create.inner.clone(), Vec::new());
         if let Some(path) = create.back_end.clone() {
-            program.leaf = Some(LeafProgram { path, args: create.args.clone() });
+            program.leaf = Some(LeafProgram { path, args: create.args.clone(), placed: true });
+        }
+        if !plan.is_here() {
+            let content = Content::of_program(&create.inner)?;
+            program.carrier = Carrier::Tls;
+            program.listen = Listen::Address(Ipv4Addr::UNSPECIFIED.into());
+            program.starter = Starter::Ssh(Ssh { command: create.remote_shell.clone(), ..Ssh::new(content) });
         }
         let topology = plan.topology().clone();
         let patience = create.startup_timeout;

@@ -1,4 +1,5 @@
 //! The tree as both ends know it.
+use crate::attach::is_here;
 use crate::error::{Code, Error};
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
@@ -143,6 +144,13 @@ impl Plan {
     #[must_use]
     pub fn rank_of_leaf(&self, leaf: u32) -> Option<u32> {
         self.topology.leaf(leaf).map(|node| node.rank())
+    }
+
+    /// Whether every node runs on this machine, as far as its name says.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        let root = self.topology.root().host();
+        self.topology.nodes().all(|node| node.host() == root || is_here(&node.host()))
     }
 
     /// Whether back ends attach themselves to the leaves.

@@ -46,7 +46,7 @@ pub use processes::{over_ssh, processes};
 pub use push::Content;
 pub use serve::{ServeError, leaf_from, serve, serve_invited};
 pub use slurm::Srun;
-pub use spawn::LINK_VARIABLE;
+pub use spawn::{DETACH_VARIABLE, LINK_VARIABLE};
 pub use ssh::Ssh;
 
 /// What carries the links between processes of one machine.
@@ -111,6 +111,9 @@ pub struct LeafProgram {
     pub path: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
+    /// Five more arguments say where it is: host, port (0 where links have none) and rank of its
+    /// parent, its own host, and its own rank.
+    pub placed: bool,
 }
 
 /// What starts the processes of a session.

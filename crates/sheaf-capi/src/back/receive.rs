@@ -11,6 +11,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_tree::Packet;
 use sheaf_tree::filter::Registry;
+use sheaf_tree::launch::DETACH_VARIABLE;
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
@@ -35,6 +36,12 @@ impl Services for Start {
         let plan = Plan::from_session(config).map_err(|error| refuse(error.message))?;
         let rank =
             plan.rank_of_leaf(leaf).ok_or_else(|| refuse("a leaf that is not in the tree".to_owned()))?;
+        if std::env::var_os(DETACH_VARIABLE).is_some()
+            && let Ok(null) = std::fs::OpenOptions::new().write(true).open("/dev/null")
+        {
+            // Until here it told the host above why this back end could not start.
+            let _ = rustix::stdio::dup2_stderr(&null);
+        }
         let common = Arc::new(Common::new(rank));
         let _ = lock(&self.tell).send(Ok((Arc::clone(&common), handle, plan.clone())));
         let registry = self.registry.clone();

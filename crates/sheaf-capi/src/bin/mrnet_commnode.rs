@@ -1,13 +1,31 @@
 //! `mrnet_commnode`: an inner node of a tree that `libsheaf.so` starts.
+//!
+//! Its parent starts it with the link on standard input; on another host ssh starts it as
+//! `serve --invited`, and that process the node itself, as `serve --detached`.
+use rustix::fs::{FileType, fstat};
+use sheaf_capi::filter::registry;
+use sheaf_capi::hub::Hubs;
 use sheaf_tree::launch;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let stdin = std::io::stdin();
-    if stdin.is_terminal() {
+    let kind = fstat(&stdin).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if !matches!(kind, Ok(FileType::Socket | FileType::Fifo)) {
         eprintln!("mrnet_commnode: is started by the node above it, not by hand");
         return ExitCode::from(2);
+    }
+    let word = std::env::args().nth(2).unwrap_or_default();
+    if word == "--invited" {
+        // sshd tells where the login came from: there the node above can be reached.
+        let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
+        let parent = connection.split_whitespace().next();
+        return match launch::invited(stdin, parent, &["serve", "--detached"]) {
+            Ok(None) => ExitCode::SUCCESS,
+            // It has said why.
+            Ok(Some(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+            Err(error) => fail(&error),
+        };
     }
     let link = match rustix::io::fcntl_dupfd_cloexec(&stdin, 3) {
         Ok(link) => link,
@@ -18,14 +36,28 @@ fn main() -> ExitCode {
         Ok(null) => drop(rustix::stdio::dup2_stdin(&null)),
         Err(error) => return fail(&error),
     }
-    let registry = sheaf_capi::filter::registry(&Default::default());
-    match launch::serve(link, &registry, &sheaf_capi::hub::Hubs(registry.clone())) {
+    let registry = registry(&Default::default());
+    let hubs = Hubs(registry.clone());
+    let served = if word == "--detached" {
+        launch::leave_session()
+            .map_err(Into::into)
+            .and_then(|()| launch::serve_invited(link, &registry, &hubs))
+    } else {
+        launch::serve(link, &registry, &hubs)
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
 }
 
 fn fail(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("mrnet_commnode: {error}");
+    let mut text = format!("mrnet_commnode: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    eprintln!("{text}");
     ExitCode::FAILURE
 }

@@ -1,4 +1,5 @@
 //! Integration tests: C and C++ programs against the headers and the shared library.
+mod hosts;
 mod install;
 mod programs;
 mod tools;

@@ -31,7 +31,7 @@ pub fn serve_host(
     let mut beside = Beside(Vec::new());
     for invitation in invitations {
         let (theirs, ours) = io::pipe()?;
-        beside.0.push(fork(&program, false, theirs.into())?);
+        beside.0.push(fork(&program, None, theirs.into())?);
         // A pipe takes this much at once.
         invitation.write(ours)?;
     }

@@ -6,6 +6,7 @@
 //! ```
 //! It comes over standard input or an inherited descriptor, never over arguments or the
 //! environment, which other users of the host can see.
+use super::LeafProgram;
 use crate::link::{Ancestor, Credentials, Secret, is_sound};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,8 @@ pub struct Invitation {
     pub ancestors: Vec<Ancestor>,
     /// Its key and certificate, when links are TLS.
     pub credentials: Option<Credentials>,
+    /// What is to run there, when that is a program of somebody else's.
+    pub leaf: Option<LeafProgram>,
 }
 
 impl Invitation {
@@ -140,6 +143,7 @@ mod tests {
                 Ancestor { rank: 0, address: Address::Abstract("sheaf".to_owned()) },
             ],
             credentials: Some(Authority::new().unwrap().issue(9).unwrap()),
+            leaf: Some(LeafProgram { path: "/bin/be".into(), args: vec!["1".to_owned()], placed: true }),
         }
     }
 

@@ -2,15 +2,21 @@
 //!
 //! The process that the channel knows stays in front: it takes the invitation, starts the node in
 //! a session of its own, and ends when the node needs the channel no more.
-use super::Invitation;
 use super::push::{JOINED, MARK, READY, this_program};
+use super::spawn::{DETACH_VARIABLE, leaf_command};
+use super::{Invitation, LeafProgram};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the parent may take to send the invitation.
 const INVITATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a leaf's program may take to join.
+const LEAF_TIMEOUT: Duration = Duration::from_secs(15);
+/// A process that ends closes its descriptors so long before that can be seen.
+const LEAF_LOOK: Duration = Duration::from_millis(20);
 /// What a node writes to its standard output once it belongs to the tree.
 const JOINED_BYTE: u8 = b'j';
 
@@ -25,7 +31,15 @@ pub fn invited(stdin: impl AsFd, parent: Option<&str>, args: &[&str]) -> io::Res
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{MARK}{READY} {}", parent.unwrap_or("-"))?;
     stdout.flush()?;
-    let invitation = Invitation::read(stdin, INVITATION_TIMEOUT)?;
+    let mut invitation = Invitation::read(stdin, INVITATION_TIMEOUT)?;
+    if let Some(leaf) = invitation.leaf.take() {
+        let ended = start_leaf(&leaf, &invitation)?;
+        if ended.is_none() {
+            writeln!(stdout, "{MARK}{JOINED}")?;
+            stdout.flush()?;
+        }
+        return Ok(ended);
+    }
     let mut node =
         Command::new(this_program()).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     if let Some(to) = node.stdin.take() {
@@ -41,6 +55,39 @@ pub fn invited(stdin: impl AsFd, parent: Option<&str>, args: &[&str]) -> io::Res
     // It closes this when its children are started, or ends.
     let _ = from.read(&mut said);
     Ok(None)
+}
+
+/// Starts a program of somebody else's as a leaf, and waits until it has joined; gives how it ended
+/// if it did so before.
+fn start_leaf(leaf: &LeafProgram, invitation: &Invitation) -> io::Result<Option<i32>> {
+    let (theirs, ours) = io::pipe()?;
+    // A pipe takes this much at once.
+    invitation.write(&ours)?;
+    let mut command = leaf_command(leaf, theirs.into());
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", leaf.path.display()));
+    let mut node = command.stdout(Stdio::null()).env(DETACH_VARIABLE, "1").spawn().map_err(named)?;
+    // The command holds this end too.
+    drop(command);
+    let deadline = Instant::now() + LEAF_TIMEOUT;
+    while Instant::now() < deadline {
+        // It lets go of the other end when it has joined, or ends.
+        let mut closed = [PollFd::new(&ours, PollFlags::empty())];
+        poll(&mut closed, Some(&Timespec::try_from(LEAF_LOOK).expect("it is short")))?;
+        if closed[0].revents().is_empty() {
+            continue;
+        }
+        let ended = Instant::now() + LEAF_LOOK;
+        while Instant::now() < ended {
+            if let Some(status) = node.try_wait()? {
+                return Ok(Some(status.code().unwrap_or(1)));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        return Ok(None);
+    }
+    let late = format!("{} does not join the tree: is it linked with libsheaf?", leaf.path.display());
+    node.kill()?;
+    Err(io::Error::new(io::ErrorKind::TimedOut, late))
 }
 
 /// What a node started by [`invited`] does first: nothing that happens to the channel is to

@@ -7,7 +7,7 @@ use super::nursery::{Doorway, Nursery, hand_over};
 use super::plan::Station;
 use super::push::this_program;
 use super::reception::{Reception, bring_back};
-use super::spawn::fork;
+use super::spawn::{fork, leaf_program};
 use super::{Carrier, LaunchError, Options, Program, Starter, config};
 use crate::driver::{Peer, Shared};
 use crate::filter::Registry;
@@ -19,7 +19,7 @@ use crate::topology::{NodeRef, Topology};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sheaf_core::Errno;
 use std::io::{self, Read};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -146,7 +146,7 @@ fn start_each(
         let birth = Birth { shared, nursery, station, ancestors, link, child };
         let frame = station.assignment(topology, child, depth + 1, options, ancestors, false);
         match frame.and_then(|frame| birth.start(frame, &own_host)) {
-            Ok(Born::Far(planned)) => far.push(planned),
+            Ok(Born::Far(planned)) => far.push(*planned),
             Ok(Born::Here | Born::Coming) => {}
             Err(error) => shared.run(|core, now| {
                 let cause = format!("its process cannot be started: {error}");
@@ -192,7 +192,7 @@ fn look_after(
 /// A child that has been started, or is going to be.
 enum Born {
     Here,
-    Far(Planned),
+    Far(Box<Planned>),
     Coming,
 }
 
@@ -213,10 +213,11 @@ impl Birth<'_> {
         let program = &self.station.program;
         let is_leaf = self.child.leaf_index().is_some();
         let rank = self.child.rank();
+        let leaf = leaf_program(program, self.child, &self.ancestors[0]);
         self.shared.with_node(0, |node| node.send_first(self.link, frame));
         if program.carrier == Carrier::Unix {
             let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-            let kin = Kin::new(fork(program, is_leaf, pair.1)?);
+            let kin = Kin::new(fork(program, leaf.as_ref(), pair.1)?);
             self.nursery.started(rank, &kin);
             self.shared.attach(0, self.link, pair.0, Some(Peer { autopsy: kin.autopsy(), is_leaf }))?;
             return Ok(Born::Here);
@@ -230,21 +231,23 @@ impl Birth<'_> {
             rank,
             ancestors: self.ancestors.to_vec(),
             credentials: self.station.credentials(rank)?,
+            leaf: None,
         };
         let is_ssh = matches!(program.starter, Starter::Ssh(_));
         if is_ssh && self.child.host() != own_host {
             self.nursery.expect(rank, self.link, is_leaf, None);
-            return Ok(Born::Far(Planned { rank, host: self.child.host(), invitation }));
+            let invitation = Invitation { leaf, ..invitation };
+            return Ok(Born::Far(Box::new(Planned { rank, host: self.child.host(), invitation })));
         }
         let (theirs, ours) = io::pipe()?;
-        let kin = Kin::new(if is_ssh {
+        let kin = Kin::new(if is_ssh && !self.station.ancestors.is_empty() {
             // The root's path means nothing here.
-            fork(&Program { path: this_program(), ..program.clone() }, is_leaf, theirs.into())?
+            fork(&Program { path: this_program(), ..program.clone() }, leaf.as_ref(), theirs.into())?
         } else {
-            fork(program, is_leaf, theirs.into())?
+            fork(program, leaf.as_ref(), theirs.into())?
         });
         // A pipe takes this much at once, whether anybody reads or not.
-        invitation.write(ours)?;
+        hosts::seen_from(&invitation, Some(Ipv4Addr::LOCALHOST.into()))?.write(ours)?;
         self.nursery.expect(rank, self.link, is_leaf, Some(kin));
         Ok(Born::Here)
     }

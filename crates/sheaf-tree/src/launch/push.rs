@@ -45,6 +45,9 @@ pub struct Content {
     /// SHA-256 in hexadecimal: what hosts can check without this program.
     hash: String,
     bytes: u64,
+    /// Where it is, if it is not the program that runs. (Hosts run what they were given.)
+    #[serde(skip)]
+    path: Option<PathBuf>,
 }
 
 impl Content {
@@ -54,6 +57,15 @@ impl Content {
     /// When it cannot be read.
     pub fn of_this_program() -> io::Result<Self> {
         Self::of(Path::new(RUNNING))
+    }
+
+    /// Another program than the one that runs now, which is to serve when it is given the arguments
+    /// `serve --invited`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_program(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: Some(path.to_owned()), ..Self::of(path)? })
     }
 
     fn of(path: &Path) -> io::Result<Self> {
@@ -69,7 +81,7 @@ impl Content {
             }
         }
         let hash = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { hash, bytes })
+        Ok(Self { hash, bytes, path: None })
     }
 
     /// How many bytes it has.
@@ -83,9 +95,10 @@ impl Content {
         format!("exec /bin/sh -c '{script}'")
     }
 
-    /// Sends it, which is this program: a host passes on what it was given.
+    /// Sends it: a host passes on what it was given, which is the program that it runs.
     pub(super) async fn send(&self, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
-        let mut file = File::open(RUNNING)?.take(self.bytes);
+        let path = self.path.as_deref().unwrap_or(Path::new(RUNNING));
+        let mut file = File::open(path)?.take(self.bytes);
         let (mut piece, mut sent) = (vec![0; PIECE_BYTES], 0);
         loop {
             let count = file.read(&mut piece)?;

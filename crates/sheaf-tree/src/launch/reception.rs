@@ -47,6 +47,7 @@ impl Reception {
             rank,
             ancestors: self.ancestors.clone(),
             credentials: self.station.credentials(rank)?,
+            leaf: None,
         })
     }
 }
@@ -145,7 +146,7 @@ fn start_here(nursery: &Nursery, child: &Planned) -> io::Result<()> {
     let program = Program { path: this_program(), ..reception.station.program.clone() };
     let (theirs, ours) = io::pipe()?;
     let is_leaf = nursery.topology().node(child.rank).is_some_and(|node| node.leaf_index().is_some());
-    let kin = Kin::new(fork(&program, is_leaf, theirs.into())?);
+    let kin = Kin::new(fork(&program, program.leaf.as_ref().filter(|_| is_leaf), theirs.into())?);
     nursery.started(child.rank, &kin);
     // A pipe takes this much at once, whether anybody reads or not.
     child.invitation.write(ours)

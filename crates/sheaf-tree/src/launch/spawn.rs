@@ -1,6 +1,9 @@
 //! Starting one process on this machine, with a descriptor that it is to inherit.
-use super::Program;
+use super::{LeafProgram, Program};
+use crate::link::{Address, Ancestor};
+use crate::topology::NodeRef;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -9,26 +12,48 @@ use std::process::{Child, Command, Stdio};
 /// leads to its parent. Only the number is in the environment, nothing secret.
 pub const LINK_VARIABLE: &str = "SHEAF_LINK";
 
+/// The environment variable that tells a [`super::LeafProgram`] that the channel on its standard error
+/// is to be let go of once it has joined.
+pub const DETACH_VARIABLE: &str = "SHEAF_DETACH";
+
+/// What is run at `child`, if it is a leaf with a program of somebody else's.
+pub(super) fn leaf_program(program: &Program, child: NodeRef<'_>, parent: &Ancestor) -> Option<LeafProgram> {
+    let mut leaf = program.leaf.clone().filter(|_| child.leaf_index().is_some())?;
+    if leaf.placed {
+        let port = match &parent.address {
+            Address::Tcp(all) => all.first().map_or(0, SocketAddr::port),
+            Address::Abstract(_) => 0,
+        };
+        let host = child.parent().map(|above| above.host()).unwrap_or_default();
+        let rank = parent.rank.to_string();
+        leaf.args.extend([host, port.to_string(), rank, child.host(), child.rank().to_string()]);
+    }
+    Some(leaf)
+}
+
+/// Runs a program of somebody else's as a leaf, which inherits `channel`.
+pub(super) fn leaf_command(leaf: &LeafProgram, channel: OwnedFd) -> Command {
+    let mut command = Command::new(&leaf.path);
+    command.args(&leaf.args).stdin(Stdio::null());
+    command.env(LINK_VARIABLE, channel.as_raw_fd().to_string());
+    inherit(&mut command, channel);
+    // A process group of its own: the terminal's Ctrl-C is for the root, which ends the others.
+    command.process_group(0);
+    command
+}
+
 /// Starts a node of `program`; `channel` (its link, or its invitation) is its standard input or,
 /// for a leaf program of somebody else, a descriptor it inherits.
-pub(super) fn fork(program: &Program, is_leaf: bool, channel: OwnedFd) -> io::Result<Child> {
-    let leaf = program.leaf.as_ref().filter(|_| is_leaf);
+pub(super) fn fork(program: &Program, leaf: Option<&LeafProgram>, channel: OwnedFd) -> io::Result<Child> {
     let mut command = match leaf {
-        Some(leaf) => {
-            let mut command = Command::new(&leaf.path);
-            command.args(&leaf.args).stdin(Stdio::null());
-            command.env(LINK_VARIABLE, channel.as_raw_fd().to_string());
-            inherit(&mut command, channel);
-            command
-        }
+        Some(leaf) => leaf_command(leaf, channel),
         None => {
             let mut command = Command::new(&program.path);
             command.args(&program.args).stdin(Stdio::from(channel)).stdout(Stdio::null());
+            command.process_group(0);
             command
         }
     };
-    // A process group of its own: the terminal's Ctrl-C is for the root, which ends the others.
-    command.process_group(0);
     command.spawn()
 }
 

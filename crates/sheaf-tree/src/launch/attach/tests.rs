@@ -7,6 +7,7 @@ fn invitation(rank: u32, here: IpAddr) -> Invitation {
         rank,
         ancestors: vec![Ancestor { rank: 0, address: Address::Tcp(vec![(here, 9).into()]) }],
         credentials: None,
+        leaf: None,
     }
 }
 
