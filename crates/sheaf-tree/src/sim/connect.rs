@@ -169,6 +169,19 @@ impl<L: Leaves> Sim<L> {
         (rank > 0 && self.has_parent(rank) && !parked).then(|| self.ends(up).upper)
     }
 
+    /// Leaves that run and have a way to the root.
+    #[must_use]
+    pub fn reachable(&self) -> RangeSet {
+        // Parents have lower ranks than their children, and orphans go to ancestors.
+        let mut reached = vec![self.is_running(0)];
+        for rank in 1..self.shape.nodes() {
+            let parent = self.parent_of(rank).filter(|_| self.is_running(rank));
+            reached.push(parent.is_some_and(|parent| reached[parent as usize]));
+        }
+        let ranks = (0..self.shape.nodes()).filter(|&rank| reached[rank as usize]);
+        ranks.filter_map(|rank| self.shape.leaf(rank)).collect()
+    }
+
     /// Whether a node has a parent, as far as it knows.
     #[must_use]
     pub fn has_parent(&self, rank: u32) -> bool {

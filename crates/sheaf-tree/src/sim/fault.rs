@@ -55,6 +55,22 @@ pub enum Fault {
     },
 }
 
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Kill { rank } => write!(f, "node {rank} is killed"),
+            Self::PowerOff { rank } => write!(f, "node {rank} has no power"),
+            Self::Stop { rank } => write!(f, "node {rank} is stopped"),
+            Self::Continue { rank } => write!(f, "node {rank} goes on"),
+            Self::Reset { rank } => write!(f, "the link above node {rank} is reset"),
+            Self::Cut { rank } => write!(f, "the cable above node {rank} is cut"),
+            Self::Isolate { rank } => write!(f, "all cables of node {rank} are cut"),
+            Self::Mend { rank } => write!(f, "the cables of node {rank} are mended"),
+            Self::Slow { rank, by } => write!(f, "the link above node {rank} is slow by {by:?}"),
+        }
+    }
+}
+
 /// The source of chance for [`random`].
 #[must_use]
 pub fn rng(seed: u64) -> fastrand::Rng {
@@ -65,10 +81,35 @@ pub fn rng(seed: u64) -> fastrand::Rng {
 /// is often continued or mended later, sometimes after its neighbours have given it up.
 #[must_use]
 pub fn random(shape: &Shape, rng: &mut fastrand::Rng, count: u32, span: Duration) -> Vec<(Time, Fault)> {
+    strike(rng, count, span, |rng| rng.u32(1..shape.nodes()))
+}
+
+/// As [`random`], but every other fault strikes a node with others below it, of which a large tree has
+/// few.
+#[must_use]
+pub fn random_inner(
+    shape: &Shape,
+    rng: &mut fastrand::Rng,
+    count: u32,
+    span: Duration,
+) -> Vec<(Time, Fault)> {
+    let inner: Vec<u32> = (1..shape.nodes()).filter(|&rank| shape.leaf(rank).is_none()).collect();
+    strike(rng, count, span, |rng| {
+        let inner = rng.bool().then(|| rng.choice(&inner)).flatten();
+        inner.copied().unwrap_or_else(|| rng.u32(1..shape.nodes()))
+    })
+}
+
+fn strike(
+    rng: &mut fastrand::Rng,
+    count: u32,
+    span: Duration,
+    whom: impl Fn(&mut fastrand::Rng) -> u32,
+) -> Vec<(Time, Fault)> {
     let mut faults = Vec::new();
     let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1);
     for _ in 0..count {
-        let rank = rng.u32(1..shape.nodes());
+        let rank = whom(rng);
         let at = Time(rng.u64(0..span_ns));
         let later = at + Duration::from_millis(rng.u64(1..12_000));
         let healed = rng.u8(0..4) > 0;

@@ -2,7 +2,6 @@
 //! way to the root is in every wave that is begun once the tree has settled.
 use crate::oracle::{Crowd, Nature, Outcome, for_seeds, registry};
 use rustc_hash::FxHashMap;
-use sheaf_core::RangeSet;
 use sheaf_tree::proto::frame::{CHUNK_BYTES, HEADER_BYTES};
 use sheaf_tree::proto::{LINK_OUT_BYTES, Sync, Time, Tuning};
 use sheaf_tree::sim::{Fault, Shape, Sim, SimConfig, fault};
@@ -35,24 +34,6 @@ const LONGEST_ANSWER_BYTES: u64 = 0x4000 * 12;
 struct Stream {
     id: u32,
     waves: FxHashMap<u64, Outcome>,
-}
-
-/// Leaves that run and have a way to the root.
-fn living(sim: &Sim<Crowd>) -> RangeSet {
-    let lives = |leaf: &u32| {
-        let mut rank = sim.shape().rank_of_leaf(*leaf);
-        while rank != 0 {
-            if !sim.is_running(rank) || !sim.has_parent(rank) {
-                return false;
-            }
-            match sim.parent_of(rank) {
-                Some(parent) => rank = parent,
-                None => return false,
-            }
-        }
-        true
-    };
-    (0..sim.shape().leaves()).filter(lives).collect()
 }
 
 /// The tree of a seed, with the streams that its waves go over.
@@ -183,11 +164,11 @@ fn survive(seed: u64) {
     let mut trial = Trial::new(seed);
     trial.suffer();
     assert!(trial.run(SETTLED), "a wave does not end");
-    let before = living(&trial.sim);
+    let before = trial.sim.reachable();
     (0..trial.streams.len()).for_each(|at| trial.send(at, Duration::from_secs(30)));
     let over = trial.run(Duration::from_secs(35));
     assert!(over, "a wave does not end although nothing fails any more");
-    let after = living(&trial.sim);
+    let after = trial.sim.reachable();
     trial.check();
     for stream in &trial.streams {
         let last = &stream.waves[&(stream.waves.len() as u64 - 1)];

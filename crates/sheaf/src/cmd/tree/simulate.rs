@@ -2,28 +2,27 @@
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::output::Output;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use sheaf_tree::Sync;
 use sheaf_tree::filter::Registry;
-use sheaf_tree::packet::put_scalar;
-use sheaf_tree::proto::{Node, Packet};
-use sheaf_tree::sim::{self, Operation, Physics, Shape, Sim, SimConfig, SimReport};
+use sheaf_tree::sim::{self, Operation, Physics, Shape, SimReport};
 use std::io::Write;
-use std::time::Duration;
+
+mod faults;
 
 /// Run the real node code under a simulated network and clock
 ///
-/// One wave of sums and one of equivalence classes. With --lose, nodes and
-/// links fail at random on the way, and what every wave covered is shown.
+/// One wave of sums and one of equivalence classes. With --faults,
+/// nodes and links fail at random while waves of sums run: what was struck, what
+/// every wave covered, and how long it took until all leaves that live answered.
 #[derive(Args, Debug)]
 #[command(
     verbatim_doc_comment,
     after_help = "\
 Examples:
   sheaf tree simulate --leaves 32768 --fan-out 32
-  sheaf tree simulate --leaves 1000 --seed 7 --lose 3"
+  sheaf tree simulate --leaves 32768 --faults 100 --seed 7"
 )]
 pub struct SimulateArgs {
     /// Number of leaves
@@ -36,27 +35,27 @@ pub struct SimulateArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(2..=65_536))]
     pub fan_out: u32,
 
-    /// Waves to send while nodes are lost
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "lose")]
+    /// Most waves to send while nodes and links fail
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "faults")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub waves: u32,
 
-    /// Where random delays and losses start from; the same seed gives the same run
+    /// Where random delays and faults start from; the same seed gives the same run
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 
     /// Faults on the way: nodes killed or stopped, links cut, reset or slowed
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=100_000))]
-    pub lose: u32,
+    pub faults: u32,
 }
 
 /// Simulates and prints.
 pub fn run(args: &SimulateArgs, global: &GlobalArgs) -> Result<Exit> {
     let output = Output::new(global);
     let shape = Shape::with_fanout(args.leaves, args.fan_out);
-    if args.lose > 0 {
-        return with_faults(args, shape, &output);
+    if args.faults > 0 {
+        return faults::run(args, &shape, &output);
     }
     for (name, operation) in [("sum", Operation::sum()), ("equivalence", Operation::equivalence())] {
         let report =
@@ -111,49 +110,4 @@ fn rss_peak_bytes() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
         .map_or(0, |kib| kib * 1024)
-}
-
-/// Sums while nodes and links fail: nobody is counted twice, and nothing hangs.
-fn with_faults(args: &SimulateArgs, shape: Shape, output: &Output) -> Result<Exit> {
-    const WAVE_TIMEOUT: Duration = Duration::from_secs(10);
-    const SPAN: Duration = Duration::from_secs(20);
-    let answer = |_: u32, packet: &Packet, node: &mut Node| {
-        let mut one = Vec::new();
-        put_scalar(1i64, &mut one);
-        node.reply(packet.stream, packet.wave, packet.tag, &one);
-    };
-    let mut sim = Sim::new(shape.clone(), Registry::with_builtins(), answer, SimConfig::seeded(args.seed));
-    let mut chance = sim::fault::rng(args.seed);
-    for (at, fault) in sim::fault::random(&shape, &mut chance, args.lose, SPAN) {
-        sim.schedule(Duration::from_nanos(at.0), fault);
-    }
-    let stream = sim.open(shape.everyone(), "sum", b"%ld", Sync::WaitForAll);
-    let mut out = std::io::stdout().lock();
-    for wave in 0..args.waves {
-        sim.send(stream, 0, b"", Some(WAVE_TIMEOUT));
-        let Some(result) = sim.wait(stream) else { bail!("wave {wave} never ended; seed {}", args.seed) };
-        let sum = result.payload.as_deref().and_then(sheaf_tree::packet::scalar::<i64>).unwrap_or(0);
-        let (ok, missing) = (result.coverage.ok.len(), result.coverage.missing().len());
-        if i64::try_from(ok)? != sum || ok + missing != u64::from(shape.leaves()) {
-            bail!(
-                "wave {wave} counts {sum} for {ok} leaves that answered and {missing} that did not; seed {}",
-                args.seed
-            );
-        }
-        let at_ms = sim.now().0 / 1_000_000;
-        if output.json {
-            writeln!(
-                out,
-                "{}",
-                json!({ "wave": wave, "sum": sum, "ok": ok, "missing": missing, "virtual_ms": at_ms })
-            )?;
-        } else {
-            writeln!(
-                out,
-                "wave {wave:>4}  at {at_ms:>7} ms  sum {sum:>8}  {ok} leaves answered, {missing} did not"
-            )?;
-        }
-        sim.run_for(SPAN / args.waves);
-    }
-    Ok(Exit::Success)
 }
