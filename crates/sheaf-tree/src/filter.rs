@@ -114,7 +114,8 @@ pub trait Filter: Send {
     }
 
     /// Takes in the [`Filter::state`] of a node whose parent is gone and which is now below this
-    /// one.
+    /// one. When links fail again and again, what is (or was) part of such a state may come more
+    /// than once: taking it in twice must be as good as once (a union, a maximum, the newest).
     ///
     /// # Errors
     /// When the bytes are no state of this filter; it is then as it was before.

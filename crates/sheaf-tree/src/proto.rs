@@ -34,5 +34,8 @@ pub const LINK_OUT_BYTES: usize = 256 << 10;
 /// The largest window of a stream; a wave counts what it owes a child in fewer than 2²⁸ bytes.
 pub const WINDOW_BYTES_MAX: u32 = 128 << 20;
 
+/// Identifiers of streams that each client of a session has for itself.
+pub const STREAMS_PER_CLIENT: u32 = 1 << 18;
+
 /// The most streams a node keeps open.
 pub const STREAMS_MAX: usize = 1 << 16;

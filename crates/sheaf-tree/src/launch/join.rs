@@ -18,8 +18,6 @@ use std::time::Duration;
 
 /// How long a session may take to greet a client.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Each client has this many stream identifiers of its own.
-const STREAMS_PER_CLIENT: u32 = 1 << 18;
 
 /// A session as a client finds it.
 pub struct Joined {
@@ -55,7 +53,7 @@ impl Network {
                 service: about.to_vec(),
                 launch: Vec::new(),
                 siblings: 0,
-                stream_base: (at as u32 + 1) * STREAMS_PER_CLIENT,
+                stream_base: node.client_base(at),
                 ancestors: Vec::new(),
             };
             node.send_first(at, control::assign(&assign));

@@ -134,7 +134,9 @@ impl Nursery {
 
     /// The link of a node that is connected here.
     fn link_of(&self, core: &Core, rank: u32) -> Option<usize> {
-        lock(&self.members).get(&rank).copied().filter(|&link| core.has_socket(0, link))
+        let link = lock(&self.members).get(&rank).copied()?;
+        // The place of a node that is gone may be another's by now.
+        (core.has_socket(0, link) && core.nodes[0].peer_rank(link) == rank).then_some(link)
     }
 
     /// The node `rank` is this process.

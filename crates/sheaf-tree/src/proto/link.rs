@@ -160,6 +160,8 @@ pub(super) struct Link {
     /// The sub-tree below has reported that it runs.
     pub ready: bool,
     pub stage: Stage,
+    /// Of a link to a client: where the identifiers of its streams begin.
+    pub streams_from: u32,
     /// How often its node had looked for a parent when it came.
     pub epoch: u64,
     pub counters: Counters,
@@ -200,6 +202,7 @@ impl Link {
             waiting: VecDeque::new(),
             ready: false,
             stage: Stage::Member,
+            streams_from: 0,
             epoch: 0,
             counters: Counters::default(),
             pulse: None,

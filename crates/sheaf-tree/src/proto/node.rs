@@ -115,6 +115,8 @@ pub struct Node {
     /// Streams that gather a run.
     runs: Vec<u32>,
     next_stream: u32,
+    /// Clients that have joined, by the identifiers they were given.
+    clients: u32,
     ready_leaves: RangeSet,
     ready_told: bool,
     /// Payloads are combined here before they are framed.
@@ -134,6 +136,8 @@ pub struct Node {
     unsent: VecDeque<Bytes>,
     /// Streams that could not go on with a new parent.
     dropped: FxHashSet<u32>,
+    /// At a leaf: streams that it has left.
+    departed: FxHashSet<u32>,
     /// Leaves below here that have been given up.
     lost: RangeSet,
     /// Leaves below here that have left as planned.
@@ -159,6 +163,7 @@ impl Node {
         links.extend(config.children.iter().map(child));
         Self {
             next_stream: config.stream_base + 1,
+            clients: 0,
             links,
             registry,
             streams: FxHashMap::default(),
@@ -181,6 +186,7 @@ impl Node {
             epoch: 0,
             unsent: VecDeque::new(),
             dropped: FxHashSet::default(),
+            departed: FxHashSet::default(),
             lost: RangeSet::new(),
             left: RangeSet::new(),
             door: None,
@@ -319,6 +325,12 @@ impl Node {
     #[must_use]
     pub fn is_alive(&self, link: usize) -> bool {
         self.links[link].alive
+    }
+
+    /// Rank of the child on `link`.
+    #[must_use]
+    pub fn peer_rank(&self, link: usize) -> u32 {
+        self.links[link].rank
     }
 
     /// Traffic of `link`.

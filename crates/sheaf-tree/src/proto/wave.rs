@@ -366,6 +366,14 @@ impl Waves {
         }
     }
 
+    /// The leaves of a child are all below others; from now on it is another one.
+    pub fn vacate(&mut self, child: usize) {
+        for slot in self.ring.iter_mut().filter(|slot| slot.phase == Phase::Open) {
+            slot.give_up_on(child);
+            slot.from[child] = Contribution(Contribution::DONE | Contribution::FULL);
+        }
+    }
+
     /// Numbers of the open waves.
     pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         let open = self.ring.iter().enumerate().filter(|(_, slot)| slot.phase == Phase::Open);

@@ -6,4 +6,5 @@ mod recovery;
 mod runs;
 mod seeds;
 mod sim;
+mod stateful;
 mod waves;

@@ -387,3 +387,44 @@ fn who_misses_a_request_made_once_is_not_waited_for_again() {
         }
     }
 }
+
+/// A link that fails again and again costs its parent no more than one that failed once.
+#[test]
+fn the_places_of_links_that_are_gone_are_taken_again() {
+    let mut case = Case::new();
+    let rank = case.sim.shape().rank_of_leaf(17);
+    let parent = case.sim.shape().parent(rank);
+    for wave in 0..200 {
+        case.hurt(Fault::Reset { rank });
+        let (outcome, _) = case.wave(wave, Duration::from_secs(30));
+        assert_eq!(outcome.ok, RangeSet::full(64), "wave {wave}");
+        case.sim.run_for(Duration::from_millis(10));
+    }
+    let links = case.sim.node(parent).unwrap().report(case.sim.now()).links.len();
+    assert!(links <= 8 + 1 + 3, "{links} links of 8 children and a parent");
+    assert_eq!((case.sim.notices(), case.sim.traffic().violations), (&[][..], 0));
+}
+
+/// A leaf that has left a stream is not in it when its inner node dies, nor when it comes back itself.
+#[test]
+fn who_has_left_a_stream_stays_away_from_it_under_another_parent() {
+    for micros in [0, 20, 60, 150, 400, 1000, 300_000] {
+        let mut case = Case::new();
+        let rank = case.sim.shape().rank_of_leaf(17);
+        let inner = case.sim.shape().parent(rank);
+        case.sim.schedule(Duration::from_micros(micros), Fault::Kill { rank: inner });
+        case.sim.run_for(Duration::from_micros(100));
+        let stream = case.stream;
+        case.sim.with(rank, |node, _| node.leave_stream(stream));
+        case.sim.run_for(Duration::from_secs(1));
+        for wave in 0..3 {
+            let (outcome, took) = case.wave(wave, Duration::from_secs(30));
+            assert_eq!(outcome.silent, RangeSet::single(17), "killed after {micros} µs, wave {wave}");
+            assert_eq!(outcome.errnos, [(Errno::CANCELED, RangeSet::single(17))]);
+            assert!(took < Duration::from_secs(1), "{took:?}");
+            case.hurt(Fault::Reset { rank });
+            case.sim.run_for(Duration::from_secs(1));
+        }
+        assert_eq!(case.sim.traffic().violations, 0);
+    }
+}

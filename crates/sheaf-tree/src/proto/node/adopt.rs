@@ -14,7 +14,7 @@ use super::Node;
 use sheaf_core::{Errno, RangeSet};
 use std::sync::Arc;
 
-/// The most links of a node, those of nodes that came and went among them.
+/// The most links of a node, with those of nodes whose leaves have not come back.
 pub(super) const LINKS_MAX: usize = 1 << 16;
 
 /// Leaves that children were asked to let go of.
@@ -51,16 +51,35 @@ impl Node {
         if let Some(planned) = self.links.iter().position(waiting) {
             return Ok(planned);
         }
-        if self.links.len() >= LINKS_MAX {
-            return Err(Violation::Bound("too many nodes have come and gone"));
+        let free = (self.config.children.len()..self.links.len()).find(|&at| self.is_vacant(at));
+        if free.is_none() && self.links.len() >= LINKS_MAX {
+            return Err(Violation::Bound("more nodes are here, or waited for, than a node takes"));
         }
         let (stage, claim) = (Stage::Knocking, leaves.clone());
-        self.links.push(Link { stage, claim, ..Link::new(Way::Down, rank, RangeSet::new(), now) });
+        let link = Link { stage, claim, ..Link::new(Way::Down, rank, RangeSet::new(), now) };
+        let at = free.unwrap_or(self.links.len());
+        match free {
+            Some(at) => {
+                self.links[at] = link;
+                self.streams.values_mut().for_each(|stream| stream.vacate(at, rank));
+            }
+            None => self.links.push(link),
+        }
         self.recover_by(now + self.config.tuning.heartbeat_timeout);
         if self.over {
             self.shut_down_children();
         }
-        Ok(self.links.len() - 1)
+        Ok(at)
+    }
+
+    /// Whether the place of a link can be taken by another: its node is gone, all its leaves are below
+    /// others, and nobody has anything to do with it any more.
+    fn is_vacant(&self, at: usize) -> bool {
+        let link = &self.links[at];
+        let gone = link.way == Way::Down && !link.alive && link.leaves.is_empty();
+        let known = link.dirty || !link.out.is_empty() || self.dead.contains(&at);
+        let asked = |job: &Job| job.to == To::Child(at) || job.waiting.contains(&at);
+        gone && !known && !self.jobs.iter().any(asked) && !self.is_surveyed(at)
     }
 
     pub(super) fn on_adopt(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
@@ -573,6 +592,16 @@ impl Stream {
             }
         }
         complete
+    }
+
+    /// Another node is on `link` now, and has nothing of the one before.
+    fn vacate(&mut self, link: usize, rank: u32) {
+        let Some(child) = self.child(link) else { return };
+        self.forget_credit(child);
+        self.waves.vacate(child);
+        let leaves = Arc::default();
+        self.children[child] = Member { rank, leaves, moved: true, live: false, lost: Errno::HOSTDOWN };
+        self.lanes[child] = Lane { away: true, ..Lane::new(link, self.log_base, self.log_first) };
     }
 
     /// A place for the child on `link`, without leaves so far.

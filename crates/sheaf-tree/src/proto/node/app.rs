@@ -1,10 +1,11 @@
 //! What the process of a node does with it: a root opens streams and takes results, a leaf takes
 //! packets and answers.
-use super::super::Time;
 use super::super::control::{self, Notice, Open, Sync};
 use super::super::frame::{self, CHUNK_BYTES, Header, Kind, flag};
+use super::super::link::Link;
 use super::super::stream::{Owner, WaveResult};
 use super::super::wave::Coverage;
+use super::super::{STREAMS_MAX, STREAMS_PER_CLIENT, Time};
 use super::{Event, Node};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
@@ -48,8 +49,7 @@ impl Node {
 
     /// Opens a stream from here to `members`. Returns its identifier.
     pub fn open(&mut self, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> u32 {
-        let id = self.next_stream;
-        self.next_stream += 1;
+        let id = self.free_stream();
         let window_bytes = self.config.tuning.window_bytes;
         let open = Open {
             members,
@@ -63,6 +63,40 @@ impl Node {
         let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
         self.open_stream(id, Owner::App, &open, &frame);
         id
+    }
+
+    /// An identifier for a stream that is opened here. Each is used again as late as possible: of the
+    /// last stream that had it something may still be known further down.
+    fn free_stream(&mut self) -> u32 {
+        let base = self.config.stream_base;
+        for _ in 1..STREAMS_PER_CLIENT {
+            let id = self.next_stream;
+            let next = id - base + 1;
+            self.next_stream = base + if next == STREAMS_PER_CLIENT { 1 } else { next };
+            if !self.streams.contains_key(&id) {
+                return id;
+            }
+        }
+        // More are open than any node keeps: the one that comes next ends.
+        self.close_stream(self.next_stream);
+        self.next_stream
+    }
+
+    /// At a root: where the identifiers of the client on `link` begin. They are not those of any other
+    /// client that is here, nor, as long as there are others, of one that was.
+    pub fn client_base(&mut self, link: usize) -> u32 {
+        const CLIENTS: u32 = u32::MAX / STREAMS_PER_CLIENT;
+        for _ in 0..CLIENTS {
+            self.clients = self.clients % CLIENTS + 1;
+            let ids = self.clients * STREAMS_PER_CLIENT
+                ..=self.clients * STREAMS_PER_CLIENT + (STREAMS_PER_CLIENT - 1);
+            let held = |other: &Link| other.alive && other.streams_from == *ids.start();
+            if !self.links.iter().any(held) && !self.streams.keys().any(|id| ids.contains(id)) {
+                break;
+            }
+        }
+        self.links[link].streams_from = self.clients * STREAMS_PER_CLIENT;
+        self.links[link].streams_from
     }
 
     /// Sends a packet to every member. With `expect`, a wave of answers is collected for at most
@@ -218,6 +252,19 @@ impl Node {
 
     /// At a leaf: takes no more part in a stream.
     pub fn leave_stream(&mut self, id: u32) {
+        if self.departed.len() >= STREAMS_MAX {
+            self.departed.clear();
+        }
+        self.departed.insert(id);
+        self.stay_away(id);
+    }
+
+    /// Tells the parent that this leaf has left a stream; each parent is told, and whenever the stream
+    /// is opened here again.
+    pub(super) fn stay_away(&mut self, id: u32) {
+        if !self.departed.contains(&id) {
+            return;
+        }
         let header = Header { stream: id, tag: Errno::CANCELED.0, ..Header::new(Kind::Close) };
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.send_up(id, header, &[], &[], &mut self.links, &mut self.dirty);
@@ -245,5 +292,60 @@ impl Node {
             let total = (stream.down.done + frame_bytes as u64).min(stream.received);
             stream.consumed_down(id, total, &mut self.links, &mut self.dirty);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Registry;
+    use crate::proto::{Child, Config, Role, Tuning};
+
+    const NOW: Time = Time(0);
+
+    fn root(stream_base: u32) -> Node {
+        let leaves = RangeSet::single(0);
+        let config = Config {
+            rank: 0,
+            role: Role::Root,
+            depth: 0,
+            leaves: leaves.clone(),
+            children: vec![Child { rank: 1, leaves }],
+            stream_base,
+            place: Default::default(),
+            tuning: Tuning::default(),
+        };
+        Node::new(config, Registry::with_builtins(), NOW)
+    }
+
+    #[test]
+    fn identifiers_begin_again_and_leave_out_what_is_open() {
+        let base = STREAMS_PER_CLIENT * (u32::MAX / STREAMS_PER_CLIENT);
+        let mut root = root(base);
+        let open = |root: &mut Node| root.open(RangeSet::single(0), "sum", b"", Sync::WaitForAll);
+        let kept = open(&mut root);
+        for _ in 2..STREAMS_PER_CLIENT {
+            let id = open(&mut root);
+            root.close(id);
+            root.output(0).take();
+        }
+        assert_eq!((kept, open(&mut root)), (base + 1, base + 2));
+    }
+
+    #[test]
+    fn no_client_has_the_identifiers_of_one_that_is_here_or_was_just_here() {
+        let mut root = root(0);
+        let stays = root.add_parent(NOW);
+        let base = root.client_base(stays);
+        let mut seen = Vec::new();
+        for _ in 0..2 * (u32::MAX / STREAMS_PER_CLIENT) {
+            let link = root.add_parent(NOW);
+            seen.push(root.client_base(link));
+            root.link_lost(NOW, link, Errno::CONNRESET, "it has left");
+            while root.next_dead().is_some() {}
+        }
+        assert!(!seen.contains(&base));
+        let rounds = seen.len() / 2 - 1;
+        assert!(seen.windows(rounds).all(|few| few[1..].iter().all(|other| *other != few[0])));
     }
 }

@@ -63,6 +63,11 @@ impl Node {
             return Err(Violation::Bound("too many open streams"));
         }
         self.open_stream(header.stream, Owner::Link(link), &open, frame);
+        if !header.has(flag::ANEW) && open.offset == 0 {
+            // Another stream, whatever had its number.
+            self.departed.remove(&header.stream);
+        }
+        self.stay_away(header.stream);
         Ok(())
     }
 

@@ -136,6 +136,7 @@ impl Node {
                 }
                 self.leave(id);
             }
+            self.stay_away(id);
         }
         for frame in std::mem::take(&mut self.unsent) {
             self.links[link].out.push(frame);

@@ -230,6 +230,13 @@ impl Node {
         }
     }
 
+    /// Whether a survey waits for what is on `link`.
+    pub(super) fn is_surveyed(&self, link: usize) -> bool {
+        let waits =
+            |diagnosis: &Diagnosis| diagnosis.surveys.iter().any(|survey| survey.waiting.contains(&link));
+        self.diagnosis.as_deref().is_some_and(waits)
+    }
+
     /// When the next survey's time is over.
     pub(super) fn survey_timeout(&self) -> Option<Time> {
         self.diagnosis.as_ref()?.surveys.iter().map(|pending| pending.deadline).min()
