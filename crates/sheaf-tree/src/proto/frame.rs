@@ -211,11 +211,11 @@ impl Header {
         HEADER_BYTES + self.body_len as usize
     }
 
-    /// What the frame counts for in the window of an upward stream; see [`cost`].
+    /// What the frame counts for in the window of an upward stream, unless it is a run; see [`cost`].
     #[inline]
     #[must_use]
     pub fn cost(&self) -> usize {
-        if self.kind == Kind::Run { self.frame_len() } else { cost(self.frame_len()) }
+        cost(self.frame_len())
     }
 
     /// Whether all `bits` are set.

@@ -4,7 +4,7 @@ use super::control::Sync;
 use super::frame::{Header, Violation};
 use super::link::Link;
 use super::steady::{Complete, Steady};
-use super::wave::{After, Arrival, Contribution, Coverage, Member, Waves};
+use super::wave::{After, Arrival, Contribution, Coverage, Member, WAVES_OPEN_MAX, Waves};
 use super::{LINK_OUT_BYTES, frame};
 use crate::filter::{Filter, FilterError, Uniform};
 use bytes::Bytes;
@@ -218,6 +218,14 @@ impl Stream {
         }
     }
 
+    /// Whether `wave` has no place beside the waves that are open. Where nobody waits for all, the oldest
+    /// of them may be held open by a child that sends nothing.
+    pub fn is_crowded(&self, wave: u64) -> bool {
+        self.sync != Sync::WaitForAll
+            && !self.waves.is_idle()
+            && wave.saturating_sub(self.waves.base()) >= WAVES_OPEN_MAX
+    }
+
     /// Whether some child still takes part, or soon will.
     pub fn has_members(&self) -> bool {
         self.children.iter().any(|member| member.live) || self.lanes.iter().any(|lane| lane.fresh)
@@ -416,6 +424,13 @@ impl Stream {
         if (self.kept.bytes() + more as u64) * 2 >= self.window { frame::flag::ACK_WANTED } else { 0 }
     }
 
+    /// What so many waves of a run count for in the window: with all of it a sender is no further ahead
+    /// than its receiver can give slots to.
+    pub fn run_cost(&self, waves: usize) -> usize {
+        let width = self.uniform.as_ref().map_or(1, |uniform| uniform.item_bytes);
+        waves * width.max((self.window / (WAVES_OPEN_MAX / 2)) as usize)
+    }
+
     /// Adds a packet to the run, if it is one that a run can hold; `false`: send it by itself.
     #[inline]
     pub fn add_to_run(&mut self, wave: u64, tag: i32, payload: &[u8]) -> bool {
@@ -461,7 +476,7 @@ impl Stream {
         for (at, items) in complete.items.chunks(run).enumerate() {
             let mut header = run_header(id, complete.first + (at * (run / width)) as u64, complete.tag);
             header.flags |= if steady.wanted { frame::flag::ACK_WANTED } else { 0 };
-            let from = vec![Contribution::of(items.len()); self.children.len()];
+            let from = vec![Contribution::of(self.run_cost(items.len() / width)); self.children.len()];
             self.send_up(id, header, items, &from, links, dirty);
         }
     }
@@ -476,8 +491,8 @@ impl Stream {
             let (wave, tag) = (complete.first + at as u64, complete.tag);
             let result = WaveResult { wave, tag, complete: true, coverage: coverage.clone(), payload };
             let last = at + 1 == count;
-            let from =
-                if last { vec![Contribution::of(items.len()); self.children.len()] } else { Vec::new() };
+            let credit = Contribution::of(self.run_cost(count));
+            let from = if last { vec![credit; self.children.len()] } else { Vec::new() };
             self.inbox.push_back((result, from));
         }
     }
@@ -503,7 +518,8 @@ impl Stream {
     #[cold]
     pub fn unsteady(&mut self) {
         let Some(steady) = self.steady.take() else { return };
-        self.waves.resume(&steady, &self.children, &*self.filter);
+        let cost = self.run_cost(1);
+        self.waves.resume(&steady, &self.children, &*self.filter, cost);
     }
 
     /// Queues a frame for the owner. `from` gets its credit once the frame is on its way.
@@ -539,7 +555,14 @@ impl Stream {
     #[inline]
     fn put_up(&mut self, mut header: Header, body: &[u8], links: &mut [Link], dirty: &mut Vec<usize>) {
         let Owner::Link(owner) = self.owner else { return };
-        self.up.done += header.cost() as u64;
+        let count = match (header.kind, &self.uniform) {
+            (frame::Kind::Run, Some(uniform)) => body.len() / uniform.item_bytes,
+            _ => 1,
+        };
+        self.up.done += match header.kind {
+            frame::Kind::Run => (frame::HEADER_BYTES + self.run_cost(count)) as u64,
+            _ => header.cost() as u64,
+        };
         // What is late already is sent, for its receiver to drop, and never acknowledged again.
         if self.keeps
             && matches!(header.kind, frame::Kind::Up | frame::Kind::Run)
@@ -547,10 +570,6 @@ impl Stream {
         {
             header.flags |= self.wants_ack(header.frame_len());
             let head = header.to_bytes();
-            let count = match (header.kind, &self.uniform) {
-                (frame::Kind::Run, Some(uniform)) => body.len() / uniform.item_bytes,
-                _ => 1,
-            };
             self.kept.push(header.wave, count as u32, &head, body);
             links[owner].out.append(&head);
         } else {

@@ -339,8 +339,8 @@ impl Waves {
         self.base
     }
 
-    /// Gives slots to the waves that had none so far.
-    pub fn resume(&mut self, steady: &Steady, members: &[Member], filter: &dyn Filter) {
+    /// Gives slots to the waves that had none so far; each counts for `cost` bytes of the window.
+    pub fn resume(&mut self, steady: &Steady, members: &[Member], filter: &dyn Filter, cost: usize) {
         debug_assert!(self.ring.is_empty());
         self.base = steady.base();
         for wave in steady.base()..steady.base() + steady.open() as u64 {
@@ -348,7 +348,7 @@ impl Waves {
             slot.tag = steady.tag();
             slot.begun = true;
             for child in (0..members.len()).filter(|&child| steady.next(child) > wave) {
-                slot.from[child].add_bytes(steady.item_bytes());
+                slot.from[child].add_bytes(cost);
                 slot.from[child].0 |= Contribution::DONE | Contribution::FULL;
                 slot.pending -= 1;
             }

@@ -1,4 +1,5 @@
 //! Integration tests.
+mod ahead;
 mod filters;
 mod flow;
 mod oracle;

@@ -29,7 +29,8 @@ impl Node {
         mut at: usize,
     ) -> Result<usize, Violation> {
         let (id, mut header) = (first.stream, first);
-        loop {
+        'found: loop {
+            self.make_room(id, header.wave);
             let Some(stream) = self.streams.get_mut(&id) else { return Ok(at + header.frame_len()) };
             let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Up)) };
             let (after, complaint) = loop {
@@ -52,6 +53,9 @@ impl Node {
                 match next_of(id, &chunk[at..])? {
                     Some(next) => header = next,
                     None => return Ok(at),
+                }
+                if stream.is_crowded(header.wave) {
+                    continue 'found;
                 }
             };
             self.contributed(now, child, &header, header.cost(), after, complaint);
@@ -80,8 +84,10 @@ impl Node {
         let width =
             width.filter(|width| items.len().is_multiple_of(*width)).ok_or(Violation::Body(Kind::Run))?;
         stream.consumed_up(id, child, HEADER_BYTES, &mut self.links, &mut self.dirty);
+        let cost = stream.run_cost(1);
         if !stream.children[child].live {
-            stream.consumed_up(id, child, items.len(), &mut self.links, &mut self.dirty);
+            let cost = stream.run_cost(items.len() / width);
+            stream.consumed_up(id, child, cost, &mut self.links, &mut self.dirty);
             return Ok(());
         }
         let mut taken = 0;
@@ -91,13 +97,14 @@ impl Node {
             self.pass_on_steady(id);
         }
         for (at, item) in items.chunks_exact(width).enumerate().skip(taken) {
+            let one = Header { wave: header.wave + at as u64, ..*header };
+            self.make_room(id, one.wave);
             let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
             stream.unsteady();
-            let one = Header { wave: header.wave + at as u64, ..*header };
-            let arrival = Arrival { child, flags: header.flags, tag: header.tag, bytes: width, body: item };
+            let arrival = Arrival { child, flags: header.flags, tag: header.tag, bytes: cost, body: item };
             let mut complaint = None;
             let after = stream.contribute(one.wave, &arrival, &mut complaint)?;
-            self.contributed(now, child, &one, width, after, complaint);
+            self.contributed(now, child, &one, cost, after, complaint);
         }
         Ok(())
     }
@@ -130,6 +137,21 @@ impl Node {
         stream.steady = Some(steady);
     }
 
+    /// Ends the oldest open waves of a stream that waits for nobody, if `wave` has no place beside them:
+    /// who has not contributed by now is late.
+    fn make_room(&mut self, id: u32, wave: u64) {
+        while let Some(stream) = self.streams.get_mut(&id)
+            && stream.is_crowded(wave)
+        {
+            let oldest = stream.waves.base();
+            // Nobody here may have begun it so far.
+            if stream.waves.open(oldest, &stream.children).is_err() {
+                return;
+            }
+            self.finish_wave(id, oldest, true, Errno::TIMEDOUT);
+        }
+    }
+
     /// The tree changes: waves that had no slots are given some.
     pub(super) fn unsettle(&mut self) {
         self.streams.values_mut().for_each(|stream| stream.unsteady());
@@ -157,6 +179,8 @@ impl Node {
         if header.has(flag::LAST) {
             let whole = std::mem::take(assembly);
             lane.assembling = None;
+            self.make_room(header.stream, header.wave);
+            let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
             let mut complaint = None;
             let arrival = Arrival::new(child, header, &whole);
             let after = stream.contribute(header.wave, &arrival, &mut complaint)?;

@@ -10,6 +10,8 @@ const COMPACT_BYTES_MIN: usize = 16 << 10;
 
 /// One frame of the buffer.
 struct Entry {
+    /// Where it begins, counted from the first byte of the stream's buffer ever.
+    at: u64,
     /// Of a run, the first of its waves.
     wave: u64,
     /// How many waves it is for.
@@ -26,6 +28,8 @@ pub(in super::super) struct Kept {
     buffer: Vec<u8>,
     /// Where the first entry begins.
     head: usize,
+    /// What was moved away before the buffer, so far.
+    moved: u64,
     /// Bytes of the entries that are not gone.
     bytes: u64,
     /// An entry has come after one of a later wave.
@@ -41,11 +45,12 @@ impl Kept {
     /// Appends a frame.
     #[inline]
     pub fn push(&mut self, wave: u64, count: u32, head: &[u8; HEADER_BYTES], body: &[u8]) {
+        let at = self.moved + self.buffer.len() as u64;
         self.buffer.extend_from_slice(head);
         self.buffer.extend_from_slice(body);
         let len = (HEADER_BYTES + body.len()) as u32;
         self.disordered |= self.entries.back().is_some_and(|last| last.wave > wave);
-        self.entries.push_back(Entry { wave, count, len, gone: false });
+        self.entries.push_back(Entry { at, wave, count, len, gone: false });
         self.bytes += u64::from(len);
     }
 
@@ -78,10 +83,17 @@ impl Kept {
     /// Drops contributions to `wave` of which the root has every leaf. `members` is what a
     /// contribution without a set of its own stands for.
     pub fn drop_counted(&mut self, wave: u64, counted: &RangeSet, members: &RangeSet) {
-        let (mut at, mut counted_now) = (self.head, false);
-        for entry in &mut self.entries {
+        let mut counted_now = false;
+        let from = match self.disordered {
+            true => 0,
+            false => self.entries.partition_point(|entry| entry.wave < wave),
+        };
+        for entry in self.entries.range_mut(from..) {
+            if !self.disordered && entry.wave > wave {
+                break;
+            }
+            let at = (entry.at - self.moved) as usize;
             let frame = &self.buffer[at..at + entry.len as usize];
-            at += entry.len as usize;
             if entry.wave != wave || entry.gone || entry.count > 1 {
                 continue;
             }
@@ -129,9 +141,10 @@ impl Kept {
             self.buffer.clear();
             self.buffer.shrink_to(super::super::LINK_OUT_BYTES);
             self.disordered = false;
-            self.head = 0;
+            (self.head, self.moved) = (0, 0);
         } else if self.head >= COMPACT_BYTES_MIN && self.head * 2 > self.buffer.len() {
             self.buffer.drain(..self.head);
+            self.moved += self.head as u64;
             self.head = 0;
         } else if self.buffer.len() > COMPACT_BYTES_MIN && (self.buffer.len() as u64) > 4 * self.bytes {
             for frame in self.take() {
