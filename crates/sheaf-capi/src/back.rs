@@ -13,7 +13,7 @@ use sheaf_tree::launch::{self, LINK_VARIABLE};
 use sheaf_tree::service::{Leaf, LeafHandle};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,13 @@ pub struct Known {
     meter: Arc<Meter>,
     /// Parameters that go up in front of the next packet.
     params: Vec<u8>,
+}
+
+impl Known {
+    /// Whether one more packet may be sent.
+    fn has_room(&self, leaf: &Leaf<'_>) -> bool {
+        !leaf.is_held(self.carrier) && !(self.described.is_loose() && self.progress.is_ahead())
+    }
 }
 
 /// How far a back end has come on a loose stream, in waves.
@@ -71,6 +78,8 @@ struct Turns {
     count: u64,
     /// Threads that wait for the next one.
     waiting: u32,
+    /// Streams on which a packet could not be sent since.
+    blocked: Vec<u32>,
 }
 
 impl Common {
@@ -145,8 +154,24 @@ impl Common {
     fn turn(&self) {
         let mut turns = lock(&self.turns);
         turns.count += 1;
+        turns.blocked.clear();
         if turns.waiting > 0 {
             self.turned.notify_all();
+        }
+    }
+
+    /// The tree has worked: a turn, if a stream that could not be sent on has room now.
+    fn look_for_room(&self, leaf: &Leaf<'_>) {
+        let blocked = std::mem::take(&mut lock(&self.turns).blocked);
+        if blocked.is_empty() {
+            return;
+        }
+        let streams = lock(&self.streams);
+        let room = blocked.iter().any(|id| streams.get(id).is_none_or(|known| known.has_room(leaf)));
+        drop(streams);
+        match room {
+            true => self.turn(),
+            false => lock(&self.turns).blocked = blocked,
         }
     }
 
@@ -155,7 +180,11 @@ impl Common {
     fn post(&self, leaf: &mut Leaf<'_>, id: u32, tag: i32, packet: &[u8]) -> Result<bool, Error> {
         let mut streams = lock(&self.streams);
         let known = streams.get_mut(&id).ok_or_else(|| Error::no_stream(id))?;
-        if leaf.is_held(known.carrier) || known.described.is_loose() && known.progress.is_ahead() {
+        if !known.has_room(leaf) {
+            let blocked = &mut lock(&self.turns).blocked;
+            if !blocked.contains(&id) {
+                blocked.push(id);
+            }
             return Ok(false);
         }
         let wave = match known.described.upward {
@@ -197,6 +226,13 @@ impl Uplink {
             leaf.with(act);
         }
     }
+
+    /// The same, for one of many packets that are sent together.
+    fn queue(&self, act: impl FnOnce(&mut Leaf<'_>)) {
+        if let Self::Leaf(leaf) = self {
+            leaf.queue(act);
+        }
+    }
 }
 
 /// A back end.
@@ -205,6 +241,8 @@ pub struct Back {
     uplink: Uplink,
     plan: Mutex<Plan>,
     owed: Mutex<FxHashMap<u32, usize>>,
+    /// A packet has come since the last one was sent.
+    answers: AtomicBool,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -281,7 +319,8 @@ impl Back {
     ) -> Result<Self, Error> {
         let (rank, deadline) = (common.rank, Instant::now() + START_TIMEOUT);
         let (plan, thread) = (Mutex::new(plan), Mutex::new(Some(thread)));
-        let back = Self { common, uplink, plan, owed: Mutex::default(), thread };
+        let back =
+            Self { common, uplink, plan, owed: Mutex::default(), answers: AtomicBool::new(false), thread };
         // The stream of this back end's own is the first that the front end opens.
         if !back.common.inbox.wait_open(rank, deadline) {
             return Err(Error::new(Code::Launch, "the session ended before this back end could join it"));
@@ -328,10 +367,17 @@ impl Back {
             known.meter.count(Context::Sent, packet.len());
             return frame.send(&lock(socket)).map_err(|_| ended());
         }
+        // The first packet after one that came is an answer, which somebody may wait for.
+        let answers = self.answers.swap(false, Ordering::Relaxed);
         loop {
             let seen = lock(&self.common.turns).count;
             let mut posted = Err(ended());
-            self.uplink.with(|leaf| posted = self.common.post(leaf, id, tag, packet));
+            let post = |leaf: &mut Leaf<'_>| posted = self.common.post(leaf, id, tag, packet);
+            if answers {
+                self.uplink.with(post)
+            } else {
+                self.uplink.queue(post)
+            }
             if posted? {
                 return Ok(());
             }
@@ -344,6 +390,7 @@ impl Back {
 
     /// Pays for a message that the application has taken, so that more may come.
     pub fn taken(&self, message: &Message) {
+        self.answers.store(true, Ordering::Relaxed);
         let Some((carrier, bytes)) = message.owed else { return };
         let due = {
             let mut owed = lock(&self.owed);

@@ -43,6 +43,8 @@ pub(crate) struct Core {
     sockets: Vec<Option<Port>>,
     /// Nodes that may have events or output.
     work: VecDeque<usize>,
+    /// The thread that keeps the time has been asked to let the nodes work.
+    deferred: bool,
     room: Room,
     started: Instant,
     armed: Option<Time>,
@@ -90,6 +92,7 @@ impl Shared {
             services: Vec::new(),
             sockets: Vec::new(),
             work: VecDeque::new(),
+            deferred: false,
             room: Room::default(),
             started: Instant::now(),
             armed: None,
@@ -138,6 +141,19 @@ impl Shared {
         })
     }
 
+    /// [`Shared::with_node`], but what there is to send is sent by the thread that keeps the time, with
+    /// all that is queued until then.
+    pub fn queue_on_node<R>(&self, node: usize, act: impl FnOnce(&mut Node) -> R) -> R {
+        let mut core = self.lock();
+        let result = act(&mut core.nodes[node]);
+        if !std::mem::replace(&mut core.deferred, true) {
+            core.work.push_back(node);
+            drop(core);
+            self.timer.notify_one();
+        }
+        result
+    }
+
     fn lock(&self) -> MutexGuard<'_, Core> {
         // A panic in a service is a bug of that service; the tree's own state is still whole.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
@@ -177,6 +193,10 @@ impl Shared {
     /// Keeps time for the nodes until the task is dropped.
     pub async fn keep_time(self: Arc<Self>) {
         loop {
+            let deferred = self.peek(|core| core.deferred);
+            if deferred {
+                self.run(|_, _| ());
+            }
             let (now, due) = self.peek(|core| {
                 core.armed = core.next_timeout();
                 (core.now(), core.armed)
@@ -242,6 +262,7 @@ impl Core {
 
     /// Lets every node with something to do do it, until none has.
     fn turn(&mut self, now: Time) {
+        self.deferred = false;
         while let Some(node) = self.work.pop_front() {
             loop {
                 while let Some(event) = self.nodes[node].poll_event() {

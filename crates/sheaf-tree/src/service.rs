@@ -127,4 +127,12 @@ impl LeafHandle {
             shared.with_node(self.node, |node| act(&mut Leaf { node }));
         }
     }
+
+    /// [`LeafHandle::with`] for one of many calls behind one another: what they queue is sent together,
+    /// soon, by another thread.
+    pub fn queue(&self, act: impl FnOnce(&mut Leaf<'_>)) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.queue_on_node(self.node, |node| act(&mut Leaf { node }));
+        }
+    }
 }

@@ -251,8 +251,8 @@ impl Service for Receiver {
         self.common.turn();
     }
 
-    fn resume(&mut self, _: &mut Leaf<'_>) {
-        self.common.turn();
+    fn resume(&mut self, leaf: &mut Leaf<'_>) {
+        self.common.look_for_room(leaf);
     }
 
     fn ended(&mut self) {

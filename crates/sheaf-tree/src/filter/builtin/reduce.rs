@@ -135,7 +135,9 @@ impl<O: Op> ReduceFilter<O> {
         if !format.fields().is_empty() {
             format.encode(&mut header);
         }
-        let uniform = uniform::uniform::<O>(&format).filter(|_| !O::AVERAGES);
+        // Where any packet will do, those of one integer are the likeliest to be many.
+        let likely = if header.is_empty() { Format::parse("%d").unwrap_or(format) } else { format };
+        let uniform = uniform::uniform::<O>(&likely).filter(|_| !O::AVERAGES);
         Ok(Box::new(Self { header, in_child_order: O::SUMS && !exact, uniform, op: PhantomData }))
     }
 }
