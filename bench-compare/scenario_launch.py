@@ -1,4 +1,4 @@
-"""From nothing to an answer of every host over ssh: Sheaf against clush and pdsh, over one sshd.
+"""From nothing to an answer of every host over ssh: Sheaf against clush and pdsh, over the same sshd.
 
 The sshd is this scenario's own. It listens at one loopback address for each host, with keys and a
 home directory made for it, and ends with the scenario. All contestants use the same client, the
@@ -23,6 +23,7 @@ SHAPES = {16: "1x4x4", 64: "1x8x8"}
 LOGINS_MAX = 64
 FILE = "/etc/hostname"
 START_SECONDS_MAX = 20
+LISTEN_MAX = 16  # addresses that one sshd listens at
 QUIET_SECONDS = 2
 RUN_SSHD = pathlib.Path("/run/sshd")  # sshd insists on it when it runs as root
 
@@ -92,12 +93,12 @@ def shape(count):
 
 
 class Hosts:
-    """One sshd that is `count` hosts, and files that tell each contestant of them."""
+    """A few sshds that are `count` hosts, and files that tell each contestant of them."""
 
     def __init__(self, directory, count):
         self.home = pathlib.Path(directory) / f"ssh-{count}"
         self.home.mkdir(parents=True, exist_ok=True)
-        self.port, self.count, self.sshd, self.made = free_port(), count, None, False
+        self.port, self.count, self.sshds, self.made = free_port(), count, [], False
         self.ssh_config = self.home / "ssh_config"
         self.sheaf_config = self.home / "sheaf.toml"
         self.runtime = self.home / "run"
@@ -109,9 +110,6 @@ class Hosts:
                 subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.home / name],
                                check=True, stdin=subprocess.DEVNULL)
         numbers = range(1, self.count + 1)
-        listen = "\n".join(f"ListenAddress {address(n)}" for n in numbers)
-        (self.home / "sshd_config").write_text(
-            SSHD_CONFIG.format(listen=listen, port=self.port, home=self.home))
         hosts = "\n".join(f"Host n{n}\n  HostName {address(n)}" for n in numbers)
         self.ssh_config.write_text(SSH_CONFIG.format(
             port=self.port, user=getpass.getuser(), home=self.home, hosts=hosts))
@@ -121,9 +119,13 @@ class Hosts:
             RUN_SSHD.mkdir(mode=0o755)
             self.made = True
         sshd = shutil.which("sshd") or "/usr/sbin/sshd"
-        self.sshd = subprocess.Popen(
-            [sshd, "-D", "-e", "-f", self.home / "sshd_config"], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=open(self.home / "sshd.log", "wb"))
+        for first in range(0, self.count, LISTEN_MAX):
+            listen = "\n".join(f"ListenAddress {address(n)}" for n in numbers[first:first + LISTEN_MAX])
+            config = self.home / f"sshd_config-{first}"
+            config.write_text(SSHD_CONFIG.format(listen=listen, port=self.port, home=self.home))
+            self.sshds.append(subprocess.Popen(
+                [sshd, "-D", "-e", "-f", config], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=open(self.home / f"sshd-{first}.log", "wb")))
         deadline = time.monotonic() + START_SECONDS_MAX
         last = subprocess.CompletedProcess([], 1, stderr="")
         while time.monotonic() < deadline and last.returncode:
@@ -133,9 +135,9 @@ class Hosts:
             raise OSError(f"no login at the sshd of this scenario: {last.stderr.strip()}")
 
     def stop(self):
-        if self.sshd:
-            self.sshd.terminate()
-            self.sshd.wait()
+        for sshd in self.sshds:
+            sshd.terminate()
+            sshd.wait()
         if self.made:
             with contextlib.suppress(OSError):
                 RUN_SSHD.rmdir()
