@@ -44,7 +44,8 @@ pub struct Known {
 impl Known {
     /// Whether one more packet may be sent.
     fn has_room(&self, leaf: &Leaf<'_>) -> bool {
-        !leaf.is_held(self.carrier) && !(self.described.is_loose() && self.progress.is_ahead())
+        let waits = self.described.is_loose() && self.progress.is_ahead();
+        !leaf.is_held(self.carrier) && !waits
     }
 }
 
