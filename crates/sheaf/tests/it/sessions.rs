@@ -1,10 +1,11 @@
 //! Sessions that stay: started once, used by many, ended wholly.
-use crate::cluster::{NAME, Running, Up, nothing_is_left, of_home, wait_until};
+use crate::cluster::{NAME, Running, Up, nothing_is_left, of_home, turn, wait_until};
 use crate::support::Home;
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
+use std::time::Duration;
 
 const SERVER_PSS_KILOBYTES_MAX: u64 = 4 << 10;
 
@@ -181,4 +182,53 @@ fn an_idle_server_is_small() {
     } else {
         assert!(most <= SERVER_PSS_KILOBYTES_MAX, "{most}");
     }
+}
+
+#[test]
+fn a_reader_that_sleeps_fills_nobodys_memory() {
+    const HOSTS: usize = 8;
+    const COPIED_BYTES: usize = 64 << 20;
+    /// Windows, queues of links and room for reading of a node, together with the pages of the program
+    /// that it uses for the first time: a quarter of what passes through it.
+    const GROWTH_KILOBYTES_MAX: u64 = 16 << 10;
+    const ASLEEP: Duration = Duration::from_secs(2);
+    let _turn = turn();
+    let home = Home::new();
+    for host in 1..=HOSTS {
+        std::fs::create_dir_all(home.path().join(format!("export/n{host}"))).unwrap();
+    }
+    let mut content = vec![0; COPIED_BYTES];
+    fastrand::Rng::with_seed(1).fill(&mut content);
+    let source = home.path().join("source");
+    std::fs::write(&source, &content).unwrap();
+    let export = home.path().join("export/%h").to_str().unwrap().to_owned();
+    let up = Up::at(home, &["--processes", "8", "--tree", "1x2x4", "--export", &export]);
+    warm_up(&up);
+    let watched: Vec<_> = up.nodes.iter().copied().chain([up.session]).collect();
+    let peaks = || watched.iter().map(|node| node.kilobytes("status", "VmHWM").unwrap()).collect::<Vec<_>>();
+    let before = peaks();
+
+    let sleeper = up.servers["n2"];
+    sleeper.signal(Signal::STOP);
+    let source = source.to_str().unwrap();
+    let mut copy = Running::start(&mut up.home.command(&["--session", NAME, "cp", source, ":/copy"]));
+    std::thread::sleep(ASLEEP);
+    assert!(!copy.has_ended(), "it has not waited for the reader");
+    sleeper.signal(Signal::CONT);
+    let run = copy.wait();
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+
+    for (before, after) in before.iter().zip(peaks()) {
+        assert!(after - before < GROWTH_KILOBYTES_MAX, "{before} kB grew to {after} kB");
+    }
+    for host in 1..=HOSTS {
+        let copied = std::fs::read(up.home.path().join(format!("export/n{host}/copy"))).unwrap();
+        assert!(copied == content, "n{host} has something else");
+    }
+}
+
+/// A request that every node takes part in, so that all of the program it needs is in its memory.
+fn warm_up(up: &Up) {
+    let run = up.run(&["grep", "-c", "", "/missing"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
 }
