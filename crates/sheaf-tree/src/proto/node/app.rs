@@ -242,12 +242,13 @@ impl Node {
         }
     }
 
-    /// Bytes that wait to be written to a link, or for credit to be.
+    /// Bytes that wait to be written to a link, for credit, or for more to travel with.
     #[must_use]
     pub fn unsent_bytes(&self) -> u64 {
         let links = self.links.iter().filter(|link| link.alive).map(|link| link.out.len());
         let held = self.streams.values().flat_map(|stream| &stream.held).map(|held| held.frame.len());
-        links.chain(held).map(|bytes| bytes as u64).sum()
+        let runs = self.streams.values().map(|stream| stream.run.items.len());
+        links.chain(held).chain(runs).map(|bytes| bytes as u64).sum()
     }
 
     /// At a leaf: takes no more part in a stream.
