@@ -23,7 +23,7 @@ pub use config::{Child, Config, Role, Time, Tuning};
 pub use control::{Notice, Sync};
 pub use frame::Violation;
 pub use link::{Counters, OutQueue};
-pub use node::{Event, Node, Outgoing, Packet, SURVEYS_MAX};
+pub use node::{Event, HandOver, Node, Outgoing, Packet, SURVEYS_MAX};
 pub use stream::WaveResult;
 pub use wave::{Coverage, WAVES_OPEN_MAX};
 

@@ -9,6 +9,7 @@ use crate::link::Ancestor;
 use crate::link::door::Host;
 use crate::link::hello::Hello;
 use crate::link::wire::{Channel, Wire};
+use crate::proto::HandOver;
 use crate::proto::control;
 use crate::proto::frame::{Header, Kind};
 use crate::topology::{NodeRef, Topology};
@@ -18,11 +19,13 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 /// How often it is looked whether adopted children can go where their places are.
 const HAND_OVER_PAUSE: Duration = Duration::from_millis(500);
-/// How often that is tried with one child.
-const HAND_OVERS_MAX: u32 = 3;
+/// How long one that has come back from there stays at least; doubled each time, up to the second.
+const STAY_MIN: Duration = Duration::from_millis(500);
+const STAY_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked whether newcomers who wait at the door can be sent on.
 const HELD_LOOK: Duration = Duration::from_millis(50);
 /// How long sending one on may take.
@@ -52,8 +55,14 @@ pub(super) struct Nursery {
     members: Mutex<FxHashMap<u32, usize>>,
     /// Newcomers, by rank, who wait for the node below which their place is.
     held: Mutex<FxHashMap<u32, Channel>>,
-    /// How often adopted children were sent to their places, by rank.
-    handed_over: Mutex<FxHashMap<u32, u32>>,
+    /// How long adopted children stay before they are sent to their places, by rank.
+    stays: Mutex<FxHashMap<u32, Stay>>,
+}
+
+/// From when on an adopted child may be sent away, and how long it was kept for.
+struct Stay {
+    until: Instant,
+    took: Duration,
 }
 
 /// Where a newcomer's place is.
@@ -89,7 +98,7 @@ impl Nursery {
             adopted: Mutex::default(),
             members: Mutex::default(),
             held: Mutex::default(),
-            handed_over: Mutex::default(),
+            stays: Mutex::default(),
         })
     }
 
@@ -238,21 +247,26 @@ impl Nursery {
         let Some(shared) = self.shared.upgrade() else { return };
         let members: Vec<(u32, usize)> =
             lock(&self.members).iter().map(|(&rank, &link)| (rank, link)).collect();
-        for (rank, from) in members {
-            let Some(below) = self.topology.node(rank).and_then(|node| self.child_above(node)) else {
-                continue;
-            };
-            let mut handed_over = lock(&self.handed_over);
-            let count = handed_over.entry(rank).or_default();
-            let sent = *count < HAND_OVERS_MAX
-                && shared.run(|core, _| {
-                    let Some(address) = core.doors.get(&below).cloned() else { return false };
-                    let to = self.link_of(core, below).filter(|_| core.has_socket(0, from));
-                    core.touch(0);
-                    to.is_some_and(|to| core.nodes[0].hand_over(from, to, &Ancestor { rank: below, address }))
-                });
-            *count += u32::from(sent);
+        let now = Instant::now();
+        let may_go = |rank: u32| lock(&self.stays).get(&rank).is_none_or(|stay| stay.until <= now);
+        let going = members.into_iter().filter(|&(rank, _)| may_go(rank)).filter_map(|(rank, from)| {
+            let below = self.topology.node(rank).and_then(|node| self.child_above(node))?;
+            Some((rank, from, below))
+        });
+        let going: Vec<_> = going.collect();
+        if going.is_empty() {
+            return;
         }
+        shared.run(|core, _| {
+            let children = going.into_iter().filter_map(|(rank, from, below)| {
+                let place = Ancestor { rank: below, address: core.doors.get(&below)?.clone() };
+                let to = self.link_of(core, below).filter(|_| core.has_socket(0, from))?;
+                Some(HandOver { from, rank, to, place })
+            });
+            let children = children.collect();
+            core.nodes[0].hand_over(children);
+            core.touch(0);
+        });
     }
 
     /// The child of this node below which another node's place is; `None` for a child.
@@ -284,8 +298,14 @@ impl Nursery {
     /// The node `rank` is on this link from now on.
     fn entered(&self, shared: &Shared, rank: u32, link: usize) {
         lock(&self.members).insert(rank, link);
-        lock(&self.handed_over).clear();
         shared.peek(|core| core.doors.remove(&rank));
+    }
+
+    /// The orphan `rank` has come in, perhaps back from where it was sent.
+    fn stays(&self, rank: u32) {
+        let mut stays = lock(&self.stays);
+        let took = stays.get(&rank).map_or(STAY_MIN, |stay| (stay.took * 2).min(STAY_MAX));
+        stays.insert(rank, Stay { until: Instant::now() + took, took });
     }
 
     /// What can be known of the process of a node that has come from elsewhere.
@@ -345,6 +365,8 @@ impl Host for Doorway {
         let shared = nursery.shared.upgrade().ok_or_else(gone)?;
         if !hello.orphan {
             let child = lock(&nursery.expected).remove(&hello.rank);
+            // Whoever has come may be the one to whom others did not find the way.
+            lock(&nursery.stays).clear();
             let Some(child) = child else { return nursery.place(&shared, hello.rank, channel) };
             nursery.entered(&shared, hello.rank, child.link);
             child.watch.inspect(AbortHandle::abort);
@@ -363,6 +385,7 @@ impl Host for Doorway {
         }
         drop(adopted);
         nursery.entered(&shared, hello.rank, link);
+        nursery.stays(hello.rank);
         shared.attach(0, link, channel, peer)
     }
 }

@@ -18,6 +18,9 @@ const ARRIVE_TIMEOUT: Duration = Duration::from_secs(8);
 const CALL_TIMEOUT: Duration = Duration::from_millis(700);
 /// The same where there is another one to try: whoever was lost is tried first, and others wait.
 const NEAR_CALL_TIMEOUT: Duration = Duration::from_millis(300);
+/// The same for the one below which the parent has said that this node's place is: it is there, and may
+/// be busy with all that were sent to it.
+const PLACE_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the first attempts of a new child may take; its parent may be busy with many.
 const ARRIVE_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two rounds; doubled each time, up to the second.
@@ -66,17 +69,31 @@ pub(super) struct Search {
     since: Option<Time>,
     /// The ancestor that is tried first.
     next: usize,
+    /// The first one is known to be there.
+    is_sent: bool,
 }
 
 impl Search {
     pub fn new(ancestors: Vec<Ancestor>) -> Self {
-        Self { ancestors, since: None, next: 0 }
+        Self { ancestors, since: None, next: 0, is_sent: false }
     }
 
     /// Its parent has said below whom its place is.
     fn begin_with(&mut self, place: Ancestor) {
         self.ancestors.retain(|ancestor| ancestor.rank != place.rank);
         self.ancestors.insert(0, place);
+        self.is_sent = true;
+    }
+
+    /// How long to call the ancestor `at`.
+    fn limit(&mut self, at: usize) -> Duration {
+        if at == 0 && std::mem::take(&mut self.is_sent) {
+            PLACE_CALL_TIMEOUT
+        } else if at + 1 == self.ancestors.len() {
+            CALL_TIMEOUT
+        } else {
+            NEAR_CALL_TIMEOUT
+        }
     }
 }
 
@@ -119,10 +136,12 @@ pub(super) async fn find_parent(
 async fn call_ancestors(station: &Station, search: &mut Search) -> Option<Channel> {
     let Station { secret, keys, rank, .. } = station;
     let mut pause = Pause(PAUSE_MIN);
-    while let Some(ancestor) = search.ancestors.get(search.next) {
-        let is_root = search.next + 1 == search.ancestors.len();
-        search.next = if is_root { 0 } else { search.next + 1 };
-        let limit = if is_root { CALL_TIMEOUT } else { NEAR_CALL_TIMEOUT };
+    while !search.ancestors.is_empty() {
+        let at = search.next;
+        let is_root = at + 1 == search.ancestors.len();
+        search.next = if is_root { 0 } else { at + 1 };
+        let limit = search.limit(at);
+        let ancestor = &search.ancestors[at];
         match timeout(limit, call(ancestor, secret, keys.as_ref(), *rank, true)).await {
             Ok(Ok(channel)) => return Some(channel),
             // The root never comes back.

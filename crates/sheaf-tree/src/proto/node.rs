@@ -26,6 +26,7 @@ mod survey;
 mod up;
 
 pub use app::Outgoing;
+pub use handover::HandOver;
 pub(super) use heartbeat::Pulse;
 pub use survey::SURVEYS_MAX;
 
@@ -146,6 +147,8 @@ pub struct Node {
     door: Option<Bytes>,
     /// Leaves that children were asked to let go of.
     jobs: Vec<adopt::Job>,
+    /// Children that are to go below others when nothing is under way.
+    leaving: Vec<HandOver>,
     /// The session is over: whoever comes is told so.
     over: bool,
     /// When [`Node::recover`] has something to do.
@@ -191,6 +194,7 @@ impl Node {
             left: RangeSet::new(),
             door: None,
             jobs: Vec::new(),
+            leaving: Vec::new(),
             over: false,
             recover_at: None,
             modules: Default::default(),
@@ -279,6 +283,7 @@ impl Node {
 
     /// The next link with something to write; each is named once until more is queued on it.
     pub fn next_dirty(&mut self) -> Option<usize> {
+        self.settle_hand_overs();
         while let Some(id) = self.runs.pop() {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.seal_run(id, &mut self.links, &mut self.dirty);

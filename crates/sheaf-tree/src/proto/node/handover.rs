@@ -5,7 +5,7 @@
 //! adopter ── Take(leaves) ─> the node in between   which waits for them as for children it has lost
 //!         ── Go(address) ──> the adopted child     which looks for a parent, that one first
 //! ```
-//! Only while no stream is open here: then nothing is under way that could be lost, and streams that
+//! Only when no stream is open here: then nothing is under way that could be lost, and streams that
 //! are opened meanwhile wait for the child as they do for any that comes back. One that does not find
 //! the way comes back to the adopter.
 use super::super::control::{self, Ancestor, Take};
@@ -17,27 +17,54 @@ use super::adopt::LINKS_MAX;
 use super::{Event, Node};
 use sheaf_core::{Errno, RangeSet};
 
+/// A child that was adopted, and below whom its place is.
+pub struct HandOver {
+    /// Its link.
+    pub from: usize,
+    /// Its rank.
+    pub rank: u32,
+    /// The link of the child below which its place is.
+    pub to: usize,
+    /// That child.
+    pub place: Ancestor,
+}
+
 impl Node {
-    /// Sends the child on link `from` below the one on link `to`, which listens at `address`; whether
-    /// that can be done now.
-    pub fn hand_over(&mut self, from: usize, to: usize, address: &Ancestor) -> bool {
-        let is_child = |at: usize| {
-            let link = &self.links[at];
-            link.way == Way::Down && link.alive && link.attached && matches!(link.stage, Stage::Member)
+    /// Sends children below others as soon as nothing is under way here. What was to be done of earlier
+    /// calls is not.
+    pub fn hand_over(&mut self, children: Vec<HandOver>) {
+        self.leaving = children;
+    }
+
+    /// Those that can be sent below others now are.
+    pub(super) fn settle_hand_overs(&mut self) {
+        if self.leaving.is_empty() || !self.streams.is_empty() || !self.jobs.is_empty() || self.over {
+            return;
+        }
+        for child in std::mem::take(&mut self.leaving) {
+            self.send_below(&child);
+        }
+    }
+
+    fn send_below(&mut self, HandOver { from, rank, to, place }: &HandOver) {
+        let (from, to) = (*from, *to);
+        let is_child = |at: usize, rank: u32| {
+            let Some(link) = self.links.get(at) else { return false };
+            let here = link.way == Way::Down && link.alive && link.attached && link.rank == rank;
+            here && matches!(link.stage, Stage::Member)
         };
-        let idle = self.streams.is_empty() && self.jobs.is_empty() && !self.over;
-        if !idle || from == to || !is_child(from) || !is_child(to) || self.links[from].leaves.is_empty() {
-            return false;
+        let both = from != to && is_child(from, *rank) && is_child(to, place.rank);
+        if !both || self.links[from].leaves.is_empty() {
+            return;
         }
         let leaves = std::mem::replace(&mut self.links[from].leaves, RangeSet::new());
         self.links[to].leaves.union_with(&leaves);
-        let take = Take { rank: self.links[from].rank, leaves };
+        let take = Take { rank: *rank, leaves };
         self.links[to].out.push(control::control(Header::new(Kind::Take), &take));
-        self.links[from].out.push(control::control(Header::new(Kind::Go), address));
+        self.links[from].out.push(control::control(Header::new(Kind::Go), place));
         // The one that is to wait hears of it first.
         mark(&mut self.links, &mut self.dirty, from);
         mark(&mut self.links, &mut self.dirty, to);
-        true
     }
 
     pub(super) fn on_take(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
