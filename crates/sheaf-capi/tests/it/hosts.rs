@@ -22,6 +22,15 @@ impl Drop for Sshd {
     }
 }
 
+/// A port that is free now at each of the hosts' addresses.
+fn free_port() -> u16 {
+    const TRIES_MAX: u32 = 100;
+    let [first, others @ ..] = HOSTS;
+    let held = (0..TRIES_MAX).map(|_| TcpListener::bind((first, 0)).unwrap());
+    let mut ports = held.map(|held| held.local_addr().unwrap().port());
+    ports.find(|&port| others.iter().all(|host| TcpListener::bind((*host, port)).is_ok())).unwrap()
+}
+
 impl Sshd {
     /// Starts one; `None`, with a line that says so, where this cannot be had.
     fn start(shop: &Workshop) -> Option<Self> {
@@ -42,8 +51,7 @@ impl Sshd {
             succeeds(made.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(shop.path(key)));
         }
         std::fs::copy(shop.path("key.pub"), shop.path("authorized")).unwrap();
-        // Free now, on every address.
-        let port = TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let at = |name: &str| shop.path(name).display().to_string();
         let mut config = format!(
             "Port {port}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPidFile none\n\
