@@ -81,6 +81,8 @@ struct Turns {
     waiting: u32,
     /// Streams on which a packet could not be sent since.
     blocked: Vec<u32>,
+    /// Threads that wait until nothing is left to be sent.
+    flushing: u32,
 }
 
 impl Common {
@@ -161,9 +163,15 @@ impl Common {
         }
     }
 
-    /// The tree has worked: a turn, if a stream that could not be sent on has room now.
+    /// The tree has worked: a turn, if a stream that could not be sent on has room now, or all is sent.
     fn look_for_room(&self, leaf: &Leaf<'_>) {
-        let blocked = std::mem::take(&mut lock(&self.turns).blocked);
+        let (blocked, flushing) = {
+            let mut turns = lock(&self.turns);
+            (std::mem::take(&mut turns.blocked), turns.flushing > 0)
+        };
+        if flushing && leaf.unsent_bytes() == 0 {
+            return self.turn();
+        }
         if blocked.is_empty() {
             return;
         }
@@ -432,18 +440,22 @@ impl Back {
     /// [`Code::TimedOut`].
     pub fn flush(&self) -> Result<(), Error> {
         let deadline = Instant::now() + FLUSH_TIMEOUT;
-        loop {
+        lock(&self.common.turns).flushing += 1;
+        let flushed = loop {
             let mut unsent = 0;
             let seen = lock(&self.common.turns).count;
             self.uplink.with(|leaf| unsent = leaf.unsent_bytes());
             if unsent == 0 {
-                return Ok(());
+                break Ok(());
             }
-            if Instant::now() >= deadline {
-                return Err(Error::new(Code::TimedOut, "the node above does not take what was sent"));
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break Err(Error::new(Code::TimedOut, "the node above does not take what was sent"));
             }
-            self.common.wait_turn(seen, Duration::from_millis(5));
-        }
+            self.common.wait_turn(seen, left);
+        };
+        lock(&self.common.turns).flushing -= 1;
+        flushed
     }
 
     /// Leaves the tree.

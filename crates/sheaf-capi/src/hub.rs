@@ -47,6 +47,8 @@ struct Stream {
     room: Arc<Notify>,
     /// A time-out runs.
     armed: bool,
+    /// Nothing goes up any more.
+    over: bool,
     /// Down to the members, in order.
     relay: mpsc::UnboundedSender<Relayed>,
 }
@@ -196,14 +198,16 @@ impl Hub {
         let state = self.lock();
         let stream = state.streams.get(&id).filter(|stream| stream.carrier == carrier);
         stream.is_none_or(|stream| {
-            !held && stream.waiting.get(&rank).is_none_or(|queue| queue.len() < WAITING_MAX)
+            let few = stream.waiting.get(&rank).is_none_or(|queue| queue.len() < WAITING_MAX);
+            stream.over || !held && few
         })
     }
 
     /// Takes a packet in and sends what it completes; gives the stream of the tree.
     fn put(self: &Arc<Self>, rank: u32, id: u32, parcel: Parcel) -> Option<u32> {
         let mut state = self.lock();
-        let stream = state.streams.get_mut(&id).filter(|stream| stream.members.contains(&rank))?;
+        let member = |stream: &&mut Stream| !stream.over && stream.members.contains(&rank);
+        let stream = state.streams.get_mut(&id).filter(member)?;
         stream.count(rank, Context::Sent, parcel.packet.len());
         stream.count(self.rank, Context::Received, parcel.packet.len());
         stream.waiting.entry(rank).or_default().push_back(parcel);
@@ -342,6 +346,7 @@ impl Hub {
             meters,
             room,
             armed: false,
+            over: false,
             relay,
         };
         state.carried.insert(carrier, id);
@@ -429,6 +434,13 @@ impl Stream {
     /// Lets everyone look again who waits for room.
     fn wake(&self) {
         self.room.notify_waiters();
+    }
+
+    /// Nothing goes up any more: who waits to send has nothing to wait for.
+    fn end(&mut self) {
+        self.over = true;
+        self.waiting.clear();
+        self.wake();
     }
 
     fn set_params(&mut self, down: bool, version: u32, bytes: &[u8]) {
@@ -563,10 +575,13 @@ impl Service for At {
         if let Some(stream) = state.streams.get_mut(&id).filter(|stream| stream.carrier == carrier) {
             // The relay ends once it has passed on what it has.
             stream.relay = mpsc::unbounded_channel().0;
+            stream.end();
         }
     }
 
     fn ended(&mut self) {
-        self.0.lock().attached.clear();
+        let mut state = self.0.lock();
+        state.attached.clear();
+        state.streams.values_mut().for_each(Stream::end);
     }
 }

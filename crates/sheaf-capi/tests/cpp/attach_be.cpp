@@ -18,8 +18,15 @@ static void *back_end(void *data)
     int tag = 0;
     PacketPtr packet;
     Stream *stream = nullptr;
-    while (net->recv(&tag, packet, &stream) == 1 && tag != TAG_END)
+    while (net->recv(&tag, packet, &stream) == 1 && tag != TAG_END) {
+        if (tag == TAG_FLOOD) {
+            // Until the session is over: nobody takes so much.
+            while (stream->send(packet) == 0) {
+            }
+            break;
+        }
         CHECK(stream->send(packet) == 0 && stream->flush() == 0);
+    }
     delete net;
     return nullptr;
 }

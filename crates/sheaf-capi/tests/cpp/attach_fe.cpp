@@ -108,6 +108,15 @@ int main(int argc, char **argv)
     CHECK(tree->num_BackEndNodes() == 5);
     CHECK(sum->send(TAG_GO, "%d", 1) == 0 && sum->recv(&tag, packet) == 1);
     CHECK((*packet)[0]->get_int32_t() == 5);
+
+    // One sends more than is taken here, one more than the others: the end frees both.
+    CHECK(net->send(103, TAG_FLOOD, "%s", "on your own stream") == 0);
+    PacketPtr more(new Packet(TAG_FLOOD, "%d", 1));
+    const Rank to = 104;
+    more->set_Destinations(&to, 1);
+    CHECK(sum->send(more) == 0);
+    while (!net->get_Stream(103)->has_Data())
+        usleep(1000);
     delete net;
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
