@@ -155,7 +155,8 @@ typedef struct sheaf_message {
 } sheaf_message;
 
 /* The next packet of a stream, or of any: 1 with *packet set, 0 when none has come in time, -1
- * when none can come any more. */
+ * when none can come any more, or a filter has failed in the place of this one (SHEAF_FILTER): then
+ * others may follow. */
 int sheaf_recv(const sheaf_net *net, uint32_t id, int64_t timeout_ms, sheaf_message **packet);
 void sheaf_message_free(sheaf_message *packet);
 /* 1 when a packet waits. */

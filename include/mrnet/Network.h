@@ -532,6 +532,8 @@ private:
             packet = std::make_shared<Packet>(received);
             if (tag)
                 *tag = packet->get_Tag();
+        } else if (got < 0) {
+            error_of_library();
         }
         return got;
     }

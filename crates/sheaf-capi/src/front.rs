@@ -248,8 +248,13 @@ impl Front {
             let mut seen = 0;
             loop {
                 let notices = network.notices_from(&mut seen).await;
-                notices.iter().for_each(|notice| tell(notice, &plan, &events));
-                if let Some(streams) = streams.upgrade() {
+                let streams = streams.upgrade();
+                let carried = |by: u32| {
+                    let streams = lock(streams.as_ref()?);
+                    streams.iter().find(|(_, entry)| entry.stream.id() == by).map(|(&id, _)| id)
+                };
+                notices.iter().for_each(|notice| tell(notice, &plan, &events, &carried));
+                if let Some(streams) = streams {
                     lock(&streams).values().for_each(|entry| entry.leaving.some.notify_one());
                 }
             }

@@ -28,13 +28,15 @@ pub struct Message {
     pub owed: Option<(u32, usize)>,
 }
 
-/// Nothing comes any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// No packet comes.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The session is over.
     Session,
     /// The stream is closed.
     Stream,
+    /// A filter failed in the place of this packet, as this says. Others may follow.
+    Lost(String),
 }
 
 /// A descriptor that is readable while something is there to be told.
@@ -70,7 +72,8 @@ impl Signal {
 
 #[derive(Default)]
 struct Queue {
-    messages: VecDeque<(u64, Message)>,
+    /// By arrival; in place of a packet that a filter has lost, what is to be said of that.
+    messages: VecDeque<(u64, Result<Message, String>)>,
     bytes: usize,
     closed: bool,
     signal: Option<Signal>,
@@ -107,9 +110,17 @@ impl Inbox {
 
     /// Adds a message; one of a stream that is closed is dropped.
     pub fn push(&self, message: Message) {
+        self.add(message.stream, Ok(message));
+    }
+
+    /// Says in the place of a packet of `stream` why it is missing.
+    pub fn push_lost(&self, stream: u32, why: String) {
+        self.add(stream, Err(why));
+    }
+
+    fn add(&self, stream: u32, message: Result<Message, String>) {
         let mut state = self.lock();
         let State { queues, fronts, next, .. } = &mut *state;
-        let stream = message.stream;
         let queue = queues.entry(stream).or_default();
         if queue.closed {
             return;
@@ -119,7 +130,7 @@ impl Inbox {
         if queue.messages.is_empty() {
             fronts.insert(number, stream);
         }
-        queue.bytes += message.packet.len() + MESSAGE_BYTES;
+        queue.bytes += cost(&message);
         queue.messages.push_back((number, message));
         if let Some(signal) = &queue.signal {
             signal.raise();
@@ -154,12 +165,12 @@ impl Inbox {
     /// one. `None` when the time is over.
     ///
     /// # Errors
-    /// [`End`] when nothing can come any more; what had come is given first.
+    /// [`End`] when nothing can come any more, or a packet is missing; what had come is given first.
     pub fn take(&self, stream: Option<u32>, deadline: Option<Instant>) -> Result<Option<Message>, End> {
         let mut state = self.lock();
         loop {
             if let Some(message) = state.take(stream) {
-                return Ok(Some(message));
+                return message.map(Some).map_err(End::Lost);
             }
             if stream.is_some_and(|id| state.queues.get(&id).is_none_or(|queue| queue.closed)) {
                 return Err(if state.ended { End::Session } else { End::Stream });
@@ -181,13 +192,13 @@ impl Inbox {
         }
     }
 
-    /// Waits until `stream` holds less than [`QUEUED_BYTES_MAX`].
+    /// Waits until `stream` holds less than [`QUEUED_BYTES_MAX`], or its end.
     pub async fn room(&self, stream: u32) {
         loop {
             let room = {
                 let state = self.lock();
                 let Some(queue) = state.queues.get(&stream) else { return };
-                if queue.closed || queue.bytes < QUEUED_BYTES_MAX {
+                if queue.closed || state.ended || queue.bytes < QUEUED_BYTES_MAX {
                     return;
                 }
                 Arc::clone(&queue.room)
@@ -219,7 +230,7 @@ impl Inbox {
         queue.room.notify_one();
         drop(state);
         self.changed.notify_all();
-        queue.messages.into_iter().map(|(_, message)| message).collect()
+        queue.messages.into_iter().filter_map(|(_, message)| message.ok()).collect()
     }
 
     /// Nothing comes any more on any stream.
@@ -227,6 +238,7 @@ impl Inbox {
         let mut state = self.lock();
         state.ended = true;
         state.queues.values().filter_map(|queue| queue.signal.as_ref()).for_each(Signal::raise);
+        state.queues.values().for_each(|queue| queue.room.notify_one());
         drop(state);
         self.changed.notify_all();
     }
@@ -294,8 +306,13 @@ impl Inbox {
     }
 }
 
+/// What a message counts for.
+fn cost(message: &Result<Message, String>) -> usize {
+    MESSAGE_BYTES + message.as_ref().map_or_else(String::len, |message| message.packet.len())
+}
+
 impl State {
-    fn take(&mut self, stream: Option<u32>) -> Option<Message> {
+    fn take(&mut self, stream: Option<u32>) -> Option<Result<Message, String>> {
         let id = match stream {
             Some(id) => id,
             None => *self.fronts.first_key_value()?.1,
@@ -307,7 +324,7 @@ impl State {
             self.fronts.insert(*next, id);
         }
         let was_full = queue.bytes >= QUEUED_BYTES_MAX;
-        queue.bytes -= message.packet.len() + MESSAGE_BYTES;
+        queue.bytes -= cost(&message);
         if was_full && queue.bytes < QUEUED_BYTES_MAX {
             queue.room.notify_one();
         }
@@ -349,5 +366,36 @@ mod tests {
         assert_eq!(inbox.take(Some(1), None).unwrap().unwrap().tag, 10);
         assert_eq!(inbox.take(Some(1), None).unwrap_err(), End::Session);
         assert_eq!(inbox.take(None, None).unwrap_err(), End::Session);
+    }
+
+    #[test]
+    fn a_lost_packet_is_told_of_in_its_place() {
+        let inbox = Inbox::default();
+        inbox.open(1);
+        inbox.push(message(1, 10));
+        inbox.push_lost(1, "it failed".to_owned());
+        inbox.push(message(1, 12));
+        assert_eq!(inbox.take(Some(1), None).unwrap().unwrap().tag, 10);
+        assert!(inbox.has(Some(1)));
+        assert_eq!(inbox.take(None, None).unwrap_err(), End::Lost("it failed".to_owned()));
+        assert_eq!(inbox.take(Some(1), None).unwrap().unwrap().tag, 12);
+        assert!(!inbox.has(Some(1)));
+    }
+
+    #[test]
+    fn who_waits_for_room_learns_of_the_end() {
+        let full = || {
+            let inbox = Arc::new(Inbox::default());
+            inbox.open(1);
+            inbox.push(Message { packet: vec![0; QUEUED_BYTES_MAX].into(), ..message(1, 10) });
+            let waiter = Arc::clone(&inbox);
+            (inbox, std::thread::spawn(move || crate::runtime::block_on(waiter.room(1))))
+        };
+        let ends: [fn(&Inbox); 3] = [Inbox::end, |inbox| inbox.close(1), |inbox| drop(inbox.forget(1))];
+        for end in ends {
+            let (inbox, waiter) = full();
+            end(&inbox);
+            waiter.join().unwrap();
+        }
     }
 }

@@ -246,7 +246,7 @@ pub unsafe extern "C" fn sheaf_stream_send(
 }
 
 /// Takes the next packet of a stream, or of any: 1 with `packet` set, 0 when none came in time,
-/// -1 when none can come.
+/// -1 when none can come, or a filter failed in the place of this one.
 ///
 /// # Safety
 /// `net` is a handle that was not freed; `packet` can be written.
@@ -275,6 +275,7 @@ pub unsafe extern "C" fn sheaf_recv(
         Ok(None) => 0,
         Err(End::Session) => failed(&Error::new(Code::Ended, "the session is over")),
         Err(End::Stream) => failed(&Error::no_stream(id)),
+        Err(End::Lost(why)) => failed(&Error::new(Code::Filter, why)),
     }
 }
 

@@ -31,8 +31,14 @@ pub(super) fn not_started(plan: &Plan, network: &Network, late: bool, patience: 
     Error::new(Code::Launch, message)
 }
 
-/// Counts what a notice says in the plan, and tells the application.
-pub(super) fn tell(notice: &Notice, plan: &Mutex<Plan>, events: &Events) {
+/// Counts what a notice says in the plan, and tells the application. `carried` is the application's
+/// stream that one of the tree carries.
+pub(super) fn tell(
+    notice: &Notice,
+    plan: &Mutex<Plan>,
+    events: &Events,
+    carried: &dyn Fn(u32) -> Option<u32>,
+) {
     let say = |kind: u32, rank: u32, parent: u32, text: &str| {
         let (class, stream, text) = (event::CLASS_TOPOLOGY, u32::MAX, text.to_owned());
         events.push(Event { class, kind, rank, parent, stream, text });
@@ -64,7 +70,8 @@ pub(super) fn tell(notice: &Notice, plan: &Mutex<Plan>, events: &Events) {
         Notice::FilterFailed { by, stream, message, .. } => {
             let (class, kind) = (event::CLASS_ERROR, event::error::USAGE);
             let text = format!("a filter failed: {message}");
-            events.push(Event { class, kind, rank: *by, parent: crate::NO_RANK, stream: *stream, text });
+            let stream = carried(*stream).unwrap_or(u32::MAX);
+            events.push(Event { class, kind, rank: *by, parent: crate::NO_RANK, stream, text });
         }
     }
 }

@@ -5,8 +5,9 @@ use crate::event::{self, Event, Events};
 use crate::inbox::{Inbox, Message};
 use crate::wire::{Control, HUB_TAG, HubWord, PARAMS_TAG, Parcel, Upward, WAVES_STEP};
 use bytes::Bytes;
+use sheaf_core::Errno;
 use sheaf_tree::filter::builtin::null;
-use sheaf_tree::{Stream, WaveResult};
+use sheaf_tree::{Coverage, Stream, WaveResult};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -71,8 +72,13 @@ impl Pump {
                 {
                     self.stream.send(0, &Control::CatchUp { wave }.encode(), None).await;
                 }
-                if let Some(payload) = result.payload {
+                let lost = lost(&result.coverage);
+                // What a wave that waits for all is without a part of it would pass for the whole.
+                if let Some(payload) = result.payload.filter(|_| self.loose || lost.is_none()) {
                     self.deliver(result.tag, payload);
+                }
+                if let Some(why) = lost {
+                    self.inbox.push_lost(self.id, why);
                 }
             }
             self.inbox.room(self.id).await;
@@ -166,6 +172,19 @@ impl Pump {
             let _ = words.send((source, word));
         }
     }
+}
+
+/// What a filter that failed has cost a wave; members themselves only give up waves.
+fn lost(coverage: &Coverage) -> Option<String> {
+    let failed = coverage.failed.iter().filter(|(errno, _)| *errno != Errno::CANCELED);
+    let (errnos, counts): (Vec<String>, Vec<u64>) =
+        failed.map(|(errno, leaves)| (errno.to_string(), leaves.len())).unzip();
+    let (causes, count) = (errnos.join(", "), counts.iter().sum::<u64>());
+    (count > 0).then(|| {
+        format!(
+            "a filter failed, and what {count} back ends have sent is lost: {causes}; an event says where"
+        )
+    })
 }
 
 /// The parcels in the list that the filter `null` makes.

@@ -78,6 +78,15 @@ fn filters_of_the_user_run_in_the_tree() {
 }
 
 #[test]
+fn a_filter_that_cannot_be_loaded_is_an_error_of_recv() {
+    let Some(shop) = Workshop::open() else { return };
+    let so = shop.compile("unloadable_so.cpp", "c++11", &["-shared", "-fPIC"]);
+    let fe = shop.compile("unloadable_fe.cpp", "c++17", &["-rdynamic"]);
+    let be = shop.compile("echo_be.cpp", "c++11", &[]);
+    succeeds(front(&fe).arg(shop.topology(&[2, 2])).args([&be, &so]));
+}
+
+#[test]
 fn performance_data_is_what_was_sent() {
     with_echo("perf", &[2, 2]);
 }
