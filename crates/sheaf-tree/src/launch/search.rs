@@ -5,7 +5,7 @@ use crate::driver::Shared;
 use crate::link::tls::Keys;
 use crate::link::wire::{Channel, call};
 use crate::link::{Address, Ancestor};
-use crate::proto::Time;
+use crate::proto::{Node, Time};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,15 +97,10 @@ impl Search {
     }
 }
 
-/// Finds an orphan another parent among its ancestors; when there is none in time, it ends. An
+/// Finds an orphan another parent among its ancestors, until its node does not want one any more. An
 /// ancestor that takes the call may still turn out to be no parent (its leaves have gone elsewhere):
 /// then the next one is tried.
-pub(super) async fn find_parent(
-    shared: &Arc<Shared>,
-    station: &Station,
-    limit: Duration,
-    search: &mut Search,
-) {
+pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, search: &mut Search) {
     let (since, place) = shared.peek(|core| (core.nodes[0].orphaned_since(), core.place.take()));
     if let Some(place) = place {
         search.begin_with(place);
@@ -117,18 +112,16 @@ pub(super) async fn find_parent(
     }
     let found = tokio::select! {
         () = shared.ended() => return,
-        found = timeout(limit, call_ancestors(station, search)) => found.ok().flatten(),
+        found = call_ancestors(station, search) => found,
     };
-    let attached = found.map(|channel| {
-        let link = shared.run(|core, now| {
-            core.touch(0);
-            (!core.ended).then(|| core.nodes[0].resume_parent(now))
-        });
-        link.map_or(Ok(()), |link| shared.attach(0, link, channel, None))
+    let Some(channel) = found else { return shared.with_node(0, Node::abandon) };
+    let link = shared.run(|core, now| {
+        core.touch(0);
+        (!core.ended).then(|| core.nodes[0].resume_parent(now))
     });
-    match attached {
-        Some(Ok(())) => {}
-        Some(Err(_)) | None => shared.with_node(0, crate::proto::Node::abandon),
+    let attached = link.map_or(Ok(()), |link| shared.attach(0, link, channel, None));
+    if attached.is_err() {
+        shared.with_node(0, Node::disband);
     }
 }
 

@@ -268,7 +268,7 @@ async fn run(placed: Placed, how: How, registry: &Registry, services: &dyn Servi
     let live = async {
         let mut search = Search::new(station.ancestors.clone());
         while shared.orphaned().await {
-            find_parent(&shared, &station, options.tuning.orphan_timeout, &mut search).await;
+            find_parent(&shared, &station, &mut search).await;
         }
     };
     if role == Role::Leaf {
@@ -281,7 +281,9 @@ async fn run(placed: Placed, how: How, registry: &Registry, services: &dyn Servi
         live.await;
     }
     time.abort();
-    if let Some(family) = family {
+    // Children that look for parents of their own need this process no more.
+    let alone = shared.peek(|core| core.nodes[0].has_disbanded());
+    if let Some(family) = family.filter(|_| !alone) {
         Box::new(family).end().await;
     }
     Ok(())

@@ -74,7 +74,8 @@ pub struct Tuning {
     pub heartbeat_timeout: Duration,
     /// The leaves below a child whose link was lost are waited for this long; then they are lost.
     pub adoption_grace: Duration,
-    /// A node that has lost its parent looks for another for this long; then it ends.
+    /// A node that has lost its parent looks for another for this long. Then it ends, and each of
+    /// its children looks for one; all of them are done when this has passed once more.
     pub orphan_timeout: Duration,
     /// Bytes of one stream that may be under way on one link, each way.
     pub window_bytes: u32,

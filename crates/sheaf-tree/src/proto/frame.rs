@@ -72,6 +72,9 @@ pub enum Kind {
     Go = 26,
     /// Down: leaves that are below the receiver from now on ([`super::control::Take`]).
     Take = 27,
+    /// Down: the sender has found no parent, and ends. The receiver looks for one itself; from now on
+    /// that, and what is below it, may take `wave` nanoseconds.
+    Farewell = 28,
 }
 
 impl Kind {
@@ -84,9 +87,10 @@ impl Kind {
 /// The kinds by their number.
 const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
-    const ALL: [Kind; 25] = [
+    const ALL: [Kind; 26] = [
         Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Adopt,
         Adopted, Release, Released, Ack, Module, Reply, Survey, Report, Run, Door, Go, Take,
+        Farewell,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;

@@ -130,8 +130,9 @@ pub struct Node {
     /// The link to the parent, which may be lost; and to an ancestor that was asked to be it.
     parent: Option<usize>,
     asking: Option<usize>,
-    /// Since when there is no parent, and how often one was looked for.
+    /// Since when there is no parent, how long one is looked for, and how often one was.
     orphan: Option<Time>,
+    patience: Duration,
     epoch: u64,
     /// What the root has to be told once there is a parent.
     unsent: VecDeque<Bytes>,
@@ -151,6 +152,8 @@ pub struct Node {
     leaving: Vec<HandOver>,
     /// The session is over: whoever comes is told so.
     over: bool,
+    /// The children look for parents of their own.
+    disbanded: bool,
     /// When [`Node::recover`] has something to do.
     recover_at: Option<Time>,
     /// The modules of filters that have come this way.
@@ -186,6 +189,7 @@ impl Node {
             parent: None,
             asking: None,
             orphan: None,
+            patience: config.tuning.orphan_timeout,
             epoch: 0,
             unsent: VecDeque::new(),
             dropped: FxHashSet::default(),
@@ -196,6 +200,7 @@ impl Node {
             jobs: Vec::new(),
             leaving: Vec::new(),
             over: false,
+            disbanded: false,
             recover_at: None,
             modules: Default::default(),
             config,
@@ -470,6 +475,7 @@ impl Node {
             (Kind::Release, false) => self.on_release(now, link, body),
             (Kind::Go, false) => self.on_go(now, link, body),
             (Kind::Take, false) => self.on_take(now, link, body),
+            (Kind::Farewell, false) => self.on_farewell(now, link, header),
             (Kind::Released, true) => self.on_released(now, link, body),
             (Kind::Ack, false) => self.on_ack(link, header, body, &whole.slice(at..at + header.frame_len())),
             (Kind::Module, false) => {

@@ -228,3 +228,39 @@ fn outlive_the_root(seed: u64) {
 fn everybody_ends_when_the_root_is_lost() {
     for_seeds(500, outlive_the_root);
 }
+
+/// A node that cannot reach the root any more lets its children go, and ends alone; so do those below
+/// that cannot either. Each leaf of them that has a way to the root is in the next wave.
+fn scatter(seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let shapes = [&[4, 4][..], &[3, 3, 3], &[2, 2, 2, 2], &[2, 3, 2], &[8, 8]];
+    let shape = Shape::balanced(rng.choice(shapes).unwrap());
+    let nature =
+        Nature { seed, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
+    let config = SimConfig { shred: rng.bool(), ..SimConfig::seeded(seed) };
+    let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), config);
+    let stream = sim.open(shape.everyone(), "bag", b"", Sync::WaitForAll);
+    let inner: Vec<u32> = (1..shape.nodes()).filter(|&rank| shape.leaf(rank).is_none()).collect();
+    for _ in 0..rng.u32(1..4) {
+        let rank = *rng.choice(&inner).unwrap();
+        sim.schedule(Duration::from_millis(rng.u64(0..3_000)), Fault::Cut { rank });
+    }
+    for wave in 0..2 {
+        sim.send(stream, 7, &nature.request(stream, wave), Some(Duration::from_secs(20)));
+        let result = sim.wait(stream).expect("a wave ends");
+        let mut outcome = Outcome::default();
+        outcome.take(&nature, stream, &result, false);
+        outcome.check(&nature, stream, wave, &shape.everyone(), false);
+        assert!(wave == 0 || outcome.ok == shape.everyone(), "{outcome:?} {:?}", sim.notices());
+        sim.run_for(SETTLED);
+    }
+    assert_eq!(sim.traffic().violations, 0, "a node accuses another, and all are honest");
+    sim.with(0, |root, _| root.shut_down_children());
+    sim.run_for(Duration::from_secs(1));
+    assert!((1..shape.nodes()).all(|rank| !sim.is_running(rank)), "nodes outlive their session");
+}
+
+#[test]
+fn who_can_reach_the_root_without_its_ancestors_does() {
+    for_seeds(300, scatter);
+}

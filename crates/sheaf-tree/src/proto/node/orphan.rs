@@ -7,7 +7,8 @@ use super::super::stream::{Owner, mark};
 use super::super::{Role, Time};
 use super::{Event, Node};
 use bytes::Bytes;
-use sheaf_core::RangeSet;
+use sheaf_core::{Errno, RangeSet};
+use std::time::Duration;
 
 /// Frames for the root that are kept while there is no parent; the oldest go first.
 const UNSENT_MAX: usize = 1024;
@@ -23,7 +24,7 @@ impl Node {
         let link = self.add_up(now);
         self.links[link].stage = Stage::Asking;
         self.asking = Some(link);
-        self.recover_by(now + self.config.tuning.orphan_timeout / 3);
+        self.recover_by(now + self.patience / 3);
         let mut streams = Vec::with_capacity(self.streams.len());
         for (&id, stream) in &mut self.streams {
             // What is consumed from here on is told to the new parent.
@@ -66,13 +67,55 @@ impl Node {
         self.asking.is_some()
     }
 
-    /// At an orphan: looks no further; what is below ends, then this node.
+    /// At an orphan: the session is over for certain. What is below ends, then this node.
     pub fn abandon(&mut self) {
         let all: Vec<u32> = self.streams.keys().copied().collect();
         all.into_iter().for_each(|id| self.close_stream(id));
         self.shut_down_children();
         self.orphan = None;
         self.events.push_back(Event::ParentLost);
+    }
+
+    /// At an orphan: it looks no further. What keeps it from its ancestors need not keep its children
+    /// from them: each looks for a parent itself, and this node ends alone.
+    ///
+    /// All of a sub-tree take no longer than twice the time that its first node has for its search: it
+    /// leaves as much to those below, of which each takes half.
+    pub fn disband(&mut self) {
+        if self.config.role == Role::Leaf {
+            return self.abandon();
+        }
+        let left_ns = u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX);
+        let farewell = Header { wave: left_ns, ..Header::new(Kind::Farewell) }.to_bytes();
+        let shutdown = Header::new(Kind::Shutdown).to_bytes();
+        for at in 0..self.links.len() {
+            let link = &mut self.links[at];
+            if link.way == Way::Down && link.alive {
+                // Those of this process end with it.
+                link.out.append(if link.quiet { &shutdown } else { &farewell });
+                mark(&mut self.links, &mut self.dirty, at);
+            }
+        }
+        self.disbanded = true;
+        self.orphan = None;
+        self.events.push_back(Event::ParentLost);
+    }
+
+    /// Whether it has ended without its children.
+    #[must_use]
+    pub fn has_disbanded(&self) -> bool {
+        self.disbanded
+    }
+
+    /// The parent has found no parent.
+    pub(super) fn on_farewell(&mut self, now: Time, link: usize, header: &Header) -> Result<(), Violation> {
+        if self.parent != Some(link) {
+            return Err(Violation::OutOfPlace(Kind::Farewell));
+        }
+        let left = Duration::from_nanos(header.wave).min(self.config.tuning.orphan_timeout);
+        self.patience = if self.config.role == Role::Leaf { left } else { left / 2 };
+        self.link_lost(now, link, Errno::CONNRESET, "its parent has found no parent");
+        Ok(())
     }
 
     /// The transport of an upward link is gone.
@@ -91,7 +134,7 @@ impl Node {
             return self.abandon();
         }
         self.orphan.get_or_insert(now);
-        self.recover_by(now + self.config.tuning.orphan_timeout);
+        self.recover_by(now + self.patience);
         self.events.push_back(Event::Orphaned);
     }
 
@@ -114,6 +157,7 @@ impl Node {
             self.forget_leaves(&elsewhere);
         }
         (self.parent, self.asking, self.orphan) = (Some(link), None, None);
+        self.patience = self.config.tuning.orphan_timeout;
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
@@ -194,13 +238,13 @@ impl Node {
             }
         }
         let Some(orphaned) = self.orphan else { return };
-        let mut end = orphaned + tuning.orphan_timeout;
+        let mut end = orphaned + self.patience;
         if let Some(asking) = self.asking {
             // Who has answered in some way is there, and waits for others to let go of our leaves.
             if self.links[asking].heard > self.links[asking].since {
                 end = end.max(self.links[asking].since + tuning.heartbeat_timeout * 2);
             } else {
-                let until = self.links[asking].since + tuning.orphan_timeout / 3;
+                let until = self.links[asking].since + self.patience / 3;
                 if until <= now && end > now {
                     self.parent_link_lost(now, asking);
                 } else {
@@ -212,7 +256,7 @@ impl Node {
             if let Some(asking) = self.asking.take() {
                 self.hang_up(asking);
             }
-            self.abandon();
+            self.disband();
         } else {
             self.recover_by(end);
         }
