@@ -32,6 +32,7 @@ use std::time::Duration;
 
 mod connect;
 pub mod fault;
+mod place;
 mod report;
 mod shape;
 mod wire;
@@ -158,9 +159,13 @@ struct Host {
     up: u32,
     /// Connections it has had since the start.
     made: Vec<u32>,
-    /// Which search for a parent it is in, and how many ancestors it has tried.
+    /// Which search for a parent it is in, how many ancestors it has tried, and who is tried first.
     search: Option<Time>,
     tried: u32,
+    place: Option<u32>,
+    /// A [`What::HandOver`] is on the agenda, and how often it has sent children to their places.
+    handing_over: bool,
+    handed_over: FxHashMap<u32, u32>,
 }
 
 /// A connection between an orphan and an ancestor.
@@ -194,6 +199,8 @@ enum What {
     /// An orphan tries the next ancestor.
     Search(u32),
     Knock(u32),
+    /// A node looks whether children that it has adopted can go to their places.
+    HandOver(u32),
     Fault(Box<Fault>),
 }
 
@@ -402,6 +409,7 @@ impl<L: Leaves> Sim<L> {
                 let upper = self.ends(connection).upper;
                 self.deliver(upper, Input::Knock(connection));
             }
+            What::HandOver(rank) => self.hand_over(rank),
             What::Fault(fault) => self.suffer(*fault),
         }
         true

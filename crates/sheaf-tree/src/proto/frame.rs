@@ -89,8 +89,7 @@ const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
     const ALL: [Kind; 26] = [
         Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Adopt,
-        Adopted, Release, Released, Ack, Module, Reply, Survey, Report, Run, Door, Go, Take,
-        Farewell,
+        Adopted, Release, Released, Ack, Module, Reply, Survey, Report, Run, Door, Go, Take, Farewell,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;

@@ -84,23 +84,38 @@ impl<L: Leaves> Sim<L> {
         if host.stopped {
             return self.search_after(rank, ROUND_PAUSE);
         }
-        let mut upper = self.shape.parent(rank);
-        for _ in 0..host.tried % self.shape.depth_of(rank).max(1) {
-            upper = self.shape.parent(upper);
-        }
-        self.hosts[rank as usize].tried += 1;
-        let cut = self.cuts.get(&rank).is_some_and(|&(other, _)| other == upper);
-        let there = &self.hosts[upper as usize];
-        if cut || there.off || self.isolated.contains(&rank) || self.isolated.contains(&upper) {
+        let upper = self.next_ancestor(rank);
+        if !self.is_in_reach(rank, upper) {
             return self.search_after(rank, CONNECT_TIMEOUT);
         }
-        if there.node.is_none() {
+        if self.node(upper).is_none() {
             return self.search_after(rank, PAUSE);
         }
         self.connect(rank, upper);
     }
 
-    fn connect(&mut self, lower: u32, upper: u32) {
+    /// The ancestor whose turn it is.
+    fn next_ancestor(&mut self, rank: u32) -> u32 {
+        let host = &mut self.hosts[rank as usize];
+        if let Some(place) = host.place.take() {
+            return place;
+        }
+        let mut upper = self.shape.parent(rank);
+        for _ in 0..host.tried % self.shape.depth_of(rank).max(1) {
+            upper = self.shape.parent(upper);
+        }
+        host.tried += 1;
+        upper
+    }
+
+    /// Whether what a node sends gets to an ancestor's machine.
+    pub(super) fn is_in_reach(&self, rank: u32, upper: u32) -> bool {
+        let cut = self.cuts.get(&rank).is_some_and(|&(other, _)| other == upper);
+        let off = self.hosts[upper as usize].off;
+        !cut && !off && !self.isolated.contains(&rank) && !self.isolated.contains(&upper)
+    }
+
+    pub(super) fn connect(&mut self, lower: u32, upper: u32) {
         let now = self.now;
         let connection = self.shape.nodes() + self.made.len() as u32;
         let latency = self.config.physics.latency;
@@ -133,6 +148,7 @@ impl<L: Leaves> Sim<L> {
                 let at = (connection - self.shape.nodes()) as usize;
                 self.made[at].upper_link = Some(link as u32);
                 self.routes.insert((rank, link as u32), connection);
+                self.entered(rank, lower);
             }
             Err(_) => {
                 self.wires[2 * connection as usize + 1].deaf = true;

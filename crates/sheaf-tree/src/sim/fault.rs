@@ -36,6 +36,12 @@ pub enum Fault {
         /// Above which node.
         rank: u32,
     },
+    /// A process that has ended is started again, on a machine that has power: an inner node, with none
+    /// of the leaves below it. It goes to the nearest of its ancestors that runs.
+    Restart {
+        /// Which node.
+        rank: u32,
+    },
     /// All cables of the node are cut: what is sent waits, and nobody gets through to it.
     Isolate {
         /// Which node.
@@ -64,6 +70,7 @@ impl std::fmt::Display for Fault {
             Self::Continue { rank } => write!(f, "node {rank} goes on"),
             Self::Reset { rank } => write!(f, "the link above node {rank} is reset"),
             Self::Cut { rank } => write!(f, "the cable above node {rank} is cut"),
+            Self::Restart { rank } => write!(f, "node {rank} is started again"),
             Self::Isolate { rank } => write!(f, "all cables of node {rank} are cut"),
             Self::Mend { rank } => write!(f, "the cables of node {rank} are mended"),
             Self::Slow { rank, by } => write!(f, "the link above node {rank} is slow by {by:?}"),
@@ -78,10 +85,11 @@ pub fn rng(seed: u64) -> fastrand::Rng {
 }
 
 /// `count` random faults within `span`, none of them to the root itself. What is stopped or cut
-/// is often continued or mended later, sometimes after its neighbours have given it up.
+/// is often continued or mended later, sometimes after its neighbours have given it up; inner nodes that
+/// have ended are often started again.
 #[must_use]
 pub fn random(shape: &Shape, rng: &mut fastrand::Rng, count: u32, span: Duration) -> Vec<(Time, Fault)> {
-    strike(rng, count, span, |rng| rng.u32(1..shape.nodes()))
+    strike(shape, rng, count, span, |rng| rng.u32(1..shape.nodes()))
 }
 
 /// As [`random`], but every other fault strikes a node with others below it, of which a large tree has
@@ -94,13 +102,14 @@ pub fn random_inner(
     span: Duration,
 ) -> Vec<(Time, Fault)> {
     let inner: Vec<u32> = (1..shape.nodes()).filter(|&rank| shape.leaf(rank).is_none()).collect();
-    strike(rng, count, span, |rng| {
+    strike(shape, rng, count, span, |rng| {
         let inner = rng.bool().then(|| rng.choice(&inner)).flatten();
         inner.copied().unwrap_or_else(|| rng.u32(1..shape.nodes()))
     })
 }
 
 fn strike(
+    shape: &Shape,
     rng: &mut fastrand::Rng,
     count: u32,
     span: Duration,
@@ -113,9 +122,10 @@ fn strike(
         let at = Time(rng.u64(0..span_ns));
         let later = at + Duration::from_millis(rng.u64(1..12_000));
         let healed = rng.u8(0..4) > 0;
+        let again = shape.leaf(rank).is_none().then_some(Fault::Restart { rank });
         let (fault, after) = match rng.u8(0..8) {
-            0 => (Fault::Kill { rank }, None),
-            1 => (Fault::PowerOff { rank }, None),
+            0 => (Fault::Kill { rank }, again),
+            1 => (Fault::PowerOff { rank }, again),
             2 => (Fault::Reset { rank }, None),
             3 | 4 => (Fault::Stop { rank }, Some(Fault::Continue { rank })),
             5 => (Fault::Cut { rank }, Some(Fault::Mend { rank })),

@@ -4,6 +4,7 @@ use super::{Fault, Host, Input, Leaves, Shape, Sim, SimConfig, What};
 use crate::filter::Registry;
 use crate::proto::{Event, Node, Time};
 use bytes::Bytes;
+use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,6 +36,9 @@ impl Host {
             made: Vec::new(),
             search: None,
             tried: 0,
+            place: None,
+            handing_over: false,
+            handed_over: FxHashMap::default(),
         }
     }
 }
@@ -198,7 +202,8 @@ impl<L: Leaves> Sim<L> {
             Event::ParentLost => self.end(rank),
             Event::Ready(leaves) if rank == 0 => self.ready = Some(leaves),
             Event::Notice(notice) => self.notices.push(notice),
-            Event::Ready(_) | Event::Door { .. } | Event::Go(_) | Event::Surveyed { .. } => {}
+            Event::Go(to) => self.hosts[rank as usize].place = Some(to.rank),
+            Event::Ready(_) | Event::Door { .. } | Event::Surveyed { .. } => {}
             Event::Cancelled { .. } => {
                 let Some(leaf) = self.shape.leaf(rank) else { return };
                 let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
@@ -346,6 +351,7 @@ impl<L: Leaves> Sim<L> {
                 let up = self.hosts[rank as usize].up;
                 self.troubles.entry(up).or_default().extra = by;
             }
+            Fault::Restart { rank } => self.restart(rank),
             Fault::Kill { .. } => {}
         }
     }

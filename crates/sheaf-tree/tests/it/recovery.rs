@@ -2,6 +2,7 @@
 //! way to the root is in every wave that is begun once the tree has settled.
 use crate::oracle::{Crowd, Nature, Outcome, for_seeds, registry};
 use rustc_hash::FxHashMap;
+use sheaf_core::RangeSet;
 use sheaf_tree::proto::frame::{CHUNK_BYTES, HEADER_BYTES};
 use sheaf_tree::proto::{LINK_OUT_BYTES, Sync, Time, Tuning};
 use sheaf_tree::sim::{Fault, Shape, Sim, SimConfig, fault};
@@ -30,6 +31,16 @@ const ROOT_LOSS_MAX: Duration = Duration::from_secs(10);
 /// The longest answer of one leaf ([`Nature::answer`]).
 const LONGEST_ANSWER_BYTES: u64 = 0x4000 * 12;
 
+/// Leaves that fail themselves, or whose own links do.
+fn struck(shape: &Shape, faults: &[(Time, Fault)]) -> RangeSet {
+    let ranks = faults.iter().filter_map(|(_, fault)| match *fault {
+        Fault::Kill { rank } | Fault::PowerOff { rank } | Fault::Stop { rank } => Some(rank),
+        Fault::Cut { rank } | Fault::Isolate { rank } => Some(rank),
+        _ => None,
+    });
+    ranks.filter_map(|rank| shape.leaf(rank)).collect()
+}
+
 /// A stream of the test, and what is known of its waves.
 struct Stream {
     id: u32,
@@ -44,6 +55,8 @@ struct Trial {
     /// On which nobody asks and every leaf posts.
     posts: Stream,
     window: u64,
+    /// Leaves that were struck themselves.
+    struck: RangeSet,
     rng: fastrand::Rng,
 }
 
@@ -67,7 +80,15 @@ impl Trial {
             [Sync::WaitForAll, Sync::DontWait, Sync::TimeOut(late)].into_iter().map(&mut open).collect();
         let posts = open(Sync::WaitForAll);
         assert_eq!(posts.id, nature.posts);
-        Self { sim, nature, streams, posts, window: u64::from(tuning.window_bytes), rng }
+        Self {
+            sim,
+            nature,
+            streams,
+            posts,
+            window: u64::from(tuning.window_bytes),
+            struck: RangeSet::new(),
+            rng,
+        }
     }
 
     /// Takes what has come; whether every wave that was asked for is over.
@@ -113,6 +134,7 @@ impl Trial {
     /// Random faults for three seconds, with waves meanwhile.
     fn suffer(&mut self) {
         let faults = fault::random(self.sim.shape(), &mut self.rng, 4, Duration::from_secs(3));
+        self.struck = struck(self.sim.shape(), &faults);
         for (at, fault) in faults {
             self.sim.schedule(at - Time(0), fault);
         }
@@ -172,7 +194,10 @@ fn survive(seed: u64) {
     trial.check();
     for stream in &trial.streams {
         let last = &stream.waves[&(stream.waves.len() as u64 - 1)];
-        let missed = before.intersection(&after).difference(&last.ok);
+        // Whoever has not failed can reach the root, if only directly.
+        let mut sound = trial.sim.shape().everyone().difference(&trial.struck);
+        sound.union_with(&before.intersection(&after));
+        let missed = sound.difference(&last.ok);
         assert!(
             missed.is_empty(),
             "stream {}: {missed} live and are not in the last wave: {last:?} {:?}",
@@ -235,8 +260,7 @@ fn scatter(seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let shapes = [&[4, 4][..], &[3, 3, 3], &[2, 2, 2, 2], &[2, 3, 2], &[8, 8]];
     let shape = Shape::balanced(rng.choice(shapes).unwrap());
-    let nature =
-        Nature { seed, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
+    let nature = Nature { seed, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
     let config = SimConfig { shred: rng.bool(), ..SimConfig::seeded(seed) };
     let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), config);
     let stream = sim.open(shape.everyone(), "bag", b"", Sync::WaitForAll);
@@ -263,4 +287,83 @@ fn scatter(seed: u64) {
 #[test]
 fn who_can_reach_the_root_without_its_ancestors_does() {
     for_seeds(300, scatter);
+}
+
+/// Commands that come one after another, each with a stream of its own: between them nodes that were
+/// started again are given their children back.
+struct Commands {
+    sim: Sim<Crowd>,
+    nature: Nature,
+}
+
+impl Commands {
+    /// One wave over a stream of its own; who answered.
+    fn run(&mut self, expect: Duration) -> RangeSet {
+        let everyone = self.sim.shape().everyone();
+        let stream = self.sim.open(everyone.clone(), "bag", b"", Sync::WaitForAll);
+        let request = self.nature.request(stream, 0);
+        self.sim.send(stream, 7, &request, Some(expect));
+        let result = self.sim.wait(stream).expect("a wave ends");
+        let mut outcome = Outcome::default();
+        outcome.take(&self.nature, stream, &result, false);
+        outcome.check(&self.nature, stream, 0, &everyone, false);
+        self.sim.with(0, |root, _| root.close(stream));
+        outcome.ok
+    }
+
+    /// Whether everybody whose planned parent runs is below it.
+    fn all_are_in_place(&self) -> bool {
+        let sim = &self.sim;
+        (1..sim.shape().nodes()).all(|rank| {
+            let parent = sim.shape().parent(rank);
+            !sim.is_running(rank) || !sim.is_running(parent) || sim.parent_of(rank) == Some(parent)
+        })
+    }
+}
+
+/// Inner nodes are lost and started again while commands run.
+fn come_back(seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed ^ 0xbac);
+    let shapes = [&[4, 4][..], &[3, 3, 3], &[2, 2, 2, 2], &[1, 3, 2], &[8, 8]];
+    let shape = Shape::balanced(rng.choice(shapes).unwrap());
+    let long = if rng.u8(0..4) == 0 { 60 } else { 0 };
+    let think = Duration::from_micros(rng.u64(0..300));
+    let nature = Nature { seed, odd: 0, silence: false, long, think, posts: 0 };
+    let config = SimConfig { shred: rng.bool(), ..SimConfig::seeded(seed) };
+    let inner: Vec<u32> = (1..shape.nodes()).filter(|&rank| shape.leaf(rank).is_none()).collect();
+    let sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), config);
+    let mut commands = Commands { sim, nature };
+    let span = Duration::from_secs(10);
+    for _ in 0..rng.u32(1..4) {
+        let rank = *rng.choice(&inner).unwrap();
+        let at = Duration::from_millis(rng.u64(0..8_000));
+        let fault = if rng.bool() { Fault::Kill { rank } } else { Fault::PowerOff { rank } };
+        commands.sim.schedule(at, fault);
+        commands.sim.schedule(at + Duration::from_millis(rng.u64(1..9_000)), Fault::Restart { rank });
+    }
+    // Every other time nothing else goes wrong.
+    let calm = rng.bool();
+    let others = fault::random(&shape, &mut rng, if calm { 0 } else { 3 }, span);
+    let sound = shape.everyone().difference(&struck(&shape, &others));
+    for (at, fault) in others {
+        commands.sim.schedule(at - Time(0), fault);
+    }
+    while commands.sim.now() < Time(0) + span * 2 {
+        commands.run(Duration::from_millis(rng.u64(50..3_000)));
+        commands.sim.run_for(Duration::from_millis(rng.u64(0..3_000)));
+    }
+    commands.sim.run_for(SETTLED);
+    let answered = commands.run(Duration::from_secs(30));
+    let missed = sound.difference(&answered);
+    assert!(missed.is_empty(), "{missed} have not failed and do not answer: {:?}", commands.sim.notices());
+    assert!(!calm || commands.all_are_in_place(), "a node keeps children of another");
+    assert_eq!(commands.sim.traffic().violations, 0, "a node accuses another, and all are honest");
+    commands.sim.with(0, |root, _| root.shut_down_children());
+    commands.sim.run_for(Duration::from_secs(30));
+    assert!((1..shape.nodes()).all(|rank| !commands.sim.is_running(rank)), "nodes outlive their session");
+}
+
+#[test]
+fn a_node_that_comes_back_is_given_its_children() {
+    for_seeds(500, come_back);
 }

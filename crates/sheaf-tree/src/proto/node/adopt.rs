@@ -482,16 +482,18 @@ impl Node {
     }
 
     /// The parent has other plans for `leaves`: what they have contributed goes up as it is, then
-    /// the parent is told that nothing more will come of them from here.
+    /// the parent is told that nothing more will come of them from here. What follows from that, the
+    /// end of waves and what was consumed without them, it is told last: it is not to be taken for them.
     fn let_go(&mut self, leaves: &RangeSet, rank: u32) {
-        if !leaves.is_empty() {
-            self.forget_leaves(leaves);
-        }
+        self.pass_on_news(leaves);
         let parent = self.asking.or(self.parent);
         if let Some(parent) = parent.filter(|&parent| self.links[parent].alive) {
             let released = Released { leaves: leaves.clone(), rank };
             self.links[parent].out.push(control::control(Header::new(Kind::Released), &released));
             mark(&mut self.links, &mut self.dirty, parent);
+        }
+        if !leaves.is_empty() {
+            self.forget_leaves(leaves);
         }
     }
 
@@ -506,16 +508,11 @@ impl Node {
         }
     }
 
-    /// These leaves are below another node now.
-    pub(super) fn forget_leaves(&mut self, leaves: &RangeSet) {
+    /// Sends on what waves hold in which some of `leaves` may be counted.
+    pub(super) fn pass_on_news(&mut self, leaves: &RangeSet) {
         self.unsettle();
-        let mut ids: Vec<u32> = self.streams.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
+        for id in self.streams_of(leaves) {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            if stream.members.is_disjoint(leaves) || self.config.role == Role::Root {
-                continue;
-            }
             let numbers: Vec<u64> = stream.waves.numbers().collect();
             for wave in numbers {
                 let news = self.streams.get_mut(&id).and_then(|stream| stream.waves.get(wave));
@@ -529,6 +526,22 @@ impl Node {
             {
                 stream.send_held(id, &mut self.links, &mut self.dirty);
             }
+        }
+    }
+
+    /// Streams that have some of `leaves` as members here, and whose waves go to a parent.
+    fn streams_of(&self, leaves: &RangeSet) -> Vec<u32> {
+        let concerned = |stream: &Stream| !stream.members.is_disjoint(leaves);
+        let theirs = self.streams.iter().filter(|(_, stream)| concerned(stream));
+        let mut ids: Vec<u32> = theirs.map(|(&id, _)| id).collect();
+        ids.sort_unstable();
+        if self.config.role == Role::Root { Vec::new() } else { ids }
+    }
+
+    /// These leaves are below another node now, and [`Node::pass_on_news`] has been called for them.
+    pub(super) fn forget_leaves(&mut self, leaves: &RangeSet) {
+        for id in self.streams_of(leaves) {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
             let complete = stream.drop_members(leaves);
             stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
             for wave in complete {

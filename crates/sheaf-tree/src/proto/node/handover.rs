@@ -53,14 +53,15 @@ impl Node {
             let here = link.way == Way::Down && link.alive && link.attached && link.rank == rank;
             here && matches!(link.stage, Stage::Member)
         };
-        let both = from != to && is_child(from, *rank) && is_child(to, place.rank);
-        if !both || self.links[from].leaves.is_empty() {
+        if from == to || !is_child(from, *rank) || !is_child(to, place.rank) {
             return;
         }
         let leaves = std::mem::replace(&mut self.links[from].leaves, RangeSet::new());
-        self.links[to].leaves.union_with(&leaves);
-        let take = Take { rank: *rank, leaves };
-        self.links[to].out.push(control::control(Header::new(Kind::Take), &take));
+        if !leaves.is_empty() {
+            self.links[to].leaves.union_with(&leaves);
+            let take = Take { rank: *rank, leaves };
+            self.links[to].out.push(control::control(Header::new(Kind::Take), &take));
+        }
         self.links[from].out.push(control::control(Header::new(Kind::Go), place));
         // The one that is to wait hears of it first.
         mark(&mut self.links, &mut self.dirty, from);

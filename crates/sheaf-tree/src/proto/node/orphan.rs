@@ -154,6 +154,7 @@ impl Node {
         let elsewhere = self.config.leaves.difference(&adopted.leaves);
         if !elsewhere.is_empty() {
             self.cut_off(now, &elsewhere);
+            self.pass_on_news(&elsewhere);
             self.forget_leaves(&elsewhere);
         }
         (self.parent, self.asking, self.orphan) = (Some(link), None, None);
