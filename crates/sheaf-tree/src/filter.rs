@@ -117,6 +117,11 @@ pub trait Filter: Send {
     /// one. When links fail again and again, what is (or was) part of such a state may come more
     /// than once: taking it in twice must be as good as once (a union, a maximum, the newest).
     ///
+    /// The tree cannot see to that. A node that has taken in a state may be lost with it, so that whoever
+    /// gave it keeps it and gives it again, grown meanwhile, to the next one; and that one may have had
+    /// the older part from the node that is lost, within a state of its own from which nobody but the
+    /// filter could take it out.
+    ///
     /// # Errors
     /// When the bytes are no state of this filter; it is then as it was before.
     fn absorb(&mut self, state: &[u8]) -> Result<(), FilterError> {
@@ -209,6 +214,11 @@ impl Registry {
     /// that run filters of their own ([`Registry::instantiate`]). Clones do so too.
     pub fn keep_modules_at_leaves(&self) {
         self.modules.keep_at_leaves();
+    }
+
+    /// The same filters in another process, which has no modules yet.
+    pub(crate) fn apart(&self) -> Self {
+        Self { factories: Arc::clone(&self.factories), modules: Arc::default() }
     }
 
     pub(crate) fn modules(&self) -> &Modules {

@@ -2,8 +2,8 @@
 //!
 //! A node is told who it is by an `Assign` frame, the first on the link from its parent; it
 //! starts its own children, all at once, so that a tree starts in the time of its depth. A node
-//! whose parent is gone looks for another one among its ancestors; when there is none, or the
-//! session is over, it ends, after its own children.
+//! whose parent is gone looks for another one among its ancestors; when there is none, it lets its
+//! children look and ends. When the session is over, it ends after its own children.
 use crate::filter::Place;
 use crate::link::Listen;
 use crate::proto::{Child, Config, Role, Tuning};

@@ -163,9 +163,9 @@ struct Host {
     search: Option<Time>,
     tried: u32,
     place: Option<u32>,
-    /// A [`What::HandOver`] is on the agenda, and how often it has sent children to their places.
+    /// A [`What::HandOver`] is on the agenda, and how long adopted children stay until then.
     handing_over: bool,
-    handed_over: FxHashMap<u32, u32>,
+    stays: FxHashMap<u32, place::Stay>,
 }
 
 /// A connection between an orphan and an ancestor.
@@ -237,7 +237,10 @@ impl<L: Leaves> Sim<L> {
     pub fn new(shape: Shape, registry: Registry, leaves: L, config: SimConfig) -> Self {
         let mut hosts = Vec::with_capacity(shape.nodes() as usize);
         for rank in 0..shape.nodes() {
-            hosts.push(Host::new(&shape, rank, registry.clone(), &config));
+            // Those that combine are processes of their own, with modules of their own.
+            let combines = rank > 0 && shape.leaf(rank).is_none();
+            let registry = if combines { registry.apart() } else { registry.clone() };
+            hosts.push(Host::new(&shape, rank, registry, &config));
         }
         let mut sim = Self {
             wires: vec![Wire::default(); 2 * hosts.len()],

@@ -8,14 +8,21 @@ use crate::service::Services;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::process::Child;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long nodes beside this one may take to end when it has.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 const END_LOOK: Duration = Duration::from_millis(10);
+/// How often it is looked whether one has ended by itself, and how long after that it is started again:
+/// when the session is over, this process ends before. While nothing helps, the pause doubles.
+const AGAIN_LOOK: Duration = Duration::from_millis(500);
+const AGAIN_PAUSE_MIN: Duration = Duration::from_secs(2);
+const AGAIN_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Runs the node of the last of `invitations` in this process, and the others in processes beside it:
-/// this program with `args`. They end with it.
+/// this program with `args`. They end with it, and are started again when they end before.
 ///
 /// # Errors
 /// See [`ServeError`]. That one beside it fails is the tree's business.
@@ -28,13 +35,11 @@ pub fn serve_host(
     let own = invitations.pop().ok_or(ServeError::Assignment)?;
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
     let program = Program::new(this_program(), args);
-    let mut beside = Beside(Vec::new());
+    let mut nodes = Vec::new();
     for invitation in invitations {
-        let (theirs, ours) = io::pipe()?;
-        beside.0.push(fork(&program, None, theirs.into())?);
-        // A pipe takes this much at once.
-        invitation.write(ours)?;
+        nodes.push(Node::start(&program, invitation)?);
     }
+    let _beside = Beside::keep(program, nodes);
     let (theirs, ours) = io::pipe()?;
     own.write(ours)?;
     serve(theirs.into(), registry, services)
@@ -48,21 +53,114 @@ pub fn end_with_parent() -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
-struct Beside(Vec<Child>);
+/// A node beside this process.
+struct Node {
+    invitation: Invitation,
+    child: Child,
+    begun: Instant,
+    /// When it was seen that it has ended, and how long after that it is started again.
+    ended: Option<Instant>,
+    pause: Duration,
+}
+
+impl Node {
+    fn start(program: &Program, invitation: Invitation) -> io::Result<Self> {
+        let child = spawn(program, &invitation)?;
+        Ok(Self { invitation, child, begun: Instant::now(), ended: None, pause: AGAIN_PAUSE_MIN })
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Starts it again, if it has ended long enough ago.
+    fn look_after(&mut self, program: &Program) {
+        if !self.has_ended() {
+            return;
+        }
+        if self.ended.is_none() && self.begun.elapsed() > AGAIN_PAUSE_MAX {
+            self.pause = AGAIN_PAUSE_MIN;
+        }
+        if self.ended.get_or_insert_with(Instant::now).elapsed() < self.pause {
+            return;
+        }
+        (self.ended, self.begun) = (None, Instant::now());
+        self.pause = (self.pause * 2).min(AGAIN_PAUSE_MAX);
+        match spawn(program, &self.invitation) {
+            Ok(child) => self.child = child,
+            Err(error) => tracing::warn!(%error, "a node beside this one was not started again"),
+        }
+    }
+}
+
+fn spawn(program: &Program, invitation: &Invitation) -> io::Result<Child> {
+    let (theirs, ours) = io::pipe()?;
+    let child = fork(program, None, theirs.into())?;
+    // A pipe takes this much at once.
+    invitation.write(ours)?;
+    Ok(child)
+}
+
+/// The nodes beside this process, and whether they are to end.
+struct Nodes {
+    all: Vec<Node>,
+    over: bool,
+}
+
+/// Keeps the nodes beside this process running until it is dropped: when one is lost, the tree has its
+/// place for it still.
+struct Beside {
+    nodes: Arc<Mutex<Nodes>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Beside {
+    fn keep(program: Program, all: Vec<Node>) -> Self {
+        let none = all.is_empty();
+        let nodes = Arc::new(Mutex::new(Nodes { all, over: false }));
+        let shared = Arc::clone(&nodes);
+        let keep = move || {
+            while !lock(&shared).look_after(&program) {
+                std::thread::park_timeout(AGAIN_LOOK);
+            }
+        };
+        Self { nodes, keeper: (!none).then(|| std::thread::spawn(keep)) }
+    }
+}
+
+impl Nodes {
+    /// Starts again what has ended; whether nothing is to be looked after any more.
+    fn look_after(&mut self, program: &Program) -> bool {
+        if !self.over {
+            self.all.iter_mut().for_each(|node| node.look_after(program));
+        }
+        self.over
+    }
+}
+
+fn lock(nodes: &Mutex<Nodes>) -> MutexGuard<'_, Nodes> {
+    nodes.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        let ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
-        for child in self.0.iter_mut().filter_map(|child| (!ended(child)).then_some(child)) {
-            let _ = kill_process(Pid::from_child(child), Signal::TERM);
+        let mut nodes = lock(&self.nodes);
+        nodes.over = true;
+        for node in nodes.all.iter_mut().filter_map(|node| (!node.has_ended()).then_some(node)) {
+            let _ = kill_process(Pid::from_child(&node.child), Signal::TERM);
         }
         let deadline = Instant::now() + END_TIMEOUT;
-        while !self.0.iter_mut().all(ended) && Instant::now() < deadline {
+        while !nodes.all.iter_mut().all(Node::has_ended) && Instant::now() < deadline {
             std::thread::sleep(END_LOOK);
         }
-        for child in self.0.iter_mut().filter_map(|child| (!ended(child)).then_some(child)) {
-            let _ = child.kill();
-            let _ = child.wait();
+        for node in nodes.all.iter_mut().filter_map(|node| (!node.has_ended()).then_some(node)) {
+            let _ = node.child.kill();
+            let _ = node.child.wait();
+        }
+        drop(nodes);
+        if let Some(keeper) = self.keeper.take() {
+            keeper.thread().unpark();
+            let _ = keeper.join();
         }
     }
 }

@@ -23,6 +23,9 @@ const NEAR_CALL_TIMEOUT: Duration = Duration::from_millis(300);
 const PLACE_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the first attempts of a new child may take; its parent may be busy with many.
 const ARRIVE_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// When the root's host says for this long that nobody listens there, its process has ended, or whatever
+/// is between the two lets nobody through.
+const REFUSED_MAX: Duration = Duration::from_secs(1);
 /// Between two rounds; doubled each time, up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
@@ -114,7 +117,11 @@ pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, search:
         () = shared.ended() => return,
         found = call_ancestors(station, search) => found,
     };
-    let Some(channel) = found else { return shared.with_node(0, Node::abandon) };
+    let channel = match found {
+        Found::Ancestor(channel) => channel,
+        Found::Nobody => return shared.with_node(0, Node::disband),
+        Found::End => return shared.with_node(0, Node::abandon),
+    };
     let link = shared.run(|core, now| {
         core.touch(0);
         (!core.ended).then(|| core.nodes[0].resume_parent(now))
@@ -125,20 +132,38 @@ pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, search:
     }
 }
 
-/// Tries ancestor after ancestor; `None` when the session is over for certain.
-async fn call_ancestors(station: &Station, search: &mut Search) -> Option<Channel> {
+/// What comes of a search.
+enum Found {
+    /// One has taken the call.
+    Ancestor(Channel),
+    /// From here there is no way to the root.
+    Nobody,
+    /// The session is over for certain.
+    End,
+}
+
+/// Tries ancestor after ancestor.
+async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
     let Station { secret, keys, rank, .. } = station;
     let mut pause = Pause(PAUSE_MIN);
+    let mut refused: Option<Instant> = None;
     while !search.ancestors.is_empty() {
         let at = search.next;
         let is_root = at + 1 == search.ancestors.len();
         search.next = if is_root { 0 } else { at + 1 };
         let limit = search.limit(at);
         let ancestor = &search.ancestors[at];
-        match timeout(limit, call(ancestor, secret, keys.as_ref(), *rank, true)).await {
-            Ok(Ok(channel)) => return Some(channel),
+        let called = timeout(limit, call(ancestor, secret, keys.as_ref(), *rank, true)).await;
+        if is_root {
+            let refuses =
+                matches!(&called, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);
+            refused = refuses.then(|| refused.unwrap_or_else(Instant::now));
+        }
+        match called {
+            Ok(Ok(channel)) => return Found::Ancestor(channel),
             // The root never comes back.
-            Ok(Err(error)) if is_root && is_gone(ancestor, &error) => return None,
+            Ok(Err(error)) if is_root && is_gone(ancestor, &error) => return Found::End,
+            _ if refused.is_some_and(|since| since.elapsed() >= REFUSED_MAX) => return Found::Nobody,
             Ok(Err(error)) => tracing::debug!(%error, rank = ancestor.rank, "no new parent"),
             Err(_) => tracing::debug!(rank = ancestor.rank, "an ancestor does not answer"),
         }
@@ -146,7 +171,7 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Option<Channe
             pause.wait().await;
         }
     }
-    None
+    Found::End
 }
 
 /// Whether the node has certainly ended: on this machine nothing but the end of its process

@@ -1,19 +1,26 @@
 //! Nodes that are started again, and children that go back to them: what launchers do.
 use super::{Leaves, Sim, What};
 use crate::proto::control::{Address, Ancestor};
-use crate::proto::{Node, Time};
+use crate::proto::{HandOver, Node, Time};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often a node looks whether children that it has adopted can go to their places, and how often
-/// that is tried with one of them.
+/// How often a node looks whether children that it has adopted can go to their places.
 const HAND_OVER_PAUSE: Duration = Duration::from_millis(500);
-const HAND_OVERS_MAX: u32 = 3;
+/// How long one that has come back from there stays at least; doubled each time, up to the second.
+const STAY_MIN: Duration = Duration::from_millis(500);
+const STAY_MAX: Duration = Duration::from_secs(60);
+
+/// From when on an adopted child may be sent away, and how long it was kept for.
+pub(super) struct Stay {
+    until: Time,
+    took: Duration,
+}
 
 impl<L: Leaves> Sim<L> {
     /// Starts an inner node anew, whose launcher is the nearest of its ancestors that runs.
     pub(super) fn restart(&mut self, rank: u32) {
-        let Some(registry) = self.node(0).map(|root| root.registry().clone()) else { return };
+        let Some(registry) = self.node(0).map(|root| root.registry().apart()) else { return };
         if self.node(rank).is_some() || self.shape.leaf(rank).is_some() {
             return;
         }
@@ -40,48 +47,55 @@ impl<L: Leaves> Sim<L> {
         self.connect(rank, upper);
     }
 
-    /// A node has come: those that were adopted may have a place below it, or it has one elsewhere.
+    /// A node has come to this one: it may have a place elsewhere, and others may have one below it.
     pub(super) fn entered(&mut self, rank: u32, lower: u32) {
-        let mut handed_over = std::mem::take(&mut self.hosts[rank as usize].handed_over);
-        handed_over.retain(|&child, _| self.child_above(rank, child) != lower);
+        let is_new = self.node(lower).is_some_and(|node| node.orphaned_since().is_none());
+        let now = self.now;
         let host = &mut self.hosts[rank as usize];
-        host.handed_over = handed_over;
+        if is_new {
+            host.stays.clear();
+        } else {
+            let took = host.stays.get(&lower).map_or(STAY_MIN, |stay| (stay.took * 2).min(STAY_MAX));
+            host.stays.insert(lower, Stay { until: now + took, took });
+        }
         if !std::mem::replace(&mut host.handing_over, true) {
-            self.push(self.now + HAND_OVER_PAUSE, What::HandOver(rank));
+            self.push(now + HAND_OVER_PAUSE, What::HandOver(rank));
         }
     }
 
     /// Sends children that a node has adopted to where their places are.
     pub(super) fn hand_over(&mut self, rank: u32) {
-        self.hosts[rank as usize].handing_over = self.node(rank).is_some();
-        if !self.is_running(rank) {
+        let adopted = match self.is_running(rank) {
+            true => self.send_children(rank),
             // One that is stopped does so when it goes on.
-            if self.node(rank).is_some() {
-                self.push(self.now + HAND_OVER_PAUSE, What::HandOver(rank));
-            }
-            return;
+            false => self.node(rank).is_some(),
+        };
+        self.hosts[rank as usize].handing_over = adopted;
+        if adopted {
+            self.push(self.now + HAND_OVER_PAUSE, What::HandOver(rank));
         }
+    }
+
+    /// Whether it has any.
+    fn send_children(&mut self, rank: u32) -> bool {
         let children = self.children_now(rank);
-        let mut adopted = false;
+        let (mut adopted, mut going) = (false, Vec::new());
         for &(child, from) in &children {
             let below = self.child_above(rank, child);
             if below == child {
                 continue;
             }
             adopted = true;
-            let count = self.hosts[rank as usize].handed_over.get(&child).copied().unwrap_or(0);
+            let stay = self.hosts[rank as usize].stays.get(&child);
             let to = children.iter().find(|(other, _)| *other == below);
-            let Some(&(_, to)) = to.filter(|_| count < HAND_OVERS_MAX) else { continue };
+            let may_go = stay.is_none_or(|stay| stay.until <= self.now);
+            let Some(&(_, to)) = to.filter(|_| may_go) else { continue };
             // Here a node is found by its rank.
             let place = Ancestor { rank: below, address: Address::Abstract(String::new()) };
-            if self.with(rank, |node, _| node.hand_over(from, to, &place)) == Some(true) {
-                self.hosts[rank as usize].handed_over.insert(child, count + 1);
-            }
+            going.push(HandOver { from, rank: child, to, place });
         }
-        self.hosts[rank as usize].handing_over = adopted;
-        if adopted {
-            self.push(self.now + HAND_OVER_PAUSE, What::HandOver(rank));
-        }
+        self.with(rank, |node, _| node.hand_over(going));
+        adopted
     }
 
     /// The children that a node has, with their links.

@@ -38,7 +38,7 @@ impl Host {
             tried: 0,
             place: None,
             handing_over: false,
-            handed_over: FxHashMap::default(),
+            stays: FxHashMap::default(),
         }
     }
 }

@@ -2,4 +2,5 @@
 mod build;
 mod examples;
 mod failing;
+mod lost;
 mod tree;

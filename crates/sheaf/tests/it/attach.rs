@@ -1,5 +1,5 @@
 //! Hosts that join a session by themselves.
-use crate::cluster::{Running, turn, wait_until};
+use crate::cluster::{Process, Running, turn, wait_until};
 use crate::machines::{LOGIN, Machines, address};
 use crate::support::Run;
 use rustix::process::Signal;
@@ -29,10 +29,20 @@ fn session(count: usize, up: &[&str]) -> Option<(Machines, Vec<String>)> {
 
 /// Starts a server on a host, with this token.
 fn join(machines: &Machines, host: usize, token: &str) -> Running {
+    join_at(machines, host, &format!("login:{PORT}"), token)
+}
+
+/// Starts a server on a host, with a token that the running session makes.
+pub fn joins_by_token(machines: &Machines, host: usize) -> Running {
+    let run = machines.run(&["--json", "token"]);
+    let issued: serde_json::Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"));
+    join_at(machines, host, issued["join"].as_str().unwrap(), issued["token"].as_str().unwrap())
+}
+
+fn join_at(machines: &Machines, host: usize, join: &str, token: &str) -> Running {
     machines.write(host, "token", token);
-    let join = format!("login:{PORT}");
     let program = machines.dir().join("sheaf");
-    let args = ["serve", "--join", &join, "--token-file", "token"];
+    let args = ["serve", "--join", join, "--token-file", "token"];
     Running::start(&mut machines.command(host, program.to_str().unwrap(), &args))
 }
 
@@ -145,6 +155,17 @@ fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
     wait_until("everybody is at its place again", || is_as_planned(&machines));
     wait_for(&machines, "h[1-4]");
 
+    // An inner node alone, whose host is still there.
+    let inner = |host| {
+        let beside = |process: &Process| process.arguments().contains(&"--beside".to_owned());
+        machines.processes(host).into_iter().find(beside)
+    };
+    let lost = inner(3).expect("h3 has an inner node");
+    lost.signal(Signal::KILL);
+    wait_until("the inner node is there again", || inner(3).is_some_and(|node| node != lost));
+    wait_until("everybody is at its place again", || is_as_planned(&machines));
+    wait_for(&machines, "h[1-4]");
+
     let root = machines.processes(LOGIN)[0];
     root.signal(Signal::KILL);
     let killed = std::time::Instant::now();
@@ -152,6 +173,29 @@ fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
         machines.hosts().all(|host| machines.processes(host).is_empty())
     });
     assert!(killed.elapsed() < std::time::Duration::from_secs(10), "{:?}", killed.elapsed());
+}
+
+#[test]
+fn an_inner_node_that_cannot_reach_the_root_lets_its_children_go() {
+    let _turn = turn();
+    let Some((machines, tokens)) = session(4, &["--tree", "1x2x2", "--token-uses", "100"]) else { return };
+    let mut servers: Vec<Running> = (1..=4).map(|host| join(&machines, host, &tokens[0])).collect();
+    wait_for(&machines, "h[1-4]");
+    assert!(is_as_planned(&machines), "{:?}", machines.nodes());
+    // Nothing gets from the root to h3 any more; h4, whose inner node is there, reaches both.
+    let route = |verb: &str| {
+        let routed = machines.command(LOGIN, "ip", &["route", verb, "blackhole", &address(3)]).status();
+        assert!(routed.unwrap().success());
+    };
+    route("add");
+    wait_for(&machines, "h[1-2,4]");
+    assert_eq!(machines.nodes()[&6], ("h4".to_owned(), 0));
+    wait_until("whoever cannot reach the root has ended", || machines.processes(3).is_empty());
+    route("del");
+    servers.push(join(&machines, 3, &tokens[0]));
+    wait_for(&machines, "h[1-4]");
+    wait_until("everybody is at its place again", || is_as_planned(&machines));
+    assert_eq!(machines.run(&["down"]).code, Some(0));
 }
 
 #[test]

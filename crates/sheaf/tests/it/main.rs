@@ -12,6 +12,7 @@ mod hosts;
 mod interrupts;
 mod lost_hosts;
 mod machines;
+mod modules;
 mod recovery;
 mod reports;
 mod sessions;

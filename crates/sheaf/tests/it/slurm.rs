@@ -1,7 +1,9 @@
 //! Sessions under a real Slurm, whose daemons run on hosts of this machine.
+use crate::attach::joins_by_token;
 use crate::cluster::{turn, wait_until};
 use crate::machines::{LOGIN, Machines};
 use crate::support::Run;
+use rustix::process::Signal;
 use std::path::Path;
 
 /// One `slurmctld` and a `munged` on `login`, a `slurmd` on each other host.
@@ -159,4 +161,33 @@ fn inner_nodes_run_on_nodes_of_the_job_and_a_failing_srun_is_told_in_its_own_wor
     assert_eq!(failed.stdout, "h[1-2,4]:/root/data:equal\n", "{failed:?}");
     let told = "h3: host is down (EHOSTDOWN): not started: no libfoo; srun: Exited with exit code 7\n";
     assert!(failed.stderr.starts_with(told), "{failed:?}");
+}
+
+#[test]
+fn inner_hosts_of_a_job_are_started_and_hosts_join_by_token() {
+    let _turn = turn();
+    let Some(slurm) = Slurm::new(4) else { return };
+    let machines = &slurm.machines;
+    let config = "[cluster.job]\nhosts = \"h[1-2]\"\nlaunch = \"slurm\"\ntree = \"1x2x1\"\n";
+    machines.write(LOGIN, "sheaf.toml", config);
+    (1..=2).for_each(|host| machines.write(host, "data", "equal\n"));
+    let sheaf = machines.dir().join("sheaf");
+    let run = |args: &[&str]| Run::of(slurm.command(sheaf.to_str().unwrap(), args).output().unwrap());
+    let up = run(&["--inner-hosts", "h[3-4]", "up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    assert_eq!(run(&["grep", "equal", "/root/data"]).stdout, "h[1-2]:/root/data:equal\n");
+    let hosts: Vec<(String, u64)> = machines.nodes().into_values().collect();
+    let planned = [("h3", 0), ("h4", 0), ("h1", 1), ("h2", 2)].map(|(host, up)| (host.to_owned(), up));
+    assert_eq!(hosts, planned);
+    assert_eq!([1, 2, 3, 4].map(|host| machines.processes(host).len()), [1; 4]);
+
+    // A server is lost, which nobody starts again; its host comes by itself.
+    machines.processes(2)[0].signal(Signal::KILL);
+    wait_until("h2 is lost", || run(&["grep", "equal", "/root/data"]).stdout == "h1:/root/data:equal\n");
+    let _server = joins_by_token(machines, 2);
+    let told = "h[1-2]:/root/data:equal\n";
+    wait_until("h2 answers again", || run(&["grep", "equal", "/root/data"]).stdout == told);
+    assert_eq!(machines.nodes().into_values().collect::<Vec<_>>(), planned);
+    assert_eq!(run(&["down"]).code, Some(0));
+    wait_until("no server is left", || machines.hosts().all(|host| machines.processes(host).is_empty()));
 }

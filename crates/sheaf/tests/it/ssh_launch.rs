@@ -1,4 +1,5 @@
 //! Sessions over ssh, on hosts of this machine.
+use crate::attach::joins_by_token;
 use crate::cluster::{Process, turn, wait_until};
 use crate::machines::{LOGIN, Machines};
 use crate::support::Run;
@@ -221,4 +222,22 @@ fn a_host_that_has_left_is_not_started_again_and_a_lost_one_is() {
     assert!(machines.processes(2).is_empty());
     assert_eq!(machines.run(&["down"]).code, Some(0));
     wait_until("every process has ended", || nothing_runs(&machines));
+}
+
+#[test]
+fn a_host_that_ssh_does_not_bring_back_joins_by_token() {
+    let _turn = turn();
+    let Some(machines) = machines(4, "1x2x2", "[tuning]\nrelaunch_ms = 0\n") else { return };
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let grep = || machines.run(&["grep", "equal", "/root/data"]);
+    all_answer(&grep(), "h[1-4]");
+    machines.processes(2)[0].signal(Signal::KILL);
+    wait_until("h2 is lost", || grep().stdout == "h[1,3-4]:/root/data:equal\n");
+    let server = joins_by_token(&machines, 2);
+    wait_until("h2 answers again", || grep().stdout == "h[1-4]:/root/data:equal\n");
+    assert_eq!(machines.nodes()[&4], ("h2".to_owned(), 1), "it is at its place");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    assert_eq!(server.wait().code, Some(0));
+    wait_until("no server is left", || nothing_runs(&machines));
 }

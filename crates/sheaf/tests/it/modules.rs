@@ -1,0 +1,194 @@
+//! Filters that users bring, on nodes that come when the module has long been sent: whoever takes
+//! others in combines as those did that were lost.
+use crate::cluster::{Process, Running, turn, wait_until};
+use crate::tree::{DEADLINE, ECHO, next, runtime};
+use rustix::process::Signal;
+use sheaf_core::RangeSet;
+use sheaf_tree::filter::{Registry, packets};
+use sheaf_tree::launch::{self, Desk, Program};
+use sheaf_tree::status::LinkState;
+use sheaf_tree::topology::{Names, Placement, Spec, Topology};
+use sheaf_tree::{Network, Notice, Stream, Sync, Tuning, packet};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A module that passes packets on, as the compiler with these arguments makes it; `None`, with a line
+/// that says so, where it makes none.
+fn module(compiler: &str, arguments: &[&str]) -> Option<Vec<u8>> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let scratch = tempfile::tempdir().unwrap();
+    let into = scratch.path().join("module");
+    let mut command = Command::new(compiler);
+    command.args(arguments).arg("-I").arg(workspace.join("include"));
+    command.arg(workspace.join("crates/sheaf-tree/tests/filters/misbehave.c")).arg("-o").arg(&into);
+    let built = command.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+    if !built {
+        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {compiler} makes no module of a filter here");
+        return None;
+    }
+    Some(std::fs::read(into).unwrap())
+}
+
+/// A session of 1x2x2x2 whose hosts come by themselves: n1 has the node 3 and its server (7), n2 the
+/// node 1, which is above 3, and its server (8).
+struct Hosts {
+    network: Network,
+    _desk: Desk,
+    address: String,
+    token: std::path::PathBuf,
+    running: BTreeMap<u32, Running>,
+    _dir: tempfile::TempDir,
+}
+
+const LEAVES: u32 = 8;
+
+impl Hosts {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let names: Names = (1..=LEAVES).map(|n| format!("n{n}")).collect();
+        let spec = Spec::parse("1x2x2x2").unwrap();
+        let topology = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
+        let program = Program::new(env!("CARGO_BIN_EXE_sheaf").into(), vec!["serve".to_owned()]);
+        let tuning = Tuning { adoption_grace: Duration::from_millis(500), ..Tuning::default() };
+        let service = dir.path().as_os_str().as_encoded_bytes().to_vec();
+        let options = launch::Options { tuning, service, ..Default::default() };
+        let registry = Registry::with_builtins();
+        let at = "127.0.0.1:0".parse().unwrap();
+        let attached = launch::attached(&topology, &registry, &options, &program, at, DEADLINE).await;
+        let (network, desk) = attached.unwrap();
+        let token = dir.path().join("token");
+        std::fs::write(&token, desk.issue(100).unwrap().to_string()).unwrap();
+        let address = desk.address().unwrap().to_string();
+        let running = BTreeMap::new();
+        let mut hosts = Self { network, _desk: desk, address, token, running, _dir: dir };
+        (1..=LEAVES).for_each(|host| hosts.join(host));
+        let ready = hosts.network.ready(DEADLINE).await.expect("the tree starts");
+        assert_eq!(ready.len(), u64::from(LEAVES), "{:?}", hosts.network.notices());
+        hosts
+    }
+
+    fn join(&mut self, host: u32) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sheaf"));
+        command.args(["serve", "--join", &self.address, "--host", &format!("n{host}"), "--token-file"]);
+        command.arg(&self.token).stdin(Stdio::null());
+        self.running.insert(host, Running::start(&mut command));
+    }
+
+    /// Each node that is up: its parent, and its process.
+    async fn nodes(&self) -> BTreeMap<u32, (u32, Process)> {
+        let survey = self.network.survey(Duration::from_secs(5)).await;
+        let mut nodes = BTreeMap::new();
+        for report in &survey.reports {
+            for link in report.links.iter().filter(|link| link.state == LinkState::Up) {
+                let Some(child) = link.child else { continue };
+                if let Some(process) = survey.node(child).and_then(|node| Process::of(node.pid)) {
+                    nodes.insert(child, (report.rank, process));
+                }
+            }
+        }
+        nodes
+    }
+
+    /// Waits until every node is where the plan has it.
+    async fn are_in_place(&self) -> BTreeMap<u32, (u32, Process)> {
+        let planned = [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2)];
+        let planned = planned.into_iter().chain((7..15).map(|leaf| (leaf, 3 + (leaf - 7) / 2)));
+        let planned: BTreeMap<u32, u32> = planned.collect();
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let nodes = self.nodes().await;
+            if nodes.iter().map(|(&rank, &(parent, _))| (rank, parent)).eq(planned.clone()) {
+                return nodes;
+            }
+            assert!(Instant::now() < deadline, "{nodes:?} {:?}", self.network.notices());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The next wave of packets of 1, one of each leaf that has answered; who that is.
+    async fn wave(&self, stream: &Stream) -> RangeSet {
+        let wave = next(stream).await;
+        let list = wave.payload.as_deref().map(|list| packets::decode(list).unwrap());
+        let packets = list.unwrap_or_default();
+        assert!(packets.iter().all(|(_, one)| packet::scalar(one) == Some(1i64)), "{packets:?}");
+        assert_eq!(packets.len() as u64, wave.coverage.ok.len(), "{:?}", wave.coverage);
+        (*wave.coverage.ok).clone()
+    }
+
+    /// Waves until everybody is in one.
+    async fn all_answer(&self, stream: &Stream) {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            ask(stream).await;
+            if self.wave(stream).await == self.network.everyone() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{:?}", self.network.notices());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn ask(stream: &Stream) {
+    stream.send(ECHO, b"", Some(Duration::from_secs(20))).await;
+}
+
+async fn outlive(module: Option<Vec<u8>>) {
+    let Some(module) = module else { return };
+    let mut hosts = Hosts::start().await;
+    let id = hosts.network.load_filter(module).unwrap();
+    let open = |hosts: &Hosts| {
+        hosts.network.open(hosts.network.everyone(), &id.filter("relay"), b"", Sync::WaitForAll)
+    };
+    let stream = open(&hosts);
+    ask(&stream).await;
+    assert_eq!(hosts.wave(&stream).await, hosts.network.everyone());
+
+    // A host with its inner node is lost, and comes back with none of what they had.
+    let nodes = hosts.nodes().await;
+    ask(&stream).await;
+    [1, 8].iter().for_each(|rank| nodes[rank].1.signal(Signal::KILL));
+    hosts.wave(&stream).await;
+    hosts.running.remove(&2).unwrap().wait();
+    ask(&stream).await;
+    assert!(RangeSet::from_range(2, LEAVES).is_subset(&hosts.wave(&stream).await));
+    hosts.join(2);
+    hosts.all_answer(&stream).await;
+
+    // The others go back to the inner node, which then takes in the server that came with it.
+    drop(stream);
+    let nodes = hosts.are_in_place().await;
+    let stream = open(&hosts);
+    ask(&stream).await;
+    assert_eq!(hosts.wave(&stream).await, hosts.network.everyone());
+    ask(&stream).await;
+    nodes[&3].1.signal(Signal::KILL);
+    assert_eq!(hosts.wave(&stream).await, hosts.network.everyone(), "{:?}", hosts.network.notices());
+    ask(&stream).await;
+    assert_eq!(hosts.wave(&stream).await, hosts.network.everyone());
+    let nodes = hosts.nodes().await;
+    assert_eq!(nodes[&8].0, 1, "the node that came late has it");
+    let failed = |notice: &Notice| matches!(notice, Notice::FilterFailed { .. });
+    assert!(!hosts.network.notices().iter().any(failed), "{:?}", hosts.network.notices());
+    drop(stream);
+    hosts.network.clone().shutdown().await;
+    for mut running in std::mem::take(&mut hosts.running).into_values() {
+        wait_until("every host has ended", || running.has_ended());
+    }
+}
+
+#[test]
+fn a_native_filter_runs_at_nodes_that_came_late() {
+    let _turn = turn();
+    runtime().block_on(outlive(module("cc", &["-O2", "-shared", "-fPIC"])));
+}
+
+#[test]
+fn a_webassembly_filter_runs_at_nodes_that_came_late() {
+    let _turn = turn();
+    let arguments = ["--target=wasm32-wasi", "-mexec-model=reactor", "-O2"];
+    runtime().block_on(outlive(module("clang", &arguments)));
+}
