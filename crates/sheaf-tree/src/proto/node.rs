@@ -136,8 +136,8 @@ pub struct Node {
     epoch: u64,
     /// What the root has to be told once there is a parent.
     unsent: VecDeque<Bytes>,
-    /// Streams that could not go on with a new parent.
-    dropped: FxHashSet<u32>,
+    /// Streams that could not go on with a new parent, oldest first, at most [`super::STREAMS_MAX`].
+    dropped: VecDeque<u32>,
     /// At a leaf: streams that it has left.
     departed: FxHashSet<u32>,
     /// Leaves below here that have been given up.
@@ -192,7 +192,7 @@ impl Node {
             patience: config.tuning.orphan_timeout,
             epoch: 0,
             unsent: VecDeque::new(),
-            dropped: FxHashSet::default(),
+            dropped: VecDeque::new(),
             departed: FxHashSet::default(),
             lost: RangeSet::new(),
             left: RangeSet::new(),

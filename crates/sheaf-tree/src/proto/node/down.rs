@@ -185,13 +185,18 @@ impl Node {
             self.links[parent].out.append(&credit.to_bytes());
             mark(&mut self.links, &mut self.dirty, parent);
         }
-        self.dropped.remove(&id);
+        self.no_longer_dropped(id);
         self.streams.insert(id, Box::new(stream));
         self.leave(id);
     }
 
     pub(super) fn on_close(&mut self, link: usize, header: &Header) -> Result<(), Violation> {
-        let Some(stream) = self.streams.get(&header.stream) else { return Ok(()) };
+        let Some(stream) = self.streams.get(&header.stream) else {
+            if self.parent == Some(link) {
+                self.no_longer_dropped(header.stream);
+            }
+            return Ok(());
+        };
         if stream.owner == Owner::Link(link) {
             self.close_stream(header.stream);
             return Ok(());

@@ -4,7 +4,7 @@ use super::super::control::{self, Adopt, AdoptStream, Adopted};
 use super::super::frame::{Header, Kind, Violation};
 use super::super::link::{Stage, Way};
 use super::super::stream::{Owner, mark};
-use super::super::{Role, Time};
+use super::super::{Role, STREAMS_MAX, Time};
 use super::{Event, Node};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
@@ -163,8 +163,7 @@ impl Node {
         ids.sort_unstable();
         for id in ids {
             if !adopted.continued.contains(&id) {
-                self.dropped.insert(id);
-                self.close_stream(id);
+                self.drop_stream(id);
                 continue;
             }
             let Some(stream) = self.streams.get_mut(&id) else { continue };
@@ -190,6 +189,21 @@ impl Node {
         self.tell_door();
         self.refill(link);
         Ok(())
+    }
+
+    /// A stream does not go on with the new parent. It is told to later parents too, until it begins
+    /// anew or is over; of very many the oldest is forgotten, whose number has the least chance to be
+    /// in use still.
+    fn drop_stream(&mut self, id: u32) {
+        if self.dropped.len() >= STREAMS_MAX {
+            self.dropped.pop_front();
+        }
+        self.dropped.push_back(id);
+        self.close_stream(id);
+    }
+
+    pub(super) fn no_longer_dropped(&mut self, id: u32) {
+        self.dropped.retain(|&dropped| dropped != id);
     }
 
     pub(super) fn tell_parents(&mut self, frame: &Bytes) {
@@ -270,5 +284,81 @@ impl Node {
         for id in theirs {
             self.close_stream(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::control::{Open, Sync};
+    use super::super::super::{Config, Tuning, frame};
+    use super::*;
+    use crate::filter::Registry;
+    use sheaf_core::Errno;
+
+    const NOW: Time = Time(0);
+
+    fn leaf() -> (Node, usize) {
+        let config = Config {
+            rank: 1,
+            role: Role::Leaf,
+            depth: 1,
+            leaves: RangeSet::single(0),
+            children: Vec::new(),
+            stream_base: 0,
+            place: Default::default(),
+            tuning: Tuning::default(),
+        };
+        let mut leaf = Node::new(config, Registry::with_builtins(), NOW);
+        let parent = leaf.add_parent(NOW);
+        leaf.attach(NOW, parent);
+        (leaf, parent)
+    }
+
+    fn hear(leaf: &mut Node, parent: usize, frame: &Bytes) {
+        leaf.receive(NOW, parent, frame).unwrap();
+        while leaf.poll_event().is_some() {}
+    }
+
+    fn open(leaf: &mut Node, parent: usize, id: u32) {
+        let (members, filter) = (RangeSet::single(0), "null".to_owned());
+        let (params, sync) = (Vec::new(), Sync::WaitForAll);
+        let open = Open { members, filter, params, sync, window_bytes: 4096, offset: 0, wave_base: 0 };
+        hear(leaf, parent, &control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open));
+    }
+
+    /// The leaf finds a parent that has none of its streams. Gives its link, and what the leaf had said
+    /// of streams that ended before.
+    fn adopted(leaf: &mut Node, parent: usize) -> (usize, Vec<u32>) {
+        leaf.link_lost(NOW, parent, Errno::HOSTDOWN, "it is gone");
+        let parent = leaf.resume_parent(NOW);
+        let said: Vec<u8> = leaf.output(parent).take().iter().flat_map(|piece| piece.to_vec()).collect();
+        let adopt: Adopt = control::decode(Kind::Adopt, &said[frame::HEADER_BYTES..]).unwrap();
+        let gone = adopt.streams.iter().filter(|stream| stream.received == u64::MAX);
+        let gone = gone.map(|stream| stream.id).collect();
+        let answer = Adopted { continued: Vec::new(), leaves: RangeSet::single(0) };
+        hear(leaf, parent, &control::control(Header::new(Kind::Adopted), &answer));
+        (parent, gone)
+    }
+
+    #[test]
+    fn streams_that_did_not_go_on_are_told_until_they_begin_or_end() {
+        let (mut leaf, parent) = leaf();
+        (1..=4).for_each(|id| open(&mut leaf, parent, id));
+        let (parent, gone) = adopted(&mut leaf, parent);
+        assert_eq!(gone, []);
+        open(&mut leaf, parent, 2);
+        hear(&mut leaf, parent, &frame::encode(Header { stream: 3, ..Header::new(Kind::Close) }, &[]));
+        let (parent, gone) = adopted(&mut leaf, parent);
+        assert_eq!(gone, [1, 4]);
+        let (_, gone) = adopted(&mut leaf, parent);
+        assert_eq!(gone, [1, 2, 4]);
+    }
+
+    #[test]
+    fn they_are_bounded() {
+        let (mut leaf, parent) = leaf();
+        (0..STREAMS_MAX as u32 + 10).for_each(|id| leaf.drop_stream(id));
+        let (_, gone) = adopted(&mut leaf, parent);
+        assert_eq!(gone, (10..STREAMS_MAX as u32 + 10).collect::<Vec<u32>>());
     }
 }
