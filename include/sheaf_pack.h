@@ -320,6 +320,21 @@ static inline int sheaf_get_format(sheaf_reader *reader, sheaf_field *fields)
     return sheaf_parse_format(text, fields);
 }
 
+/* Passes a field over; -1 when it is not there as a whole. */
+static inline int sheaf_skip_field(sheaf_reader *reader, sheaf_field field)
+{
+    const size_t width = sheaf_width(field.kind);
+    uint64_t count = 1, len;
+    if (field.shape != SHEAF_SCALAR && sheaf_get_number(reader, &count))
+        return -1;
+    if (field.kind != SHEAF_STR)
+        return count > reader->left / width ? -1 : sheaf_get(reader, NULL, (size_t)count * width);
+    for (; count > 0; count--)
+        if (sheaf_get_number(reader, &len) || len > reader->left || sheaf_get(reader, NULL, (size_t)len))
+            return -1;
+    return 0;
+}
+
 /* One field: a scalar (a text: a char *) into `into`, or an array that the caller frees (and each
  * text of an array of them) with its length. */
 static inline int sheaf_get_field(sheaf_reader *reader, sheaf_field field, void *into, uint64_t *count)
@@ -341,19 +356,26 @@ static inline int sheaf_get_field(sheaf_reader *reader, sheaf_field field, void 
     *(void **)into = array;
     if (field.kind != SHEAF_STR)
         return sheaf_get_values(reader, array, *count, width);
-    for (at = 0; at < *count; at++)
-        if (sheaf_get_text(reader, (char **)array + at))
+    for (at = 0; at < *count; at++) {
+        if (sheaf_get_text(reader, (char **)array + at)) {
+            while (at-- > 0)
+                free(((char **)array)[at]);
+            free(array);
+            *(void **)into = NULL;
+            *count = 0;
             return -1;
+        }
+    }
     return 0;
 }
 
 /* Takes all values out of a packet, into the pointers among the arguments (arrays: pointer to the
  * array, pointer to its length). What is not a scalar was allocated with malloc() and belongs to
- * the caller. -1 when the packet is not of this format. */
+ * the caller. -1 when the packet is not of this format; then nothing is given. */
 static inline int sheaf_unpack_args(const uint8_t *data, size_t len, const char *format, sheaf_args *args)
 {
     sheaf_field have[SHEAF_FIELDS_MAX], want[SHEAF_FIELDS_MAX];
-    sheaf_reader reader;
+    sheaf_reader reader, whole;
     int at, count = sheaf_parse_format(format, want);
     reader.at = data;
     reader.left = len;
@@ -361,6 +383,10 @@ static inline int sheaf_unpack_args(const uint8_t *data, size_t len, const char 
         return -1;
     for (at = 0; at < count; at++)
         if (have[at].kind != want[at].kind || have[at].shape != want[at].shape)
+            return -1;
+    whole = reader;
+    for (at = 0; at < count; at++)
+        if (sheaf_skip_field(&whole, have[at]))
             return -1;
     for (at = 0; at < count; at++) {
         uint64_t elements = 0;

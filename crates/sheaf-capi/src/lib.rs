@@ -17,6 +17,8 @@ mod ffi;
 pub mod filter;
 pub mod find;
 pub mod front;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hub;
 pub mod inbox;
 pub mod meter;

@@ -72,8 +72,8 @@ impl<'a> Deal<'a> {
     }
 }
 
-/// The shape as a tree whose nodes have no hosts yet.
-fn shape(text: &str) -> Result<Topology, Error> {
+/// The shape as a tree whose nodes have no hosts yet; `None` when it has more leaves than `leaves_max`.
+fn shape(text: &str, leaves_max: u64) -> Result<Option<Topology>, Error> {
     let bad = |error: TopologyError| Error::new(Code::Topology, error.to_string());
     let spec = Spec::parse(text).map_err(bad)?;
     let build = |leaves: u64| {
@@ -81,14 +81,22 @@ fn shape(text: &str) -> Result<Topology, Error> {
         Topology::build(&spec, "-", names, Placement::LeafHosts)
     };
     let leaves = match &spec {
-        Spec::Levels(levels) => levels.iter().map(|&children| u64::from(children)).product(),
+        Spec::Levels(levels) => {
+            levels.iter().fold(1, |leaves: u64, &children| leaves.saturating_mul(u64::from(children)))
+        }
         // Only its error says how many leaves such a shape has.
         _ => match build(1) {
             Err(TopologyError::Leaves { leaves, .. }) => leaves,
-            built => return built.map_err(bad),
+            built => return built.map(Some).map_err(bad),
         },
     };
-    build(leaves).map_err(bad)
+    // Before anything is made for them.
+    if leaves > leaves_max { Ok(None) } else { build(leaves).map(Some).map_err(bad) }
+}
+
+fn too_few(which: &str) -> Error {
+    let text = format!("there are fewer hosts than {which}: list more, or allow more processes on each");
+    Error::new(Code::Topology, text)
 }
 
 /// The text of a topology file.
@@ -96,7 +104,8 @@ fn shape(text: &str) -> Result<Topology, Error> {
 /// # Errors
 /// [`Code::Topology`] for a shape that makes no sense, or too few hosts.
 pub fn make(request: &Request) -> Result<String, Error> {
-    let tree = shape(&request.shape)?;
+    let places: u64 = request.hosts.iter().map(|(_, count)| u64::from(*count)).sum();
+    let tree = shape(&request.shape, places)?.ok_or_else(|| too_few("nodes"))?;
     let apart = !request.inner.is_empty();
     let (mut leaves, mut inner) = (Deal::new(&request.hosts), Deal::new(&request.inner));
     let mut on_host: FxHashMap<&str, u32> = FxHashMap::default();
@@ -108,12 +117,8 @@ pub fn make(request: &Request) -> Result<String, Error> {
             _ if apart && is_inner => inner.host(),
             _ => leaves.host(),
         };
-        let host = host.ok_or_else(|| {
-            let which = if apart && is_inner { "inner nodes" } else { "nodes" };
-            let text =
-                format!("there are fewer hosts than {which}: list more, or allow more processes on each");
-            Error::new(Code::Topology, text)
-        })?;
+        let which = if apart && is_inner { "inner nodes" } else { "nodes" };
+        let host = host.ok_or_else(|| too_few(which))?;
         let place = on_host.entry(host).or_default();
         names.push(format!("{host}:{place}"));
         *place += 1;
@@ -157,7 +162,7 @@ mod tests {
         for shape in ["b:4^3", "k:2@16", "g:2:4,4", "g:2:2x6"] {
             let text = made(shape, "n1 n2 n3", "", 64).unwrap();
             let tree = Topology::from_file(&text).unwrap();
-            assert_eq!(tree.nodes_len(), super::shape(shape).unwrap().nodes_len(), "{shape}");
+            assert_eq!(tree.nodes_len(), super::shape(shape, 999).unwrap().unwrap().nodes_len(), "{shape}");
         }
     }
 
@@ -166,6 +171,9 @@ mod tests {
         assert!(made("b:2^2", "a b", "", 1).unwrap_err().message.contains("fewer hosts than nodes"));
         assert!(made("b:2^2", "a b c d", "i", 1).unwrap_err().message.contains("inner nodes"));
         assert!(made("z:2", "a", "", 1).is_err());
+        for huge in ["b:4294967295x4294967295x4294967295", "b:999^9", "k:2@4194304"] {
+            assert!(made(huge, "a b", "", 1).is_err(), "{huge}");
+        }
         assert!(hosts("a:x", 1).unwrap_err().message.contains("a:x"));
     }
 }

@@ -14,6 +14,8 @@
 #![forbid(unsafe_code)]
 
 mod errno;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hostset;
 mod memberset;
 mod rangeset;

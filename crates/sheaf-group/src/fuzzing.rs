@@ -7,6 +7,12 @@ use crate::message::Request;
 use bytes::Bytes;
 use sheaf_core::RangeSet;
 
+/// A fuzz target: its name, and what it runs.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// The targets of this crate.
+pub const TARGETS: &[Target] = &[("request", request), ("partial", partial), ("entries", entries)];
+
 /// Answers are merged up to this many bytes, so that the bound is met now and then.
 const MERGED_BYTES_MAX: usize = 1 << 20;
 

@@ -2,6 +2,12 @@
 #![allow(missing_docs)]
 use crate::{about, cp, edit, grep, report};
 
+/// A fuzz target: its name, and what it runs.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// The targets of this crate.
+pub const TARGETS: &[Target] = &[("tools", wire)];
+
 /// What servers are told, and what they answer.
 pub fn wire(data: &[u8]) {
     let Some((which, rest)) = data.split_first() else { return };

@@ -1,13 +1,13 @@
 //! What the fuzz targets in `fuzz/` run: every decoder of this crate, and whole nodes under
 //! sequences of frames. No part of the API.
 #![allow(missing_docs)]
-use crate::filter::{Emit, Input, Registry};
+use crate::filter::{Emit, Input, ModuleId, Registry, packets as lists};
 use crate::launch::{Invitation, Program};
 use crate::link::Hello;
 use crate::link::hello;
 use crate::packet::{self, Format};
 use crate::proto::control::{self, Assign, Notice, Open, Ready, Sync};
-use crate::proto::frame::{Header, Kind};
+use crate::proto::frame::{self, Header, Kind};
 use crate::proto::report;
 use crate::proto::{Child, Config, Coverage, Event, Node, Outgoing, Role, Time, Tuning};
 use crate::topology::{Page, Spec, Topology};
@@ -15,6 +15,25 @@ use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
 use std::time::Duration;
+
+/// A fuzz target: its name, and what it runs.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// The targets of this crate.
+pub const TARGETS: &[Target] = &[
+    ("frame_header", frame_header),
+    ("control", control),
+    ("coverage", coverage),
+    ("packets", packets),
+    ("topology_wire", topology_wire),
+    ("topology_file", topology_file),
+    ("filters", filters),
+    ("modules", modules),
+    ("launch", launch),
+    ("node_root", node_root),
+    ("node_inner", node_inner),
+    ("node_leaf", node_leaf),
+];
 
 /// Steps of one sequence.
 const STEPS_MAX: usize = 400;
@@ -86,7 +105,7 @@ pub fn control(data: &[u8]) {
 fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(data: &[u8]) {
     let Ok(body) = control::decode::<T>(Kind::Open, data) else { return };
     let frame = control::control(Header::new(Kind::Open), &body);
-    let back = control::decode::<T>(Kind::Open, &frame[crate::proto::frame::HEADER_BYTES..]);
+    let back = control::decode::<T>(Kind::Open, &frame[frame::HEADER_BYTES..]);
     assert_eq!(back.as_ref(), Ok(&body));
 }
 
@@ -162,6 +181,53 @@ pub fn filters(data: &[u8]) {
         assert!(folded.is_ok() || name == "clock-skew", "{name} cannot read its own partial: {folded:?}");
     }
     let _ = accumulator.finish(Emit::Result, &mut result);
+}
+
+/// Modules of filters on their way through a node: parts in any order, of contents that are what their
+/// hash says and of others; then streams that name their functions. What is a shared object is
+/// announced and kept, but not linked: that is the system's work, and runs it.
+pub fn modules(data: &[u8]) {
+    const MODULES_KEPT_MAX: usize = 1 << 20;
+    let mut play = Play::new(Role::Inner, data);
+    let parent = play.links - 1;
+    for _ in 0..STEPS_MAX {
+        if play.script.0.is_empty() {
+            break;
+        }
+        let (kind, content) = (play.script.byte(), play.script.bytes());
+        let id = if kind & 1 == 0 { ModuleId::of(content) } else { ModuleId([kind; 32]) };
+        let cut = usize::from(play.script.byte()).min(content.len());
+        let parts = [(0, &content[..cut]), (cut, &content[cut..]), (0, content), (cut, content)];
+        for (offset, part) in if kind & 2 == 0 { &parts[..2] } else { &parts[2..] } {
+            let total = if kind & 4 == 0 { content.len() as u64 } else { play.script.wave() };
+            let header = Header { wave: total << 32 | *offset as u64, ..Header::new(Kind::Module) };
+            play.receive(parent, frame::encode_parts(header, &[&id.0, part]).to_vec());
+        }
+        play.drain();
+        let function = String::from_utf8_lossy(content).into_owned();
+        for name in [id.filter(&function), format!("module:{function}")] {
+            if !content.starts_with(b"\x7fELF") {
+                let made = play.node.registry().instantiate(&name, content, &Default::default());
+                assert!(made.is_err(), "{name:?} is no function of any module");
+            }
+        }
+    }
+    let kept = play.node.modules();
+    assert!(kept.len() <= STEPS_MAX && play.node.queued_bytes() < MODULES_KEPT_MAX as u64);
+    for hash in kept {
+        let bytes = play.node.registry().modules().bytes(ModuleId(hash));
+        assert_eq!(bytes.map(|bytes| ModuleId::of(&bytes).0), Some(hash));
+    }
+    let _ = std::str::from_utf8(data).map(|text| text.parse::<ModuleId>());
+    if let Ok(list) = lists::decode(data) {
+        let owned: Vec<(i32, Vec<u8>)> = list.iter().map(|(tag, bytes)| (*tag, bytes.to_vec())).collect();
+        assert_eq!(lists::decode(&lists::encode(&owned)).as_ref(), Ok(&list));
+    }
+}
+
+/// What those say that start nodes, and hosts that join.
+pub fn launch(data: &[u8]) {
+    crate::launch::decode_any(data);
 }
 
 pub fn node_root(data: &[u8]) {

@@ -180,3 +180,14 @@ pub(crate) fn place(node: NodeRef<'_>) -> Place {
         place.height += 1;
     }
 }
+
+/// For fuzzing: what hosts, programs that start nodes, and the nodes above say to one that is starting.
+pub(crate) fn decode_any(data: &[u8]) {
+    let Some((which, rest)) = data.split_first() else { return };
+    match which % 4 {
+        0 => ssh::decode_any(rest),
+        1 => slurm::decode_any(rest),
+        2 => attach::decode_any(rest),
+        _ => plan::decode_any(rest),
+    }
+}

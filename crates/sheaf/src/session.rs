@@ -21,6 +21,7 @@ use std::time::Duration;
 
 pub mod daemon;
 pub mod tokens;
+pub mod wire;
 
 /// A command's session with what it was made from.
 pub struct Connected {

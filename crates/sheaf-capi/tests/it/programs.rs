@@ -1,5 +1,6 @@
 //! Each test is a front end and a back end in C++ (`tests/cpp`), run as real processes.
 use crate::tools::{Workshop, front, succeeds};
+use std::process::Command;
 
 /// Compiles `NAME_fe.cpp` and runs it with back ends that send back what they get.
 fn with_echo(name: &str, levels: &[usize]) {
@@ -7,6 +8,14 @@ fn with_echo(name: &str, levels: &[usize]) {
     let fe = shop.compile(&format!("{name}_fe.cpp"), "c++17", &[]);
     let be = shop.compile("echo_be.cpp", "c++11", &[]);
     succeeds(front(&fe).arg(shop.topology(levels)).arg(be).arg(shop.path("")));
+}
+
+/// The values of packets are read in C, by the headers; here with checks of every access.
+#[test]
+fn forged_packets_are_read_within_their_bytes() {
+    let Some(shop) = Workshop::open() else { return };
+    let checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    succeeds(&mut Command::new(shop.compile("forged.cpp", "c++17", &checks)));
 }
 
 #[test]

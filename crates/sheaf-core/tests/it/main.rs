@@ -1,2 +1,9 @@
 //! Integration tests.
 mod hostset;
+#[path = "../../../../fuzz/seeds.rs"]
+mod seeds;
+
+#[test]
+fn the_seeds_of_fuzz_targets_pass() {
+    seeds::pass(sheaf_core::fuzzing::TARGETS);
+}

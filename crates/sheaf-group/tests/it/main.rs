@@ -4,6 +4,12 @@ mod group;
 mod lines;
 mod loss;
 mod oracle;
+#[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 mod tools;
 mod wire;
+
+#[test]
+fn the_seeds_of_fuzz_targets_pass() {
+    seeds::pass(sheaf_group::fuzzing::TARGETS);
+}

@@ -6,4 +6,10 @@ mod merge;
 mod print;
 mod read;
 mod report;
+#[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
+
+#[test]
+fn the_seeds_of_fuzz_targets_pass() {
+    seeds::pass(sheaf_tools::fuzzing::TARGETS);
+}

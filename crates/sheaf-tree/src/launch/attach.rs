@@ -370,6 +370,19 @@ fn read<T: DeserializeOwned>(from: &mut impl Read, bytes_max: usize) -> io::Resu
     postcard::from_bytes(&body).map_err(|_| wrong())
 }
 
+/// For fuzzing: a token, and what the two ends of an enrolment say.
+pub(crate) fn decode_any(data: &[u8]) {
+    if let Some(token) = std::str::from_utf8(data).ok().and_then(|text| text.parse::<Token>().ok()) {
+        assert_eq!(token.to_string().parse().ok(), Some(token));
+    }
+    if let Ok(request) = read::<Request>(&mut &data[..], REQUEST_BYTES_MAX) {
+        assert!(request.host.len() <= REQUEST_BYTES_MAX);
+    }
+    if let Ok(Answer::Invited(all)) = read::<Answer>(&mut &data[..], ANSWER_BYTES_MAX) {
+        all.iter().for_each(|bytes| drop(Invitation::from_bytes(bytes)));
+    }
+}
+
 /// A socket that is given up at a deadline, however little of it is waited for each time.
 struct Timed {
     stream: TcpStream,

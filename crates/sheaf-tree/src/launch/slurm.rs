@@ -161,6 +161,18 @@ impl Ended {
     }
 }
 
+/// For fuzzing: the lines of an srun.
+pub(crate) fn decode_any(data: &[u8]) {
+    let said = Said::default();
+    for line in String::from_utf8_lossy(data).lines() {
+        if let Some(ended) = said.hear(line) {
+            assert!(!said.cause(&ended).contains(|c: char| c.is_control()));
+        }
+    }
+    assert!(lock(&said.srun).len() <= LINES_MAX);
+    let _ = said.phrase();
+}
+
 /// Reads what srun says until it says nothing more.
 async fn listen(stderr: ChildStderr, said: Arc<Said>, nursery: Weak<Nursery>) {
     let mut stderr = BufReader::new(stderr);

@@ -195,8 +195,7 @@ impl Talk<'_> {
             sent.map_err(|_| Why::Late("receipt of the program", limit))??;
         }
         let ready = said(&mut self.stdout, &[READY], "start of the program", login).await?;
-        let here = ready.split_whitespace().nth(1).and_then(|address| address.parse().ok());
-        let invitation = invite(here)?;
+        let invitation = invite(address_in(&ready))?;
         self.stdin.write_all(&invitation).await?;
         self.stdin.flush().await?;
         said(&mut self.stdout, &[JOINED], "connection from it", JOIN_TIMEOUT).await?;
@@ -220,13 +219,31 @@ async fn said(
         if read.map_err(|_| Why::Late(what, limit))?? == 0 {
             return Err(Why::Closed);
         }
-        let text = String::from_utf8_lossy(&line);
-        // A login file may print without ending its line.
-        if let Some((_, meant)) = text.split_once(MARK)
-            && words.iter().any(|word| meant.starts_with(word))
-        {
-            return Ok(meant.trim_end().to_owned());
+        if let Some(meant) = meant(&line, words) {
+            return Ok(meant);
         }
+    }
+}
+
+/// What a line says to us, if it begins with one of `words`.
+fn meant(line: &[u8], words: &[&str]) -> Option<String> {
+    let text = String::from_utf8_lossy(line);
+    // A login file may print without ending its line.
+    let (_, meant) = text.split_once(MARK)?;
+    words.iter().any(|word| meant.starts_with(word)).then(|| meant.trim_end().to_owned())
+}
+
+/// This host's address, as another one has said it: `ready ADDRESS`.
+fn address_in(ready: &str) -> Option<IpAddr> {
+    ready.split_whitespace().nth(1).and_then(|address| address.parse().ok())
+}
+
+/// For fuzzing: a line of a host's.
+pub(crate) fn decode_any(data: &[u8]) {
+    let line = phrase(data);
+    assert!(!line.contains(|c: char| c.is_control()));
+    if let Some(ready) = meant(data, &[READY, HAVE, NEED, JOINED]) {
+        let _ = address_in(&ready);
     }
 }
 

@@ -5,7 +5,13 @@ mod flow;
 mod oracle;
 mod recovery;
 mod runs;
+#[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 mod sim;
 mod stateful;
 mod waves;
+
+#[test]
+fn the_seeds_of_fuzz_targets_pass() {
+    seeds::pass(sheaf_tree::fuzzing::TARGETS);
+}

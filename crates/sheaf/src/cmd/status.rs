@@ -60,7 +60,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
 async fn show(
     name: &str,
     joined: &Connected,
-    told: &daemon::About,
+    told: &crate::session::wire::About,
     config: &Config,
     output: &Output,
 ) -> Result<bool> {

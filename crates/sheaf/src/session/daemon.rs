@@ -2,13 +2,13 @@
 //!
 //! The socket is `NAME.sock` in a directory that only this user can enter. Both ends check who
 //! the other is: a client trusts no socket of somebody else's, a session lets nobody else in.
+use super::wire::About;
 use super::{Connected, Signals, TokenFile, connect, runtime};
 use crate::config::{Config, Launch};
 use crate::exit::{Exit, Stop};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags, flock};
 use rustix::process::{Pid, Signal};
-use serde::{Deserialize, Serialize};
 use sheaf_core::hostset::HostSet;
 use sheaf_group::Session;
 use sheaf_tree::launch;
@@ -24,19 +24,6 @@ const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a session waits after it could not let a client in.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// What a session tells its clients of itself.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct About {
-    pub cluster: String,
-    pub hosts: String,
-    pub launch: String,
-    pub tree: String,
-    pub export: String,
-    pub pid: u32,
-    /// Seconds since 1970.
-    pub since: u64,
-}
 
 /// Name of the session that the configuration means.
 pub fn name(config: &Config) -> &str {
@@ -82,8 +69,7 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     };
     let joined = launch::join(OwnedFd::from(stream), &super::registry())
         .map_err(|error| Stop::unreachable(format!("session {}: {error}", name(config))))?;
-    let about: About =
-        serde_json::from_slice(&joined.about).context("the session does not say what it is")?;
+    let about = About::parse(&joined.about).context("the session does not say what it is")?;
     let hosts = HostSet::parse(&about.hosts).context("the session's hosts")?;
     config.use_hosts(&hosts);
     let session = Session::new(joined.network, hosts, super::limits(config));

@@ -5,11 +5,11 @@
 //! client: USES \n
 //!                 session: { "token": …, "join": "HOST:PORT" } or { "error": … } \n
 //! ```
+use super::wire::{self, Answer, Issued};
 use crate::config;
 use crate::exit::Stop;
 use anyhow::{Context, Result};
 use rustix::net::sockopt::socket_peercred;
-use serde::{Deserialize, Serialize};
 use sheaf_tree::launch::Desk;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -22,20 +22,6 @@ const TALK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest request and the longest answer.
 const REQUEST_BYTES_MAX: u64 = 32;
 const ANSWER_BYTES_MAX: u64 = 4 << 10;
-
-/// A token, and where hosts come to with it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Issued {
-    pub token: String,
-    pub join: String,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Answer {
-    Issued(Issued),
-    Refused { error: String },
-}
 
 /// Answers at `listener` for as long as the session lasts.
 pub async fn serve(listener: tokio::net::UnixListener, desk: Option<Arc<Desk>>) {
@@ -59,7 +45,7 @@ async fn answer(mut stream: tokio::net::UnixStream, desk: Option<Arc<Desk>>) -> 
     let (read, mut write) = stream.split();
     let mut line = String::new();
     tokio::io::BufReader::new(read.take(REQUEST_BYTES_MAX)).read_line(&mut line).await?;
-    let answer = match issue(desk.as_deref(), line.trim()) {
+    let answer = match issue(desk.as_deref(), &line) {
         Ok(issued) => Answer::Issued(issued),
         Err(error) => Answer::Refused { error },
     };
@@ -69,7 +55,7 @@ async fn answer(mut stream: tokio::net::UnixStream, desk: Option<Arc<Desk>>) -> 
 
 fn issue(desk: Option<&Desk>, uses: &str) -> Result<Issued, String> {
     let desk = desk.ok_or("its hosts are all on this machine; nobody can join it")?;
-    let uses = uses.parse().ok().filter(|uses| *uses > 0).ok_or("this is no number of uses")?;
+    let uses = wire::uses(uses).ok_or("this is no number of uses")?;
     let failed = |error: std::io::Error| error.to_string();
     let address = desk.address().map_err(failed)?;
     let host = if address.ip().is_unspecified() { config::own_name() } else { ip(address.ip()) };
@@ -97,7 +83,7 @@ pub fn ask(name: &str, uses: u32) -> Result<Issued> {
     stream.write_all(format!("{uses}\n").as_bytes())?;
     let mut line = String::new();
     BufReader::new((&stream).take(ANSWER_BYTES_MAX)).read_line(&mut line)?;
-    match serde_json::from_str(&line).with_context(|| format!("session {name} does not answer"))? {
+    match Answer::parse(&line).with_context(|| format!("session {name} does not answer"))? {
         Answer::Issued(issued) => Ok(issued),
         Answer::Refused { error } => Err(Stop::usage(format!("session {name}: {error}")).into()),
     }

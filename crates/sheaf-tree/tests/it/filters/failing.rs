@@ -3,7 +3,7 @@
 use super::build::{KINDS, Kind, module};
 use super::tree::{REGISTRY, Tree, until};
 use sheaf_core::{Errno, RangeSet};
-use sheaf_tree::filter::{Emit, Input, ModuleId, NodeInfo, REPLIES_PER_WAVE_MAX, packets};
+use sheaf_tree::filter::{Emit, Input, ModuleId, NodeInfo, REPLIES_PER_WAVE_MAX, Registry, packets};
 use sheaf_tree::{Coverage, packet};
 
 const SOURCE: &str = "crates/sheaf-tree/tests/filters/misbehave.c";
@@ -218,6 +218,42 @@ async fn replies_that_nobody_takes_are_bounded_and_reported() {
         assert!(held <= 2 * (256 << 10), "each of two leaves holds at most what may be under way: {held}");
         assert!(held > 0);
     }
+}
+
+/// A module whose bytes have changed is refused, or does what it may and no more. (Shared objects are
+/// linked by the system and run as they are.)
+#[test]
+fn damaged_modules_are_refused_or_stay_within_bounds() {
+    const MUTANTS: u64 = 150;
+    let Some(good) = module(SOURCE, Kind::Wasm) else { return };
+    let mut refused = 0;
+    for seed in 0..MUTANTS {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut bytes = good.clone();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..bytes.len());
+            bytes[at] = if random.bool() { random.u8(..) } else { bytes[at] ^ (1 << random.u8(..8)) };
+        }
+        if random.u8(..4) == 0 {
+            bytes.truncate(random.usize(..bytes.len()));
+        }
+        let registry = Registry::with_builtins();
+        let made = registry
+            .add_module(bytes)
+            .and_then(|id| registry.instantiate(&id.filter("relay"), b"", &NodeInfo::default()));
+        let Ok(mut filter) = made else {
+            refused += 1;
+            continue;
+        };
+        let mut wave = filter.accumulator();
+        let mut out = Vec::new();
+        let folded = wave.fold(Input { raw: true, payload: &[7; 100], ..Input::default() });
+        if folded.and_then(|()| wave.finish(Emit::Result, &mut out)).is_ok() {
+            packets::decode(&out).unwrap();
+        }
+        let _ = filter.state();
+    }
+    assert!((1..MUTANTS).contains(&refused), "{refused} of {MUTANTS} were refused");
 }
 
 #[test]
