@@ -2,8 +2,11 @@
 //! integration tests of each crate that has targets.
 use std::path::Path;
 
+/// A fuzz target: its name, and what it runs.
+type Target = (&'static str, fn(&[u8]));
+
 /// Runs each seed of each target: whole, cut short, and with a byte changed.
-pub fn pass(targets: &[(&str, fn(&[u8]))]) {
+pub fn pass(targets: &[Target]) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     for (name, run) in targets {
         let files = std::fs::read_dir(corpus.join(name)).unwrap().map(|entry| entry.unwrap().path());

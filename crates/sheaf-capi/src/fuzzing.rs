@@ -74,7 +74,7 @@ fn down(bytes: &Bytes) {
 /// Texts of the application's: topology files, shapes and hosts to make them of, filters by rank.
 pub fn text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Ok(plan) = Plan::parse(text, data.len() % 2 == 0) {
+    if let Ok(plan) = Plan::parse(text, data.len().is_multiple_of(2)) {
         assert_eq!(plan.table().lines().count(), plan.topology().nodes_len() as usize);
     }
     let (shape, hosts) = text.split_once('\n').unwrap_or((text, "n[1-4]"));
@@ -94,7 +94,7 @@ pub fn filters(data: &[u8]) {
     let mut pieces = data.split(|&byte| byte == b'\xff');
     let mut next = || pieces.next().unwrap_or_default();
     let text = String::from_utf8_lossy(next()).into_owned();
-    let params = match Assign::parse(&text, data.len() % 2 == 0, b"") {
+    let params = match Assign::parse(&text, data.len().is_multiple_of(2), b"") {
         Ok(assign) => assign.encode(),
         Err(_) => next().to_vec(),
     };
