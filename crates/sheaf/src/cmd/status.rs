@@ -60,7 +60,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
 async fn show(
     name: &str,
     joined: &Connected,
-    told: &crate::session::wire::About,
+    told: &session::wire::About,
     config: &Config,
     output: &Output,
 ) -> Result<bool> {
