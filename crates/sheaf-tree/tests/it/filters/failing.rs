@@ -94,7 +94,7 @@ async fn a_module_that_is_not_there_is_named() {
 async fn garbage_is_no_module() {
     let tree = Tree::new("1x2x3", echo);
     for garbage in [&b"garbage"[..], b"\0asm\x01\0\0\0garbage", b"\x7fELFgarbage", b"\0asm\x01\0\0\0", b""] {
-        let registry = sheaf_tree::filter::Registry::with_builtins();
+        let registry = Registry::with_builtins();
         let error = registry.add_module(garbage).and_then(|id| {
             // An empty module is a valid one, which has no functions.
             registry.instantiate(&id.filter("f"), b"", &NodeInfo::default()).map(|_| ())
