@@ -82,7 +82,7 @@ pub fn frame_header(data: &[u8]) {
 /// Bodies of control frames: one that decodes comes back from its own bytes.
 pub fn control(data: &[u8]) {
     let mut script = Script(data);
-    match script.byte() % 13 {
+    match script.byte() % 17 {
         0 => round_trip::<Open>(script.0),
         1 => round_trip::<Assign>(script.0),
         2 => round_trip::<Hello>(script.0),
@@ -98,6 +98,10 @@ pub fn control(data: &[u8]) {
             let _ = (hello::decode::<hello::Welcome>(script.0), report::decode(script.0));
             let _ = script.0.first_chunk().map(hello::frame_len);
         }
+        12 => round_trip::<control::Take>(script.0),
+        13 => round_trip::<control::Ancestor>(script.0),
+        14 => round_trip::<control::Address>(script.0),
+        15 => drop(postcard::from_bytes::<report::Ask>(script.0)),
         _ => drop(postcard::from_bytes::<Program>(script.0)),
     }
 }
