@@ -17,7 +17,7 @@ pub(super) struct Steady {
     start: usize,
     /// By child: the first wave it has not contributed to.
     next: Vec<u64>,
-    /// What all packets so far were tagged with.
+    /// What the packets of the open waves are tagged with.
     tag: Option<i32>,
     /// A contribution carried the flag [`super::frame::flag::ACK_WANTED`].
     pub wanted: bool,
@@ -81,6 +81,9 @@ impl Steady {
     /// fold into an item.
     pub fn absorb(&mut self, child: usize, first: u64, tag: i32, items: &[u8]) -> usize {
         let width = self.uniform.item_bytes;
+        if self.open() == 0 {
+            self.tag = Some(tag);
+        }
         if first != self.next[child]
             || *self.tag.get_or_insert(tag) != tag
             || !items.len().is_multiple_of(width)
@@ -160,6 +163,16 @@ mod tests {
         assert_eq!(steady.absorb(1, 9, 3, &[1, 5]), 2);
         assert_eq!((steady.next(0), steady.next(1)), (10, 11));
         assert_eq!(steady.complete().map(|complete| complete.items.to_vec()), Some(vec![4]));
+    }
+
+    #[test]
+    fn another_tag_may_begin_where_no_wave_is_open() {
+        let mut steady = Steady::new(sum(), 0, 2);
+        assert_eq!((steady.absorb(0, 0, 3, &[1]), steady.absorb(1, 0, 3, &[1])), (1, 1));
+        steady.retire(1);
+        assert_eq!((steady.absorb(0, 1, 4, &[5, 6]), steady.absorb(1, 1, 4, &[5])), (2, 1));
+        let complete = steady.complete().map(|complete| (complete.tag, complete.items.to_vec()));
+        assert_eq!(complete, Some((4, vec![10])));
     }
 
     #[test]
