@@ -32,12 +32,32 @@ typedef struct sheaf_field {
 #define SHEAF_FORMAT_MAX 254
 #define SHEAF_FIELDS_MAX 128
 
-/* Bytes that grow. */
+/* Bytes that grow: in memory that the caller lends at first, if there is some. */
 typedef struct sheaf_buf {
     uint8_t *data;
     size_t len, room;
     int failed;
+    uint8_t *lent;
 } sheaf_buf;
+
+/* What most packets fit into. */
+#define SHEAF_LENT_BYTES 256
+
+/* An empty buffer in `room` bytes that are lent to it until sheaf_buf_free(). */
+static inline void sheaf_buf_lend(sheaf_buf *buf, uint8_t *lent, size_t room)
+{
+    buf->data = buf->lent = lent;
+    buf->len = 0;
+    buf->room = room;
+    buf->failed = 0;
+}
+
+static inline void sheaf_buf_free(sheaf_buf *buf)
+{
+    if (buf->data != buf->lent)
+        free(buf->data);
+    buf->data = buf->lent = NULL;
+}
 
 static inline size_t sheaf_width(unsigned kind)
 {
@@ -88,11 +108,13 @@ static inline void sheaf_put(sheaf_buf *buf, const void *data, size_t len)
         return;
     if (len > buf->room - buf->len) {
         size_t room = (buf->len + len) * 2 + 64;
-        uint8_t *grown = (uint8_t *)realloc(buf->data, room);
+        uint8_t *grown = (uint8_t *)realloc(buf->data == buf->lent ? NULL : buf->data, room);
         if (!grown) {
             buf->failed = 1;
             return;
         }
+        if (buf->data == buf->lent && buf->len)
+            memcpy(grown, buf->data, buf->len);
         buf->data = grown;
         buf->room = room;
     }
@@ -178,6 +200,43 @@ static inline void sheaf_put_field(sheaf_buf *buf, sheaf_field field, const void
     }
 }
 
+/* A format as it is remembered, by thread. */
+typedef struct sheaf_format {
+    char text[64];
+    sheaf_field fields[24];
+    uint8_t head[96];
+    size_t head_len;
+    int count;
+} sheaf_format;
+
+#define SHEAF_FORMATS_KEPT 4
+
+/* A format that was used before on this thread, or is remembered from now on: what begins its packets,
+ * and their fields. NULL for one that is too long to be, or malformed. */
+static inline const sheaf_format *sheaf_format_of(const char *format)
+{
+    static __thread sheaf_format kept[SHEAF_FORMATS_KEPT];
+    sheaf_format *slot = kept + ((uintptr_t)format >> 2) % SHEAF_FORMATS_KEPT;
+    sheaf_field fields[SHEAF_FIELDS_MAX];
+    sheaf_buf head;
+    int count;
+    if (format && slot->head_len && !strcmp(slot->text, format))
+        return slot;
+    if (!format || strlen(format) >= sizeof slot->text)
+        return NULL;
+    count = sheaf_parse_format(format, fields);
+    if (count < 0 || (size_t)count > sizeof slot->fields / sizeof *fields)
+        return NULL;
+    sheaf_buf_lend(&head, slot->head, sizeof slot->head);
+    sheaf_put_format(&head, fields, count);
+    strcpy(slot->text, format);
+    memcpy(slot->fields, fields, (size_t)count * sizeof *fields);
+    slot->count = count;
+    slot->head_len = head.data == slot->head && !head.failed ? head.len : 0;
+    sheaf_buf_free(&head);
+    return slot->head_len ? slot : NULL;
+}
+
 /* A list of arguments that can be passed on. */
 typedef struct sheaf_args {
     va_list list;
@@ -185,7 +244,7 @@ typedef struct sheaf_args {
 
 static inline void sheaf_pack_next(sheaf_buf *buf, sheaf_field field, sheaf_args *args)
 {
-    union { int8_t i8; int16_t i16; int32_t i32; int64_t i64; float f32; double f64; const char *text; } v;
+    union { int8_t i8; int16_t i16; int32_t i32; int64_t i64; float f32; double f64; } v;
     if (field.shape != SHEAF_SCALAR) {
         const void *array = va_arg(args->list, const void *);
         uint64_t count = field.shape == SHEAF_ARRAY ? va_arg(args->list, uint32_t)
@@ -194,26 +253,43 @@ static inline void sheaf_pack_next(sheaf_buf *buf, sheaf_field field, sheaf_args
         return;
     }
     switch (field.kind) {
-    case SHEAF_I8: case SHEAF_U8: v.i8 = (int8_t)va_arg(args->list, int); break;
-    case SHEAF_I16: case SHEAF_U16: v.i16 = (int16_t)va_arg(args->list, int); break;
-    case SHEAF_I32: case SHEAF_U32: v.i32 = va_arg(args->list, int32_t); break;
-    case SHEAF_I64: case SHEAF_U64: v.i64 = va_arg(args->list, int64_t); break;
-    case SHEAF_F32: v.f32 = (float)va_arg(args->list, double); break;
-    case SHEAF_F64: v.f64 = va_arg(args->list, double); break;
-    default: v.text = va_arg(args->list, const char *); break;
+    case SHEAF_I8: case SHEAF_U8: v.i8 = (int8_t)va_arg(args->list, int); sheaf_put_values(buf, &v, 1, 1); break;
+    case SHEAF_I16: case SHEAF_U16: v.i16 = (int16_t)va_arg(args->list, int); sheaf_put_values(buf, &v, 1, 2); break;
+    case SHEAF_I32: case SHEAF_U32: v.i32 = va_arg(args->list, int32_t); sheaf_put_values(buf, &v, 1, 4); break;
+    case SHEAF_I64: case SHEAF_U64: v.i64 = va_arg(args->list, int64_t); sheaf_put_values(buf, &v, 1, 8); break;
+    case SHEAF_F32: v.f32 = (float)va_arg(args->list, double); sheaf_put_values(buf, &v, 1, 4); break;
+    case SHEAF_F64: v.f64 = va_arg(args->list, double); sheaf_put_values(buf, &v, 1, 8); break;
+    default: sheaf_put_text(buf, va_arg(args->list, const char *)); break;
     }
-    sheaf_put_field(buf, field, &v, 1);
+}
+
+/* Begins a packet of a format that is remembered. */
+static inline void sheaf_put_head(sheaf_buf *buf, const sheaf_format *format)
+{
+    enum { SHORT = 32 };
+    if (format->head_len <= SHORT && buf->room - buf->len >= SHORT) {
+        /* So many bytes at once are quicker than those there are. */
+        memcpy(buf->data + buf->len, format->head, SHORT);
+        buf->len += format->head_len;
+    } else {
+        sheaf_put(buf, format->head, format->head_len);
+    }
 }
 
 /* Appends a packet of the arguments, which stand as they do for printf (arrays: pointer, length).
- * -1 for a bad format. The buffer is freed with free(buf->data). */
+ * -1 for a bad format. The buffer is freed with sheaf_buf_free(). */
 static inline int sheaf_pack_args(sheaf_buf *buf, const char *format, sheaf_args *args)
 {
-    sheaf_field fields[SHEAF_FIELDS_MAX];
-    int at, count = sheaf_parse_format(format, fields);
+    const sheaf_format *known = sheaf_format_of(format);
+    sheaf_field parsed[SHEAF_FIELDS_MAX];
+    const sheaf_field *fields = known ? known->fields : parsed;
+    int at, count = known ? known->count : sheaf_parse_format(format, parsed);
     if (count < 0)
         return -1;
-    sheaf_put_format(buf, fields, count);
+    if (known)
+        sheaf_put_head(buf, known);
+    else
+        sheaf_put_format(buf, parsed, count);
     for (at = 0; at < count; at++)
         sheaf_pack_next(buf, fields[at], args);
     return buf->failed ? -1 : 0;
@@ -369,21 +445,41 @@ static inline int sheaf_get_field(sheaf_reader *reader, sheaf_field field, void 
     return 0;
 }
 
+/* Goes past the beginning of a packet; -1 where it is not written as it is here. */
+static inline int sheaf_get_head(sheaf_reader *reader, const sheaf_format *format)
+{
+    if (reader->left < format->head_len || memcmp(reader->at, format->head, format->head_len))
+        return -1;
+    return sheaf_get(reader, NULL, format->head_len);
+}
+
+/* The same, however the format is written. */
+static inline int sheaf_get_same(sheaf_reader *reader, const sheaf_field *want, int count)
+{
+    sheaf_field have[SHEAF_FIELDS_MAX];
+    int at;
+    if (sheaf_get_format(reader, have) != count)
+        return -1;
+    for (at = 0; at < count; at++)
+        if (have[at].kind != want[at].kind || have[at].shape != want[at].shape)
+            return -1;
+    return 0;
+}
+
 /* Takes all values out of a packet, into the pointers among the arguments (arrays: pointer to the
  * array, pointer to its length). What is not a scalar was allocated with malloc() and belongs to
  * the caller. -1 when the packet is not of this format; then nothing is given. */
 static inline int sheaf_unpack_args(const uint8_t *data, size_t len, const char *format, sheaf_args *args)
 {
-    sheaf_field have[SHEAF_FIELDS_MAX], want[SHEAF_FIELDS_MAX];
+    const sheaf_format *known = sheaf_format_of(format);
+    sheaf_field parsed[SHEAF_FIELDS_MAX];
+    const sheaf_field *have = known ? known->fields : parsed;
     sheaf_reader reader, whole;
-    int at, count = sheaf_parse_format(format, want);
+    int at, count = known ? known->count : sheaf_parse_format(format, parsed);
     reader.at = data;
     reader.left = len;
-    if (count < 0 || sheaf_get_format(&reader, have) != count)
+    if (count < 0 || ((!known || sheaf_get_head(&reader, known)) && sheaf_get_same(&reader, have, count)))
         return -1;
-    for (at = 0; at < count; at++)
-        if (have[at].kind != want[at].kind || have[at].shape != want[at].shape)
-            return -1;
     whole = reader;
     for (at = 0; at < count; at++)
         if (sheaf_skip_field(&whole, have[at]))

@@ -233,7 +233,9 @@ public:
     int send(Rank to, int tag, const char *format, ...)
     {
         sheaf_args args;
-        sheaf_buf buf = sheaf_buf();
+        sheaf_buf buf;
+        uint8_t lent[SHEAF_LENT_BYTES];
+        sheaf_buf_lend(&buf, lent, sizeof lent);
         va_start(args.list, format);
         int done = sheaf_pack_args(&buf, format, &args);
         va_end(args.list);
@@ -241,7 +243,7 @@ public:
             error(ERR_FORMATSTR);
         else
             done = deliver(to, tag, buf.data, buf.len, nullptr, 0);
-        std::free(buf.data);
+        sheaf_buf_free(&buf);
         return done;
     }
     int send(Rank to, PacketPtr &packet)
@@ -755,7 +757,7 @@ inline int Stream::set_FilterParameters(const char *format, va_list list, Filter
         done = set_timeout(buf);
     else
         done = set_params(buf, type == FILTER_DOWNSTREAM_TRANS);
-    std::free(buf.data);
+    sheaf_buf_free(&buf);
     return done;
 }
 

@@ -6,6 +6,7 @@
 #include "mrnet/Error.h"
 #include "mrnet/FilterIds.h"
 
+#include <atomic>
 #include <cstdarg>
 #include <mutex>
 
@@ -75,7 +76,7 @@ public:
     {
         if (_received)
             sheaf_message_free(_received);
-        std::free(_bytes.data);
+        sheaf_buf_free(&_bytes);
     }
 
     int get_Tag() const { return _tag; }
@@ -227,9 +228,9 @@ private:
     /// Packs the elements again: they may have been changed.
     void settle() const
     {
-        std::lock_guard<std::mutex> guard(_mutex);
         if (!_open)
             return;
+        std::lock_guard<std::mutex> guard(_mutex);
         sheaf_buf buf;
         std::memset(&buf, 0, sizeof buf);
         sheaf_field fields[SHEAF_FIELDS_MAX];
@@ -241,13 +242,13 @@ private:
         for (const auto &element : _elements)
             element->write(buf);
         if (buf.failed) {
-            std::free(buf.data);
+            sheaf_buf_free(&buf);
             return;
         }
         if (_received)
             sheaf_message_free(_received);
         _received = nullptr;
-        std::free(_bytes.data);
+        sheaf_buf_free(&_bytes);
         _bytes = buf;
         _format.clear();
     }
@@ -285,7 +286,7 @@ private:
     mutable std::mutex _mutex;
     mutable std::string _format;
     /// The values, once somebody has asked for one of them.
-    mutable bool _open;
+    mutable std::atomic<bool> _open;
     mutable std::vector<std::unique_ptr<DataElement> > _elements;
 };
 

@@ -42,7 +42,7 @@ public:
             error(ERR_FORMATSTR);
         else
             done = send_bytes(tag, buf.data, buf.len, nullptr, 0);
-        std::free(buf.data);
+        sheaf_buf_free(&buf);
         return done;
     }
     /// To the members that the packet names, or to all.
@@ -118,13 +118,15 @@ private:
 
     int send_args(int tag, const char *format, sheaf_args &args)
     {
-        sheaf_buf buf = sheaf_buf();
+        sheaf_buf buf;
+        uint8_t lent[SHEAF_LENT_BYTES];
+        sheaf_buf_lend(&buf, lent, sizeof lent);
         int done = sheaf_pack_args(&buf, format, &args);
         if (done)
             error(ERR_FORMATSTR, std::string("the format string is malformed: ") + (format ? format : ""));
         else
             done = send_bytes(tag, buf.data, buf.len, nullptr, 0);
-        std::free(buf.data);
+        sheaf_buf_free(&buf);
         return done;
     }
     int send_bytes(int tag, const uint8_t *data, size_t len, const Rank *ranks, size_t ranks_len);

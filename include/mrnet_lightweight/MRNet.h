@@ -183,11 +183,14 @@ static inline int Stream_recv(Stream_t *stream, int *tag, Packet_t *packet, int 
 /* Sends values up the stream. */
 static inline int Stream_vsend(Stream_t *stream, int tag, const char *format, sheaf_args *args)
 {
-    sheaf_buf buf = { NULL, 0, 0, 0 };
-    int done = sheaf_pack_args(&buf, format, args);
+    sheaf_buf buf;
+    uint8_t lent[SHEAF_LENT_BYTES];
+    int done;
+    sheaf_buf_lend(&buf, lent, sizeof lent);
+    done = sheaf_pack_args(&buf, format, args);
     if (!done)
         done = sheaf_stream_send(stream->network->net, stream->id, tag, buf.data, buf.len, NULL, 0);
-    free(buf.data);
+    sheaf_buf_free(&buf);
     return done;
 }
 static inline int Stream_send(Stream_t *stream, int tag, const char *format, ...)

@@ -127,6 +127,7 @@ impl Events {
         let mut state = self.lock();
         let slot = state.signals.get_mut(class as usize)?;
         if slot.is_none() {
+            crate::reactor::watch();
             *slot = Some(Signal::new().ok()?);
         }
         slot.as_ref().map(Signal::number)
@@ -157,6 +158,7 @@ impl Events {
                 }
             };
             std::thread::Builder::new().name("sheaf-events".to_owned()).spawn(call)?;
+            crate::reactor::watch();
         }
         Ok(())
     }

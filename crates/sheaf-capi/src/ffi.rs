@@ -7,6 +7,7 @@ use crate::event::{Event, Events};
 use crate::find;
 use crate::front::{self, Create, Front};
 use crate::inbox::{End, Inbox, Message};
+use crate::reactor;
 use sheaf_tree::Sync;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -196,6 +197,7 @@ pub unsafe extern "C" fn sheaf_net_free(net: *mut Net) {
 /// `net` is a handle that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_net_is_over(net: *const Net) -> c_int {
+    reactor::keep();
     // SAFETY: the caller's promise.
     unsafe { net.as_ref() }.is_none_or(|net| net.inbox().is_ended()).into()
 }

@@ -6,7 +6,7 @@ use crate::filter::{self, Assign, Work};
 use crate::inbox::{Inbox, Message};
 use crate::meter::{self, Context, Meter, Meters, Record};
 use crate::plan::Plan;
-use crate::runtime;
+use crate::reactor;
 use crate::wire::{Control, Described, Down, HubWord, Parcel, Upward, Waits};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -14,6 +14,7 @@ use sheaf_tree::filter::{NodeInfo, Registry};
 use sheaf_tree::launch::{self, Carrier, Content, LeafProgram, Options, Program, Ssh, Starter};
 use sheaf_tree::link::Listen;
 use sheaf_tree::{Network, Stream, Sync};
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -153,17 +154,19 @@ impl Front {
         let meters = Arc::new(Meters::default());
         let registry = filter::registry(&meters);
         let known = registry.clone();
-        let started = runtime::run(async move {
+        let started = reactor::wait(reactor::spawn(async move {
             let network = launch::processes(&topology, &known, &options, &program).await?;
             let ready = network.ready(patience).await;
             Ok::<_, launch::LaunchError>((network, ready))
-        })?;
-        let (network, ready) = started.map_err(|error| Error::new(Code::Launch, error.to_string()))?;
+        })?);
+        let (network, ready) = started
+            .map_err(io::Error::other)?
+            .map_err(|error| Error::new(Code::Launch, error.to_string()))?;
         let all = network.everyone();
         let here = ready.clone().unwrap_or_default();
         if here != all {
             let error = not_started(&plan, &network, ready.is_none(), patience);
-            let _ = runtime::run(network.shutdown());
+            let _ = reactor::spawn(network.shutdown()).map(reactor::wait);
             return Err(error);
         }
         let (tell, hear) = mpsc::channel();
@@ -199,6 +202,7 @@ impl Front {
     /// Waits until back ends can attach themselves everywhere, if they are to.
     fn wait_open(&self, patience: Duration) -> Result<(), Error> {
         let closed = |plan: &mut Plan| !plan.is_open();
+        reactor::keep();
         let waited = self.opened.wait_timeout_while(self.plan(), patience, closed);
         if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
             return Err(Error::new(Code::Launch, "not every leaf listens for back ends in time"));
@@ -259,7 +263,7 @@ impl Front {
                 }
             }
         };
-        *lock(&self.watch) = Some(runtime::handle()?.spawn(watch));
+        *lock(&self.watch) = Some(reactor::spawn(watch)?);
         Ok(())
     }
 
@@ -327,10 +331,13 @@ impl Front {
             Sync::DontWait => Waits::Not,
         };
         let described = Described { id, members, upward, up, down, waits, filter, about };
-        runtime::block_on(stream.send(0, &Control::Describe(Box::new(described)).encode(), None));
+        reactor::wait(stream.send(0, &Control::Describe(Box::new(described)).encode(), None));
         self.inbox.open(id);
         let (tell, done) = oneshot::channel();
         let leaving = Arc::new(Leaving::default());
+        // What waits below must hold no lock that a task of the tree takes.
+        let is_hub = self.plan().hubs().contains(&id);
+        let words = if is_hub { lock(&self.words).clone() } else { None };
         let pump = Pump {
             id,
             upward,
@@ -339,7 +346,7 @@ impl Front {
             events: Arc::clone(&self.events),
             source: if open.members.len() == 1 { open.members[0] } else { crate::NO_RANK },
             loose: open.sync != Sync::WaitForAll,
-            words: self.plan().hubs().contains(&id).then(|| lock(&self.words).clone()).flatten(),
+            words,
             streams: Arc::downgrade(&self.streams),
             before: self.retire(id),
             leaving: Arc::clone(&leaving),
@@ -347,7 +354,7 @@ impl Front {
         };
         let entry = Entry {
             stream,
-            pump: runtime::handle()?.spawn(pump.run()),
+            pump: reactor::spawn(pump.run())?,
             leaving,
             done: Mutex::new(Some(done)),
             members: open.members.clone(),
@@ -372,7 +379,7 @@ impl Front {
         let entry = lock(&self.streams).get(&id).cloned()?;
         let mut turn = lock(&entry.turn);
         turn.moved = true;
-        runtime::block_on(entry.stream.send(0, &Control::Moved.encode(), None));
+        reactor::wait(entry.stream.send(0, &Control::Moved.encode(), None));
         drop(turn);
         entry.leaving.moved.store(true, Ordering::Relaxed);
         entry.leaving.some.notify_one();
@@ -399,7 +406,7 @@ impl Front {
         if let Some(own) = turn.down.as_mut().filter(|_| down) {
             own.set_params(params);
         }
-        runtime::block_on(entry.stream.send(0, &word, None));
+        reactor::wait(entry.stream.send(0, &word, None));
         Ok(())
     }
 
@@ -431,10 +438,11 @@ impl Front {
         let leaves = self.plan().leaves(&members)?;
         let stream = self.network()?.open(leaves, filter::PERF_NAME, &id.to_le_bytes(), Sync::WaitForAll);
         let word = Control::Measure { id }.encode();
-        let gathered = runtime::run(async move {
+        let gathered = reactor::wait(reactor::spawn(async move {
             stream.ask(0, &word, timeout).await;
             stream.recv_until(Instant::now() + 2 * timeout).await
-        })?;
+        })?);
+        let gathered = gathered.map_err(io::Error::other)?;
         let late = || Error::new(Code::TimedOut, "no node said in time what it has measured");
         let payload = gathered.ok().and_then(|result| result.payload).ok_or_else(late)?;
         let mut records =
@@ -461,7 +469,11 @@ impl Front {
         if !self.is_open(id) && id < STREAM_BASE && self.plan().leaves(&[id]).is_ok() {
             self.open_own(id)?;
         }
-        self.send_on(id, tag, packet, destinations)
+        self.send_on(id, tag, packet, destinations)?;
+        if self.network()?.is_behind() {
+            reactor::keep();
+        }
+        Ok(())
     }
 
     fn send_on(&self, id: u32, tag: i32, packet: &[u8], destinations: &[u32]) -> Result<(), Error> {
@@ -481,7 +493,7 @@ impl Front {
                 if let Some(meter) = &entry.meter {
                     meter.count(Context::Sent, packet.len());
                 }
-                runtime::block_on(entry.stream.send(tag, &Down::encode(packet, destinations), None));
+                reactor::wait(entry.stream.send(tag, &Down::encode(packet, destinations), None));
             };
             let Some(filter) = &mut turn.down else {
                 send(tag, packet);
@@ -517,7 +529,7 @@ impl Front {
         lock(&self.streams).clear();
         if let Some(network) = lock(&self.network).take() {
             // Without a thread there is nothing to wait for.
-            let _ = runtime::run(network.shutdown());
+            let _ = reactor::spawn(network.shutdown()).map(reactor::wait);
         }
     }
 }

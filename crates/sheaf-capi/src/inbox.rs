@@ -1,10 +1,13 @@
 //! What has arrived and nobody has taken: a queue for each stream, and one order over all.
+use crate::reactor;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use tokio::sync::Notify;
 
@@ -87,15 +90,32 @@ struct State {
     fronts: BTreeMap<u64, u32>,
     next: u64,
     ended: bool,
-    /// Threads that wait for something to change.
-    waiting: u32,
+    /// Those who wait for something to change.
+    waiting: Wakers,
+}
+
+/// Those who wait for something, each once.
+#[derive(Default)]
+pub struct Wakers(Vec<Waker>);
+
+impl Wakers {
+    /// Adds whom `context` belongs to.
+    pub fn add(&mut self, context: &Context<'_>) {
+        if !self.0.iter().any(|have| have.will_wake(context.waker())) {
+            self.0.push(context.waker().clone());
+        }
+    }
+
+    /// Wakes them all.
+    pub fn wake(&mut self) {
+        self.0.drain(..).for_each(Waker::wake);
+    }
 }
 
 /// The queues of one node.
 #[derive(Default)]
 pub struct Inbox {
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 impl Inbox {
@@ -110,55 +130,31 @@ impl Inbox {
 
     /// Adds a message; one of a stream that is closed is dropped.
     pub fn push(&self, message: Message) {
-        self.add(message.stream, Ok(message));
+        self.push_all(message.stream, &mut vec![Ok(message)]);
     }
 
-    /// Says in the place of a packet of `stream` why it is missing.
-    pub fn push_lost(&self, stream: u32, why: String) {
-        self.add(stream, Err(why));
-    }
-
-    fn add(&self, stream: u32, message: Result<Message, String>) {
+    /// Adds messages of one stream, in order, and leaves none behind. In place of one that a filter has lost
+    /// stands what is to be said of that.
+    pub fn push_all(&self, stream: u32, messages: &mut Vec<Result<Message, String>>) {
         let mut state = self.lock();
-        let State { queues, fronts, next, .. } = &mut *state;
+        let State { queues, fronts, next, waiting, .. } = &mut *state;
         let queue = queues.entry(stream).or_default();
-        if queue.closed {
+        if queue.closed || messages.is_empty() {
+            messages.clear();
             return;
         }
-        let number = *next;
-        *next += 1;
         if queue.messages.is_empty() {
-            fronts.insert(number, stream);
+            fronts.insert(*next, stream);
         }
-        queue.bytes += cost(&message);
-        queue.messages.push_back((number, message));
+        for message in messages.drain(..) {
+            queue.bytes += cost(&message);
+            queue.messages.push_back((*next, message));
+            *next += 1;
+        }
         if let Some(signal) = &queue.signal {
             signal.raise();
         }
-        let waited_for = state.waiting > 0;
-        drop(state);
-        if waited_for {
-            self.changed.notify_all();
-        }
-    }
-
-    /// Waits for a change, until `deadline` at most; `None` when that is over.
-    fn wait<'a>(
-        &self,
-        mut state: MutexGuard<'a, State>,
-        deadline: Option<Instant>,
-    ) -> Option<MutexGuard<'a, State>> {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if left.is_some_and(|left| left.is_zero()) {
-            return None;
-        }
-        state.waiting += 1;
-        let mut state = match left {
-            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-        };
-        state.waiting -= 1;
-        Some(state)
+        waiting.wake();
     }
 
     /// Takes the oldest message of `stream`, or of all; waits until `deadline`, for ever without
@@ -167,20 +163,38 @@ impl Inbox {
     /// # Errors
     /// [`End`] when nothing can come any more, or a packet is missing; what had come is given first.
     pub fn take(&self, stream: Option<u32>, deadline: Option<Instant>) -> Result<Option<Message>, End> {
+        let take = poll_fn(|cx| self.poll_take(stream, cx));
+        reactor::wait_until(deadline, take).transpose()
+    }
+
+    fn poll_take(&self, stream: Option<u32>, cx: &Context<'_>) -> Poll<Result<Message, End>> {
         let mut state = self.lock();
-        loop {
-            if let Some(message) = state.take(stream) {
-                return message.map(Some).map_err(End::Lost);
-            }
-            if stream.is_some_and(|id| state.queues.get(&id).is_none_or(|queue| queue.closed)) {
-                return Err(if state.ended { End::Session } else { End::Stream });
-            }
-            if state.ended {
-                return Err(End::Session);
-            }
-            let Some(changed) = self.wait(state, deadline) else { return Ok(None) };
-            state = changed;
+        if let Some(message) = state.take(stream) {
+            return Poll::Ready(message.map_err(End::Lost));
         }
+        if stream.is_some_and(|id| state.queues.get(&id).is_none_or(|queue| queue.closed)) {
+            return Poll::Ready(Err(if state.ended { End::Session } else { End::Stream }));
+        }
+        if state.ended {
+            return Poll::Ready(Err(End::Session));
+        }
+        state.waiting.add(cx);
+        Poll::Pending
+    }
+
+    /// Waits until `what` says something of the state, until `deadline` at most.
+    fn wait<T>(&self, deadline: Option<Instant>, what: impl Fn(&State) -> Option<T>) -> Option<T> {
+        let look = poll_fn(|cx| {
+            let mut state = self.lock();
+            match what(&state) {
+                Some(found) => Poll::Ready(found),
+                None => {
+                    state.waiting.add(cx);
+                    Poll::Pending
+                }
+            }
+        });
+        reactor::wait_until(deadline, look)
     }
 
     /// Whether a message is there, of `stream` or of any.
@@ -210,14 +224,15 @@ impl Inbox {
 
     /// No more messages come on `stream`; those that are there can be taken.
     pub fn close(&self, stream: u32) {
-        if let Some(queue) = self.lock().queues.get_mut(&stream) {
+        let mut state = self.lock();
+        if let Some(queue) = state.queues.get_mut(&stream) {
             queue.closed = true;
             queue.room.notify_one();
             if let Some(signal) = &queue.signal {
                 signal.raise();
             }
         }
-        self.changed.notify_all();
+        state.waiting.wake();
     }
 
     /// Forgets the stream and what it holds; gives that back, for what is owed.
@@ -228,8 +243,8 @@ impl Inbox {
             state.fronts.remove(number);
         }
         queue.room.notify_one();
+        state.waiting.wake();
         drop(state);
-        self.changed.notify_all();
         queue.messages.into_iter().filter_map(|(_, message)| message.ok()).collect()
     }
 
@@ -239,8 +254,7 @@ impl Inbox {
         state.ended = true;
         state.queues.values().filter_map(|queue| queue.signal.as_ref()).for_each(Signal::raise);
         state.queues.values().for_each(|queue| queue.room.notify_one());
-        drop(state);
-        self.changed.notify_all();
+        state.waiting.wake();
     }
 
     /// Whether [`Inbox::end`] was called.
@@ -250,12 +264,7 @@ impl Inbox {
 
     /// Waits for [`Inbox::end`]; `false` when the time is over.
     pub fn wait_end(&self, deadline: Option<Instant>) -> bool {
-        let mut state = self.lock();
-        while !state.ended {
-            let Some(changed) = self.wait(state, deadline) else { return false };
-            state = changed;
-        }
-        true
+        self.wait(deadline, |state| state.ended.then_some(())).is_some()
     }
 
     /// Whether the stream is there and not closed.
@@ -266,17 +275,11 @@ impl Inbox {
 
     /// Waits until the stream is open; `false` when the time or the session is over.
     pub fn wait_open(&self, stream: u32, deadline: Instant) -> bool {
-        let mut state = self.lock();
-        loop {
-            if state.queues.get(&stream).is_some_and(|queue| !queue.closed) {
-                return true;
-            }
-            if state.ended {
-                return false;
-            }
-            let Some(changed) = self.wait(state, Some(deadline)) else { return false };
-            state = changed;
-        }
+        let opened = self.wait(Some(deadline), |state| {
+            let open = state.queues.get(&stream).is_some_and(|queue| !queue.closed);
+            (open || state.ended).then_some(open)
+        });
+        opened.unwrap_or(false)
     }
 
     /// The descriptor that tells of data on `stream`, made when it is first asked for.
@@ -284,6 +287,7 @@ impl Inbox {
         let mut state = self.lock();
         let queue = state.queues.get_mut(&stream)?;
         if queue.signal.is_none() {
+            reactor::watch();
             let signal = Signal::new().ok()?;
             if !queue.messages.is_empty() {
                 signal.raise();
@@ -341,6 +345,34 @@ mod tests {
     }
 
     #[test]
+    fn messages_that_come_together_keep_their_order() {
+        let inbox = Inbox::default();
+        inbox.open(1);
+        inbox.push(message(2, 20));
+        let mut many = vec![Ok(message(1, 10)), Ok(message(1, 11))];
+        inbox.push_all(1, &mut many);
+        inbox.push(message(2, 21));
+        assert!(many.is_empty());
+        let tags = [(); 4].map(|()| inbox.take(None, None).unwrap().unwrap().tag);
+        assert_eq!(tags, [20, 10, 11, 21]);
+        inbox.close(1);
+        inbox.push_all(1, &mut vec![Ok(message(1, 12))]);
+        assert!(!inbox.has(None));
+    }
+
+    #[test]
+    fn one_thread_waits_while_another_pushes() {
+        let inbox = Arc::new(Inbox::default());
+        inbox.open(1);
+        let taker = Arc::clone(&inbox);
+        let takes = move || (0..100).map(|_| taker.take(Some(1), None).unwrap().unwrap().tag).collect();
+        let taken = std::thread::spawn::<_, Vec<i32>>(takes);
+        (0..100).for_each(|tag| inbox.push(message(1, tag)));
+        assert_eq!(taken.join().unwrap(), (0..100).collect::<Vec<_>>());
+        assert!(inbox.take(Some(1), Some(Instant::now())).unwrap().is_none());
+    }
+
+    #[test]
     fn anonymous_and_named_takes_keep_the_order() {
         let inbox = Inbox::default();
         for (stream, tag) in [(1, 10), (2, 20), (1, 11), (2, 21), (1, 12)] {
@@ -373,7 +405,7 @@ mod tests {
         let inbox = Inbox::default();
         inbox.open(1);
         inbox.push(message(1, 10));
-        inbox.push_lost(1, "it failed".to_owned());
+        inbox.push_all(1, &mut vec![Err("it failed".to_owned())]);
         inbox.push(message(1, 12));
         assert_eq!(inbox.take(Some(1), None).unwrap().unwrap().tag, 10);
         assert!(inbox.has(Some(1)));
@@ -389,7 +421,7 @@ mod tests {
             inbox.open(1);
             inbox.push(Message { packet: vec![0; QUEUED_BYTES_MAX].into(), ..message(1, 10) });
             let waiter = Arc::clone(&inbox);
-            (inbox, std::thread::spawn(move || crate::runtime::block_on(waiter.room(1))))
+            (inbox, std::thread::spawn(move || reactor::park(waiter.room(1))))
         };
         let ends: [fn(&Inbox); 3] = [Inbox::end, |inbox| inbox.close(1), |inbox| drop(inbox.forget(1))];
         for end in ends {

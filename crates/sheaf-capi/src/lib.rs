@@ -5,8 +5,9 @@
 //! Packets are those of [`sheaf_tree::packet`]; the C and C++ headers pack and unpack them, and
 //! MRNet's interface (`mrnet/MRNet.h`) is made of headers over this library alone.
 //!
-//! A send goes out on the caller's thread. What arrives is read by one thread per process, put
-//! into an [`inbox::Inbox`], and taken from there by whoever waits.
+//! A send goes out on the caller's thread, or, one of many behind one another, with the others soon
+//! after. What arrives is read by the thread that waits for it (see [`reactor`]), and by one of the
+//! library's while none does.
 
 pub mod attach;
 pub mod back;
@@ -23,7 +24,7 @@ pub mod hub;
 pub mod inbox;
 pub mod meter;
 pub mod plan;
-pub mod runtime;
+pub mod reactor;
 pub mod topgen;
 pub mod wire;
 

@@ -56,8 +56,13 @@ pub struct Timer {
 impl Meter {
     /// Counts one packet.
     pub fn count(&self, context: Context, bytes: usize) {
-        self.packets[context as usize].fetch_add(1, Relaxed);
-        self.bytes[context as usize].fetch_add(bytes as u64, Relaxed);
+        self.count_many(context, 1, bytes);
+    }
+
+    /// Counts packets of so many bytes each.
+    pub fn count_many(&self, context: Context, packets: usize, bytes: usize) {
+        self.packets[context as usize].fetch_add(packets as u64, Relaxed);
+        self.bytes[context as usize].fetch_add((packets * bytes) as u64, Relaxed);
     }
 
     /// Counts packets; parameters on their way are none.

@@ -255,6 +255,11 @@ impl Core {
         routes[link] = route;
     }
 
+    /// Whether a socket has not taken all that was to be written.
+    pub fn is_behind(&self) -> bool {
+        self.sockets.iter().flatten().any(|port| port.blocked)
+    }
+
     /// Whether a socket carries `link` of `node`.
     pub fn has_socket(&self, node: usize, link: usize) -> bool {
         matches!(self.routes[node].get(link), Some(Route::Socket(_)))

@@ -44,7 +44,7 @@ pub use invited::{invited, leave_session};
 pub use join::{Joined, join};
 pub use processes::{over_ssh, processes};
 pub use push::Content;
-pub use serve::{ServeError, leaf_from, serve, serve_invited};
+pub use serve::{ServeError, leaf_over, serve, serve_invited};
 pub use slurm::Srun;
 pub use spawn::{DETACH_VARIABLE, LINK_VARIABLE};
 pub use ssh::Ssh;
@@ -101,9 +101,9 @@ impl Program {
     }
 }
 
-/// A program of somebody else that serves as a leaf, by way of [`leaf_from`].
+/// A program of somebody else that serves as a leaf, by way of [`leaf_over`].
 ///
-/// Its standard input is `/dev/null`. The number of the descriptor that [`leaf_from`] wants is in
+/// Its standard input is `/dev/null`. The number of the descriptor that [`leaf_over`] wants is in
 /// the environment, as [`LINK_VARIABLE`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeafProgram {

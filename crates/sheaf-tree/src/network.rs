@@ -120,6 +120,12 @@ impl Network {
         self.inner.shared.peek(|core| core.nodes[0].child_counters())
     }
 
+    /// Whether something waits here until a link takes it: whoever drives the links is needed for that.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.inner.shared.peek(|core| core.is_behind())
+    }
+
     /// Where the root listens for nodes of its session; `None` when all are in one process.
     #[must_use]
     pub fn door(&self) -> Option<crate::link::Address> {

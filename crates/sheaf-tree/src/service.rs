@@ -79,6 +79,12 @@ impl Leaf<'_> {
         self.node.post(stream, tag, payload)
     }
 
+    /// [`Leaf::post`] of packets of `width` bytes that lie behind one another, as far as they can travel
+    /// together; gives how many were posted.
+    pub fn post_run(&mut self, stream: u32, tag: i32, packets: &[u8], width: usize) -> usize {
+        self.node.post_run(stream, tag, packets, width)
+    }
+
     /// Gives up every wave before `wave` for which nothing was posted, so that others' are not kept
     /// open for it.
     pub fn skip_to(&mut self, stream: u32, wave: u64) {
@@ -126,6 +132,12 @@ impl LeafHandle {
         if let Some(shared) = self.shared.upgrade() {
             shared.with_node(self.node, |node| act(&mut Leaf { node }));
         }
+    }
+
+    /// Whether something waits here until a link takes it: whoever drives the links is needed for that.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.shared.upgrade().is_some_and(|shared| shared.peek(|core| core.is_behind()))
     }
 
     /// [`LeafHandle::with`] for one of many calls behind one another: what they queue is sent together,

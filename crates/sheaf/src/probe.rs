@@ -6,6 +6,8 @@ use sheaf_group::Servers;
 use sheaf_tree::Packet;
 use sheaf_tree::packet::put_scalar;
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Answer each packet with the number 1.
 pub const ECHO: i32 = 1001;
@@ -15,6 +17,10 @@ pub const POST: i32 = 1002;
 pub const SINK: i32 = 1003;
 /// Take a long packet in, and answer its last part with 40 bits of its BLAKE3 digest.
 pub const DIGEST: i32 = 1004;
+
+/// As [`POST`], one packet a call from a thread that has nothing to do with the links: so do programs that
+/// have other work.
+pub const POST_EACH: i32 = 1005;
 
 /// The sum of as many as there are leaves has to fit.
 const DIGEST_MASK: i64 = 0xff_ffff_ffff;
@@ -30,10 +36,12 @@ impl Services for WithProbe {
         config: &[u8],
         handle: LeafHandle,
     ) -> Result<Box<dyn Service>, ServiceError> {
-        let server = self.0.start(leaf, host, config, handle)?;
+        let server = self.0.start(leaf, host, config, handle.clone())?;
         Ok(Box::new(Probed {
             server,
+            handle,
             posting: None,
+            room: Arc::default(),
             sunk: 0,
             digest: blake3::Hasher::new(),
             number: Vec::new(),
@@ -43,6 +51,9 @@ impl Services for WithProbe {
 
 struct Probed {
     server: Box<dyn Service>,
+    handle: LeafHandle,
+    /// Told when packets may be posted again that a thread posts.
+    room: Arc<Room>,
     /// Stream, and packets still to post on it.
     posting: Option<(u32, u64)>,
     sunk: u64,
@@ -55,6 +66,58 @@ impl Probed {
         self.number.clear();
         put_scalar(value, &mut self.number);
         &self.number
+    }
+}
+
+/// Counts the moments at which there may be room again.
+#[derive(Default)]
+struct Room {
+    turns: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Room {
+    fn turn(&self) {
+        *self.turns.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_all();
+    }
+
+    fn seen(&self) -> u64 {
+        *self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self, seen: u64) {
+        /// A session that ends says nothing.
+        const LOOK: Duration = Duration::from_millis(100);
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.changed.wait_timeout_while(turns, LOOK, |turns| *turns == seen);
+    }
+}
+
+fn post_each(handle: &LeafHandle, room: &Room, stream: u32, count: u64, number: &[u8]) {
+    let mut left = count;
+    while left > 0 {
+        let mut posted = None;
+        handle.queue(|leaf| {
+            let open = !leaf.is_held(stream);
+            if open {
+                leaf.post(stream, POST_EACH, number);
+            }
+            posted = Some(open);
+        });
+        match posted {
+            Some(true) => left -= 1,
+            Some(false) => {
+                let seen = room.seen();
+                let mut held = false;
+                handle.with(|leaf| held = leaf.is_held(stream));
+                if held {
+                    room.wait(seen);
+                }
+            }
+            // The session is over.
+            None => return,
+        }
     }
 }
 
@@ -71,6 +134,13 @@ impl Service for Probed {
                 let count = packet.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 self.posting = Some((stream, count));
                 self.resume(leaf);
+            }
+            POST_EACH => {
+                leaf.consumed(stream, packet.frame_bytes);
+                let count = packet.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                let (handle, room, number) =
+                    (self.handle.clone(), Arc::clone(&self.room), self.number(1).to_vec());
+                std::thread::spawn(move || post_each(&handle, &room, stream, count, &number));
             }
             SINK => {
                 leaf.consumed(stream, packet.frame_bytes);
@@ -116,6 +186,9 @@ impl Service for Probed {
                 left -= 1;
             }
             self.posting = (left > 0).then_some((stream, left));
+        }
+        if Arc::strong_count(&self.room) > 1 {
+            self.room.turn();
         }
         self.server.resume(leaf);
     }

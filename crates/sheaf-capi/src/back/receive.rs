@@ -13,14 +13,15 @@ use sheaf_tree::Packet;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::DETACH_VARIABLE;
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, mpsc};
+use tokio::sync::mpsc;
 
 pub(super) type Started = Result<(Arc<Common>, LeafHandle, Plan), Error>;
 
 /// Makes the service of the one leaf of this process.
 pub(super) struct Start {
-    pub tell: Mutex<mpsc::Sender<Started>>,
+    pub tell: mpsc::UnboundedSender<Started>,
     pub registry: Registry,
 }
 
@@ -43,7 +44,7 @@ impl Services for Start {
             let _ = rustix::stdio::dup2_stderr(&null);
         }
         let common = Arc::new(Common::new(rank));
-        let _ = lock(&self.tell).send(Ok((Arc::clone(&common), handle, plan.clone())));
+        let _ = self.tell.send(Ok((Arc::clone(&common), handle, plan.clone())));
         let registry = self.registry.clone();
         let (carried, parts) = (FxHashMap::default(), FxHashMap::default());
         Ok(Box::new(Receiver { common, registry, plan, carried, parts }))
@@ -148,7 +149,8 @@ impl Receiver {
                 let Some(carried) = self.carried.get_mut(&carrier) else { return };
                 if let Some(chain) = carried.chain.as_mut().filter(|_| down) {
                     chain.set_params(&bytes);
-                } else if let Some(known) = lock(&self.common.streams).get_mut(&carried.id).filter(|_| !down)
+                } else if let Some(known) =
+                    lock(&self.common.streams).known.get_mut(&carried.id).filter(|_| !down)
                 {
                     known.params.clear();
                     Params::put(version, &bytes, &mut known.params);
@@ -156,7 +158,7 @@ impl Receiver {
             }
             Control::Measure { id } => {
                 let mut record = Record::of_process(self.common.rank);
-                for (have, known) in &*lock(&self.common.streams) {
+                for (have, known) in &lock(&self.common.streams).known {
                     if id == meter::ALL_STREAMS || id == *have {
                         record.add(&known.meter);
                     }
@@ -166,10 +168,12 @@ impl Receiver {
             Control::CatchUp { wave } => {
                 leaf.skip_to(carrier, wave);
                 let id = self.carried.get(&carrier).map(|carried| carried.id);
-                if let Some(known) = id.and_then(|id| lock(&self.common.streams).get(&id).cloned()) {
+                let streams = lock(&self.common.streams);
+                if let Some(known) = id.and_then(|id| streams.known.get(&id)) {
                     known.progress.sent.fetch_max(wave, Ordering::Relaxed);
                     known.progress.known.fetch_max(wave, Ordering::Relaxed);
                 }
+                drop(streams);
                 self.common.turn();
             }
         }
@@ -243,8 +247,8 @@ impl Service for Receiver {
         let Some(Carried { id, .. }) = self.carried.remove(&carrier) else { return };
         let mut streams = lock(&self.common.streams);
         // Another stream of the tree may carry it by now.
-        if streams.get(&id).is_some_and(|known| known.carrier == carrier) {
-            streams.remove(&id);
+        if streams.known.get(&id).is_some_and(|known| known.carrier == carrier) {
+            streams.known.remove(&id);
             drop(streams);
             self.common.inbox.close(id);
         }
@@ -252,6 +256,7 @@ impl Service for Receiver {
     }
 
     fn resume(&mut self, leaf: &mut Leaf<'_>) {
+        self.common.hand_over(leaf);
         self.common.look_for_room(leaf);
     }
 

@@ -217,6 +217,7 @@ pub unsafe extern "C" fn sheaf_stream_close(net: *const Net, id: u32) {
 /// `net` is a handle that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_stream_is_open(net: *const Net, id: u32) -> c_int {
+    reactor::keep();
     // SAFETY: the caller's promise.
     unsafe { net.as_ref() }.is_some_and(|net| net.inbox().is_open(id)).into()
 }
@@ -299,7 +300,11 @@ pub unsafe extern "C" fn sheaf_message_free(packet: *mut Received) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_has_packet(net: *const Net, id: u32) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { net.as_ref() }.is_some_and(|net| net.inbox().has((id != ANY).then_some(id))).into()
+    let has = unsafe { net.as_ref() }.is_some_and(|net| net.inbox().has((id != ANY).then_some(id)));
+    if !has {
+        reactor::keep();
+    }
+    has.into()
 }
 
 /// The descriptor that is readable when packets of a stream have come; -1 when there is none.
@@ -340,8 +345,7 @@ pub unsafe extern "C" fn sheaf_stream_about(
     let Some(Net::Back(back)) = (unsafe { net.as_ref() }) else {
         return failed(&Error::usage("only a back end is told of streams"));
     };
-    let Some(known) = back.known(id) else { return failed(&Error::no_stream(id)) };
-    let described = &known.described;
+    let Some(described) = back.described(id) else { return failed(&Error::no_stream(id)) };
     let (members, about) = (&described.members, &described.about);
     visit(context, members.as_ptr(), members.len(), about.as_ptr(), about.len());
     0
@@ -359,7 +363,10 @@ pub unsafe extern "C" fn sheaf_event_next(net: *const Net, event: *mut EventArgs
     }
     // SAFETY: the caller's promise.
     let (Some(net), Some(into)) = (unsafe { net.as_ref() }, unsafe { event.as_mut() }) else { return 0 };
-    let Some(next) = net.events().next() else { return 0 };
+    let Some(next) = net.events().next() else {
+        reactor::keep();
+        return 0;
+    };
     TEXT.with_borrow_mut(|text| {
         *text = CString::new(next.text.replace('\0', "?")).unwrap_or_default();
         *into = event_args(&next, text);
@@ -378,6 +385,7 @@ fn event_args(event: &Event, text: &CString) -> EventArgs {
 /// `net` is a handle that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_event_count(net: *const Net, clear: c_int) -> usize {
+    reactor::keep();
     // SAFETY: the caller's promise.
     unsafe { net.as_ref() }.map_or(0, |net| {
         let pending = net.events().pending();

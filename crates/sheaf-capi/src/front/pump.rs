@@ -62,7 +62,7 @@ impl Pump {
             let _ = done.await;
             drop(entry);
         }
-        let mut results = Vec::new();
+        let (mut results, mut messages) = (Vec::new(), Vec::new());
         let mut ahead = Ahead::default();
         let mut until = None;
         while self.next(&mut results, &mut until).await {
@@ -74,13 +74,14 @@ impl Pump {
                 }
                 let lost = lost(&result.coverage);
                 // What a wave that waits for all is without a part of it would pass for the whole.
-                if let Some(payload) = result.payload.filter(|_| self.loose || lost.is_none()) {
-                    self.deliver(result.tag, payload);
+                if let Some(payload) = result.payload.filter(|_| self.loose || lost.is_none())
+                    && let Err(error) = self.unpack(result.tag, payload, &mut messages)
+                {
+                    self.tell(event::CLASS_ERROR, event::error::INTERNAL, self.source, error.message);
                 }
-                if let Some(why) = lost {
-                    self.inbox.push_lost(self.id, why);
-                }
+                messages.extend(lost.map(Err));
             }
+            self.deliver(&mut messages);
             self.inbox.room(self.id).await;
         }
         if !self.leaving.moved.load(Ordering::Relaxed) {
@@ -123,38 +124,45 @@ impl Pump {
         }
     }
 
-    fn deliver(&self, tag: i32, payload: Bytes) {
-        let parcels = match self.upward {
-            Upward::Packets => Ok(vec![Parcel { tag, source: self.source, packet: payload }]),
-            Upward::Lists => Parcel::list(payload),
-            Upward::Parcels => items(&payload),
-        };
-        match parcels {
-            Ok(parcels) => {
-                for Parcel { tag, source, packet } in parcels {
-                    match tag {
-                        PARAMS_TAG => continue,
-                        HUB_TAG => {
-                            self.word(source, &packet);
-                            continue;
-                        }
-                        _ => {}
-                    }
-                    self.inbox.push(Message { stream: self.id, tag, source, packet, owed: None });
-                }
-            }
-            Err(error) => {
-                let (class, kind, text) = (event::CLASS_ERROR, event::error::INTERNAL, error.message);
-                let (rank, parent) = (self.source, crate::NO_RANK);
-                self.events.push(Event { class, kind, rank, parent, stream: self.id, text });
-                return;
-            }
+    /// Hands on what the application is to have.
+    fn deliver(&self, messages: &mut Vec<Result<Message, String>>) {
+        if messages.is_empty() {
+            return;
         }
+        self.inbox.push_all(self.id, messages);
         if self.events.wants_data() {
-            let (class, kind, text) = (event::CLASS_DATA, 0, String::new());
-            let (rank, parent) = (crate::NO_RANK, crate::NO_RANK);
-            self.events.push(Event { class, kind, rank, parent, stream: self.id, text });
+            self.tell(event::CLASS_DATA, 0, crate::NO_RANK, String::new());
         }
+    }
+
+    fn tell(&self, class: u32, kind: u32, rank: u32, text: String) {
+        self.events.push(Event { class, kind, rank, parent: crate::NO_RANK, stream: self.id, text });
+    }
+
+    /// The packets of a wave.
+    fn unpack(
+        &self,
+        tag: i32,
+        payload: Bytes,
+        messages: &mut Vec<Result<Message, String>>,
+    ) -> Result<(), Error> {
+        let message = |tag, source, packet| Message { stream: self.id, tag, source, packet, owed: None };
+        let parcels = match self.upward {
+            Upward::Packets => {
+                messages.push(Ok(message(tag, self.source, payload)));
+                return Ok(());
+            }
+            Upward::Lists => Parcel::list(payload)?,
+            Upward::Parcels => items(&payload)?,
+        };
+        for Parcel { tag, source, packet } in parcels {
+            match tag {
+                PARAMS_TAG => {}
+                HUB_TAG => self.word(source, &packet),
+                _ => messages.push(Ok(message(tag, source, packet))),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -58,6 +58,16 @@ fn integers_are_added() {
 }
 
 #[test]
+fn nothing_stays_behind_when_back_ends_leave() {
+    let Some(shop) = Workshop::open() else { return };
+    let fe = shop.compile("last_fe.cpp", "c++11", &[]);
+    let be = shop.compile("last_be.cpp", "c++11", &[]);
+    for levels in [&[3][..], &[2, 2]] {
+        succeeds(front(&fe).arg(shop.topology(levels)).arg(&be));
+    }
+}
+
+#[test]
 fn a_back_end_may_be_in_c() {
     let Some(shop) = Workshop::open() else { return };
     let fe = shop.compile("sum_fe.cpp", "c++11", &[]);

@@ -80,16 +80,20 @@ enum How {
     OnlyALeaf,
 }
 
-/// Runs a leaf inside a program that has other things to do as well, until its parent is gone;
-/// call it on a thread of its own. `link` is the descriptor that [`super::LINK_VARIABLE`] names.
+/// Runs a leaf inside a program that has other things to do as well, until its parent is gone, on the
+/// runtime that polls this. `link` is the descriptor that [`super::LINK_VARIABLE`] names.
 ///
 /// # Errors
 /// See [`ServeError`]; [`ServeError::NotALeaf`] when this place in the tree is for a program that
 /// can start others.
-pub fn leaf_from(link: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
+pub async fn leaf_over(
+    link: OwnedFd,
+    registry: &Registry,
+    services: &dyn Services,
+) -> Result<(), ServeError> {
     // It was left open for this program only, not for those that it starts.
     rustix::io::fcntl_setfd(&link, rustix::io::FdFlags::CLOEXEC).map_err(io::Error::from)?;
-    serve_as(link, How::OnlyALeaf, registry, services)
+    arrive_as(link, How::OnlyALeaf, registry, services).await
 }
 
 fn serve_as(
@@ -104,19 +108,26 @@ fn serve_as(
         .max_blocking_threads(threads)
         .thread_keep_alive(Duration::from_secs(2))
         .build()?;
-    let done = runtime.block_on(async {
-        let placed = Placed::arrive(channel).await?;
-        if how == How::Invited {
-            invited::say_joined();
-        }
-        if how == How::OnlyALeaf && placed.topology.root().leaf_index().is_none() {
-            return Err(ServeError::NotALeaf);
-        }
-        Ok(run(placed, how, registry, services).await?)
-    });
+    let done = runtime.block_on(arrive_as(channel, how, registry, services));
     // A file operation that hangs must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
     done
+}
+
+async fn arrive_as(
+    channel: OwnedFd,
+    how: How,
+    registry: &Registry,
+    services: &dyn Services,
+) -> Result<(), ServeError> {
+    let placed = Placed::arrive(channel).await?;
+    if how == How::Invited {
+        invited::say_joined();
+    }
+    if how == How::OnlyALeaf && placed.topology.root().leaf_index().is_none() {
+        return Err(ServeError::NotALeaf);
+    }
+    Ok(run(placed, how, registry, services).await?)
 }
 
 /// A node that has been told who it is and does nothing yet.

@@ -9,7 +9,7 @@ use super::{LINK_OUT_BYTES, frame};
 use crate::filter::{Filter, FilterError, Uniform};
 use bytes::Bytes;
 use sheaf_core::RangeSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 mod kept;
@@ -149,6 +149,8 @@ pub(super) struct Stream {
     pub run: Run,
     /// No open wave has a deadline or flush before this.
     pub timer: Option<Time>,
+    /// With a time-out: waves of which something has come that is to be passed on.
+    pub due: BTreeSet<u64>,
     /// Next number of a wave this node starts: the root's requests, a leaf's unasked packets.
     pub next_wave: u64,
     /// Towards the owner: sent.

@@ -3,6 +3,7 @@ mod ahead;
 mod filters;
 mod flow;
 mod oracle;
+mod order;
 mod recovery;
 mod runs;
 #[path = "../../../../fuzz/seeds.rs"]

@@ -230,6 +230,30 @@ impl Node {
         wave
     }
 
+    /// At a leaf: [`Node::post`] of packets of `width` bytes that lie behind one another, as far as they
+    /// make a run of waves; gives how many were posted.
+    pub fn post_run(&mut self, id: u32, tag: i32, packets: &[u8], width: usize) -> usize {
+        let Some(stream) = self.streams.get_mut(&id) else { return 0 };
+        let mut count = 0;
+        for packet in packets.chunks_exact(width.max(1)) {
+            if !stream.add_to_run(stream.next_wave, tag, packet) {
+                break;
+            }
+            stream.next_wave += 1;
+            count += 1;
+            if stream.run.items.len() + width > CHUNK_BYTES {
+                stream.seal_run(id, &mut self.links, &mut self.dirty);
+            }
+        }
+        if stream.run.count > 0 && !self.runs.contains(&id) {
+            self.runs.push(id);
+            if let Owner::Link(link) = stream.owner {
+                super::super::stream::mark(&mut self.links, &mut self.dirty, link);
+            }
+        }
+        count
+    }
+
     /// At a leaf: numbers its next unasked packet `wave`, and answers the waves in between with
     /// nothing (a filter's "adds nothing" would still be a packet to `null`).
     pub fn skip_to(&mut self, id: u32, wave: u64) {
@@ -317,6 +341,81 @@ mod tests {
             tuning: Tuning::default(),
         };
         Node::new(config, Registry::with_builtins(), NOW)
+    }
+
+    /// A leaf at which the root of [`root`] has opened a stream; gives its number.
+    fn leaf_of(root: &mut Node) -> (Node, u32) {
+        let leaves = RangeSet::single(0);
+        let config = Config {
+            rank: 1,
+            role: Role::Leaf,
+            depth: 1,
+            leaves,
+            children: Vec::new(),
+            ..root.config().clone()
+        };
+        let mut leaf = Node::new(config, Registry::with_builtins(), NOW);
+        let up = leaf.add_parent(NOW);
+        let id = root.open(RangeSet::single(0), "sum", b"%d", Sync::WaitForAll);
+        while let Some(link) = root.next_dirty() {
+            for frame in root.output(link).take() {
+                leaf.receive(NOW, up, &frame).unwrap();
+            }
+        }
+        (leaf, id)
+    }
+
+    #[test]
+    fn packets_that_wait_for_others_count_as_unsent() {
+        let packet = crate::packet::pack(&[crate::packet::Value::I32(1)]).unwrap();
+        let mut root = root(0);
+        let (mut leaf, id) = leaf_of(&mut root);
+        while let Some(link) = leaf.next_dirty() {
+            leaf.output(link).take();
+        }
+        assert_eq!(leaf.unsent_bytes(), 0);
+        leaf.post(id, 1, &packet);
+        leaf.post(id, 1, &packet);
+        assert_eq!(leaf.unsent_bytes(), 2 * packet.len() as u64, "they wait for a third one");
+        let many = packet.repeat(3);
+        assert_eq!(leaf.post_run(id, 1, &many, packet.len()), 3);
+        assert_eq!(leaf.unsent_bytes(), 5 * packet.len() as u64);
+        let link = leaf.next_dirty().expect("the link has something to write");
+        assert!(leaf.unsent_bytes() > 5 * packet.len() as u64, "their frame waits for the link");
+        for frame in leaf.output(link).take() {
+            root.receive(NOW, 0, &frame).unwrap();
+        }
+        assert_eq!(leaf.unsent_bytes(), 0);
+        let sums = std::iter::from_fn(|| root.take(id)).map(|result| (result.wave, result.payload));
+        let sums: Vec<_> = sums.collect();
+        assert_eq!(sums, (0..5).map(|wave| (wave, Some(packet.clone().into()))).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn many_packets_are_numbered_as_one_by_one() {
+        let packet = |value| crate::packet::pack(&[crate::packet::Value::I32(value)]).unwrap();
+        let mut root = root(0);
+        let (mut leaf, id) = leaf_of(&mut root);
+        let width = packet(0).len();
+        // More than one frame holds, and another tag in between.
+        let count = 2 * CHUNK_BYTES / width;
+        let many: Vec<u8> = (0..count).flat_map(|at| packet(at as i32)).collect();
+        assert_eq!(leaf.post_run(id, 1, &many, width), count);
+        assert_eq!(leaf.post(id, 2, &packet(-1)), count as u64);
+        assert_eq!(leaf.post_run(id, 1, &many[..2 * width], width), 2);
+        assert_eq!(leaf.post_run(id, 1, &many[..3 * width], width + 1), 0, "of another length");
+        while let Some(link) = leaf.next_dirty() {
+            for frame in leaf.output(link).take() {
+                root.receive(NOW, 0, &frame).unwrap();
+            }
+        }
+        for at in 0..count + 3 {
+            let result = root.take(id).unwrap();
+            let value = if at < count { at as i32 } else { [-1, 0, 1][at - count] };
+            assert_eq!((result.wave, result.payload), (at as u64, Some(packet(value).into())));
+            assert_eq!(result.tag, if at == count { 2 } else { 1 });
+        }
+        assert!(root.take(id).is_none());
     }
 
     #[test]

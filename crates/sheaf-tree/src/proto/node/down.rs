@@ -156,6 +156,7 @@ impl Node {
             steady: None,
             run: Default::default(),
             timer: None,
+            due: Default::default(),
             next_wave: open.wave_base,
             up: Flow::default(),
             held: VecDeque::new(),

@@ -219,6 +219,7 @@ impl Node {
                 let Some(stream) = self.streams.get_mut(&id) else { return };
                 if let Some(slot) = stream.waves.get(wave) {
                     slot.flush_at = Some(at);
+                    stream.due.insert(wave);
                 }
                 stream.timer = Some(stream.timer.map_or(at, |timer| timer.min(at)));
                 self.stream_timer = Some(self.stream_timer.map_or(at, |timer| timer.min(at)));
@@ -229,8 +230,12 @@ impl Node {
     /// Passes on what a wave holds; with `last` the wave is over and members that have not
     /// answered are silent because of `late`.
     pub(super) fn finish_wave(&mut self, id: u32, wave: u64, last: bool, late: Errno) {
+        self.pass_on_before(id, wave);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(slot) = stream.waves.get(wave) else { return };
+        if !last && !slot.has_news() {
+            return;
+        }
         let emit = if stream.owner == Owner::App { Emit::Result } else { Emit::Partial };
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -279,6 +284,19 @@ impl Node {
         }
         self.scratch = scratch;
         self.scratch.shrink_to(1 << 20);
+    }
+
+    /// What has come late of earlier waves goes on before this one: packets of one sender stay in order.
+    fn pass_on_before(&mut self, id: u32, wave: u64) {
+        while let Some(stream) = self.streams.get_mut(&id)
+            && let Some(&first) = stream.due.first()
+            && first <= wave
+        {
+            stream.due.remove(&first);
+            if first < wave {
+                self.finish_wave(id, first, false, Errno::TIMEDOUT);
+            }
+        }
     }
 
     /// Frames a contribution for the owner, in parts if it is long.

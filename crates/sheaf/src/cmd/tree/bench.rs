@@ -1,7 +1,7 @@
 //! `sheaf tree bench`: round trips, waves, broadcast and start of a tree, from its root.
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::probe::{ECHO, POST, SINK};
+use crate::probe::{ECHO, POST, POST_EACH, SINK};
 use crate::session::{Connected, Opening};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -31,6 +31,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub waves: u32,
+
+    /// Post and take the waves packet by packet, from threads of the programs' own
+    #[arg(long)]
+    pub each: bool,
 
     /// Runs of waves and bcast each; the median is told
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -76,7 +80,7 @@ pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
             let mut figures = match what {
                 What::Start => json!({ "n": 1, "start_s": start.as_secs_f64() }),
                 What::Rtt => round_trips(connected, args.rounds).await?,
-                What::Waves => waves(connected, args.waves, args.runs).await?,
+                What::Waves => waves(connected, args).await?,
                 What::Bcast => broadcast(connected, args.bytes, args.runs).await?,
             };
             figures["measure"] = json!(format!("{what:?}").to_lowercase());
@@ -166,10 +170,13 @@ fn quantiles(mut figures: Vec<f64>) -> impl Fn(f64) -> f64 {
     move |share| figures[((figures.len() - 1) as f64 * share) as usize]
 }
 
-async fn waves(connected: &Connected, waves: u32, runs: u32) -> Result<Value> {
+async fn waves(connected: &Connected, args: &BenchArgs) -> Result<Value> {
+    let (waves, runs) = (args.waves, args.runs);
     let mut rates = Vec::new();
     for _ in 0..runs {
-        rates.push(f64::from(waves) / wave_run(connected, waves).await?);
+        let run =
+            if args.each { each_run(connected, waves).await? } else { wave_run(connected, waves).await? };
+        rates.push(f64::from(waves) / run);
     }
     let at = quantiles(rates);
     let median = at(0.5);
@@ -196,6 +203,25 @@ async fn wave_run(connected: &Connected, waves: u32) -> Result<f64> {
             seen += 1;
         }
     }
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// The same, packet by packet.
+async fn each_run(connected: &Connected, waves: u32) -> Result<f64> {
+    let stream = open(connected);
+    let leaves = i64::from(connected.topology.leaves_len());
+    let begun = Instant::now();
+    stream.send(POST_EACH, &u64::from(waves).to_le_bytes(), None).await;
+    let all = async {
+        for _ in 0..waves {
+            if sum(&stream.recv().await)? != leaves {
+                bail!("a sum is wrong");
+            }
+        }
+        Ok(())
+    };
+    let late = |_| anyhow::anyhow!("no {waves} waves within {} s", DEADLINE.as_secs());
+    tokio::time::timeout(DEADLINE, all).await.map_err(late)??;
     Ok(begun.elapsed().as_secs_f64())
 }
 
