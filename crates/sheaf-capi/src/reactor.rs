@@ -110,7 +110,8 @@ impl Reactor {
             let mut state = self.lock();
             state.waiting += 1;
             state.called = false;
-            if state.keeper == Keeper::Driving {
+            // Where somebody is told of what comes, the keeper would be back at once.
+            if state.keeper == Keeper::Driving && !self.watched.load(Ordering::Relaxed) {
                 state.keeper = Keeper::Resting;
                 self.release.notify_one();
             }
@@ -130,6 +131,9 @@ impl Drop for Left<'_> {
         state.waiting -= 1;
         state.left += 1;
         if state.waiting > 0 {
+            return;
+        }
+        if state.keeper == Keeper::Driving {
             return;
         }
         state.called |= self.0.watched.load(Ordering::Relaxed);
