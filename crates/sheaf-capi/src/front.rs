@@ -154,6 +154,7 @@ impl Front {
         let meters = Arc::new(Meters::default());
         let registry = filter::registry(&meters);
         let known = registry.clone();
+        reactor::starts_processes()?;
         let started = reactor::wait(reactor::spawn(async move {
             let network = launch::processes(&topology, &known, &options, &program).await?;
             let ready = network.ready(patience).await;

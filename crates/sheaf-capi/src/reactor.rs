@@ -28,6 +28,8 @@ struct Reactor {
     release: Notify,
     /// Somebody wants to be told of what comes while nobody waits.
     watched: AtomicBool,
+    /// Processes are started here, to whose pipes the tasks write.
+    starts: AtomicBool,
 }
 
 struct State {
@@ -63,7 +65,8 @@ fn reactor() -> io::Result<&'static Reactor> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let state = State { waiting: 0, left: 0, keeper: Keeper::Resting, called: true };
         let (state, changed, release) = (Mutex::new(state), Condvar::new(), Notify::new());
-        let made = Reactor { runtime, state, changed, release, watched: AtomicBool::new(false) };
+        let (watched, starts) = (AtomicBool::new(false), AtomicBool::new(false));
+        let made = Reactor { runtime, state, changed, release, watched, starts };
         let made = REACTOR.get_or_init(|| made);
         thread::Builder::new().name("sheaf-io".to_owned()).spawn(|| made.keep())?;
     }
@@ -117,7 +120,7 @@ impl Reactor {
             }
         }
         let _left = Left(self);
-        let _pipes = BrokenPipes::block();
+        let _pipes = self.starts.load(Ordering::Relaxed).then(BrokenPipes::block);
         self.runtime.block_on(future)
     }
 }
@@ -170,6 +173,15 @@ pub fn watch() {
         reactor.watched.store(true, Ordering::Relaxed);
         keep();
     }
+}
+
+/// From now on tasks may start processes and write to their pipes.
+///
+/// # Errors
+/// When the thread or the runtime cannot be made.
+pub fn starts_processes() -> io::Result<()> {
+    reactor()?.starts.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Waits for `future`.

@@ -234,6 +234,9 @@ impl Node {
     /// make a run of waves; gives how many were posted.
     pub fn post_run(&mut self, id: u32, tag: i32, packets: &[u8], width: usize) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
+        if stream.run.tag != tag {
+            stream.seal_run(id, &mut self.links, &mut self.dirty);
+        }
         let mut count = 0;
         for packet in packets.chunks_exact(width.max(1)) {
             if !stream.add_to_run(stream.next_wave, tag, packet) {
