@@ -215,6 +215,13 @@ fn whoever_lives_is_counted_once_and_nothing_hangs() {
     for_seeds(2000, survive);
 }
 
+/// A node that is started again and adopts children that it had before hears from above what the root has
+/// of them: else they would keep it for ever, and send nothing more (that is what this seed found).
+#[test]
+fn what_the_root_has_is_known_below_a_node_that_was_started_again() {
+    survive(3264);
+}
+
 /// The root is struck at any time, between other faults: everybody ends.
 fn outlive_the_root(seed: u64) {
     let mut trial = Trial::new(seed);

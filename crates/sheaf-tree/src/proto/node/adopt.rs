@@ -381,11 +381,7 @@ impl Node {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let state = adopt.streams.iter().find(|place| place.id == id).and_then(|place| place.state.as_ref());
         let complaint = state.and_then(|state| stream.filter.absorb(state).err());
-        if !stream.acked.is_empty() {
-            let ack = control::Ack { waves: stream.acked.ranges().to_vec(), partial: Vec::new() };
-            let header = Header { stream: id, ..Header::new(Kind::Ack) };
-            self.links[link].out.push(control::control(header, &ack));
-        }
+        stream.tell_acked(id, &mut self.links[link]);
         wait(&mut self.links[link], id);
         stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
         if let Some(error) = complaint {
@@ -410,6 +406,8 @@ impl Node {
             let start = stream.log_start;
             stream.resume_lane(child, start, start);
             self.links[link].out.push(stream.open.clone());
+            // Those below it may have been here before, and kept what the root has said that it has.
+            stream.tell_acked(id, &mut self.links[link]);
             wait(&mut self.links[link], id);
             return;
         }
@@ -615,6 +613,14 @@ impl Stream {
         let leaves = Arc::default();
         self.children[child] = Member { rank, leaves, moved: true, live: false, lost: Errno::HOSTDOWN };
         self.lanes[child] = Lane { away: true, ..Lane::new(link, self.log_base, self.log_first) };
+    }
+
+    /// Tells the node on `link` which waves the root has said are over.
+    fn tell_acked(&self, id: u32, link: &mut Link) {
+        if !self.acked.is_empty() {
+            let ack = control::Ack { waves: self.acked.ranges().to_vec(), partial: Vec::new() };
+            link.out.push(control::control(Header { stream: id, ..Header::new(Kind::Ack) }, &ack));
+        }
     }
 
     /// A place for the child on `link`, without leaves so far.
