@@ -58,7 +58,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-stat.1 17
     sheaf-status.1 15
     sheaf-token.1 17
-    sheaf-tree-bench.1 19
+    sheaf-tree-bench.1 20
     sheaf-tree-plan.1 16
     sheaf-tree-show.1 18
     sheaf-tree-simulate.1 20
