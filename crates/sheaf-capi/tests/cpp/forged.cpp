@@ -35,7 +35,7 @@ static std::vector<uint8_t> seed(size_t which)
         if (array)
             data[at++] = fields[field].shape == SHEAF_ARRAY ? static_cast<const void *>(&count) : &large;
     }
-    sheaf_buf buf = { nullptr, 0, 0, 0 };
+    sheaf_buf buf = { nullptr, 0, 0, 0, nullptr };
     CHECK(sheaf_pack_pointers(&buf, formats[which], data) == 0);
     std::vector<uint8_t> bytes(buf.data, buf.data + buf.len);
     std::free(buf.data);
