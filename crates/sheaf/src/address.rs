@@ -3,7 +3,7 @@
 //! The first colon parts hosts from path, unless the text starts with `/` or `.`, or has a slash
 //! before that colon: then all of it is a path. `@source:group:PATH` is read as a group with its
 //! source; a path that begins like a group is written `@group:./a:b`.
-use crate::config::{Config, Hosts, nearest};
+use crate::config::{Config, Hosts, fold, nearest};
 use crate::exit::Stop;
 use crate::groups::GroupSources;
 use sheaf_core::RangeSet;
@@ -159,7 +159,7 @@ fn leaves(expression: &str, hosts: &Hosts, groups: &GroupSources, cluster: &str)
         }
     }
     let Some(first) = unknown.first() else { return Ok(leaves) };
-    let folded = HostSet::parse(&unknown.join(",")).map_or_else(|_| first.clone(), |set| set.to_string());
+    let folded = fold(&unknown);
     let verb = if unknown.len() == 1 { "is no host" } else { "are no hosts" };
     let hint = similar(first, hosts).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
     let all = hosts.everyone();

@@ -2,16 +2,17 @@
 //! came from.
 mod file;
 mod hosts;
+mod tree;
 mod tuning;
 
 pub use file::{ClusterSection, File};
-pub use hosts::{Hosts, own_name};
+pub use hosts::{Hosts, fold, own_name};
 pub use tuning::{SETTINGS, Tuning};
 
 use crate::cli::{GlobalArgs, Link};
 use crate::exit::Stop;
 use crate::groups::GroupSources;
-use sheaf_core::hostset::HostSet;
+use sheaf_tree::topology::Topology;
 use std::cell::OnceCell;
 use std::fmt;
 use std::net::SocketAddr;
@@ -131,6 +132,7 @@ pub struct Config {
     pub session: Option<String>,
     /// How long a host may stay silent.
     pub timeout: Sourced<Duration>,
+    topology: OnceCell<Topology>,
     hosts: OnceCell<Hosts>,
 }
 
@@ -154,23 +156,33 @@ impl Config {
             groups: GroupSources::new(groups),
             session: global.session.clone(),
             timeout,
+            topology: OnceCell::new(),
             hosts: OnceCell::new(),
         })
     }
 
-    /// The hosts of the cluster, found out at the first call.
+    /// The tree: of the session that was joined, or else planned at the first call.
+    pub fn topology(&self) -> Result<&Topology, Stop> {
+        if let Some(topology) = self.topology.get() {
+            return Ok(topology);
+        }
+        let planned = tree::plan(self)?;
+        Ok(self.topology.get_or_init(|| planned))
+    }
+
+    /// The hosts by leaf, as the tree has them.
     pub fn hosts(&self) -> Result<&Hosts, Stop> {
         if let Some(hosts) = self.hosts.get() {
             return Ok(hosts);
         }
-        let found = self.cluster.find_hosts(&self.groups)?;
-        Ok(self.hosts.get_or_init(|| found))
+        let names = self.topology()?.leaf_hosts();
+        Ok(self.hosts.get_or_init(|| Hosts::new(names.iter().collect())))
     }
 
-    /// The hosts of a running session, which need not be those of the file any more.
-    pub fn use_hosts(&self, hosts: &HostSet) {
-        // Only the first to say what the hosts are is heard; a session is asked before anything.
-        let _ = self.hosts.set(Hosts::new(hosts.iter().map(|host| host.to_string()).collect()));
+    /// The tree of a running session, which need not be that of the file any more.
+    pub fn use_topology(&self, topology: &Topology) {
+        // Only the first to say what the tree is is heard; a session is asked before anything.
+        let _ = self.topology.set(topology.clone());
     }
 
     /// Whether the cluster was made up on the command line, for this command alone.

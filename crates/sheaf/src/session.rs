@@ -11,7 +11,7 @@ use sheaf_group::{Limits, Outcome, Servers, Session};
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
 use sheaf_tree::link::Listen;
-use sheaf_tree::topology::{Names, Placement, Spec, Topology};
+use sheaf_tree::topology::Topology;
 use sheaf_tree::{Network, Notice, Tuning};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -103,55 +103,15 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 /// Starts the tree. `depth`: levels that are to come above it.
 /// `tokens`: where those go that hosts need to come by themselves.
 pub async fn connect(config: &Config, depth: u32, tokens: Option<&TokenFile>) -> Result<Connected> {
-    let hosts = config.hosts()?;
-    let topology = plan(config)?;
+    let topology = config.topology()?.clone();
     let (network, desk) = start(config, &topology, depth, tokens).await?;
-    let names: HostSet = hosts.names().iter().cloned().collect();
+    let names: HostSet = config.hosts()?.names().iter().cloned().collect();
     Ok(Connected {
         session: Session::new(network, names, limits(config)),
         topology,
         desk: desk.map(Arc::new),
         own: true,
     })
-}
-
-/// The tree that the configuration asks for.
-pub fn plan(config: &Config) -> Result<Topology> {
-    if let (Launch::Ssh | Launch::Slurm | Launch::Attach, Some(link @ (Link::Tcp | Link::Unix))) =
-        (config.launch(), config.link())
-    {
-        let text =
-            format!("link = {link} does not lead to other hosts: launch = {} needs tls", config.launch());
-        return Err(Stop::usage(text).into());
-    }
-    let hosts = config.hosts()?;
-    let names: Names = hosts.names().iter().cloned().collect();
-    let usage = |error: sheaf_tree::topology::TopologyError| Stop::usage(format!("tree: {error}"));
-    let spec = Spec::parse(&config.cluster.tree.value).map_err(usage)?;
-    let topology = match &spec {
-        Spec::File(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| Stop::usage(crate::exit::io_text(path.as_ref(), &error)))?;
-            let topology =
-                Topology::from_file(&text).map_err(|error| Stop::usage(format!("{path}: {error}")))?;
-            if topology.leaves_len() != hosts.len() {
-                let text = format!(
-                    "{path}: the tree has {} leaves, the cluster {} hosts",
-                    topology.leaves_len(),
-                    hosts.len()
-                );
-                return Err(Stop::usage(text).into());
-            }
-            topology
-        }
-        spec => {
-            let inner = config.inner_hosts()?;
-            let inner: Option<Names> = inner.map(|hosts| hosts.names().iter().cloned().collect());
-            let placement = inner.as_ref().map_or(Placement::LeafHosts, Placement::InnerHosts);
-            Topology::build(spec, "root", names, placement).map_err(usage)?
-        }
-    };
-    Ok(topology)
 }
 
 async fn start(

@@ -93,7 +93,7 @@ fn admit(nursery: &Nursery, host: &str, here: IpAddr) -> Result<Vec<Invitation>,
     }
     let invite = |place: &NodeRef<'_>| {
         let reception = nursery.reception().ok_or(io::ErrorKind::NotConnected)?;
-        seen_from(&reception.invite(place.rank())?, Some(here))
+        seen_from(&reception.invite(*place)?, Some(here))
     };
     places.iter().map(|place| invite(place).map_err(|error| error.to_string())).collect()
 }

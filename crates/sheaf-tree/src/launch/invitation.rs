@@ -30,6 +30,9 @@ pub struct Invitation {
     pub secret: Secret,
     /// Who it is to be.
     pub rank: u32,
+    /// The host it is for, by the name that the tree has for it. Whoever takes the process in expects
+    /// this name at that place.
+    pub host: String,
     /// Its parent first, the root last.
     pub ancestors: Vec<Ancestor>,
     /// Its key and certificate, when links are TLS.
@@ -138,6 +141,7 @@ mod tests {
         Invitation {
             secret: Secret::random().unwrap(),
             rank: 9,
+            host: "n9".to_owned(),
             ancestors: vec![
                 Ancestor { rank: 3, address: address(4000) },
                 Ancestor { rank: 0, address: Address::Abstract("sheaf".to_owned()) },

@@ -5,10 +5,10 @@
 use super::family::{Kin, watch};
 use super::reception::Reception;
 use crate::driver::{Core, Peer, Shared};
-use crate::link::Ancestor;
 use crate::link::door::Host;
 use crate::link::hello::Hello;
 use crate::link::wire::{Channel, Wire};
+use crate::link::{Ancestor, Refusal};
 use crate::proto::HandOver;
 use crate::proto::control;
 use crate::proto::frame::{Header, Kind};
@@ -350,14 +350,22 @@ async fn send_on(channel: Channel, to: Ancestor) {
 pub(super) struct Doorway(pub Arc<Nursery>);
 
 impl Host for Doorway {
-    fn expects(&self, hello: &Hello) -> bool {
+    fn expects(&self, hello: &Hello) -> Result<(), Refusal> {
         let nursery = &self.0;
         let rank = hello.rank;
-        if rank == nursery.topology.root().rank() || nursery.topology.node(rank).is_none() {
-            return false;
-        }
+        let node = nursery.topology.node(rank).filter(|_| rank != nursery.topology.root().rank());
+        let node = node.ok_or(Refusal::Unexpected)?;
         let expected = || lock(&nursery.expected).contains_key(&rank);
-        hello.orphan || expected() || (nursery.reception.is_some() && !nursery.has(rank))
+        if !(hello.orphan || expected() || (nursery.reception.is_some() && !nursery.has(rank))) {
+            return Err(Refusal::Unexpected);
+        }
+        if hello.host != node.host() {
+            // It has proved to be this node: nobody else comes in its place.
+            let cause = format!("it was started for {}, and the tree has {} there", hello.host, node.host());
+            nursery.give_up(rank, Errno::PROTO, &cause);
+            return Err(Refusal::Name);
+        }
+        Ok(())
     }
 
     fn admit(&self, hello: &Hello, channel: Channel) -> io::Result<()> {

@@ -35,6 +35,8 @@ enum Issuer {
 /// A node, as a member of its session.
 pub(super) struct Station {
     pub rank: u32,
+    /// Its host's name.
+    pub host: String,
     pub program: Program,
     pub secret: Secret,
     /// Its own; there when links are TLS.
@@ -55,7 +57,8 @@ pub(crate) fn decode_any(data: &[u8]) {
 
 impl Station {
     /// The root's, of a new session.
-    pub fn root(rank: u32, program: &Program) -> io::Result<Self> {
+    pub fn root(node: NodeRef<'_>, program: &Program) -> io::Result<Self> {
+        let (rank, host) = (node.rank(), node.host());
         let (issuer, keys) = match program.carrier {
             Carrier::Unix | Carrier::Tcp => (Issuer::Nobody, None),
             Carrier::Tls => {
@@ -65,11 +68,13 @@ impl Station {
             }
         };
         let (program, secret) = (program.clone(), Secret::random()?);
-        Ok(Self { rank, program, secret, keys, ancestors: Vec::new(), uplink: None, late: false, issuer })
+        let (ancestors, uplink, late) = (Vec::new(), None, false);
+        Ok(Self { rank, host, program, secret, keys, ancestors, uplink, late, issuer })
     }
 
     /// A node's that has been assigned its place. `keys` are from its invitation.
-    pub fn assigned(rank: u32, assign: &Assign, keys: Option<Keys>) -> Option<Self> {
+    pub fn assigned(node: NodeRef<'_>, assign: &Assign, keys: Option<Keys>) -> Option<Self> {
+        let (rank, host) = (node.rank(), node.host());
         let plan: Plan = postcard::from_bytes(&assign.launch).ok()?;
         let issuer = match plan.program.carrier {
             Carrier::Tls => Issuer::Keyring(plan.keyring.into_iter().collect()),
@@ -77,7 +82,7 @@ impl Station {
         };
         let ancestors = assign.ancestors.clone();
         let Plan { program, secret, late, .. } = plan;
-        Some(Self { rank, program, secret, keys, ancestors, uplink: None, late, issuer })
+        Some(Self { rank, host, program, secret, keys, ancestors, uplink: None, late, issuer })
     }
 
     /// A door for the nodes below.

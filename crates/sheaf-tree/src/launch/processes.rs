@@ -68,7 +68,7 @@ pub(super) fn start_root(
 ) -> Result<(Network, Arc<Nursery>), LaunchError> {
     let shared = Shared::new();
     root_node(&shared, topology, registry, options);
-    let station = Arc::new(Station::root(topology.root().rank(), program)?);
+    let station = Arc::new(Station::root(topology.root(), program)?);
     let family = start_children(&shared, topology, options.depth, options, &station)?;
     shared.with_node(0, proto::Node::tell_ready);
     let nursery = Arc::clone(&family.nursery);
@@ -229,6 +229,7 @@ impl Birth<'_> {
         let invitation = Invitation {
             secret: self.station.secret.clone(),
             rank,
+            host: self.child.host(),
             ancestors: self.ancestors.to_vec(),
             credentials: self.station.credentials(rank)?,
             leaf: None,

@@ -41,10 +41,12 @@ impl Reception {
     ///
     /// # Errors
     /// When no key can be made for it.
-    pub fn invite(&self, rank: u32) -> io::Result<Invitation> {
+    pub fn invite(&self, node: NodeRef<'_>) -> io::Result<Invitation> {
+        let rank = node.rank();
         Ok(Invitation {
             secret: self.station.secret.clone(),
             rank,
+            host: node.host(),
             ancestors: self.ancestors.clone(),
             credentials: self.station.credentials(rank)?,
             leaf: None,
@@ -104,8 +106,8 @@ fn lost_leaves_below(nursery: &Nursery, failed: &[u32]) -> Vec<u32> {
 fn plan(nursery: &Nursery, ranks: &[u32]) -> Vec<Planned> {
     let Some(reception) = nursery.reception() else { return Vec::new() };
     let planned = ranks.iter().filter_map(|&rank| {
-        let host = nursery.topology().node(rank)?.host();
-        Some(Planned { rank, host, invitation: reception.invite(rank).ok()? })
+        let node = nursery.topology().node(rank)?;
+        Some(Planned { rank, host: node.host(), invitation: reception.invite(node).ok()? })
     });
     planned.collect()
 }

@@ -46,12 +46,12 @@ pub(super) async fn arrive(
     ancestors: &[Ancestor],
     keys: Option<&Keys>,
 ) -> io::Result<Channel> {
-    let Invitation { secret, rank, .. } = invitation;
+    let Invitation { secret, rank, host, .. } = invitation;
     let parent = ancestors.first().ok_or(io::ErrorKind::InvalidData)?;
     let deadline = Instant::now() + ARRIVE_TIMEOUT;
     let mut pause = Pause(PAUSE_MIN);
     loop {
-        let attempt = timeout(ARRIVE_CALL_TIMEOUT, call(parent, secret, keys, *rank, false)).await;
+        let attempt = timeout(ARRIVE_CALL_TIMEOUT, call(parent, secret, keys, (*rank, host), false)).await;
         let error = match attempt {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(error)) => error,
@@ -144,7 +144,7 @@ enum Found {
 
 /// Tries ancestor after ancestor.
 async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
-    let Station { secret, keys, rank, .. } = station;
+    let Station { secret, keys, rank, host, .. } = station;
     let mut pause = Pause(PAUSE_MIN);
     let mut refused: Option<Instant> = None;
     while !search.ancestors.is_empty() {
@@ -153,7 +153,7 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
         search.next = if is_root { 0 } else { at + 1 };
         let limit = search.limit(at);
         let ancestor = &search.ancestors[at];
-        let called = timeout(limit, call(ancestor, secret, keys.as_ref(), *rank, true)).await;
+        let called = timeout(limit, call(ancestor, secret, keys.as_ref(), (*rank, host), true)).await;
         if is_root {
             let refuses =
                 matches!(&called, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);

@@ -45,6 +45,14 @@ pub enum ServeError {
         /// The parent's.
         theirs: u32,
     },
+    /// The place is another host's.
+    #[error("this node was started for {own}, and its parent takes it for {theirs}")]
+    Name {
+        /// What it was started for.
+        own: String,
+        /// The host at that place in the tree.
+        theirs: String,
+    },
     /// The assignment makes no sense.
     #[error("the parent sent a malformed assignment")]
     Assignment,
@@ -143,18 +151,22 @@ impl Placed {
     /// Follows `channel`, which is the link to the parent or has an invitation to it.
     async fn arrive(channel: OwnedFd) -> Result<Self, ServeError> {
         let kind = FileType::from_raw_mode(fstat(&channel).map_err(io::Error::from)?.st_mode);
-        let (link, assign, keys, ancestors) = if kind == FileType::Socket {
+        let (link, assign, keys, ancestors, own) = if kind == FileType::Socket {
             let (link, said) = hear(Channel::from(channel)).await?;
             let Said::Assign(assign) = said else { return Err(ServeError::Assignment) };
-            (link, assign, None, None)
+            (link, assign, None, None, None)
         } else {
             let invitation = Invitation::read(&channel, INVITATION_TIMEOUT)?;
             let keys = invitation.credentials.as_ref().map(Keys::new).transpose()?;
             let (link, assign, ancestors) = find_place(&invitation, keys.as_ref()).await?;
-            (link, assign, keys, Some(ancestors))
+            (link, assign, keys, Some(ancestors), Some(invitation.host))
         };
         let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
-        let station = Station::assigned(topology.root().rank(), &assign, keys);
+        let theirs = topology.root().host();
+        if let Some(own) = own.filter(|own| *own != theirs) {
+            return Err(ServeError::Name { own, theirs });
+        }
+        let station = Station::assigned(topology.root(), &assign, keys);
         let mut station = station.ok_or(ServeError::Assignment)?;
         station.uplink = local_ip(&link.fd);
         // These are as this host can reach them.

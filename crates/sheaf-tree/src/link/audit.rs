@@ -31,10 +31,12 @@ pub enum Refusal {
     Unexpected,
     /// A process of another user.
     User,
+    /// It was started for another host than the one that is expected here.
+    Name,
 }
 
 /// All reasons, in the order in which they are counted.
-pub const REFUSALS: [Refusal; 10] = [
+pub const REFUSALS: [Refusal; 11] = [
     Refusal::Late,
     Refusal::Crowded,
     Refusal::Left,
@@ -45,6 +47,7 @@ pub const REFUSALS: [Refusal; 10] = [
     Refusal::Rank,
     Refusal::Unexpected,
     Refusal::User,
+    Refusal::Name,
 ];
 
 impl Refusal {
@@ -62,6 +65,7 @@ impl Refusal {
             Self::Rank => "its certificate is another node's",
             Self::Unexpected => "no such node is expected here",
             Self::User => "a process of another user",
+            Self::Name => "it was started for another host",
         }
     }
 }

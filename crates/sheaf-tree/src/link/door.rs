@@ -35,8 +35,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whose door it is.
 pub(crate) trait Host: Send + Sync + 'static {
-    /// Whether whoever says this may come in.
-    fn expects(&self, hello: &Hello) -> bool;
+    /// Whether whoever says this may come in, and why not.
+    fn expects(&self, hello: &Hello) -> Result<(), Refusal>;
     /// It has been let in, and knows.
     fn admit(&self, hello: &Hello, channel: Channel) -> io::Result<()>;
 }
@@ -239,9 +239,6 @@ impl Porch {
         if wire.tls().is_some_and(|tls| !tls.peer_is(hello.rank)) {
             return Err(Refusal::Rank);
         }
-        if !self.host.expects(hello) {
-            return Err(Refusal::Unexpected);
-        }
-        Ok(())
+        self.host.expects(hello)
     }
 }

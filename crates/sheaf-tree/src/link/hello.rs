@@ -2,12 +2,13 @@
 use super::Secret;
 use crate::proto::control;
 use crate::proto::frame::{HEADER_BYTES, Header, Kind, Violation};
+use crate::topology::NAME_BYTES_MAX;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The largest body of a greeting, either way.
-pub const HELLO_BYTES_MAX: usize = 128;
+/// The largest body of a greeting, either way: the longest name of a host, and what is beside it.
+pub const HELLO_BYTES_MAX: usize = 128 + NAME_BYTES_MAX;
 
 /// What whoever connects says first.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,16 +21,18 @@ pub struct Hello {
     pub token: [u8; 32],
     /// Who it is.
     pub rank: u32,
+    /// The host that it was started for.
+    pub host: String,
     /// It has served before and lost its parent; otherwise it is new and waits for its assignment.
     pub orphan: bool,
 }
 
 impl Hello {
-    /// The greeting of `rank` in the session of `secret`.
+    /// The greeting of `rank`, which is on `host`, in the session of `secret`.
     #[must_use]
-    pub fn new(secret: &Secret, rank: u32, orphan: bool) -> Self {
+    pub fn new(secret: &Secret, rank: u32, host: &str, orphan: bool) -> Self {
         let version = control::PROTOCOL_VERSION;
-        Self { version, session: secret.session, token: secret.token, rank, orphan }
+        Self { version, session: secret.session, token: secret.token, rank, host: host.to_owned(), orphan }
     }
 
     /// Its frame.
@@ -41,8 +44,8 @@ impl Hello {
 
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, rank, orphan, .. } = self;
-        write!(f, "Hello {{ version: {version}, rank: {rank}, orphan: {orphan}, .. }}")
+        let Self { version, rank, host, orphan, .. } = self;
+        write!(f, "Hello {{ version: {version}, rank: {rank}, host: {host:?}, orphan: {orphan}, .. }}")
     }
 }
 

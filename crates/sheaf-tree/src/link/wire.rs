@@ -203,12 +203,12 @@ impl From<GreetingError> for io::Error {
     }
 }
 
-/// Connects to the node `to`, says that it is `rank`, and waits to be let in.
+/// Connects to the node `to`, says that it is `rank` on `host`, and waits to be let in.
 pub(crate) async fn call(
     to: &Ancestor,
     secret: &Secret,
     keys: Option<&Keys>,
-    rank: u32,
+    (rank, host): (u32, &str),
     orphan: bool,
 ) -> io::Result<Channel> {
     let fd = connect(&to.address).await?;
@@ -219,7 +219,7 @@ pub(crate) async fn call(
     };
     let mut wire = Wire::new(fd, tls)?;
     wire.handshake().await?;
-    wire.write_all(&Hello::new(secret, rank, orphan).frame()).await?;
+    wire.write_all(&Hello::new(secret, rank, host, orphan).frame()).await?;
     let answer = wire.read_greeting().await?;
     let welcome: Welcome = hello::decode(&answer).map_err(GreetingError::from)?;
     if welcome.rank != to.rank {

@@ -2,7 +2,7 @@
 use crate::cli::GlobalArgs;
 use crate::config::{Config, Launch};
 use crate::exit::{Exit, Stop};
-use crate::session::{self, TokenFile, daemon};
+use crate::session::{TokenFile, daemon};
 use anyhow::Result;
 use clap::Args;
 use std::ffi::OsString;
@@ -42,7 +42,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     global.cluster = args.name.clone().or(global.cluster);
     let config = Config::load(&global)?;
     // What cannot be planned is refused here, not by a process in the background.
-    let topology = session::plan(&config)?;
+    let topology = config.topology()?;
     if args.tokens.is_some() && matches!(config.launch(), Launch::Embedded | Launch::Processes) {
         let text = format!("launch = {} is not for --tokens FILE: nobody can join it", config.launch());
         return Err(Stop::usage(text).into());

@@ -4,6 +4,7 @@ use crate::exit;
 use crate::groups::{GroupSources, union, upcall};
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
+use sheaf_tree::topology::NAME_BYTES_MAX;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ pub const HOSTS_MAX: usize = 1 << 20;
 /// Folded sets that are remembered; answers repeat the same few.
 const FOLDED_MAX: usize = 4_096;
 
-/// The hosts of a cluster in their order, which is the order of the leaves.
+/// The hosts of a cluster in an order: that of the leaves, when they come from a tree.
 #[derive(Debug)]
 pub struct Hosts {
     names: Vec<String>,
@@ -33,7 +34,7 @@ struct Row {
 }
 
 impl Hosts {
-    /// The hosts of a set, in its order.
+    /// These hosts, in this order.
     pub fn new(names: Vec<String>) -> Self {
         let leaves = names.iter().zip(0..).map(|(name, leaf)| (name.clone(), leaf)).collect();
         let row = Row::of(&names);
@@ -69,10 +70,8 @@ impl Hosts {
         if let Some(folded) = self.folded.borrow().get(leaves) {
             return folded.clone();
         }
-        let names: Vec<&str> =
-            leaves.iter().filter_map(|leaf| self.names.get(leaf as usize)).map(String::as_str).collect();
-        let names = names.join(",");
-        let folded = HostSet::parse(&names).map_or(names, |set| set.to_string());
+        let names: Vec<&String> = leaves.iter().filter_map(|leaf| self.names.get(leaf as usize)).collect();
+        let folded = fold(&names);
         let mut memory = self.folded.borrow_mut();
         if memory.len() >= FOLDED_MAX {
             memory.clear();
@@ -80,6 +79,13 @@ impl Hosts {
         memory.insert(leaves.clone(), folded.clone());
         folded
     }
+}
+
+/// These hosts as a host set, where it can say what they are.
+pub fn fold<S: std::borrow::Borrow<String>>(names: &[S]) -> String {
+    let names: Vec<&str> = names.iter().map(|name| name.borrow().as_str()).collect();
+    let names = names.join(",");
+    HostSet::parse(&names).map_or(names, |set| set.to_string())
 }
 
 impl Row {
@@ -147,7 +153,10 @@ pub fn find(hosts: &Sourced<String>, groups: &GroupSources) -> Result<Hosts, Str
     match set.len() as usize {
         0 => Err(format!("{expression} is empty")),
         count if count > HOSTS_MAX => Err(format!("{count} hosts are more than {HOSTS_MAX}")),
-        _ => Ok(Hosts::new(set.iter().map(|host| host.to_string()).collect())),
+        _ => match set.iter().find(|name| name.len() > NAME_BYTES_MAX) {
+            Some(name) => Err(format!("{}: a host's name has at most {NAME_BYTES_MAX} bytes", short(&name))),
+            None => Ok(Hosts::new(set.iter().collect())),
+        },
     }
 }
 

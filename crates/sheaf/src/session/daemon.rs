@@ -70,8 +70,8 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     let joined = launch::join(OwnedFd::from(stream), &super::registry())
         .map_err(|error| Stop::unreachable(format!("session {}: {error}", name(config))))?;
     let about = About::parse(&joined.about).context("the session does not say what it is")?;
-    let hosts = HostSet::parse(&about.hosts).context("the session's hosts")?;
-    config.use_hosts(&hosts);
+    config.use_topology(&joined.topology);
+    let hosts: HostSet = config.hosts()?.names().iter().cloned().collect();
     let session = Session::new(joined.network, hosts, super::limits(config));
     Ok(Some((Connected { session, topology: joined.topology, desk: None, own: false }, about)))
 }

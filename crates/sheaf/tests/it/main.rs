@@ -13,6 +13,7 @@ mod interrupts;
 mod lost_hosts;
 mod machines;
 mod modules;
+mod names;
 mod recovery;
 mod reports;
 mod sessions;

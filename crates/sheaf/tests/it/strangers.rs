@@ -1,12 +1,13 @@
 //! Strangers at a node's door: they get nothing, and the session goes on at full speed.
 use crate::tree::{DEADLINE, Tree, ask, next_sum, runtime};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sheaf_core::RangeSet;
 use sheaf_tree::filter::Registry;
-use sheaf_tree::launch::{self, Carrier, Program, attach};
+use sheaf_tree::launch::{self, Carrier, Invitation, Program, attach};
 use sheaf_tree::link::tls::{Keys, Tls};
 use sheaf_tree::link::{Address, Authority, Hello, Refusal, Secret};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
-use sheaf_tree::{Network, Stream, Tuning};
+use sheaf_tree::{Network, Notice, Stream, Tuning};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::linux::net::SocketAddrExt;
@@ -113,7 +114,7 @@ fn greet(to: SocketAddr, mut tls: Tls, hello: &Hello) -> bool {
 
 /// A greeting with a length of 4 GiB.
 fn huge() -> Vec<u8> {
-    let mut frame = Hello::new(&Secret::random().unwrap(), 3, true).frame().to_vec();
+    let mut frame = Hello::new(&Secret::random().unwrap(), 3, "n3", true).frame().to_vec();
     frame[..4].copy_from_slice(&u32::MAX.to_le_bytes());
     frame
 }
@@ -133,7 +134,7 @@ fn strangers_get_nothing_over_tls() {
                 assert!(rest(stream).len() < 64);
             }
             let keys = Keys::new(&stranger.issue(3).unwrap()).unwrap();
-            let hello = Hello::new(&Secret::random().unwrap(), 3, true);
+            let hello = Hello::new(&Secret::random().unwrap(), 3, "n3", true);
             // It does not trust us either: it would find out first.
             assert!(!greet(to, keys.connect(0).unwrap(), &hello));
         };
@@ -171,7 +172,7 @@ fn a_member_cannot_speak_for_another_and_wrong_tokens_are_refused() {
         let to = running.address();
         let accepted = running.network.audit().accepted;
         let secret = Secret::random().unwrap();
-        let wrong = Hello::new(&secret, 3, true);
+        let wrong = Hello::new(&secret, 3, "n3", true);
         let mut old = wrong.clone();
         old.version += 1;
         let strangers = tokio::task::spawn_blocking(move || {
@@ -187,34 +188,56 @@ fn a_member_cannot_speak_for_another_and_wrong_tokens_are_refused() {
     });
 }
 
+/// Starts a session of n1 and n2, to which somebody comes who was invited as n1 and says `hello`; it
+/// is told nothing, and refused because of `why`. Gives the root.
+async fn refused_guest(hello: fn(&Invitation) -> Hello, why: Refusal) -> Network {
+    let names: Names = ["n1", "n2"].into_iter().collect();
+    let topology =
+        Topology::build(&Spec::parse("flat").unwrap(), "root", names, Placement::LeafHosts).unwrap();
+    let program = Program::new(env!("CARGO_BIN_EXE_sheaf").into(), vec!["serve".to_owned()]);
+    let (registry, options) = (Registry::with_builtins(), launch::Options::default());
+    let at = SocketAddr::from(([127, 0, 0, 1], 0));
+    let started = launch::attached(&topology, &registry, &options, &program, at, DEADLINE).await;
+    let (network, desk) = started.unwrap();
+    let (token, at) = (desk.issue(1).unwrap(), desk.address().unwrap());
+    let stranger = tokio::task::spawn_blocking(move || {
+        let invited = attach::enrol(&at.to_string(), &token, "n1").unwrap().remove(0);
+        let Address::Tcp(to) = &invited.ancestors[0].address else { panic!("not TCP") };
+        let keys = Keys::new(invited.credentials.as_ref().unwrap()).unwrap();
+        greet(to[0], keys.connect(0).unwrap(), &hello(&invited))
+    });
+    assert!(!stranger.await.unwrap(), "it is told nothing");
+    let counts = || network.audit().refused.into_iter().find(|(counted, _)| *counted == why);
+    let deadline = Instant::now() + DEADLINE;
+    while counts().is_none_or(|(_, count)| count == 0) {
+        assert!(Instant::now() < deadline, "{:?}", network.audit());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(network.audit().accepted, 0);
+    network
+}
+
 #[test]
 fn a_certificate_of_another_rank_is_refused_and_counted() {
     runtime().block_on(async {
-        let names: Names = ["n1", "n2"].into_iter().collect();
-        let topology =
-            Topology::build(&Spec::parse("flat").unwrap(), "root", names, Placement::LeafHosts).unwrap();
-        let program = Program::new(env!("CARGO_BIN_EXE_sheaf").into(), vec!["serve".to_owned()]);
-        let (registry, options) = (Registry::with_builtins(), launch::Options::default());
-        let at = SocketAddr::from(([127, 0, 0, 1], 0));
-        let started = launch::attached(&topology, &registry, &options, &program, at, DEADLINE).await;
-        let (network, desk) = started.unwrap();
-        let (token, at) = (desk.issue(1).unwrap(), desk.address().unwrap());
-        let stranger = tokio::task::spawn_blocking(move || {
-            let invited = attach::enrol(&at.to_string(), &token, "n1").unwrap().remove(0);
-            let Address::Tcp(to) = &invited.ancestors[0].address else { panic!("not TCP") };
-            let keys = Keys::new(invited.credentials.as_ref().unwrap()).unwrap();
-            // It is of this session, has a key of its authority, and claims to be its sister.
-            let hello = Hello::new(&invited.secret, invited.rank + 1, false);
-            greet(to[0], keys.connect(0).unwrap(), &hello)
+        // It is of this session, has a key of its authority, and claims to be its sister.
+        let sister = |invited: &Invitation| Hello::new(&invited.secret, invited.rank + 1, "n2", false);
+        refused_guest(sister, Refusal::Rank).await.shutdown().await;
+    });
+}
+
+#[test]
+fn a_server_that_was_started_for_another_host_is_refused_and_its_leaf_is_lost_for_that() {
+    runtime().block_on(async {
+        let other = |invited: &Invitation| Hello::new(&invited.secret, invited.rank, "n2", false);
+        let network = refused_guest(other, Refusal::Name).await;
+        let lost = network.notices().into_iter().find_map(|notice| match notice {
+            Notice::Lost { leaves, cause, .. } => Some((leaves, cause)),
+            _ => None,
         });
-        assert!(!stranger.await.unwrap(), "it is told nothing");
-        let counts = || network.audit().refused.into_iter().find(|(why, _)| *why == Refusal::Rank);
-        let deadline = Instant::now() + DEADLINE;
-        while counts().is_none_or(|(_, count)| count == 0) {
-            assert!(Instant::now() < deadline, "{:?}", network.audit());
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(network.audit().accepted, 0);
+        let (leaves, cause) = lost.expect("a notice of the loss");
+        assert_eq!(leaves, RangeSet::from_range(0, 1));
+        assert_eq!(cause, "it was started for n2, and the tree has n1 there");
         network.shutdown().await;
     });
 }
@@ -269,7 +292,7 @@ fn an_abstract_socket_answers_nobody_without_the_token() {
         let address = std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
         let stranger = tokio::task::spawn_blocking(move || {
             let mut stream = UnixStream::connect_addr(&address).unwrap();
-            stream.write_all(&Hello::new(&Secret::random().unwrap(), 3, true).frame()).unwrap();
+            stream.write_all(&Hello::new(&Secret::random().unwrap(), 3, "n3", true).frame()).unwrap();
             rest(stream)
         });
         assert_eq!(stranger.await.unwrap(), b"");

@@ -5,6 +5,7 @@ fn invitation(rank: u32, here: IpAddr) -> Invitation {
     Invitation {
         secret: Secret::random().unwrap(),
         rank,
+        host: rank.to_string(),
         ancestors: vec![Ancestor { rank: 0, address: Address::Tcp(vec![(here, 9).into()]) }],
         credentials: None,
         leaf: None,

@@ -2,7 +2,6 @@
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::session;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -36,10 +35,10 @@ pub enum PlanFormat {
 /// Draws the tree that would be.
 pub fn run(args: &PlanArgs, global: &GlobalArgs) -> Result<Exit> {
     let config = Config::load(global)?;
-    let topology = session::plan(&config)?;
+    let topology = config.topology()?;
     let mut out = std::io::stdout().lock();
     if global.json {
-        writeln!(out, "{}", describe(&topology))?;
+        writeln!(out, "{}", describe(topology))?;
         return Ok(Exit::Success);
     }
     let text = match args.format {

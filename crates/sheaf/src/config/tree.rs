@@ -1,0 +1,85 @@
+//! The tree that a configuration asks for. It decides which leaf is which host: a set of hosts has no
+//! order of its own, and a file of a tree may name them in any.
+use super::hosts::{Hosts, fold};
+use super::{Config, Launch};
+use crate::cli::Link;
+use crate::exit::{self, Stop};
+use sheaf_tree::topology::{Names, Placement, Spec, Topology, TopologyError};
+use std::collections::HashSet;
+
+/// The tree of the configuration's cluster.
+pub fn plan(config: &Config) -> Result<Topology, Stop> {
+    if let (Launch::Ssh | Launch::Slurm | Launch::Attach, Some(link @ (Link::Tcp | Link::Unix))) =
+        (config.launch(), config.link())
+    {
+        let text =
+            format!("link = {link} does not lead to other hosts: launch = {} needs tls", config.launch());
+        return Err(Stop::usage(text));
+    }
+    let hosts = config.cluster.find_hosts(&config.groups)?;
+    let usage = |error: TopologyError| Stop::usage(format!("tree: {error}"));
+    let spec = Spec::parse(&config.cluster.tree.value).map_err(usage)?;
+    if let Spec::File(path) = &spec {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Stop::usage(exit::io_text(path.as_ref(), &error)))?;
+        let topology = Topology::from_file(&text).map_err(|error| Stop::usage(format!("{path}: {error}")))?;
+        return match difference(&topology.leaf_hosts(), &hosts) {
+            None => Ok(topology),
+            Some(difference) => {
+                let cluster = &config.cluster.name.value;
+                let text = format!("{path}: its leaves are not the hosts of cluster {cluster}: {difference}");
+                Err(Stop::usage(text))
+            }
+        };
+    }
+    let inner = config.inner_hosts()?;
+    let inner: Option<Names> = inner.map(|hosts| hosts.names().iter().cloned().collect());
+    let placement = inner.as_ref().map_or(Placement::LeafHosts, Placement::InnerHosts);
+    let names: Names = hosts.names().iter().cloned().collect();
+    Topology::build(&spec, "root", names, placement).map_err(usage)
+}
+
+/// In what the leaves of a file and the hosts of a cluster differ, if they do.
+fn difference(leaves: &Names, hosts: &Hosts) -> Option<String> {
+    let (mut seen, mut unknown, mut repeated) = (HashSet::new(), Vec::new(), Vec::new());
+    for name in leaves.iter() {
+        if !seen.insert(name.clone()) {
+            repeated.push(name);
+        } else if hosts.leaf(&name).is_none() {
+            unknown.push(name);
+        }
+    }
+    let missing: Vec<String> = hosts.names().iter().filter(|name| !seen.contains(*name)).cloned().collect();
+    let parts = [
+        (unknown, "only in the file"),
+        (missing, "only in the cluster"),
+        (repeated, "more than once in the file"),
+    ];
+    let told: Vec<String> = parts
+        .iter()
+        .filter(|(names, _)| !names.is_empty())
+        .map(|(names, what)| format!("{} {what}", fold(names)))
+        .collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(leaves: &[&str], hosts: &[&str]) -> Option<String> {
+        let hosts = Hosts::new(hosts.iter().map(ToString::to_string).collect());
+        difference(&leaves.iter().collect(), &hosts)
+    }
+
+    #[test]
+    fn leaves_and_hosts_are_the_same_in_any_order_or_the_difference_is_told() {
+        assert_eq!(told(&["n3", "n1", "n2"], &["n1", "n2", "n3"]), None);
+        assert_eq!(told(&["n1", "n2"], &["n1", "n2", "n3"]).unwrap(), "n3 only in the cluster");
+        let other = told(&["n1", "n4", "n5", "n1", "n3"], &["n1", "n2", "n3"]).unwrap();
+        assert_eq!(other, "n[4-5] only in the file; n2 only in the cluster; n1 more than once in the file");
+        // Equal in number, not in name.
+        let same = told(&["n01"], &["n1"]).unwrap();
+        assert_eq!(same, "n01 only in the file; n1 only in the cluster");
+    }
+}
