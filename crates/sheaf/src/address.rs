@@ -3,6 +3,9 @@
 //! The first colon parts hosts from path, unless the text starts with `/` or `.`, or has a slash
 //! before that colon: then all of it is a path. `@source:group:PATH` is read as a group with its
 //! source; a path that begins like a group is written `@group:./a:b`.
+//!
+//! Paths on hosts are absolute. Only on this machine alone, where no configuration speaks of other
+//! hosts or exports, a relative one starts at the working directory.
 use crate::config::{Config, Hosts, fold, nearest};
 use crate::exit::Stop;
 use crate::groups::GroupSources;
@@ -10,14 +13,14 @@ use sheaf_core::RangeSet;
 use sheaf_core::hostset::{Groups, HostSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Hosts and a path on each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// A host set; `None` is every host of the cluster.
+    /// A host set; empty is every host of the cluster, and so is `None`, when no hosts were said.
     pub hosts: Option<String>,
-    /// A path or glob on the hosts; a relative one starts at the export.
+    /// A path or glob on the hosts, as it was written.
     pub path: PathBuf,
 }
 
@@ -28,6 +31,17 @@ pub enum Place {
     Here(PathBuf),
     /// Files of hosts.
     Hosts(Address),
+}
+
+/// What an address is resolved for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To read what the path or glob stands for.
+    Read,
+    /// To change it: hosts have to be said. The name is the command's.
+    Change(&'static str),
+    /// To write what has this very name; nothing in it is a wildcard.
+    Name(&'static str),
 }
 
 /// An address as leaves of the cluster.
@@ -48,7 +62,7 @@ impl Address {
             return Err(Stop::usage("an empty address names no file"));
         }
         let hosts = match hosts.map(std::str::from_utf8) {
-            None | Some(Ok("")) => None,
+            None => None,
             Some(Ok(hosts)) => Some(hosts.to_owned()),
             Some(Err(_)) => {
                 return Err(Stop::usage(format!("{}: the host set is not UTF-8", text.to_string_lossy())));
@@ -71,15 +85,89 @@ impl Address {
         }
     }
 
-    /// The leaves this address means in the cluster of `config`.
-    pub fn resolve(&self, config: &Config) -> Result<Target, Stop> {
+    /// The leaves this address means in the cluster of `config`, and the absolute path.
+    pub fn resolve(&self, config: &Config, purpose: Purpose) -> Result<Target, Stop> {
+        self.check_hosts(config, purpose)?;
+        let path = self.path_on_hosts(config, purpose)?;
         let all = config.hosts()?;
-        let leaves = match &self.hosts {
-            None => RangeSet::full(all.len()),
+        let leaves = match self.hosts.as_deref() {
+            None | Some("") => RangeSet::full(all.len()),
             Some(hosts) => leaves(hosts, all, &config.groups, &config.cluster.name.value)?,
         };
-        Ok(Target { leaves, path: self.path.clone() })
+        Ok(Target { leaves, path })
     }
+
+    /// Nobody changes files of a thousand hosts by leaving something out.
+    fn check_hosts(&self, config: &Config, purpose: Purpose) -> Result<(), Stop> {
+        let (Purpose::Change(command) | Purpose::Name(command)) = purpose else { return Ok(()) };
+        if self.hosts.is_some() || config.is_this_machine() {
+            return Ok(());
+        }
+        let (path, all) = (rooted(&self.path), config.hosts()?.everyone());
+        Err(Stop::usage(format!(
+            "{}: {command} changes files, so say on which hosts: write @all:{path} for all of {all}, or HOSTSET:{path}",
+            self.path.display()
+        )))
+    }
+
+    /// The path, from the top.
+    pub fn path_on_hosts(&self, config: &Config, purpose: Purpose) -> Result<PathBuf, Stop> {
+        if self.path.is_absolute() {
+            return Ok(self.path.clone());
+        }
+        if config.is_this_machine() {
+            return beneath_here(&self.path, purpose);
+        }
+        let (hosts, colon) = self.hosts.as_deref().map_or(("", ""), |hosts| (hosts, ":"));
+        let (path, right) = (self.path.display(), rooted(&self.path));
+        Err(Stop::usage(format!(
+            "{hosts}{colon}{path}: a path on hosts begins with a slash: write {hosts}{colon}{right}"
+        )))
+    }
+}
+
+/// A relative path as what it may have been meant to be: the same from the top.
+fn rooted(path: &Path) -> String {
+    let mut text = path.to_str().map_or_else(|| path.display().to_string(), ToOwned::to_owned);
+    while let Some(rest) = text.strip_prefix("./").or_else(|| text.strip_prefix("../")) {
+        text = rest.trim_start_matches('/').to_owned();
+    }
+    if matches!(text.as_str(), "." | "..") {
+        text.clear();
+    }
+    format!("/{}", text.trim_start_matches('/'))
+}
+
+/// A relative path of this machine, from the working directory.
+fn beneath_here(path: &Path, purpose: Purpose) -> Result<PathBuf, Stop> {
+    let here = std::env::current_dir()
+        .map_err(|error| Stop::usage(format!("the working directory: {error}")))?
+        .into_os_string()
+        .into_vec();
+    let here = if matches!(purpose, Purpose::Name(_)) { here } else { escaped(&here) };
+    let mut relative = path.as_os_str().as_bytes();
+    while let Some(rest) = relative.strip_prefix(b"./") {
+        relative = &rest[rest.iter().take_while(|byte| **byte == b'/').count()..];
+    }
+    let here = Path::new(OsStr::from_bytes(&here));
+    Ok(match relative {
+        b"" | b"." if purpose == Purpose::Read => here.to_owned(),
+        // `rm .` has to stay what it is: a name that cannot be removed.
+        b"" => here.join("."),
+        _ => here.join(OsStr::from_bytes(relative)),
+    })
+}
+
+/// Bytes in which a pattern finds nothing but themselves.
+fn escaped(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    for byte in path {
+        if b"*?[]{}\\".contains(byte) {
+            out.push(b'\\');
+        }
+        out.push(*byte);
+    }
+    out
 }
 
 /// Parts hosts from path; `None` when there are no hosts.
@@ -192,10 +280,10 @@ mod tests {
         assert_eq!(parsed("n[1-9/2]:etc"), with("n[1-9/2]", "etc"));
         assert_eq!(parsed("@web,n7:/a:b"), with("@web,n7", "/a:b"));
         assert_eq!(parsed("n1:"), with("n1", "."));
-        assert_eq!(parsed(":/etc"), without("/etc"));
+        assert_eq!(parsed(":/etc"), with("", "/etc"));
         assert_eq!(parsed("/a:b"), without("/a:b"));
         assert_eq!(parsed("./a:b"), without("./a:b"));
-        assert_eq!(parsed(":./a:b"), without("./a:b"));
+        assert_eq!(parsed(":./a:b"), with("", "./a:b"));
         assert_eq!(parsed("etc/a:b"), without("etc/a:b"));
         assert_eq!(parsed("etc"), without("etc"));
         assert_eq!(parsed("@all:a:b"), with("@all", "a:b"));
@@ -210,10 +298,32 @@ mod tests {
         let place = |text| Address::parse_place(OsStr::new(text)).unwrap();
         assert_eq!(place("etc"), Place::Here("etc".into()));
         assert_eq!(place("-"), Place::Here("-".into()));
-        assert_eq!(place(":etc"), Place::Hosts(Address { hosts: None, path: "etc".into() }));
+        assert_eq!(place(":etc"), Place::Hosts(Address { hosts: Some(String::new()), path: "etc".into() }));
+    }
+
+    #[test]
+    fn a_relative_path_is_suggested_from_the_top() {
+        for (path, right) in [
+            ("etc", "/etc"),
+            ("./etc/", "/etc/"),
+            ("..//../etc", "/etc"),
+            (".", "/"),
+            ("..", "/"),
+            (".ssh", "/.ssh"),
+        ] {
+            assert_eq!(rooted(Path::new(path)), right);
+        }
     }
 
     proptest! {
+        /// Whatever the working directory is called, it stands for itself alone.
+        #[test]
+        fn an_escaped_path_is_no_pattern(path in "/[a*?\\[\\]{},!\\\\b]{1,16}") {
+            let text = String::from_utf8(escaped(path.as_bytes())).unwrap();
+            let pattern = sheaf_file::Pattern::new(&text).unwrap();
+            prop_assert_eq!(pattern.literal(), Some(PathBuf::from(path)));
+        }
+
         #[test]
         fn garbage_never_panics(
             text in "[\\[\\]@a-c0-9:/,.!-]{0,24}",

@@ -6,6 +6,7 @@ pub use global::{Color, GlobalArgs, Link};
 use crate::cmd;
 use clap::builder::StyledStr;
 use clap::builder::styling::{AnsiColor, Styles};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser};
 use std::ffi::OsString;
 
@@ -23,10 +24,13 @@ const STYLES: Styles = Styles::styled()
 /// Sheaf runs one operation on the same file of many hosts and combines the
 /// answers on the way back, so that a thousand hosts read as one.
 ///
-/// An ADDR is HOSTSET:PATH, as in "n[1-64]:/etc/hosts". PATH alone, and :PATH,
-/// mean every host of the cluster; a host set is written as for ClusterShell's
-/// nodeset (n[1-9/2], @group, and the operators , ! & ^). Globs in PATH are
-/// expanded on the hosts.
+/// An ADDR is HOSTSET:PATH, as in "n[1-64]:/etc/hosts". @all:PATH and :PATH mean
+/// every host of the cluster, and so does PATH alone, but not where files are
+/// changed. A host set is written as for ClusterShell's nodeset (n[1-9/2],
+/// @group, and the operators , ! & ^). PATH is absolute; only where no option
+/// and no configuration says what the hosts are, so that they are this machine
+/// alone, may it start at the working directory, and need no hosts be said.
+/// Globs in PATH are expanded on the hosts.
 #[derive(Debug, Parser)]
 #[command(name = "sheaf", version, styles = STYLES, max_term_width = HELP_COLUMNS_MAX)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
@@ -49,12 +53,14 @@ failed; 2 usage; 3 no session or host reachable; 130 interrupted.";
 
 /// The whole command line, for parsing, completions and man pages.
 ///
+/// An option that is given again counts as it was given last.
+///
 /// A command's own short options win: where a command uses a letter of a global option (`grep -C`,
 /// `ls -h`), the global one keeps only its long name there.
 pub fn command() -> clap::Command {
     let command = Cli::command();
     let template = template(&command);
-    let mut command = command.help_template(template);
+    let mut command = command.help_template(template).args_override_self(true);
     let globals: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
     for sub in command.get_subcommands_mut() {
         yield_shorts(sub, &globals);
@@ -100,8 +106,24 @@ fn yield_shorts(command: &mut clap::Command, globals: &[Arg]) {
 
 /// Parses this process's arguments; usage errors, `--help` and `--version` end it here.
 pub fn parse() -> Cli {
-    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.unwrap_or_else(|error| end(&error))
+    try_parse(std::env::args_os()).unwrap_or_else(|error| end(&error))
+}
+
+fn try_parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let parsed = command().try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map_err(without_danger)
+}
+
+/// An error of clap whose guess at what was meant is nothing that destroys.
+fn without_danger(mut error: clap::Error) -> clap::Error {
+    let kind = ContextKind::SuggestedSubcommand;
+    if let Some(ContextValue::Strings(mut names)) = error.remove(kind) {
+        names.retain(|name| !cmd::DESTROYERS.contains(&name.as_str()));
+        if !names.is_empty() {
+            error.insert(kind, ContextValue::Strings(names));
+        }
+    }
+    error
 }
 
 /// Ends the program with what clap has to say: help as it is, an error on one line.
@@ -191,6 +213,54 @@ mod tests {
         }
     }
 
+    /// What clap says of these words.
+    fn said(words: &[&str]) -> String {
+        let error = try_parse(words.iter().map(Into::into)).unwrap_err();
+        one_line(&error.render().to_string())
+    }
+
+    #[test]
+    fn a_guess_never_destroys() {
+        for word in ["rn", "r", "rmm", "truncat", "writ", "chmo", "chownn", "dwn", "dow", "cpp"] {
+            let said = said(&["sheaf", word, "/x"]);
+            assert!(said.starts_with(&format!("unrecognized subcommand '{word}'")), "{said}");
+            for name in cmd::DESTROYERS {
+                assert!(!said.contains(&format!("'{name}'")), "{said}");
+            }
+        }
+        assert!(said(&["sheaf", "stta", "/x"]).contains("'stat'"));
+    }
+
+    #[test]
+    fn an_option_given_again_counts_as_given_last() {
+        let words = [
+            "sheaf",
+            "--timeout",
+            "1",
+            "rm",
+            "-f",
+            "-f",
+            "-rf",
+            "--timeout",
+            "2",
+            "/x",
+            "--quiet",
+            "--quiet",
+        ];
+        let cli = try_parse(words.map(Into::into)).unwrap();
+        assert_eq!(cli.global.timeout, Some(std::time::Duration::from_secs(2)));
+        for words in [
+            &["ls", "-l", "-l", "/x"][..],
+            &["cp", "-r", "-r", "--bwlimit", "1", "--bwlimit", "2", "a", ":/b"],
+            &["truncate", "-s", "1", "-s", "2", ":/x"],
+            &["hosts", "-f", "-f", "a"],
+            &["grep", "-i", "-i", "-A", "1", "-A", "2", "-e", "x", "-e", "y", "/x"],
+        ] {
+            let words = [&["sheaf"], words].concat();
+            assert!(try_parse(words.iter().map(Into::into)).is_ok(), "{words:?}");
+        }
+    }
+
     #[test]
     fn errors_of_the_command_line_are_one_line() {
         for (words, line) in [
@@ -204,8 +274,7 @@ mod tests {
                 "invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds",
             ),
         ] {
-            let error = command().try_get_matches_from(words).unwrap_err();
-            assert_eq!(one_line(&error.render().to_string()), line);
+            assert_eq!(said(words), line);
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod demo;
 pub mod down;
 pub mod du;
 pub mod grep;
+pub mod help;
 pub mod hosts;
 pub mod ln;
 pub mod ls;
@@ -27,7 +28,7 @@ pub mod truncate;
 pub mod up;
 pub mod write;
 
-use crate::address::Address;
+use crate::address::{Address, Purpose};
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
@@ -65,6 +66,7 @@ pub enum Command {
     Demo(demo::DemoArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+    Help(help::HelpArgs),
 }
 
 /// The commands as the help groups them.
@@ -72,8 +74,11 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
     ("Read files of many hosts", &["grep", "cat", "ls", "stat", "du", "sha", "read"]),
     ("Change files of many hosts", &["cp", "write", "chmod", "chown", "truncate", "rm", "mkdir", "ln"]),
     ("Hosts, sessions and the tree", &["hosts", "config", "up", "down", "status", "token", "tree", "serve"]),
-    ("Sheaf itself", &["demo", "completions", "man"]),
+    ("Sheaf itself", &["demo", "completions", "man", "help"]),
 ];
+
+/// Commands that nobody is led to who mistyped another.
+pub const DESTROYERS: &[&str] = &["cp", "write", "chmod", "chown", "truncate", "rm", "ln", "down"];
 
 /// Runs the command of the command line.
 pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
@@ -104,10 +109,11 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Demo(args) => demo::run(args, global),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
+        Command::Help(args) => help::run(args),
     }
 }
 
-/// The files a command works on.
+/// The files a command reads.
 #[derive(Args, Debug)]
 pub struct Addresses {
     /// Files: HOSTSET:PATH, or PATH alone for every host
@@ -118,23 +124,39 @@ pub struct Addresses {
 impl Addresses {
     /// These addresses as leaves and paths of the cluster.
     pub fn resolve(&self, config: &Config) -> Result<Vec<Target>> {
-        self.addrs.iter().map(|addr| target(addr, config)).collect()
+        resolve(&self.addrs, config, Purpose::Read)
     }
 }
 
-/// One address as leaves and a path of the cluster.
-pub fn target(addr: &OsStr, config: &Config) -> Result<Target> {
-    target_of(&Address::parse(addr)?, config)
+/// The files a command changes.
+#[derive(Args, Debug)]
+pub struct Changed {
+    /// Files: HOSTSET:PATH, or :PATH for every host
+    #[arg(value_name = "ADDR", required = true)]
+    pub addrs: Vec<OsString>,
+}
+
+/// Addresses as leaves and paths of the cluster.
+fn resolve(addrs: &[OsString], config: &Config, purpose: Purpose) -> Result<Vec<Target>> {
+    addrs.iter().map(|addr| target_of(&Address::parse(addr)?, config, purpose)).collect()
 }
 
 /// A parsed address as leaves and a path of the cluster.
-fn target_of(address: &Address, config: &Config) -> Result<Target> {
-    let resolved = address.resolve(config)?;
-    let path = resolved.path.into_os_string().into_string();
-    let path = path.map_err(|path| {
-        Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy()))
-    })?;
-    Ok(Target { members: resolved.leaves, path })
+fn target_of(address: &Address, config: &Config, purpose: Purpose) -> Result<Target> {
+    let resolved = address.resolve(config, purpose)?;
+    Ok(Target { members: resolved.leaves, path: utf8(resolved.path.into_os_string())? })
+}
+
+/// A path on each host, without hosts: a name that nothing in is a wildcard.
+fn on_hosts(path: &OsStr, config: &Config) -> Result<OsString> {
+    let address = Address { hosts: None, path: path.into() };
+    Ok(address.path_on_hosts(config, Purpose::Name(""))?.into_os_string())
+}
+
+/// A path as it travels to hosts.
+fn utf8(path: OsString) -> Result<String, Stop> {
+    path.into_string()
+        .map_err(|path| Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy())))
 }
 
 /// How a tool's failure as a whole ends the program.

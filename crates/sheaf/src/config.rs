@@ -13,7 +13,7 @@ use crate::cli::{GlobalArgs, Link};
 use crate::exit::Stop;
 use crate::groups::GroupSources;
 use sheaf_tree::topology::Topology;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -134,6 +134,8 @@ pub struct Config {
     pub timeout: Sourced<Duration>,
     topology: OnceCell<Topology>,
     hosts: OnceCell<Hosts>,
+    /// A running session says what the tree is.
+    is_joined: Cell<bool>,
 }
 
 impl Config {
@@ -158,6 +160,7 @@ impl Config {
             timeout,
             topology: OnceCell::new(),
             hosts: OnceCell::new(),
+            is_joined: Cell::new(false),
         })
     }
 
@@ -181,6 +184,7 @@ impl Config {
 
     /// The tree of a running session, which need not be that of the file any more.
     pub fn use_topology(&self, topology: &Topology) {
+        self.is_joined.set(true);
         // Only the first to say what the tree is is heard; a session is asked before anything.
         let _ = self.topology.set(topology.clone());
     }
@@ -188,6 +192,14 @@ impl Config {
     /// Whether the cluster was made up on the command line, for this command alone.
     pub fn is_ad_hoc(&self) -> bool {
         matches!(self.cluster.launch.origin, Origin::Option(_))
+    }
+
+    /// Whether the cluster is this machine alone, with all its files, because nothing says otherwise:
+    /// no option, no file, no session.
+    pub fn is_this_machine(&self) -> bool {
+        let Cluster { hosts, launch, export, .. } = &self.cluster;
+        let origins = [&hosts.origin, &launch.origin, &export.origin];
+        !self.is_joined.get() && origins.iter().all(|origin| **origin == Origin::Default)
     }
 
     /// How to start the cluster.

@@ -1,5 +1,5 @@
 //! `sheaf chmod`: the permissions of files.
-use super::{Addresses, per_path};
+use super::{Changed, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::mode;
@@ -12,7 +12,7 @@ use sheaf_tools::edit::Edit;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  sheaf chmod 0640 /etc/shadow
+  sheaf chmod 0640 @all:/etc/shadow
   sheaf chmod -R u=rwX,go-w 'n[1-64]:/srv/app'")]
 pub struct ChmodArgs {
     /// Octal (0644) or symbolic (u+x,go-w)
@@ -20,7 +20,7 @@ pub struct ChmodArgs {
     pub mode: ModeChange,
 
     #[command(flatten)]
-    pub files: Addresses,
+    pub files: Changed,
 
     /// Change directories and what is in them
     #[arg(short = 'R', long)]
@@ -30,5 +30,5 @@ pub struct ChmodArgs {
 /// Changes modes.
 pub fn run(args: &ChmodArgs, global: &GlobalArgs) -> Result<Exit> {
     let edit = Edit::Chmod { change: args.mode.clone(), recursive: args.recursive };
-    per_path::edit(global, &args.files, &edit)
+    per_path::edit(global, "chmod", &args.files.addrs, |_| Ok(edit))
 }

@@ -1,5 +1,5 @@
 //! `sheaf chown`: the owner and group of files.
-use super::{Addresses, per_path};
+use super::{Changed, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use anyhow::Result;
@@ -10,7 +10,7 @@ use sheaf_tools::edit::Edit;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  sheaf chown root:adm /var/log/app.log
+  sheaf chown root:adm :/var/log/app.log
   sheaf chown -R :www '@web:/srv/app'")]
 pub struct ChownArgs {
     /// OWNER, OWNER:GROUP or :GROUP, each a name of the host or a number
@@ -18,7 +18,7 @@ pub struct ChownArgs {
     pub owner: String,
 
     #[command(flatten)]
-    pub files: Addresses,
+    pub files: Changed,
 
     /// Change directories and what is in them
     #[arg(short = 'R', long)]
@@ -44,7 +44,7 @@ pub fn owner(text: &str) -> Result<String, String> {
 pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
     let edit =
         Edit::Chown { owner: args.owner.clone(), recursive: args.recursive, follow: !args.no_dereference };
-    per_path::edit(global, &args.files, &edit)
+    per_path::edit(global, "chown", &args.files.addrs, |_| Ok(edit))
 }
 
 #[cfg(test)]

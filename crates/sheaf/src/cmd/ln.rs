@@ -1,12 +1,13 @@
 //! `sheaf ln`: links made.
-use super::{Addresses, per_path};
+use super::per_path;
 use crate::cli::GlobalArgs;
+use crate::config::Config;
 use crate::exit::Exit;
 use anyhow::Result;
 use clap::Args;
 use sheaf_tools::edit::Edit;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 
 /// Make links
 #[derive(Args, Debug)]
@@ -21,7 +22,7 @@ pub struct LnArgs {
     #[arg(value_name = "TARGET")]
     pub target: OsString,
 
-    /// The link: HOSTSET:PATH, or PATH alone for every host
+    /// The link: HOSTSET:PATH, or :PATH for every host
     // The name `link` is the global option's.
     #[arg(id = "name", value_name = "LINK")]
     pub link: OsString,
@@ -41,11 +42,15 @@ pub struct LnArgs {
 
 /// Makes the link.
 pub fn run(args: &LnArgs, global: &GlobalArgs) -> Result<Exit> {
-    let edit = Edit::Link {
-        target: args.target.as_bytes().to_vec(),
-        symbolic: args.symbolic,
-        force: args.force,
-        no_dereference: args.no_dereference,
+    let edit = |config: &Config| {
+        // The text of a symbolic link means what it will mean there; a file to link is looked for.
+        let target = if args.symbolic { args.target.clone() } else { super::on_hosts(&args.target, config)? };
+        Ok(Edit::Link {
+            target: target.into_vec(),
+            symbolic: args.symbolic,
+            force: args.force,
+            no_dereference: args.no_dereference,
+        })
     };
-    per_path::edit(global, &Addresses { addrs: vec![args.link.clone()] }, &edit)
+    per_path::edit(global, "ln", std::slice::from_ref(&args.link), edit)
 }

@@ -1,5 +1,5 @@
 //! `sheaf mkdir`: directories made.
-use super::{Addresses, per_path};
+use super::{Changed, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::mode;
@@ -12,11 +12,11 @@ use sheaf_tools::edit::Edit;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  sheaf mkdir -p /srv/app/releases
+  sheaf mkdir -p :/srv/app/releases
   sheaf mkdir -m 1777 'n[1-64]:/scratch'")]
 pub struct MkdirArgs {
     #[command(flatten)]
-    pub files: Addresses,
+    pub files: Changed,
 
     /// Make the directories above, too, and accept those that exist
     #[arg(short, long)]
@@ -30,5 +30,5 @@ pub struct MkdirArgs {
 /// Makes directories.
 pub fn run(args: &MkdirArgs, global: &GlobalArgs) -> Result<Exit> {
     let edit = Edit::Mkdir { parents: args.parents, mode: args.mode.clone() };
-    per_path::edit(global, &args.files, &edit)
+    per_path::edit(global, "mkdir", &args.files.addrs, |_| Ok(edit))
 }

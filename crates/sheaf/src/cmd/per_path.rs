@@ -1,6 +1,8 @@
 //! Commands that do one thing with each path: what is around their own part.
-use super::Addresses;
+use super::{Addresses, resolve};
+use crate::address::Purpose;
 use crate::cli::GlobalArgs;
+use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::{Line, Printer};
 use crate::session::{self, Opening};
@@ -8,6 +10,7 @@ use anyhow::Result;
 use sheaf_tools::edit::{self, Edit};
 use sheaf_tools::entry::{EntryKind, Merged, MergedEntry};
 use sheaf_tools::report::{self, Report};
+use std::ffi::OsString;
 use std::io;
 
 /// Asks every host of `files` and prints what `print` makes of the answers.
@@ -30,10 +33,16 @@ pub fn report(
     })
 }
 
-/// Changes `files` on their hosts; `-v` says what was done.
-pub fn edit(global: &GlobalArgs, files: &Addresses, change: &Edit) -> Result<Exit> {
+/// Changes files on their hosts; `-v` says what was done.
+pub fn edit(
+    global: &GlobalArgs,
+    command: &'static str,
+    addrs: &[OsString],
+    change: impl FnOnce(&Config) -> Result<Edit>,
+) -> Result<Exit> {
     let opening = Opening::new(global)?;
-    let targets = files.resolve(&opening.config)?;
+    let targets = resolve(addrs, &opening.config, Purpose::Change(command))?;
+    let change = change(&opening.config)?;
     opening.run(async |connected, config, output| {
         let mut printer = Printer::new(output, config.hosts()?);
         let mut sink = |merged: &Merged| {
@@ -47,7 +56,7 @@ pub fn edit(global: &GlobalArgs, files: &Addresses, change: &Edit) -> Result<Exi
             printer.flush()
         };
         let verbose = global.verbose > 0;
-        let outcome = edit::edit(&connected.session, &targets, change, verbose, &mut sink).await;
+        let outcome = edit::edit(&connected.session, &targets, &change, verbose, &mut sink).await;
         session::finish(connected, config, output, &outcome.map_err(super::stop)?, &[])
     })
 }

@@ -1,5 +1,5 @@
 //! `sheaf rm`: files and directories removed.
-use super::{Addresses, per_path};
+use super::{Changed, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use anyhow::Result;
@@ -10,11 +10,11 @@ use sheaf_tools::edit::Edit;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  sheaf rm '/var/tmp/job-*.log'
+  sheaf rm ':/var/tmp/job-*.log'
   sheaf rm -rf 'n[1-64]:/scratch/old'")]
 pub struct RmArgs {
     #[command(flatten)]
-    pub files: Addresses,
+    pub files: Changed,
 
     /// Remove directories and what is in them
     #[arg(short, long, visible_short_alias = 'R')]
@@ -32,5 +32,5 @@ pub struct RmArgs {
 /// Removes.
 pub fn run(args: &RmArgs, global: &GlobalArgs) -> Result<Exit> {
     let edit = Edit::Remove { recursive: args.recursive, force: args.force, empty_dirs: args.dir };
-    per_path::edit(global, &args.files, &edit)
+    per_path::edit(global, "rm", &args.files.addrs, |_| Ok(edit))
 }

@@ -1,5 +1,5 @@
 //! `sheaf truncate`: the size of files.
-use super::{Addresses, per_path};
+use super::{Changed, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::size;
@@ -15,11 +15,11 @@ TB for powers of 1000. In front of it: + to grow by, - to shrink by, < at most,
 > at least, / down to a multiple of, % up to a multiple of.
 
 Examples:
-  sheaf truncate -s 0 /var/log/app.log
+  sheaf truncate -s 0 :/var/log/app.log
   sheaf truncate -s '<100M' 'n[1-64]:/var/tmp/trace'")]
 pub struct TruncateArgs {
     #[command(flatten)]
-    pub files: Addresses,
+    pub files: Changed,
 
     /// The new size, or the change of size; see below
     #[arg(short, long, value_name = "SIZE", value_parser = size::change, allow_hyphen_values = true)]
@@ -33,5 +33,5 @@ pub struct TruncateArgs {
 /// Sets sizes.
 pub fn run(args: &TruncateArgs, global: &GlobalArgs) -> Result<Exit> {
     let edit = Edit::Truncate { size: args.size, create: !args.no_create };
-    per_path::edit(global, &args.files, &edit)
+    per_path::edit(global, "truncate", &args.files.addrs, |_| Ok(edit))
 }

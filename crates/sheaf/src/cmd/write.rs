@@ -1,5 +1,6 @@
 //! `sheaf write`: the same bytes into the same file of many hosts.
-use super::Addresses;
+use super::{Changed, resolve};
+use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::session::{self, Opening};
@@ -18,11 +19,11 @@ The file must exist unless --create is given. Without --offset, --append or
 --truncate, bytes are written over the start of the file.
 
 Examples:
-  echo 1 | sheaf write /proc/sys/net/ipv4/ip_forward
+  echo 1 | sheaf write :/proc/sys/net/ipv4/ip_forward
   sheaf write --create --append --data 'n9 is retired' '@web:/etc/motd'")]
 pub struct WriteArgs {
     #[command(flatten)]
-    pub files: Addresses,
+    pub files: Changed,
 
     /// Write this in place of standard input
     #[arg(long, value_name = "TEXT")]
@@ -64,7 +65,7 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
         mode: args.mode,
     };
     let opening = Opening::new(global)?;
-    let targets = args.files.resolve(&opening.config)?;
+    let targets = resolve(&args.files.addrs, &opening.config, Purpose::Change("write"))?;
     opening.run(async |connected, config, output| {
         let source: Box<dyn Read + Send> = match &args.data {
             Some(data) => Box::new(Cursor::new(data.as_bytes().to_vec())),

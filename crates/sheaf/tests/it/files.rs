@@ -90,19 +90,19 @@ fn reads_combine() {
 fn changes_say_what_was_done_and_what_failed() {
     let hosts = Hosts::new();
     std::fs::remove_file(hosts.home.path().join("n2/d/a")).unwrap();
-    let chmod = hosts.run(&["chmod", "-v", "600", "/d/a"]);
+    let chmod = hosts.run(&["chmod", "-v", "600", ":/d/a"]);
     assert_eq!(chmod.code, Some(1));
     assert_eq!(chmod.stdout, "n[1,3-4]:/d/a:mode changed from 0644 (rw-r--r--) to 0600 (rw-------)\n");
     assert_eq!(
         chmod.stderr,
         "n2:/d/a: No such file or directory (ENOENT), 1 of 4 members\nsheaf: 3 of 4 members succeeded, 1 failed\n"
     );
-    hosts.prints(&["mkdir", "-p", "/new/dir"], "");
-    hosts.prints(&["ln", "-s", "../d/b", "/new/link"], "");
-    hosts.prints(&["truncate", "-s", "4", "/new/link"], "");
+    hosts.prints(&["mkdir", "-p", ":/new/dir"], "");
+    hosts.prints(&["ln", "-s", "../d/b", ":/new/link"], "");
+    hosts.prints(&["truncate", "-s", "4", ":/new/link"], "");
     assert_eq!(hosts.read("n4/d/b"), "line");
-    hosts.prints(&["rm", "-r", "/new"], "");
-    let refused = hosts.run(&["rm", "-rf", "/"]);
+    hosts.prints(&["rm", "-r", ":/new"], "");
+    let refused = hosts.run(&["rm", "-rf", ":/"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
     assert!(hosts.home.path().join("n1/d/b").exists());
 }
@@ -110,13 +110,13 @@ fn changes_say_what_was_done_and_what_failed() {
 #[test]
 fn written_bytes_come_from_data_or_standard_input() {
     let hosts = Hosts::new();
-    hosts.prints(&["write", "--append", "--data", "more\n", "/d/a"], "");
+    hosts.prints(&["write", "--append", "--data", "more\n", ":/d/a"], "");
     assert_eq!(hosts.read("n3/d/a"), "same\nmore\n");
     let long = "0123456789".repeat(150_000);
-    let run = hosts.feed(&["write", "--create", "--truncate", "/new"], long.as_bytes());
+    let run = hosts.feed(&["write", "--create", "--truncate", ":/new"], long.as_bytes());
     assert_eq!((run.stderr.as_str(), run.code), ("", Some(0)));
     assert!((1..=4).all(|host| hosts.read(&format!("n{host}/new")) == long));
-    let exclusive = hosts.run(&["write", "--excl", "--data", "", "/d/only"]);
+    let exclusive = hosts.run(&["write", "--excl", "--data", "", ":/d/only"]);
     assert_eq!(
         (exclusive.code, exclusive.stderr.contains("n3:/d/only: File exists (EEXIST)")),
         (Some(1), true)

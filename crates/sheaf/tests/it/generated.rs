@@ -46,6 +46,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-down.1 16
     sheaf-du.1 23
     sheaf-grep.1 48
+    sheaf-help.1 15
     sheaf-hosts.1 38
     sheaf-ln.1 18
     sheaf-ls.1 27

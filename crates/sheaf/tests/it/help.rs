@@ -34,6 +34,7 @@ const COMMANDS: &[&[&str]] = &[
     &["demo"],
     &["completions"],
     &["man"],
+    &["help"],
 ];
 const COLUMNS_MAX: usize = 80;
 

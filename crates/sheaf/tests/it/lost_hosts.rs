@@ -20,13 +20,13 @@ const COMMANDS: &[&[&str]] = &[
     &["sha", "/data/f"],
     &["read", "--aggregate", "classes", "/data/f"],
     &["read", "--aggregate", "count", "/data/f"],
-    &["chmod", "0600", "/data/f"],
-    &["chown", "0:0", "/data/f"],
-    &["truncate", "-s", "4", "/data/f"],
-    &["write", "--data", "text", "/data/f"],
-    &["mkdir", "/data/made"],
-    &["ln", "-s", "f", "/data/linked"],
-    &["rm", "/data/linked"],
+    &["chmod", "0600", ":/data/f"],
+    &["chown", "0:0", ":/data/f"],
+    &["truncate", "-s", "4", ":/data/f"],
+    &["write", "--data", "text", ":/data/f"],
+    &["mkdir", ":/data/made"],
+    &["ln", "-s", "f", ":/data/linked"],
+    &["rm", ":/data/linked"],
 ];
 
 #[test]

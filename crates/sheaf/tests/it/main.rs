@@ -16,6 +16,7 @@ mod modules;
 mod names;
 mod recovery;
 mod reports;
+mod safety;
 mod sessions;
 mod slurm;
 mod ssh_launch;

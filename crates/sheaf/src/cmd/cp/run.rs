@@ -1,7 +1,7 @@
 //! `sheaf cp`, run.
 use super::CpArgs;
 use super::progress::Display;
-use crate::address::{Address, Place};
+use crate::address::{Address, Place, Purpose};
 use crate::cli::GlobalArgs;
 use crate::cmd::{stop, target_of};
 use crate::config::Config;
@@ -60,13 +60,13 @@ fn way(args: &CpArgs, config: &Config) -> Result<Way> {
                 return Err(Stop::usage("standard input is a source only by itself").into());
             }
             let sources = sources.into_iter().map(source).collect();
-            Ok(Way::Put(sources, target_of(&address, config)?))
+            Ok(Way::Put(sources, target_of(&address, config, Purpose::Name("cp"))?))
         }
         Place::Here(destination) if sources.iter().all(on_hosts) => {
             let mut targets = Vec::new();
             for place in &sources {
                 if let Place::Hosts(address) = place {
-                    targets.push(target_of(address, config)?);
+                    targets.push(target_of(address, config, Purpose::Read)?);
                 }
             }
             Ok(Way::Get(targets, destination))
