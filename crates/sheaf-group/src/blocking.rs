@@ -1,13 +1,12 @@
 //! The same calls for programs without an async runtime: each blocks until its answer is there.
 //!
 //! ```
-//! use sheaf_core::hostset::HostSet;
 //! use sheaf_group::{Limits, Servers, aggregate, blocking, message::DataAggregation};
-//! use sheaf_tree::{filter::Registry, launch, topology::{Placement, Spec, Topology}};
+//! use sheaf_tree::{filter::Registry, launch, topology::{Names, Placement, Spec, Topology}};
 //!
-//! let hosts = HostSet::parse("n[1-8]")?;
-//! let tree = Topology::build(&Spec::Auto, "root", hosts.iter().collect(), Placement::LeafHosts)?;
-//! let session = blocking::Session::start(hosts, Limits::default(), || {
+//! let hosts: Names = (1..=8).map(|n| format!("n{n}")).collect();
+//! let tree = Topology::build(&Spec::Auto, "root", hosts, Placement::LeafHosts)?;
+//! let session = blocking::Session::start(tree.leaf_hosts(), Limits::default(), || {
 //!     let mut registry = Registry::with_builtins();
 //!     aggregate::register(&mut registry);
 //!     // Every server of this process serves this machine's own files.
@@ -25,8 +24,8 @@ use crate::error::GroupError;
 use crate::message::{DataAggregation, Open, Operation, Whence};
 use crate::stat::Stat;
 use sheaf_core::RangeSet;
-use sheaf_core::hostset::HostSet;
 use sheaf_tree::Network;
+use sheaf_tree::topology::Names;
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -42,17 +41,19 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts a session over the tree that `launch` starts, whose leaves are `hosts`.
+    /// Starts a session over the tree that `launch` starts; `names` are those of its leaves, in order.
     ///
     /// # Errors
-    /// When no thread can be started.
-    pub fn start(hosts: HostSet, limits: Limits, launch: impl FnOnce() -> Network) -> io::Result<Self> {
+    /// When no thread can be started, and as [`crate::Session::new`] (`InvalidInput`).
+    pub fn start(names: Names, limits: Limits, launch: impl FnOnce() -> Network) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let network = {
             let _inside = runtime.enter();
             launch()
         };
-        Ok(Self { session: crate::Session::new(network, hosts, limits), runtime: Arc::new(runtime) })
+        let session = crate::Session::new(network, names, limits)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        Ok(Self { session, runtime: Arc::new(runtime) })
     }
 
     /// The same session for async code on its own runtime.

@@ -2,8 +2,10 @@
 use crate::aggregate::{Data, ErrorClass, FILTER, Partial};
 use crate::error::GroupError;
 use crate::message::Request;
+use hosts::Hosts;
 use sheaf_core::hostset::HostSet;
 use sheaf_core::{Errno, RangeSet};
+use sheaf_tree::topology::Names;
 use sheaf_tree::{Network, Stream, Sync, WaveResult};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +15,7 @@ use tokio::sync::Notify;
 mod call;
 mod fetch;
 mod group;
+mod hosts;
 mod layout;
 mod outcome;
 
@@ -59,17 +62,21 @@ pub struct Session {
 
 struct Inner {
     network: Network,
-    hosts: HostSet,
+    hosts: Hosts,
     interrupted: AtomicBool,
     interrupt: Notify,
 }
 
 impl Session {
-    /// A session over `network`, whose leaves are `hosts` in this order.
-    #[must_use]
-    pub fn new(network: Network, hosts: HostSet, limits: Limits) -> Self {
+    /// A session over `network`; `names` are those of its leaves, in the order of the leaves.
+    ///
+    /// # Errors
+    /// [`GroupError::Names`] when there are more or fewer names than leaves,
+    /// [`GroupError::NamedTwice`] when two leaves have one name.
+    pub fn new(network: Network, names: Names, limits: Limits) -> Result<Self, GroupError> {
+        let hosts = Hosts::new(names, network.leaf_count())?;
         let inner = Inner { network, hosts, interrupted: AtomicBool::new(false), interrupt: Notify::new() };
-        Self { inner: Arc::new(inner), limits }
+        Ok(Self { inner: Arc::new(inner), limits })
     }
 
     /// This session with other bounds.
@@ -90,10 +97,28 @@ impl Session {
         &self.inner.network
     }
 
-    /// The hosts; the *i*-th is leaf *i*.
+    /// The hosts. Their order as a set need not be that of the leaves: [`Session::host`] names a leaf.
     #[must_use]
     pub fn hosts(&self) -> &HostSet {
-        &self.inner.hosts
+        self.inner.hosts.set()
+    }
+
+    /// The names of the hosts in the order of the leaves.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        self.inner.hosts.names()
+    }
+
+    /// The name of the host that is this leaf.
+    #[must_use]
+    pub fn host(&self, leaf: u32) -> Option<String> {
+        self.names().get(leaf)
+    }
+
+    /// The leaf that is the host of this name.
+    #[must_use]
+    pub fn leaf(&self, host: &str) -> Option<u32> {
+        self.inner.hosts.leaf(host)
     }
 
     /// The leaves of these hosts.
@@ -104,17 +129,14 @@ impl Session {
         if hosts == self.hosts() {
             return Ok(self.inner.network.everyone());
         }
-        let leaf = |name: String| match self.inner.hosts.index_of(&name) {
-            Some(at) => Ok(at as u32),
-            None => Err(GroupError::UnknownHost(name)),
-        };
+        let leaf = |name: String| self.leaf(&name).ok_or(GroupError::UnknownHost(name));
         hosts.iter().map(leaf).collect()
     }
 
     /// A set of leaves as a folded host set.
     #[must_use]
     pub fn fold(&self, leaves: &RangeSet) -> String {
-        self.inner.hosts.select(leaves).to_string()
+        self.inner.hosts.fold(leaves)
     }
 
     /// Ends every operation under way with what it has, and those to come at once: the members
@@ -140,8 +162,18 @@ impl Session {
         }
     }
 
-    fn stream(&self, members: &RangeSet) -> Stream {
-        self.inner.network.open(members.clone(), FILTER, &[], Sync::WaitForAll)
+    fn stream(&self, members: &RangeSet) -> Result<Stream, GroupError> {
+        self.check(members)?;
+        Ok(self.inner.network.open(members.clone(), FILTER, &[], Sync::WaitForAll))
+    }
+
+    /// Whether all of these leaves exist.
+    fn check(&self, members: &RangeSet) -> Result<(), GroupError> {
+        let leaves = self.inner.network.leaf_count();
+        match members.ranges().last() {
+            Some(&(_, last)) if last >= leaves => Err(GroupError::UnknownLeaf { leaf: last, leaves }),
+            _ => Ok(()),
+        }
     }
 
     /// One request that has its answer whatever the user wants: it undoes something.

@@ -24,6 +24,25 @@ pub enum GroupError {
         /// How many.
         classes: usize,
     },
+    /// A session was made with too few or too many names.
+    #[error("{names} names for a tree with {leaves} leaves")]
+    Names {
+        /// How many names.
+        names: u32,
+        /// How many leaves.
+        leaves: u32,
+    },
+    /// A session was made with one name for several leaves.
+    #[error("{0:?} is the name of more than one leaf")]
+    NamedTwice(String),
+    /// The tree has no such leaf.
+    #[error("there is no leaf {leaf} in this session: it has {leaves}, counted from 0")]
+    UnknownLeaf {
+        /// The leaf that was asked for.
+        leaf: u32,
+        /// How many leaves there are.
+        leaves: u32,
+    },
     /// There is no such host in the session.
     #[error("{0:?} is not a host of this session")]
     UnknownHost(String),
@@ -52,7 +71,8 @@ impl GroupError {
             Self::Members(_) => Errno::GROUP,
             Self::TooLarge { .. } => Errno::MSGSIZE,
             Self::Differ { .. } => Errno::INVAL,
-            Self::UnknownHost(_) => Errno::HOSTUNREACH,
+            Self::Names { .. } | Self::NamedTwice(_) => Errno::INVAL,
+            Self::UnknownHost(_) | Self::UnknownLeaf { .. } => Errno::HOSTUNREACH,
             Self::UnknownMember(_) => Errno::NOENT,
             Self::Protocol => Errno::PROTO,
         }

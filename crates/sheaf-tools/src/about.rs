@@ -56,7 +56,7 @@ fn this_process() -> About {
 /// # Errors
 /// When an answer does not decode.
 pub async fn about(session: &Session, members: &RangeSet) -> Result<(Vec<(u32, About)>, Outcome), ToolError> {
-    let mut call = session.call(members, NAME, b"");
+    let mut call = session.call(members, NAME, b"")?;
     let mut servers = Vec::new();
     for class in call.next_bodies().await? {
         let Some(body) = class.body else { continue };

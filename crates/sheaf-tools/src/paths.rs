@@ -99,7 +99,7 @@ pub(crate) async fn run<P: Serialize>(
     let mut outcome = Outcome::default();
     for (members, paths) in by_members(targets) {
         let params = postcard::to_stdvec(&params(paths)).map_err(|_| ToolError::Protocol)?;
-        let mut call = session.call(&members, tool, &params);
+        let mut call = session.call(&members, tool, &params)?;
         let mut merged = Merged::new();
         let (mut paths_done, mut said) = (0, Outcome::default());
         loop {

@@ -5,7 +5,6 @@ use crate::exit::{Exit, Stop};
 use crate::output::{Failure, Output, Report, Silence, Silent};
 use crate::probe::WithProbe;
 use anyhow::{Context, Result};
-use sheaf_core::hostset::HostSet;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Limits, Outcome, Servers, Session};
 use sheaf_tree::filter::Registry;
@@ -105,9 +104,8 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 pub async fn connect(config: &Config, depth: u32, tokens: Option<&TokenFile>) -> Result<Connected> {
     let topology = config.topology()?.clone();
     let (network, desk) = start(config, &topology, depth, tokens).await?;
-    let names: HostSet = config.hosts()?.names().iter().cloned().collect();
     Ok(Connected {
-        session: Session::new(network, names, limits(config)),
+        session: Session::new(network, topology.leaf_hosts(), limits(config))?,
         topology,
         desk: desk.map(Arc::new),
         own: true,

@@ -21,16 +21,18 @@ pub struct Call {
 
 impl Session {
     /// Starts `tool` with `params` on every host of `members`.
-    #[must_use]
-    pub fn call(&self, members: &RangeSet, tool: &str, params: &[u8]) -> Call {
-        Call {
+    ///
+    /// # Errors
+    /// [`GroupError::UnknownLeaf`] when a member is no leaf of the session.
+    pub fn call(&self, members: &RangeSet, tool: &str, params: &[u8]) -> Result<Call, GroupError> {
+        Ok(Call {
             session: self.clone(),
-            stream: self.stream(members),
+            stream: self.stream(members)?,
             members: members.clone(),
             more: members.clone(),
             start: Some((tool.to_owned(), params.to_vec())),
             outcome: Outcome::default(),
-        }
+        })
     }
 }
 

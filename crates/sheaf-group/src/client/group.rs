@@ -74,7 +74,7 @@ impl Session {
     /// # Errors
     /// [`GroupError::Members`] when any file does not open (with `O_BESTEFFORT`: when none does), or
     /// when a pattern stands for no file on any host (`ENOENT`). What the call created on other
-    /// hosts is removed again then.
+    /// hosts is removed again then. [`GroupError::UnknownLeaf`] when a member is no leaf of the session.
     pub async fn gopenat(
         &self,
         members: &RangeSet,
@@ -105,7 +105,7 @@ impl Session {
     /// # Errors
     /// As [`Session::gopenat`].
     pub async fn gopen_with(&self, members: &RangeSet, open: Open) -> Result<Group, GroupError> {
-        let stream = self.stream(members);
+        let stream = self.stream(members)?;
         let (flags, patterns) = (open.flags, patterns(&open));
         let request = Request::Open { open, then: None, close: false };
         let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
@@ -135,7 +135,7 @@ impl Session {
         data: &[u8],
     ) -> Result<Reading, GroupError> {
         check_count(&operation)?;
-        let stream = self.stream(members);
+        let stream = self.stream(members)?;
         let (flags, patterns) = (open.flags, patterns(&open));
         let request = Request::Open { open, then: Some(operation.clone()), close: true };
         let (mut partial, wave) = self.ask(&stream, &request, data).await?;
@@ -174,9 +174,8 @@ impl Group {
     /// # Errors
     /// As any operation.
     pub async fn files(&self) -> Result<Vec<String>, GroupError> {
-        let hosts = self.session.hosts();
         let name = |(leaf, path): (u32, Vec<u8>)| {
-            let host = hosts.get(leaf as usize).unwrap_or_default();
+            let host = self.session.host(leaf).unwrap_or_default();
             format!("{host}:{}", String::from_utf8_lossy(&path))
         };
         Ok(self.paths().await?.into_iter().map(name).collect())
@@ -203,8 +202,7 @@ impl Group {
     pub async fn index(&self, name: &str) -> Result<u64, GroupError> {
         let unknown = || GroupError::UnknownMember(name.to_owned());
         let (host, path) = name.split_once(':').ok_or_else(unknown)?;
-        let leaf = self.session.hosts().index_of(host).and_then(|leaf| u32::try_from(leaf).ok());
-        let leaf = leaf.filter(|&leaf| self.members.contains(leaf)).ok_or_else(unknown)?;
+        let leaf = self.session.leaf(host).filter(|&leaf| self.members.contains(leaf)).ok_or_else(unknown)?;
         let found = self.collect(&Request::Find { leaf, path: path.as_bytes().to_vec() }).await?;
         found.first().and_then(|(leaf, local, _)| self.layout.index(*leaf, *local)).ok_or_else(unknown)
     }

@@ -1,6 +1,5 @@
 //! Hosts that are directories, served by a tree within the test.
 use sheaf_core::RangeSet;
-use sheaf_core::hostset::HostSet;
 use sheaf_group::tool::Tools;
 use sheaf_group::{Limits, Servers, Session, aggregate};
 use sheaf_tree::filter::Registry;
@@ -46,6 +45,12 @@ impl Cluster {
         std::fs::remove_dir_all(self.path(leaf, "")).unwrap();
     }
 
+    /// A session on a tree whose leaves are these hosts in this order.
+    pub fn session_in_order(&self, order: &[u32]) -> Session {
+        let names: Names = order.iter().map(|n| format!("n{n}")).collect();
+        self.session_of(&Spec::parse("k-ary:2").unwrap(), names, Tools::default())
+    }
+
     /// A session on a tree of this shape. Needs a runtime.
     pub fn session(&self, shape: &str) -> Session {
         self.session_with(shape, Tools::default())
@@ -53,16 +58,18 @@ impl Cluster {
 
     pub fn session_with(&self, shape: &str, tools: Tools) -> Session {
         let names: Names = (1..=self.hosts).map(|n| format!("n{n}")).collect();
-        let spec = Spec::parse(shape).unwrap();
-        let tree = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
+        self.session_of(&Spec::parse(shape).unwrap(), names, tools)
+    }
+
+    fn session_of(&self, spec: &Spec, names: Names, tools: Tools) -> Session {
+        let tree = Topology::build(spec, "root", names, Placement::LeafHosts).unwrap();
         assert_eq!(tree.leaves_len(), self.hosts);
         let mut registry = Registry::with_builtins();
         aggregate::register(&mut registry);
         let service = self.dir.path().join("%h").into_os_string().into_encoded_bytes();
         let options = launch::Options { service, ..Default::default() };
         let network = launch::embedded(&tree, &registry, &Servers::new(tools), &options);
-        let hosts = HostSet::parse(&format!("n[1-{}]", self.hosts)).unwrap();
-        Session::new(network, hosts, Limits::default())
+        Session::new(network, tree.leaf_hosts(), Limits::default()).unwrap()
     }
 
     pub fn everyone(&self) -> RangeSet {

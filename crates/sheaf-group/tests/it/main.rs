@@ -4,6 +4,7 @@ mod group;
 mod lines;
 mod loss;
 mod oracle;
+mod session;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 mod tools;

@@ -99,7 +99,7 @@ fn long_answers_come_in_batches() {
     for shape in ["1x1x300", "k-ary:2"] {
         run(async {
             let session = cluster.session_with(shape, tools());
-            let mut call = session.call(&cluster.everyone(), "talk", &[90, 2]);
+            let mut call = session.call(&cluster.everyone(), "talk", &[90, 2]).unwrap();
             let (mut merged, mut batches) = (Merged::new(), 1);
             while call.next_entries(&mut merged).await.unwrap() {
                 batches += 1;
@@ -126,7 +126,7 @@ fn input_reaches_every_host_whole() {
     let input: Vec<u8> = (0..5u32 << 18).flat_map(u32::to_le_bytes).collect();
     run(async {
         let session = cluster.session_with("k-ary:3", tools());
-        let mut call = session.call(&cluster.everyone(), "echo", &[7]);
+        let mut call = session.call(&cluster.everyone(), "echo", &[7]).unwrap();
         // Some are longer than what may be under way at a time.
         let (start, rest) = input.split_at(3_000_000);
         for piece in [start].into_iter().chain(rest.chunks(1_200_000)) {
@@ -150,7 +150,7 @@ fn an_unknown_tool_is_an_error_of_every_host() {
     let cluster = Cluster::new(3);
     run(async {
         let session = cluster.session("flat");
-        let mut call = session.call(&cluster.everyone(), "none", b"");
+        let mut call = session.call(&cluster.everyone(), "none", b"").unwrap();
         assert!(!call.next_entries(&mut Merged::new()).await.unwrap());
         assert_eq!(call.finish().failed, [(Errno::NOSYS, cluster.everyone())]);
     });
@@ -165,7 +165,7 @@ fn an_interrupt_stops_the_tool_on_its_hosts() {
     tools.register("forever", forever);
     run(async {
         let session = cluster.session_with("k-ary:2", tools);
-        let mut call = session.call(&cluster.everyone(), "forever", b"");
+        let mut call = session.call(&cluster.everyone(), "forever", b"").unwrap();
         let other = session.clone();
         let interrupt = async {
             while begun.load(Ordering::SeqCst) < 4 {

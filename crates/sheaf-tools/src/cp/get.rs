@@ -140,7 +140,7 @@ async fn list(
         members,
         manifest::TOOL,
         &params,
-    );
+    )?;
     let mut bytes = 0;
     let mut said = Outcome::default();
     while call.has_more() && !session.is_interrupted() {

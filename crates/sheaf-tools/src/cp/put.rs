@@ -59,7 +59,7 @@ pub async fn put(
     let into = sources.len() > 1;
     let params = PutParams { destination: target.path.clone(), into, options: options.clone() };
     let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-    let mut call = session.call(&target.members, TOOL, &params);
+    let mut call = session.call(&target.members, TOOL, &params)?;
     let (send, mut packets) = mpsc::channel(PACKETS_AHEAD_MAX);
     let reading = start_reading(sources, options.clone(), send)?;
     let mut sent = Progress { bytes_total, ..Progress::default() };

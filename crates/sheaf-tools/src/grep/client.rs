@@ -37,7 +37,7 @@ pub async fn grep(
     for (members, paths) in by_members(targets) {
         let params = Params { options: options.clone(), paths };
         let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-        let mut call = session.call(&members, NAME, &params);
+        let mut call = session.call(&members, NAME, &params)?;
         let mut merged = Merged::new();
         let mut errors = Outcome::default();
         loop {

@@ -77,7 +77,7 @@ async fn show(
             writeln!(out, "{line}")?;
         }
         for (leaf, About { pid, rss_bytes, cpu_us }) in &servers {
-            let host = config.hosts()?.names().get(*leaf as usize);
+            let host = session.host(*leaf);
             let line = json!({ "type": "host", "session": name, "host": host, "pid": pid, "rss_bytes": rss_bytes, "cpu_us": cpu_us });
             writeln!(out, "{line}")?;
         }

@@ -9,7 +9,6 @@ use crate::exit::{Exit, Stop};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags, flock};
 use rustix::process::{Pid, Signal};
-use sheaf_core::hostset::HostSet;
 use sheaf_group::Session;
 use sheaf_tree::launch;
 use std::io::{ErrorKind, Read};
@@ -71,8 +70,7 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
         .map_err(|error| Stop::unreachable(format!("session {}: {error}", name(config))))?;
     let about = About::parse(&joined.about).context("the session does not say what it is")?;
     config.use_topology(&joined.topology);
-    let hosts: HostSet = config.hosts()?.names().iter().cloned().collect();
-    let session = Session::new(joined.network, hosts, super::limits(config));
+    let session = Session::new(joined.network, joined.topology.leaf_hosts(), super::limits(config))?;
     Ok(Some((Connected { session, topology: joined.topology, desk: None, own: false }, about)))
 }
 

@@ -60,9 +60,8 @@ impl Tree {
     }
 
     pub fn session(&self, timeout: Duration) -> Session {
-        let hosts = self.topology.leaf_hosts();
-        let hosts = (0..self.topology.leaves_len()).map(|at| hosts.get(at).unwrap()).collect();
-        Session::new(self.network.clone(), hosts, Limits { timeout, ..Limits::default() })
+        let limits = Limits { timeout, ..Limits::default() };
+        Session::new(self.network.clone(), self.topology.leaf_hosts(), limits).unwrap()
     }
 
     /// Every process of the tree, and whether this process has started it (at depth 1).

@@ -2,7 +2,6 @@
 use super::super::options::CopyOptions;
 use super::super::place::{Dir, Writer};
 use super::plan::{Content, Copy, Link};
-use sheaf_core::hostset::HostSet;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Export, PathError, Staged};
 use sheaf_group::Session;
@@ -22,7 +21,6 @@ const ERRORS_MAX: usize = 4096;
 /// The directories of all hosts.
 pub(super) struct Local {
     base: PathBuf,
-    hosts: HostSet,
     session: Session,
     writer: Writer,
     open: HashMap<u32, Export>,
@@ -47,7 +45,6 @@ impl Local {
         let export = Export::open(base)?;
         Ok(Self {
             base: base.to_owned(),
-            hosts: session.hosts().clone(),
             session: session.clone(),
             writer: Writer::new(&export, options)?,
             open: HashMap::new(),
@@ -80,7 +77,7 @@ impl Local {
     }
 
     fn host_dir(&self, leaf: u32) -> PathBuf {
-        self.base.join(self.hosts.get(leaf as usize).unwrap_or_else(|| leaf.to_string()))
+        self.base.join(self.session.host(leaf).unwrap_or_else(|| leaf.to_string()))
     }
 
     pub fn make_dirs(&mut self, dirs: &[Copy]) {

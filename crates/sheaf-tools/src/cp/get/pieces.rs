@@ -92,7 +92,7 @@ pub(super) async fn fetch(
     // Each piece with a little around it.
     let bytes_max = PIECE_BYTES + 32 * PIECES_MAX as u64;
     let session = session.with_limits(Limits { bytes_max, ..session.limits() });
-    let mut call = session.call(&members, TOOL, &params);
+    let mut call = session.call(&members, TOOL, &params)?;
     let mut bodies: HashMap<u32, Vec<u8>> = HashMap::new();
     loop {
         for class in call.next_bodies().await? {

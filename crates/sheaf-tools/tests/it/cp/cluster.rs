@@ -1,6 +1,5 @@
 //! Hosts that are directories, served by a tree within the test.
 use sheaf_core::RangeSet;
-use sheaf_core::hostset::HostSet;
 use sheaf_group::{Limits, Servers, Session, aggregate};
 use sheaf_tools::Target;
 use sheaf_tree::filter::Registry;
@@ -54,8 +53,7 @@ impl Cluster {
         let service = self.dir.path().join("%h").into_os_string().into_encoded_bytes();
         let options = launch::Options { service, ..Default::default() };
         let network = launch::embedded(&tree, &registry, &Servers::new(sheaf_tools::tools()), &options);
-        let hosts = HostSet::parse(&format!("n[1-{}]", self.hosts)).unwrap();
-        Session::new(network, hosts, Limits::default())
+        Session::new(network, tree.leaf_hosts(), Limits::default()).unwrap()
     }
 
     /// This path on every host.
