@@ -53,9 +53,7 @@ impl Hosts {
 
     pub fn fold(&self, leaves: &RangeSet) -> String {
         match &self.leaf_of {
-            Some(_) => {
-                leaves.iter().filter_map(|leaf| self.names.get(leaf)).collect::<HostSet>().to_string()
-            }
+            Some(_) => leaves.iter().filter_map(|leaf| self.names.get(leaf)).collect::<HostSet>().to_string(),
             None => self.set.select(leaves).to_string(),
         }
     }

@@ -4,9 +4,9 @@ mod group;
 mod lines;
 mod loss;
 mod oracle;
-mod session;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
+mod session;
 mod tools;
 mod wire;
 
