@@ -4,6 +4,7 @@ mod global;
 pub use global::{Color, GlobalArgs, Link};
 
 use crate::cmd;
+use crate::exit::CODES;
 use clap::builder::StyledStr;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::{ContextKind, ContextValue};
@@ -34,7 +35,7 @@ const STYLES: Styles = Styles::styled()
 #[derive(Debug, Parser)]
 #[command(name = "sheaf", version, styles = STYLES, max_term_width = HELP_COLUMNS_MAX)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
-#[command(verbatim_doc_comment, after_help = AFTER_HELP)]
+#[command(verbatim_doc_comment, after_help = after_help())]
 pub struct Cli {
     #[command(flatten)]
     pub global: GlobalArgs,
@@ -42,14 +43,20 @@ pub struct Cli {
     pub command: cmd::Command,
 }
 
-const AFTER_HELP: &str = "\
+fn after_help() -> String {
+    let mut text = "\
 Examples:
   sheaf --embedded 64 grep udp /etc/services
   sheaf -C lab ls -l 'n[1-16]:/var/log'
   sheaf hosts --fold n1 n2 n3
 
-Exit status: 0 all members succeeded; 1 nothing matched or some members
-failed; 2 usage; 3 no session or host reachable; 130 interrupted.";
+Exit status:\n"
+        .to_owned();
+    for (exit, meaning) in CODES {
+        text += &format!("  {:<4} {meaning}\n", *exit as u8);
+    }
+    text + "Failures go before matches: a grep that matched on some hosts while others\nfailed ends with 4, also with -q, -l and -c."
+}
 
 /// The whole command line, for parsing, completions and man pages.
 ///

@@ -34,6 +34,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use sheaf_group::GroupError;
 use sheaf_tools::{Target, ToolError};
 use std::ffi::{OsStr, OsString};
 
@@ -163,6 +164,7 @@ fn utf8(path: OsString) -> Result<String, Stop> {
 fn stop(error: ToolError) -> anyhow::Error {
     match error {
         ToolError::Usage(text) => Stop::usage(text).into(),
+        ToolError::Group(differ @ GroupError::Differ { .. }) => Stop::Unmatched(differ.to_string()).into(),
         ToolError::Sink(error) => error.into(),
         other => other.into(),
     }

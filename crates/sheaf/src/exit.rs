@@ -3,20 +3,35 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// What a command's run comes to.
+///
+/// A partial answer never looks like a whole one: [`Partial`](Self::Partial) goes before
+/// [`Unmatched`](Self::Unmatched), and before success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Every member succeeded.
+    /// Every member answered.
     Success = 0,
-    /// Nothing matched, or some members failed or stayed silent.
-    Failed = 1,
+    /// Every member answered, but nothing matched, or what has to be equal differs.
+    Unmatched = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
     /// No session could be had, or no host answered.
     Unreachable = 3,
+    /// Some members failed or stayed silent, or the command broke off.
+    Partial = 4,
     /// Ended by Ctrl-C.
     Interrupted = 130,
 }
+
+/// The exit codes in the words of help texts and manual pages.
+pub const CODES: &[(Exit, &str)] = &[
+    (Exit::Success, "all members answered (grep: and a line was selected)"),
+    (Exit::Unmatched, "all answered, but nothing matched, or contents differ"),
+    (Exit::Usage, "the command line or the configuration is wrong"),
+    (Exit::Unreachable, "there is no session, or no host answered"),
+    (Exit::Partial, "partial: some members failed or were silent"),
+    (Exit::Interrupted, "interrupted: what had come until then was printed"),
+];
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -24,7 +39,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error that says how the program ends. Errors that are none of these exit 1.
+/// An error that says how the program ends. With any other the command broke off, so that its answer
+/// is not whole: exit 4.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
     /// The user asked for something that cannot be meant: exit 2.
@@ -33,6 +49,9 @@ pub enum Stop {
     /// There is no tree to ask: exit 3.
     #[error("{0}")]
     Unreachable(String),
+    /// What has to be equal differs: exit 1.
+    #[error("{0}")]
+    Unmatched(String),
 }
 
 impl Stop {
@@ -50,13 +69,14 @@ impl Stop {
         match self {
             Self::Usage(_) => Exit::Usage,
             Self::Unreachable(_) => Exit::Unreachable,
+            Self::Unmatched(_) => Exit::Unmatched,
         }
     }
 }
 
 /// The exit code an error leads to.
 pub fn of_error(error: &anyhow::Error) -> Exit {
-    error.chain().find_map(|cause| cause.downcast_ref::<Stop>()).map_or(Exit::Failed, Stop::exit)
+    error.chain().find_map(|cause| cause.downcast_ref::<Stop>()).map_or(Exit::Partial, Stop::exit)
 }
 
 /// An error and its causes on one line. A cause that the text before it tells already is not
@@ -98,7 +118,7 @@ mod tests {
     fn context_keeps_the_exit_code() {
         let error = Err::<(), _>(Stop::usage("bad")).context("while reading").unwrap_err();
         assert_eq!(of_error(&error), Exit::Usage);
-        assert_eq!(of_error(&anyhow::anyhow!("other")), Exit::Failed);
+        assert_eq!(of_error(&anyhow::anyhow!("other")), Exit::Partial);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::probe::WithProbe;
 use anyhow::{Context, Result};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Limits, Outcome, Servers, Session};
+use sheaf_tools::Target;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
 use sheaf_tree::link::Listen;
@@ -321,22 +322,43 @@ impl Signals {
     }
 }
 
-/// Ends a command: who failed and who was silent, in words, and the exit code.
-pub fn finish(
-    connected: &Connected,
-    config: &Config,
-    output: &Output,
-    outcome: &Outcome,
-    extra: &[Failure],
-) -> Result<Exit> {
-    let report = report(connected, config, outcome, extra);
-    let exit = output.finish(&report, config.hosts()?)?;
-    Ok(if connected.session.is_interrupted() { Exit::Interrupted } else { exit })
+/// What a command came to.
+pub struct Ended<'a> {
+    /// What was asked for, of whom.
+    pub targets: &'a [Target],
+    pub outcome: &'a Outcome,
+    /// Failures that the outcome does not have, or has in other words.
+    pub extra: &'a [Failure],
+    /// Files of this machine that failed.
+    pub failed_here: u64,
+    /// Nothing matched.
+    pub unmatched: bool,
+    /// Failures are counted and not named.
+    pub hushed: bool,
+}
+
+impl<'a> Ended<'a> {
+    /// `targets` were asked, and `outcome` says the rest.
+    pub fn new(targets: &'a [Target], outcome: &'a Outcome) -> Self {
+        Self { targets, outcome, extra: &[], failed_here: 0, unmatched: false, hushed: false }
+    }
+}
+
+/// Ends a command: who failed and who was silent, in words or as JSON, and the exit code of both.
+pub fn finish(connected: &Connected, config: &Config, output: &Output, ended: &Ended<'_>) -> Result<Exit> {
+    let report = report(connected, config, ended);
+    Ok(output.finish(&report, config.hosts()?)?)
 }
 
 /// The report of an outcome, with what the tree knows of the hosts that were lost.
-pub fn report(connected: &Connected, config: &Config, outcome: &Outcome, extra: &[Failure]) -> Report {
-    let mut report = Report { succeeded: outcome.status.count, ..Report::default() };
+pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Report {
+    let Ended { targets, outcome, extra, failed_here, unmatched, hushed } = *ended;
+    let mut asked = RangeSet::new();
+    targets.iter().for_each(|target| asked.union_with(&target.members));
+    let interrupted = connected.session.is_interrupted();
+    let succeeded = outcome.status.count;
+    let mut report =
+        Report { asked, succeeded, failed_here, unmatched, interrupted, hushed, ..Report::default() };
     for error in &outcome.errors {
         let leaves = error.members.leaves();
         report.failures.push(Failure { leaves, path: error.path.clone(), errno: error.errno, detail: None });

@@ -17,7 +17,7 @@ pub struct Found {
     /// Lines were passed on before all had come, so equal ones may have been passed on twice.
     pub partial_folds: bool,
     /// Who failed and who was silent; files that could not be read are errors. The status counts
-    /// the hosts where all went well.
+    /// the files that were searched: as members that failed are files, too, or whole hosts.
     pub outcome: Outcome,
 }
 
@@ -39,7 +39,7 @@ pub async fn grep(
         let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
         let mut call = session.call(&members, NAME, &params)?;
         let mut merged = Merged::new();
-        let mut errors = Outcome::default();
+        let (mut searched, mut errors) = (0, Outcome::default());
         loop {
             let more = call.next_entries(&mut merged).await?;
             if more && merged.bytes() < HELD_BYTES {
@@ -51,6 +51,7 @@ pub async fn grep(
                 let path = String::from_utf8_lossy(path);
                 errors.add_path_error(errno, &path, leaves.clone());
             }
+            searched += merged.stats().map_or(0, |stats| stats.files);
             sink(&merged).map_err(ToolError::Sink)?;
             merged.clear();
             if !more {
@@ -60,12 +61,7 @@ pub async fn grep(
         let mut said = errors;
         said.merge(call.finish());
         drop_unmatched(&mut said, &members);
-        // A host that could not read all it was asked for is counted by what failed.
-        let failed = said.errors.iter().fold(said.missing_hosts(), |mut hosts, error| {
-            hosts.union_with(&error.members.leaves());
-            hosts
-        });
-        said.status.count = members.difference(&failed).len();
+        said.status.count = searched;
         found.outcome.merge(said);
     }
     Ok(found)

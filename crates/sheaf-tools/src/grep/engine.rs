@@ -98,6 +98,7 @@ impl Engine {
 
     /// Without a line to look for, no file is read.
     fn select_nothing(&self, path: &[u8], sink: &mut dyn Sink) -> ControlFlow<()> {
+        sink.stats(Stats { files: 1, ..Stats::default() });
         if self.options.output != Output::PathsWithout {
             return ControlFlow::Continue(());
         }
@@ -125,13 +126,17 @@ impl Engine {
         );
         let result = self.searcher.search_reader(&self.matcher, watch, &mut collect);
         let (flow, lines) = collect.end(result.is_ok());
-        if let Err(error) = result {
-            sink.error(path, errno_of(&error));
+        let mut stats = Stats::default();
+        match result {
+            Ok(()) => stats.files = 1,
+            Err(error) => sink.error(path, errno_of(&error)),
         }
+        // These tell hosts apart whose answers are equal otherwise.
         if self.options.stats {
-            let files_matched = u64::from(lines > 0);
-            sink.stats(Stats { files: 1, files_matched, lines, bytes: seen.bytes.get() });
+            (stats.files_matched, stats.lines) = (u64::from(lines > 0), lines);
+            stats.bytes = seen.bytes.get();
         }
+        sink.stats(stats);
         flow
     }
 }

@@ -83,10 +83,11 @@ impl GrepOptions {
         PathFilter::new(&self.include, &self.exclude)
     }
 
-    /// The form in which a leaf writes its answer.
+    /// The form in which a leaf writes its answer. The files that were searched are always counted:
+    /// they are the members that succeeded.
     #[must_use]
     pub fn answer_form(&self) -> AnswerForm {
-        AnswerForm { ordered: self.each, stats: self.stats }
+        AnswerForm { ordered: self.each, stats: true }
     }
 
     /// Whether nothing is to be printed and only the exit status tells: `-q`, and `-o` with `-v`,

@@ -3,7 +3,7 @@ use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::output::Printer;
-use crate::session::{self, Opening};
+use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -62,7 +62,7 @@ pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
         let outcome = report::cat(&connected.session, &targets, args.each, &mut print).await;
         let outcome = outcome.map_err(super::stop)?;
         printer.flush()?;
-        session::finish(connected, config, output, &outcome, &[])
+        session::finish(connected, config, output, &Ended::new(&targets, &outcome))
     })
 }
 

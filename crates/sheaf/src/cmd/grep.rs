@@ -23,6 +23,10 @@ const PATTERN_FILE_BYTES_MAX: u64 = 16 << 20;
 #[command(after_help = "\
 Patterns are regular expressions as Rust's regex crate and ripgrep know them.
 
+Exit status: 0 a line is selected; 1 none is, and every member was searched;
+4 some members failed or were silent, whatever the others have: so with -q, too,
+where grep itself would say 0 at the first match.
+
 Examples:
   sheaf grep udp /etc/services
   sheaf grep -c '^processor' /proc/cpuinfo

@@ -5,7 +5,7 @@ use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::{Line, Printer};
-use crate::session::{self, Opening};
+use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use sheaf_tools::edit::{self, Edit};
 use sheaf_tools::entry::{EntryKind, Merged, MergedEntry};
@@ -29,7 +29,8 @@ pub fn report(
             printer.flush()
         };
         let outcome = report::report(&connected.session, &targets, what, &mut sink).await;
-        session::finish(connected, config, output, &outcome.map_err(super::stop)?, &[])
+        let outcome = outcome.map_err(super::stop)?;
+        session::finish(connected, config, output, &Ended::new(&targets, &outcome))
     })
 }
 
@@ -57,7 +58,8 @@ pub fn edit(
         };
         let verbose = global.verbose > 0;
         let outcome = edit::edit(&connected.session, &targets, &change, verbose, &mut sink).await;
-        session::finish(connected, config, output, &outcome.map_err(super::stop)?, &[])
+        let outcome = outcome.map_err(super::stop)?;
+        session::finish(connected, config, output, &Ended::new(&targets, &outcome))
     })
 }
 

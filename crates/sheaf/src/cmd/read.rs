@@ -5,7 +5,7 @@ use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
-use crate::session::{self, Opening};
+use crate::session::{self, Ended, Opening};
 use crate::size;
 use anyhow::Result;
 use clap::Args;
@@ -93,7 +93,7 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
             outcome.merge(readout.outcome);
         }
         printer.flush()?;
-        session::finish(connected, config, output, &outcome, &[])
+        session::finish(connected, config, output, &Ended::new(&targets, &outcome))
     })
 }
 

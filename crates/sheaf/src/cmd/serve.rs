@@ -72,7 +72,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
     let serve = if args.detached { launch::serve_invited } else { launch::serve };
     match serve(link, &session::registry(), &session::servers()) {
         // The node above ended before it said what to do: there is nobody to tell.
-        Err(ServeError::Link(error)) if error.kind() == ErrorKind::UnexpectedEof => Ok(Exit::Failed),
+        Err(ServeError::Link(error)) if error.kind() == ErrorKind::UnexpectedEof => Ok(Exit::Partial),
         served => Ok(served.map(|()| Exit::Success)?),
     }
 }

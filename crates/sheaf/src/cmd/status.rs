@@ -3,12 +3,13 @@ use crate::cli::GlobalArgs;
 use crate::cmd::tree::event;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
-use crate::session::{Connected, daemon};
+use crate::session::{Connected, Ended, daemon};
 use crate::{output::Output, session};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use sheaf_core::RangeSet;
+use sheaf_tools::Target;
 use sheaf_tools::about::{About, about};
 use std::io::Write;
 
@@ -53,7 +54,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         })?;
         all_well &= well;
     }
-    Ok(if all_well { Exit::Success } else { Exit::Failed })
+    Ok(if all_well { Exit::Success } else { Exit::Partial })
 }
 
 /// Asks every host of a session and prints what it says; returns whether all answered.
@@ -116,7 +117,8 @@ async fn show(
             writeln!(out, "  {event}")?;
         }
         drop(out);
-        session::finish(joined, config, output, &outcome, &[])?;
+        let asked = [Target { members: everyone, path: String::new() }];
+        session::finish(joined, config, output, &Ended::new(&asked, &outcome))?;
     }
     Ok(missing.is_empty())
 }

@@ -64,5 +64,5 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
             started.pid
         );
     }
-    Ok(if started.hosts == u64::from(topology.leaves_len()) { Exit::Success } else { Exit::Failed })
+    Ok(if started.hosts == u64::from(topology.leaves_len()) { Exit::Success } else { Exit::Partial })
 }

@@ -3,7 +3,7 @@ use super::{Changed, resolve};
 use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::session::{self, Opening};
+use crate::session::{self, Ended, Opening};
 use crate::{mode, size};
 use anyhow::Result;
 use clap::Args;
@@ -73,6 +73,6 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
         };
         let written =
             edit::write(&connected.session, &targets, &options, source).await.map_err(super::stop)?;
-        session::finish(connected, config, output, &written.outcome, &[])
+        session::finish(connected, config, output, &Ended::new(&targets, &written.outcome))
     })
 }

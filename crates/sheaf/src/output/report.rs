@@ -77,13 +77,24 @@ impl Silence {
     }
 }
 
-/// Everybody who was asked: how many succeeded, who failed, who stayed silent.
+/// Everybody who was asked: how many succeeded, who failed, who stayed silent. The one place that
+/// knows how a command ends, in words, as JSON and as an exit code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// The hosts that were asked.
+    pub asked: RangeSet,
     /// Members that succeeded.
     pub succeeded: u64,
     pub failures: Vec<Failure>,
     pub silent: Vec<Silent>,
+    /// Files of this machine that failed; they are named as they fail.
+    pub failed_here: u64,
+    /// Nothing matched.
+    pub unmatched: bool,
+    /// The user ended the command.
+    pub interrupted: bool,
+    /// Failures are counted and not named (`grep -s`).
+    pub hushed: bool,
 }
 
 /// Failures of the same kind on the same hosts.
@@ -118,11 +129,25 @@ impl Report {
 
     /// How the command ends: well only when everybody contributed.
     pub fn exit(&self) -> Exit {
-        match (self.succeeded, self.failures.is_empty(), self.silent.is_empty()) {
-            (_, true, true) => Exit::Success,
-            (0, true, false) => Exit::Unreachable,
-            _ => Exit::Failed,
+        if self.interrupted {
+            return Exit::Interrupted;
         }
+        match (self.is_whole(), self.unmatched) {
+            (true, false) => Exit::Success,
+            (true, true) => Exit::Unmatched,
+            (false, _) if self.is_nobody_there() => Exit::Unreachable,
+            (false, _) => Exit::Partial,
+        }
+    }
+
+    /// Whether everybody contributed.
+    fn is_whole(&self) -> bool {
+        self.failures.is_empty() && self.silent.is_empty() && self.failed_here == 0
+    }
+
+    /// Whether of those who were asked not one said anything.
+    fn is_nobody_there(&self) -> bool {
+        !self.asked.is_empty() && self.asked.is_subset(&self.silent_leaves())
     }
 
     /// One line for each kind of failure and of silence, and one in the end; nothing when all is well.
@@ -132,10 +157,13 @@ impl Report {
         palette: &Palette,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        if self.exit() == Exit::Success {
+        let (mut failures, silent) = (self.folded(), self.folded_silent());
+        if self.hushed {
+            failures.clear();
+        }
+        if failures.is_empty() && silent.is_empty() {
             return Ok(());
         }
-        let (failures, silent) = (self.folded(), self.folded_silent());
         let members = self.members();
         let shown = failures.len().min(LINES_MAX);
         for failure in &failures[..shown] {
@@ -308,6 +336,7 @@ mod tests {
 
     fn sample() -> Report {
         Report {
+            asked: (0..12).collect(),
             succeeded: 56,
             failures: vec![
                 failure(&[3, 7], "/etc/shadow", Errno::ACCES),
@@ -319,6 +348,7 @@ mod tests {
                 silent(11, Silence::NoAnswer(Duration::from_secs(2))),
                 silent(12, Silence::Down(Some("its process ended with signal 9".to_owned()))),
             ],
+            ..Report::default()
         }
     }
 
@@ -335,7 +365,7 @@ mod tests {
 
     #[test]
     fn colours_surround_hosts_paths_and_errors() {
-        let report = Report { succeeded: 1, failures: vec![failure(&[2], "/x", Errno::IO)], silent: vec![] };
+        let report = Report { succeeded: 1, failures: vec![failure(&[2], "/x", Errno::IO)], ..Report::default() };
         let mut out = Vec::new();
         report.write_text(&Numbered, &Palette::COLOURED, &mut out).unwrap();
         insta::assert_debug_snapshot!(String::from_utf8(out).unwrap(), @r#""\u{1b}[36mn2\u{1b}[0m:\u{1b}[35m/x\u{1b}[0m: \u{1b}[31mInput/output error (EIO)\u{1b}[0m, 1 of 2 members\nsheaf: 1 of 2 members succeeded, 1 failed\n""#);
@@ -343,7 +373,7 @@ mod tests {
 
     #[test]
     fn json_says_the_same() {
-        insta::assert_snapshot!(json_text(&sample()), @r#"{"exit":1,"failed":[{"errno":"EACCES","error":"Permission denied","hosts":"n[3,7-9]","members":4,"paths":["/etc/shadow"]},{"errno":"ENOENT","error":"No such file or directory","hosts":"n4","members":2,"paths":["/var/log/a.log","/var/log/b.log"]}],"members":64,"silent":[{"count":1,"errno":"ETIMEDOUT","error":"no answer within 2 s","hosts":"n11"},{"cause":"its process ended with signal 9","count":1,"errno":"EHOSTDOWN","error":"host is down","hosts":"n12"}],"succeeded":56,"type":"summary"}"#);
+        insta::assert_snapshot!(json_text(&sample()), @r#"{"exit":4,"failed":[{"errno":"EACCES","error":"Permission denied","hosts":"n[3,7-9]","members":4,"paths":["/etc/shadow"]},{"errno":"ENOENT","error":"No such file or directory","hosts":"n4","members":2,"paths":["/var/log/a.log","/var/log/b.log"]}],"members":64,"silent":[{"count":1,"errno":"ETIMEDOUT","error":"no answer within 2 s","hosts":"n11"},{"cause":"its process ended with signal 9","count":1,"errno":"EHOSTDOWN","error":"host is down","hosts":"n12"}],"succeeded":56,"type":"summary"}"#);
         let well = Report { succeeded: 64, ..Report::default() };
         insta::assert_snapshot!(json_text(&well), @r#"{"exit":0,"failed":[],"members":64,"silent":[],"succeeded":64,"type":"summary"}"#);
     }
@@ -359,7 +389,7 @@ mod tests {
         let failures = (1..=64).map(|n| failure(&[n], &format!("/f{n}"), Errno::NOENT)).collect();
         let silent =
             vec![silent(70, Silence::Down(None)), silent(71, Silence::NoAnswer(Duration::from_millis(500)))];
-        let text = text(&Report { succeeded: 0, failures, silent });
+        let text = text(&Report { failures, silent, ..Report::default() });
         assert_eq!(text.lines().count(), LINES_MAX + 3);
         let end: Vec<&str> = text.lines().skip(LINES_MAX).collect();
         insta::assert_snapshot!(end.join("\n"), @"
@@ -370,12 +400,33 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reached_is_another_exit_than_somebody_failed() {
-        let lost = Report { silent: vec![silent(1, Silence::Down(None))], ..Report::default() };
-        assert_eq!(lost.exit(), Exit::Unreachable);
-        assert_eq!(Report { succeeded: 1, ..lost }.exit(), Exit::Failed);
-        let failed = Report { failures: vec![failure(&[1], "/x", Errno::IO)], ..Report::default() };
-        assert_eq!(failed.exit(), Exit::Failed);
+    fn every_way_to_end_has_its_exit_code() {
+        let asked = RangeSet::full(2);
+        let well = Report { asked: asked.clone(), succeeded: 2, ..Report::default() };
+        assert_eq!(well.exit(), Exit::Success);
+        assert_eq!(Report { unmatched: true, ..well.clone() }.exit(), Exit::Unmatched);
+        assert_eq!(Report { failed_here: 1, ..well.clone() }.exit(), Exit::Partial);
+        let failures = vec![failure(&[1], "/x", Errno::IO)];
+        let failed = Report { failures, unmatched: true, ..well.clone() };
+        assert_eq!(failed.exit(), Exit::Partial, "no match counts only when all answered");
+        assert_eq!(Report { hushed: true, ..failed.clone() }.exit(), Exit::Partial);
+        let one = Report { silent: vec![silent(1, Silence::Down(None))], succeeded: 0, ..well.clone() };
+        assert_eq!(one.exit(), Exit::Partial, "the other has answered, though it has no member");
+        let both = vec![silent(1, Silence::Down(None)), silent(2, Silence::Cancelled)];
+        let nobody = Report { silent: both, succeeded: 0, ..well };
+        assert_eq!(nobody.exit(), Exit::Unreachable);
+        assert_eq!(Report { interrupted: true, ..nobody }.exit(), Exit::Interrupted);
+    }
+
+    #[test]
+    fn what_is_hushed_is_not_named_but_silent_hosts_are() {
+        let hushed = Report { hushed: true, ..sample() };
+        insta::assert_snapshot!(text(&hushed), @"
+        n11: no answer within 2 s (ETIMEDOUT)
+        n12: host is down (EHOSTDOWN): its process ended with signal 9
+        sheaf: 56 of 64 members succeeded, 6 failed; 2 hosts silent
+        ");
+        assert_eq!(text(&Report { silent: vec![], ..hushed }), "");
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn a_large_file_is_copied_in_constant_memory() {
         client_kilobytes = process.kilobytes("status", "VmHWM").unwrap_or(0).max(client_kilobytes);
     }
     let Run { code, stderr, .. } = client.wait();
-    assert_eq!(code, Some(1), "{stderr}");
+    assert_eq!(code, Some(4), "{stderr}");
     insta::assert_snapshot!(stderr, @"
     n[3,7]:/d/copy: Is a directory (EISDIR), 2 of 16 members
     n11:/d/copy: Not a directory (ENOTDIR), 1 of 16 members

@@ -76,6 +76,6 @@ fn a_page_that_cannot_be_written_is_named() {
     let home = Home::new();
     home.write("file", "");
     let run = home.run(&["man", "file/man1"]);
-    assert_eq!(run.code, Some(1));
+    assert_eq!(run.code, Some(4));
     insta::assert_snapshot!(run.stderr, @"sheaf: file/man1: Not a directory (ENOTDIR)");
 }

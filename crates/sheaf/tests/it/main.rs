@@ -5,6 +5,7 @@ mod behaviour;
 mod cluster;
 mod config;
 mod errors;
+mod exit_codes;
 mod files;
 mod generated;
 mod help;

@@ -62,10 +62,10 @@ fn what_stands_still_and_what_is_gone_is_named() {
         let tree = lines.last().unwrap();
         tree["torpid"] == "n3" && tree["lost"] == "n9" && tree["silent"] == ""
     });
-    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_eq!(run.code, Some(4), "{run:?}");
     assert_eq!(node(&lines(&run), "n3")["state"], "late");
     let run = show(&[]);
-    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_eq!(run.code, Some(4), "{run:?}");
     assert!(run.stdout.lines().next().unwrap().ends_with("; torpid: n3"), "{}", run.stdout);
     assert!(run.stdout.contains("\ntorpid: n3 (node "), "{}", run.stdout);
     assert!(run.stdout.contains("its process ended with signal 9"), "{}", run.stdout);

@@ -7,12 +7,11 @@ use crate::cmd::{stop, target_of};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{Failure, Output, printable};
-use crate::session::{self, Connected, Opening};
+use crate::session::{self, Connected, Ended, Opening};
 use anyhow::Result;
 use serde_json::json;
 use sheaf_core::Errno;
 use sheaf_file::PathError;
-use sheaf_group::Outcome;
 use sheaf_tools::Target;
 use sheaf_tools::cp::{self, CopyOptions, Got, Put, Source};
 use sheaf_tools::entry::EntryKind;
@@ -32,12 +31,12 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
             Way::Put(sources, target) => {
                 let put = cp::put(&connected.session, sources, &target, &options, &mut show).await;
                 display.end();
-                told.put(&put.map_err(stop)?)
+                told.put(&[target], &put.map_err(stop)?)
             }
             Way::Get(targets, destination) => {
                 let got = cp::get(&connected.session, &targets, &destination, &options, &mut show).await;
                 display.end();
-                told.got(got.map_err(stop)?, &options)
+                told.got(&targets, got.map_err(stop)?, &options)
             }
         }
     })
@@ -94,7 +93,7 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    fn put(&self, put: &Put) -> Result<Exit> {
+    fn put(&self, targets: &[Target], put: &Put) -> Result<Exit> {
         let hosts = self.config.hosts()?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         for line in put.lines.sorted().iter().filter(|line| line.entry.kind == EntryKind::Line) {
@@ -115,10 +114,10 @@ impl Told<'_> {
         out.flush()?;
         drop(out);
         let failed_here = self.local(&put.errors, put.errors_more)?;
-        self.finish(&put.outcome, &[], failed_here)
+        self.finish(&Ended { failed_here, ..Ended::new(targets, &put.outcome) })
     }
 
-    fn got(&self, mut got: Got, options: &CopyOptions) -> Result<Exit> {
+    fn got(&self, targets: &[Target], mut got: Got, options: &CopyOptions) -> Result<Exit> {
         let hosts = self.config.hosts()?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         for planned in &got.planned {
@@ -149,7 +148,8 @@ impl Told<'_> {
             errno: error.errno,
             detail: Some("it changed while it was copied".to_owned()),
         });
-        self.finish(&got.outcome, &changed.collect::<Vec<_>>(), failed_here)
+        let extra: Vec<Failure> = changed.collect();
+        self.finish(&Ended { extra: &extra, failed_here, ..Ended::new(targets, &got.outcome) })
     }
 
     /// One line of a dry run.
@@ -162,8 +162,8 @@ impl Told<'_> {
         Ok(())
     }
 
-    /// Files of this machine that failed. Returns whether there are any.
-    fn local(&self, errors: &[PathError], more: u64) -> Result<bool> {
+    /// Names files of this machine that failed; returns how many there are.
+    fn local(&self, errors: &[PathError], more: u64) -> Result<u64> {
         let mut out = std::io::stdout().lock();
         for PathError { path, errno } in errors {
             let path = path.display().to_string();
@@ -176,11 +176,10 @@ impl Told<'_> {
         if more > 0 && !self.output.quiet {
             eprintln!("sheaf: … and {more} more files of this machine");
         }
-        Ok(!errors.is_empty())
+        Ok(errors.len() as u64 + more)
     }
 
-    fn finish(&self, outcome: &Outcome, extra: &[Failure], failed_here: bool) -> Result<Exit> {
-        let exit = session::finish(self.connected, self.config, self.output, outcome, extra)?;
-        Ok(if failed_here && exit == Exit::Success { Exit::Failed } else { exit })
+    fn finish(&self, ended: &Ended<'_>) -> Result<Exit> {
+        session::finish(self.connected, self.config, self.output, ended)
     }
 }

@@ -2,7 +2,7 @@
 use super::GrepArgs;
 use crate::cli::{Color, GlobalArgs};
 use crate::exit::{Exit, Stop};
-use crate::session::{self, Opening};
+use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use sheaf_core::RangeSet;
 use sheaf_tools::ToolError;
@@ -12,7 +12,8 @@ use sheaf_tools::grep::{self, GrepError};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::time::Instant;
 
-/// Searches and prints. Exit codes are grep's, with those of a command whose hosts fail.
+/// Searches and prints. Exit codes are grep's where all hosts answer; where some fail, a match does not
+/// make the answer whole, nor is its absence certain.
 pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = args.options()?;
     let engine = options.compile().map_err(|error| pattern_error(&error))?;
@@ -31,7 +32,7 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let search = Instant::now();
         let mut stats = None;
         let mut print = |merged: &Merged| {
-            if let Some(more) = merged.stats() {
+            if let Some(more) = merged.stats().filter(|_| options.stats) {
                 stats.get_or_insert(sheaf_tools::entry::Stats::default()).add(more, 1);
             }
             if !options.is_silent() {
@@ -49,15 +50,8 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
                 "sheaf: the answer was printed in parts: equal lines may have been printed more than once"
             );
         }
-        let mut outcome = found.outcome;
-        if args.no_messages {
-            outcome.errors.clear();
-        }
-        let exit = session::finish(connected, config, output, &outcome, &[])?;
-        Ok(match exit {
-            Exit::Success if !found.matched => Exit::Failed,
-            exit => exit,
-        })
+        let ended = Ended::new(&targets, &found.outcome);
+        session::finish(connected, config, output, &Ended { unmatched: !found.matched, hushed: args.no_messages, ..ended })
     })
 }
 

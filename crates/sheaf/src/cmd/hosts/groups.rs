@@ -91,7 +91,7 @@ pub(super) fn list(
             Ok(rows) => rows,
             Err(error) if args.list_all > 0 => {
                 streams.warn(error.problem())?;
-                exit = Exit::Failed;
+                exit = Exit::Partial;
                 continue;
             }
             Err(error) => return Err(failed(error)),

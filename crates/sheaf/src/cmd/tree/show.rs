@@ -90,5 +90,5 @@ async fn once(
         out.write_all(write::text(&state, connected, name, page).as_bytes())?;
     }
     out.flush()?;
-    Ok(if state.is_well() { Exit::Success } else { Exit::Failed })
+    Ok(if state.is_well() { Exit::Success } else { Exit::Partial })
 }

@@ -1,0 +1,127 @@
+//! Exit codes: a partial answer is 4 whatever the others said, and `--json` says the same.
+use crate::support::{Home, Run};
+use serde_json::Value;
+
+/// Four hosts: `all` is everywhere, `some` is missing on n3, `differs` has a content of each host's.
+fn home() -> Home {
+    let home = Home::new();
+    for host in 1..=4 {
+        home.write(&format!("export/n{host}/all"), "here\n");
+        home.write(&format!("export/n{host}/differs"), &format!("{host}\n"));
+        if host != 3 {
+            home.write(&format!("export/n{host}/some"), "here\n");
+        }
+    }
+    home
+}
+
+fn run(home: &Home, args: &[&str]) -> Run {
+    let export = home.path().join("export/%h");
+    home.run(&[&["--embedded", "4", "--export", export.to_str().unwrap()], args].concat())
+}
+
+const CASES: &[(i32, &[&str])] = &[
+    (0, &["grep", "here", ":/all"]),
+    (0, &["grep", "-q", "here", ":/all"]),
+    (0, &["grep", "-c", "here", ":/all"]),
+    (0, &["grep", "-L", "there", ":/all"]),
+    (1, &["grep", "there", ":/all"]),
+    (1, &["grep", "-q", "there", ":/all"]),
+    (1, &["grep", "-l", "there", ":/all"]),
+    (1, &["grep", "-c", "there", ":/all"]),
+    (1, &["grep", "-m", "0", "here", ":/all"]),
+    (4, &["grep", "here", ":/some"]),
+    (4, &["grep", "there", ":/some"]),
+    (4, &["grep", "-q", "here", ":/some"]),
+    (4, &["grep", "-q", "there", ":/some"]),
+    (4, &["grep", "-l", "here", ":/some"]),
+    (4, &["grep", "-c", "here", ":/some"]),
+    (4, &["grep", "-c", "there", ":/some"]),
+    (4, &["grep", "-s", "here", ":/some"]),
+    (4, &["grep", "-s", "here", ":/none"]),
+    (0, &["cat", ":/all"]),
+    (4, &["cat", ":/some"]),
+    (4, &["cat", ":/none"]),
+    (4, &["ls", ":/some"]),
+    (4, &["stat", ":/some"]),
+    (4, &["du", ":/some"]),
+    (4, &["sha", ":/some"]),
+    (4, &["read", ":/some"]),
+    (0, &["read", "-a", "equal", ":/all"]),
+    (1, &["read", "-a", "equal", ":/differs"]),
+    (4, &["chmod", "0644", ":/some"]),
+    (4, &["cp", ":/some", "got"]),
+    (2, &["grep", "(", ":/all"]),
+    (2, &["cat", "n9:/all"]),
+];
+
+#[test]
+fn a_partial_answer_is_4_and_no_match_is_1() {
+    let home = home();
+    for (code, args) in CASES {
+        let run = run(&home, args);
+        assert_eq!(run.code, Some(*code), "{args:?}: {run:?}");
+    }
+}
+
+#[test]
+fn the_summary_of_json_has_the_exit_code_of_the_program() {
+    let home = home();
+    // Errors that end a command have no summary.
+    for (code, args) in CASES.iter().filter(|(code, args)| *code != 2 && !args.contains(&"equal")) {
+        let run = run(&home, &[&["--json"], *args].concat());
+        let summary: Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+        assert_eq!(summary["type"], "summary", "{args:?}");
+        assert_eq!((run.code, summary["exit"].as_i64()), (Some(*code), Some(i64::from(*code))), "{args:?}");
+    }
+}
+
+#[test]
+fn grep_counts_the_files_that_were_searched() {
+    let home = home();
+    let told = run(&home, &["grep", "-h", "here", ":/all", ":/some", ":/none"]);
+    assert_eq!((told.code, told.stdout.as_str()), (Some(4), "here\nhere\n"));
+    assert_eq!(
+        told.stderr,
+        "n[1-4]:/none: No such file or directory (ENOENT), 4 of 12 members\n\
+         n3:/some: No such file or directory (ENOENT), 1 of 12 members\n\
+         sheaf: 7 of 12 members succeeded, 5 failed\n"
+    );
+    let json = run(&home, &["--json", "grep", "here", ":/all", ":/none"]);
+    let summary: Value = serde_json::from_str(json.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((summary["succeeded"].as_u64(), summary["members"].as_u64()), (Some(4), Some(8)));
+    let searched = run(&home, &["--json", "grep", "-r", "here", ":/"]);
+    let summary: Value = serde_json::from_str(searched.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((summary["succeeded"].as_u64(), searched.code), (Some(11), Some(0)));
+}
+
+#[test]
+fn without_messages_the_exit_code_still_tells() {
+    let home = home();
+    let run = run(&home, &["grep", "-s", "here", ":/some"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(4), ""));
+    assert!(run.stdout.starts_with("n[1-2,4]:/some:"), "{run:?}");
+}
+
+#[test]
+fn a_host_without_a_file_to_search_has_answered() {
+    let home = Home::with_config("[tuning]\nstart_timeout_ms = 1000\n");
+    std::fs::create_dir_all(home.path().join("export/n1/empty")).unwrap();
+    let export = home.path().join("export/%h");
+    let none = home.run(&["--embedded", "1", "--export", export.to_str().unwrap(), "grep", "-r", "x", ":/empty"]);
+    assert_eq!((none.code, none.stderr.as_str()), (Some(1), ""));
+}
+
+#[test]
+fn manual_pages_have_the_exit_codes() {
+    let home = Home::new();
+    assert_eq!(home.run(&["man", "man1"]).code, Some(0));
+    for page in ["sheaf.1", "sheaf-grep.1", "sheaf-ls.1", "sheaf-tree-show.1"] {
+        let text = std::fs::read_to_string(home.path().join("man1").join(page)).unwrap();
+        for code in ["0", "1", "2", "3", "4", "130"] {
+            let said = |line: &str| line.split_whitespace().next() == Some(code);
+            assert!(text.lines().any(said), "{page}: {code}");
+        }
+        assert!(text.contains("partial: some members failed or were silent"), "{page}");
+    }
+}
