@@ -365,7 +365,8 @@ mod tests {
 
     #[test]
     fn colours_surround_hosts_paths_and_errors() {
-        let report = Report { succeeded: 1, failures: vec![failure(&[2], "/x", Errno::IO)], ..Report::default() };
+        let report =
+            Report { succeeded: 1, failures: vec![failure(&[2], "/x", Errno::IO)], ..Report::default() };
         let mut out = Vec::new();
         report.write_text(&Numbered, &Palette::COLOURED, &mut out).unwrap();
         insta::assert_debug_snapshot!(String::from_utf8(out).unwrap(), @r#""\u{1b}[36mn2\u{1b}[0m:\u{1b}[35m/x\u{1b}[0m: \u{1b}[31mInput/output error (EIO)\u{1b}[0m, 1 of 2 members\nsheaf: 1 of 2 members succeeded, 1 failed\n""#);

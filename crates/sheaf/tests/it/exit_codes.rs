@@ -108,7 +108,8 @@ fn a_host_without_a_file_to_search_has_answered() {
     let home = Home::with_config("[tuning]\nstart_timeout_ms = 1000\n");
     std::fs::create_dir_all(home.path().join("export/n1/empty")).unwrap();
     let export = home.path().join("export/%h");
-    let none = home.run(&["--embedded", "1", "--export", export.to_str().unwrap(), "grep", "-r", "x", ":/empty"]);
+    let none =
+        home.run(&["--embedded", "1", "--export", export.to_str().unwrap(), "grep", "-r", "x", ":/empty"]);
     assert_eq!((none.code, none.stderr.as_str()), (Some(1), ""));
 }
 

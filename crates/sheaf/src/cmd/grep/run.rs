@@ -51,7 +51,12 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             );
         }
         let ended = Ended::new(&targets, &found.outcome);
-        session::finish(connected, config, output, &Ended { unmatched: !found.matched, hushed: args.no_messages, ..ended })
+        session::finish(
+            connected,
+            config,
+            output,
+            &Ended { unmatched: !found.matched, hushed: args.no_messages, ..ended },
+        )
     })
 }
 
