@@ -1,8 +1,9 @@
-//! Why one member failed: the operating system's error numbers, and one of our own.
+//! Why one member failed: the operating system's error numbers, and two of our own.
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// An error number of the operating system, or [`Errno::GROUP`].
+/// An error number of the operating system, [`Errno::GROUP`], or [`Errno::NOMATCH`]: what one host says
+/// of a pattern, which is an error only where all of them say it.
 ///
 /// ```
 /// use sheaf_core::Errno;
@@ -80,6 +81,7 @@ errnos! {
     STALE 116 "Stale file handle";
     DQUOT 122 "Disk quota exceeded";
     CANCELED 125 "Operation canceled";
+    NOMATCH 4094 "No file matches the pattern";
     GROUP 4095 "Some members of the group failed";
 }
 

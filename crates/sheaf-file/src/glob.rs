@@ -1,9 +1,10 @@
 //! The files a pattern stands for.
 
 use crate::pattern::{Alternative, Part};
-use crate::{Export, FileKind, Pattern, Result};
+use crate::{Export, FileKind, PathError, Pattern, Result};
 use rustix::fs::OFlags;
 use sheaf_core::Errno;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,33 +18,95 @@ pub const GLOB_DEPTH_MAX: usize = 256;
 /// The most directory entries looked at for one pattern.
 const GLOB_VISITS_MAX: usize = 1 << 25;
 
+/// The most errors of one pattern that are told one by one.
+pub const GLOB_ERRORS_MAX: usize = 1024;
+
+/// What a pattern stands for on one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Globbed {
+    /// The paths, sorted bytewise and without duplicates.
+    pub paths: Vec<PathBuf>,
+    /// What could not be looked at, by path: what the pattern stands for there is not known.
+    pub errors: Vec<PathError>,
+}
+
 impl Export {
-    /// The paths a pattern stands for, sorted bytewise and without duplicates.
+    /// The paths that `text` stands for: itself, or what matches it if it is a pattern. Whatever is
+    /// wrong is among the errors, under the text as its path: `EINVAL` for a malformed pattern,
+    /// `ENOMATCH` for one that stands for nothing here, and what [`Export::glob`] returns.
+    #[must_use]
+    pub fn expand(&self, text: &str) -> Globbed {
+        self.expand_to(text, false)
+    }
+
+    /// [`Export::expand`] for paths that are to be made: their last name, where it is no pattern
+    /// itself, need not exist in the directories that match.
+    #[must_use]
+    pub fn expand_new(&self, text: &str) -> Globbed {
+        self.expand_to(text, true)
+    }
+
+    fn expand_to(&self, text: &str, is_new: bool) -> Globbed {
+        let found = Pattern::new(text).map_err(Errno::from).and_then(|pattern| self.search(&pattern, is_new));
+        let nothing = |errno| vec![PathError { path: PathBuf::from(text), errno }];
+        match found {
+            Ok(found) if found.paths.is_empty() && found.errors.is_empty() => {
+                Globbed { errors: nothing(Errno::NOMATCH), ..found }
+            }
+            Ok(mut found) => {
+                let nameless = found.errors.iter_mut().filter(|error| error.path.as_os_str().is_empty());
+                nameless.for_each(|error| error.path = PathBuf::from(text));
+                found
+            }
+            Err(errno) => Globbed { errors: nothing(errno), ..Globbed::default() },
+        }
+    }
+
+    /// The paths a pattern stands for.
     ///
-    /// A pattern without special characters stands for itself, whether the file exists or not.
-    /// Directories that cannot be read are passed over, as in shells, and `**` follows no symbolic
-    /// links. Only the directories the pattern can reach are read.
+    /// A pattern without special characters stands for itself, whether the file exists or not, and
+    /// so does each way to choose from braces that leaves none, as in shells. Only the directories
+    /// that the pattern can reach are read; `**` follows no symbolic links. A directory that cannot
+    /// be read is an error among the matches of the others; one that is gone meanwhile, or is
+    /// something else, matches nothing.
     ///
     /// # Errors
-    /// `EOVERFLOW` above [`GLOB_MATCHES_MAX`].
-    pub fn glob(&self, pattern: &Pattern) -> Result<Vec<PathBuf>> {
-        if let Some(path) = pattern.literal() {
-            return Ok(vec![path]);
-        }
-        let mut search = Search { export: self, found: Vec::new(), visits: 0 };
+    /// `EOVERFLOW` above [`GLOB_MATCHES_MAX`]. What was met on the way is in [`Globbed::errors`], at
+    /// most [`GLOB_ERRORS_MAX`] and one without a path that says so (`EMSGSIZE`); a directory deeper below `**` than
+    /// [`GLOB_DEPTH_MAX`] is `ENAMETOOLONG`.
+    pub fn glob(&self, pattern: &Pattern) -> Result<Globbed> {
+        self.search(pattern, false)
+    }
+
+    fn search(&self, pattern: &Pattern, is_new: bool) -> Result<Globbed> {
+        let mut search = Search { export: self, found: Vec::new(), errors: BTreeSet::new(), visits: 0 };
         for alternative in pattern.alternatives() {
-            search.run(alternative)?;
+            if let Some(path) = alternative.literal() {
+                search.add(path)?;
+                continue;
+            }
+            match alternative.parts.split_last() {
+                Some((Part::Literal(name), above)) if is_new => {
+                    let above = Alternative { parts: above.to_vec(), must_be_dir: true, ..*alternative };
+                    let from = search.found.len();
+                    search.run(&above)?;
+                    search.found[from..].iter_mut().for_each(|path| path.push(name));
+                }
+                _ => search.run(alternative)?,
+            }
         }
-        let mut found = search.found;
-        found.sort_unstable_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
-        found.dedup();
-        Ok(found)
+        let mut paths = search.found;
+        paths.sort_unstable_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
+        paths.dedup();
+        let errors = search.errors.into_iter().map(|(path, errno)| PathError { path, errno });
+        Ok(Globbed { paths, errors: errors.collect() })
     }
 }
 
 struct Search<'a> {
     export: &'a Export,
     found: Vec<PathBuf>,
+    errors: BTreeSet<(PathBuf, Errno)>,
     visits: usize,
 }
 
@@ -81,8 +144,12 @@ impl Search<'_> {
             // `**` may stand for no directory at all.
             stack.push(Reached { path: reached.path.clone(), part: reached.part + 1, depth: 0 });
         }
-        let Ok(entries) = self.export.open_dir(dir).and_then(|dir| crate::dir::read(&dir)) else {
-            return Ok(());
+        let entries = match self.export.open_dir(dir).and_then(|dir| crate::dir::read(&dir)) {
+            Ok(entries) => entries,
+            Err(errno) => {
+                self.fail(dir, errno);
+                return Ok(());
+            }
         };
         self.visits += entries.len();
         if self.visits > GLOB_VISITS_MAX {
@@ -98,12 +165,13 @@ impl Search<'_> {
                     } else if is_last {
                         self.add(path())?;
                     }
-                    let is_dir = match entry.kind {
-                        FileKind::Unknown => self.export.lstat(&path()).is_ok_and(|stat| stat.is_dir()),
-                        kind => kind == FileKind::Directory,
-                    };
-                    if is_dir && reached.depth < GLOB_DEPTH_MAX {
-                        stack.push(Reached { path: path(), part: reached.part, depth: reached.depth + 1 });
+                    if self.is_dir(entry.kind, &path()) {
+                        if reached.depth == GLOB_DEPTH_MAX {
+                            self.fail(&path(), Errno::NAMETOOLONG);
+                        } else {
+                            let (part, depth) = (reached.part, reached.depth + 1);
+                            stack.push(Reached { path: path(), part, depth });
+                        }
                     }
                 }
                 Part::Name(name) if name.matches_visible(entry.name.as_bytes()) => {
@@ -121,12 +189,40 @@ impl Search<'_> {
         Ok(())
     }
 
+    fn is_dir(&mut self, kind: FileKind, path: &Path) -> bool {
+        if kind != FileKind::Unknown {
+            return kind == FileKind::Directory;
+        }
+        match self.export.lstat(path) {
+            Ok(stat) => stat.is_dir(),
+            Err(errno) => {
+                self.fail(path, errno);
+                false
+            }
+        }
+    }
+
     /// Adds a path if it exists and is of the wanted kind.
     fn keep(&mut self, path: PathBuf, must_be_dir: bool) -> Result<()> {
         let flags = if must_be_dir { OFlags::DIRECTORY } else { OFlags::NOFOLLOW };
         match self.export.resolve(&path, flags) {
             Ok(_) => self.add(path),
-            Err(_) => Ok(()),
+            Err(errno) => {
+                self.fail(&path, errno);
+                Ok(())
+            }
+        }
+    }
+
+    /// Nobody knows what there is at `path`; unless it is known that there is nothing.
+    fn fail(&mut self, path: &Path, errno: Errno) {
+        if matches!(errno, Errno::NOENT | Errno::NOTDIR) {
+            return;
+        }
+        if self.errors.len() < GLOB_ERRORS_MAX {
+            self.errors.insert((path.to_owned(), errno));
+        } else if !self.errors.contains(&(path.to_owned(), errno)) {
+            self.errors.insert((PathBuf::new(), Errno::MSGSIZE));
         }
     }
 

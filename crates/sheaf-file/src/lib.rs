@@ -24,7 +24,7 @@
 //! assert_eq!(text, "127.0.0.1 localhost\n");
 //!
 //! let found = export.glob(&Pattern::new("/e*/{hosts,motd}").unwrap())?;
-//! assert_eq!(found, [Path::new("/etc/hosts")]);
+//! assert_eq!(found.paths, [Path::new("/etc/hosts")]);
 //! # Ok::<(), sheaf_core::Errno>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -50,7 +50,7 @@ pub use digest::{Algorithm, Digest, Digester, digest};
 pub use dir::{DIR_ENTRIES_MAX, DirEntry};
 pub use error::{PathError, PatternError};
 pub use export::Export;
-pub use glob::{GLOB_DEPTH_MAX, GLOB_MATCHES_MAX};
+pub use glob::{GLOB_DEPTH_MAX, GLOB_ERRORS_MAX, GLOB_MATCHES_MAX, Globbed};
 pub use metadata::{FileKind, Metadata, Timestamp};
 pub use mode_change::ModeChange;
 pub use owner::{Owner, group_name, user_name};

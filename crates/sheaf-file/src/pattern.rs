@@ -79,18 +79,7 @@ impl Pattern {
     #[must_use]
     pub fn literal(&self) -> Option<PathBuf> {
         let [alternative] = &self.alternatives[..] else { return None };
-        let mut path = if alternative.absolute { b"/".to_vec() } else { Vec::new() };
-        for (index, part) in alternative.parts.iter().enumerate() {
-            let Part::Literal(name) = part else { return None };
-            if index > 0 {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name.as_bytes());
-        }
-        if alternative.must_be_dir && !alternative.parts.is_empty() {
-            path.push(b'/');
-        }
-        Some(PathBuf::from(OsString::from_vec(path)))
+        alternative.literal()
     }
 
     /// Whether the whole of a relative or absolute path matches, by its text alone; a leading dot
@@ -114,6 +103,22 @@ impl Pattern {
 }
 
 impl Alternative {
+    /// The one path it stands for, if nothing in it is special.
+    pub fn literal(&self) -> Option<PathBuf> {
+        let mut path = if self.absolute { b"/".to_vec() } else { Vec::new() };
+        for (index, part) in self.parts.iter().enumerate() {
+            let Part::Literal(name) = part else { return None };
+            if index > 0 {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name.as_bytes());
+        }
+        if self.must_be_dir && !self.parts.is_empty() {
+            path.push(b'/');
+        }
+        Some(PathBuf::from(OsString::from_vec(path)))
+    }
+
     fn new(text: &str) -> Result<Self, PatternError> {
         let pieces = split_at_slashes(text);
         let mut parts: Vec<Part> = Vec::new();

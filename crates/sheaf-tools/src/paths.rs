@@ -1,7 +1,8 @@
 //! Tools that do one thing with one path after the other: their part at the leaves and at the root.
-use crate::target::{Target, ToolError, by_members, drop_unmatched, expand};
+use crate::target::{Target, ToolError, by_members, drop_unmatched};
 use serde::Serialize;
 use sheaf_core::Errno;
+use sheaf_file::Globbed;
 use sheaf_group::entry::{Answer, AnswerForm, Merged, Sink, Stats};
 use sheaf_group::tool::{Host, Reply, Running, Step};
 use sheaf_group::{Outcome, Session};
@@ -17,12 +18,9 @@ const FORM: AnswerForm = AnswerForm { ordered: false, stats: true };
 
 /// What is done with one path after the other.
 pub(crate) trait PerPath: Send {
-    /// The paths a pattern stands for.
-    ///
-    /// # Errors
-    /// The pattern's.
-    fn expand(&self, pattern: &str, host: &Host) -> Result<VecDeque<PathBuf>, Errno> {
-        expand(pattern, host)
+    /// The paths a pattern stands for, and what could not be looked at for them.
+    fn expand(&self, pattern: &str, host: &Host) -> Globbed {
+        host.export.expand(pattern)
     }
 
     /// Begins with a path; small ones are done with that.
@@ -79,10 +77,9 @@ impl Running for AtWork {
             self.work.conclude(answer, host);
             return Step::Done;
         };
-        match self.work.expand(&pattern, host) {
-            Ok(files) => self.files = files,
-            Err(errno) => answer.error(pattern.as_bytes(), errno),
-        }
+        let Globbed { paths, errors } = self.work.expand(&pattern, host);
+        errors.iter().for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
+        self.files = paths.into();
         Step::More
     }
 }

@@ -1,11 +1,8 @@
 //! What tools work on, and what can go wrong with a tool as a whole.
 use crate::grep::GrepError;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_file::{Pattern, is_pattern};
-use sheaf_group::tool::Host;
+use sheaf_group::aggregate::ErrorClass;
 use sheaf_group::{GroupError, Outcome};
-use std::collections::VecDeque;
-use std::path::PathBuf;
 
 /// A path or pattern on each of these hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,22 +70,14 @@ pub(crate) fn by_members(targets: &[Target]) -> Vec<(RangeSet, Vec<String>)> {
 }
 
 /// A pattern that matches on some hosts is no error of the others; one that matches nowhere is an
-/// error of the pattern, once for all.
+/// error of the pattern, once for all. What could not be looked for stays an error in any case.
 pub(crate) fn drop_unmatched(outcome: &mut Outcome, members: &RangeSet) {
     let answered = members.difference(&outcome.missing_hosts());
-    outcome.errors.retain(|error| {
-        let unmatched = error.errno == Errno::NOENT && is_pattern(&error.path);
-        !unmatched || answered.is_subset(&error.members.leaves())
-    });
-}
-
-/// The files a pattern stands for on a host. One that matches nothing is an error of its own,
-/// which counts only if it matches on no host at all.
-pub(crate) fn expand(pattern: &str, host: &Host) -> Result<VecDeque<PathBuf>, Errno> {
-    let parsed = Pattern::new(pattern).map_err(|_| Errno::INVAL)?;
-    if let Some(literal) = parsed.literal() {
-        return Ok([literal].into());
+    for error in std::mem::take(&mut outcome.errors) {
+        match error.errno {
+            Errno::NOMATCH if !answered.is_subset(&error.members.leaves()) => {}
+            Errno::NOMATCH => outcome.add_error(ErrorClass { errno: Errno::NOENT, ..error }),
+            _ => outcome.add_error(error),
+        }
     }
-    let files = host.export.glob(&parsed)?;
-    if files.is_empty() { Err(Errno::NOENT) } else { Ok(files.into()) }
 }

@@ -65,6 +65,8 @@ struct Name {
     kind: FileKind,
     /// The kind is that of the target of a link.
     followed: bool,
+    /// Why it is not known what a link leads to.
+    failed: Option<Errno>,
 }
 
 impl Cursor {
@@ -146,6 +148,9 @@ impl Cursor {
         if depth > 0 && !self.is_wanted(name.kind, &relative) {
             return Ok(None);
         }
+        if let Some(errno) = name.failed {
+            return Err(PathError { path, errno });
+        }
         let mut entry = Entry { path, relative, kind: name.kind, depth, metadata: None };
         if self.options.metadata || name.kind == FileKind::Unknown {
             match self.metadata(name, &entry.path) {
@@ -226,11 +231,11 @@ impl Cursor {
         if kind == FileKind::Unknown {
             kind = name_metadata(dir, &name).map_or(kind, |stat| stat.kind);
         }
-        let target =
-            follow.filter(|_| kind == FileKind::Symlink).and_then(|path| self.export.stat(&path).ok());
+        let target = follow.filter(|_| kind == FileKind::Symlink).map(|path| self.export.stat(&path));
         match target {
-            Some(stat) => Name { name, kind: stat.kind, followed: true },
-            None => Name { name, kind, followed: false },
+            Some(Ok(stat)) => Name { name, kind: stat.kind, followed: true, failed: None },
+            None | Some(Err(Errno::NOENT)) => Name { name, kind, followed: false, failed: None },
+            Some(Err(errno)) => Name { name, kind, followed: false, failed: Some(errno) },
         }
     }
 

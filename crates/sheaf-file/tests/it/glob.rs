@@ -2,14 +2,16 @@
 
 use crate::tree;
 use proptest::prelude::*;
-use sheaf_file::{Export, NameFilter, Pattern, is_pattern};
+use sheaf_core::Errno;
+use sheaf_file::{Export, GLOB_DEPTH_MAX, GLOB_ERRORS_MAX, NameFilter, Pattern, is_pattern};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
 fn glob(export: &Export, pattern: &str) -> Vec<String> {
     let found = export.glob(&Pattern::new(pattern).unwrap()).unwrap();
-    found.into_iter().map(|path| path.into_os_string().into_string().unwrap()).collect()
+    assert_eq!(found.errors, [], "{pattern}");
+    found.paths.into_iter().map(|path| path.into_os_string().into_string().unwrap()).collect()
 }
 
 #[test]
@@ -35,7 +37,10 @@ fn patterns_find_what_a_shell_finds() {
         ("/var/**/*.log", &["/var/log/apt/term.log"]),
         ("/**/term.*", &["/var/log/apt/term.log"]),
         ("var/log/{sys,mess}*", &["var/log/messages", "var/log/syslog"]),
-        ("var/log/{syslog,none}", &["var/log/syslog"]),
+        // Without anything special each choice is a name, which the shell does not look for.
+        ("var/log/{syslog,none}", &["var/log/none", "var/log/syslog"]),
+        ("/var/log/{sys*,none}", &["/var/log/none", "/var/log/syslog"]),
+        ("/v*/log/{syslog,none}", &["/var/log/syslog"]),
         ("{/var/log,/etc}/[am]*", &["/etc/a*b", "/etc/axb", "/var/log/apt", "/var/log/messages"]),
         ("/etc/a\\*?", &["/etc/a*b"]),
         ("/etc/a?b", &["/etc/a*b", "/etc/axb"]),
@@ -59,6 +64,102 @@ fn patterns_find_what_a_shell_finds() {
     ] {
         assert_eq!(glob(&export, pattern), expected, "{pattern}");
     }
+}
+
+/// What can go wrong on the way is told beside the matches; what is known not to match is not.
+#[test]
+fn what_cannot_be_looked_for_is_an_error() {
+    use std::os::unix::fs::PermissionsExt;
+    let (dir, export) =
+        tree(&["a/x", "b/x", "c/x", "file", "gone -> none", "loop -> loop", "e/sub/x", "e/s -> /b/x"]);
+    let mode = |name: &str, mode| {
+        std::fs::set_permissions(dir.path().join(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    crate::open_to_all(dir.path());
+    // What is in `b` cannot be listed, and nothing can be looked up in `c` and in `e`.
+    mode("b", 0o711);
+    mode("c", 0o744);
+    mode("e", 0o744);
+    let cases = [
+        ("/[abc]/*", &["/a/x", "/c/x"][..], &[("/b", Errno::ACCES)][..]),
+        (
+            "/*/x",
+            &["/a/x", "/b/x"],
+            &[("/c/x", Errno::ACCES), ("/e/x", Errno::ACCES), ("/loop/x", Errno::LOOP)],
+        ),
+        ("/?/x/", &[], &[("/c/x/", Errno::ACCES), ("/e/x/", Errno::ACCES)]),
+        ("/e/*/x", &[], &[("/e/s/x", Errno::ACCES), ("/e/sub/x", Errno::ACCES)]),
+        (
+            "/**/x",
+            &["/a/x", "/b/x"],
+            &[
+                ("/b", Errno::ACCES),
+                ("/c/x", Errno::ACCES),
+                ("/e/sub", Errno::ACCES),
+                ("/e/sub/x", Errno::ACCES),
+                ("/e/x", Errno::ACCES),
+            ],
+        ),
+        ("/{gone,file}/*", &[], &[]),
+        ("/{b,b}/{y,z}*", &[], &[("/b", Errno::ACCES)]),
+    ];
+    crate::as_nobody(|| {
+        for (pattern, paths, errors) in cases {
+            let found = export.glob(&Pattern::new(pattern).unwrap()).unwrap();
+            assert_eq!(found.paths, paths.iter().map(Path::new).collect::<Vec<_>>(), "{pattern}");
+            let told: Vec<_> = found
+                .errors
+                .iter()
+                .map(|error| (error.path.to_str().unwrap().trim_end_matches('/'), error.errno))
+                .collect();
+            let errors: Vec<_> =
+                errors.iter().map(|(path, errno)| (path.trim_end_matches('/'), *errno)).collect();
+            assert_eq!(told, errors, "{pattern}");
+        }
+    });
+}
+
+#[test]
+fn errors_of_a_pattern_are_bounded() {
+    let links: Vec<String> = (0..GLOB_ERRORS_MAX + 5).map(|n| format!("l{n} -> l{n}")).collect();
+    let (_dir, export) = tree(&links.iter().map(String::as_str).collect::<Vec<_>>());
+    let found = export.expand("/*/x");
+    assert_eq!((found.paths.len(), found.errors.len()), (0, GLOB_ERRORS_MAX + 1));
+    let of = |errno| found.errors.iter().filter(move |error| error.errno == errno);
+    assert_eq!(of(Errno::LOOP).count(), GLOB_ERRORS_MAX);
+    assert_eq!(of(Errno::MSGSIZE).map(|error| error.path.clone()).collect::<Vec<_>>(), [Path::new("/*/x")]);
+}
+
+#[test]
+fn directories_below_the_depth_of_a_pattern_are_named() {
+    let (dir, export) = tree(&[]);
+    let deep: std::path::PathBuf = std::iter::repeat_n("d", GLOB_DEPTH_MAX + 1).collect();
+    std::fs::create_dir_all(dir.path().join(&deep)).unwrap();
+    let found = export.expand("**/d");
+    assert_eq!(found.paths.len(), GLOB_DEPTH_MAX + 1);
+    let errors: Vec<_> = found.errors.into_iter().map(|error| (error.path, error.errno)).collect();
+    assert_eq!(errors, [(deep, Errno::NAMETOOLONG)]);
+}
+
+#[test]
+fn a_text_is_expanded_or_says_why_not() {
+    let (_dir, export) = tree(&["d1/a", "d2/", "f"]);
+    let expand = |text: &str, is_new: bool| {
+        let found = if is_new { export.expand_new(text) } else { export.expand(text) };
+        let paths: Vec<String> = found.paths.iter().map(|path| path.display().to_string()).collect();
+        let errors: Vec<_> =
+            found.errors.iter().map(|error| (error.path.display().to_string(), error.errno)).collect();
+        (paths.join(" "), errors)
+    };
+    let nothing = |text: &str, errno| (String::new(), vec![(text.to_owned(), errno)]);
+    assert_eq!(expand("/no/such", false), ("/no/such".to_owned(), vec![]));
+    assert_eq!(expand("/no*", false), nothing("/no*", Errno::NOMATCH));
+    assert_eq!(expand("[z-a]", false), nothing("[z-a]", Errno::INVAL));
+    assert_eq!(expand("/d*/a", false), ("/d1/a".to_owned(), vec![]));
+    assert_eq!(expand("/d*/a", true), ("/d1/a /d2/a".to_owned(), vec![]));
+    assert_eq!(expand("/[df]*/{x,y}/", true), ("/d1/x /d1/y /d2/x /d2/y".to_owned(), vec![]));
+    assert_eq!(expand("/{new,d1/n*}", true), ("/new".to_owned(), vec![]));
+    assert_eq!(expand("/z*/new", true), nothing("/z*/new", Errno::NOMATCH));
 }
 
 #[test]

@@ -51,6 +51,19 @@ fn links_are_followed_as_asked() {
     assert_eq!(found[6..], ["s/up", "s/up/d", "s/up/d!ELOOP", "s/up/s", "s/up/s!ELOOP"]);
 }
 
+/// A link to what nobody may look at is not taken for a link that leads nowhere.
+#[test]
+fn a_link_that_cannot_be_followed_is_an_error() {
+    use std::os::unix::fs::PermissionsExt;
+    let (dir, export) = tree(&["d/l -> ../closed/x", "d/loop -> loop", "d/gone -> none", "closed/x"]);
+    crate::open_to_all(dir.path());
+    std::fs::set_permissions(dir.path().join("closed"), PermissionsExt::from_mode(0o700)).unwrap();
+    let always = || WalkOptions { follow: Follow::Always, ..Default::default() };
+    crate::as_nobody(|| {
+        assert_eq!(paths(&export, "d", always()), ["d", "d/gone", "d/l!EACCES", "d/loop!ELOOP"]);
+    });
+}
+
 #[test]
 fn filters_prune() {
     let (_dir, export) = tree(&["d/a.c", "d/a.h", "d/b.rs", "d/.git/x.c", "d/sub/c.c", "d/sub/d.c"]);

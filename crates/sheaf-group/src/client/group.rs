@@ -106,10 +106,10 @@ impl Session {
     /// As [`Session::gopenat`].
     pub async fn gopen_with(&self, members: &RangeSet, open: Open) -> Result<Group, GroupError> {
         let stream = self.stream(members)?;
-        let (flags, patterns) = (open.flags, patterns(&open));
+        let flags = open.flags;
         let request = Request::Open { open, then: None, close: false };
         let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
-        add_unmatched(&mut partial, &patterns);
+        drop_unmatched(&mut partial);
         let mut opened = outcome(&mut partial, &wave, members);
         let layout = Layout::new(&partial.counts);
         let acceptable = if flags & O_BESTEFFORT != 0 { layout.size() > 0 } else { opened.is_ok() };
@@ -136,10 +136,10 @@ impl Session {
     ) -> Result<Reading, GroupError> {
         check_count(&operation)?;
         let stream = self.stream(members)?;
-        let (flags, patterns) = (open.flags, patterns(&open));
+        let flags = open.flags;
         let request = Request::Open { open, then: Some(operation.clone()), close: true };
         let (mut partial, wave) = self.ask(&stream, &request, data).await?;
-        add_unmatched(&mut partial, &patterns);
+        drop_unmatched(&mut partial);
         let layout = Layout::new(&partial.counts);
         let any = layout.size() > 0;
         let group = Group {
@@ -518,21 +518,17 @@ fn outcome(partial: &mut Partial, wave: &WaveResult, asked: &RangeSet) -> Outcom
     outcome
 }
 
-/// What must stand for a file on some host; the directories of [`Session::gopen`] may be empty.
-fn patterns(open: &Open) -> Vec<String> {
-    if open.entries { Vec::new() } else { open.paths.clone() }
-}
-
-/// Patterns that stand for nothing on any host are an error of all that looked.
-fn add_unmatched(partial: &mut Partial, patterns: &[String]) {
-    if !partial.errors.is_empty() || partial.counts.iter().any(|(count, _)| *count > 0) {
-        return;
-    }
-    let mut leaves = RangeSet::new();
-    partial.counts.iter().for_each(|(_, more)| leaves.union_with(more));
-    for pattern in patterns.iter().filter(|_| !leaves.is_empty()) {
-        let members = MemberSet::of_leaves(0, leaves.clone());
-        partial.add_error(ErrorClass { errno: Errno::NOENT, path: pattern.clone(), members });
+/// A pattern that stands for nothing on any host is an error of all that looked, and no error of
+/// those where it stands for nothing while others have something.
+fn drop_unmatched(partial: &mut Partial) {
+    let mut looked = RangeSet::new();
+    partial.counts.iter().for_each(|(_, more)| looked.union_with(more));
+    for error in std::mem::take(&mut partial.errors) {
+        match error.errno {
+            Errno::NOMATCH if !looked.is_subset(&error.members.leaves()) => {}
+            Errno::NOMATCH => partial.add_error(ErrorClass { errno: Errno::NOENT, ..error }),
+            _ => partial.add_error(error),
+        }
     }
 }
 

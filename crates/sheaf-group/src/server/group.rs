@@ -8,7 +8,7 @@ use crate::tool::Host;
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
 use sheaf_core::{Errno, MemberSet, RangeSet};
-use sheaf_file::{FileKind, Mode, OFlags, Pattern, RemoveOptions};
+use sheaf_file::{FileKind, Mode, OFlags, RemoveOptions};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -181,22 +181,13 @@ impl Group {
     }
 }
 
-/// The paths to open, sorted bytewise within each pattern, and directories that could not be read.
+/// The paths to open, sorted bytewise within each pattern, and what could not be looked at for them.
 fn candidates(open: &Open, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>) {
     let (mut paths, mut errors) = (Vec::new(), Vec::new());
     for text in &open.paths {
-        let found = match Pattern::new(text) {
-            Ok(pattern) => host.export.glob(&pattern),
-            Err(_) => Err(Errno::INVAL),
-        };
-        let found = match found {
-            Ok(found) => found,
-            Err(errno) => {
-                errors.push((PathBuf::from(text), errno));
-                continue;
-            }
-        };
-        for path in found {
+        let found = host.export.expand(text);
+        errors.extend(found.errors.into_iter().map(|error| (error.path, error.errno)));
+        for path in found.paths {
             if !open.entries {
                 paths.push(path);
                 continue;

@@ -2,18 +2,16 @@
 use super::{Edit, SizeChange, link};
 use crate::paths::{AtWork, PerPath};
 use crate::report::human;
-use crate::target::expand;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{
-    Attributes, FileKind, Follow, Metadata, Mode, ModeChange, OFlags, Owner, Pattern, RemoveOptions, Walk,
-    WalkOptions, group_name, is_pattern, user_name,
+    Attributes, FileKind, Follow, Globbed, Metadata, Mode, ModeChange, OFlags, Owner, RemoveOptions, Walk,
+    WalkOptions, group_name, user_name,
 };
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Running, Tool};
-use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Name of the tool.
 pub const NAME: &str = "edit";
@@ -53,16 +51,14 @@ struct Editor {
 }
 
 impl PerPath for Editor {
-    fn expand(&self, pattern: &str, host: &Host) -> Result<VecDeque<PathBuf>, Errno> {
+    fn expand(&self, pattern: &str, host: &Host) -> Globbed {
         let makes =
             matches!(self.edit, Edit::Mkdir { .. } | Edit::Link { .. } | Edit::Truncate { create: true, .. });
-        let found = if makes { expand_new(pattern, host) } else { expand(pattern, host) };
-        match (&self.edit, found) {
-            (Edit::Remove { force: true, .. } | Edit::Truncate { create: false, .. }, Err(Errno::NOENT)) => {
-                Ok(VecDeque::new())
-            }
-            (_, found) => found,
+        let mut found = if makes { host.export.expand_new(pattern) } else { host.export.expand(pattern) };
+        if let Edit::Remove { force: true, .. } | Edit::Truncate { create: false, .. } = self.edit {
+            found.errors.retain(|error| error.errno != Errno::NOMATCH);
         }
+        found
     }
 
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
@@ -205,18 +201,4 @@ fn make_dir(path: &Path, parents: bool, mode: Option<&ModeChange>, host: &Host) 
         host.export.set_mode(path, mode)?;
     }
     Ok("created directory".to_owned())
-}
-
-/// The paths a pattern stands for whose last name need not exist: wildcards before it must match.
-fn expand_new(pattern: &str, host: &Host) -> Result<VecDeque<PathBuf>, Errno> {
-    if !is_pattern(pattern) {
-        return expand(pattern, host);
-    }
-    let trimmed = pattern.trim_end_matches('/');
-    let Some((above, name)) = trimmed.rsplit_once('/').filter(|(_, name)| !is_pattern(name)) else {
-        return expand(pattern, host);
-    };
-    let name = Pattern::new(name).ok().and_then(|name| name.literal()).ok_or(Errno::INVAL)?;
-    let above = format!("{above}/");
-    Ok(expand(&above, host)?.into_iter().map(|dir| dir.join(&name)).collect())
 }

@@ -1,9 +1,8 @@
 //! Grep at a leaf: one file a step.
 use super::{Engine, GrepOptions, PathFilter};
-use crate::target::expand;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::{FileKind, Follow, NameFilter, Walk, WalkOptions};
+use sheaf_file::{FileKind, Follow, Globbed, NameFilter, Walk, WalkOptions};
 use sheaf_group::entry::Sink;
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use std::collections::VecDeque;
@@ -109,6 +108,7 @@ impl Running for Search {
             return Step::More;
         }
         if let Some(path) = self.files.pop_front() {
+            // Of a path that cannot be looked at, the search says why.
             if self.options.recursive && host.export.stat(&path).is_ok_and(|metadata| metadata.is_dir()) {
                 let options = WalkOptions {
                     follow: Follow::Start,
@@ -121,10 +121,9 @@ impl Running for Search {
             return self.search(&path, answer, host);
         }
         let Some(pattern) = self.patterns.pop_front() else { return Step::Done };
-        match expand(&pattern, host) {
-            Ok(files) => self.files = files,
-            Err(errno) => answer.error(pattern.as_bytes(), errno),
-        }
+        let Globbed { paths, errors } = host.export.expand(&pattern);
+        errors.iter().for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
+        self.files = paths.into();
         Step::More
     }
 }

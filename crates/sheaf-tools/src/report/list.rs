@@ -237,21 +237,24 @@ impl Lister {
         }
     }
 
-    fn say(&mut self, item: &Item, answer: &mut Answer, host: &Host) {
+    /// One row of the directory `section`.
+    fn say(&mut self, section: &[u8], item: &Item, answer: &mut Answer, host: &Host) {
         let mut text = Vec::new();
         if let Some(metadata) = &item.metadata {
             self.columns(metadata, &mut text);
         }
         text.extend_from_slice(item.name.as_bytes());
         let is_link = item.metadata.as_ref().is_some_and(|metadata| metadata.kind == FileKind::Symlink);
-        if self.options.long
-            && is_link
-            && let Ok(target) = host.export.read_link(&item.path)
-        {
+        let target = (self.options.long && is_link).then(|| host.export.read_link(&item.path));
+        if let Some(Ok(target)) = &target {
             text.extend_from_slice(b" -> ");
             text.extend_from_slice(target.as_os_str().as_bytes());
         }
         let _ = answer.entry(Entry::new(EntryKind::Line, &text));
+        if let Some(Err(errno)) = target {
+            answer.error(item.path.as_os_str().as_bytes(), errno);
+            answer.path(section);
+        }
     }
 
     fn columns(&mut self, metadata: &Metadata, text: &mut Vec<u8>) {
@@ -286,6 +289,8 @@ impl PerPath for Lister {
         let follows = !self.options.long && !self.options.directory;
         let metadata = match follows.then(|| host.export.stat(path)) {
             Some(Ok(metadata)) if metadata.is_dir() => metadata,
+            // Only of a link that leads nowhere it is known that it leads to no directory.
+            Some(Err(errno)) if errno != Errno::NOENT => return Err(errno),
             _ => host.export.lstat(path)?,
         };
         if metadata.is_dir() && !self.options.directory {
@@ -307,10 +312,11 @@ impl PerPath for Lister {
                 Err(errno) => answer.error(dir.as_os_str().as_bytes(), errno),
             }
         }
-        answer.path(self.section.as_os_str().as_bytes());
+        let section = self.section.clone();
+        answer.path(section.as_os_str().as_bytes());
         for _ in 0..STEP_ROWS {
             let Some(item) = self.rows.pop_front() else { break };
-            self.say(&item, answer, host);
+            self.say(section.as_os_str().as_bytes(), &item, answer, host);
         }
         true
     }
@@ -319,6 +325,6 @@ impl PerPath for Lister {
         let mut named = std::mem::take(&mut self.named);
         self.sort(&mut named);
         answer.path(b"");
-        named.iter().for_each(|item| self.say(item, answer, host));
+        named.iter().for_each(|item| self.say(b"", item, answer, host));
     }
 }

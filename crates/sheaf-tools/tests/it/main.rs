@@ -8,6 +8,7 @@ mod read;
 mod report;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
+mod target;
 
 #[test]
 fn the_seeds_of_fuzz_targets_pass() {

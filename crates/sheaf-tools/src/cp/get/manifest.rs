@@ -7,7 +7,7 @@ use super::super::options::CopyOptions;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::varint::{self, Malformed};
-use sheaf_file::{Export, FileKind, Follow, Metadata, Pattern, Walk, WalkOptions, is_pattern};
+use sheaf_file::{Export, FileKind, Follow, Globbed, Metadata, Walk, WalkOptions, is_pattern};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -200,12 +200,9 @@ impl Lister {
     }
 
     fn expand(&mut self, of: u32, pattern: &str, out: &mut Vec<u8>) {
-        let found = Pattern::new(pattern).map_err(Errno::from).and_then(|pattern| self.export.glob(&pattern));
-        match found {
-            Ok(paths) if paths.is_empty() => self.fail(pattern.as_bytes(), Errno::NOENT, out),
-            Ok(paths) => self.roots = paths.into_iter().map(|path| (of, path)).collect(),
-            Err(errno) => self.fail(pattern.as_bytes(), errno, out),
-        }
+        let Globbed { paths, errors } = self.export.expand(pattern);
+        errors.iter().for_each(|error| self.fail(error.path.as_os_str().as_bytes(), error.errno, out));
+        self.roots = paths.into_iter().map(|path| (of, path)).collect();
     }
 
     fn begin_root(&mut self, of: u32, path: PathBuf, out: &mut Vec<u8>) {

@@ -1,0 +1,173 @@
+//! What a pattern stands for on each host, and what cannot be looked for.
+use crate::cp::cluster::{Cluster, run};
+use sheaf_core::Errno;
+use sheaf_file::{Algorithm, ModeChange};
+use sheaf_group::{Outcome, Session};
+use sheaf_tools::cp::{CopyOptions, get};
+use sheaf_tools::edit::{Edit, WriteOptions, edit, write};
+use sheaf_tools::grep::{GrepOptions, grep};
+use sheaf_tools::read::{ReadOptions, read};
+use sheaf_tools::report::list::ListOptions;
+use sheaf_tools::report::stat::StatOptions;
+use sheaf_tools::report::{Report, UsageOptions, cat, report};
+use sheaf_tools::{Target, ToolError};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Runs `act` as a user without privileges, with all threads that it starts.
+pub fn as_nobody(act: impl FnOnce() + Send) {
+    use rustix::fs::{Gid, Uid};
+    if !rustix::process::geteuid().is_root() {
+        use std::io::Write;
+        let why = "only root can become another user";
+        return writeln!(std::io::stderr(), "SKIPPED 1 test: {why}").unwrap();
+    }
+    let run = || {
+        let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        act();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+fn mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+fn errors(outcome: &Outcome) -> Vec<(Errno, &str, String)> {
+    let errors = outcome.errors.iter();
+    let mut errors: Vec<_> =
+        errors.map(|error| (error.errno, error.path.as_str(), error.members.leaves().to_string())).collect();
+    errors.sort();
+    errors
+}
+
+/// Every tool's outcome of the same target, by name.
+async fn all(
+    session: &Session,
+    target: &Target,
+    here: &Path,
+) -> Result<Vec<(&'static str, Outcome)>, ToolError> {
+    let (mut all, targets) = (Vec::new(), [target.clone()]);
+    let reports = [
+        ("ls", Report::List(ListOptions::default())),
+        ("stat", Report::Stat(StatOptions::default())),
+        ("du", Report::Usage(UsageOptions::default())),
+        ("sha", Report::Digest(Algorithm::Sha256)),
+    ];
+    for (name, what) in reports {
+        all.push((name, report(session, &targets, &what, &mut |_| Ok(())).await?));
+    }
+    all.push(("cat", cat(session, &targets, false, &mut |_| Ok(())).await?));
+    let options = GrepOptions { patterns: vec!["x".to_owned()], ..GrepOptions::default() };
+    all.push(("grep", grep(session, &targets, &options, &mut |_| Ok(())).await?.outcome));
+    let change = ModeChange::parse("u+r", 0).unwrap();
+    let change = Edit::Chmod { change, recursive: false };
+    all.push(("chmod", edit(session, &targets, &change, false, &mut |_| Ok(())).await?));
+    let options = WriteOptions::default();
+    all.push(("write", write(session, &targets, &options, Box::new(&b"new"[..])).await?.outcome));
+    let options = ReadOptions { aggregate: "count".to_owned(), columns: Vec::new(), count: None, offset: 0 };
+    for readout in read(session, &targets, &options).await? {
+        all.push(("read", readout.outcome));
+    }
+    let options = CopyOptions { sync: false, ..CopyOptions::default() };
+    all.push(("cp", get(session, &targets, &here.join("got"), &options, &mut |_| {}).await?.outcome));
+    Ok(all)
+}
+
+#[test]
+fn what_cannot_be_looked_for_fails_in_every_tool() {
+    let here = tempfile::tempdir().unwrap();
+    let cluster = Cluster::new(4);
+    mode(here.path(), 0o777);
+    mode(cluster.dir.path(), 0o755);
+    for leaf in 0..4 {
+        cluster.write(leaf, "d/file", "x");
+        mode(&cluster.path(leaf, "d/file"), 0o666);
+        let _ = std::os::unix::fs::chown(cluster.path(leaf, "d/file"), Some(65534), None);
+    }
+    mode(&cluster.path(1, "d"), 0o700);
+    mode(&cluster.path(2, "d"), 0o711);
+    as_nobody(|| {
+        run(async {
+            let session = cluster.session("1x2x2");
+            for (name, outcome) in all(&session, &cluster.target("/d/f*"), here.path()).await.unwrap() {
+                assert_eq!(errors(&outcome), [(Errno::ACCES, "/d", "1-2".to_owned())], "{name}");
+                assert!(outcome.status.count > 0, "{name}: {outcome:?}");
+            }
+            for (name, outcome) in all(&session, &cluster.target("/*/file"), here.path()).await.unwrap() {
+                assert_eq!(errors(&outcome), [(Errno::ACCES, "/d/file", "1".to_owned())], "{name}");
+            }
+        });
+    });
+}
+
+#[test]
+fn names_in_braces_are_asked_for_by_name() {
+    let here = tempfile::tempdir().unwrap();
+    let cluster = Cluster::new(3);
+    for leaf in 0..3 {
+        cluster.write(leaf, "a", "x");
+    }
+    cluster.write(0, "b", "x");
+    run(async {
+        let session = cluster.session("flat");
+        let cases = [
+            ("/{a,missing}", vec![(Errno::NOENT, "/missing", "0-2".to_owned())]),
+            ("/{a,b}", vec![(Errno::NOENT, "/b", "1-2".to_owned())]),
+            // Something must match somewhere, not everywhere.
+            ("/{a,b*}", vec![]),
+            ("/b*", vec![]),
+            ("/z*", vec![(Errno::NOENT, "/z*", "0-2".to_owned())]),
+        ];
+        for (pattern, expected) in cases {
+            for (name, outcome) in all(&session, &cluster.target(pattern), here.path()).await.unwrap() {
+                assert_eq!(errors(&outcome), expected, "{name} {pattern}");
+            }
+        }
+        // A name that looks like a pattern is no pattern's failure on the hosts that lack it.
+        cluster.write(0, "b*", "x");
+        for (name, outcome) in all(&session, &cluster.target("/b\\*"), here.path()).await.unwrap() {
+            assert_eq!(errors(&outcome), [(Errno::NOENT, "/b*", "1-2".to_owned())], "{name}");
+        }
+    });
+}
+
+/// One of several patterns that matches nowhere is not hidden by the others.
+#[test]
+fn each_pattern_matches_somewhere_or_is_named() {
+    let cluster = Cluster::new(3);
+    (0..3).for_each(|leaf| cluster.write(leaf, "a", "1\n"));
+    run(async {
+        let session = cluster.session("flat");
+        let targets = [cluster.target("/a*"), cluster.target("/z*")];
+        let options =
+            ReadOptions { aggregate: "sum".to_owned(), columns: Vec::new(), count: None, offset: 0 };
+        let readouts = read(&session, &targets, &options).await.unwrap();
+        let expected = [(Errno::NOENT, "/z*", "0-2".to_owned())];
+        assert_eq!(readouts.iter().map(|one| errors(&one.outcome)).collect::<Vec<_>>(), [expected.to_vec()]);
+        let said =
+            report(&session, &targets, &Report::Digest(Algorithm::Sha256), &mut |_| Ok(())).await.unwrap();
+        assert_eq!(errors(&said), expected);
+    });
+}
+
+#[test]
+fn what_is_to_be_made_in_directories_that_match() {
+    let cluster = Cluster::new(2);
+    cluster.write(0, "d1/f", "");
+    cluster.write(0, "d2/f", "");
+    cluster.write(1, "d3/f", "");
+    run(async {
+        let session = cluster.session("flat");
+        let mkdir = Edit::Mkdir { parents: false, mode: None };
+        let made =
+            edit(&session, &[cluster.target("/d*/{x,y}")], &mkdir, false, &mut |_| Ok(())).await.unwrap();
+        assert_eq!((errors(&made), made.status.count), (vec![], 6));
+        assert!(cluster.path(0, "d2/x").is_dir() && cluster.path(1, "d3/y").is_dir());
+    });
+}
