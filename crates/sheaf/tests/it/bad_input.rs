@@ -83,6 +83,7 @@ fn patterns_and_trees_that_mean_nothing() {
     let home = home();
     let told: String = [
         &["grep", "a(b", "/file"][..],
+        &["grep", "-e", "zzz)|(", "/file"],
         &["grep", "[z-a]", "/file"],
         &["grep", "x", "n[1-:/file"],
         &["grep", "x", "n9:/file"],
@@ -99,6 +100,8 @@ fn patterns_and_trees_that_mean_nothing() {
     insta::assert_snapshot!(told, @r#"
     2 grep a(b /file
     sheaf: pattern 'a(b': unclosed group, at character 2
+    2 grep -e zzz)|( /file
+    sheaf: pattern 'zzz)|(': unopened group, at character 4
     2 grep [z-a] /file
     sheaf: pattern '[z-a]': invalid character class range, the start must be <= the end, at character 2
     2 grep x n[1-:/file
