@@ -10,12 +10,15 @@ use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry
 
 mod classes;
 mod data;
+mod exact;
+mod number;
 mod numbers;
 mod status;
 
 pub use classes::{Class, Classes, Digest};
 pub use data::{Data, Packed};
-pub use numbers::{NumberOp, Numbers, parse_numbers};
+pub use number::Number;
+pub use numbers::{NUMBERS_MAX, NumberAt, NumberOp, Numbers, Overflow};
 pub use status::{ErrorClass, StatusAggregation, StatusSum};
 
 /// Name of the filter of every stream of group operations.
@@ -36,6 +39,8 @@ pub struct Partial {
     pub counts: Vec<(u32, RangeSet)>,
     /// Leaves that hold more of their answer.
     pub more: RangeSet,
+    /// Leaves of which at least one member did the operation.
+    pub contributors: RangeSet,
     /// The data.
     pub data: Data,
 }
@@ -56,6 +61,7 @@ impl Partial {
             self.add_count(count, &leaves);
         }
         self.more.union_with(&other.more);
+        self.contributors.union_with(&other.contributors);
         Ok(())
     }
 
@@ -91,6 +97,7 @@ impl Partial {
             leaves.encode(out);
         }
         self.more.encode(out);
+        self.contributors.encode(out);
         self.data.encode(out);
     }
 
@@ -111,6 +118,7 @@ impl Partial {
             partial.add_count(count, &RangeSet::decode_within(input, left)?);
         }
         partial.more = RangeSet::decode_within(input, left)?;
+        partial.contributors = RangeSet::decode_within(input, left)?;
         partial.data = Data::decode(input, left)?;
         Ok(partial)
     }

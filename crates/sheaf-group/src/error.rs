@@ -1,4 +1,5 @@
 //! Why a group operation has no result.
+use crate::aggregate::Overflow;
 use crate::client::Outcome;
 use crate::entry::MergeError;
 use sheaf_core::Errno;
@@ -43,6 +44,17 @@ pub enum GroupError {
         /// How many leaves there are.
         leaves: u32,
     },
+    /// A sum of integers needs more than 128 bits.
+    #[error("the sum of column {} of line {} does not fit 128 bits", .0.column, .0.line)]
+    Overflow(Overflow),
+    /// The members have numbers at too many different places.
+    #[error(
+        "there are numbers at more than {numbers_max} places; read less of each file, or only some columns"
+    )]
+    TooManyNumbers {
+        /// The bound.
+        numbers_max: usize,
+    },
     /// There is no such host in the session.
     #[error("{0:?} is not a host of this session")]
     UnknownHost(String),
@@ -69,7 +81,8 @@ impl GroupError {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Members(_) => Errno::GROUP,
-            Self::TooLarge { .. } => Errno::MSGSIZE,
+            Self::TooLarge { .. } | Self::TooManyNumbers { .. } => Errno::MSGSIZE,
+            Self::Overflow(_) => Errno::OVERFLOW,
             Self::Differ { .. } => Errno::INVAL,
             Self::Names { .. } | Self::NamedTwice(_) => Errno::INVAL,
             Self::UnknownHost(_) | Self::UnknownLeaf { .. } => Errno::HOSTUNREACH,

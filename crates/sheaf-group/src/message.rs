@@ -181,7 +181,7 @@ pub enum DataAggregation {
         /// The most bytes in all.
         bytes_max: u64,
     },
-    /// Numbers in text, position by position.
+    /// Numbers in text, each at its place.
     Numbers {
         /// What is wanted.
         op: NumberOp,

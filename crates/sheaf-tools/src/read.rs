@@ -2,7 +2,7 @@
 use crate::target::{Target, ToolError, by_members};
 use sheaf_core::{MemberSet, RangeSet};
 use sheaf_file::is_pattern;
-use sheaf_group::aggregate::Digest;
+use sheaf_group::aggregate::{Digest, NumberAt};
 use sheaf_group::entry::Merged;
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
 use sheaf_group::message::{DataAggregation, Open, Operation, READ_BYTES_MAX};
@@ -27,6 +27,8 @@ pub struct ReadOptions {
 pub struct Readout {
     /// The hosts that were asked.
     pub members: RangeSet,
+    /// The hosts whose files are in the answer.
+    pub contributors: RangeSet,
     /// Paths or patterns.
     pub paths: Vec<String>,
     /// The group's status: how many bytes were read in all.
@@ -49,8 +51,8 @@ pub enum Combined {
     Bytes(Vec<u8>),
     /// Leaf, path and content of each member, in the group's order.
     Packed(Vec<(u32, String, Vec<u8>)>),
-    /// A number for each position.
-    Numbers(Vec<f64>),
+    /// A number for each place where a file has one.
+    Numbers(Vec<NumberAt>),
     /// How many members have data.
     Count(u64),
     /// Members by content.
@@ -108,7 +110,9 @@ async fn read_group(
         None => match session.gopen_with(&members, open).await {
             Ok(group) => read_open(&group, operation).await?,
             Err(GroupError::Members(outcome)) => {
-                return Ok(Readout { members, paths, status: 0, data: Combined::None, outcome: *outcome });
+                let contributors = RangeSet::new();
+                let (data, outcome) = (Combined::None, *outcome);
+                return Ok(Readout { members, contributors, paths, status: 0, data, outcome });
             }
             Err(error) => return Err(error.into()),
         },
@@ -116,8 +120,10 @@ async fn read_group(
     if options.count.is_none() && reading.outcome.status.max >= READ_BYTES_MAX {
         return Err(GroupError::TooLarge { bytes_max: READ_BYTES_MAX }.into());
     }
-    let outcome = reading.outcome.clone();
-    Ok(Readout { members, paths, status: reading.status, data: combined(reading, &names, joined), outcome })
+    let (status, outcome, contributors) =
+        (reading.status, reading.outcome.clone(), reading.contributors.clone());
+    let data = combined(reading, &names, joined);
+    Ok(Readout { members, contributors, paths, status, data, outcome })
 }
 
 async fn read_open(group: &Group, operation: Operation) -> Result<(Reading, Names), ToolError> {

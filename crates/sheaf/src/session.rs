@@ -331,6 +331,8 @@ pub struct Ended<'a> {
     pub extra: &'a [Failure],
     /// Files of this machine that failed.
     pub failed_here: u64,
+    /// Members that answered lack something that others have, and were named for it.
+    pub incomplete: bool,
     /// Nothing matched.
     pub unmatched: bool,
     /// Failures are counted and not named.
@@ -340,7 +342,15 @@ pub struct Ended<'a> {
 impl<'a> Ended<'a> {
     /// `targets` were asked, and `outcome` says the rest.
     pub fn new(targets: &'a [Target], outcome: &'a Outcome) -> Self {
-        Self { targets, outcome, extra: &[], failed_here: 0, unmatched: false, hushed: false }
+        Self {
+            targets,
+            outcome,
+            extra: &[],
+            failed_here: 0,
+            incomplete: false,
+            unmatched: false,
+            hushed: false,
+        }
     }
 }
 
@@ -352,13 +362,21 @@ pub fn finish(connected: &Connected, config: &Config, output: &Output, ended: &E
 
 /// The report of an outcome, with what the tree knows of the hosts that were lost.
 pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Report {
-    let Ended { targets, outcome, extra, failed_here, unmatched, hushed } = *ended;
+    let Ended { targets, outcome, extra, failed_here, incomplete, unmatched, hushed } = *ended;
     let mut asked = RangeSet::new();
     targets.iter().for_each(|target| asked.union_with(&target.members));
     let interrupted = connected.session.is_interrupted();
     let succeeded = outcome.status.count;
-    let mut report =
-        Report { asked, succeeded, failed_here, unmatched, interrupted, hushed, ..Report::default() };
+    let mut report = Report {
+        asked,
+        succeeded,
+        failed_here,
+        incomplete,
+        unmatched,
+        interrupted,
+        hushed,
+        ..Report::default()
+    };
     for error in &outcome.errors {
         let leaves = error.members.leaves();
         report.failures.push(Failure { leaves, path: error.path.clone(), errno: error.errno, detail: None });

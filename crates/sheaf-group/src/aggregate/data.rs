@@ -81,13 +81,15 @@ impl Data {
     /// Takes in another sub-tree's.
     ///
     /// # Errors
-    /// `EBADMSG` for different kinds, `EMSGSIZE` when lines exceed their bound.
+    /// `EBADMSG` for different kinds, `EMSGSIZE` when lines or numbers exceed their bound.
     pub fn merge(&mut self, other: Self) -> Result<(), FilterError> {
         match (&mut *self, other) {
             (_, Self::None) => {}
             (Self::None, other) => *self = other,
             (Self::Packed(have), Self::Packed(more)) => have.merge(more),
-            (Self::Numbers(have), Self::Numbers(more)) => have.merge(&more),
+            (Self::Numbers(have), Self::Numbers(more)) => have
+                .merge(more)
+                .map_err(|errno| FilterError::new(errno, "there are too many places of numbers"))?,
             (Self::Classes(have), Self::Classes(more)) => have.merge(more),
             (Self::Lines(have), Self::Lines(more)) => {
                 let mut bytes = Vec::new();
@@ -146,7 +148,7 @@ impl Data {
                 }
                 Self::Packed(Packed { items, bytes_max, exceeded })
             }
-            2 => Self::Numbers(Numbers::decode(input)?),
+            2 => Self::Numbers(Numbers::decode(input, ranges_left)?),
             3 => Self::Classes(Classes::decode(input, ranges_left)?),
             4 => {
                 let mut merged = Merged::new();

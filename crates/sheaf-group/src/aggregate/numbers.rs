@@ -1,9 +1,17 @@
-//! Numbers in text: sums, means, minima and maxima of columns.
+//! Numbers in text: sums, means, minima and maxima, each at its place.
+use super::exact::Exact;
+use super::number::Number;
 use serde::{Deserialize, Serialize};
 use sheaf_core::varint::{self, Malformed};
+use sheaf_core::{Errno, MemberSet};
+use std::cmp::Ordering;
 
-/// The most numbers one member may contribute.
+/// The most places for numbers: of one member, and of all together.
 pub const NUMBERS_MAX: usize = 1 << 16;
+
+/// The most ranges of members that are kept to name who has no number at a place; beyond, they are
+/// counted only.
+const WITHOUT_RANGES_MAX: usize = 1 << 16;
 
 /// Which numbers are wanted of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,156 +26,244 @@ pub enum NumberOp {
     Max,
 }
 
-/// Position by position, what the members' numbers come to.
-///
-/// Sums are kept as fixed sums of halves (two doubles, Neumaier's compensation), so that the
-/// order in which a tree adds does not show in the digits that are printed.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Numbers {
-    cells: Vec<Cell>,
+/// A number that members gave at one place of their texts, combined.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NumberAt {
+    /// The line, counted from 1.
+    pub line: u32,
+    /// The field of the line, counted from 1.
+    pub column: u32,
+    /// What the numbers there come to. A sum of integers is an integer; where there is a float among
+    /// them, it is the float nearest to the exact sum. A mean is an integer if nothing is left.
+    pub number: Number,
+    /// How many members have a number there.
+    pub count: u64,
+    /// How many of those that have numbers have none there.
+    pub without: u64,
+    /// Who these are; of a few when there are very many.
+    pub without_members: MemberSet,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The sum at this place needs more than 128 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overflow {
+    /// The line, counted from 1.
+    pub line: u32,
+    /// The field of the line, counted from 1.
+    pub column: u32,
+}
+
+/// Where a number stands in a text: the line, and the field of it or, if columns are wanted, the place
+/// of that column among them. Both are counted from 0.
+type Place = (u32, u32);
+
+/// Place by place, what the members' numbers come to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Numbers {
+    members: MemberSet,
+    /// By place.
+    cells: Vec<(Place, Cell)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
 struct Cell {
     count: u64,
-    sum: f64,
-    rest: f64,
-    min: f64,
-    max: f64,
+    has_floats: bool,
+    sum: Exact,
+    min: Number,
+    max: Number,
+    /// Of the members, those without a number here.
+    without: MemberSet,
 }
 
 impl Cell {
-    fn add(&mut self, value: f64) {
-        let sum = self.sum + value;
-        let lost =
-            if self.sum.abs() >= value.abs() { (self.sum - sum) + value } else { (value - sum) + self.sum };
-        self.sum = sum;
-        self.rest += lost;
+    fn of(number: Number) -> Self {
+        let (has_floats, sum) = match number {
+            Number::Integer(value) => (false, Exact::from(value)),
+            Number::Float(value) => (true, Exact::of_float(value)),
+        };
+        Self { count: 1, has_floats, sum, min: number, max: number, without: MemberSet::new() }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.has_floats |= other.has_floats;
+        self.sum.add(&other.sum);
+        self.min = std::cmp::min_by(self.min, other.min, Number::total_cmp);
+        self.max = std::cmp::max_by(self.max, other.max, Number::total_cmp);
+        self.without.union_with(&other.without);
+    }
+
+    fn value(&self, op: NumberOp) -> Option<Number> {
+        Some(match op {
+            NumberOp::Min => self.min,
+            NumberOp::Max => self.max,
+            NumberOp::Sum if self.has_floats => Number::Float(self.sum.to_float()),
+            NumberOp::Sum => Number::Integer(self.sum.to_integer()?),
+            NumberOp::Average => match self.sum.divided(self.count) {
+                (_, Some(whole)) if !self.has_floats => Number::Integer(whole),
+                (share, _) => Number::Float(share),
+            },
+        })
     }
 }
 
 impl Numbers {
-    /// One member's numbers.
-    #[must_use]
-    pub fn of(values: &[f64]) -> Self {
-        let cell = |&value: &f64| Cell { count: 1, sum: value, rest: 0.0, min: value, max: value };
-        Self { cells: values.iter().map(cell).collect() }
+    /// The numbers in one member's text: with `columns` (counted from 1) those fields of each line,
+    /// else every field that is a number. Fields are separated by white space of ASCII and keep their
+    /// place whatever stands before them.
+    ///
+    /// # Errors
+    /// `EBADMSG` when there is none, `EOVERFLOW` for a number that does not fit, `EMSGSIZE` for more
+    /// than [`NUMBERS_MAX`].
+    pub fn of(leaf: u32, local: u32, text: &[u8], columns: &[u32]) -> Result<Self, Errno> {
+        let mut numbers = Self::default();
+        for (line, text) in (0..).zip(text.split(|&byte| byte == b'\n')) {
+            let fields = text.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+            if columns.is_empty() {
+                for (place, field) in (0..).zip(fields) {
+                    numbers.push((line, place), field)?;
+                }
+                continue;
+            }
+            let fields: Vec<&[u8]> = fields.collect();
+            for (place, &column) in (0..).zip(columns) {
+                let field = (column as usize).checked_sub(1).and_then(|at| fields.get(at));
+                if let Some(field) = field {
+                    numbers.push((line, place), field)?;
+                }
+            }
+        }
+        if numbers.cells.is_empty() {
+            return Err(Errno::BADMSG);
+        }
+        numbers.members.insert(local, leaf);
+        Ok(numbers)
     }
 
-    /// Takes in other members'. Positions that only some have are taken over those.
-    pub fn merge(&mut self, other: &Self) {
-        for (have, more) in self.cells.iter_mut().zip(&other.cells) {
-            have.count = have.count.saturating_add(more.count);
-            have.add(more.sum);
-            have.rest += more.rest;
-            have.min = have.min.min(more.min);
-            have.max = have.max.max(more.max);
+    fn push(&mut self, place: Place, field: &[u8]) -> Result<(), Errno> {
+        let Ok(field) = std::str::from_utf8(field) else { return Ok(()) };
+        if let Some(number) = Number::parse(field)? {
+            if self.cells.len() == NUMBERS_MAX {
+                return Err(Errno::MSGSIZE);
+            }
+            self.cells.push((place, Cell::of(number)));
         }
-        if let Some(longer) = other.cells.get(self.cells.len()..) {
-            self.cells.extend_from_slice(longer);
+        Ok(())
+    }
+
+    /// Takes in other members'.
+    ///
+    /// # Errors
+    /// `EMSGSIZE` when there would be more than [`NUMBERS_MAX`] places; nothing has changed then.
+    pub fn merge(&mut self, other: Self) -> Result<(), Errno> {
+        let is_new =
+            |(place, _): &&(Place, Cell)| self.cells.binary_search_by_key(place, |cell| cell.0).is_err();
+        if self.cells.len() + other.cells.len() > NUMBERS_MAX
+            && self.cells.len() + other.cells.iter().filter(is_new).count() > NUMBERS_MAX
+        {
+            return Err(Errno::MSGSIZE);
+        }
+        let mut cells = Vec::with_capacity(self.cells.len().max(other.cells.len()));
+        let mut mine = std::mem::take(&mut self.cells).into_iter().peekable();
+        let mut theirs = other.cells.into_iter().peekable();
+        loop {
+            let order = match (mine.peek(), theirs.peek()) {
+                (Some((a, _)), Some((b, _))) => a.cmp(b),
+                (Some(_), None) => Ordering::Less,
+                (None, _) => Ordering::Greater,
+            };
+            let next = if order.is_gt() { theirs.next() } else { mine.next() };
+            let Some((place, mut cell)) = next else { break };
+            match order {
+                Ordering::Less => cell.without.union_with(&other.members),
+                Ordering::Greater => cell.without.union_with(&self.members),
+                Ordering::Equal => theirs.next().into_iter().for_each(|(_, more)| cell.merge(more)),
+            }
+            cells.push((place, cell));
+        }
+        self.cells = cells;
+        self.members.union_with(&other.members);
+        self.bound_names();
+        Ok(())
+    }
+
+    /// Who has no number somewhere is worth some memory, but not any amount of it.
+    fn bound_names(&mut self) {
+        let mut ranges = 0;
+        for (_, cell) in &mut self.cells {
+            ranges += cell.without.by_local().iter().map(|(_, leaves)| leaves.ranges().len()).sum::<usize>();
+            if ranges > WITHOUT_RANGES_MAX {
+                cell.without = MemberSet::new();
+            }
         }
     }
 
-    /// The result, position by position.
+    /// Who gave numbers.
     #[must_use]
-    pub fn values(&self, op: NumberOp) -> Vec<f64> {
-        let value = |cell: &Cell| match op {
-            NumberOp::Sum => cell.sum + cell.rest,
-            NumberOp::Average => (cell.sum + cell.rest) / cell.count as f64,
-            NumberOp::Min => cell.min,
-            NumberOp::Max => cell.max,
+    pub fn members(&self) -> &MemberSet {
+        &self.members
+    }
+
+    /// The result, in the order of lines and then of fields or of the wanted `columns`.
+    ///
+    /// # Errors
+    /// [`Overflow`] for the first sum of integers that does not fit.
+    pub fn values(&self, op: NumberOp, columns: &[u32]) -> Result<Vec<NumberAt>, Overflow> {
+        let members = self.members.len();
+        let value = |((line, field), cell): &(Place, Cell)| {
+            let column = columns.get(*field as usize).copied().unwrap_or(field.saturating_add(1));
+            let line = line.saturating_add(1);
+            let number = cell.value(op).ok_or(Overflow { line, column })?;
+            let without = members.saturating_sub(cell.count);
+            Ok(NumberAt {
+                line,
+                column,
+                number,
+                count: cell.count,
+                without,
+                without_members: cell.without.clone(),
+            })
         };
         self.cells.iter().map(value).collect()
     }
 
-    /// How many members gave a number at each position.
-    #[must_use]
-    pub fn counts(&self) -> Vec<u64> {
-        self.cells.iter().map(|cell| cell.count).collect()
-    }
-
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        self.members.encode(out);
         varint::put(out, self.cells.len() as u64);
-        for cell in &self.cells {
+        for ((line, field), cell) in &self.cells {
+            varint::put(out, u64::from(*line));
+            varint::put(out, u64::from(*field));
             varint::put(out, cell.count);
-            for number in [cell.sum, cell.rest, cell.min, cell.max] {
-                out.extend_from_slice(&number.to_le_bytes());
-            }
+            out.push(u8::from(cell.has_floats));
+            cell.sum.encode(out);
+            cell.min.encode(out);
+            cell.max.encode(out);
+            cell.without.encode(out);
         }
     }
 
-    pub(super) fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
-        let mut cells = Vec::new();
+    pub(super) fn decode(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
+        let members = MemberSet::decode_within(input, ranges_left)?;
+        let mut cells: Vec<(Place, Cell)> = Vec::new();
         for _ in 0..varint::get_len(input)? {
+            let place = (varint::get_u32(input)?, varint::get_u32(input)?);
             let count = varint::get(input)?;
-            let mut number = || {
-                let (bytes, rest) = input.split_first_chunk::<8>().ok_or(Malformed)?;
-                *input = rest;
-                Ok(f64::from_le_bytes(*bytes))
+            let (&has_floats, rest) = input.split_first().ok_or(Malformed)?;
+            *input = rest;
+            let cell = Cell {
+                count,
+                has_floats: has_floats != 0,
+                sum: Exact::decode(input)?,
+                min: Number::decode(input)?,
+                max: Number::decode(input)?,
+                without: MemberSet::decode_within(input, ranges_left)?,
             };
-            cells.push(Cell { count, sum: number()?, rest: number()?, min: number()?, max: number()? });
-        }
-        Ok(Self { cells })
-    }
-}
-
-/// The numbers in a text: of every line the given columns (counted from 1, separated by white
-/// space), or with no columns every field that is a number, in reading order.
-///
-/// Returns `None` when a wanted column is missing or not a number, or there are more than
-/// 65,536.
-#[must_use]
-pub fn parse_numbers(text: &[u8], columns: &[u32]) -> Option<Vec<f64>> {
-    let text = std::str::from_utf8(text).ok()?;
-    let mut numbers = Vec::new();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        if columns.is_empty() {
-            numbers.extend(line.split_whitespace().filter_map(number));
-        } else {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            for &column in columns {
-                numbers.push(number(fields.get((column as usize).checked_sub(1)?)?)?);
+            if cells.last().is_some_and(|(before, _)| *before >= place) || cells.len() == NUMBERS_MAX {
+                return Err(Malformed);
             }
+            cells.push((place, cell));
         }
-        if numbers.len() > NUMBERS_MAX {
-            return None;
-        }
-    }
-    Some(numbers)
-}
-
-/// A finite decimal number; words like "inf" that a parser would take are not numbers here.
-fn number(field: &str) -> Option<f64> {
-    let starts = field.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first));
-    field.parse().ok().filter(|value: &f64| starts && value.is_finite())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_of_a_load_average() {
-        let text = b"0.25 0.50 1.75 1/123 4567\n";
-        assert_eq!(parse_numbers(text, &[1, 3]), Some(vec![0.25, 1.75]));
-        assert_eq!(parse_numbers(text, &[4]), None);
-        assert_eq!(parse_numbers(text, &[9]), None);
-        assert_eq!(parse_numbers(text, &[]), Some(vec![0.25, 0.5, 1.75, 4567.0]));
-    }
-
-    #[test]
-    fn any_grouping_gives_the_same_mean() {
-        let values: Vec<f64> = (0..1000).map(|n| f64::from(n) * 0.1 + 1e9).collect();
-        let merge = |chunk: usize| {
-            let mut all = Numbers::default();
-            for part in values.chunks(chunk) {
-                let mut sub = Numbers::default();
-                part.iter().for_each(|&value| sub.merge(&Numbers::of(&[value])));
-                all.merge(&sub);
-            }
-            all.values(NumberOp::Average)
-        };
-        assert_eq!(merge(1), merge(32));
-        assert_eq!(merge(7), merge(1000));
+        Ok(Self { members, cells })
     }
 }

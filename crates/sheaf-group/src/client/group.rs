@@ -1,7 +1,9 @@
 //! A group: an ordered set of open files on many hosts, used like one.
 use super::layout::Layout;
 use super::{Class, Outcome, Session, errors_of, fetch, too_large};
-use crate::aggregate::{Classes, Data, ErrorClass, NumberOp, Packed, Partial, StatusAggregation};
+use crate::aggregate::{
+    Classes, Data, ErrorClass, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation,
+};
 use crate::entry::Merged;
 use crate::error::GroupError;
 use crate::flags::{O_BESTEFFORT, O_PARTIAL};
@@ -29,6 +31,8 @@ pub struct Reading {
     pub value: Value,
     /// Who succeeded and who did not.
     pub outcome: Outcome,
+    /// The hosts of which at least one member did the operation: `value` is theirs alone.
+    pub contributors: RangeSet,
     layout: Layout,
 }
 
@@ -55,8 +59,8 @@ pub enum Value {
     Concatenated(Vec<u8>),
     /// Index and bytes of each member that had any, in order.
     Packed(Vec<(u64, Vec<u8>)>),
-    /// A number for each position.
-    Numbers(Vec<f64>),
+    /// A number for each place where a member has one.
+    Numbers(Vec<NumberAt>),
     /// The content that all have.
     Equal(Vec<u8>),
     /// Members by content.
@@ -332,7 +336,8 @@ impl Group {
             self.session.ask(&self.stream, &Request::Close { undo: false }, b"").await?;
         let outcome = outcome(&mut partial, &wave, &self.members);
         if outcome.is_ok() || self.flags & O_PARTIAL != 0 {
-            return Ok(Reading { status: 0, value: Value::None, outcome, layout: self.layout });
+            let contributors = self.members.difference(&outcome.missing_hosts());
+            return Ok(Reading { status: 0, value: Value::None, outcome, contributors, layout: self.layout });
         }
         Err(GroupError::Members(Box::new(outcome)))
     }
@@ -373,6 +378,9 @@ impl Group {
     ) -> Result<Reading, GroupError> {
         let (aggregation, how) = defaults(operation);
         if too_large(&partial, &wave) {
+            if matches!(how, DataAggregation::Numbers { .. }) {
+                return Err(GroupError::TooManyNumbers { numbers_max: NUMBERS_MAX });
+            }
             return Err(GroupError::TooLarge {
                 bytes_max: bound(how).unwrap_or(self.session.limits().bytes_max),
             });
@@ -381,11 +389,13 @@ impl Group {
         if !outcome.is_ok() && !lenient {
             return Err(GroupError::Members(Box::new(outcome)));
         }
+        let contributors = std::mem::take(&mut partial.contributors);
         let value = self.value(operation, how, partial.data, &mut outcome).await?;
         if !outcome.is_ok() && !lenient {
             return Err(GroupError::Members(Box::new(outcome)));
         }
-        Ok(Reading { status: outcome.status.value(aggregation), value, outcome, layout: self.layout.clone() })
+        let (status, layout) = (outcome.status.value(aggregation), self.layout.clone());
+        Ok(Reading { status, value, outcome, contributors, layout })
     }
 
     /// The data as the caller sees it; what cannot be fetched any more becomes part of `outcome`.
@@ -414,8 +424,8 @@ impl Group {
                 items.sort_unstable_by_key(|(index, _)| *index);
                 Value::Packed(items)
             }
-            DataAggregation::Numbers { op, .. } => Value::Numbers(match data {
-                Data::Numbers(numbers) => numbers.values(*op),
+            DataAggregation::Numbers { op, columns } => Value::Numbers(match data {
+                Data::Numbers(numbers) => numbers.values(*op, columns).map_err(GroupError::Overflow)?,
                 _ => Vec::new(),
             }),
             DataAggregation::Equal => {

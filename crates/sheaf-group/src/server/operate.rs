@@ -1,6 +1,6 @@
 //! One operation on each of a host's members, and its answer.
 use super::group::{Group, Member, error};
-use crate::aggregate::{Data, Numbers, Packed, Partial, parse_numbers};
+use crate::aggregate::{Data, Numbers, Packed, Partial};
 use crate::entry::{self, Answer, AnswerForm, EntryKind, Sink};
 use crate::message::{DataAggregation, INLINE_BYTES_MAX, Operation, READ_BYTES_MAX, Whence};
 use crate::stat::Stat;
@@ -41,6 +41,9 @@ pub(super) fn operate(
                 partial.add_error(error(errno, &member.path, host.leaf, local as u32));
             }
         }
+    }
+    if partial.status.count > 0 {
+        partial.contributors = RangeSet::single(host.leaf);
     }
     partial.data = lift.finish(&mut group.lines);
     Ok(partial)
@@ -147,8 +150,7 @@ impl<'a> Lift<'a> {
                 Data::Packed(Packed::of(self.leaf, local, content, *bytes_max))
             }
             DataAggregation::Numbers { columns, .. } => {
-                let numbers = parse_numbers(&content, columns).ok_or(Errno::BADMSG)?;
-                Data::Numbers(Numbers::of(&numbers))
+                Data::Numbers(Numbers::of(self.leaf, local, &content, columns)?)
             }
             DataAggregation::Checksum => Data::class(digest(), len, set(), None),
             DataAggregation::Equal => {

@@ -263,7 +263,7 @@ fn numbers_of_columns() {
         let numbers = async |name, columns: &[u32]| {
             let data = DataAggregation::by_name(name, columns, 0, 0).unwrap();
             match group.pread(64, 0, data).await.unwrap().value {
-                Value::Numbers(numbers) => numbers,
+                Value::Numbers(numbers) => numbers.iter().map(|at| at.number.to_float()).collect::<Vec<_>>(),
                 other => panic!("{other:?}"),
             }
         };
@@ -275,6 +275,7 @@ fn numbers_of_columns() {
         let data = DataAggregation::by_name("avg", &[1], 0, 0).unwrap();
         let reading = group.pread(64, 0, data).await.unwrap();
         assert_eq!(failed(&reading.outcome), [(Errno::BADMSG, "/loadavg".into(), "2".into())]);
+        assert_eq!(reading.contributors.to_string(), "0-1,3");
     });
 }
 

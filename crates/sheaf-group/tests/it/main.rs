@@ -3,6 +3,7 @@ mod cluster;
 mod group;
 mod lines;
 mod loss;
+mod numbers;
 mod oracle;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;

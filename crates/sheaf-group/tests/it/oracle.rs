@@ -3,7 +3,6 @@
 use crate::cluster::{Cluster, SHAPES, run};
 use proptest::prelude::*;
 use sheaf_core::Errno;
-use sheaf_group::aggregate::{NumberOp, parse_numbers};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
 use sheaf_group::message::{DataAggregation, Operation, Whence};
 use sheaf_group::{Group, GroupError, Reading, Value};
@@ -95,6 +94,8 @@ async fn check(
     let got = got.unwrap();
     check_errors(program, done, &got);
     check_status(operation, done, got.status);
+    let done_by = done.iter().zip(&program.members).filter(|(one, _)| one.is_ok());
+    assert_eq!(got.contributors, done_by.map(|(_, (leaf, _, _))| *leaf).collect());
     match (data, got.value) {
         (DataAggregation::Concatenate { .. }, Value::Concatenated(bytes)) => {
             let mut all = vec![0; done.len() * count as usize];
@@ -139,18 +140,6 @@ async fn check(
             assert_eq!(content, distinct.first().copied().unwrap_or_default());
         }
         (DataAggregation::Count, Value::Count(count)) => assert_eq!(count, contents.len() as u64),
-        (DataAggregation::Numbers { op: NumberOp::Max, .. }, Value::Numbers(found)) => {
-            let mut all: Vec<f64> = Vec::new();
-            for (_, content) in contents {
-                for (at, number) in parse_numbers(content, &[]).unwrap().into_iter().enumerate() {
-                    match all.get_mut(at) {
-                        Some(most) => *most = most.max(number),
-                        None => all.push(number),
-                    }
-                }
-            }
-            assert_eq!(found, all);
-        }
         (DataAggregation::Zero, Value::None) => {}
         (data, value) => panic!("{data:?} gave {value:?}"),
     }
@@ -211,7 +200,6 @@ fn aggregation() -> impl Strategy<Value = DataAggregation> {
         Just(DataAggregation::Equal),
         Just(DataAggregation::Count),
         Just(DataAggregation::Zero),
-        Just(DataAggregation::Numbers { op: NumberOp::Max, columns: Vec::new() }),
     ]
 }
 

@@ -10,7 +10,8 @@ fn data() -> impl Strategy<Value = Data> {
         Just(()).prop_map(|()| Data::None),
         (0u32..9, 0u32..3, bytes.clone(), 0u64..40)
             .prop_map(|(leaf, local, bytes, max)| Data::Packed(Packed::of(leaf, local, bytes, max))),
-        prop::collection::vec(-1e9f64..1e9, 0..4).prop_map(|values| Data::Numbers(Numbers::of(&values))),
+        (0u32..9, 0u32..3, prop::collection::vec((-1e9f64..1e9, any::<i64>()), 1..4))
+            .prop_map(|(leaf, local, values)| numbers(leaf, local, &values)),
         (0u32..9, bytes.clone(), any::<bool>()).prop_map(|(leaf, bytes, inline)| {
             let members = MemberSet::of_leaves(0, RangeSet::single(leaf));
             Data::class(
@@ -23,6 +24,12 @@ fn data() -> impl Strategy<Value = Data> {
     ]
 }
 
+fn numbers(leaf: u32, local: u32, values: &[(f64, i64)]) -> Data {
+    let text: String =
+        values.iter().map(|(float, integer)| format!("{float:?} {integer} x {float:?}\n")).collect();
+    Data::Numbers(Numbers::of(leaf, local, text.as_bytes(), &[]).unwrap())
+}
+
 prop_compose! {
     fn partial()(data in data(), status in any::<u64>(), errno in 1i32..200, path in "[a-c]{0,2}", leaf in 0u32..50, kind in 0..3) -> Partial {
         let mut partial = Partial { data, ..Partial::default() };
@@ -30,7 +37,7 @@ prop_compose! {
         match kind {
             0 => partial.status.add(status),
             1 => partial.add_error(ErrorClass { errno: Errno(errno), path, members: MemberSet::of_leaves(1, leaves.clone()) }),
-            _ => partial.more = leaves.clone(),
+            _ => (partial.more, partial.contributors) = (leaves.clone(), RangeSet::full(leaf)),
         }
         partial.add_count(errno as u32, &leaves);
         partial

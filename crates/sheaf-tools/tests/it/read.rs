@@ -1,6 +1,7 @@
 //! Reads with every aggregation.
 use crate::cp::cluster::{Cluster, SHAPES, run};
 use sheaf_core::{Errno, RangeSet};
+use sheaf_group::aggregate::Number;
 use sheaf_group::{GroupError, Limits, Session};
 use sheaf_tools::read::{Combined, ReadOptions, Readout, read};
 use sheaf_tools::{Target, ToolError};
@@ -44,6 +45,7 @@ fn every_aggregation_answers() {
             let readout = read(aggregate).await;
             assert_eq!(readout.status, 4 * 8 + 4, "{aggregate}");
             assert_eq!((readout.outcome.failed_count(), readout.outcome.errors[0].errno), (1, Errno::NOENT));
+            assert_eq!(readout.contributors, RangeSet::full(5), "{aggregate}");
         }
         let Combined::Bytes(bytes) = read("concatenate").await.data else { panic!() };
         assert_eq!(bytes, b"1 x\n2 y\n1 x\n2 y\n1 x\n2 y\n7 x\n1 x\n2 y\n");
@@ -51,7 +53,10 @@ fn every_aggregation_answers() {
         assert_eq!(items[3], (3, "/f".to_owned(), b"7 x\n".to_vec()));
         assert_eq!(items[4].0, 4);
         let Combined::Numbers(numbers) = read("avg").await.data else { panic!() };
-        assert_eq!(numbers, [2.2, 2.0]);
+        let texts: Vec<String> = numbers.iter().map(|at| at.number.to_string()).collect();
+        assert_eq!(texts, ["2.2", "2"]);
+        assert_eq!([numbers[0].without, numbers[1].without], [0, 1]);
+        assert_eq!(numbers[1].without_members.leaves(), RangeSet::single(3));
         let Combined::Count(5) = read("count").await.data else { panic!() };
         let Combined::Classes(classes) = read("contents").await.data else { panic!() };
         let sets: Vec<_> =
@@ -131,6 +136,6 @@ fn the_load_average_of_all_hosts() {
         else {
             panic!()
         };
-        assert_eq!(numbers, [4.0]);
+        assert_eq!(numbers[0].number, Number::Float(4.0));
     });
 }

@@ -4,12 +4,14 @@ mod print;
 use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
-use crate::output::Printer;
+use crate::output::{Failure, Printer};
 use crate::session::{self, Ended, Opening};
 use crate::size;
 use anyhow::Result;
 use clap::Args;
+use sheaf_core::Errno;
 use sheaf_group::Outcome;
+use sheaf_group::aggregate::NUMBERS_MAX;
 use sheaf_group::message::DataAggregation;
 use sheaf_tools::read::{self, ReadOptions};
 
@@ -39,6 +41,11 @@ classes (equal contents once), lines (equal lines once), checksum.
 Without --count, contents are concatenated without gaps; with it, each has a
 place of that many bytes.
 
+Numbers are fields that are a number as a whole: 17/421 or 5kB is none. Each is
+combined with those at the same place, line and column, in the other files; who
+has none there is named. Sums of integers are exact, up to 128 bits; a sum with
+floats is the float nearest to the exact sum; avg is an integer when it is one.
+
 Examples:
   sheaf read --aggregate avg --column 1 /proc/loadavg
   sheaf read --aggregate classes --count 64 '@web:/etc/machine-id'")]
@@ -50,7 +57,7 @@ pub struct ReadArgs {
     #[arg(short, long, value_name = "NAME", default_value = "concatenate", value_parser = aggregation)]
     pub aggregate: String,
 
-    /// Aggregate the numbers in this column of each line, counted from 1
+    /// Aggregate only the numbers in this column of each line, counted from 1; may be repeated
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub column: Vec<u32>,
 
@@ -87,14 +94,51 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
     opening.run(async |connected, config, output| {
         let readouts = read::read(&connected.session, &targets, &options).await.map_err(super::stop)?;
         let mut printer = Printer::new(output, config.hosts()?);
-        let mut outcome = Outcome::default();
+        let (mut outcome, mut gaps) = (Outcome::default(), Vec::new());
         for readout in readouts {
             print::readout(&mut printer, &readout)?;
+            gaps.extend(print::gaps(&mut printer, &readout));
             outcome.merge(readout.outcome);
         }
         printer.flush()?;
-        session::finish(connected, config, output, &Ended::new(&targets, &outcome))
+        if !output.json && !output.quiet {
+            gaps.iter().for_each(|line| eprintln!("{line}"));
+        }
+        let extra = reasons(&mut outcome, &options);
+        // A sum that lacks somebody's number is not the sum of all.
+        let incomplete = !gaps.is_empty();
+        let ended = Ended { extra: &extra, incomplete, ..Ended::new(&targets, &outcome) };
+        session::finish(connected, config, output, &ended)
     })
+}
+
+/// Takes failures that need a word more than their errno out of `outcome`.
+fn reasons(outcome: &mut Outcome, options: &ReadOptions) -> Vec<Failure> {
+    let numbers = matches!(
+        DataAggregation::by_name(&options.aggregate, &[], 0, 0),
+        Some(DataAggregation::Numbers { .. })
+    );
+    let reason = |errno| match errno {
+        Errno::BADMSG if numbers && options.columns.is_empty() => {
+            Some("no field of it is a number".to_owned())
+        }
+        Errno::BADMSG if numbers => Some("no number in the columns that are wanted".to_owned()),
+        Errno::OVERFLOW if numbers => {
+            Some("a number needs more than 128 bits, or an exponent beyond 308".to_owned())
+        }
+        Errno::MSGSIZE if numbers => {
+            Some(format!("more than {NUMBERS_MAX} numbers; choose columns with --column"))
+        }
+        _ => None,
+    };
+    let mut told = Vec::new();
+    outcome.errors.retain(|error| {
+        let Some(detail) = reason(error.errno) else { return true };
+        let (leaves, path) = (error.members.leaves(), error.path.clone());
+        told.push(Failure { leaves, path, errno: error.errno, detail: Some(detail) });
+        false
+    });
+    told
 }
 
 #[cfg(test)]

@@ -177,6 +177,18 @@ impl<'a> Printer<'a> {
 
     /// One object, with hosts and path.
     pub fn json(&mut self, leaves: &RangeSet, path: &[u8], more: Map<String, Value>) -> io::Result<()> {
+        let object = self.object(leaves, path, more);
+        writeln!(self.out, "{}", Value::Object(object))
+    }
+
+    /// One object, with hosts, path and what is JSON already: a [`Value`] has no integers of 128 bits.
+    pub fn json_raw(&mut self, leaves: &RangeSet, path: &[u8], more: &[(&str, String)]) -> io::Result<()> {
+        let object = Value::Object(self.object(leaves, path, Map::new())).to_string();
+        let more: String = more.iter().map(|(key, json)| format!(",\"{key}\":{json}")).collect();
+        writeln!(self.out, "{}{more}}}", object.strip_suffix('}').unwrap_or(&object))
+    }
+
+    fn object(&mut self, leaves: &RangeSet, path: &[u8], more: Map<String, Value>) -> Map<String, Value> {
         let mut object = Map::new();
         object.insert("type".to_owned(), "entry".into());
         object.insert("hosts".to_owned(), self.fold(leaves).into());
@@ -185,7 +197,7 @@ impl<'a> Printer<'a> {
             object.insert("path".to_owned(), String::from_utf8_lossy(path).into());
         }
         object.extend(more);
-        writeln!(self.out, "{}", Value::Object(object))
+        object
     }
 
     /// The folded host set of these leaves.

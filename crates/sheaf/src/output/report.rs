@@ -89,6 +89,8 @@ pub struct Report {
     pub silent: Vec<Silent>,
     /// Files of this machine that failed; they are named as they fail.
     pub failed_here: u64,
+    /// Members that answered lack something that others have, and were named for it.
+    pub incomplete: bool,
     /// Nothing matched.
     pub unmatched: bool,
     /// The user ended the command.
@@ -142,7 +144,7 @@ impl Report {
 
     /// Whether everybody contributed.
     fn is_whole(&self) -> bool {
-        self.failures.is_empty() && self.silent.is_empty() && self.failed_here == 0
+        self.failures.is_empty() && self.silent.is_empty() && self.failed_here == 0 && !self.incomplete
     }
 
     /// Whether of those who were asked not one said anything.

@@ -105,6 +105,76 @@ fn numbers_are_combined_by_any_name_of_the_aggregation() {
     }
 }
 
+/// Two hosts with these files called `f`.
+fn two(first: &str, second: &str) -> Home {
+    let home = Home::new();
+    home.write("export/n1/f", first);
+    home.write("export/n2/f", second);
+    home
+}
+
+fn run_two(home: &Home, args: &[&str]) -> Run {
+    let export = home.path().join("export/%h");
+    home.run(&[&["--embedded", "2", "--export", export.to_str().unwrap()], args].concat())
+}
+
+#[test]
+fn numbers_are_printed_to_the_last_digit() {
+    let sum = |first, second| run_two(&two(first, second), &["read", "-a", "sum", ":/f"]).stdout;
+    assert_eq!(sum("123456789012345", "0"), "123456789012345\n");
+    assert_eq!(
+        sum("170141183460469231731687303715884105726", "1"),
+        "170141183460469231731687303715884105727\n"
+    );
+    assert_eq!(sum("0.1", "0.2"), "0.30000000000000004\n");
+    assert_eq!(sum("1e308", "1e308"), "inf\n");
+    let home = two("9007199254740993 0.5", "2 1e308");
+    let json = run_two(&home, &["--json", "read", "-a", "sum", ":/f"]).stdout;
+    assert!(json.contains(r#""numbers":[9007199254740995,1e308]"#), "{json}");
+    let run = run_two(&two("170141183460469231731687303715884105727", "1"), &["read", "-a", "sum", ":/f"]);
+    assert_eq!((run.stdout.as_str(), run.code), ("", Some(4)));
+    assert_eq!(run.stderr, "sheaf: the sum of column 1 of line 1 does not fit 128 bits\n");
+}
+
+#[test]
+fn who_has_no_number_at_a_place_is_named() {
+    let home = two("N/A 5\n", "3 5\n");
+    let run = run_two(&home, &["read", "-a", "sum", ":/f"]);
+    assert_eq!((run.stdout.as_str(), run.code), ("3 10\n", Some(4)));
+    assert_eq!(run.stderr, "n1:/f: no number in column 1 of line 1, 1 of 2 members\n");
+    let json = run_two(&home, &["--json", "read", "-a", "sum", ":/f"]);
+    let entry: Value = serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!(entry["places"][0]["without_hosts"], "n1", "{entry}");
+    assert_eq!((&entry["places"][0]["members"], &entry["places"][1]["members"]), (&1.into(), &2.into()));
+    let run = run_two(&home, &["read", "-a", "sum", "--column", "1", ":/f"]);
+    assert_eq!((run.stdout.as_str(), run.code), ("3\n", Some(4)));
+    assert!(
+        run.stderr.starts_with(
+            "n1:/f: Bad message (EBADMSG): no number in the columns that are wanted, 1 of 2 members\n"
+        ),
+        "{}",
+        run.stderr
+    );
+    let run = run_two(&two("words only", "5"), &["read", "-a", "avg", ":/f"]);
+    assert!(
+        run.stderr.starts_with("n1:/f: Bad message (EBADMSG): no field of it is a number"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!((run.stdout.as_str(), run.code), ("5\n", Some(4)));
+}
+
+#[test]
+fn only_hosts_that_contributed_are_named_with_the_answer() {
+    let home = two("words only", "5");
+    std::fs::remove_file(home.path().join("export/n1/f")).unwrap();
+    for aggregate in ["sum", "count", "zero", "concatenate"] {
+        let json = run_two(&home, &["--json", "read", "-a", aggregate, ":/f"]);
+        let entry: Value = serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
+        assert_eq!((&entry["hosts"], &entry["count"]), (&"n2".into(), &1.into()), "{aggregate}: {entry}");
+    }
+}
+
 #[test]
 fn an_unknown_aggregation_is_one_line_and_exit_2() {
     let run = run(&home(), &["read", "--aggregate", "avgg", "/number"]);
