@@ -57,7 +57,7 @@ pub use owner::{Owner, group_name, user_name};
 pub use pattern::{NameFilter, Pattern, is_pattern};
 pub use remove::{REMOVE_ERRORS_MAX, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};
-pub use stage::{StageOptions, Staged, TEMP_PREFIX};
+pub use stage::{StageOptions, Staged, TEMP_PREFIX, is_made_up};
 pub use usage::{PathUsage, Usage, UsageOptions, UsageSteps};
 pub use walk::{DEPTH_MAX, Entry, Follow, Walk, WalkOptions};
 

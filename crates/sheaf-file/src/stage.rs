@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 
-pub use place::TEMP_PREFIX;
+pub use place::{TEMP_PREFIX, is_made_up};
 
 /// How to stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

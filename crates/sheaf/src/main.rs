@@ -12,6 +12,7 @@ mod output;
 mod probe;
 mod session;
 mod size;
+mod stdin;
 
 use exit::Exit;
 use std::io::Write;

@@ -82,7 +82,7 @@ impl Destination {
         let file = if is_special {
             found.kind = Kind::Stream;
             found.open_direct(OFlags::WRONLY | OFlags::NONBLOCK, options)?
-        } else if old.is_some() && found.is_on_kernel_fs()? {
+        } else if old.is_some() && is_made_up(&found.dir)? {
             found.kind = Kind::Stream;
             found.open_direct(OFlags::WRONLY | OFlags::TRUNC, options)?
         } else if options.in_place {
@@ -194,12 +194,17 @@ impl Destination {
         (self.kind, self.temp) = (Kind::Named, Some(name));
         Ok(file.into())
     }
+}
 
-    fn is_on_kernel_fs(&self) -> Result<bool> {
-        // The numbers have 32 bits, in a field that is wider or signed on some machines.
-        let kind = rustix::fs::fstatfs(&self.dir)?.f_type as u32;
-        Ok(KERNEL_FILE_SYSTEMS.contains(&kind))
-    }
+/// Whether an open file or directory is a door to the kernel, as those of `/proc` and `/sys` are: it
+/// is made up as it is read, and cannot be replaced.
+///
+/// # Errors
+/// Those of `fstatfs(2)`.
+pub fn is_made_up(file: impl AsFd) -> Result<bool> {
+    // The numbers have 32 bits, in a field that is wider or signed on some machines.
+    let kind = rustix::fs::fstatfs(file)?.f_type as u32;
+    Ok(KERNEL_FILE_SYSTEMS.contains(&kind))
 }
 
 impl Drop for Destination {

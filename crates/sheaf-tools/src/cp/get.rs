@@ -76,8 +76,8 @@ pub struct Planned {
 /// Copies paths and patterns of hosts into `destination`, beneath a directory for each host.
 ///
 /// # Errors
-/// [`ToolError::Local`] when the destination is no directory and cannot become one; those of the
-/// group operation. What fails on hosts or of single files is in the [`Got`].
+/// [`ToolError::Local`] when the destination is no directory and cannot become one;
+/// [`ToolError::Usage`] when two paths of one host would get one name; those of the group operation. What fails on hosts or of single files is in the [`Got`].
 pub async fn get(
     session: &Session,
     targets: &[Target],
@@ -93,6 +93,13 @@ pub async fn get(
         drop_unmatched(&mut outcome, &hosts);
         got.outcome.merge(outcome);
         members.union_with(&hosts);
+    }
+    if let Some((leaf, one, other, local)) = plan.clash() {
+        let host = session.hosts().get(leaf as usize).unwrap_or_default();
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let (one, other, local) = (text(one), text(other), local.display());
+        let text = format!("{host}: {one} and {other} would both become {host}/{local}; nothing was copied");
+        return Err(ToolError::Usage(text));
     }
     got.fetched.bytes_total = Some(plan.bytes());
     progress(got.fetched);

@@ -1,6 +1,8 @@
 //! How to copy.
 use serde::{Deserialize, Serialize};
-use sheaf_file::ModeChange;
+use sheaf_core::Errno;
+use sheaf_file::{Export, ModeChange, Xattr};
+use std::path::Path;
 
 /// How to copy. The same in both directions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,8 +86,25 @@ impl CopyOptions {
         self.dereference || !(self.recursive || self.no_dereference)
     }
 
+    /// The extended attributes that are to be kept of a file. A file system without any has none.
+    ///
+    /// # Errors
+    /// Why they cannot be read, unless what cannot be kept is no error.
+    pub(super) fn xattrs_of(&self, export: &Export, path: &Path, follow: bool) -> Result<Vec<Xattr>, Errno> {
+        if !(self.xattrs || self.acls) {
+            return Ok(Vec::new());
+        }
+        let mut xattrs = match export.xattrs(path, follow) {
+            Ok(xattrs) => xattrs,
+            Err(errno) if errno == Errno::OPNOTSUPP || self.lenient => Vec::new(),
+            Err(errno) => return Err(errno),
+        };
+        xattrs.retain(|xattr| self.keeps(&xattr.name));
+        Ok(xattrs)
+    }
+
     /// Whether an extended attribute of this name is kept.
-    pub(super) fn keeps(&self, xattr: &[u8]) -> bool {
+    fn keeps(&self, xattr: &[u8]) -> bool {
         if xattr.starts_with(b"system.posix_acl_") { self.acls } else { self.xattrs }
     }
 }

@@ -1,13 +1,15 @@
 //! The root's side of copying to hosts.
 use super::message::{PutParams, Totals};
 use super::options::{CopyOptions, Progress};
-use super::source::{Filled, Sent, Source, Stopped, read_all};
+use super::source::{Filled, Sent, Source, Stopped, name_of, read_all};
 use crate::target::{Target, ToolError};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::PathError;
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::entry::{EntryKind, Merged};
 use sheaf_group::{Call, Outcome, Session};
+use std::collections::HashMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -42,7 +44,8 @@ pub struct Put {
 /// the target is the new name.
 ///
 /// # Errors
-/// [`ToolError::Usage`] when there is nothing to copy; [`ToolError::Local`] when no thread can be
+/// [`ToolError::Usage`] when there is nothing to copy, or when two sources would get one name;
+/// [`ToolError::Local`] when no thread can be
 /// started to read it; those of the group operation. What fails on hosts or of single files is in
 /// the [`Put`].
 pub async fn put(
@@ -55,6 +58,10 @@ pub async fn put(
     if sources.is_empty() || target.members.is_empty() {
         return Err(ToolError::Usage("there is nothing to copy, or no host to copy to".to_owned()));
     }
+    if sources.len() > 1 && options.exact_name {
+        return Err(ToolError::Usage("several sources cannot all have the destination's name".to_owned()));
+    }
+    check_names(&sources, options)?;
     let bytes_total = sizes(&sources);
     let into = sources.len() > 1;
     let params = PutParams { destination: target.path.clone(), into, options: options.clone() };
@@ -91,6 +98,35 @@ pub async fn put(
     put.sent = sent;
     put.sum_up(&target.members);
     Ok(put)
+}
+
+/// Refuses sources of which one would overwrite, or be mixed with, what another has just become.
+fn check_names(sources: &[Source], options: &CopyOptions) -> Result<(), ToolError> {
+    let mut taken: HashMap<Vec<u8>, &Path> = HashMap::new();
+    for source in sources {
+        let Source::Path(path) = source else { continue };
+        for name in names_made(path, options) {
+            let shown = String::from_utf8_lossy(&name).into_owned();
+            if let Some(other) = taken.insert(name, path) {
+                let (other, path) = (other.display(), path.display());
+                let text = format!("{other} and {path} would both become {shown}; nothing was copied");
+                return Err(ToolError::Usage(text));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a source makes in a destination: its own name, or those of what is in it, where the
+/// directory itself is the destination.
+fn names_made(path: &Path, options: &CopyOptions) -> Vec<Vec<u8>> {
+    let name = name_of(path);
+    if !name.is_empty() || !options.recursive {
+        return if name.is_empty() { Vec::new() } else { vec![name.to_vec()] };
+    }
+    // Of a directory that cannot be read nothing is copied, and reading it will say why.
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().into_encoded_bytes()).collect()
 }
 
 type Reading = tokio::sync::oneshot::Receiver<Result<Sent, Stopped>>;

@@ -1,16 +1,17 @@
 //! Reading the sources on this machine, in pieces.
 use super::message::{Attrs, Packet, Record, Special};
 use super::options::CopyOptions;
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno as SysErrno;
 use sheaf_core::Errno;
-use sheaf_file::{Export, FileKind, Follow, Metadata, PathError, Timestamp, Xattr};
+use sheaf_file::{Export, FileKind, Follow, Metadata, PathError, Timestamp};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// The most files with several names that are remembered at a time; the names of further ones are
 /// copied as files of their own.
@@ -30,6 +31,9 @@ pub(super) struct Sent {
     pub errors: Vec<PathError>,
     pub errors_more: u64,
 }
+
+/// How often a file is read that changes meanwhile.
+const CHANGED_TRIES_MAX: usize = 2;
 
 /// Failures on this machine that are told one by one.
 const ERRORS_MAX: usize = 4096;
@@ -203,12 +207,14 @@ impl Reader<'_> {
         let special = match metadata.kind {
             FileKind::File => return self.file(at, path, metadata, follow),
             FileKind::Directory => {
-                let attrs = self.attrs(at, metadata, true);
+                let attrs = self.attrs(at, metadata, true)?;
                 return Ok(self.record(&Record::Dir { path, attrs })?);
             }
+            // What links lead to was asked for, and this one leads nowhere.
+            FileKind::Symlink if follow => return Err(Errno::NOENT.into()),
             FileKind::Symlink => {
-                let target = std::fs::read_link(at)?.into_os_string().into_encoded_bytes();
-                let attrs = self.attrs(at, metadata, false);
+                let target = self.root.clone()?.read_link(at)?.into_os_string().into_encoded_bytes();
+                let attrs = self.attrs(at, metadata, false)?;
                 return Ok(self.record(&Record::Symlink { path, target, attrs })?);
             }
             FileKind::Fifo => Special::Fifo,
@@ -216,7 +222,7 @@ impl Reader<'_> {
             FileKind::BlockDevice => Special::BlockDevice,
             FileKind::Socket | FileKind::Unknown => return Err(Errno::OPNOTSUPP.into()),
         };
-        let attrs = self.attrs(at, metadata, false);
+        let attrs = self.attrs(at, metadata, false)?;
         Ok(self.record(&Record::Node { path, kind: special, rdev: metadata.rdev, attrs })?)
     }
 
@@ -237,29 +243,55 @@ impl Reader<'_> {
         Ok(true)
     }
 
+    /// A file's contents; once more from the beginning if it changed while it was read, and given
+    /// up (`EBADMSG`) if it did so again.
     fn file(&mut self, at: &Path, path: Vec<u8>, expected: &Metadata, follow: bool) -> Result<(), Halt> {
-        let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        // A pipe that took the file's place must not block.
-        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | no_follow).bits() as i32;
-        let file = File::options().read(true).custom_flags(flags).open(at)?;
-        let metadata = metadata_of(&file.metadata()?);
-        if metadata.kind != FileKind::File {
-            return Err(Errno::STALE.into());
-        }
-        let attrs = self.attrs(at, &metadata, follow);
         let linked = self.options.hard_links && expected.nlink > 1;
-        if linked && self.links.len() < LINKED_FILES_MAX {
-            let first = Linked { source: self.source, path: path.clone(), names_left: expected.nlink - 1 };
-            self.links.insert(expected.id(), first);
+        for tries_left in (0..CHANGED_TRIES_MAX).rev() {
+            let file = self.open(at, &path, follow)?;
+            let before = metadata_of(&file.metadata()?);
+            if before.kind != FileKind::File {
+                return Err(Errno::STALE.into());
+            }
+            wait_for_tick(before.ctime);
+            let attrs = self.attrs(at, &before, follow)?;
+            self.record(&Record::File { path: path.clone(), attrs, size: before.size, linked })?;
+            if self.options.dry_run {
+                self.files_done += 1;
+                self.record(&Record::FileAbort)?;
+            } else {
+                let has_holes = before.blocks.saturating_mul(512) < before.size;
+                let done = self.pieces(&file, has_holes).and_then(|(size, digest)| {
+                    if is_torn(&file, &before, size)? {
+                        Err(Errno::BADMSG.into())
+                    } else {
+                        Ok((size, digest))
+                    }
+                });
+                if matches!(done, Err(Halt::Failed(Errno::BADMSG))) && tries_left > 0 {
+                    self.record(&Record::FileAbort)?;
+                    continue;
+                }
+                self.end_file(done)?;
+            }
+            if linked && self.links.len() < LINKED_FILES_MAX {
+                let first = Linked { source: self.source, path, names_left: expected.nlink - 1 };
+                self.links.insert(expected.id(), first);
+            }
+            break;
         }
-        self.record(&Record::File { path, attrs, size: metadata.size, linked })?;
-        if self.options.dry_run {
-            self.files_done += 1;
-            return Ok(self.record(&Record::FileAbort)?);
+        Ok(())
+    }
+
+    /// Opens a file to read. Whatever took its place, as a pipe, must not block. Only a path that the
+    /// user gave may lead through the system's magic links, as `/dev/stdin` does.
+    fn open(&self, at: &Path, relative: &[u8], follow: bool) -> Result<File, Halt> {
+        let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY | no_follow;
+        if relative.is_empty() {
+            return Ok(File::options().read(true).custom_flags(flags.bits() as i32).open(at)?);
         }
-        let has_holes = metadata.blocks.saturating_mul(512) < metadata.size;
-        let done = self.pieces(&file, has_holes);
-        self.end_file(done)
+        Ok(self.root.clone()?.open_file(at, flags, Mode::empty())?)
     }
 
     /// A file made of what comes out of a stream.
@@ -366,16 +398,12 @@ impl Reader<'_> {
         (self.send)(Filled { bytes: self.packet.take(), files_done, contents_done })
     }
 
-    fn attrs(&self, at: &Path, metadata: &Metadata, follow: bool) -> Attrs {
-        let mut xattrs: Vec<Xattr> = Vec::new();
-        if (self.options.xattrs || self.options.acls)
-            && let Ok(root) = &self.root
-        {
-            // A file system without attributes has none.
-            xattrs = root.xattrs(at, follow).unwrap_or_default();
-            xattrs.retain(|xattr| self.options.keeps(&xattr.name));
-        }
-        Attrs::of(metadata, xattrs, self.options)
+    fn attrs(&self, at: &Path, metadata: &Metadata, follow: bool) -> Result<Attrs, Errno> {
+        let xattrs = match &self.root {
+            Ok(root) => self.options.xattrs_of(root, at, follow)?,
+            Err(errno) => return Err(*errno),
+        };
+        Ok(Attrs::of(metadata, xattrs, self.options))
     }
 
     fn fail(&mut self, path: &Path, errno: Errno) {
@@ -398,6 +426,31 @@ fn next_data(file: &File, from: u64) -> Result<Option<(u64, u64)>, Errno> {
     };
     let end = rustix::fs::seek(file, SeekFrom::Hole(start))?;
     Ok(Some((start, end)))
+}
+
+/// Waits until a change would get another time than the last one did.
+fn wait_for_tick(last: Timestamp) {
+    /// The longest a file system's clock stands still.
+    const TICK: Duration = Duration::from_millis(10);
+    let last = u64::try_from(last.seconds).ok().map(|seconds| Duration::new(seconds, last.nanoseconds));
+    let age = last.and_then(|last| SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + last).ok());
+    // A time that is yet to come tells nothing.
+    if let Some(left) = age.and_then(|age| TICK.checked_sub(age)) {
+        std::thread::sleep(left);
+    }
+}
+
+/// Whether what was read, `size` bytes, may be of different times. Files that the kernel makes up
+/// as they are read have neither a true size nor a true time.
+fn is_torn(file: &File, before: &Metadata, size: u64) -> Result<bool, Errno> {
+    if sheaf_file::is_made_up(file)? {
+        return Ok(false);
+    }
+    let after = metadata_of(&file.metadata()?);
+    let times = |metadata: &Metadata| (metadata.size, metadata.mtime, metadata.ctime);
+    // So may file systems of users; there a size of nothing says that there is no size.
+    let is_whole = size == before.size || before.size == 0;
+    Ok(!is_whole || times(before) != times(&after))
 }
 
 fn hash_zeros(hasher: &mut blake3::Hasher, mut count: u64) {
@@ -464,6 +517,7 @@ fn metadata_of(std: &std::fs::Metadata) -> Metadata {
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::next_record;
     use super::*;
     use std::ffi::OsStr;
 
@@ -473,6 +527,80 @@ mod tests {
             [("a", "a"), ("/x/b/", "b"), ("x/.", ""), ("..", ""), ("/", ""), ("./c", "c"), ("...", "...")];
         for (path, name) in names {
             assert_eq!(OsStr::from_bytes(name_of(Path::new(path))), name, "{path}");
+        }
+    }
+
+    /// Reads `path`, with `act` called after each packet with the number of it.
+    fn read(path: &Path, act: &mut dyn FnMut(usize)) -> (Vec<Record>, Sent) {
+        let (mut records, mut packets) = (Vec::new(), 0);
+        let mut send = |filled: Filled| {
+            let mut input = &filled.bytes[..];
+            while let Some((record, _)) = next_record(&mut input).unwrap() {
+                records.push(record);
+            }
+            packets += 1;
+            act(packets);
+            Ok(())
+        };
+        let sources = vec![Source::Path(path.to_owned())];
+        let sent = read_all(sources, &CopyOptions::default(), &mut send).unwrap();
+        (records, sent)
+    }
+
+    /// How files ended: their size, or nothing where they were given up.
+    fn ends(records: &[Record]) -> Vec<Option<u64>> {
+        let end = |record: &Record| match record {
+            Record::FileEnd { size, .. } => Some(Some(*size)),
+            Record::FileAbort => Some(None),
+            _ => None,
+        };
+        records.iter().filter_map(end).collect()
+    }
+
+    #[test]
+    fn a_source_that_changes_while_it_is_read_is_read_again_or_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let size = 4 * super::super::PACKET_BYTES as u64;
+        let fill = || std::fs::write(&path, vec![b'x'; size as usize]).unwrap();
+        let append =
+            || std::io::Write::write_all(&mut File::options().append(true).open(&path).unwrap(), b"y");
+        let overwrite = |at: u64| File::options().write(true).open(&path).unwrap().write_all_at(b"z", at);
+        let renew = || {
+            std::fs::write(dir.path().join("new"), "short").unwrap();
+            std::fs::rename(dir.path().join("new"), &path)
+        };
+        let mut changes: Vec<(Box<dyn FnMut(usize) -> std::io::Result<()>>, Vec<Option<u64>>)> = vec![
+            (Box::new(|_| Ok(())), vec![Some(size)]),
+            (Box::new(|packet| if packet == 1 { append() } else { Ok(()) }), vec![None, Some(size + 1)]),
+            (Box::new(|packet| if packet == 2 { overwrite(0) } else { Ok(()) }), vec![None, Some(size)]),
+            (Box::new(|packet| if packet == 2 { renew() } else { Ok(()) }), vec![None, Some(5)]),
+            (Box::new(|_| append()), vec![None, None]),
+            (Box::new(|packet| overwrite(size - packet as u64)), vec![None, None]),
+        ];
+        for (at, (change, expected)) in changes.iter_mut().enumerate() {
+            fill();
+            let (records, sent) = read(&path, &mut |packet| change(packet).unwrap());
+            assert_eq!(ends(&records), *expected, "change {at}");
+            let failed: Vec<_> = sent.errors.iter().map(|error| error.errno).collect();
+            let last = expected.last().copied().flatten();
+            assert_eq!(failed, if last.is_some() { vec![] } else { vec![Errno::BADMSG] }, "change {at}");
+            if let (Some(Record::FileEnd { digest, .. }), Some(_)) =
+                (records.iter().rev().find(|record| matches!(record, Record::FileEnd { .. })), last)
+            {
+                assert_eq!(digest, blake3::hash(&std::fs::read(&path).unwrap()).as_bytes(), "change {at}");
+            }
+        }
+        drop(changes);
+        // What the kernel makes up is taken as it comes.
+        for path in ["/proc/self/stat", "/proc/meminfo", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+            if Path::new(path).exists() {
+                let (records, sent) = read(Path::new(path), &mut |_| {});
+                assert!(
+                    matches!(ends(&records)[..], [Some(1..)]) && sent.errors.is_empty(),
+                    "{path}: {records:?}"
+                );
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::session::{self, Ended, Opening};
-use crate::{mode, size};
+use crate::{mode, size, stdin};
 use anyhow::Result;
 use clap::Args;
 use sheaf_tools::edit::{self, WriteOptions};
@@ -69,7 +69,7 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
     opening.run(async |connected, config, output| {
         let source: Box<dyn Read + Send> = match &args.data {
             Some(data) => Box::new(Cursor::new(data.as_bytes().to_vec())),
-            None => Box::new(std::io::stdin()),
+            None => Box::new(stdin::open()?),
         };
         let written =
             edit::write(&connected.session, &targets, &options, source).await.map_err(super::stop)?;

@@ -4,6 +4,7 @@ mod bad_input;
 mod behaviour;
 mod cluster;
 mod config;
+mod copies;
 mod errors;
 mod exit_codes;
 mod files;

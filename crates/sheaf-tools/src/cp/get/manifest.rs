@@ -247,7 +247,7 @@ impl Lister {
             self.say(&item, out);
             return Ok(());
         }
-        let attrs = self.attrs(path, metadata, follow);
+        let attrs = self.attrs(path, metadata, follow)?;
         let special = match metadata.kind {
             FileKind::File => {
                 let file = self.export.open_read(path)?;
@@ -268,6 +268,8 @@ impl Lister {
                 self.say(&Item::Dir { path: relative, attrs }, out);
                 return Ok(());
             }
+            // What links lead to was asked for, and this one leads nowhere.
+            FileKind::Symlink if follow => return Err(Errno::NOENT),
             FileKind::Symlink => {
                 let target = self.export.read_link(path)?.into_os_string().into_encoded_bytes();
                 self.say(&Item::Symlink { path: relative, target, attrs }, out);
@@ -286,16 +288,11 @@ impl Lister {
         Ok(())
     }
 
-    fn attrs(&self, path: &Path, metadata: &Metadata, follow: bool) -> Attrs {
+    fn attrs(&self, path: &Path, metadata: &Metadata, follow: bool) -> Result<Attrs, Errno> {
         let options = &self.params.options;
-        let mut xattrs = Vec::new();
-        if options.xattrs || options.acls {
-            // A file system without attributes has none.
-            xattrs = self.export.xattrs(path, follow).unwrap_or_default();
-            xattrs.retain(|xattr| options.keeps(&xattr.name));
-        }
+        let xattrs = options.xattrs_of(&self.export, path, follow)?;
         // The last access is every host's own, and reading has just changed it.
-        Attrs { atime: None, ..Attrs::of(metadata, xattrs, options) }
+        Ok(Attrs { atime: None, ..Attrs::of(metadata, xattrs, options) })
     }
 
     /// Reads on; a file that is through becomes an item.

@@ -43,8 +43,6 @@ pub(super) struct Plan {
     pub inline: Vec<(Copy, Vec<u8>)>,
     pub links: Vec<(Copy, Link)>,
     by_digest: HashMap<([u8; 32], u64), usize>,
-    /// By name beneath the directories of the hosts: which root has it there.
-    taken: HashMap<Vec<u8>, Vec<(Vec<u8>, RangeSet)>>,
 }
 
 /// Where the items of a batch are, at present.
@@ -82,33 +80,19 @@ impl Plan {
             outcome.add_path_error(Errno::PROTO, &String::from_utf8_lossy(&remote), leaves.clone());
             return Root { leaves: RangeSet::new(), remote, local: Vec::new() };
         };
-        let mut free = leaves.clone();
-        let taken = self.taken.entry(local.clone()).or_default();
-        for (other, has) in taken.iter() {
-            let both = if *other == remote { RangeSet::new() } else { free.intersection(has) };
-            if !both.is_empty() && !local.is_empty() {
-                // As cp has it: what was just copied is not overwritten by another source.
-                outcome.add_path_error(Errno::EXIST, &String::from_utf8_lossy(&remote), both.clone());
-                free = free.difference(&both);
-            }
-        }
-        match taken.iter_mut().find(|(other, _)| *other == remote) {
-            Some((_, has)) => has.union_with(&free),
-            None => taken.push((remote.clone(), free.clone())),
-        }
         let above: Vec<&Path> =
             path(&local).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
         for above in above.into_iter().rev() {
             let attrs = Attrs { mode: 0o777, ..Attrs::default() };
             self.dirs.push(Copy {
-                leaves: free.clone(),
+                leaves: leaves.clone(),
                 remote: Vec::new(),
                 local: above.to_owned(),
                 attrs,
                 has_holes: false,
             });
         }
-        Root { leaves: free, remote, local }
+        Root { leaves: leaves.clone(), remote, local }
     }
 
     fn item(&mut self, root: &Root, item: Item, outcome: &mut Outcome) {
@@ -144,6 +128,32 @@ impl Plan {
             Rest::Inline(content) => self.inline.push((copy, content)),
             Rest::Link(link) => self.links.push((copy, link)),
         }
+    }
+
+    /// Two paths of one host that would get one name here: the host, both paths and the name.
+    pub fn clash(&self) -> Option<(u32, &[u8], &[u8], &Path)> {
+        let contents = self.contents.iter().flat_map(|content| &content.copies);
+        let links = self.links.iter().map(|(copy, _)| copy);
+        let inline = self.inline.iter().map(|(copy, _)| copy);
+        // A directory that is only made for what is in it gets in nobody's way.
+        let dirs = self.dirs.iter().filter(|dir| !dir.remote.is_empty());
+        let mut copies: Vec<&Copy> = contents.chain(links).chain(inline).chain(dirs).collect();
+        copies.sort_by(|a, b| a.local.as_os_str().cmp(b.local.as_os_str()));
+        for same in copies.chunk_by(|a, b| a.local == b.local) {
+            // Where many hosts have files that differ this is what keeps their number from being squared.
+            if same.iter().all(|copy| copy.remote == same[0].remote) {
+                continue;
+            }
+            for (at, one) in same.iter().enumerate() {
+                let clashes =
+                    |other: &&&Copy| other.remote != one.remote && !other.leaves.is_disjoint(&one.leaves);
+                if let Some(other) = same[..at].iter().find(clashes) {
+                    let leaf = one.leaves.intersection(&other.leaves).first()?;
+                    return Some((leaf, &other.remote, &one.remote, &one.local));
+                }
+            }
+        }
+        None
     }
 
     /// Bytes that have to be fetched.
@@ -247,17 +257,31 @@ mod tests {
     }
 
     #[test]
-    fn two_sources_of_one_name_do_not_overwrite_each_other() {
-        let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
-        let patterns = ["/a/x".to_owned(), "/b/x".to_owned()];
-        let second = Item::Root { of: 1, path: b"/b/x".to_vec() };
-        plan.add(
-            &RangeSet::full(2),
-            vec![root("/a/x"), file("", 1), second, file("", 2)],
-            &patterns,
-            &mut outcome,
-        );
-        assert_eq!(plan.contents.len(), 1);
-        assert_eq!((outcome.errors[0].errno, outcome.errors[0].path.as_str()), (Errno::EXIST, "/b/x"));
+    fn two_sources_of_one_name_on_a_host_are_found() {
+        let clash = |items: Vec<Item>, also: Vec<(u32, Vec<Item>)>| {
+            let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
+            let patterns = ["/a/x", "/b/x", "/c/*/x", "/d"].map(str::to_owned);
+            plan.add(&RangeSet::full(2), items, &patterns, &mut outcome);
+            also.into_iter().for_each(|(leaf, items)| {
+                plan.add(&RangeSet::single(leaf), items, &patterns, &mut outcome);
+            });
+            assert!(outcome.is_ok());
+            plan.clash().map(|(leaf, one, other, local)| {
+                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                format!("{leaf} {} {} {}", text(one), text(other), local.display())
+            })
+        };
+        let root = |of, path: &str| Item::Root { of, path: path.into() };
+        let dir = |path: &str| Item::Dir { path: path.into(), attrs: Attrs::default() };
+        let [a, b] = [vec![root(0, "/a/x"), file("", 1)], vec![root(1, "/b/x"), file("", 1)]];
+        assert_eq!(clash(a.clone(), vec![]), None);
+        // One path that was named twice is one file, and each host has a directory of its own.
+        assert_eq!(clash(a.clone(), vec![(1, a.clone()), (2, b.clone())]), None);
+        assert_eq!(clash(a.clone(), vec![(2, b.clone()), (1, b.clone())]).unwrap(), "1 /a/x /b/x x");
+        let dirs = |of, path: &str, name: &str| vec![root(of, path), dir(""), file(name, 1)];
+        assert_eq!(clash(dirs(0, "/a/x", "p"), vec![(0, dirs(1, "/b/x", "q"))]).unwrap(), "0 /a/x /b/x x");
+        assert_eq!(clash(dirs(3, "/d", "e/x"), vec![(1, vec![root(2, "/c/d/x"), file("", 1)])]), None);
+        let nested = vec![(1, vec![root(2, "/c/d/x"), file("", 1)])];
+        assert_eq!(clash(dirs(3, "/d", "x"), nested).unwrap(), "1 /d/x /c/d/x d/x");
     }
 }

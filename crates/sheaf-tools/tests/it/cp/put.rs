@@ -195,6 +195,39 @@ fn several_sources_need_a_directory() {
 }
 
 #[test]
+fn two_sources_of_one_name_are_refused_before_anything_is_copied() {
+    let here = tempfile::tempdir().unwrap();
+    for name in ["la/f", "lb/f", "la/d/x", "lb/d/y", "other/g"] {
+        let path = here.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, name).unwrap();
+    }
+    let cluster = Cluster::new(2);
+    let refused = [
+        (&["la/f", "other/g", "lb/f"][..], false),
+        (&["la/f", "la/f"], false),
+        (&["la/d", "lb/d/"], false),
+        (&["la/.", "lb/."], false),
+        (&["la/.", "lb/f"], false),
+        (&["la", "other"], true),
+    ];
+    let into = |names: &[&str], exact_name| {
+        let sources = names.iter().map(|name| Source::Path(here.path().join(name))).collect();
+        let options = CopyOptions { exact_name, ..recursive() };
+        run(async {
+            put(&cluster.session("flat"), sources, &cluster.target("/"), &options, &mut |_| {}).await
+        })
+    };
+    for (names, exact_name) in refused {
+        let error = into(names, exact_name).unwrap_err();
+        assert!(matches!(error, sheaf_tools::ToolError::Usage(_)), "{names:?}: {error}");
+        assert_eq!(std::fs::read_dir(cluster.path(1, "")).unwrap().count(), 0, "{names:?}");
+    }
+    assert!(into(&["la/.", "other", "other/g"], false).unwrap().outcome.is_ok());
+    assert_eq!(std::fs::read_dir(cluster.path(1, "")).unwrap().count(), 4);
+}
+
+#[test]
 fn directories_need_to_be_asked_for() {
     let here = tempfile::tempdir().unwrap();
     let cluster = Cluster::new(1);

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{Failure, Output, printable};
 use crate::session::{self, Connected, Ended, Opening};
+use crate::stdin;
 use anyhow::Result;
 use serde_json::json;
 use sheaf_core::Errno;
@@ -58,7 +59,7 @@ fn way(args: &CpArgs, config: &Config) -> Result<Way> {
             if dashes > 1 || (dashes == 1 && sources.len() > 1) {
                 return Err(Stop::usage("standard input is a source only by itself").into());
             }
-            let sources = sources.into_iter().map(source).collect();
+            let sources = sources.into_iter().map(source).collect::<Result<_>>()?;
             Ok(Way::Put(sources, target_of(&address, config, Purpose::Name("cp"))?))
         }
         Place::Here(destination) if sources.iter().all(on_hosts) => {
@@ -78,11 +79,11 @@ fn is_stdin(place: &Place) -> bool {
     matches!(place, Place::Here(path) if path.as_os_str() == "-")
 }
 
-fn source(place: Place) -> Source {
-    match place {
-        Place::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(std::io::stdin())),
+fn source(place: Place) -> Result<Source> {
+    Ok(match place {
+        Place::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(stdin::open()?)),
         Place::Here(path) | Place::Hosts(Address { path, .. }) => Source::Path(path),
-    }
+    })
 }
 
 /// What is printed in the end.
@@ -167,10 +168,14 @@ impl Told<'_> {
         let mut out = std::io::stdout().lock();
         for PathError { path, errno } in errors {
             let path = path.display().to_string();
+            let text = match *errno {
+                Errno::BADMSG => "it changed while it was copied".to_owned(),
+                errno => errno.to_string(),
+            };
             if self.output.json {
-                writeln!(out, "{}", json!({ "type": "error", "path": path, "error": errno.to_string() }))?;
+                writeln!(out, "{}", json!({ "type": "error", "path": path, "error": text }))?;
             } else if !self.output.quiet {
-                eprintln!("sheaf: {}: {errno}", printable(&path));
+                eprintln!("sheaf: {}: {text}", printable(&path));
             }
         }
         if more > 0 && !self.output.quiet {
