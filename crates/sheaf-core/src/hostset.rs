@@ -90,9 +90,10 @@ impl HostSet {
         Self::parse_with(expr, &NoGroups)
     }
 
-    /// Reads an expression: names with ranges, `@group`, wildcards, and the operators `,` (or
-    /// white space) union, `!` difference, `&` intersection and `^` symmetric difference, from
-    /// left to right. An empty expression is the empty set.
+    /// Reads an expression: names with ranges, `@group`, wildcards, and the operators `,` union,
+    /// `!` difference, `&` intersection and `^` symmetric difference, from left to right, with or
+    /// without blanks around them. A blank within a name is part of it, as `nodeset` has it. An
+    /// empty expression is the empty set.
     ///
     /// # Errors
     /// [`ParseError`] with the byte position when it is malformed, names an unknown group, or

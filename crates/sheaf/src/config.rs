@@ -219,10 +219,10 @@ impl Config {
 }
 
 /// The groups alone, for commands that need no cluster.
-pub fn groups(global: &GlobalArgs) -> Result<GroupSources, Stop> {
+pub fn groups(global: &GlobalArgs, groups_conf: Option<&Path>) -> Result<GroupSources, Stop> {
     let file = File::find(global.config.as_deref())?;
     file.check()?;
-    Ok(GroupSources::new(file.groups))
+    Ok(GroupSources::new(file.groups).with_file(groups_conf))
 }
 
 /// The cluster the options and the file mean, with the options' changes.

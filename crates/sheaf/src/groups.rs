@@ -9,6 +9,7 @@ use clustershell::ClusterShell;
 use sheaf_core::hostset::Groups;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// The name under which the groups of `sheaf.toml` are a source like any other: `@sheaf:web`.
 pub const OWN_SOURCE: &str = "sheaf";
@@ -30,12 +31,19 @@ pub struct GroupSources {
     own: BTreeMap<String, Sourced<String>>,
     /// Read at the first group that is not our own.
     shell: OnceCell<Result<ClusterShell, GroupError>>,
+    /// The one `groups.conf` to read in place of those that would be found.
+    file: Option<PathBuf>,
 }
 
 impl GroupSources {
     /// Groups by name, before those of ClusterShell.
     pub fn new(own: BTreeMap<String, Sourced<String>>) -> Self {
-        Self { own, shell: OnceCell::new() }
+        Self { own, ..Self::default() }
+    }
+
+    /// The same, with ClusterShell's groups out of this file.
+    pub fn with_file(self, file: Option<&Path>) -> Self {
+        Self { file: file.map(Path::to_owned), ..self }
     }
 
     /// The groups of `sheaf.toml`, and where each is defined.
@@ -79,8 +87,19 @@ impl GroupSources {
         Ok(names)
     }
 
+    /// The groups of a host, where its source can tell.
+    fn names_of(&self, source: Option<&str>, host: &str) -> Result<Option<Vec<String>>, GroupError> {
+        let shell = self.shell()?;
+        let looks_through_own = match source {
+            None => !self.own.is_empty() || shell.is_empty(),
+            Some(source) => source == OWN_SOURCE,
+        };
+        if looks_through_own { Ok(None) } else { shell.source(source)?.groups_of(host) }
+    }
+
     fn shell(&self) -> Result<&ClusterShell, GroupError> {
-        self.shell.get_or_init(ClusterShell::find).as_ref().map_err(Clone::clone)
+        let read = || self.file.as_ref().map_or_else(ClusterShell::find, |file| ClusterShell::of_file(file));
+        self.shell.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
     fn unknown(&self, group: &str) -> GroupError {
@@ -105,6 +124,10 @@ impl Groups for GroupSources {
         self.every_node(source).map(|nodes| union(&nodes)).map_err(|error| error.to_string())
     }
 
+    fn groups_of(&self, source: Option<&str>, host: &str) -> Result<Option<Vec<String>>, String> {
+        self.names_of(source, host).map_err(|error| error.to_string())
+    }
+
     fn sources(&self) -> Vec<String> {
         let mut names = self.shell().map(ClusterShell::names).unwrap_or_default();
         if !self.own.is_empty() || names.is_empty() {
@@ -127,7 +150,7 @@ mod tests {
     fn own(groups: &[(&str, &str)]) -> GroupSources {
         let groups = groups.iter().map(|(name, nodes)| ((*name).into(), Sourced::default((*nodes).into())));
         let shell = OnceCell::from(Ok(ClusterShell::default()));
-        GroupSources { own: groups.collect(), shell }
+        GroupSources { own: groups.collect(), shell, file: None }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::sweep::SetOp;
 use super::{Groups, HOSTS_MAX, HostSet, ParseError};
 use std::collections::HashMap;
 
-/// How deep groups may name groups; deeper means a cycle.
+/// How deep groups may name groups.
 const GROUP_DEPTH_MAX: usize = 64;
 /// How many masks one wildcard operand may stand for.
 const MASKS_MAX: u64 = 65_536;
@@ -15,14 +15,15 @@ pub(super) struct Evaluator<'g> {
     groups: &'g dyn Groups,
     /// By source and group; `None` for all hosts of the source.
     known: HashMap<(Option<String>, Option<String>), HostSet>,
-    depth: usize,
+    /// The groups within which we are, the outermost first.
+    within: Vec<String>,
     /// Names of all hosts are not matched against all hosts again.
     wildcards: bool,
 }
 
 impl<'g> Evaluator<'g> {
     pub(super) fn new(groups: &'g dyn Groups) -> Self {
-        Self { groups, known: HashMap::new(), depth: 0, wildcards: true }
+        Self { groups, known: HashMap::new(), within: Vec::new(), wildcards: true }
     }
 
     pub(super) fn expression(&mut self, text: &str, source: Option<&str>) -> Result<HostSet, ParseError> {
@@ -88,10 +89,34 @@ impl<'g> Evaluator<'g> {
         if let Some(set) = self.known.get(&key) {
             return Ok(set.clone());
         }
-        let expr = self.groups.resolve(source, group)?;
-        let set = self.nested(&expr, source).map_err(|error| format!("in '@{name}': {}", error.problem()))?;
+        let named = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
+        let set = self.within(named, |groups| groups.resolve(source, group), source);
+        let set = set.map_err(|problem| match self.within.is_empty() && !problem.starts_with(CYCLE) {
+            true => format!("in '@{name}': {problem}"),
+            false => problem,
+        })?;
         self.known.insert(key, set.clone());
         Ok(set)
+    }
+
+    /// What the answer of a group source stands for; `named` is how it was asked for.
+    fn within(
+        &mut self,
+        named: String,
+        ask: impl FnOnce(&dyn Groups) -> Result<String, String>,
+        source: Option<&str>,
+    ) -> Result<HostSet, String> {
+        if let Some(at) = self.within.iter().position(|outer| *outer == named) {
+            return Err(cycle(&self.within[at..], &named));
+        }
+        if self.within.len() == GROUP_DEPTH_MAX {
+            return Err(format!("groups name groups more than {GROUP_DEPTH_MAX} deep"));
+        }
+        let expr = ask(self.groups)?;
+        self.within.push(named);
+        let set = self.expression(&expr, source);
+        self.within.pop();
+        set.map_err(|error| error.problem().to_owned())
     }
 
     /// All hosts of a source.
@@ -100,23 +125,13 @@ impl<'g> Evaluator<'g> {
         if let Some(set) = self.known.get(&key) {
             return Ok(set.clone());
         }
-        let expr = self.groups.all(source)?;
+        let named = source.map_or("@*".to_owned(), |source| format!("@{source}:*"));
         let wildcards = std::mem::replace(&mut self.wildcards, false);
-        let set = self.nested(&expr, source).map_err(|error| format!("in all hosts: {}", error.problem()));
+        let set = self.within(named, |groups| groups.all(source), source);
         self.wildcards = wildcards;
         let set = set?;
         self.known.insert(key, set.clone());
         Ok(set)
-    }
-
-    fn nested(&mut self, expr: &str, source: Option<&str>) -> Result<HostSet, ParseError> {
-        if self.depth == GROUP_DEPTH_MAX {
-            return Err(ParseError::new(0, format!("groups name groups more than {GROUP_DEPTH_MAX} deep")));
-        }
-        self.depth += 1;
-        let set = self.expression(expr, source);
-        self.depth -= 1;
-        set
     }
 
     fn wildcard(&mut self, masks: &HostSet, source: Option<&str>, out: &mut Builder) -> Result<(), String> {
@@ -137,6 +152,16 @@ impl<'g> Evaluator<'g> {
         }
         Ok(())
     }
+}
+
+const CYCLE: &str = "groups name each other in a circle: ";
+
+/// One line for a circle of groups, from the first that is met twice back to it.
+fn cycle(groups: &[String], again: &str) -> String {
+    const SHOWN_MAX: usize = 6;
+    let shown = groups.iter().take(SHOWN_MAX).map(String::as_str);
+    let more = if groups.len() > SHOWN_MAX { " → …" } else { "" };
+    format!("{CYCLE}{}{more} → {again}", shown.collect::<Vec<_>>().join(" → "))
 }
 
 fn apply(set: &HostSet, op: SetOp, side: Builder, at: usize) -> Result<HostSet, ParseError> {

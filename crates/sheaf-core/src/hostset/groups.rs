@@ -29,6 +29,16 @@ pub trait Groups {
         Ok(exprs?.into_iter().filter(|expr| !expr.trim().is_empty()).collect::<Vec<_>>().join(","))
     }
 
+    /// The groups that a host is in, where the source can tell by itself; `None` where one has to
+    /// look through all its groups.
+    ///
+    /// # Errors
+    /// When the source is not known or cannot tell.
+    fn groups_of(&self, source: Option<&str>, host: &str) -> Result<Option<Vec<String>>, String> {
+        let _ = (source, host);
+        Ok(None)
+    }
+
     /// The names of the sources, the default one first.
     fn sources(&self) -> Vec<String>;
 }

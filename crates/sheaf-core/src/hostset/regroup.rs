@@ -1,6 +1,7 @@
 //! From hosts back to the groups they are in.
 use super::{Groups, HostSet, ParseError};
 use crate::hostset::fold::FoldOptions;
+use std::collections::BTreeSet;
 
 /// A group that shares hosts with a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +23,18 @@ pub fn memberships(
     source: Option<&str>,
     groups: &dyn Groups,
 ) -> Result<Vec<Membership>, ParseError> {
-    let names = groups.list(source).map_err(|problem| ParseError::unplaced(&problem))?;
+    let names = told(set, source, groups).transpose().unwrap_or_else(|| groups.list(source));
+    shared(set, source, names, groups)
+}
+
+fn shared(
+    set: &HostSet,
+    source: Option<&str>,
+    names: Result<Vec<String>, String>,
+    groups: &dyn Groups,
+) -> Result<Vec<Membership>, ParseError> {
     let mut out = Vec::new();
-    for group in names {
+    for group in names.map_err(|problem| ParseError::unplaced(&problem))? {
         let name = group_name(source, &group);
         let hosts = HostSet::parse_with(&name, groups)?;
         let shared = set.intersection(&hosts);
@@ -34,6 +44,26 @@ pub fn memberships(
     }
     out.sort_by(|a, b| a.group.cmp(&b.group));
     Ok(out)
+}
+
+/// The groups of the hosts of `set`, if the source can tell them without being looked through.
+fn told(set: &HostSet, source: Option<&str>, groups: &dyn Groups) -> Result<Option<Vec<String>>, String> {
+    let mut found = BTreeSet::new();
+    for host in set.iter() {
+        match groups.groups_of(source, &host)? {
+            Some(names) => found.extend(names),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(found.into_iter().collect()))
+}
+
+/// All groups of the source; of one that does not list any, those that it tells for the hosts.
+fn listed(set: &HostSet, source: Option<&str>, groups: &dyn Groups) -> Result<Vec<String>, String> {
+    match groups.list(source) {
+        Ok(names) if !names.is_empty() => Ok(names),
+        listed => told(set, source, groups).transpose().unwrap_or(listed),
+    }
 }
 
 /// `@group` or `@source:group`.
@@ -57,7 +87,7 @@ impl HostSet {
         groups: &dyn Groups,
         options: &FoldOptions,
     ) -> Result<String, ParseError> {
-        let mut whole = memberships(self, source, groups)?;
+        let mut whole = shared(self, source, listed(self, source, groups), groups)?;
         whole.retain(|member| member.shared.len() == member.hosts.len());
         whole.sort_by(|a, b| b.hosts.len().cmp(&a.hosts.len()).then_with(|| a.group.cmp(&b.group)));
         let mut rest = self.clone();

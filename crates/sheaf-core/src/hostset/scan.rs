@@ -4,7 +4,7 @@ use super::pattern::{AXES_MAX, Pattern, PatternBuilder};
 use super::sweep::SetOp;
 use super::{HOSTS_MAX, ParseError, shown};
 
-/// One operand with the operator in front of it; of the first, and after a space, the union.
+/// One operand with the operator in front of it; of the first, the union.
 pub(super) struct Operand<'t> {
     pub(super) op: SetOp,
     pub(super) at: usize,
@@ -63,9 +63,14 @@ impl<'t> Scanner<'t> {
         let mut start = self.at;
         loop {
             let char = self.peek();
-            let ends = char.is_none_or(|char| char.is_whitespace() || operator(char).is_some());
-            if (ends || char == Some('[')) && start < self.at {
-                parts.push(Part { text: &self.text[start..self.at], at: start, in_brackets: false });
+            let ends = char.is_none_or(|char| operator(char).is_some());
+            if ends || char == Some('[') {
+                // Blanks around an operand stand for nothing; those within belong to the name.
+                let text = &self.text[start..self.at];
+                let text = if ends { text.trim_end() } else { text };
+                if !text.is_empty() {
+                    parts.push(Part { text, at: start, in_brackets: false });
+                }
             }
             match char {
                 _ if ends => return Ok(parts),

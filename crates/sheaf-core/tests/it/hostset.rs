@@ -423,7 +423,16 @@ fn cycles_of_groups_are_errors() {
     groups.insert("local", "b", "@a,@a");
     let error = HostSet::parse_with("n1,@a", &groups).unwrap_err();
     assert_eq!(error.position(), 3);
-    assert!(error.to_string().ends_with("groups name groups more than 64 deep"), "{error}");
+    assert!(error.to_string().ends_with("groups name each other in a circle: @a → @b → @a"), "{error}");
+    groups.insert("local", "all", "@*");
+    let error = HostSet::parse_with("@*", &groups).unwrap_err();
+    assert!(error.to_string().ends_with("in a circle: @* → @*"), "{error}");
+    // Many in a row are no circle, and end all the same.
+    for at in 0..100 {
+        groups.insert("local", &format!("g{at}"), &format!("@g{}", at + 1));
+    }
+    let error = HostSet::parse_with("@g0", &groups).unwrap_err();
+    assert!(error.to_string().ends_with("in '@g0': groups name groups more than 64 deep"), "{error}");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
         }
     }
     for (name, nodes) in &file.groups {
-        if let Err(error) = HostSet::parse_with(&nodes.value, &groups) {
+        if let Err(error) = HostSet::parse_with(&crate::groups::union(&nodes.value), &groups) {
             problems.push(format!("{}: group {name}: {error}", nodes.origin));
         }
     }

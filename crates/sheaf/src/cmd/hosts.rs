@@ -17,6 +17,7 @@ use serde_json::json;
 use set::Set;
 use sheaf_core::hostset::{AUTOSTEP_OFF, FoldOptions, Groups, NumberSet};
 use std::io::{BufRead, Write};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Compute with host sets: fold, expand, count, group
@@ -27,6 +28,10 @@ EXPR is a host set: n[1-64], n[001-128/2], rack[1-4]n[1-16], @group,
 ! (difference) & (intersection) ^ (symmetric difference), from left to right.
 `-` stands for sets read from standard input, which is also read when there is
 no EXPR. -x, -i and -X act at their place among the EXPRs.
+A blank within an EXPR belongs to a name, as with nodeset: write n1,n2 for two.
+
+Exit codes: 0; 1 an EXPR, a format or a source of groups is wrong, as with
+nodeset; 2 the options are.
 
 Examples:
   sheaf hosts n1 n2 n3 n7                    n[1-3,7]
@@ -73,6 +78,18 @@ pub struct HostsArgs {
     #[arg(short = 's', long, value_name = "SOURCE")]
     groupsource: Option<String>,
 
+    /// Read ClusterShell's groups from this groups.conf
+    #[arg(long, value_name = "FILE")]
+    groupsconf: Option<PathBuf>,
+
+    /// Give no warnings, and mark no default source
+    #[arg(short)]
+    quiet_answers: bool,
+
+    /// Accepted for nodeset's sake: there is no more to say than -v does
+    #[arg(short, long, hide = true)]
+    debug: bool,
+
     /// Leave the source out of groups' names
     #[arg(short = 'G', long)]
     groupbase: bool,
@@ -98,8 +115,8 @@ pub struct HostsArgs {
     slice: Option<String>,
 
     /// Split the result into N sets of about equal size
-    #[arg(long, value_name = "N", conflicts_with = "contiguous")]
-    split: Option<u32>,
+    #[arg(long, value_name = "N", conflicts_with = "contiguous", allow_negative_numbers = true)]
+    split: Option<i64>,
 
     /// Split the result into sets without gaps
     #[arg(long)]
@@ -133,13 +150,25 @@ struct Streams<'s> {
 
 /// Runs the command with the groups of the configuration and the global options.
 pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
-    let groups = crate::config::groups(global)?;
+    let groups = crate::config::groups(global, args.groupsconf.as_deref())?;
     let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut stderr = std::io::stderr();
-    let warnings: Option<&mut dyn Write> = if global.quiet { None } else { Some(&mut stderr) };
+    let warnings: Option<&mut dyn Write> = if global.quiet || args.quiet_answers { None } else { Some(&mut stderr) };
     let mut out = std::io::BufWriter::new(&mut out);
     let mut streams = Streams { input: &mut input, out: &mut out, warnings, json: global.json };
-    let exit = run_on(args, &groups, &mut streams)?;
+    // As with nodeset, whatever is wrong beyond the options ends with 1.
+    let exit = run_on(args, &groups, &mut streams).map_err(|error| match error.downcast::<Stop>() {
+        Ok(stop) => Stop::Unmatched(stop.to_string()).into(),
+        Err(error) => error,
+    });
+    let exit = match exit {
+        Ok(exit) => exit,
+        Err(error) => {
+            // What came before the trouble is an answer.
+            streams.out.flush()?;
+            return Err(error);
+        }
+    };
     out.flush()?;
     Ok(exit)
 }
@@ -148,7 +177,7 @@ pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
 fn run_on(args: &HostsArgs, groups: &dyn Groups, streams: &mut Streams<'_>) -> Result<Exit> {
     let groups = Rebased::new(groups, args.groupsource.as_deref())?;
     if args.list_sources {
-        groups::list_sources(&groups, streams)?;
+        groups::list_sources(&groups, !args.quiet_answers, streams)?;
         return Ok(Exit::Success);
     }
     if args.rangeset && args.groupsource.is_some() {
@@ -241,7 +270,7 @@ impl Printer {
         let parts = match args.split {
             _ if set.is_empty() => vec![set],
             _ if args.contiguous => set.contiguous(),
-            Some(count) if count > 1 => set.split(count as usize),
+            Some(count) if count > 1 => set.split(usize::try_from(count).unwrap_or(usize::MAX)),
             _ => vec![set],
         };
         for part in &parts {

@@ -1,5 +1,6 @@
 //! The group sources of an installed ClusterShell, so that `@group` means here what it means there.
 use super::{GroupError, ini, upcall, yaml};
+use sheaf_core::hostset::HostSet;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ pub struct Upcall {
     map: String,
     all: Option<String>,
     list: Option<String>,
+    /// What asks for the groups of one host.
+    reverse: Option<String>,
     answers: RefCell<BTreeMap<String, String>>,
 }
 
@@ -49,6 +52,16 @@ impl ClusterShell {
             Some(directory) => Self::read(&sections, &directory),
             None => Ok(Self::default()),
         }
+    }
+
+    /// The sources of one `groups.conf`, whose directory is `$CFGDIR`.
+    pub fn of_file(file: &Path) -> Result<Self, GroupError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| GroupError(crate::exit::io_text(file, &error)))?;
+        let mut sections = ini::Sections::new();
+        ini::merge(&mut sections, &text).map_err(|error| in_file(file, &error))?;
+        let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        Self::read(&sections, directory.unwrap_or(Path::new(".")))
     }
 
     fn read(sections: &ini::Sections, directory: &Path) -> Result<Self, GroupError> {
@@ -90,13 +103,15 @@ impl ClusterShell {
     fn add_upcalls(&mut self, sections: &ini::Sections, directory: &Path) -> Result<(), String> {
         for (section, values) in sections {
             for name in section.split(',').map(str::trim).filter(|name| *name != "Main") {
-                let value = |key: &str| values.get(key).cloned();
+                // A command without words is none.
+                let value = |key: &str| values.get(key).filter(|command| !command.is_empty()).cloned();
                 let upcall = Upcall {
                     name: name.to_owned(),
                     directory: directory.to_path_buf(),
                     map: value("map").ok_or_else(|| format!("[{section}] says no map command"))?,
                     all: value("all"),
                     list: value("list"),
+                    reverse: value("reverse"),
                     answers: RefCell::default(),
                 };
                 self.add(name.to_owned(), Source::Upcall(Box::new(upcall)))?;
@@ -169,10 +184,35 @@ impl Source {
         match self {
             Self::Upcall(upcall) => {
                 let names = upcall.ask_optional("list", upcall.list.as_deref())?;
-                Ok(names.split_whitespace().map(str::to_owned).collect())
+                Ok(names.split_whitespace().flat_map(spelled_out).collect())
             }
-            Self::Table(groups) => Ok(groups.keys().cloned().collect()),
+            // A name with a blank is listed as nodeset lists it: as two, which stand for nothing.
+            Self::Table(groups) => {
+                let names = groups.keys().flat_map(|name| name.split_whitespace());
+                Ok(names.flat_map(spelled_out).collect())
+            }
         }
+    }
+
+    /// The groups of a host, where there is a command that tells. `None`: every group that is listed
+    /// may have it.
+    pub fn groups_of(&self, host: &str) -> Result<Option<Vec<String>>, GroupError> {
+        let Self::Upcall(upcall) = self else { return Ok(None) };
+        let Some(command) = &upcall.reverse else {
+            // Who can neither list nor tell has no groups that one could find.
+            return Ok(if upcall.list.is_some() { None } else { Some(Vec::new()) });
+        };
+        let names = upcall.ask(command, "NODE", host)?;
+        Ok(Some(names.split_whitespace().flat_map(spelled_out).collect()))
+    }
+}
+
+/// The groups that a listed name stands for: in `@rack[1-2]` the brackets are ranges, so they are
+/// here. What is malformed stays as it is, and fails when it is asked for.
+fn spelled_out(name: &str) -> Vec<String> {
+    match HostSet::parse(name) {
+        Ok(names) if name.contains('[') => names.iter().collect(),
+        _ => vec![name.to_owned()],
     }
 }
 

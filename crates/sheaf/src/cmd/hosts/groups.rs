@@ -4,7 +4,7 @@ use super::{HostsArgs, Streams};
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use serde_json::json;
-use sheaf_core::hostset::{FoldOptions, Groups, HostSet, ParseError, memberships};
+use sheaf_core::hostset::{FoldOptions, Groups, HostSet, Membership, ParseError, memberships};
 
 /// Groups whose default source is the one of `--groupsource`.
 pub(super) struct Rebased<'g> {
@@ -45,6 +45,10 @@ impl Groups for Rebased<'_> {
         self.groups.all(source.or(self.source))
     }
 
+    fn groups_of(&self, source: Option<&str>, host: &str) -> Result<Option<Vec<String>>, String> {
+        self.groups.groups_of(source.or(self.source), host)
+    }
+
     fn sources(&self) -> Vec<String> {
         let mut sources = self.groups.sources();
         if let Some(at) = sources.iter().position(|source| Some(source.as_str()) == self.source) {
@@ -55,13 +59,13 @@ impl Groups for Rebased<'_> {
 }
 
 /// Prints the sources, the default one marked.
-pub(super) fn list_sources(groups: &Rebased<'_>, streams: &mut Streams<'_>) -> Result<()> {
+pub(super) fn list_sources(groups: &Rebased<'_>, marks: bool, streams: &mut Streams<'_>) -> Result<()> {
     for (at, source) in groups.sources().iter().enumerate() {
         let is_default = at == 0;
         if streams.json {
             writeln!(streams.out, "{}", json!({ "source": source, "default": is_default }))?;
         } else {
-            writeln!(streams.out, "{source}{}", if is_default { " (default)" } else { "" })?;
+            writeln!(streams.out, "{source}{}", if is_default && marks { " (default)" } else { "" })?;
         }
     }
     Ok(())
@@ -87,47 +91,82 @@ pub(super) fn list(
             Set::Hosts(hosts) if asks_for_hosts => Some(hosts),
             _ => None,
         };
-        let rows = match rows(hosts, source, groups) {
-            Ok(rows) => rows,
-            Err(error) if args.list_all > 0 => {
-                streams.warn(error.problem())?;
-                exit = Exit::Partial;
-                continue;
+        // Names alone are listed without asking what they stand for.
+        let resolves = level > 1 || streams.json;
+        let mut print = || -> Result<(), ListError> {
+            for row in rows(hosts, source, groups, resolves)? {
+                row?.print(level, shown, streams)?;
             }
-            Err(error) => return Err(failed(error)),
+            Ok(())
         };
-        for row in rows {
-            row.print(level, shown, streams)?;
+        match print() {
+            Ok(()) => {}
+            Err(ListError::Groups(error)) if args.list_all > 0 => {
+                streams.warn(error.problem())?;
+                exit = Exit::Unmatched;
+            }
+            Err(ListError::Groups(error)) => return Err(failed(error)),
+            Err(ListError::Output(error)) => return Err(error),
         }
     }
     Ok(exit)
 }
 
+/// Why a list ends early.
+enum ListError {
+    /// The source cannot tell, or tells something malformed.
+    Groups(ParseError),
+    /// What it told could not be written.
+    Output(anyhow::Error),
+}
+
+impl From<ParseError> for ListError {
+    fn from(error: ParseError) -> Self {
+        Self::Groups(error)
+    }
+}
+
+impl From<anyhow::Error> for ListError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
 /// A group in a list.
 struct Row {
     group: String,
+    /// Empty where only names are listed.
     hosts: HostSet,
     /// How many hosts the whole group has, when `hosts` are those of a set.
     of: Option<usize>,
 }
 
-fn rows(set: Option<&HostSet>, source: Option<&str>, groups: &Rebased<'_>) -> Result<Vec<Row>, ParseError> {
+type Rows<'g> = Box<dyn Iterator<Item = Result<Row, ParseError>> + 'g>;
+
+fn rows<'g>(
+    set: Option<&HostSet>,
+    source: Option<&'g str>,
+    groups: &'g Rebased<'_>,
+    resolves: bool,
+) -> Result<Rows<'g>, ParseError> {
     if let Some(set) = set {
         let found = memberships(set, source, groups)?.into_iter();
-        return Ok(found
-            .map(|member| Row { group: member.group, of: Some(member.hosts.len()), hosts: member.shared })
-            .collect());
+        let row = |member: Membership| Row {
+            group: member.group,
+            of: Some(member.hosts.len()),
+            hosts: member.shared,
+        };
+        return Ok(Box::new(found.map(move |member| Ok(row(member)))));
     }
     // As a host set, names come in the order in which hosts come.
     let names: HostSet =
         groups.list(source).map_err(|problem| ParseError::unplaced(&problem))?.into_iter().collect();
-    names
-        .iter()
-        .map(|group| {
-            let name = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
-            Ok(Row { hosts: HostSet::parse_with(&name, groups)?, group, of: None })
-        })
-        .collect()
+    let names: Vec<String> = names.iter().collect();
+    Ok(Box::new(names.into_iter().map(move |group| {
+        let name = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
+        let hosts = if resolves { HostSet::parse_with(&name, groups)? } else { HostSet::new() };
+        Ok(Row { hosts, group, of: None })
+    })))
 }
 
 impl Row {
