@@ -153,7 +153,8 @@ pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
     let groups = crate::config::groups(global, args.groupsconf.as_deref())?;
     let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut stderr = std::io::stderr();
-    let warnings: Option<&mut dyn Write> = if global.quiet || args.quiet_answers { None } else { Some(&mut stderr) };
+    let warnings: Option<&mut dyn Write> =
+        if global.quiet || args.quiet_answers { None } else { Some(&mut stderr) };
     let mut out = std::io::BufWriter::new(&mut out);
     let mut streams = Streams { input: &mut input, out: &mut out, warnings, json: global.json };
     // As with nodeset, whatever is wrong beyond the options ends with 1.

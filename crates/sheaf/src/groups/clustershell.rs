@@ -56,8 +56,8 @@ impl ClusterShell {
 
     /// The sources of one `groups.conf`, whose directory is `$CFGDIR`.
     pub fn of_file(file: &Path) -> Result<Self, GroupError> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| GroupError(crate::exit::io_text(file, &error)))?;
+        let text =
+            std::fs::read_to_string(file).map_err(|error| GroupError(crate::exit::io_text(file, &error)))?;
         let mut sections = ini::Sections::new();
         ini::merge(&mut sections, &text).map_err(|error| in_file(file, &error))?;
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());

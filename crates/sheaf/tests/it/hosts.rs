@@ -337,10 +337,7 @@ fn differs_from_nodeset_where_that_would_be_wrong() {
     assert_eq!(hosts(&["n[-3-1]", "-x", "n-2"]).1, "n[0-1],n-[1,3]\n");
     let (code, _, stderr) = hosts(&["@circle:one"]);
     assert_eq!(code, Some(1));
-    assert!(
-        stderr.contains("in a circle: @circle:one → @circle:two → @circle:one"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("in a circle: @circle:one → @circle:two → @circle:one"), "{stderr}");
 }
 
 #[test]
