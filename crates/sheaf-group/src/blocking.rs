@@ -28,16 +28,46 @@ use sheaf_tree::Network;
 use sheaf_tree::topology::Names;
 use std::io;
 use std::sync::Arc;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 /// [`crate::Session`], blocking. Must not be used inside an async runtime.
 ///
 /// It brings a runtime of its own, whose one thread works while a call waits; between calls a
-/// background thread keeps the session alive.
-#[derive(Clone)]
+/// background thread keeps the session alive. It may be dropped anywhere, also inside another
+/// runtime, and be used by many threads at once: each call has its own answer.
+#[derive(Clone, Debug)]
 pub struct Session {
-    runtime: Arc<Runtime>,
     session: crate::Session,
+    runtime: Arc<Own>,
+}
+
+/// A runtime that may be dropped anywhere.
+#[derive(Debug)]
+struct Own(Option<Runtime>);
+
+impl Own {
+    fn start() -> io::Result<Self> {
+        let builder = &mut tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().map(|runtime| Self(Some(runtime)))
+    }
+
+    fn get(&self) -> &Runtime {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.get().block_on(future)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let Some(runtime) = self.0.take() else { return };
+        if Handle::try_current().is_ok() {
+            // A runtime is not waited for inside another one.
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Session {
@@ -46,9 +76,9 @@ impl Session {
     /// # Errors
     /// When no thread can be started, and as [`crate::Session::new`] (`InvalidInput`).
     pub fn start(names: Names, limits: Limits, launch: impl FnOnce() -> Network) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let runtime = Own::start()?;
         let network = {
-            let _inside = runtime.enter();
+            let _inside = runtime.get().enter();
             launch()
         };
         let session = crate::Session::new(network, names, limits)
@@ -108,9 +138,10 @@ impl Session {
 }
 
 /// [`crate::Group`], blocking.
+#[derive(Debug)]
 pub struct Group {
-    runtime: Arc<Runtime>,
     group: crate::Group,
+    runtime: Arc<Own>,
 }
 
 macro_rules! blocking {

@@ -1,21 +1,21 @@
 //! The client: one call, all members, one answer.
 use crate::aggregate::{Data, ErrorClass, FILTER, Partial};
 use crate::error::GroupError;
-use crate::message::Request;
 use hosts::Hosts;
+use interrupt::Interrupts;
 use sheaf_core::hostset::HostSet;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::topology::Names;
 use sheaf_tree::{Network, Stream, Sync, WaveResult};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::Notify;
 
+mod ask;
 mod call;
 mod fetch;
 mod group;
 mod hosts;
+mod interrupt;
 mod layout;
 mod outcome;
 
@@ -63,8 +63,17 @@ pub struct Session {
 struct Inner {
     network: Network,
     hosts: Hosts,
-    interrupted: AtomicBool,
-    interrupt: Notify,
+    interrupts: Interrupts,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("hosts", self.hosts())
+            .field("limits", &self.limits)
+            .field("is_interrupted", &self.is_interrupted())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -75,7 +84,7 @@ impl Session {
     /// [`GroupError::NamedTwice`] when two leaves have one name.
     pub fn new(network: Network, names: Names, limits: Limits) -> Result<Self, GroupError> {
         let hosts = Hosts::new(names, network.leaf_count())?;
-        let inner = Inner { network, hosts, interrupted: AtomicBool::new(false), interrupt: Notify::new() };
+        let inner = Inner { network, hosts, interrupts: Interrupts::new() };
         Ok(Self { inner: Arc::new(inner), limits })
     }
 
@@ -139,27 +148,27 @@ impl Session {
         self.inner.hosts.fold(leaves)
     }
 
-    /// Ends every operation under way with what it has, and those to come at once: the members
-    /// that have not answered are silent with `ECANCELED`.
+    /// Ends every operation under way with what it has, and those to come at once, until
+    /// [`Session::resume`]: the members that have not answered are silent with `ECANCELED`.
     pub fn interrupt(&self) {
-        self.inner.interrupted.store(true, Ordering::Relaxed);
-        self.inner.interrupt.notify_waiters();
+        self.inner.interrupts.interrupt();
     }
 
-    /// Whether [`Session::interrupt`] was called.
+    /// Takes the interrupt back: what is asked from now on is done. What was under way when the
+    /// session was interrupted has ended.
+    pub fn resume(&self) {
+        self.inner.interrupts.resume();
+    }
+
+    /// Whether [`Session::interrupt`] was called, and not taken back.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
-        self.inner.interrupted.load(Ordering::Relaxed)
+        self.inner.interrupts.is_interrupted()
     }
 
-    /// Waits until [`Session::interrupt`] is called.
+    /// Waits until [`Session::interrupt`] is called. Dropping the future has no effect.
     pub async fn interrupted(&self) {
-        let interrupt = self.inner.interrupt.notified();
-        tokio::pin!(interrupt);
-        interrupt.as_mut().enable();
-        if !self.is_interrupted() {
-            interrupt.await;
-        }
+        self.inner.interrupts.begin().interrupted().await;
     }
 
     fn stream(&self, members: &RangeSet) -> Result<Stream, GroupError> {
@@ -174,44 +183,6 @@ impl Session {
             Some(&(_, last)) if last >= leaves => Err(GroupError::UnknownLeaf { leaf: last, leaves }),
             _ => Ok(()),
         }
-    }
-
-    /// One request that has its answer whatever the user wants: it undoes something.
-    async fn insist(&self, stream: &Stream, request: &Request) -> Result<(Partial, WaveResult), GroupError> {
-        stream.ask(0, &request.encode(b""), self.limits.timeout).await;
-        let mut wave = stream.recv().await;
-        Ok((partial_of(&mut wave)?, wave))
-    }
-
-    /// One request and its wave.
-    async fn ask(
-        &self,
-        stream: &Stream,
-        request: &Request,
-        data: &[u8],
-    ) -> Result<(Partial, WaveResult), GroupError> {
-        let interrupt = self.inner.interrupt.notified();
-        tokio::pin!(interrupt);
-        interrupt.as_mut().enable();
-        stream.ask(0, &request.encode(data), self.limits.timeout).await;
-        if self.is_interrupted() {
-            stream.cancel(None);
-        }
-        let mut wave = tokio::select! {
-            wave = stream.recv() => wave,
-            () = interrupt => {
-                stream.cancel(None);
-                stream.recv().await
-            }
-        };
-        Ok((partial_of(&mut wave)?, wave))
-    }
-}
-
-fn partial_of(wave: &mut WaveResult) -> Result<Partial, GroupError> {
-    match wave.payload.take() {
-        Some(payload) => Partial::decode(&payload).map_err(|_| GroupError::Protocol),
-        None => Ok(Partial::default()),
     }
 }
 

@@ -61,6 +61,13 @@ pub enum GroupError {
     /// There is no such member.
     #[error("{0:?} is not a member of the group")]
     UnknownMember(String),
+    /// The session, or the stream of the group or call, has ended.
+    #[error("the session has ended")]
+    Ended,
+    /// An earlier future of this call was dropped before its end, or failed: what the hosts said
+    /// then is lost, and with it what would follow.
+    #[error("part of the answer is lost: an earlier request for it was given up or failed")]
+    Torn,
     /// A server answered with something that is not an answer.
     #[error("an answer does not decode")]
     Protocol,
@@ -87,6 +94,8 @@ impl GroupError {
             Self::Names { .. } | Self::NamedTwice(_) => Errno::INVAL,
             Self::UnknownHost(_) | Self::UnknownLeaf { .. } => Errno::HOSTUNREACH,
             Self::UnknownMember(_) => Errno::NOENT,
+            Self::Ended => Errno::HOSTDOWN,
+            Self::Torn => Errno::CANCELED,
             Self::Protocol => Errno::PROTO,
         }
     }

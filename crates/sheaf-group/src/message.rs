@@ -61,8 +61,11 @@ pub enum Request {
         /// How it is combined.
         answer: Answer,
     },
-    /// The bodies of the last answers, from these leaves: one of each class.
+    /// The bodies of an earlier answer, from these leaves: one of each class.
     Fetch {
+        /// Which answer: the number of its request. A server keeps the bodies of the last that
+        /// has any; of another one it has nothing (`ESTALE`).
+        of: u64,
         /// Who is asked; the others answer nothing.
         leaves: RangeSet,
         /// Combine them line by line on the way instead of packing them.
@@ -208,7 +211,29 @@ pub enum DataAggregation {
     Checksum,
 }
 
+impl Operation {
+    /// Whether servers keep what they answer for a [`Request::Fetch`], in place of what they kept.
+    pub(crate) fn keeps_bodies(&self) -> bool {
+        let (Self::Read { data, .. } | Self::Pread { data, .. } | Self::Fstat { data }) = self else {
+            return false;
+        };
+        matches!(
+            data,
+            DataAggregation::Equal | DataAggregation::Contents { .. } | DataAggregation::Lines { .. }
+        )
+    }
+}
+
 impl Request {
+    /// [`Operation::keeps_bodies`] of this request's operation; tools keep every answer.
+    pub(crate) fn keeps_bodies(&self) -> bool {
+        match self {
+            Self::Open { then: Some(operation), .. } | Self::Operate(operation) => operation.keeps_bodies(),
+            Self::Call { .. } | Self::More { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The packet: this request, then `data`.
     #[must_use]
     pub fn encode(&self, data: &[u8]) -> Vec<u8> {

@@ -2,25 +2,24 @@
 use crate::aggregate::Partial;
 use crate::message::Request;
 use crate::tool::{Host, Tools};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use sheaf_file::Export;
 use sheaf_tree::proto::Packet;
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
-use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 use tokio::runtime::Handle;
 
 mod call;
 mod group;
+mod lane;
 mod operate;
 
 use call::Call;
 use group::Group;
+use lane::{Job, Lane};
 
 /// Makes the server of each leaf; the session's service configuration is the export's path,
 /// in which `%h` stands for the host's name.
@@ -80,56 +79,22 @@ struct Server {
     lanes: FxHashMap<u32, Arc<Lane>>,
 }
 
-struct Lane {
-    stream: u32,
-    queue: Mutex<Queue>,
-    occupant: Mutex<Occupant>,
-    /// Requests with a lower number are cancelled.
-    cancelled_below: Arc<AtomicU64>,
-}
-
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    /// A thread is working on the lane.
-    busy: bool,
-    /// Parts of a request that is not complete yet.
-    parts: Vec<Bytes>,
-    parts_frame_bytes: usize,
-    parts_deadline: Option<Instant>,
-    /// One more than the number of the last request that has begun to arrive.
-    next_wave: u64,
-}
-
-struct Job {
-    wave: u64,
-    answer: bool,
-    deadline: Option<Instant>,
-    packet: Bytes,
-    frame_bytes: usize,
-}
-
 /// What a stream is used for, and its last reply (for a request that comes twice).
 #[derive(Default)]
 struct Occupant {
     group: Option<Group>,
     /// The tool at work, or why it did not start.
     call: Option<Result<Call, Errno>>,
+    /// Number of the request whose bodies are kept here.
+    kept: Option<u64>,
     replied: Option<(u64, Bytes)>,
 }
 
 impl Service for Server {
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
         let stream = packet.stream;
-        let lane = self.lanes.entry(stream).or_insert_with(|| {
-            let (queue, occupant, cancelled_below) = (Mutex::default(), Mutex::default(), Arc::default());
-            Arc::new(Lane { stream, queue, occupant, cancelled_below })
-        });
-        let (is_idle, consumed) = lane.enqueue(packet);
-        if consumed > 0 {
-            leaf.consumed(stream, consumed);
-        }
-        if is_idle {
+        let lane = self.lanes.entry(stream).or_insert_with(|| Arc::new(Lane::new(stream)));
+        if lane.enqueue(packet, leaf) {
             let worker = Worker {
                 lane: Arc::clone(lane),
                 host: self.host.clone(),
@@ -140,10 +105,9 @@ impl Service for Server {
         }
     }
 
-    fn cancelled(&mut self, stream: u32, wave: u64, _: &mut Leaf<'_>) {
-        if let Some(lane) = self.lanes.get(&stream) {
-            lane.cancel(wave);
-        }
+    fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Leaf<'_>) {
+        // The request may be on its way: what is cancelled does not wait behind what is sent.
+        self.lanes.entry(stream).or_insert_with(|| Arc::new(Lane::new(stream))).cancel(wave, leaf);
     }
 
     fn closed(&mut self, stream: u32) {
@@ -157,78 +121,6 @@ impl Service for Server {
             lane.end(&self.runtime);
         }
     }
-}
-
-impl Lane {
-    /// Takes in a part; returns whether a thread has to be started for the lane, and the bytes
-    /// that need not hold the sender back any more.
-    ///
-    /// A request may be longer than what may be under way, so while nothing else is to be done its
-    /// parts are taken at once: one request, of bounded length, is put together at a time.
-    fn enqueue(&self, packet: Packet) -> (bool, usize) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut consumed = 0;
-        if packet.first {
-            queue.parts.clear();
-            consumed = std::mem::take(&mut queue.parts_frame_bytes);
-            queue.parts_deadline = packet.expect.map(|expect| Instant::now() + expect);
-            queue.next_wave = packet.wave.saturating_add(1);
-        }
-        queue.parts_frame_bytes += packet.frame_bytes;
-        let answer = queue.parts_deadline.is_some();
-        queue.parts.push(packet.payload);
-        if !packet.last {
-            if !queue.busy {
-                consumed += std::mem::take(&mut queue.parts_frame_bytes);
-            }
-            return (false, consumed);
-        }
-        let whole = join(&mut queue.parts);
-        let job = Job {
-            wave: packet.wave,
-            answer,
-            deadline: queue.parts_deadline.take(),
-            packet: whole,
-            frame_bytes: std::mem::take(&mut queue.parts_frame_bytes),
-        };
-        queue.jobs.push_back(job);
-        (!std::mem::replace(&mut queue.busy, true), consumed)
-    }
-
-    /// Cancels a request, and those before it; `u64::MAX` means those that have come so far.
-    fn cancel(&self, wave: u64) {
-        let come = self.queue.lock().unwrap_or_else(PoisonError::into_inner).next_wave;
-        self.cancelled_below.fetch_max(wave.saturating_add(1).min(come), Ordering::Relaxed);
-    }
-
-    /// The next request; when there is none, the bytes of the one that is being put together.
-    fn next(&self) -> Result<Job, usize> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let job = queue.jobs.pop_front();
-        queue.busy = job.is_some();
-        job.ok_or_else(|| std::mem::take(&mut queue.parts_frame_bytes))
-    }
-
-    /// The stream is over: work under way stops, what is half done is undone.
-    fn end(self: Arc<Self>, runtime: &Handle) {
-        self.cancelled_below.store(u64::MAX, Ordering::Relaxed);
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.jobs.clear();
-        if !queue.busy {
-            // Dropping what the lane holds may touch the disk.
-            drop(queue);
-            runtime.spawn_blocking(move || drop(self));
-        }
-    }
-}
-
-fn join(parts: &mut Vec<Bytes>) -> Bytes {
-    if parts.len() == 1 {
-        return parts.pop().unwrap_or_default();
-    }
-    let mut whole = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
-    parts.drain(..).for_each(|part| whole.extend_from_slice(&part));
-    whole.freeze()
 }
 
 /// Works through a lane.
@@ -271,10 +163,13 @@ impl Worker {
             }
         }
         let (request, data) = Request::decode(&job.packet)?;
-        let host = self.host.for_request(&self.lane.cancelled_below, job.wave, job.deadline);
+        let host = self.host.for_request(&self.lane.ended, &job.cancelled, job.deadline);
         // What was begun is undone also when nobody waits for it.
         if host.should_stop() && !matches!(request, Request::Close { .. }) {
             return Err(Errno::CANCELED);
+        }
+        if request.keeps_bodies() {
+            occupant.kept = Some(job.wave);
         }
         let partial = self.answer(&mut occupant, request, data, job, &host)?;
         let mut bytes = Vec::new();
@@ -316,8 +211,11 @@ impl Worker {
                 Some(_) => Default::default(),
                 None => return Err(Errno::STALE),
             },
-            Request::Fetch { leaves, lines, bytes_max, locals, weights } => {
+            Request::Fetch { of, leaves, lines, bytes_max, locals, weights } => {
                 let Some(at) = leaves.position(host.leaf) else { return Ok(Partial::default()) };
+                if occupant.kept != Some(of) {
+                    return Err(Errno::STALE);
+                }
                 let weight = usize::try_from(at).ok().and_then(|at| weights.get(at)).copied().unwrap_or(1);
                 match (&occupant.call, &occupant.group) {
                     (Some(Ok(call)), _) => call.fetch(host.leaf, lines, bytes_max, weight)?,

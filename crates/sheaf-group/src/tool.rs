@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use sheaf_file::Export;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// The host that a tool works on.
@@ -17,9 +17,8 @@ pub struct Host {
     pub leaf: u32,
     /// Its files.
     pub export: Export,
-    /// Requests with a lower number are cancelled.
-    cancelled_below: Arc<AtomicU64>,
-    request: u64,
+    /// Set when the stream is over, and when nobody waits for this request.
+    stops: [Arc<AtomicBool>; 2],
     deadline: Option<Instant>,
 }
 
@@ -27,22 +26,22 @@ impl Host {
     /// A host at work on nothing yet.
     #[must_use]
     pub fn new(name: &str, leaf: u32, export: Export) -> Self {
-        Self { name: name.into(), leaf, export, cancelled_below: Arc::default(), request: 0, deadline: None }
+        Self { name: name.into(), leaf, export, stops: Default::default(), deadline: None }
     }
 
     pub(crate) fn for_request(
         &self,
-        cancelled_below: &Arc<AtomicU64>,
-        request: u64,
+        ended: &Arc<AtomicBool>,
+        cancelled: &Arc<AtomicBool>,
         deadline: Option<Instant>,
     ) -> Self {
-        Self { cancelled_below: Arc::clone(cancelled_below), request, deadline, ..self.clone() }
+        Self { stops: [Arc::clone(ended), Arc::clone(cancelled)], deadline, ..self.clone() }
     }
 
     /// Whether nobody waits for the answer any more. Asked between files and large buffers.
     #[must_use]
     pub fn should_stop(&self) -> bool {
-        self.cancelled_below.load(Ordering::Relaxed) > self.request
+        self.stops.iter().any(|stop| stop.load(Ordering::Relaxed))
             || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 }

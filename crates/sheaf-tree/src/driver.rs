@@ -16,8 +16,10 @@ use std::task::Waker;
 use std::time::Instant;
 use tokio::sync::Notify;
 
+mod claims;
 mod socket;
 
+use claims::Claims;
 pub(crate) use socket::{Autopsy, Peer, register};
 use socket::{Port, Room};
 
@@ -51,6 +53,8 @@ pub(crate) struct Core {
     /// Who waits for a result of a stream, and who for room on it.
     for_result: FxHashMap<u32, Vec<Waker>>,
     for_room: FxHashMap<u32, Vec<Waker>>,
+    /// Who waits for the answer to which request.
+    pub claims: Claims,
     event_wakers: Vec<Waker>,
     fresh: Vec<u32>,
     /// Leaves that run, once the tree has started as far as it will.
@@ -98,6 +102,7 @@ impl Shared {
             armed: None,
             for_result: FxHashMap::default(),
             for_room: FxHashMap::default(),
+            claims: Claims::default(),
             event_wakers: Vec::new(),
             fresh: Vec::new(),
             ready: None,
@@ -268,6 +273,18 @@ impl Core {
     /// Lets every node with something to do do it, until none has.
     fn turn(&mut self, now: Time) {
         self.deferred = false;
+        loop {
+            self.work(now);
+            // Taking results gives credit to those who sent them.
+            if !self.give_out() {
+                break;
+            }
+            self.touch(0);
+        }
+        self.wake_for_room();
+    }
+
+    fn work(&mut self, now: Time) {
         while let Some(node) = self.work.pop_front() {
             loop {
                 while let Some(event) = self.nodes[node].poll_event() {
@@ -287,7 +304,6 @@ impl Core {
                 }
             }
         }
-        self.wake();
     }
 
     fn event(&mut self, node: usize, event: Event) {
@@ -397,15 +413,29 @@ impl Core {
         }
     }
 
-    /// Wakes whoever waits for results or for room.
-    fn wake(&mut self) {
-        let Some(root) = self.nodes.first_mut() else { return };
+    /// Gives results to those who wait for just these, and wakes those who take what comes. Says
+    /// whether results were taken.
+    fn give_out(&mut self) -> bool {
+        let Some(root) = self.nodes.first_mut() else { return false };
         root.take_fresh(&mut self.fresh);
+        let mut taken = false;
         for stream in self.fresh.drain(..) {
+            if self.claims.has(stream) {
+                while let Some(result) = root.take(stream) {
+                    self.claims.give(stream, result);
+                    taken = true;
+                }
+            }
             if let Some(wakers) = self.for_result.remove(&stream) {
                 wakers.into_iter().for_each(Waker::wake);
             }
         }
+        taken
+    }
+
+    /// Wakes whoever waits for room.
+    fn wake_for_room(&mut self) {
+        let Some(root) = self.nodes.first_mut() else { return };
         if !self.for_room.is_empty() {
             self.for_room.retain(|&stream, wakers| {
                 let room = root.has_room(stream);

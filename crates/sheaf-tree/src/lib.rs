@@ -50,5 +50,5 @@ pub mod status;
 pub mod topology;
 
 pub use driver::NOTICES_MAX;
-pub use network::{Network, Stream, StreamError};
+pub use network::{Network, Pending, Stream, StreamError};
 pub use proto::{Counters, Coverage, Notice, Packet, Sync, Tuning, WaveResult};

@@ -8,6 +8,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
+mod request;
+
+pub use request::Pending;
+use request::UnderWay;
+
 /// A running tree, seen from its root. Ends when it is dropped; [`Network::shutdown`] waits for
 /// the processes to be gone.
 ///
@@ -170,6 +175,9 @@ impl Drop for Inner {
 }
 
 /// A stream between the root and its members. Closed when dropped.
+///
+/// Packets are sent whole or not at all: when the future of one that is sent in parts is dropped
+/// before its end, members drop the parts they have.
 pub struct Stream {
     inner: Arc<Inner>,
     id: u32,
@@ -199,6 +207,12 @@ impl StreamError {
     }
 }
 
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 impl Stream {
     /// Its identifier, as in notices.
     #[must_use]
@@ -216,21 +230,24 @@ impl Stream {
     /// form a wave that ends after about that long at the latest (what was sent in time may take
     /// half a second to come); its number is returned.
     pub async fn send(&self, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
-        self.send_packet(Outgoing::new(tag, payload, expect)).await
+        self.send_packet(Outgoing::new(tag, payload, expect), false).await.unwrap_or(0)
     }
 
     /// [`Stream::send`] of a request of which members that do not answer in time are given up:
     /// they take no more part in the stream, and no later wave waits for them again.
     pub async fn ask(&self, tag: i32, payload: &[u8], timeout: Duration) -> u64 {
-        self.send_packet(Outgoing::new(tag, payload, Some(timeout)).once()).await
+        self.send_packet(Outgoing::new(tag, payload, Some(timeout)).once(), false).await.unwrap_or(0)
     }
 
-    async fn send_packet(&self, mut outgoing: Outgoing<'_>) -> u64 {
+    /// The number of the packet's wave, or of the next one; `None` when the stream is closed. With
+    /// `claim`, its answer is kept for who waits for just this wave.
+    async fn send_packet(&self, mut outgoing: Outgoing<'_>, claim: bool) -> Option<u64> {
         /// Parts between two looks at what the links have taken.
         const PARTS: usize = 4;
         // A long packet goes out in parts as there is room; nobody else's may come in between.
         let _turn = self.sending.lock().await;
-        poll_fn(|cx| {
+        let mut under_way = UnderWay { stream: self, wave: None };
+        let wave = poll_fn(|cx| {
             loop {
                 let sent = self.inner.shared.run(|core, now| {
                     core.touch(0);
@@ -239,7 +256,12 @@ impl Stream {
                             core.wait_for_room(self.id, cx.waker());
                             return Poll::Pending;
                         }
-                        if core.nodes[0].send_part(now, self.id, &mut outgoing) {
+                        let is_last = core.nodes[0].send_part(now, self.id, &mut outgoing);
+                        if under_way.wave.is_none() && outgoing.is_request() {
+                            under_way.wave = outgoing.wave();
+                            under_way.wave.filter(|_| claim).inspect(|wave| core.claims.add(self.id, *wave));
+                        }
+                        if is_last {
                             return Poll::Ready(true);
                         }
                     }
@@ -252,7 +274,9 @@ impl Stream {
                 }
             }
         })
-        .await
+        .await;
+        under_way.wave = None;
+        wave
     }
 
     /// The next result of the stream, in the order in which they became ready.
@@ -302,6 +326,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        self.inner.shared.peek(|core| core.claims.close(self.id));
         self.inner.shared.with_node(0, |node| node.close(self.id));
     }
 }

@@ -9,6 +9,11 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::Stream;
 
 /// A tool's call. Its answer comes in batches: equal ones cross the tree once.
+///
+/// A call does not outlive a future of it that is dropped before its end: the hosts may or may not
+/// have done what it was to bring. Nothing is sent then any more, [`Call::has_more`] stays true,
+/// [`Call::next_entries`] and [`Call::next_bodies`] fail with [`GroupError::Torn`], and in the
+/// outcome the hosts that had more to say are silent with `ECANCELED`.
 pub struct Call {
     session: Session,
     stream: Stream,
@@ -16,6 +21,8 @@ pub struct Call {
     /// Leaves that have more to say.
     more: RangeSet,
     start: Option<(String, Vec<u8>)>,
+    /// A future was dropped before its end, or failed: the hosts are not where we think they are.
+    torn: bool,
     outcome: Outcome,
 }
 
@@ -31,6 +38,7 @@ impl Session {
             members: members.clone(),
             more: members.clone(),
             start: Some((tool.to_owned(), params.to_vec())),
+            torn: false,
             outcome: Outcome::default(),
         })
     }
@@ -40,7 +48,7 @@ impl Call {
     /// Whether some host has more to say.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        !self.more.is_empty()
+        self.torn || !self.more.is_empty()
     }
 
     /// The hosts it was started on.
@@ -51,69 +59,128 @@ impl Call {
 
     /// Sends input to the tool on every host, once there is room for it: a host that does not
     /// keep up holds the sender back.
+    ///
+    /// **Dropped** before its end, the call is over: the input would have a hole.
     pub async fn feed(&mut self, data: &[u8]) {
+        if self.torn {
+            return;
+        }
+        let outcome = self.expect_the_worst();
         if let Some((tool, params)) = self.start.take() {
             let request = Request::Call { tool, answer: Answer { eager: 0 } };
             self.stream.send(0, &request.encode(&params), None).await;
         }
         self.stream.send(0, &Request::Feed.encode(data), None).await;
+        self.torn = false;
+        self.outcome = outcome;
     }
 
     /// The next batch of answers, folded entry by entry into `merged`. Returns whether there is
     /// more.
     ///
+    /// **Dropped** before its end, the call is over, and `merged` may have a part of the batch.
+    ///
     /// # Errors
-    /// [`GroupError::Protocol`] when an answer does not decode.
+    /// [`GroupError::Protocol`] when an answer does not decode; [`GroupError::Torn`] when the call
+    /// was over before. The call is over then.
     pub async fn next_entries(&mut self, merged: &mut Merged) -> Result<bool, GroupError> {
-        merged.next_batch();
-        let classes = self.next_classes().await?;
-        let lost = fetch::lines(&self.session, &self.stream, classes, merged).await?;
-        for (errno, leaves) in &lost {
-            self.outcome.add_silent(*errno, leaves);
-        }
-        self.count();
-        Ok(self.has_more())
+        let mut outcome = self.begin()?;
+        let result = self.entries(merged, &mut outcome).await;
+        self.end(result, outcome)
     }
 
     /// The next batch of answers, by content.
     ///
+    /// **Dropped** before its end, the call is over.
+    ///
     /// # Errors
-    /// [`GroupError::TooLarge`] when the distinct contents exceed the bound.
+    /// [`GroupError::TooLarge`] when the distinct contents exceed the bound; otherwise as
+    /// [`Call::next_entries`].
     pub async fn next_bodies(&mut self) -> Result<Vec<Class>, GroupError> {
-        let classes = self.next_classes().await?;
-        let classes = fetch::bodies(&self.session, &self.stream, classes).await?;
-        for class in classes.iter().filter(|class| class.body.is_none()) {
-            self.outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
-        }
-        self.count();
-        Ok(classes)
+        let mut outcome = self.begin()?;
+        let result = self.bodies(&mut outcome).await;
+        self.end(result, outcome)
     }
 
-    async fn next_classes(&mut self) -> Result<Classes, GroupError> {
+    /// Begins what must not be dropped midway.
+    fn begin(&mut self) -> Result<Outcome, GroupError> {
+        if self.torn { Err(GroupError::Torn) } else { Ok(self.expect_the_worst()) }
+    }
+
+    /// Takes the outcome, and leaves the one that holds if nothing follows.
+    fn expect_the_worst(&mut self) -> Outcome {
+        self.torn = true;
+        let mut worst = self.outcome.clone();
+        worst.add_silent(Errno::CANCELED, &self.more);
+        self.count(&mut worst);
+        std::mem::replace(&mut self.outcome, worst)
+    }
+
+    fn end<T>(
+        &mut self,
+        result: Result<(T, RangeSet), GroupError>,
+        mut outcome: Outcome,
+    ) -> Result<T, GroupError> {
+        let result = result.map(|(value, more)| {
+            self.more = more;
+            self.torn = false;
+            value
+        });
+        if let Err(error) = &result {
+            outcome.add_silent(error.errno(), &self.more);
+        }
+        self.count(&mut outcome);
+        self.outcome = outcome;
+        result
+    }
+
+    async fn entries(
+        &mut self,
+        merged: &mut Merged,
+        outcome: &mut Outcome,
+    ) -> Result<(bool, RangeSet), GroupError> {
+        merged.next_batch();
+        let (of, classes, more) = self.classes(outcome).await?;
+        let lost = fetch::lines(&self.session, &self.stream, of, classes, merged).await?;
+        for (errno, leaves) in &lost {
+            outcome.add_silent(*errno, leaves);
+        }
+        Ok((!more.is_empty(), more))
+    }
+
+    async fn bodies(&mut self, outcome: &mut Outcome) -> Result<(Vec<Class>, RangeSet), GroupError> {
+        let (of, classes, more) = self.classes(outcome).await?;
+        let classes = fetch::bodies(&self.session, &self.stream, of, classes).await?;
+        for class in classes.iter().filter(|class| class.body.is_none()) {
+            outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
+        }
+        Ok((classes, more))
+    }
+
+    /// The next answers by digest, the number of their request, and who has more to say.
+    async fn classes(&mut self, outcome: &mut Outcome) -> Result<(u64, Classes, RangeSet), GroupError> {
         let answer = Answer { eager: self.more.first().unwrap_or(0) };
-        let more = std::mem::take(&mut self.more);
         let (request, params) = match self.start.take() {
             Some((tool, params)) => (Request::Call { tool, answer }, params),
-            None => (Request::More { leaves: more.clone(), answer }, Vec::new()),
+            None => (Request::More { leaves: self.more.clone(), answer }, Vec::new()),
         };
         let (mut partial, wave) = self.session.ask(&self.stream, &request, &params).await?;
-        self.more = std::mem::take(&mut partial.more);
         // A host that had said everything before it was lost is not missing.
-        self.outcome.add_coverage_of(&wave.coverage, &more);
-        self.count();
+        outcome.add_coverage_of(&wave.coverage, &self.more);
         for error in errors_of(&mut partial) {
-            self.outcome.add_error(error);
+            outcome.add_error(error);
         }
-        Ok(match partial.data {
+        let classes = match partial.data {
             Data::Classes(classes) => classes,
             _ => Classes::default(),
-        })
+        };
+        Ok((wave.wave, classes, partial.more))
     }
 
     /// Every host that was not missing so far counts as one that succeeded.
-    fn count(&mut self) {
-        let answered = self.members.difference(&self.outcome.missing_hosts()).len();
-        self.outcome.status = StatusSum { count: answered, ..StatusSum::default() };
+    fn count(&self, outcome: &mut Outcome) {
+        let answered = self.members.difference(&outcome.missing_hosts()).len();
+        outcome.status = StatusSum { count: answered, ..StatusSum::default() };
     }
 
     /// What the hosts came to so far.

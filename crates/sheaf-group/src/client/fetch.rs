@@ -21,10 +21,12 @@ struct Wanted {
     len: u64,
 }
 
-/// Gives every class its body, as far as someone who has it still answers.
+/// Gives every class of the answer to request `of` its body, as far as someone who has it still
+/// answers. Nobody else may ask the stream for anything that keeps bodies before this is done.
 pub(super) async fn bodies(
     session: &Session,
     stream: &Stream,
+    of: u64,
     classes: Classes,
 ) -> Result<Vec<Class>, GroupError> {
     let mut all: Vec<Class> = classes
@@ -41,7 +43,7 @@ pub(super) async fn bodies(
         let (trip, locals) = next_trip(&wanted);
         let leaves: RangeSet = trip.iter().map(|(leaf, _)| *leaf).collect();
         let bytes_max = session.limits().bytes_max;
-        let request = Request::Fetch { leaves, lines: false, bytes_max, locals, weights: Vec::new() };
+        let request = Request::Fetch { of, leaves, lines: false, bytes_max, locals, weights: Vec::new() };
         let (partial, _) = session.ask(stream, &request, b"").await?;
         let items = match partial.data {
             Data::Packed(packed) => packed.items,
@@ -64,11 +66,13 @@ pub(super) async fn bodies(
     Ok(all)
 }
 
-/// Folds a tool's answers into `merged`: bodies that came along at once, the others line by line
-/// in the tree. Returns the leaves whose answer could not be had, and why.
+/// Folds the answers to request `of` into `merged`: bodies that came along at once, the others
+/// line by line in the tree. Returns the leaves whose answer could not be had, and why. Others keep
+/// off the stream as with [`bodies`].
 pub(super) async fn lines(
     session: &Session,
     stream: &Stream,
+    of: u64,
     classes: Classes,
     merged: &mut Merged,
 ) -> Result<Vec<(Errno, RangeSet)>, GroupError> {
@@ -94,7 +98,7 @@ pub(super) async fn lines(
         let bytes_max = session.limits().bytes_max;
         let weights: Vec<u64> = leaves.iter().map(|leaf| speakers[&leaf].len()).collect();
         let weights = if weights.iter().all(|&weight| weight == 1) { Vec::new() } else { weights };
-        let request = Request::Fetch { leaves, lines: true, bytes_max, locals: RangeSet::new(), weights };
+        let request = Request::Fetch { of, leaves, lines: true, bytes_max, locals: RangeSet::new(), weights };
         let (partial, wave) = session.ask(stream, &request, b"").await?;
         if let Data::Lines(answer) = partial.data {
             let widen = |set: &RangeSet| {

@@ -11,11 +11,27 @@ use crate::message::{DataAggregation, Open, Operation, READ_BYTES_MAX, Request, 
 use crate::stat::Stat;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::{Stream, WaveResult};
+use tokio::sync::Mutex;
 
 /// An open group of files (paper §2.1). Closed when dropped; [`Group::close`] says how that went.
+///
+/// Any number of tasks may use a group at once. Its operations reach every member in one order,
+/// that in which their futures were first polled, and each has its own answer.
+///
+/// # Dropping a future
+/// An operation whose future is dropped leaves the group as usable as before. It is done by all
+/// members, in its turn, or by none: by none when the future was never polled, or was dropped while
+/// the request still waited to be sent (behind others, or, if it is long, for room under way);
+/// otherwise by all, and the answer is thrown away when it comes. So a dropped `read` may have
+/// moved offsets and a dropped `write` may have written; [`Group::statuses`] gives what the members
+/// came to.
 pub struct Group {
     session: Session,
     stream: Stream,
+    /// Held while a request waits to be sent, by one after the other.
+    turn: Mutex<()>,
+    /// Held by the operation whose bodies the servers keep, until it has fetched them.
+    bodies: Mutex<()>,
     members: RangeSet,
     flags: u32,
     layout: Layout,
@@ -124,10 +140,12 @@ impl Session {
         }
         // A host without members has nothing to say in later operations, also when it is lost.
         let members = layout.leaves();
-        Ok(Group { session: self.clone(), stream, members, flags, layout, opened })
+        Ok(Group::new(self, stream, members, flags, layout, opened))
     }
 
     /// Opens, does one operation and closes, in one trip through the tree.
+    ///
+    /// **Dropped:** each host has done all of it, or a part, or nothing; the answer is thrown away.
     ///
     /// # Errors
     /// As [`Session::gopenat`] and the operation.
@@ -146,20 +164,35 @@ impl Session {
         drop_unmatched(&mut partial);
         let layout = Layout::new(&partial.counts);
         let any = layout.size() > 0;
-        let group = Group {
-            session: self.clone(),
-            stream,
-            members: members.clone(),
-            flags,
-            layout,
-            opened: Outcome::default(),
-        };
+        let group = Group::new(self, stream, members.clone(), flags, layout, Outcome::default());
         let lenient = flags & O_PARTIAL != 0 || (flags & O_BESTEFFORT != 0 && any);
         group.conclude(&operation, partial, wave, lenient).await
     }
 }
 
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group")
+            .field("size", &self.size())
+            .field("hosts", &self.session.fold(&self.members))
+            .field("opened", &self.opened)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Group {
+    fn new(
+        session: &Session,
+        stream: Stream,
+        members: RangeSet,
+        flags: u32,
+        layout: Layout,
+        opened: Outcome,
+    ) -> Self {
+        let (turn, bodies) = Default::default();
+        Self { session: session.clone(), stream, turn, bodies, members, flags, layout, opened }
+    }
+
     /// Number of members (`gsize`).
     #[must_use]
     pub fn size(&self) -> u64 {
@@ -175,6 +208,8 @@ impl Group {
     /// Names of all members as `HOST:PATH`, by index (`gfiles`). They are collected from the
     /// servers: nothing here holds them.
     ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
+    ///
     /// # Errors
     /// As any operation.
     pub async fn files(&self) -> Result<Vec<String>, GroupError> {
@@ -186,6 +221,8 @@ impl Group {
     }
 
     /// Leaf and path of every member, by index.
+    ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
     ///
     /// # Errors
     /// As any operation.
@@ -201,6 +238,8 @@ impl Group {
     /// Index of the member called `HOST:PATH` (`gindex`): the first, if it is there twice. Only
     /// the server of that host looks.
     ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
+    ///
     /// # Errors
     /// [`GroupError::UnknownMember`].
     pub async fn index(&self, name: &str) -> Result<u64, GroupError> {
@@ -214,10 +253,12 @@ impl Group {
     /// Each member's status of the last operation, by index: ≥ 0 the result, or −errno
     /// (`gstatus`). A host that does not answer now counts as −EHOSTDOWN or −ETIMEDOUT.
     ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
+    ///
     /// # Errors
     /// [`GroupError::Protocol`].
     pub async fn statuses(&self) -> Result<Vec<i64>, GroupError> {
-        let (partial, wave) = self.session.ask(&self.stream, &Request::Statuses, b"").await?;
+        let (partial, wave) = self.ask(&Request::Statuses, b"").await?;
         let mut statuses = vec![Errno::HOSTDOWN.status(); self.size() as usize];
         for (errno, leaves) in wave.coverage.failed.iter().chain(&wave.coverage.silent) {
             for index in
@@ -243,6 +284,8 @@ impl Group {
 
     /// `read(2)` of up to `count` bytes at each member's own offset; status: sum of bytes.
     ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
+    ///
     /// # Errors
     /// [`GroupError::Members`] when a member fails (unless `O_PARTIAL`),
     /// [`GroupError::TooLarge`] when the combined data would exceed the bound.
@@ -252,6 +295,8 @@ impl Group {
 
     /// `pread(2)`: offsets do not move.
     ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
+    ///
     /// # Errors
     /// As [`Group::read`].
     pub async fn pread(&self, count: u64, offset: u64, data: DataAggregation) -> Result<Reading, GroupError> {
@@ -259,6 +304,8 @@ impl Group {
     }
 
     /// `write(2)` of the same bytes to each member; status: sum of bytes.
+    ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
     ///
     /// # Errors
     /// [`GroupError::Members`] when a member fails (unless `O_PARTIAL`); the others have written.
@@ -268,6 +315,8 @@ impl Group {
 
     /// `pwrite(2)`.
     ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
+    ///
     /// # Errors
     /// As [`Group::write`].
     pub async fn pwrite(&self, bytes: &[u8], offset: u64) -> Result<Reading, GroupError> {
@@ -276,6 +325,8 @@ impl Group {
 
     /// `lseek(2)`; status: the common offset, or −1 when the members' differ.
     ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
+    ///
     /// # Errors
     /// As [`Group::write`].
     pub async fn lseek(&self, offset: i64, whence: Whence) -> Result<i64, GroupError> {
@@ -283,6 +334,8 @@ impl Group {
     }
 
     /// `fstat(2)`: index and attributes of each member.
+    ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
     ///
     /// # Errors
     /// As [`Group::write`].
@@ -296,6 +349,8 @@ impl Group {
 
     /// `ftruncate(2)`.
     ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
+    ///
     /// # Errors
     /// As [`Group::write`].
     pub async fn ftruncate(&self, length: u64) -> Result<Reading, GroupError> {
@@ -303,6 +358,8 @@ impl Group {
     }
 
     /// `fsync(2)`.
+    ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
     ///
     /// # Errors
     /// As [`Group::write`].
@@ -312,6 +369,8 @@ impl Group {
 
     /// `fchmod(2)`.
     ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
+    ///
     /// # Errors
     /// As [`Group::write`].
     pub async fn fchmod(&self, mode: u32) -> Result<Reading, GroupError> {
@@ -319,6 +378,8 @@ impl Group {
     }
 
     /// `fchown(2)`; `None` leaves one as it is.
+    ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
     ///
     /// # Errors
     /// As [`Group::write`].
@@ -329,11 +390,12 @@ impl Group {
 
     /// Closes every member; status 0 when all went well.
     ///
+    /// **Dropped:** the group is closed all the same; how that went is not told.
+    ///
     /// # Errors
     /// As [`Group::write`].
     pub async fn close(self) -> Result<Reading, GroupError> {
-        let (mut partial, wave) =
-            self.session.ask(&self.stream, &Request::Close { undo: false }, b"").await?;
+        let (mut partial, wave) = self.ask(&Request::Close { undo: false }, b"").await?;
         let outcome = outcome(&mut partial, &wave, &self.members);
         if outcome.is_ok() || self.flags & O_PARTIAL != 0 {
             let contributors = self.members.difference(&outcome.missing_hosts());
@@ -343,6 +405,8 @@ impl Group {
     }
 
     /// Closes every member and removes the files that opening the group has made.
+    ///
+    /// **Dropped:** the group is closed; of the files that opening it has made, some may be removed.
     ///
     /// # Errors
     /// As [`Group::close`], for files that could not be removed.
@@ -354,6 +418,8 @@ impl Group {
 
     /// Any operation on every member.
     ///
+    /// **Dropped:** see [`Group`](Group#dropping-a-future).
+    ///
     /// # Errors
     /// [`GroupError`].
     pub async fn operate(&self, operation: Operation, data: &[u8]) -> Result<Reading, GroupError> {
@@ -364,9 +430,25 @@ impl Group {
         {
             return Err(GroupError::TooLarge { bytes_max: *bytes_max });
         }
-        let (partial, wave) =
-            self.session.ask(&self.stream, &Request::Operate(operation.clone()), data).await?;
-        self.conclude(&operation, partial, wave, self.flags & O_PARTIAL != 0).await
+        let request = Request::Operate(operation.clone());
+        let turn = self.turn.lock().await;
+        // Servers keep the bodies of one answer. Whoever wants them has them before the next
+        // operation that would replace them is sent; what keeps none need not wait for that.
+        let bodies = if operation.keeps_bodies() { Some(self.bodies.lock().await) } else { None };
+        let asked = self.session.send(&self.stream, &request, data).await?;
+        drop(turn);
+        let (partial, wave) = asked.answer().await?;
+        let reading = self.conclude(&operation, partial, wave, self.flags & O_PARTIAL != 0).await;
+        drop(bodies);
+        reading
+    }
+
+    /// A request in its turn, and its answer.
+    async fn ask(&self, request: &Request, data: &[u8]) -> Result<(Partial, WaveResult), GroupError> {
+        let turn = self.turn.lock().await;
+        let asked = self.session.send(&self.stream, request, data).await?;
+        drop(turn);
+        asked.answer().await
     }
 
     async fn conclude(
@@ -390,7 +472,7 @@ impl Group {
             return Err(GroupError::Members(Box::new(outcome)));
         }
         let contributors = std::mem::take(&mut partial.contributors);
-        let value = self.value(operation, how, partial.data, &mut outcome).await?;
+        let value = self.value(operation, how, wave.wave, partial.data, &mut outcome).await?;
         if !outcome.is_ok() && !lenient {
             return Err(GroupError::Members(Box::new(outcome)));
         }
@@ -403,6 +485,7 @@ impl Group {
         &self,
         operation: &Operation,
         how: &DataAggregation,
+        of: u64,
         data: Data,
         outcome: &mut Outcome,
     ) -> Result<Value, GroupError> {
@@ -433,13 +516,15 @@ impl Group {
                 if classes.len() > 1 {
                     return Err(GroupError::Differ { classes: classes.len() });
                 }
-                let body = match self.bodies(classes, outcome).await?.pop() {
+                let body = match self.fetch_bodies(of, classes, outcome).await?.pop() {
                     Some(class) => class.body,
                     None => None,
                 };
                 Value::Equal(body.unwrap_or_default())
             }
-            DataAggregation::Contents { .. } => Value::Classes(self.bodies(classes(data), outcome).await?),
+            DataAggregation::Contents { .. } => {
+                Value::Classes(self.fetch_bodies(of, classes(data), outcome).await?)
+            }
             DataAggregation::Checksum => {
                 let class = |(digest, class): (_, crate::aggregate::Class)| Class {
                     members: class.members,
@@ -452,7 +537,7 @@ impl Group {
             DataAggregation::Lines { .. } => {
                 let mut merged = Merged::new();
                 for (errno, leaves) in
-                    fetch::lines(&self.session, &self.stream, classes(data), &mut merged).await?
+                    fetch::lines(&self.session, &self.stream, of, classes(data), &mut merged).await?
                 {
                     outcome.add_silent(errno, &leaves);
                 }
@@ -461,8 +546,13 @@ impl Group {
         })
     }
 
-    async fn bodies(&self, classes: Classes, outcome: &mut Outcome) -> Result<Vec<Class>, GroupError> {
-        let classes = fetch::bodies(&self.session, &self.stream, classes).await?;
+    async fn fetch_bodies(
+        &self,
+        of: u64,
+        classes: Classes,
+        outcome: &mut Outcome,
+    ) -> Result<Vec<Class>, GroupError> {
+        let classes = fetch::bodies(&self.session, &self.stream, of, classes).await?;
         for class in classes.iter().filter(|class| class.body.is_none()) {
             outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
         }
@@ -485,7 +575,7 @@ impl Group {
     }
 
     async fn collect(&self, request: &Request) -> Result<Vec<(u32, u32, Vec<u8>)>, GroupError> {
-        let (mut partial, wave) = self.session.ask(&self.stream, request, b"").await?;
+        let (mut partial, wave) = self.ask(request, b"").await?;
         let outcome = outcome(&mut partial, &wave, &self.members);
         if outcome.is_ok() {
             Ok(packed(partial.data).items)

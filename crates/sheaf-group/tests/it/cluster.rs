@@ -3,8 +3,8 @@ use sheaf_core::RangeSet;
 use sheaf_group::tool::Tools;
 use sheaf_group::{Limits, Servers, Session, aggregate};
 use sheaf_tree::filter::Registry;
-use sheaf_tree::launch;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
+use sheaf_tree::{Network, launch};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -62,14 +62,17 @@ impl Cluster {
     }
 
     fn session_of(&self, spec: &Spec, names: Names, tools: Tools) -> Session {
+        Session::new(self.network(spec, names.clone(), tools), names, Limits::default()).unwrap()
+    }
+
+    pub fn network(&self, spec: &Spec, names: Names, tools: Tools) -> Network {
         let tree = Topology::build(spec, "root", names, Placement::LeafHosts).unwrap();
         assert_eq!(tree.leaves_len(), self.hosts);
         let mut registry = Registry::with_builtins();
         aggregate::register(&mut registry);
         let service = self.dir.path().join("%h").into_os_string().into_encoded_bytes();
         let options = launch::Options { service, ..Default::default() };
-        let network = launch::embedded(&tree, &registry, &Servers::new(tools), &options);
-        Session::new(network, tree.leaf_hosts(), Limits::default()).unwrap()
+        launch::embedded(&tree, &registry, &Servers::new(tools), &options)
     }
 
     pub fn everyone(&self) -> RangeSet {

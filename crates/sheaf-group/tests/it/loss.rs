@@ -1,5 +1,6 @@
 //! Hosts that are gone, and users who do not want to wait.
 use crate::cluster::{Cluster, SHAPES, run};
+use crate::concurrent::polled;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
 use sheaf_group::message::{DataAggregation, Open, Operation};
@@ -47,5 +48,17 @@ fn an_interrupted_session_answers_at_once() {
         let cancelled = reading.outcome.failed.iter().chain(&reading.outcome.silent);
         assert!(cancelled.into_iter().all(|(errno, _)| *errno == Errno::CANCELED), "{:?}", reading.outcome);
         assert_eq!(reading.outcome.member_count(), 5);
+        // The user may change their mind: what is asked from then on is done.
+        assert!(session.is_interrupted());
+        session.resume();
+        assert!(!session.is_interrupted());
+        let reading = group.read(9, DataAggregation::Count).await.unwrap();
+        assert!(reading.outcome.is_ok());
+        // What was under way when the session was interrupted ends, also when that is taken back.
+        let mut waiting = Box::pin(session.interrupted());
+        assert!(polled(&mut waiting, 1).await.is_none());
+        session.interrupt();
+        session.resume();
+        waiting.await;
     });
 }

@@ -1,5 +1,6 @@
 //! Groups and tools on whole trees, against the loop that a program without them would write.
 mod cluster;
+mod concurrent;
 mod group;
 mod lines;
 mod loss;

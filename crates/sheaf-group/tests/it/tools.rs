@@ -1,11 +1,13 @@
 //! Calls of tools.
 use crate::cluster::{Cluster, run};
+use crate::concurrent::polled;
 use bytes::Bytes;
 use sheaf_core::Errno;
+use sheaf_group::GroupError;
 use sheaf_group::entry::{AnswerForm, Entry, EntryKind, Merged, Sink, Stats};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Answers with this many lines of a kilobyte, some of them its host's own.
 struct Talk;
@@ -83,6 +85,29 @@ impl Running for Forever {
         }
         self.ended.fetch_add(1, Ordering::SeqCst);
         Step::More
+    }
+}
+
+/// Takes no input before it may, and must not be asked for an answer.
+#[derive(Clone, Default)]
+struct Hold(Arc<AtomicBool>);
+
+impl Tool for Hold {
+    fn start(&self, _: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Running for Hold {
+    fn feed(&mut self, data: Bytes, _: &Host) {
+        assert_eq!(&data[..], b"first");
+        while !self.0.load(Ordering::SeqCst) {
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+    }
+
+    fn step(&mut self, _: &mut Reply, _: &Host) -> Step {
+        panic!("asked for an answer to a part of its input");
     }
 }
 
@@ -180,5 +205,47 @@ fn an_interrupt_stops_the_tool_on_its_hosts() {
         while ended.load(Ordering::SeqCst) < 4 {
             tokio::task::yield_now().await;
         }
+    });
+}
+
+/// Whatever the poll at which it is dropped, a call whose answer is not whole never looks so.
+#[test]
+fn a_call_whose_future_is_dropped_is_over_and_never_complete() {
+    let cluster = Cluster::new(6);
+    run(async {
+        let hold = Hold::default();
+        let fed = Arc::clone(&hold.0);
+        let mut tools = tools();
+        tools.register("hold", hold);
+        let session = cluster.session_with("k-ary:2", tools);
+        for polls in 0..12 {
+            let mut call = session.call(&cluster.everyone(), "talk", &[50, 2]).unwrap();
+            let mut merged = Merged::new();
+            if polled(call.next_entries(&mut merged), polls).await.is_some() {
+                assert!(polls > 0);
+                continue;
+            }
+            if polls == 0 {
+                // It was never begun.
+                assert!(call.outcome().is_ok() && call.has_more());
+                while call.next_entries(&mut merged).await.unwrap() {}
+                assert_eq!(merged.len(), 5000 - 5 + 5 * 5);
+                continue;
+            }
+            assert!(call.has_more() && !call.outcome().is_ok());
+            assert!(matches!(call.next_entries(&mut merged).await, Err(GroupError::Torn)));
+            assert!(matches!(call.next_bodies().await, Err(GroupError::Torn)));
+            assert!(call.has_more());
+            assert_eq!(call.finish().silent, [(Errno::CANCELED, cluster.everyone())]);
+        }
+        // Nothing follows input that was dropped, so that no tool takes the rest for the whole.
+        let mut call = session.call(&cluster.everyone(), "hold", b"").unwrap();
+        call.feed(b"first").await;
+        let long = vec![1; 12 << 20];
+        assert!(polled(call.feed(&long), 1).await.is_none(), "there is room for all while nothing is taken");
+        fed.store(true, Ordering::SeqCst);
+        call.feed(b"rest").await;
+        assert!(matches!(call.next_bodies().await, Err(GroupError::Torn)));
+        assert_eq!(call.finish().missing_hosts(), cluster.everyone());
     });
 }

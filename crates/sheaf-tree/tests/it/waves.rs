@@ -370,7 +370,7 @@ fn who_misses_a_request_made_once_is_not_waited_for_again() {
         let sent = case.sim.with(0, |root, now| {
             let mut outgoing = Outgoing::new(7, &request, Some(Duration::from_secs(2))).once();
             while !root.send_part(now, stream, &mut outgoing) {}
-            outgoing.wave()
+            outgoing.wave().unwrap()
         });
         assert_eq!(sent, Some(wave));
         let result = case.sim.wait(stream).expect("a wave ends");

@@ -36,8 +36,14 @@ impl<'a> Outgoing<'a> {
 
     /// The number of its wave, once a part was sent.
     #[must_use]
-    pub fn wave(&self) -> u64 {
-        self.wave.unwrap_or(0)
+    pub fn wave(&self) -> Option<u64> {
+        self.wave
+    }
+
+    /// Whether an answer is expected.
+    #[must_use]
+    pub fn is_request(&self) -> bool {
+        self.expect.is_some()
     }
 }
 
@@ -104,7 +110,7 @@ impl Node {
     pub fn send(&mut self, now: Time, id: u32, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
         let mut outgoing = Outgoing::new(tag, payload, expect);
         while !self.send_part(now, id, &mut outgoing) {}
-        outgoing.wave()
+        outgoing.wave().unwrap_or(0)
     }
 
     /// Sends the next part of a packet; returns whether it was the last. No other packet of the

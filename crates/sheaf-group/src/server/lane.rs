@@ -1,0 +1,203 @@
+//! A lane: the requests of one stream on one host, done in the order in which they came.
+use super::Occupant;
+use bytes::{Bytes, BytesMut};
+use sheaf_core::Errno;
+use sheaf_tree::proto::Packet;
+use sheaf_tree::service::Leaf;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::runtime::Handle;
+
+/// Cancellations that may be ahead of their requests; there are few, as each is of one request.
+const CANCELLED_MAX: usize = 1 << 12;
+
+pub(super) struct Lane {
+    pub stream: u32,
+    queue: Mutex<Queue>,
+    pub occupant: Mutex<Occupant>,
+    /// The stream is over.
+    pub ended: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// A thread is working on the lane; on this request, if it has an answer.
+    busy: bool,
+    current: Option<(u64, Arc<AtomicBool>)>,
+    /// A request that is not complete yet.
+    parts: Option<Parts>,
+    /// One more than the number of the last request with an answer that has begun to arrive.
+    next_wave: u64,
+    /// Requests that were cancelled before they came: a cancellation waits for nothing.
+    cancelled: BTreeSet<u64>,
+}
+
+pub(super) struct Job {
+    pub wave: u64,
+    pub answer: bool,
+    pub deadline: Option<Instant>,
+    pub packet: Bytes,
+    pub frame_bytes: usize,
+    /// Nobody waits for the answer any more.
+    pub cancelled: Arc<AtomicBool>,
+}
+
+struct Parts {
+    wave: u64,
+    answer: bool,
+    deadline: Option<Instant>,
+    parts: Vec<Bytes>,
+    frame_bytes: usize,
+    /// It is over already: what else comes of it is dropped.
+    dropped: bool,
+}
+
+impl Lane {
+    pub fn new(stream: u32) -> Self {
+        Self { stream, queue: Mutex::default(), occupant: Mutex::default(), ended: Arc::default() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in a part; returns whether a thread has to be started for the lane.
+    ///
+    /// A request may be longer than what may be under way, so while nothing else is to be done its
+    /// parts are taken at once: one request, of bounded length, is put together at a time. One of
+    /// which the rest never comes (its sender gave up) is over when the next one begins.
+    pub fn enqueue(&self, packet: Packet, leaf: &mut Leaf<'_>) -> bool {
+        let mut queue = self.queue();
+        let queue = &mut *queue;
+        if packet.first {
+            if let Some(old) = queue.parts.take() {
+                leaf.consumed(self.stream, old.frame_bytes);
+                old.give_up(self.stream, leaf);
+            }
+            queue.begin(&packet);
+        }
+        let Some(parts) = &mut queue.parts else {
+            return self.drop_part(&packet, leaf);
+        };
+        let is_cancelled = parts.answer && queue.cancelled.contains(&parts.wave);
+        if is_cancelled && !packet.last && !parts.dropped {
+            parts.drop_all(self.stream, leaf);
+        }
+        if parts.dropped {
+            return self.drop_part(&packet, leaf);
+        }
+        parts.frame_bytes += packet.frame_bytes;
+        parts.parts.push(packet.payload);
+        if !packet.last {
+            if !queue.busy {
+                leaf.consumed(self.stream, std::mem::take(&mut parts.frame_bytes));
+            }
+            return false;
+        }
+        let job = queue.parts.take().map(|parts| parts.join(is_cancelled));
+        queue.jobs.extend(job);
+        !std::mem::replace(&mut queue.busy, true)
+    }
+
+    fn drop_part(&self, packet: &Packet, leaf: &mut Leaf<'_>) -> bool {
+        leaf.consumed(self.stream, packet.frame_bytes);
+        false
+    }
+
+    /// Cancels one request; `u64::MAX` means all that have come so far.
+    pub fn cancel(&self, wave: u64, leaf: &mut Leaf<'_>) {
+        let mut queue = self.queue();
+        let is_meant = |other: u64| wave == u64::MAX || wave == other;
+        for job in queue.jobs.iter().filter(|job| job.answer && is_meant(job.wave)) {
+            job.cancelled.store(true, Ordering::Relaxed);
+        }
+        if let Some((current, cancelled)) = &queue.current
+            && is_meant(*current)
+        {
+            cancelled.store(true, Ordering::Relaxed);
+        }
+        if let Some(parts) = queue.parts.as_mut().filter(|parts| parts.answer && is_meant(parts.wave)) {
+            parts.drop_all(self.stream, leaf);
+        }
+        if wave >= queue.next_wave && wave != u64::MAX && queue.cancelled.len() < CANCELLED_MAX {
+            queue.cancelled.insert(wave);
+        }
+    }
+
+    /// The next request; when there is none, the bytes of the one that is being put together.
+    pub fn next(&self) -> Result<Job, usize> {
+        let mut queue = self.queue();
+        let job = queue.jobs.pop_front();
+        queue.busy = job.is_some();
+        let current = job.as_ref().filter(|job| job.answer);
+        queue.current = current.map(|job| (job.wave, Arc::clone(&job.cancelled)));
+        job.ok_or_else(|| queue.parts.as_mut().map_or(0, |parts| std::mem::take(&mut parts.frame_bytes)))
+    }
+
+    /// The stream is over: work under way stops, what is half done is undone.
+    pub fn end(self: Arc<Self>, runtime: &Handle) {
+        self.ended.store(true, Ordering::Relaxed);
+        let mut queue = self.queue();
+        queue.jobs.clear();
+        if !queue.busy {
+            // Dropping what the lane holds may touch the disk.
+            drop(queue);
+            runtime.spawn_blocking(move || drop(self));
+        }
+    }
+}
+
+impl Queue {
+    fn begin(&mut self, packet: &Packet) {
+        let answer = packet.expect.is_some();
+        if answer {
+            self.next_wave = packet.wave.saturating_add(1);
+            self.cancelled = self.cancelled.split_off(&packet.wave);
+        }
+        self.parts = Some(Parts {
+            wave: packet.wave,
+            answer,
+            deadline: packet.expect.map(|expect| Instant::now() + expect),
+            parts: Vec::new(),
+            frame_bytes: 0,
+            dropped: false,
+        });
+    }
+}
+
+impl Parts {
+    /// Answers a request of which no more is wanted or comes; once.
+    fn give_up(&self, stream: u32, leaf: &mut Leaf<'_>) {
+        if self.answer && !self.dropped {
+            leaf.fail(stream, self.wave, Errno::CANCELED);
+        }
+    }
+
+    fn drop_all(&mut self, stream: u32, leaf: &mut Leaf<'_>) {
+        self.give_up(stream, leaf);
+        self.dropped = true;
+        self.parts = Vec::new();
+        leaf.consumed(stream, std::mem::take(&mut self.frame_bytes));
+    }
+
+    fn join(mut self, is_cancelled: bool) -> Job {
+        let packet = if self.parts.len() == 1 {
+            self.parts.pop().unwrap_or_default()
+        } else {
+            let mut whole = BytesMut::with_capacity(self.parts.iter().map(Bytes::len).sum());
+            self.parts.iter().for_each(|part| whole.extend_from_slice(part));
+            whole.freeze()
+        };
+        Job {
+            wave: self.wave,
+            answer: self.answer,
+            deadline: self.deadline,
+            packet,
+            frame_bytes: self.frame_bytes,
+            cancelled: Arc::new(AtomicBool::new(is_cancelled)),
+        }
+    }
+}
