@@ -58,7 +58,7 @@ pub use pattern::{NameFilter, Pattern, is_pattern};
 pub use remove::{REMOVE_ERRORS_MAX, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};
 pub use stage::{StageOptions, Staged, TEMP_PREFIX, is_made_up};
-pub use usage::{PathUsage, Usage, UsageOptions, UsageSteps};
+pub use usage::{Counted, PathUsage, Usage, UsageOptions, UsageSteps};
 pub use walk::{DEPTH_MAX, Entry, Follow, Walk, WalkOptions};
 
 /// What an operation gives: a value, or the system's reason.

@@ -1,13 +1,13 @@
 //! The space files take, as `du` counts it.
 
-use crate::{Entry, Export, FileKind, Follow, NameFilter, PathError, Walk, WalkOptions};
+use crate::{Entry, Export, FileKind, Follow, Metadata, NameFilter, PathError, Walk, WalkOptions};
 use sheaf_core::Errno;
 use std::collections::HashSet;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, ControlFlow};
 use std::path::{Path, PathBuf};
 
-/// How many files with several names one count remembers; further ones are `EOVERFLOW` errors.
-const SHARED_FILES_MAX: usize = 1 << 22;
+/// How many files counts remember to count them once; further ones are `EOVERFLOW` errors.
+const COUNTED_MAX: usize = 1 << 22;
 
 /// What to count.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,9 @@ pub struct UsageOptions {
     pub one_file_system: bool,
     /// Count a file once for each of its names, not once.
     pub count_links: bool,
+    /// There are other starts, which may lie in one another: a directory that another start has
+    /// counted is passed over with all beneath it. See [`UsageSteps::after`].
+    pub several: bool,
     /// Report files, too, not directories alone.
     pub report_files: bool,
     /// Files and directories that match do not count.
@@ -27,7 +30,7 @@ pub struct UsageOptions {
 /// The space some files take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Usage {
-    /// Lengths of regular files and symbolic links, in bytes.
+    /// Lengths in bytes, those of directories included, as their file systems give them.
     pub apparent_bytes: u64,
     /// Space on disk of everything, directories included, in bytes.
     pub disk_bytes: u64,
@@ -74,9 +77,13 @@ impl Export {
             ..WalkOptions::default()
         };
         let on_dev = if options.one_file_system { self.stat(start).ok().map(|stat| stat.dev) } else { None };
+        // A start whose directory cannot be looked at has not been counted from there.
+        let above = start.parent().filter(|_| options.several);
         let count = Count {
             count_links: options.count_links,
+            several: options.several,
             report_files: options.report_files,
+            above: above.and_then(|above| self.stat(above).ok()).map(|above| above.id()),
             ..Count::default()
         };
         UsageSteps { walk: self.walk(start, walk), on_dev, count }
@@ -91,12 +98,39 @@ pub struct UsageSteps {
     count: Count,
 }
 
+/// What counts of several starts have counted so far.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// Files with several names.
+    shared: HashSet<(u64, u64)>,
+    dirs: HashSet<(u64, u64)>,
+    /// Files that were starts.
+    starts: HashSet<(u64, u64)>,
+}
+
 impl UsageSteps {
+    /// Goes on behind other counts: what they have counted does not count again.
+    #[must_use]
+    pub fn after(mut self, counted: Counted) -> Self {
+        self.count.counted = counted;
+        self
+    }
+
+    /// What has been counted, for the next start.
+    #[must_use]
+    pub fn into_counted(self) -> Counted {
+        self.count.counted
+    }
+
     /// Counts one more file; `false` when that was all, and the start has been reported.
     pub fn step(&mut self, report: &mut dyn FnMut(Result<PathUsage, PathError>)) -> bool {
         match self.walk.next() {
             Some(Ok(entry)) if self.on_dev.is_some_and(|dev| !is_on(&entry, dev)) => {}
-            Some(Ok(entry)) => self.count.add(entry, report),
+            Some(Ok(entry)) => {
+                if self.count.add(entry, report).is_break() {
+                    self.walk.skip_dir();
+                }
+            }
             Some(Err(error)) => report(Err(error)),
             None => {
                 self.count.leave(0, report);
@@ -121,33 +155,40 @@ fn is_on(entry: &Entry, dev: u64) -> bool {
 struct Count {
     /// The directories from the start to the present entry.
     open: Vec<PathUsage>,
-    seen: HashSet<(u64, u64)>,
+    counted: Counted,
+    /// The directory of the start.
+    above: Option<(u64, u64)>,
+    several: bool,
     count_links: bool,
     report_files: bool,
     total: Usage,
 }
 
 impl Count {
-    fn add(&mut self, entry: Entry, report: &mut dyn FnMut(Result<PathUsage, PathError>)) {
+    /// Breaks where a directory is not to be entered.
+    fn add(
+        &mut self,
+        entry: Entry,
+        report: &mut dyn FnMut(Result<PathUsage, PathError>),
+    ) -> ControlFlow<()> {
         self.leave(entry.depth, report);
-        let Some(metadata) = &entry.metadata else { return };
+        let Some(metadata) = &entry.metadata else { return ControlFlow::Continue(()) };
         let is_dir = entry.kind == FileKind::Directory;
-        let mut usage = Usage { disk_bytes: metadata.blocks.saturating_mul(512), ..Usage::default() };
-        match entry.kind {
-            FileKind::Directory => usage.dirs = 1,
-            FileKind::File | FileKind::Symlink => {
-                (usage.files, usage.apparent_bytes) = (1, metadata.size);
-            }
-            _ => usage.files = 1,
-        }
-        if !self.count_links && metadata.nlink > 1 && !is_dir {
-            if self.seen.len() == SHARED_FILES_MAX && !self.seen.contains(&metadata.id()) {
-                return report(Err(PathError { path: entry.path, errno: Errno::OVERFLOW }));
-            }
-            if !self.seen.insert(metadata.id()) {
-                return;
+        match self.is_counted(entry.depth, metadata) {
+            Ok(false) => {}
+            Ok(true) if is_dir => return ControlFlow::Break(()),
+            Ok(true) => return ControlFlow::Continue(()),
+            Err(errno) => {
+                report(Err(PathError { path: entry.path, errno }));
+                return ControlFlow::Continue(());
             }
         }
+        let usage = Usage {
+            disk_bytes: metadata.blocks.saturating_mul(512),
+            apparent_bytes: metadata.size,
+            files: u64::from(!is_dir),
+            dirs: u64::from(is_dir),
+        };
         let counted = PathUsage { path: entry.path, depth: entry.depth, usage };
         if is_dir || entry.depth == 0 {
             self.open.push(counted);
@@ -157,6 +198,26 @@ impl Count {
                 report(Ok(counted));
             }
         }
+        ControlFlow::Continue(())
+    }
+
+    /// Whether this was counted before; from now on it was. What has one name only and lies in a
+    /// directory was counted exactly if the directory was, or if it was a start by itself.
+    fn is_counted(&mut self, depth: usize, metadata: &Metadata) -> Result<bool, Errno> {
+        let (id, counted) = (metadata.id(), &mut self.counted);
+        let known = match metadata.kind {
+            _ if self.count_links => return Ok(false),
+            FileKind::Directory if self.several => &mut counted.dirs,
+            FileKind::Directory => return Ok(false),
+            _ if metadata.nlink > 1 => &mut counted.shared,
+            _ if depth > 0 => return Ok(counted.starts.contains(&id)),
+            _ if self.above.is_some_and(|above| counted.dirs.contains(&above)) => return Ok(true),
+            _ => &mut counted.starts,
+        };
+        if known.len() == COUNTED_MAX && !known.contains(&id) {
+            return Err(Errno::OVERFLOW);
+        }
+        Ok(!known.insert(id))
     }
 
     /// Reports the open directories at `depth` and beneath.

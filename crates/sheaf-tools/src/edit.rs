@@ -99,7 +99,7 @@ pub async fn edit(
         return Err(ToolError::Usage(text));
     }
     let params = |paths| leaf::Params { edit: edit.clone(), paths, verbose };
-    paths::run(session, targets, leaf::NAME, params, sink).await
+    Ok(paths::run(session, targets, leaf::NAME, params, sink).await?.outcome)
 }
 
 /// Whether a path can only be the root of an export, whatever a host has.

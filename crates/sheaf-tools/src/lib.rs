@@ -17,7 +17,7 @@ pub mod report;
 mod target;
 
 pub use sheaf_group::entry;
-pub use target::{Target, ToolError};
+pub use target::{ArgumentOrder, Target, ToolError};
 
 /// Every tool, for the servers of a session.
 #[must_use]

@@ -1,17 +1,18 @@
 //! Tools that do one thing with one path after the other: their part at the leaves and at the root.
-use crate::target::{Target, ToolError, by_members, drop_unmatched};
+use crate::target::{Target, ToolError, by_hosts, drop_unmatched};
 use serde::Serialize;
 use sheaf_core::Errno;
 use sheaf_file::Globbed;
 use sheaf_group::entry::{Answer, AnswerForm, Merged, Sink, Stats};
 use sheaf_group::tool::{Host, Reply, Running, Step};
-use sheaf_group::{Outcome, Session};
+use sheaf_group::aggregate::StatusSum;
+use sheaf_group::{GroupError, Outcome, Session};
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Distinct entries are held back and folded up to this size; beyond, what is there is passed on.
-const HELD_BYTES: usize = 64 << 20;
+pub(crate) const HELD_BYTES: usize = 64 << 20;
 
 /// How an answer is written: the paths that were dealt with are counted.
 const FORM: AnswerForm = AnswerForm { ordered: false, stats: true };
@@ -84,40 +85,62 @@ impl Running for AtWork {
     }
 }
 
-/// Runs such a tool; `params` makes its parameters for some paths. Equal entries of different
-/// hosts reach `sink` as one. The outcome's status counts the paths that went well.
+/// What hosts said, beside their entries.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// Who failed. The status counts the paths that went well.
+    pub outcome: Outcome,
+    /// Entries were passed on before all had come, so equal ones may have been passed on twice.
+    pub in_parts: bool,
+}
+
+/// Runs a tool that counts paths; `params` makes its parameters for some paths. Equal entries of
+/// different hosts reach `sink` as one.
 pub(crate) async fn run<P: Serialize>(
     session: &Session,
     targets: &[Target],
     tool: &str,
     params: impl Fn(Vec<String>) -> P,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
-) -> Result<Outcome, ToolError> {
-    let mut outcome = Outcome::default();
-    for (members, paths) in by_members(targets) {
-        let params = postcard::to_stdvec(&params(paths)).map_err(|_| ToolError::Protocol)?;
-        let mut call = session.call(&members, tool, &params)?;
+) -> Result<Said, ToolError> {
+    let (mut said, calls) = (Said::default(), by_hosts(targets));
+    let mut whole = Merged::new();
+    let mut pass_on = |merged: &mut Merged, outcome: &mut Outcome| {
+        outcome.status.count += merged.stats().map_or(0, |stats| stats.files);
+        for (path, errno, leaves) in merged.errors() {
+            outcome.add_path_error(errno, &String::from_utf8_lossy(path), leaves.clone());
+        }
+        sink(merged).map_err(ToolError::Sink)?;
+        merged.clear();
+        Ok::<(), ToolError>(())
+    };
+    for (members, paths) in &calls {
+        let params = postcard::to_stdvec(&params(paths.clone())).map_err(|_| ToolError::Protocol)?;
+        let mut call = session.call(members, tool, &params)?;
         let mut merged = Merged::new();
-        let (mut paths_done, mut said) = (0, Outcome::default());
-        loop {
-            let more = call.next_entries(&mut merged).await?;
-            if more && merged.bytes() < HELD_BYTES {
-                continue;
-            }
-            paths_done += merged.stats().map_or(0, |stats| stats.files);
-            for (path, errno, leaves) in merged.errors() {
-                said.add_path_error(errno, &String::from_utf8_lossy(path), leaves.clone());
-            }
-            sink(&merged).map_err(ToolError::Sink)?;
-            merged.clear();
-            if !more {
-                break;
+        while call.next_entries(&mut merged).await? {
+            if merged.bytes() >= HELD_BYTES {
+                said.in_parts = true;
+                pass_on(&mut merged, &mut said.outcome)?;
             }
         }
-        said.merge(call.finish());
-        said.status.count = paths_done;
-        drop_unmatched(&mut said, &members);
-        outcome.merge(said);
+        let mut outcome = call.finish();
+        outcome.status = StatusSum::default();
+        said.outcome.merge(outcome);
+        if calls.len() == 1 {
+            whole = merged;
+            break;
+        }
+        // Calls differ in what they ask for; where they ask for the same, equal entries are one.
+        let mut partial = Vec::new();
+        merged.encode_partial(&mut partial);
+        whole.fold_partial(&partial).map_err(GroupError::from)?;
+        if whole.bytes() >= HELD_BYTES {
+            said.in_parts = true;
+            pass_on(&mut whole, &mut said.outcome)?;
+        }
     }
-    Ok(outcome)
+    pass_on(&mut whole, &mut said.outcome)?;
+    drop_unmatched(&mut said.outcome, targets);
+    Ok(said)
 }

@@ -60,14 +60,8 @@ pub async fn report(
     report: &Report,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<Outcome, ToolError> {
-    crate::paths::run(
-        session,
-        targets,
-        leaf::NAME,
-        |paths| leaf::Params { report: report.clone(), paths },
-        sink,
-    )
-    .await
+    let params = |paths| leaf::Params { report: report.clone(), paths };
+    Ok(crate::paths::run(session, targets, leaf::NAME, params, sink).await?.outcome)
 }
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.

@@ -2,7 +2,7 @@
 
 use crate::tree;
 use sheaf_core::Errno;
-use sheaf_file::{Algorithm, NameFilter, Usage, UsageOptions, digest};
+use sheaf_file::{Algorithm, Counted, NameFilter, Usage, UsageOptions, digest};
 use std::path::Path;
 use std::process::Command;
 
@@ -24,16 +24,66 @@ fn count(export: &sheaf_file::Export, start: &str, options: UsageOptions) -> (Us
     (usage, seen)
 }
 
+fn size(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().len()
+}
+
+/// The lines that starts which are counted together give.
+fn together(export: &sheaf_file::Export, starts: &[&str]) -> Vec<String> {
+    let (mut counted, mut lines) = (Counted::default(), Vec::new());
+    for start in starts {
+        let options = UsageOptions { several: true, report_files: true, ..Default::default() };
+        let mut steps = export.usage_steps(Path::new(start), options).after(counted);
+        let mut report = |item: Result<sheaf_file::PathUsage, sheaf_file::PathError>| {
+            let item = item.unwrap();
+            lines.push(format!("{}\t{}", item.usage.apparent_bytes, item.path.display()));
+        };
+        while steps.step(&mut report) {}
+        counted = steps.into_counted();
+    }
+    lines
+}
+
+#[test]
+fn starts_that_lie_in_one_another_count_once() {
+    let (dir, export) = tree(&["d/a/x", "d/b/y", "d/c/", "e/z"]);
+    std::fs::write(dir.path().join("d/b/y"), vec![1; 10_000]).unwrap();
+    std::fs::hard_link(dir.path().join("d/b/y"), dir.path().join("e/y2")).unwrap();
+    for starts in [
+        &["d", "d"][..],
+        &["d/b", "d"],
+        &["d", "d/b"],
+        &["d/a/x", "d"],
+        &["d", "d/a/x"],
+        &["d/a/x", "d/a/x"],
+        &["d", "e"],
+        &["e", "d", "e/y2", "d/b/y"],
+        &["d/b/y", "e/y2"],
+    ] {
+        let ours = together(&export, starts);
+        let gnu = Command::new("du").args(["-ab"]).args(starts).current_dir(dir.path()).output();
+        let Some(gnu) = gnu.ok().filter(|output| output.status.success()) else {
+            return crate::skipped("there is no du to compare with");
+        };
+        let mut gnu: Vec<String> = String::from_utf8(gnu.stdout).unwrap().lines().map(str::to_owned).collect();
+        // GNU reads directories in the order they have on disk.
+        let mut ours = ours;
+        (ours.sort(), gnu.sort());
+        assert_eq!(ours, gnu, "{starts:?}");
+    }
+}
+
 #[test]
 fn hard_links_count_once() {
     let (dir, export) = tree(&["d/a/x", "d/b/y", "d/a/l -> x", "d/c/"]);
     std::fs::write(dir.path().join("d/b/y"), vec![1; 100_000]).unwrap();
     std::fs::hard_link(dir.path().join("d/b/y"), dir.path().join("d/a/y2")).unwrap();
     let (usage, seen) = count(&export, "d", UsageOptions::default());
-    assert_eq!((usage.files, usage.dirs, usage.apparent_bytes), (3, 4, 100_000 + 5 + 1));
+    let dirs: u64 = ["d", "d/a", "d/b", "d/c"].iter().map(|name| size(&dir.path().join(name))).sum();
+    assert_eq!((usage.files, usage.dirs, usage.apparent_bytes), (3, 4, 100_000 + 5 + 1 + dirs));
     assert_eq!(seen, ["d/a 3", "d/b 0", "d/c 0", "d 3"]);
     let (twice, _) = count(&export, "d", UsageOptions { count_links: true, ..Default::default() });
-    assert_eq!((twice.files, twice.apparent_bytes), (4, 200_000 + 5 + 1));
+    assert_eq!((twice.files, twice.apparent_bytes), (4, 200_000 + 5 + 1 + dirs));
     match tool("du", &["-s", "-B1"], &dir.path().join("d")) {
         Some(expected) => assert_eq!(usage.disk_bytes.to_string(), expected),
         None => crate::skipped("there is no du to compare with"),

@@ -90,7 +90,8 @@ pub async fn get(
     let mut members = RangeSet::new();
     for (hosts, paths) in by_members(targets) {
         let mut outcome = list(session, &hosts, &paths, options, &mut plan).await?;
-        drop_unmatched(&mut outcome, &hosts);
+        let asked = |path: &String| Target { members: hosts.clone(), path: path.clone() };
+        drop_unmatched(&mut outcome, &paths.iter().map(asked).collect::<Vec<_>>());
         got.outcome.merge(outcome);
         members.union_with(&hosts);
     }

@@ -1,13 +1,14 @@
 //! Grep at the root.
 use super::GrepOptions;
 use super::tool::{NAME, Params};
-use crate::target::{Target, ToolError, by_members, drop_unmatched};
+use crate::paths;
+use crate::target::{Target, ToolError};
 use sheaf_group::entry::Merged;
 use sheaf_group::{Outcome, Session};
 
 /// Distinct entries are held back and folded up to this size; beyond, what is there is passed on,
 /// and a line that comes again later is passed on again.
-pub const HELD_BYTES: usize = 64 << 20;
+pub const HELD_BYTES: usize = paths::HELD_BYTES;
 
 /// What a search came to, beside its lines.
 #[derive(Debug, Default)]
@@ -33,36 +34,12 @@ pub async fn grep(
 ) -> Result<Found, ToolError> {
     options.compile()?;
     options.path_filter()?;
-    let mut found = Found::default();
-    for (members, paths) in by_members(targets) {
-        let params = Params { options: options.clone(), paths };
-        let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-        let mut call = session.call(&members, NAME, &params)?;
-        let mut merged = Merged::new();
-        let (mut searched, mut errors) = (0, Outcome::default());
-        loop {
-            let more = call.next_entries(&mut merged).await?;
-            if more && merged.bytes() < HELD_BYTES {
-                continue;
-            }
-            found.partial_folds |= more;
-            found.matched |= merged.has_selected();
-            for (path, errno, leaves) in merged.errors() {
-                let path = String::from_utf8_lossy(path);
-                errors.add_path_error(errno, &path, leaves.clone());
-            }
-            searched += merged.stats().map_or(0, |stats| stats.files);
-            sink(&merged).map_err(ToolError::Sink)?;
-            merged.clear();
-            if !more {
-                break;
-            }
-        }
-        let mut said = errors;
-        said.merge(call.finish());
-        drop_unmatched(&mut said, &members);
-        said.status.count = searched;
-        found.outcome.merge(said);
-    }
-    Ok(found)
+    let mut matched = false;
+    let params = |paths| Params { options: options.clone(), paths };
+    let mut pass_on = |merged: &Merged| {
+        matched |= merged.has_selected();
+        sink(merged)
+    };
+    let said = paths::run(session, targets, NAME, params, &mut pass_on).await?;
+    Ok(Found { matched, partial_folds: said.in_parts, outcome: said.outcome })
 }

@@ -6,7 +6,7 @@
 use super::digest::Attentive;
 use super::{Report, report};
 use crate::paths::PerPath;
-use crate::target::{Target, ToolError};
+use crate::target::{ArgumentOrder, Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Algorithm, Digest, Digester};
@@ -82,8 +82,8 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Gives every distinct content of every path to `sink`, by path and then by first host; with
-/// `each`, every host's by itself, in host order.
+/// Gives every distinct content of every path to `sink`, in the order of `targets` and then by first
+/// host; with `each`, every host's by itself, in host order.
 ///
 /// # Errors
 /// What `sink` returns, and answers that do not decode or fit.
@@ -94,8 +94,9 @@ pub async fn cat(
     sink: &mut dyn FnMut(Piece<'_>) -> std::io::Result<()>,
 ) -> Result<Outcome, ToolError> {
     let mut all: Vec<Content> = Vec::new();
+    let order = ArgumentOrder::new(targets);
     let mut outcome = report(session, targets, &Report::Contents, &mut |merged| {
-        all.extend(contents(merged));
+        all.extend(contents(merged, &order));
         Ok(())
     })
     .await?;
@@ -105,7 +106,7 @@ pub async fn cat(
             leaves.into_iter().map(move |leaf| Content { leaves: RangeSet::single(leaf), ..content.clone() })
         };
         all = all.into_iter().flat_map(one).collect();
-        all.sort_by(|a, b| (a.leaves.first(), &a.path).cmp(&(b.leaves.first(), &b.path)));
+        all.sort_by_key(|content| content.leaves.first());
     }
     for content in all {
         let piece =
@@ -132,7 +133,7 @@ struct Content {
     body: Result<Vec<u8>, std::sync::Arc<Summary>>,
 }
 
-fn contents(merged: &Merged) -> Vec<Content> {
+fn contents(merged: &Merged, order: &ArgumentOrder) -> Vec<Content> {
     let content = |entry: sheaf_group::entry::MergedEntry<'_>| {
         let body = match entry.entry.kind {
             EntryKind::Line => Ok(entry.entry.text.to_vec()),
@@ -141,7 +142,9 @@ fn contents(merged: &Merged) -> Vec<Content> {
         };
         Some(Content { path: entry.path.to_vec(), leaves: entry.leaves.clone(), body })
     };
-    merged.sorted().into_iter().filter_map(content).collect()
+    let mut entries = merged.sorted();
+    order.sort(&mut entries);
+    entries.into_iter().filter_map(content).collect()
 }
 
 /// Reads a large content from one of the hosts that have it. Once a piece was handed on, another
@@ -179,7 +182,10 @@ async fn fetch(
                 Value::Packed(mut items) => items.pop().map(|(_, bytes)| bytes).unwrap_or_default(),
                 _ => Vec::new(),
             },
-            Err(_) => continue,
+            Err(failed) => {
+                errno = failed.errno();
+                continue;
+            }
         };
         if bytes.len() as u64 != count {
             return Ok(Err(Errno::STALE));

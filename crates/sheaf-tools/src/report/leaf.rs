@@ -29,7 +29,7 @@ impl Tool for ReportTool {
         let work: Box<dyn PerPath> = match report {
             Report::List(options) => Box::new(Lister::new(options)),
             Report::Stat(options) => Box::new(Stats::new(options)?),
-            Report::Usage(options) => Box::new(Usage::new(options)),
+            Report::Usage(options) => Box::new(Usage::new(options, &paths)),
             Report::Digest(algorithm) => Box::new(Digests::new(algorithm)),
             Report::Contents => Box::new(Contents),
         };

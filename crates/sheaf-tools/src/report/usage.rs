@@ -3,7 +3,7 @@ use super::human;
 use crate::paths::PerPath;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::UsageSteps;
+use sheaf_file::{Counted, UsageSteps, is_pattern};
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::Host;
 use std::os::unix::ffi::OsStrExt;
@@ -34,12 +34,16 @@ const STEP_FILES: usize = 256;
 pub struct Usage {
     options: UsageOptions,
     counting: Option<(PathBuf, UsageSteps)>,
+    /// There are several paths, or may be.
+    several: bool,
+    counted: Counted,
     total: u64,
 }
 
 impl Usage {
-    pub fn new(options: UsageOptions) -> Self {
-        Self { options, counting: None, total: 0 }
+    pub fn new(options: UsageOptions, paths: &[String]) -> Self {
+        let several = !matches!(paths, [path] if !is_pattern(path));
+        Self { options, counting: None, several, counted: Counted::default(), total: 0 }
     }
 }
 
@@ -63,9 +67,11 @@ impl PerPath for Usage {
         let options = sheaf_file::UsageOptions {
             one_file_system: self.options.one_file_system,
             report_files: self.options.all,
+            several: self.several,
             ..sheaf_file::UsageOptions::default()
         };
-        self.counting = Some((path.to_owned(), host.export.usage_steps(path, options)));
+        let steps = host.export.usage_steps(path, options).after(std::mem::take(&mut self.counted));
+        self.counting = Some((path.to_owned(), steps));
         Ok(())
     }
 
@@ -88,7 +94,7 @@ impl PerPath for Usage {
             return true;
         }
         self.total = self.total.saturating_add(options.bytes_of(&steps.total()));
-        self.counting = None;
+        self.counted = self.counting.take().map(|(_, steps)| steps.into_counted()).unwrap_or_default();
         false
     }
 

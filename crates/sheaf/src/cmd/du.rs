@@ -3,7 +3,7 @@ use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use anyhow::Result;
-use clap::Args;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use sheaf_tools::entry::EntryKind;
 use sheaf_tools::report::{Report, UsageOptions};
 
@@ -20,10 +20,6 @@ pub struct DuArgs {
     /// One total for each address, nothing below it
     #[arg(short, long, conflicts_with_all = ["all", "max_depth"])]
     pub summarize: bool,
-
-    /// Sizes as 4.0K, 234M, 2.1G
-    #[arg(short = 'h', long)]
-    pub human_readable: bool,
 
     /// Count files, too, not directories alone
     #[arg(short, long)]
@@ -45,26 +41,60 @@ pub struct DuArgs {
     #[arg(long)]
     pub apparent_size: bool,
 
-    /// Sizes in bytes: --apparent-size, and no rounding to KiB
-    #[arg(short, long, conflicts_with = "human_readable")]
-    pub bytes: bool,
+    #[command(flatten)]
+    pub unit: Unit,
+}
+
+/// How sizes are written: as the last of the options for it says.
+#[derive(Debug, Default)]
+pub struct Unit {
+    human_readable: bool,
+    bytes: bool,
+    /// `-b` was given, also where it is not the last.
+    apparent: bool,
+}
+
+impl Args for Unit {
+    fn augment_args(command: Command) -> Command {
+        let flag = |id: &'static str, short| Arg::new(id).short(short).action(ArgAction::SetTrue);
+        command
+            .arg(flag("human_readable", 'h').long("human-readable").help("Sizes as 4.0K, 234M, 2.1G"))
+            .arg(flag("bytes", 'b').long("bytes").help("Sizes in bytes: --apparent-size, and no rounding to KiB"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Unit {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let place = |id| matches.get_flag(id).then(|| matches.indices_of(id)?.max()).flatten();
+        let (human, bytes) = (place("human_readable"), place("bytes"));
+        Ok(Self { human_readable: human > bytes, bytes: bytes > human, apparent: bytes.is_some() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// Measures the files.
 pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = UsageOptions {
-        human: args.human_readable,
-        bytes: args.bytes,
+        human: args.unit.human_readable,
+        bytes: args.unit.bytes,
         all: args.all,
         max_depth: if args.summarize { Some(0) } else { args.max_depth },
         one_file_system: args.one_file_system,
         total: args.total,
-        apparent: args.apparent_size || args.bytes,
+        apparent: args.apparent_size || args.unit.apparent,
     };
-    per_path::report(global, &args.files, &Report::Usage(options), &mut |printer, merged| {
+    per_path::report(global, &args.files, &Report::Usage(options), &mut |printer, entries| {
         // The totals come first, because they have no path, and are shown last.
         let (totals, files): (Vec<_>, Vec<_>) =
-            per_path::said(merged).into_iter().partition(|entry| entry.entry.kind == EntryKind::Count);
+            entries.into_iter().partition(|entry| entry.entry.kind == EntryKind::Count);
         for entry in files.iter().chain(&totals) {
             let tab = entry.entry.text.iter().position(|byte| *byte == b'\t').unwrap_or(0);
             let (size, path) = entry.entry.text.split_at(tab);

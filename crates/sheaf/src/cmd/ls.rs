@@ -94,8 +94,7 @@ pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
         TimeStyle::Locale => time::TimeStyle::Locale,
     };
     let clock = Clock { zone: TimeZone::system(), now: jiff::Timestamp::now() };
-    per_path::report(global, &args.files, &Report::List(options.clone()), &mut |printer, merged| {
-        let mut entries = per_path::said(merged);
+    per_path::report(global, &args.files, &Report::List(options.clone()), &mut |printer, mut entries| {
         Row::sort(&options, &mut entries);
         for section in entries.chunk_by(|a, b| a.path == b.path) {
             let rows: Vec<Row> =

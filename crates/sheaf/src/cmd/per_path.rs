@@ -7,25 +7,28 @@ use crate::exit::Exit;
 use crate::output::{Line, Printer};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
+use sheaf_tools::ArgumentOrder;
 use sheaf_tools::edit::{self, Edit};
 use sheaf_tools::entry::{EntryKind, Merged, MergedEntry};
 use sheaf_tools::report::{self, Report};
 use std::ffi::OsString;
 use std::io;
 
-/// Asks every host of `files` and prints what `print` makes of the answers.
+/// Asks every host of `files` and prints what `print` makes of the answers: what was said, in the order
+/// of the arguments.
 pub fn report(
     global: &GlobalArgs,
     files: &Addresses,
     what: &Report,
-    print: &mut dyn FnMut(&mut Printer<'_>, &Merged) -> io::Result<()>,
+    print: &mut dyn FnMut(&mut Printer<'_>, Vec<MergedEntry<'_>>) -> io::Result<()>,
 ) -> Result<Exit> {
     let opening = Opening::new(global)?;
     let targets = files.resolve(&opening.config)?;
     opening.run(async |connected, config, output| {
         let mut printer = Printer::new(output, config.hosts()?);
+        let order = ArgumentOrder::new(&targets);
         let mut sink = |merged: &Merged| {
-            print(&mut printer, merged)?;
+            print(&mut printer, said(merged, &order))?;
             printer.flush()
         };
         let outcome = report::report(&connected.session, &targets, what, &mut sink).await;
@@ -46,8 +49,9 @@ pub fn edit(
     let change = change(&opening.config)?;
     opening.run(async |connected, config, output| {
         let mut printer = Printer::new(output, config.hosts()?);
+        let order = ArgumentOrder::new(&targets);
         let mut sink = |merged: &Merged| {
-            for entry in said(merged) {
+            for entry in said(merged, &order) {
                 printer.flat(&Line {
                     path: entry.path,
                     leaves: entry.leaves,
@@ -63,7 +67,10 @@ pub fn edit(
     })
 }
 
-/// What was said, without the errors.
-pub fn said(merged: &Merged) -> Vec<MergedEntry<'_>> {
-    merged.sorted().into_iter().filter(|entry| entry.entry.kind != EntryKind::Error).collect()
+/// What was said, without the errors, in the order of the arguments.
+fn said<'a>(merged: &'a Merged, order: &ArgumentOrder) -> Vec<MergedEntry<'a>> {
+    let mut entries = merged.sorted();
+    entries.retain(|entry| entry.entry.kind != EntryKind::Error);
+    order.sort(&mut entries);
+    entries
 }

@@ -39,8 +39,8 @@ pub fn run(args: &StatArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = StatOptions { format: args.format.clone(), dereference: args.dereference };
     options.check().map_err(|problem| Stop::usage(format!("--format: {problem}")))?;
     let zone = TimeZone::system();
-    per_path::report(global, &args.files, &Report::Stat(options), &mut |printer, merged| {
-        let lines = per_path::said(merged).into_iter().map(|entry| Line {
+    per_path::report(global, &args.files, &Report::Stat(options), &mut |printer, entries| {
+        let lines = entries.into_iter().map(|entry| Line {
             path: entry.path,
             leaves: entry.leaves,
             text: stat::text(entry.entry.text, &zone),

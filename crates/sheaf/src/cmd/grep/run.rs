@@ -5,7 +5,7 @@ use crate::exit::{Exit, Stop};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use sheaf_core::RangeSet;
-use sheaf_tools::ToolError;
+use sheaf_tools::{ArgumentOrder, ToolError};
 use sheaf_tools::entry::Merged;
 use sheaf_tools::grep::print::{Layout, Printer, strided};
 use sheaf_tools::grep::{self, GrepError};
@@ -30,13 +30,15 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
         let started = begun.elapsed();
         let search = Instant::now();
-        let mut stats = None;
+        let (mut stats, order) = (None, ArgumentOrder::new(&targets));
         let mut print = |merged: &Merged| {
             if let Some(more) = merged.stats().filter(|_| options.stats) {
                 stats.get_or_insert(sheaf_tools::entry::Stats::default()).add(more, 1);
             }
             if !options.is_silent() {
-                printer.print(&mut out, &merged.sorted())?;
+                let mut entries = merged.sorted();
+                order.sort(&mut entries);
+                printer.print(&mut out, &entries)?;
             }
             out.flush()
         };
