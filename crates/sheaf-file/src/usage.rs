@@ -166,11 +166,7 @@ struct Count {
 
 impl Count {
     /// Breaks where a directory is not to be entered.
-    fn add(
-        &mut self,
-        entry: Entry,
-        report: &mut dyn FnMut(Result<PathUsage, PathError>),
-    ) -> ControlFlow<()> {
+    fn add(&mut self, entry: Entry, report: &mut dyn FnMut(Result<PathUsage, PathError>)) -> ControlFlow<()> {
         self.leave(entry.depth, report);
         let Some(metadata) = &entry.metadata else { return ControlFlow::Continue(()) };
         let is_dir = entry.kind == FileKind::Directory;

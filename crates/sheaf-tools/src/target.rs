@@ -141,8 +141,9 @@ impl ArgumentOrder {
     /// The place of the first argument that stands for `path` or for a directory above it.
     fn place(&self, path: &[u8]) -> usize {
         let path = Path::new(OsStr::from_bytes(path));
-        let stands_for =
-            |pattern: &Option<Pattern>| pattern.as_ref().is_some_and(|p| path.ancestors().any(|at| p.matches(at)));
+        let stands_for = |pattern: &Option<Pattern>| {
+            pattern.as_ref().is_some_and(|p| path.ancestors().any(|at| p.matches(at)))
+        };
         self.patterns.iter().position(stands_for).unwrap_or(self.patterns.len())
     }
 
@@ -166,8 +167,10 @@ mod tests {
 
     #[test]
     fn every_host_is_called_once_with_all_it_is_asked_for() {
-        let calls = by_hosts(&[target(0..1, "/b"), target(0..3, "/a"), target(2..4, "/c"), target(0..1, "/b")]);
-        let calls: Vec<_> = calls.iter().map(|(hosts, paths)| format!("{hosts} {}", paths.join(" "))).collect();
+        let calls =
+            by_hosts(&[target(0..1, "/b"), target(0..3, "/a"), target(2..4, "/c"), target(0..1, "/b")]);
+        let calls: Vec<_> =
+            calls.iter().map(|(hosts, paths)| format!("{hosts} {}", paths.join(" "))).collect();
         assert_eq!(calls, ["0 /b /a /b", "1 /a", "2 /a /c", "3 /c"]);
         assert!(by_hosts(&[target(0..0, "/a")]).is_empty());
     }

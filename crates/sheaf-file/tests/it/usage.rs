@@ -65,7 +65,8 @@ fn starts_that_lie_in_one_another_count_once() {
         let Some(gnu) = gnu.ok().filter(|output| output.status.success()) else {
             return crate::skipped("there is no du to compare with");
         };
-        let mut gnu: Vec<String> = String::from_utf8(gnu.stdout).unwrap().lines().map(str::to_owned).collect();
+        let mut gnu: Vec<String> =
+            String::from_utf8(gnu.stdout).unwrap().lines().map(str::to_owned).collect();
         // GNU reads directories in the order they have on disk.
         let mut ours = ours;
         (ours.sort(), gnu.sort());

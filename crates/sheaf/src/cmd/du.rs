@@ -57,9 +57,9 @@ pub struct Unit {
 impl Args for Unit {
     fn augment_args(command: Command) -> Command {
         let flag = |id: &'static str, short| Arg::new(id).short(short).action(ArgAction::SetTrue);
-        command
-            .arg(flag("human_readable", 'h').long("human-readable").help("Sizes as 4.0K, 234M, 2.1G"))
-            .arg(flag("bytes", 'b').long("bytes").help("Sizes in bytes: --apparent-size, and no rounding to KiB"))
+        command.arg(flag("human_readable", 'h').long("human-readable").help("Sizes as 4.0K, 234M, 2.1G")).arg(
+            flag("bytes", 'b').long("bytes").help("Sizes in bytes: --apparent-size, and no rounding to KiB"),
+        )
     }
 
     fn augment_args_for_update(command: Command) -> Command {

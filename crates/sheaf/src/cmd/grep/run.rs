@@ -5,10 +5,10 @@ use crate::exit::{Exit, Stop};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use sheaf_core::RangeSet;
-use sheaf_tools::{ArgumentOrder, ToolError};
 use sheaf_tools::entry::Merged;
 use sheaf_tools::grep::print::{Layout, Printer, strided};
 use sheaf_tools::grep::{self, GrepError};
+use sheaf_tools::{ArgumentOrder, ToolError};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::time::Instant;
 
