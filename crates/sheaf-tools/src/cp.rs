@@ -17,6 +17,7 @@
 //! pipes and devices only when directories are (devices need their privilege on the host).
 mod get;
 mod message;
+mod mode;
 mod options;
 mod place;
 mod put;
@@ -25,6 +26,7 @@ mod source;
 
 pub use get::{Got, Planned, get};
 pub use message::Totals;
+pub use mode::CopyMode;
 pub use options::{CopyOptions, Progress};
 pub use put::{Put, put};
 pub use source::Source;

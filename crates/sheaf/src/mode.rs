@@ -1,5 +1,6 @@
 //! Modes on the command line: what chmod takes, and plain octal.
 use sheaf_file::{Mode, ModeChange};
+use sheaf_tools::cp::CopyMode;
 
 const MODE_MAX: u32 = 0o7777;
 
@@ -14,6 +15,15 @@ pub fn octal(text: &str) -> Result<u32, String> {
 pub fn change(text: &str) -> Result<ModeChange, String> {
     ModeChange::parse(text, umask()).map_err(|_| {
         "write an octal mode (0644), or who, one of + - =, and of r w x X s t (u+x,go-w)".to_owned()
+    })
+}
+
+/// Parses what `cp --chmod` takes, as `D755,F644`.
+pub fn copies(text: &str) -> Result<CopyMode, String> {
+    CopyMode::parse(text, umask()).map_err(|_| {
+        "write an octal mode (0644), or who, one of + - =, and of r w x X s t (u+x,go-w); \
+         D or F in front of a part: for directories or files alone (D755,F644)"
+            .to_owned()
     })
 }
 

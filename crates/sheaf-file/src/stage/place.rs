@@ -87,7 +87,12 @@ impl Destination {
             found.open_direct(OFlags::WRONLY | OFlags::TRUNC, options)?
         } else if options.in_place {
             found.kind = Kind::InPlace;
-            found.open_direct(OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC, options)?
+            let flags = OFlags::CREATE | OFlags::TRUNC;
+            match found.open_direct(OFlags::RDWR | flags, options) {
+                // It may be one that this user may write and not read.
+                Err(Errno::ACCES) => found.open_direct(OFlags::WRONLY | flags, options)?,
+                opened => opened?,
+            }
         } else {
             if let Some(old) = old {
                 found.remember(old, options)?;
@@ -103,6 +108,10 @@ impl Destination {
         let Some((old, xattrs)) = &self.old else { return Ok(()) };
         let new = crate::export::fd_metadata(file.as_fd())?;
         let mut mode = old.mode;
+        if !may_keep_ids() {
+            // Where the kernel writes for a user it drops these, too: new contents get no old powers.
+            mode &= if mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
+        }
         if (new.uid, new.gid) != (old.uid, old.gid) {
             let give = |uid| {
                 let owner = Owner { uid, gid: Some(old.gid) };
@@ -194,6 +203,15 @@ impl Destination {
         (self.kind, self.temp) = (Kind::Named, Some(name));
         Ok(file.into())
     }
+}
+
+/// Whether this thread may write to files and leave them their set-id bits.
+fn may_keep_ids() -> bool {
+    let capabilities = rustix::thread::capabilities(None);
+    capabilities.map_or_else(
+        |_| rustix::process::geteuid().is_root(),
+        |sets| sets.effective.contains(rustix::thread::CapabilitySet::FSETID),
+    )
 }
 
 /// Whether an open file or directory is a door to the kernel, as those of `/proc` and `/sys` are: it

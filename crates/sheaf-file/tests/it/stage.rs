@@ -223,6 +223,58 @@ fn the_new_file_inherits_and_attributes_override() {
     );
 }
 
+/// A user who writes over a file leaves it the mode that cp leaves it, and fails where cp does.
+#[test]
+fn modes_of_replaced_files_are_those_that_cp_leaves() {
+    let root = tempfile::tempdir().unwrap();
+    crate::open_to_all(root.path());
+    let (ours, theirs) = (root.path().join("ours"), root.path().join("theirs"));
+    // Who owns the file, and its mode: oneself, or somebody else whose group or others one is.
+    let modes = [
+        0o644, 0o600, 0o664, 0o666, 0o444, 0o200, 0o222, 0o000, 0o1644, 0o4755, 0o4700, 0o2755, 0o2644,
+        0o6777, 0o606,
+    ];
+    let owners = [(65534, 65534), (0, 65534), (0, 0)];
+    let cases: Vec<_> =
+        owners.iter().flat_map(|owner| modes.iter().map(move |mode| (*owner, *mode))).collect();
+    for dir in [&ours, &theirs] {
+        std::fs::create_dir(dir).unwrap();
+        std::fs::set_permissions(dir, PermissionsExt::from_mode(0o777)).unwrap();
+        for (at, ((uid, gid), mode)) in cases.iter().enumerate() {
+            let path = dir.join(at.to_string());
+            std::fs::write(&path, "old").unwrap();
+            if rustix::process::geteuid().is_root() {
+                std::os::unix::fs::chown(&path, Some(*uid), Some(*gid)).unwrap();
+            }
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(*mode)).unwrap();
+        }
+    }
+    std::fs::write(root.path().join("new"), "new").unwrap();
+    let (export, source) = (Export::open(&ours).unwrap(), root.path().join("new"));
+    for in_place in [false, true] {
+        crate::as_nobody(|| {
+            for (at, case) in cases.iter().enumerate() {
+                let name = at.to_string();
+                let cp = Command::new("cp").arg(&source).arg(theirs.join(&name)).output().unwrap();
+                let done = stage(&export, &name, b"new", StageOptions { in_place, ..Default::default() });
+                assert_eq!(done.is_ok(), cp.status.success(), "{case:?} {done:?}");
+            }
+        });
+        for (at, (owner, mode)) in cases.iter().enumerate() {
+            let facts = |dir: &Path| {
+                let path = dir.join(at.to_string());
+                (std::fs::metadata(&path).unwrap().mode() & 0o7777, std::fs::read(&path).unwrap())
+            };
+            let mut expected = facts(&theirs);
+            // What becomes one's own has the set-id bits of nobody else.
+            if !in_place && owner.0 == 0 && expected.1 == b"new" {
+                expected.0 &= 0o1777;
+            }
+            assert_eq!(facts(&ours), expected, "{owner:?} {mode:o} in place: {in_place}");
+        }
+    }
+}
+
 #[test]
 fn holes_are_kept() {
     let (dir, export) = tree(&[]);

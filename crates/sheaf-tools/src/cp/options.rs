@@ -1,7 +1,8 @@
 //! How to copy.
+use super::CopyMode;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::{Export, ModeChange, Xattr};
+use sheaf_file::{Export, Xattr};
 use std::path::Path;
 
 /// How to copy. The same in both directions.
@@ -28,7 +29,7 @@ pub struct CopyOptions {
     /// Write blocks of zeros as holes. Holes of the source stay holes in any case.
     pub sparse: bool,
     /// Give the copies these permissions.
-    pub chmod: Option<ModeChange>,
+    pub chmod: Option<CopyMode>,
     /// Give the copies this owner: `user:group`, in the words of the host they are on.
     pub chown: Option<String>,
     /// Write over the old file in place: same inode, but a reader may see half of it.

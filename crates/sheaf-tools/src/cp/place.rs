@@ -1,6 +1,6 @@
 //! Writing files, directories, links and special files at one place, on a host or here.
-use super::CopyOptions;
 use super::message::{Attrs, Special};
+use super::{CopyMode, CopyOptions};
 use rustix::fs::{FileType, Mode as RawMode};
 use sheaf_core::Errno;
 use sheaf_file::{
@@ -25,7 +25,7 @@ pub(super) struct Writer {
     in_place: bool,
     preserve: bool,
     lenient: bool,
-    chmod: Option<sheaf_file::ModeChange>,
+    chmod: Option<CopyMode>,
     chown: Owner,
     user: Arc<User>,
 }

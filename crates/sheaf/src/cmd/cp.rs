@@ -6,7 +6,7 @@ pub use run::run;
 
 use crate::{mode, size};
 use clap::Args;
-use sheaf_tools::cp::CopyOptions;
+use sheaf_tools::cp::{CopyMode, CopyOptions};
 use std::ffi::OsString;
 
 /// Copy files to hosts, or from hosts to here
@@ -18,6 +18,21 @@ use std::ffi::OsString;
 #[command(
     verbatim_doc_comment,
     after_help = "\
+What copies keep, besides contents and holes:
+  (nothing)  the mode, less the host's umask, of files that are new; a file
+             that is replaced hands on its mode, owner and lists
+  -r         symbolic links as links, named pipes and devices as such; a file
+             with two names becomes two files; sockets fail (EOPNOTSUPP)
+  -p         mode, owner, group and times (from hosts not that of the last
+             access); what a user may not give away stays the user's own,
+             without set-id bits
+  -a         all of that, files with several names as one file, and the
+             attributes and lists that the other file system takes (with -X
+             or -A it fails where it does not take them)
+A user's copy over a file of somebody else makes it the user's own;
+--no-atomic writes into it instead. Nothing is copied if two sources would
+get one name. A file that changes while it is read is read twice at most.
+
 Examples:
   sheaf cp -a site.conf :/etc/app/
   sheaf cp --chmod 0644 motd 'n[1-64]:/etc/motd'
@@ -33,15 +48,15 @@ pub struct CpArgs {
     #[arg(value_name = "DEST")]
     pub destination: OsString,
 
-    /// Copy all that can be kept: -r -p -A -X, and links as links
+    /// Copy all that can be kept: -r -p -A -X, links and hard links as such
     #[arg(short, long)]
     pub archive: bool,
 
-    /// Copy directories and what is in them
+    /// Copy directories and what is in them, symbolic links as links
     #[arg(short, long)]
     pub recursive: bool,
 
-    /// Keep mode, owner and times
+    /// Keep mode, owner, group and times
     #[arg(short, long)]
     pub preserve: bool,
 
@@ -69,9 +84,11 @@ pub struct CpArgs {
     #[arg(short = 'S', long)]
     pub sparse: bool,
 
-    /// Give the copies this mode, octal or symbolic
-    #[arg(long, value_name = "MODE", value_parser = mode::change)]
-    pub chmod: Option<sheaf_file::ModeChange>,
+    /// Give the copies this mode, octal or symbolic; D and F in front of a
+    /// part speak of directories and of files (D755,F644). Without D,
+    /// directories may be entered by whoever may read them
+    #[arg(long, value_name = "MODE", value_parser = mode::copies)]
+    pub chmod: Option<CopyMode>,
 
     /// Give the copies this owner and group
     #[arg(long, value_name = "OWNER[:GROUP]", value_parser = super::chown::owner)]

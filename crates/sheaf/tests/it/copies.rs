@@ -1,5 +1,8 @@
 //! `cp`, as a user meets it.
 use crate::support::{Home, Run};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::process::Command;
 
 /// Runs the binary in a shell, which redirects it as `redirection` says.
@@ -56,4 +59,59 @@ fn two_sources_of_one_name_are_refused() {
     let expected = "sheaf: n2: /old and /sub/old would both become n2/old; nothing was copied\n";
     assert_eq!((run.stderr.as_str(), run.code), (expected, Some(2)));
     assert!(!home.path().join("there").exists());
+}
+
+/// A tree with one of everything that may be kept or lost.
+fn one_of_each(dir: &Path) {
+    std::fs::create_dir_all(dir.join("sub")).unwrap();
+    std::fs::write(dir.join("sub/one"), "content").unwrap();
+    std::fs::hard_link(dir.join("sub/one"), dir.join("sub/two")).unwrap();
+    std::os::unix::fs::symlink("one", dir.join("sub/link")).unwrap();
+    let mode = Mode::from_raw_mode(0o640);
+    rustix::fs::mknodat(CWD, dir.join("sub/pipe"), FileType::Fifo, mode, 0).unwrap();
+    std::fs::set_permissions(dir.join("sub/one"), PermissionsExt::from_mode(0o4751)).unwrap();
+    // Where the file system has no attributes, none are lost either.
+    let _ = rustix::fs::setxattr(dir.join("sub/one"), "user.note", b"kept", XattrFlags::empty());
+    let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_600_000_000, 123_456_789);
+    for name in ["sub/one", "sub"] {
+        std::fs::File::open(dir.join(name)).unwrap().set_modified(time).unwrap();
+    }
+}
+
+/// What a copy of it has: hard links, attribute, mode, time; nothing of what cannot be.
+fn kept(dir: &Path) -> (bool, Option<Vec<u8>>, u32, bool) {
+    let [one, two] = ["sub/one", "sub/two"].map(|name| std::fs::metadata(dir.join(name)).unwrap());
+    let mut value = vec![0; 64];
+    let xattr = rustix::fs::getxattr(dir.join("sub/one"), "user.note", &mut value[..]).ok();
+    assert_eq!(std::fs::read_link(dir.join("sub/link")).unwrap(), Path::new("one"));
+    assert!(std::fs::symlink_metadata(dir.join("sub/pipe")).unwrap().file_type().is_fifo());
+    let is_old = (one.mtime(), one.mtime_nsec()) == (1_600_000_000, 123_456_789);
+    (one.ino() == two.ino(), xattr.map(|len| value[..len].to_vec()), one.mode() & 0o7777, is_old)
+}
+
+#[test]
+fn copies_keep_what_the_help_says() {
+    let home = two_hosts();
+    let from = home.path().join("from");
+    one_of_each(&from);
+    (1..=2).for_each(|host| one_of_each(&home.path().join(format!("n{host}/from"))));
+    let (_, note, ..) = kept(&from);
+    let cases = [
+        ("-r", (false, None, 0o751, false)),
+        ("-rp", (false, None, 0o4751, true)),
+        ("-rpX", (false, note.clone(), 0o4751, true)),
+        ("-a", (true, note, 0o4751, true)),
+    ];
+    for (flags, expected) in cases {
+        let run = redirected(&home, &["cp", flags, "from/.", &format!(":/to{flags}")], "");
+        assert_eq!((run.stderr.as_str(), run.code), ("", Some(0)), "{flags}");
+        assert_eq!(kept(&home.path().join(format!("n2/to{flags}"))), expected, "{flags}");
+        let run = redirected(&home, &["cp", flags, ":/from/.", &format!("got{flags}")], "");
+        assert_eq!((run.stderr.as_str(), run.code), ("", Some(0)), "{flags}");
+        assert_eq!(kept(&home.path().join(format!("got{flags}/n1"))), expected, "{flags} from hosts");
+    }
+    drop(std::os::unix::net::UnixListener::bind(from.join("sub/socket")).unwrap());
+    let run = redirected(&home, &["cp", "-a", "from/.", ":/to-a"], "");
+    assert!(run.stderr.contains("socket: Operation not supported (EOPNOTSUPP)"), "{run:?}");
+    assert_ne!(run.code, Some(0));
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::entry::EntryKind;
 use sheaf_tools::Target;
-use sheaf_tools::cp::{CopyOptions, PACKET_BYTES, Put, Source, put};
+use sheaf_tools::cp::{CopyMode, CopyOptions, PACKET_BYTES, Put, Source, put};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -244,7 +244,7 @@ fn permissions_and_links_are_as_asked_for() {
         std::fs::write(here.path().join("from/file"), "content").unwrap();
         std::os::unix::fs::symlink("from/file", here.path().join("link")).unwrap();
         let cluster = Cluster::new(2);
-        let mode = sheaf_file::ModeChange::parse("u=rw,go=,a+X", 0).unwrap();
+        let mode = CopyMode::parse("u=rw,go=,a+X", 0).unwrap();
         let options =
             CopyOptions { chmod: Some(mode), dereference: true, chown: Some(":0".to_owned()), ..recursive() };
         let done = copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/to"), &options).await;
@@ -263,6 +263,35 @@ fn permissions_and_links_are_as_asked_for() {
         let done = copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/x"), &unknown).await;
         assert_eq!(errors(&done), [(Errno::INVAL, "/x", RangeSet::full(2))]);
     });
+}
+
+/// A mode for files leaves a tree that can be entered.
+#[test]
+fn a_mode_for_a_tree_leaves_its_directories_open() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(here.path().join("from/sub")).unwrap();
+    std::fs::write(here.path().join("from/sub/file"), "content").unwrap();
+    let cluster = Cluster::new(1);
+    for (text, dir, file) in [("0640", 0o750, 0o640), ("D2711,F600", 0o2711, 0o600), ("a-x,o=", 0o750, 0o640)]
+    {
+        std::fs::set_permissions(
+            here.path().join("from/sub"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
+        std::fs::set_permissions(
+            here.path().join("from/sub/file"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
+        let options = CopyOptions { chmod: Some(CopyMode::parse(text, 0o022).unwrap()), ..recursive() };
+        let target = cluster.target("/to");
+        let done = run(copy(&cluster, "flat", &here.path().join("from/sub"), &target, &options));
+        assert!(done.outcome.is_ok(), "{done:?}");
+        let mode = |path: &str| cluster.path(0, path).metadata().unwrap().mode() & 0o7777;
+        assert_eq!((mode("to"), mode("to/file")), (dir, file), "{text}");
+        std::fs::remove_dir_all(cluster.path(0, "to")).unwrap();
+    }
 }
 
 #[test]
