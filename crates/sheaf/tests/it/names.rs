@@ -172,6 +172,12 @@ impl Cluster {
         self.run(&["cp", "source", &format!("{hosts}:/copied")]);
         let copied: BTreeSet<u32> = (1..=HOSTS).filter(|&host| self.exists(host, "copied")).collect();
         assert_eq!(copied, asked, "tree {}", self.tree());
+        self.run(&["cp", &format!("{hosts}:/who"), "got/"]);
+        for host in 1..=HOSTS {
+            let got = std::fs::read_to_string(self.home.path().join(format!("got/n{host}/who"))).ok();
+            let expected = asked.contains(&host).then(|| format!("n{host}\n"));
+            assert_eq!(got, expected, "tree {}", self.tree());
+        }
     }
 }
 
