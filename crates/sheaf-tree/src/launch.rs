@@ -90,6 +90,8 @@ pub struct Program {
     pub starter: Starter,
     /// Where nodes on TCP listen.
     pub listen: Listen,
+    /// Servers are started through `sudo -n`; nodes between them and the root are not.
+    pub sudo: bool,
 }
 
 impl Program {
@@ -97,7 +99,7 @@ impl Program {
     #[must_use]
     pub fn new(path: PathBuf, args: Vec<String>) -> Self {
         let (carrier, starter, listen) = (Carrier::default(), Starter::default(), Listen::default());
-        Self { path, args, leaf: None, carrier, starter, listen }
+        Self { path, args, leaf: None, carrier, starter, listen, sudo: false }
     }
 }
 

@@ -6,11 +6,9 @@
 //!
 //! Paths on hosts are absolute. Only on this machine alone, where no configuration speaks of other
 //! hosts or exports, a relative one starts at the working directory.
-use crate::config::{Config, Hosts, fold, nearest};
+use crate::config::Config;
 use crate::exit::Stop;
-use crate::groups::GroupSources;
 use sheaf_core::RangeSet;
-use sheaf_core::hostset::{Groups, HostSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -89,10 +87,9 @@ impl Address {
     pub fn resolve(&self, config: &Config, purpose: Purpose) -> Result<Target, Stop> {
         self.check_hosts(config, purpose)?;
         let path = self.path_on_hosts(config, purpose)?;
-        let all = config.hosts()?;
         let leaves = match self.hosts.as_deref() {
-            None | Some("") => RangeSet::full(all.len()),
-            Some(hosts) => leaves(hosts, all, &config.groups, &config.cluster.name.value)?,
+            None | Some("") => config.everyone()?.clone(),
+            Some(hosts) => config.leaves(hosts)?,
         };
         Ok(Target { leaves, path })
     }
@@ -100,10 +97,10 @@ impl Address {
     /// Nobody changes files of a thousand hosts by leaving something out.
     fn check_hosts(&self, config: &Config, purpose: Purpose) -> Result<(), Stop> {
         let (Purpose::Change(command) | Purpose::Name(command)) = purpose else { return Ok(()) };
-        if self.hosts.is_some() || config.is_this_machine() {
+        if self.hosts.is_some() || config.says_hosts() || config.is_this_machine() {
             return Ok(());
         }
-        let (path, all) = (rooted(&self.path), config.hosts()?.everyone());
+        let (path, all) = (rooted(&self.path), config.everyone_folded()?);
         Err(Stop::usage(format!(
             "{}: {command} changes files, so say on which hosts: write @all:{path} for all of {all}, or HOSTSET:{path}",
             self.path.display()
@@ -199,67 +196,6 @@ fn separator(text: &[u8]) -> Option<usize> {
     }
     // A bracket that is never closed: the host set's parser says so better than a missing file.
     (depth > 0).then(|| text.iter().position(|byte| *byte == b':')).flatten()
-}
-
-/// The groups of the configuration, and `@all` for every host of the cluster.
-struct ClusterGroups<'a> {
-    groups: &'a GroupSources,
-    hosts: &'a Hosts,
-}
-
-impl Groups for ClusterGroups<'_> {
-    fn resolve(&self, source: Option<&str>, group: &str) -> Result<String, String> {
-        match (source, group) {
-            (None, "all") => Ok(self.hosts.everyone()),
-            _ => self.groups.resolve(source, group),
-        }
-    }
-
-    fn list(&self, source: Option<&str>) -> Result<Vec<String>, String> {
-        self.groups.list(source)
-    }
-
-    /// Wildcards match against the cluster, not against whatever other hosts a source knows.
-    fn all(&self, source: Option<&str>) -> Result<String, String> {
-        match source {
-            None => Ok(self.hosts.everyone()),
-            Some(_) => self.groups.all(source),
-        }
-    }
-
-    fn sources(&self) -> Vec<String> {
-        self.groups.sources()
-    }
-}
-
-fn leaves(expression: &str, hosts: &Hosts, groups: &GroupSources, cluster: &str) -> Result<RangeSet, Stop> {
-    let set = HostSet::parse_with(expression, &ClusterGroups { groups, hosts })
-        .map_err(|error| Stop::usage(format!("{expression}: {error}")))?;
-    if set.is_empty() {
-        return Err(Stop::usage(format!("{expression}: no host is in this set")));
-    }
-    let (mut leaves, mut unknown) = (RangeSet::new(), Vec::new());
-    for name in set.iter() {
-        let name = name.to_string();
-        match hosts.leaf(&name) {
-            Some(leaf) => leaves.insert(leaf),
-            None => unknown.push(name),
-        }
-    }
-    let Some(first) = unknown.first() else { return Ok(leaves) };
-    let folded = fold(&unknown);
-    let verb = if unknown.len() == 1 { "is no host" } else { "are no hosts" };
-    let hint = similar(first, hosts).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-    let all = hosts.everyone();
-    Err(Stop::usage(format!("{folded} {verb} of cluster {cluster} ({all}){hint}")))
-}
-
-/// The host whose name is nearest; none when only the number is beyond the cluster's, which the
-/// cluster's own host set says better.
-fn similar<'a>(name: &str, hosts: &'a Hosts) -> Option<&'a str> {
-    let letters = |name: &str| name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    let near = nearest(name, hosts.names().iter().map(String::as_str))?;
-    (name[..letters(name)] != near[..letters(near)]).then_some(near)
 }
 
 #[cfg(test)]

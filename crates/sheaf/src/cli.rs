@@ -32,6 +32,11 @@ const STYLES: Styles = Styles::styled()
 /// and no configuration says what the hosts are, so that they are this machine
 /// alone, may it start at the working directory, and need no hosts be said.
 /// Globs in PATH are expanded on the hosts.
+///
+/// Hosts are those of a cluster in sheaf.toml, or without any file those of -w,
+/// over ssh. Where -w, -x or -l mean something else to a command or to the tool
+/// of its name (grep, ls, cp, …), write --hosts, --exclude-hosts and --user, or
+/// the letter before the command.
 #[derive(Debug, Parser)]
 #[command(name = "sheaf", version, styles = STYLES, max_term_width = HELP_COLUMNS_MAX)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
@@ -47,6 +52,7 @@ fn after_help() -> String {
     let mut text = "\
 Examples:
   sheaf --embedded 64 grep udp /etc/services
+  sheaf -w 'n[1-16]' -x n3 -l admin --sudo grep -c . /var/log/auth.log
   sheaf -C lab ls -l 'n[1-16]:/var/log'
   sheaf hosts --fold n1 n2 n3
 
@@ -62,17 +68,39 @@ Exit status:\n"
 ///
 /// An option that is given again counts as it was given last.
 ///
-/// A command's own short options win: where a command uses a letter of a global option (`grep -C`,
-/// `ls -h`), the global one keeps only its long name there.
+/// A command's own short options win: where a command uses a letter of a global option (`grep -w`,
+/// `ls -h`), the global one keeps only its long name there, and its letter before the command's name.
 pub fn command() -> clap::Command {
     let command = Cli::command();
     let template = template(&command);
     let mut command = command.help_template(template).args_override_self(true);
     let globals: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+    let lists: Vec<Arg> =
+        command.get_arguments().filter(|arg| LISTS.contains(&arg.get_id().as_str())).cloned().collect();
     for sub in command.get_subcommands_mut() {
-        yield_shorts(sub, &globals);
+        yield_shorts(sub, &globals, &lists);
     }
     command
+}
+
+/// Options of every command whose values add up, before its name and behind it. (Of a global option
+/// clap keeps those behind only: a host that was left out before the name would not be.)
+const LISTS: [&str; 2] = ["on_hosts", "exclude_hosts"];
+
+/// Letters that mean something else to whoever knows the tool of that name: a command takes none of them
+/// for a global option.
+const FOREIGN_SHORTS: [(&str, &str); 5] =
+    [("chmod", "wx"), ("cp", "lx"), ("du", "l"), ("ls", "wx"), ("sha", "w")];
+
+/// Everything that was given for the options of [`LISTS`], wherever it stands.
+fn gather(cli: &mut Cli, matches: &clap::ArgMatches) {
+    let mut below = matches.subcommand();
+    while let Some((_, matches)) = below {
+        let mut given = LISTS.map(|id| matches.try_get_many::<String>(id).ok().flatten());
+        cli.global.on_hosts.extend(given[0].take().into_iter().flatten().cloned());
+        cli.global.exclude_hosts.extend(given[1].take().into_iter().flatten().cloned());
+        below = matches.subcommand();
+    }
 }
 
 /// The layout of the top-level help: the commands under the headings of [`cmd::HEADINGS`].
@@ -91,8 +119,10 @@ fn template(command: &clap::Command) -> StyledStr {
 }
 
 /// Gives `command`, and the commands below it, the long-only form of what its own options hide.
-fn yield_shorts(command: &mut clap::Command, globals: &[Arg]) {
-    let own: Vec<char> = command.get_arguments().filter_map(Arg::get_short).collect();
+fn yield_shorts(command: &mut clap::Command, globals: &[Arg], lists: &[Arg]) {
+    let mut own: Vec<char> = command.get_arguments().filter_map(Arg::get_short).collect();
+    let known = FOREIGN_SHORTS.iter().filter(|(name, _)| *name == command.get_name());
+    own.extend(known.flat_map(|(_, letters)| letters.chars()));
     let mut changed = std::mem::take(command);
     for global in globals {
         let hidden = global.get_short().is_some_and(|short| own.contains(&short));
@@ -101,13 +131,17 @@ fn yield_shorts(command: &mut clap::Command, globals: &[Arg]) {
             changed = changed.arg(global.clone().short(None));
         }
     }
+    for list in lists {
+        let hidden = list.get_short().is_some_and(|short| own.contains(&short));
+        changed = changed.arg(if hidden { list.clone().short(None) } else { list.clone() });
+    }
     if own.contains(&'h') {
         let help = Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
         changed = changed.disable_help_flag(true).arg(help);
     }
     *command = changed;
     for sub in command.get_subcommands_mut() {
-        yield_shorts(sub, globals);
+        yield_shorts(sub, globals, lists);
     }
 }
 
@@ -117,7 +151,11 @@ pub fn parse() -> Cli {
 }
 
 fn try_parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let parsed = command().try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = command().try_get_matches_from(words).and_then(|matches| {
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        gather(&mut cli, &matches);
+        Ok(cli)
+    });
     parsed.map_err(without_danger)
 }
 
@@ -193,12 +231,38 @@ mod tests {
     }
 
     #[test]
+    fn hosts_that_are_given_before_and_behind_the_command_add_up() {
+        let global = |words: &str| try_parse(words.split(' ').map(Into::into)).unwrap().global;
+        let both = global("sheaf -w a,b -x c --hosts d -l admin stat /x --exclude-hosts e -w f -w g");
+        assert_eq!(both.on_hosts, ["a,b", "d", "f", "g"]);
+        assert_eq!(both.exclude_hosts, ["c", "e"]);
+        let nested = global("sheaf -x a tree -x b show -x c --sudo --launch processes --user root");
+        assert_eq!(nested.exclude_hosts, ["a", "b", "c"]);
+        assert_eq!((nested.sudo, nested.launch), (true, Some(crate::config::Launch::Processes)));
+        for words in ["sheaf cp -x n1 :/a b", "sheaf ls -w 80 /x"] {
+            assert!(try_parse(words.split(' ').map(Into::into)).is_err(), "{words}");
+        }
+        assert!(global("sheaf chmod -x :/a :/b").exclude_hosts.is_empty(), "it is a mode");
+        // What grep and others have of their own is theirs.
+        let grep = global("sheaf -w n1 -x n2 -l me grep -w -x -l word /x");
+        assert_eq!(
+            (grep.on_hosts, grep.exclude_hosts, grep.user),
+            (vec!["n1".to_owned()], vec!["n2".to_owned()], Some("me".to_owned()))
+        );
+        let grep = global("sheaf grep --hosts n1 --exclude-hosts n2 --user me word /x");
+        assert_eq!(
+            (grep.on_hosts, grep.exclude_hosts, grep.user),
+            (vec!["n1".to_owned()], vec!["n2".to_owned()], Some("me".to_owned()))
+        );
+    }
+
+    #[test]
     fn a_command_keeps_its_own_short_options() {
         let context = Arg::new("context").short('C').value_name("N");
         let human = Arg::new("human").short('h').action(ArgAction::SetTrue);
         let mut sub = clap::Command::new("sub").arg(context).arg(human);
         let cluster = Arg::new("cluster").short('C').long("cluster").global(true);
-        yield_shorts(&mut sub, std::slice::from_ref(&cluster));
+        yield_shorts(&mut sub, std::slice::from_ref(&cluster), &[]);
         let root = clap::Command::new("root").arg(cluster).subcommand(sub);
         let words = ["root", "sub", "-C", "3", "-h", "--cluster", "lab"];
         let matches = root.try_get_matches_from(words).unwrap();

@@ -2,16 +2,19 @@
 //! came from.
 mod file;
 mod hosts;
+mod selection;
 mod tree;
 mod tuning;
 
 pub use file::{ClusterSection, File};
-pub use hosts::{Hosts, fold, own_name};
+pub use hosts::{Hosts, own_name};
 pub use tuning::{SETTINGS, Tuning};
 
 use crate::cli::{GlobalArgs, Link};
 use crate::exit::Stop;
 use crate::groups::GroupSources;
+use sheaf_core::RangeSet;
+use sheaf_core::hostset::HostSet;
 use sheaf_tree::topology::Topology;
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -104,6 +107,10 @@ pub struct Cluster {
     pub ssh: Option<Sourced<String>>,
     /// The launcher and its options, in place of `srun`.
     pub srun: Option<Sourced<String>>,
+    /// Whom ssh logs in as, when it is said.
+    pub user: Option<Sourced<String>>,
+    /// Whether servers are started through `sudo`, when it is said.
+    pub sudo: Option<Sourced<bool>>,
 }
 
 impl Cluster {
@@ -136,6 +143,10 @@ pub struct Config {
     hosts: OnceCell<Hosts>,
     /// A running session says what the tree is.
     is_joined: Cell<bool>,
+    /// Host sets that are left out.
+    pub exclude_hosts: Vec<String>,
+    excluded: OnceCell<HostSet>,
+    everyone: OnceCell<RangeSet>,
 }
 
 impl Config {
@@ -161,6 +172,9 @@ impl Config {
             topology: OnceCell::new(),
             hosts: OnceCell::new(),
             is_joined: Cell::new(false),
+            exclude_hosts: global.exclude_hosts.clone(),
+            excluded: OnceCell::new(),
+            everyone: OnceCell::new(),
         })
     }
 
@@ -191,7 +205,17 @@ impl Config {
 
     /// Whether the cluster was made up on the command line, for this command alone.
     pub fn is_ad_hoc(&self) -> bool {
-        matches!(self.cluster.launch.origin, Origin::Option(_))
+        let Cluster { hosts, launch, .. } = &self.cluster;
+        [&hosts.origin, &launch.origin].iter().any(|origin| matches!(origin, Origin::Option(_)))
+    }
+
+    /// The option that says how servers are started, if there is one: it is of no use once they run.
+    pub fn says_login(&self) -> Option<&'static str> {
+        match (&self.cluster.user, &self.cluster.sudo) {
+            (Some(_), _) => Some("--user"),
+            (_, Some(_)) => Some("--sudo"),
+            _ => None,
+        }
     }
 
     /// Whether the cluster is this machine alone, with all its files, because nothing says otherwise:
@@ -227,14 +251,33 @@ pub fn groups(global: &GlobalArgs, groups_conf: Option<&Path>) -> Result<GroupSo
 
 /// The cluster the options and the file mean, with the options' changes.
 fn choose(file: &File, global: &GlobalArgs) -> Result<Cluster, Stop> {
+    let hosts = (!global.on_hosts.is_empty()).then(|| global.on_hosts.join(","));
     let mut cluster = match (global.embedded, global.processes) {
-        (Some(count), _) => numbered(count, Launch::Embedded, "--embedded"),
-        (_, Some(count)) => numbered(count, Launch::Processes, "--processes"),
-        _ => match named(file, global)? {
+        (None, None) if hosts.is_some() && global.cluster.is_none() => ad_hoc("ssh", Launch::Ssh, "--hosts"),
+        (None, None) => match named(file, global)? {
             Some((name, section)) => section.cluster(name),
             None => this_machine(),
         },
+        _ if hosts.is_some() || global.launch.is_some() => {
+            let text = "--embedded N and --processes N say what the hosts are and how they are started: \
+                        write --hosts HOSTSET --launch processes for hosts of other names";
+            return Err(Stop::usage(text));
+        }
+        (Some(count), _) => numbered(count, Launch::Embedded, "--embedded"),
+        (_, Some(count)) => numbered(count, Launch::Processes, "--processes"),
     };
+    if let Some(hosts) = hosts {
+        cluster.hosts = Sourced::option(hosts, "--hosts");
+    }
+    if let Some(launch) = global.launch {
+        cluster.launch = Sourced::option(launch, "--launch");
+    }
+    if let Some(user) = &global.user {
+        cluster.user = Some(Sourced::option(user.clone(), "--user"));
+    }
+    if global.sudo {
+        cluster.sudo = Some(Sourced::option(true, "--sudo"));
+    }
     if let Some(tree) = &global.tree {
         cluster.tree = Sourced::option(tree.clone(), "--tree");
     }
@@ -297,9 +340,14 @@ fn unknown_cluster(file: &File, name: &str) -> Stop {
 /// The cluster of `--embedded N` and `--processes N`.
 fn numbered(count: u32, launch: Launch, option: &'static str) -> Cluster {
     let hosts = if count == 1 { "n1".to_owned() } else { format!("n[1-{count}]") };
+    Cluster { hosts: Sourced::option(hosts, option), ..ad_hoc(&launch.to_string(), launch, option) }
+}
+
+/// A cluster that no file names, without its hosts.
+fn ad_hoc(name: &str, launch: Launch, option: &'static str) -> Cluster {
     Cluster {
-        name: Sourced::option(launch.to_string(), option),
-        hosts: Sourced::option(hosts, option),
+        name: Sourced::option(name.to_owned(), option),
+        hosts: Sourced::option(String::new(), option),
         launch: Sourced::option(launch, option),
         tree: Sourced::default(TREE_DEFAULT.to_owned()),
         export: Sourced::default(EXPORT_DEFAULT.to_owned()),
@@ -308,6 +356,8 @@ fn numbered(count: u32, launch: Launch, option: &'static str) -> Cluster {
         listen: None,
         ssh: None,
         srun: None,
+        user: None,
+        sudo: None,
     }
 }
 
@@ -324,6 +374,8 @@ fn this_machine() -> Cluster {
         listen: None,
         ssh: None,
         srun: None,
+        user: None,
+        sudo: None,
     }
 }
 

@@ -15,7 +15,7 @@ use sheaf_tree::topology::Topology;
 use sheaf_tree::{Network, Notice, Tuning};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,12 +131,15 @@ async fn start(
             return Ok((launch::embedded(topology, &registry, &servers(), &options), None));
         }
         Launch::Processes => {
-            let network = launch::processes(topology, &registry, &options, &program(config)?).await?;
+            let mut program = program(config)?;
+            program.sudo = config.cluster.sudo.is_some();
+            let network = launch::processes(topology, &registry, &options, &program).await?;
             return Ok((network, None));
         }
         Launch::Ssh => {
             let mut program = other_hosts(config)?;
             program.starter = Starter::Ssh(ssh(config)?);
+            program.sudo = config.cluster.sudo.is_some();
             launch::over_ssh(topology, &registry, &options, &program, listen(config)).await?
         }
         Launch::Slurm => slurm(config, topology, &options).await?,
@@ -236,6 +239,12 @@ fn ssh(config: &Config) -> Result<Ssh> {
     let mut ssh = Ssh::new(content);
     if let Some(command) = &config.cluster.ssh {
         ssh.command = command.value.split_whitespace().map(ToOwned::to_owned).collect();
+    }
+    if let Some(user) = &config.cluster.user {
+        // Of an option that is given twice, ssh takes the first.
+        let is_ssh = |word: &String| Path::new(word).file_name().is_some_and(|name| name == "ssh");
+        let at = ssh.command.iter().position(is_ssh).map_or(ssh.command.len(), |at| at + 1);
+        ssh.command.splice(at..at, ["-l".to_owned(), user.value.clone()]);
     }
     ssh.connect_timeout = milliseconds(&settings.ssh_connect_timeout_ms);
     ssh.login_timeout = milliseconds(&settings.ssh_login_timeout_ms);

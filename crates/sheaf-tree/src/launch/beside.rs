@@ -95,7 +95,7 @@ impl Node {
 
 fn spawn(program: &Program, invitation: &Invitation) -> io::Result<Child> {
     let (theirs, ours) = io::pipe()?;
-    let child = fork(program, None, theirs.into())?;
+    let child = fork(program, false, None, theirs.into())?;
     // A pipe takes this much at once.
     invitation.write(ours)?;
     Ok(child)

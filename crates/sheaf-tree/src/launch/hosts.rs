@@ -15,6 +15,8 @@ pub(super) struct Planned {
     pub host: String,
     /// Where ancestors listen as this node knows it.
     pub invitation: Invitation,
+    /// It is started through `sudo`.
+    pub sudo: bool,
 }
 
 /// Starts `children` and returns when each has joined or failed. Those that failed are lost, with
@@ -38,7 +40,8 @@ pub(super) async fn start_all(nursery: Weak<Nursery>, children: Vec<Planned>, ho
 
 /// Starts one.
 pub(super) async fn start(how: &Ssh, child: &Planned) -> Result<(), Failure> {
-    ssh::start(how, &child.host, |here| Ok(seen_from(&child.invitation, here)?.to_bytes())).await
+    let Planned { host, invitation, sudo, .. } = child;
+    ssh::start(how, (host, *sudo), |here| Ok(seen_from(invitation, here)?.to_bytes())).await
 }
 
 /// The invitation with addresses that the host can use. Where this node listens at every address,

@@ -7,6 +7,7 @@ use crate::link::{Ancestor, Authority, Credentials, Listen, Secret};
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::topology::{NodeRef, Topology};
 use rustc_hash::FxHashMap;
+use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -37,6 +38,9 @@ pub(super) struct Station {
     pub rank: u32,
     /// Its host's name.
     pub host: String,
+    /// The user of this machine whose session it is; another one than its own, if it was started through
+    /// sudo.
+    pub user: Uid,
     pub program: Program,
     pub secret: Secret,
     /// Its own; there when links are TLS.
@@ -68,8 +72,8 @@ impl Station {
             }
         };
         let (program, secret) = (program.clone(), Secret::random()?);
-        let (ancestors, uplink, late) = (Vec::new(), None, false);
-        Ok(Self { rank, host, program, secret, keys, ancestors, uplink, late, issuer })
+        let (ancestors, uplink, late, user) = (Vec::new(), None, false, rustix::process::geteuid());
+        Ok(Self { rank, host, user, program, secret, keys, ancestors, uplink, late, issuer })
     }
 
     /// A node's that has been assigned its place. `keys` are from its invitation.
@@ -82,7 +86,8 @@ impl Station {
         };
         let ancestors = assign.ancestors.clone();
         let Plan { program, secret, late, .. } = plan;
-        Some(Self { rank, host, program, secret, keys, ancestors, uplink: None, late, issuer })
+        let user = rustix::process::geteuid();
+        Some(Self { rank, host, user, program, secret, keys, ancestors, uplink: None, late, issuer })
     }
 
     /// A door for the nodes below.

@@ -217,7 +217,7 @@ impl Birth<'_> {
         self.shared.with_node(0, |node| node.send_first(self.link, frame));
         if program.carrier == Carrier::Unix {
             let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-            let kin = Kin::new(fork(program, leaf.as_ref(), pair.1)?);
+            let kin = Kin::new(fork(program, is_leaf, leaf.as_ref(), pair.1)?);
             self.nursery.started(rank, &kin);
             self.shared.attach(0, self.link, pair.0, Some(Peer { autopsy: kin.autopsy(), is_leaf }))?;
             return Ok(Born::Here);
@@ -238,14 +238,16 @@ impl Birth<'_> {
         if is_ssh && self.child.host() != own_host {
             self.nursery.expect(rank, self.link, is_leaf, None);
             let invitation = Invitation { leaf, ..invitation };
-            return Ok(Born::Far(Box::new(Planned { rank, host: self.child.host(), invitation })));
+            let (host, sudo) = (self.child.host(), program.sudo && is_leaf);
+            return Ok(Born::Far(Box::new(Planned { rank, host, invitation, sudo })));
         }
         let (theirs, ours) = io::pipe()?;
         let kin = Kin::new(if is_ssh && !self.station.ancestors.is_empty() {
             // The root's path means nothing here.
-            fork(&Program { path: this_program(), ..program.clone() }, leaf.as_ref(), theirs.into())?
+            let program = Program { path: this_program(), ..program.clone() };
+            fork(&program, is_leaf, leaf.as_ref(), theirs.into())?
         } else {
-            fork(program, leaf.as_ref(), theirs.into())?
+            fork(program, is_leaf, leaf.as_ref(), theirs.into())?
         });
         // A pipe takes this much at once, whether anybody reads or not.
         hosts::seen_from(&invitation, Some(Ipv4Addr::LOCALHOST.into()))?.write(ours)?;

@@ -34,7 +34,12 @@ const SCRIPT: &str = "umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/sheaf/bin/HAS
     else s=$(($(wc -c <\"$t\"))); test \"$s\" = SIZE && s=HASH; fi; \
     if test \"$s\" = HASH; then chmod 700 \"$t\" && mv -f \"$t\" \"$f\" || exit 1; \
     else echo the program did not arrive whole >&2; exit 1; fi; \
-    trap - 0 1 2 13 15; fi; exec \"$f\" serve --invited";
+    trap - 0 1 2 13 15; fi; exec RUN";
+
+/// What the script becomes at last. Through sudo the environment is not what sshd has made it: where the
+/// login came from is an argument then.
+const RUN: &str = "\"$f\" serve --invited";
+const RUN_BY_SUDO: &str = "sudo -n -- \"$f\" serve --invited --parent \"${SSH_CONNECTION%% *}\"";
 
 /// Pieces in which the program is read and sent.
 const PIECE_BYTES: usize = 256 << 10;
@@ -89,9 +94,11 @@ impl Content {
         self.bytes
     }
 
-    /// The remote command that becomes this program, run with `serve --invited`.
-    pub(super) fn command(&self) -> String {
+    /// The remote command that becomes this program, run with `serve --invited`, through `sudo` or not.
+    pub(super) fn command(&self, sudo: bool) -> String {
+        let run = if sudo { RUN_BY_SUDO } else { RUN };
         let script = SCRIPT.replace("HASH", &self.hash).replace("SIZE", &self.bytes.to_string());
+        let script = script.replace("RUN", run);
         format!("exec /bin/sh -c '{script}'")
     }
 
@@ -140,7 +147,7 @@ mod tests {
     /// Runs the command as sshd would, with `input` on its standard input.
     fn run(home: &Path, shell: &str, content: &Content, input: &[u8]) -> (bool, String, String) {
         let mut child = Command::new(shell)
-            .args(["-c", &content.command()])
+            .args(["-c", &content.command(false)])
             .env_clear()
             .env("HOME", home)
             .env("PATH", "/usr/bin:/bin")

@@ -107,7 +107,8 @@ fn plan(nursery: &Nursery, ranks: &[u32]) -> Vec<Planned> {
     let Some(reception) = nursery.reception() else { return Vec::new() };
     let planned = ranks.iter().filter_map(|&rank| {
         let node = nursery.topology().node(rank)?;
-        Some(Planned { rank, host: node.host(), invitation: reception.invite(node).ok()? })
+        let sudo = reception.station.program.sudo && node.leaf_index().is_some();
+        Some(Planned { rank, host: node.host(), invitation: reception.invite(node).ok()?, sudo })
     });
     planned.collect()
 }
@@ -148,7 +149,8 @@ fn start_here(nursery: &Nursery, child: &Planned) -> io::Result<()> {
     let program = Program { path: this_program(), ..reception.station.program.clone() };
     let (theirs, ours) = io::pipe()?;
     let is_leaf = nursery.topology().node(child.rank).is_some_and(|node| node.leaf_index().is_some());
-    let kin = Kin::new(fork(&program, program.leaf.as_ref().filter(|_| is_leaf), theirs.into())?);
+    let leaf = program.leaf.as_ref().filter(|_| is_leaf);
+    let kin = Kin::new(fork(&program, is_leaf, leaf, theirs.into())?);
     nursery.started(child.rank, &kin);
     // A pipe takes this much at once, whether anybody reads or not.
     child.invitation.write(ours)

@@ -3,7 +3,7 @@ use super::Invitation;
 use super::plan::Station;
 use crate::driver::Shared;
 use crate::link::tls::Keys;
-use crate::link::wire::{Channel, call};
+use crate::link::wire::{Caller, Channel, call};
 use crate::link::{Address, Ancestor};
 use crate::proto::{Node, Time};
 use std::io;
@@ -47,11 +47,12 @@ pub(super) async fn arrive(
     keys: Option<&Keys>,
 ) -> io::Result<Channel> {
     let Invitation { secret, rank, host, .. } = invitation;
+    let caller = Caller { secret, keys, rank: *rank, host, user: rustix::process::geteuid() };
     let parent = ancestors.first().ok_or(io::ErrorKind::InvalidData)?;
     let deadline = Instant::now() + ARRIVE_TIMEOUT;
     let mut pause = Pause(PAUSE_MIN);
     loop {
-        let attempt = timeout(ARRIVE_CALL_TIMEOUT, call(parent, secret, keys, (*rank, host), false)).await;
+        let attempt = timeout(ARRIVE_CALL_TIMEOUT, call(parent, &caller, false)).await;
         let error = match attempt {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(error)) => error,
@@ -144,7 +145,8 @@ enum Found {
 
 /// Tries ancestor after ancestor.
 async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
-    let Station { secret, keys, rank, host, .. } = station;
+    let Station { secret, keys, rank, host, user, .. } = station;
+    let caller = Caller { secret, keys: keys.as_ref(), rank: *rank, host, user: *user };
     let mut pause = Pause(PAUSE_MIN);
     let mut refused: Option<Instant> = None;
     while !search.ancestors.is_empty() {
@@ -153,7 +155,7 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
         search.next = if is_root { 0 } else { at + 1 };
         let limit = search.limit(at);
         let ancestor = &search.ancestors[at];
-        let called = timeout(limit, call(ancestor, secret, keys.as_ref(), (*rank, host), true)).await;
+        let called = timeout(limit, call(ancestor, &caller, true)).await;
         if is_root {
             let refuses =
                 matches!(&called, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);

@@ -7,7 +7,7 @@ use super::{Options, config, invited};
 use crate::driver::Shared;
 use crate::filter::Registry;
 use crate::link::tls::Keys;
-use crate::link::wire::{Channel, Wire};
+use crate::link::wire::{Channel, Wire, peer_user};
 use crate::link::{Ancestor, is_sound};
 use crate::network::End;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
@@ -16,6 +16,8 @@ use crate::proto::{Node, Role};
 use crate::service::{LeafHandle, Services};
 use crate::topology::Topology;
 use rustix::fs::{FileType, fstat};
+use rustix::net::AddressFamily;
+use rustix::process::Uid;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -169,6 +171,11 @@ impl Placed {
         let station = Station::assigned(topology.root(), &assign, keys);
         let mut station = station.ok_or(ServeError::Assignment)?;
         station.uplink = local_ip(&link.fd);
+        if kind == FileType::Socket
+            && let Some(user) = maker_of(&link.fd)
+        {
+            station.user = user;
+        }
         // These are as this host can reach them.
         station.ancestors = ancestors.unwrap_or(station.ancestors);
         let siblings = assign.siblings;
@@ -240,6 +247,12 @@ async fn read_first(wire: &mut Wire) -> Result<Said, ServeError> {
         return Err(ServeError::Version { theirs: assign.version });
     }
     Ok(Said::Assign(Box::new(assign)))
+}
+
+/// Who has made a pair of unix sockets.
+fn maker_of(fd: &OwnedFd) -> Option<Uid> {
+    let is_unix = rustix::net::sockopt::socket_domain(fd).ok()? == AddressFamily::UNIX;
+    is_unix.then(|| peer_user(fd).ok())?
 }
 
 /// The address of our end of a TCP connection.

@@ -6,7 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, Command, Stdio};
 
 /// The environment variable that tells a [`super::LeafProgram`] the number of the descriptor that
 /// leads to its parent. Only the number is in the environment, nothing secret.
@@ -42,19 +43,39 @@ pub(super) fn leaf_command(leaf: &LeafProgram, channel: OwnedFd) -> Command {
     command
 }
 
-/// Starts a node of `program`; `channel` (its link, or its invitation) is its standard input or,
-/// for a leaf program of somebody else, a descriptor it inherits.
-pub(super) fn fork(program: &Program, leaf: Option<&LeafProgram>, channel: OwnedFd) -> io::Result<Child> {
+/// What is started in place of a program to run it with another user's rights, and never asks.
+pub(super) const SUDO: [&str; 3] = ["sudo", "-n", "--"];
+
+/// Starts a node of `program`, which is a server if `is_leaf`; `channel` (its link, or its invitation)
+/// is its standard input or, for a leaf program of somebody else, a descriptor it inherits.
+pub(super) fn fork(
+    program: &Program,
+    is_leaf: bool,
+    leaf: Option<&LeafProgram>,
+    channel: OwnedFd,
+) -> io::Result<Child> {
     let mut command = match leaf {
         Some(leaf) => leaf_command(leaf, channel),
         None => {
-            let mut command = Command::new(&program.path);
+            let mut command = if program.sudo && is_leaf {
+                let mut command = Command::new(SUDO[0]);
+                command.args(&SUDO[1..]).arg(seen_by_others(&program.path));
+                command
+            } else {
+                Command::new(&program.path)
+            };
             command.args(&program.args).stdin(Stdio::from(channel)).stdout(Stdio::null());
             command.process_group(0);
             command
         }
     };
     command.spawn()
+}
+
+/// The path of a program for another process than this one to start.
+fn seen_by_others(path: &Path) -> PathBuf {
+    let own = path.strip_prefix("/proc/self").ok();
+    own.map_or_else(|| path.to_owned(), |rest| Path::new("/proc").join(process::id().to_string()).join(rest))
 }
 
 /// Lets the new process keep `fd` under its number. No other process that is started meanwhile

@@ -94,17 +94,17 @@ pub(super) struct Failure {
     lasting: bool,
 }
 
-/// Starts a node on `host`. `invite` makes its invitation; it is given the address by which the
-/// host knows this one.
+/// Starts a node on a host, through `sudo` or not. `invite` makes its invitation; it is given the
+/// address by which the host knows this one.
 pub(super) async fn start(
     ssh: &Ssh,
-    host: &str,
+    (host, sudo): (&str, bool),
     mut invite: impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
 ) -> Result<(), Failure> {
     let mut pause = RETRY_PAUSE;
     let mut tried = 0;
     loop {
-        match attempt(ssh, host, &mut invite).await {
+        match attempt(ssh, (host, sudo), &mut invite).await {
             Err(failure) if tried < ssh.retries && !failure.lasting => {
                 tracing::info!(host, cause = failure.cause, "starting over ssh failed; tried again");
             }
@@ -118,10 +118,10 @@ pub(super) async fn start(
 
 async fn attempt(
     ssh: &Ssh,
-    host: &str,
+    (host, sudo): (&str, bool),
     invite: &mut impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
 ) -> Result<(), Failure> {
-    let mut child = command(ssh, host).spawn().map_err(|error| Failure {
+    let mut child = command(ssh, host, sudo).spawn().map_err(|error| Failure {
         errno: Errno::from_io(&error),
         cause: format!("{} cannot be run: {error}", ssh.command.first().map_or("ssh", String::as_str)),
         lasting: true,
@@ -142,7 +142,7 @@ async fn attempt(
     }
 }
 
-fn command(ssh: &Ssh, host: &str) -> Command {
+fn command(ssh: &Ssh, host: &str, sudo: bool) -> Command {
     let mut words = ssh.command.iter();
     let mut command = Command::new(words.next().map_or("ssh", String::as_str));
     // The user's options come first: of an option that is given twice, ssh takes the first.
@@ -150,7 +150,7 @@ fn command(ssh: &Ssh, host: &str) -> Command {
     command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]);
     command.args(["-o", "ClearAllForwardings=yes"]);
     command.arg("-o").arg(format!("ConnectTimeout={}", ssh.connect_timeout.as_secs().max(1)));
-    command.arg("--").arg(host).arg(ssh.content.command());
+    command.arg("--").arg(host).arg(ssh.content.command(sudo));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // The terminal's Ctrl-C is for the root, which ends the others.
     command.process_group(0).kill_on_drop(true);

@@ -7,6 +7,7 @@ use crate::driver::register;
 use crate::proto::frame::{HEADER_BYTES, Violation};
 use bytes::{Buf, BytesMut};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::Uid;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -203,23 +204,27 @@ impl From<GreetingError> for io::Error {
     }
 }
 
-/// Connects to the node `to`, says that it is `rank` on `host`, and waits to be let in.
-pub(crate) async fn call(
-    to: &Ancestor,
-    secret: &Secret,
-    keys: Option<&Keys>,
-    (rank, host): (u32, &str),
-    orphan: bool,
-) -> io::Result<Channel> {
-    let fd = connect(&to.address).await?;
+/// Who connects to another node, and what shows that it may.
+pub(crate) struct Caller<'a> {
+    pub secret: &'a Secret,
+    pub keys: Option<&'a Keys>,
+    pub rank: u32,
+    pub host: &'a str,
+    /// The user of this machine whose session it is.
+    pub user: Uid,
+}
+
+/// Connects to the node `to`, says who `caller` is, and waits to be let in.
+pub(crate) async fn call(to: &Ancestor, caller: &Caller<'_>, orphan: bool) -> io::Result<Channel> {
+    let fd = connect(&to.address, caller.user).await?;
     // Over a unix socket of this machine nobody can listen in; TCP is plain only to be measured.
-    let tls = match (keys, &to.address) {
+    let tls = match (caller.keys, &to.address) {
         (Some(keys), Address::Tcp(_)) => Some(keys.connect(to.rank)?),
         _ => None,
     };
     let mut wire = Wire::new(fd, tls)?;
     wire.handshake().await?;
-    wire.write_all(&Hello::new(secret, rank, host, orphan).frame()).await?;
+    wire.write_all(&Hello::new(caller.secret, caller.rank, caller.host, orphan).frame()).await?;
     let answer = wire.read_greeting().await?;
     let welcome: Welcome = hello::decode(&answer).map_err(GreetingError::from)?;
     if welcome.rank != to.rank {
@@ -228,9 +233,9 @@ pub(crate) async fn call(
     Ok(wire.into_channel())
 }
 
-async fn connect(address: &Address) -> io::Result<OwnedFd> {
+async fn connect(address: &Address, user: Uid) -> io::Result<OwnedFd> {
     match address {
-        Address::Abstract(name) => connect_abstract(name),
+        Address::Abstract(name) => connect_abstract(name, user),
         Address::Tcp(all) => {
             let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
             for address in all {
@@ -245,12 +250,12 @@ async fn connect(address: &Address) -> io::Result<OwnedFd> {
 }
 
 /// Does not wait: a unix socket is there or is not. (`WouldBlock`: too many wait there already.)
-fn connect_abstract(name: &str) -> io::Result<OwnedFd> {
+fn connect_abstract(name: &str, user: Uid) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&fd, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
     // The name is free again once its owner has ended: whoever has it now must be one of ours.
-    if !is_same_user(&fd)? {
+    if peer_user(&fd)? != user {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     Ok(fd)
@@ -273,7 +278,7 @@ pub(super) fn set_tcp_options(fd: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(fd, KEEPALIVE_PROBES)?)
 }
 
-/// Whether the process at the other end of a unix socket is of our user.
-pub(super) fn is_same_user(fd: impl AsFd) -> io::Result<bool> {
-    Ok(sockopt::socket_peercred(fd)?.uid == rustix::process::geteuid())
+/// The user of the process at the other end of a unix socket.
+pub(crate) fn peer_user(fd: impl AsFd) -> io::Result<Uid> {
+    Ok(sockopt::socket_peercred(fd)?.uid)
 }

@@ -1,4 +1,5 @@
 //! The options every command takes.
+use crate::config::Launch;
 use clap::{ArgAction, Args, ValueEnum};
 use std::fmt;
 use std::path::PathBuf;
@@ -31,6 +32,27 @@ pub struct GlobalArgs {
     #[arg(long, global = true, value_name = "N", conflicts_with = "cluster")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(PROCESSES_MAX)))]
     pub processes: Option<u32>,
+
+    /// Work on these hosts; no file has to know them. With -C they are the hosts of that cluster
+    #[arg(short = 'w', long = "hosts", value_name = "HOSTSET")]
+    pub on_hosts: Vec<String>,
+
+    /// Leave these hosts out
+    #[arg(short = 'x', long, value_name = "HOSTSET")]
+    pub exclude_hosts: Vec<String>,
+
+    /// How servers are started: ssh (for -w), embedded, processes, slurm, attach
+    #[arg(long, global = true, value_name = "HOW", value_parser = launch)]
+    pub launch: Option<Launch>,
+
+    /// Log in to hosts as this user
+    #[arg(short = 'l', long, global = true, value_name = "USER")]
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub user: Option<String>,
+
+    /// Start servers through sudo -n
+    #[arg(long, global = true)]
+    pub sudo: bool,
 
     /// The directory each server serves; %h stands for the host's name
     #[arg(long, global = true, value_name = "DIR")]
@@ -103,6 +125,15 @@ impl fmt::Display for Link {
         let name = Self::NAMES.iter().find(|(_, link)| link == self).map_or("", |(name, _)| name);
         f.write_str(name)
     }
+}
+
+/// Parses a way to start servers.
+fn launch(text: &str) -> Result<Launch, String> {
+    let found = Launch::NAMES.iter().find(|(name, _)| *name == text);
+    found.map(|(_, launch)| *launch).ok_or_else(|| {
+        let names: Vec<&str> = Launch::NAMES.iter().map(|(name, _)| *name).collect();
+        format!("there are {}", names.join(", "))
+    })
 }
 
 /// Parses a duration given in seconds, such as `2` or `0.5`.

@@ -115,7 +115,8 @@ fn show(global: &GlobalArgs) -> Result<Exit> {
 
 /// Every value in force as name, value and origin.
 fn values(config: &Config) -> Vec<(String, Value, String)> {
-    let Cluster { name, hosts, launch, tree, export, inner_hosts, link, listen, ssh, srun } = &config.cluster;
+    let Cluster { name, hosts, launch, tree, export, inner_hosts, link, listen, ssh, srun, user, sudo } =
+        &config.cluster;
     let mut values = vec![
         text("cluster", name),
         text("hosts", hosts),
@@ -129,6 +130,12 @@ fn values(config: &Config) -> Vec<(String, Value, String)> {
     values.extend(listen.iter().map(|value| text("listen", value)));
     values.extend(ssh.iter().map(|value| text("ssh", value)));
     values.extend(srun.iter().map(|value| text("srun", value)));
+    values.extend(user.iter().map(|value| text("user", value)));
+    values.extend(sudo.iter().map(|value| ("sudo".to_owned(), json!(value.value), value.origin.to_string())));
+    if !config.exclude_hosts.is_empty() {
+        let excluded = config.exclude_hosts.join(",");
+        values.push(("exclude_hosts".to_owned(), json!(excluded), "--exclude-hosts".to_owned()));
+    }
     let timeout = &config.timeout;
     values.push(("timeout_s".to_owned(), json!(timeout.value.as_secs_f64()), timeout.origin.to_string()));
     for (name, nodes) in config.groups.own() {

@@ -35,6 +35,10 @@ pub struct ServeArgs {
     #[arg(long, hide = true)]
     pub invited: bool,
 
+    /// Where the node above is, when sudo has removed it from the environment
+    #[arg(long, hide = true, requires = "invited", value_name = "ADDRESS")]
+    pub parent: Option<String>,
+
     /// The node that --invited starts
     #[arg(long, hide = true, conflicts_with = "invited")]
     pub detached: bool,
@@ -56,7 +60,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
         return Err(Stop::usage(text).into());
     }
     if args.invited {
-        return invited(&stdin);
+        return invited(&stdin, args.parent.as_deref());
     }
     if args.detached {
         launch::leave_session().context("no session of processes of its own")?;
@@ -108,10 +112,10 @@ fn read_token(file: &Path) -> Result<String> {
 }
 
 /// Takes an invitation, and ends with the code of the node that was started with it.
-fn invited(stdin: &std::io::Stdin) -> Result<Exit> {
+fn invited(stdin: &std::io::Stdin, parent: Option<&str>) -> Result<Exit> {
     // sshd tells where the login came from: there the node above can be reached.
     let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
-    let parent = connection.split_whitespace().next();
+    let parent = parent.filter(|parent| !parent.is_empty()).or(connection.split_whitespace().next());
     match launch::invited(stdin, parent, &["serve", "--detached"])? {
         None => Ok(Exit::Success),
         // It has said why.

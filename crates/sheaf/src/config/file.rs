@@ -78,6 +78,8 @@ impl ClusterSection {
             listen: self.listen.clone(),
             ssh: self.ssh.clone(),
             srun: self.srun.clone(),
+            user: None,
+            sudo: None,
         }
     }
 }

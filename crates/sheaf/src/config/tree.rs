@@ -16,7 +16,8 @@ pub fn plan(config: &Config) -> Result<Topology, Stop> {
             format!("link = {link} does not lead to other hosts: launch = {} needs tls", config.launch());
         return Err(Stop::usage(text));
     }
-    let hosts = config.cluster.find_hosts(&config.groups)?;
+    check_login(config)?;
+    let hosts = config.without_excluded(config.cluster.find_hosts(&config.groups)?)?;
     let usage = |error: TopologyError| Stop::usage(format!("tree: {error}"));
     let spec = Spec::parse(&config.cluster.tree.value).map_err(usage)?;
     if let Spec::File(path) = &spec {
@@ -37,6 +38,19 @@ pub fn plan(config: &Config) -> Result<Topology, Stop> {
     let placement = inner.as_ref().map_or(Placement::LeafHosts, Placement::InnerHosts);
     let names: Names = hosts.names().iter().cloned().collect();
     Topology::build(&spec, "root", names, placement).map_err(usage)
+}
+
+/// `--user` is for ssh to log in with, and `--sudo` for servers that are started from here.
+fn check_login(config: &Config) -> Result<(), Stop> {
+    let launch = config.launch();
+    let in_vain = match config.says_login() {
+        Some("--user") if launch != Launch::Ssh => "--user is for hosts that ssh logs in to",
+        Some(_) if config.cluster.sudo.is_some() && !matches!(launch, Launch::Ssh | Launch::Processes) => {
+            "--sudo is for servers that are started here or over ssh"
+        }
+        _ => return Ok(()),
+    };
+    Err(Stop::usage(format!("{in_vain}: not with launch = {launch}")))
 }
 
 /// In what the leaves of a file and the hosts of a cluster differ, if they do.

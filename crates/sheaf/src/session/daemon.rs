@@ -55,6 +55,13 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     if !asked && config.is_ad_hoc() {
         return Ok(None);
     }
+    if let Some(option) = config.says_login() {
+        if asked {
+            let text = format!("session {}: {option} is said when it is started", name(config));
+            return Err(Stop::usage(text).into());
+        }
+        return Ok(None);
+    }
     let Some(stream) = open(name(config))? else {
         if asked {
             let text = format!(

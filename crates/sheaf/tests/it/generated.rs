@@ -34,40 +34,40 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
-    sheaf-cat.1 19
-    sheaf-chmod.1 16
-    sheaf-chown.1 17
-    sheaf-completions.1 15
-    sheaf-config-check.1 15
-    sheaf-config-show.1 15
-    sheaf-config.1 15
-    sheaf-cp.1 32
-    sheaf-demo.1 17
-    sheaf-down.1 16
-    sheaf-du.1 23
-    sheaf-grep.1 48
-    sheaf-help.1 15
-    sheaf-hosts.1 38
-    sheaf-ln.1 18
-    sheaf-ls.1 27
-    sheaf-man.1 15
-    sheaf-mkdir.1 17
-    sheaf-read.1 19
-    sheaf-rm.1 18
-    sheaf-serve.1 18
-    sheaf-sha.1 16
-    sheaf-stat.1 17
-    sheaf-status.1 15
-    sheaf-token.1 17
-    sheaf-tree-bench.1 20
-    sheaf-tree-plan.1 16
-    sheaf-tree-show.1 18
-    sheaf-tree-simulate.1 20
-    sheaf-tree.1 15
-    sheaf-truncate.1 17
-    sheaf-up.1 18
-    sheaf-write.1 22
-    sheaf.1 16
+    sheaf-cat.1 24
+    sheaf-chmod.1 21
+    sheaf-chown.1 22
+    sheaf-completions.1 20
+    sheaf-config-check.1 20
+    sheaf-config-show.1 20
+    sheaf-config.1 20
+    sheaf-cp.1 37
+    sheaf-demo.1 22
+    sheaf-down.1 21
+    sheaf-du.1 28
+    sheaf-grep.1 53
+    sheaf-help.1 20
+    sheaf-hosts.1 43
+    sheaf-ln.1 23
+    sheaf-ls.1 32
+    sheaf-man.1 20
+    sheaf-mkdir.1 22
+    sheaf-read.1 24
+    sheaf-rm.1 23
+    sheaf-serve.1 23
+    sheaf-sha.1 21
+    sheaf-stat.1 22
+    sheaf-status.1 20
+    sheaf-token.1 22
+    sheaf-tree-bench.1 25
+    sheaf-tree-plan.1 21
+    sheaf-tree-show.1 23
+    sheaf-tree-simulate.1 25
+    sheaf-tree.1 20
+    sheaf-truncate.1 22
+    sheaf-up.1 23
+    sheaf-write.1 27
+    sheaf.1 21
     ");
 }
 

@@ -1,0 +1,238 @@
+//! Hosts from the command line: `-w`, `-x`, `-l` and `--sudo`.
+use crate::cluster::{NAME, Up, nothing_is_left, turn, wait_until};
+use crate::machines::{LOGIN, Machines};
+use crate::support::{Home, Run};
+use std::os::unix::fs::PermissionsExt;
+
+/// A home with a directory for each of n1 to n4.
+fn home() -> (Home, String) {
+    let home = Home::new();
+    for host in 1..=4 {
+        home.write(&format!("n{host}/who"), &format!("n{host}\n"));
+        home.write(&format!("n{host}/same"), "x\n");
+    }
+    let export = home.path().join("%h").to_str().unwrap().to_owned();
+    (home, export)
+}
+
+#[track_caller]
+fn prints(run: &Run, expected: &str) {
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), (expected, "", Some(0)), "{run:?}");
+}
+
+#[track_caller]
+fn refuses(run: &Run, expected: &str) {
+    assert_eq!((run.stdout.as_str(), run.code), ("", Some(2)), "{run:?}");
+    assert_eq!(run.stderr, format!("sheaf: {expected}\n"));
+}
+
+#[test]
+fn hosts_need_no_file() {
+    let (home, export) = home();
+    for launch in ["processes", "embedded"] {
+        let run = |args: &[&str]| home.run(&[&["--launch", launch, "--export", &export], args].concat());
+        prints(&run(&["-w", "n[1-4]", "grep", ".", "/same"]), "n[1-4]:/same:x\n");
+        prints(&run(&["-w", "n1,n4", "-x", "n1", "grep", ".", "/who"]), "n4:/who:n4\n");
+        prints(
+            &run(&["grep", "--hosts", "n[1-3]", "--exclude-hosts", "n2", ".", "/same"]),
+            "n[1,3]:/same:x\n",
+        );
+        prints(
+            &run(&["stat", "-c", "%s", "-w", "n[1-4]", "-x", "n1", "-x", "n2", "n[1-3]:/same"]),
+            "n3:/same:2\n",
+        );
+        prints(
+            &run(&["-x", "n1", "ls", "--hosts", "n[1-4]", "--exclude-hosts", "n2", "@all:/same"]),
+            "n[3-4]:/same\n",
+        );
+        // Hosts are said, so that files may be changed.
+        prints(&run(&["-w", "n[2-4]", "-x", "n3", "rm", "/same"]), "");
+        assert_eq!(present(&home, "same"), [1, 3]);
+        for host in [2, 4] {
+            home.write(&format!("n{host}/same"), "x\n");
+        }
+        refuses(
+            &run(&["-w", "n[1-4]", "-x", "m1", "cat", "/same"]),
+            "m1 is no host of cluster ssh (n[1-4]); did you mean n1?",
+        );
+        refuses(&run(&["-w", "n[1-2]", "-x", "n[1-2]", "cat", "/same"]), "--exclude-hosts leaves no host");
+        refuses(
+            &run(&["-w", "n[1-4]", "-x", "n2", "cat", "n2:/same"]),
+            "n2: every host of it is left out by --exclude-hosts",
+        );
+        refuses(&run(&["-w", "n[1-2]", "cat", "n3:/same"]), "n3 is no host of cluster ssh (n[1-2])");
+    }
+    refuses(
+        &home.run(&["--launch", "sssh", "-w", "n1", "cat", "/x"]),
+        "invalid value 'sssh' for '--launch <HOW>': there are embedded, processes, ssh, slurm, attach",
+    );
+    let told = "--user is for hosts that ssh logs in to: not with launch = processes";
+    refuses(&home.run(&["--launch", "processes", "-w", "n1", "-l", "me", "cat", "/x"]), told);
+    let told = "--sudo is for servers that are started here or over ssh: not with launch = embedded";
+    refuses(&home.run(&["--embedded", "2", "--sudo", "cat", "/x"]), told);
+    let both = home.run(&["--embedded", "2", "-w", "n1", "cat", "/x"]);
+    assert_eq!((both.code, both.stderr.lines().count()), (Some(2), 1), "{both:?}");
+}
+
+/// The hosts that have this file.
+fn present(home: &Home, name: &str) -> Vec<u32> {
+    (1..=4).filter(|host| home.path().join(format!("n{host}/{name}")).exists()).collect()
+}
+
+#[test]
+fn a_configured_cluster_is_cut_to_the_hosts_that_are_said() {
+    let (home, export) = home();
+    home.write(
+        "sheaf.toml",
+        &format!(
+            "[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"processes\"\nexport = {export:?}\n\
+             [groups]\nodd = \"n[1,3,5]\"\n"
+        ),
+    );
+    prints(&home.run(&["-x", "n2", "grep", ".", "/same"]), "n[1,3-4]:/same:x\n");
+    // A group may know hosts of other clusters too; a name that is none is a mistake.
+    prints(&home.run(&["-x", "@odd", "grep", ".", "/same"]), "n[2,4]:/same:x\n");
+    prints(&home.run(&["-x", "n[3-4]", "grep", ".", "@odd&@all:/same"]), "n1:/same:x\n");
+    refuses(&home.run(&["-x", "n[2-5]", "cat", "/same"]), "n5 is no host of cluster lab (n[1-4])");
+    prints(&home.run(&["-C", "lab", "-w", "n[1-2]", "grep", ".", "/same"]), "n[1-2]:/same:x\n");
+    refuses(
+        &home.run(&["rm", "-x", "n1", "/same"]),
+        "/same: rm changes files, so say on which hosts: write @all:/same for all of n[2-4], or HOSTSET:/same",
+    );
+    prints(&home.run(&["rm", "-x", "n1", "@all:/same"]), "");
+    assert_eq!(present(&home, "same"), [1]);
+    let shown = home.run(&["config", "show", "-x", "n1", "-w", "n[1-2]", "-l", "me", "--sudo", "-C", "lab"]);
+    let lines: Vec<String> = shown
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|line| line.contains("--"))
+        .collect();
+    let told = [
+        r#"cluster = "lab" # --cluster"#,
+        r#"hosts = "n[1-2]" # --hosts"#,
+        r#"user = "me" # --user"#,
+        "sudo = true # --sudo",
+        r#"exclude_hosts = "n1" # --exclude-hosts"#,
+    ];
+    assert_eq!(lines, told, "{shown:?}");
+}
+
+#[test]
+fn a_running_session_is_asked_only_for_the_hosts_that_are_said() {
+    let (home, export) = home();
+    let up = Up::at(home, &["--launch", "processes", "-w", "n[1-4]", "--export", &export]);
+    prints(&up.run(&["grep", ".", "/same"]), "n[1-4]:/same:x\n");
+    prints(&up.run(&["-x", "n2", "grep", ".", "/same"]), "n[1,3-4]:/same:x\n");
+    prints(&up.run(&["-w", "n[2-4]", "-x", "n3", "grep", ".", "/same"]), "n[2,4]:/same:x\n");
+    refuses(&up.run(&["-w", "n[3-5]", "cat", "/same"]), "n5 is no host of cluster ssh (n[1-4])");
+    refuses(&up.run(&["-w", "n[3-4]", "cat", "n1:/same"]), "n1 is no host of cluster ssh (n[3-4])");
+    prints(&up.run(&["-w", "n[2-3]", "rm", "/same"]), "");
+    assert_eq!(present(&up.home, "same"), [1, 4]);
+    prints(&up.run(&["-x", "n4", "rm", "@all:/who"]), "");
+    assert_eq!(present(&up.home, "who"), [4]);
+    refuses(
+        &up.run(&["--sudo", "cat", "/same"]),
+        &format!("session {NAME}: --sudo is said when it is started"),
+    );
+    assert_eq!(up.down().code, Some(0));
+    nothing_is_left(&up.home);
+}
+
+/// A stand-in for sudo, which takes what the real one is given here and nothing else, and passes on as
+/// little of the environment.
+const SUDO: &str = "#!/bin/sh\n\
+    test \"$1 $2\" = \"-n --\" || { echo \"sudo: a password is required\" >&2; exit 1; }\n\
+    shift 2\n\
+    echo \"$*\" >> LOG\n\
+    exec env -i PATH=/usr/bin:/bin \"$@\"\n";
+
+#[test]
+fn servers_of_this_machine_are_started_through_sudo_and_nodes_above_them_are_not() {
+    let (home, export) = home();
+    let log = home.path().join("sudo.log");
+    let sudo = home.write("bin/sudo", &SUDO.replace("LOG", log.to_str().unwrap()));
+    std::fs::set_permissions(&sudo, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", home.path().join("bin").display());
+    for link in ["unix", "tls"] {
+        let mut command =
+            home.command(&["--launch", "processes", "-w", "n[1-4]", "--sudo", "--tree", "1x2x2"]);
+        command.args(["--link", link, "--export", &export, "grep", ".", "/same"]).env("PATH", &path);
+        prints(&Run::of(command.output().unwrap()), "n[1-4]:/same:x\n");
+        let started = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(started.lines().count(), 4, "{started}");
+        assert!(started.lines().all(|line| line.ends_with("sheaf serve")), "{started}");
+        std::fs::remove_file(&log).unwrap();
+    }
+    let mut command = home.command(&["--launch", "processes", "-w", "n[1-2]", "--sudo", "cat", "/same"]);
+    let missing = Run::of(command.env("PATH", "/nowhere").output().unwrap());
+    assert_eq!(missing.stdout, "", "{missing:?}");
+    assert!(missing.stderr.contains("its process cannot be started"), "{missing:?}");
+}
+
+/// A user `worker` of a host, who may run programs as root through a stand-in for sudo.
+fn add_worker(machines: &Machines, host: usize) {
+    let log = "/run/worker/sudo.log";
+    // It is not a script that becomes root: env is, for whoever runs it.
+    let sudo = SUDO.replace("LOG", log).replace("exec env", "exec /run/worker/as-root");
+    let script = "set -e\n\
+        mkdir -p /run/worker/.ssh /run/worker/bin\n\
+        cp /root/.ssh/* /run/worker/.ssh/\n\
+        cp \"$(command -v env)\" /run/worker/as-root && chmod 4755 /run/worker/as-root\n\
+        cat > /run/worker/bin/sudo && chmod 755 /run/worker/bin/sudo\n\
+        cp /etc/passwd /run/passwd\n\
+        echo 'worker:*:4711:4711::/run/worker:/bin/sh' >> /run/passwd\n\
+        chown -R 4711:4711 /run/worker/.ssh && chown 4711:4711 /run/worker\n\
+        mount --bind /run/passwd /etc/passwd\n";
+    let mut command = machines.command(host, "sh", &["-c", script]);
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), sudo.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    let read = |file: &str| machines.command(host, "cat", &[file]).output().unwrap();
+    machines.stop_sshd(host);
+    machines.start_sshd(host, "SetEnv PATH=/run/worker/bin:/usr/bin:/bin");
+    assert!(read(log).stdout.is_empty());
+}
+
+#[test]
+fn hosts_are_logged_in_to_as_the_user_who_is_said_and_sudo_makes_servers_roots() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(4) else { return };
+    for host in 1..=4 {
+        add_worker(&machines, host);
+        machines.write(host, "secret", &format!("of h{host}\n"));
+        std::fs::set_permissions(machines.home(host, "secret"), PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    // No file: ssh is what is meant, as root, who runs this.
+    let run = machines.run(&["-w", "h[1-2]", "cat", "h2:/root/secret"]);
+    assert!(run.code == Some(0) && run.stdout.ends_with("of h2\n"), "{run:?}");
+
+    let run = machines.run(&["-w", "h[1-4]", "-l", "worker", "grep", ".", "/root/secret"]);
+    assert!(run.stdout.is_empty() && run.stderr.contains("EACCES"), "{run:?}");
+    assert!(machines.home(1, "secret").exists());
+    let cached = machines.command(1, "ls", &["/run/worker/.cache/sheaf/bin"]).output().unwrap();
+    assert!(!cached.stdout.is_empty(), "the program is in the cache of whoever logs in");
+
+    // Two levels: a server that runs beside an inner node is started through sudo as well.
+    let args = ["-w", "h[1-4]", "-x", "h3", "-l", "worker", "--sudo", "--tree", "1x1x3"];
+    let run = machines.run(&[&args[..], &["grep", ".", "/root/secret"]].concat());
+    let expected = "h1:/root/secret:of h1\nh2:/root/secret:of h2\nh4:/root/secret:of h4\n";
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), (expected, "", Some(0)), "{run:?}");
+    for host in [1, 2, 4] {
+        let log = machines.command(host, "cat", &["/run/worker/sudo.log"]).output().unwrap();
+        let log = String::from_utf8(log.stdout).unwrap();
+        assert_eq!(log.lines().count(), 1, "{log}");
+        let owner = machines.command(host, "stat", &["-c", "%u", "/run/worker/.cache/sheaf/bin"]).output();
+        assert_eq!(owner.unwrap().stdout, b"4711\n", "the push is the user's");
+    }
+    assert_eq!(machines.logins(3), 1, "h3 was left out");
+    wait_until("nothing is left", || machines.hosts().all(|host| machines.processes(host).is_empty()));
+
+    // Without the right to, every host says why.
+    let script =
+        "printf '#!/bin/sh\\necho sudo: a password is required >&2\\nexit 1\\n' > /run/worker/bin/sudo";
+    assert!(machines.command(1, "sh", &["-c", script]).status().unwrap().success());
+    let run = machines.run(&["-w", "h1", "-l", "worker", "--sudo", "cat", "/root/secret"]);
+    assert!(run.stderr.contains("not started: sudo: a password is required"), "{run:?}");
+    assert!(!machines.home(LOGIN, "sheaf.toml").exists(), "there was no file");
+}
