@@ -4,7 +4,7 @@ mod printer;
 mod report;
 
 pub use paths::{fold_paths, printable};
-pub use printer::{Layout, Line, Printer};
+pub use printer::{Heads, Layout, Line, Printer};
 pub use report::{Failure, HostNames, Report, Silence, Silent};
 
 use crate::cli::{Color, GlobalArgs};

@@ -40,6 +40,8 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
     /// The content is complete with this piece.
     pub is_last: bool,
+    /// Whatever is printed, of every path, is of the same hosts.
+    pub same_hosts: bool,
 }
 
 /// Large contents are answered with this.
@@ -108,13 +110,20 @@ pub async fn cat(
         all = all.into_iter().flat_map(one).collect();
         all.sort_by_key(|content| content.leaves.first());
     }
+    let same_hosts = all.windows(2).all(|pair| pair[0].leaves == pair[1].leaves);
     for content in all {
-        let piece =
-            |at, bytes, is_last| Piece { path: &content.path, leaves: &content.leaves, at, bytes, is_last };
+        let piece = |at, bytes, is_last| Piece {
+            path: &content.path,
+            leaves: &content.leaves,
+            at,
+            bytes,
+            is_last,
+            same_hosts,
+        };
         match &content.body {
             Ok(bytes) => sink(piece(0, bytes, true)).map_err(ToolError::Sink)?,
             Err(summary) => {
-                if let Err(errno) = fetch(session, &content, summary, sink).await? {
+                if let Err(errno) = fetch(session, piece(0, b"", false), summary, sink).await? {
                     let path = String::from_utf8_lossy(&content.path);
                     outcome.status.count = outcome.status.count.saturating_sub(content.leaves.len());
                     outcome.add_path_error(errno, &path, content.leaves.clone());
@@ -151,7 +160,7 @@ fn contents(merged: &Merged, order: &ArgumentOrder) -> Vec<Content> {
 /// host may go on where the first was lost: the digest says whether it was the same.
 async fn fetch(
     session: &Session,
-    content: &Content,
+    content: Piece<'_>,
     summary: &Summary,
     sink: &mut dyn FnMut(Piece<'_>) -> std::io::Result<()>,
 ) -> Result<Result<(), Errno>, ToolError> {
@@ -167,7 +176,7 @@ async fn fetch(
             Some(group) => group,
             None => {
                 let Some(leaf) = candidates.next() else { return Ok(Err(errno)) };
-                match open(session, leaf, &content.path).await {
+                match open(session, leaf, content.path).await {
                     Ok(group) => group,
                     Err(failed) => {
                         errno = failed;
@@ -192,8 +201,7 @@ async fn fetch(
         }
         digester.update(&bytes);
         let is_last = at + count == summary.len;
-        let piece = Piece { path: &content.path, leaves: &content.leaves, at, bytes: &bytes, is_last };
-        sink(piece).map_err(ToolError::Sink)?;
+        sink(Piece { at, bytes: &bytes, is_last, ..content }).map_err(ToolError::Sink)?;
         at += count;
         source = Some(group);
     }

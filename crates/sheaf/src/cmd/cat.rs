@@ -2,7 +2,7 @@
 use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::Printer;
+use crate::output::{Heads, Layout, Printer};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use base64::Engine;
@@ -13,8 +13,12 @@ use sheaf_tools::report::{self, Piece};
 /// Print the content of files, equal contents once
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Hosts stand above contents on a terminal, and wherever not all that is printed
+is of the same hosts; --no-heading leaves them out.
+
 Examples:
   sheaf cat /etc/hostname
+  sheaf cat --label /etc/machine-id
   sheaf cat --each 'n[1-4]:/etc/fstab'")]
 pub struct CatArgs {
     #[command(flatten)]
@@ -28,13 +32,8 @@ pub struct CatArgs {
     #[arg(short, long)]
     pub number: bool,
 
-    /// Print contents one after the other, without saying whose they are
-    #[arg(long, conflicts_with = "heading")]
-    pub no_heading: bool,
-
-    /// Print the hosts above each content, also when not on a terminal
-    #[arg(long)]
-    pub heading: bool,
+    #[command(flatten)]
+    pub heads: Heads,
 }
 
 /// Prints the files.
@@ -43,8 +42,8 @@ pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
     let targets = args.files.resolve(&opening.config)?;
     opening.run(async |connected, config, output| {
         let hosts = config.hosts()?;
-        let mut printer = Printer::new(output, hosts);
-        let shows_hosts = args.heading || (output.stdout_is_terminal && !args.no_heading);
+        let mut printer = Printer::with_heads(output, hosts, args.heads);
+        printer.label_paths(&targets);
         let mut numbers = Numbers::default();
         let mut print = |piece: Piece<'_>| {
             if output.json {
@@ -52,12 +51,17 @@ pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
             }
             if piece.at == 0 {
                 numbers = Numbers::default();
-                if shows_hosts {
+                let layout = printer.layout();
+                if layout == Layout::Heading || (layout == Layout::Flat && !piece.same_hosts) {
                     printer.content_heading(piece.leaves, piece.path)?;
                 }
             }
             let numbered = if args.number { numbers.put(piece.bytes) } else { Vec::new() };
-            printer.raw(if args.number { &numbered } else { piece.bytes })
+            let bytes = if args.number { &numbered } else { piece.bytes };
+            match printer.layout() {
+                Layout::Label => printer.labelled(bytes, piece.leaves, piece.path, piece.at == 0),
+                _ => printer.raw(bytes),
+            }
         };
         let outcome = report::cat(&connected.session, &targets, args.each, &mut print).await;
         let outcome = outcome.map_err(super::stop)?;

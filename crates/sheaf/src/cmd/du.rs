@@ -2,6 +2,7 @@
 use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
+use crate::output::Heads;
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use sheaf_tools::entry::EntryKind;
@@ -43,6 +44,9 @@ pub struct DuArgs {
 
     #[command(flatten)]
     pub unit: Unit,
+
+    #[command(flatten)]
+    pub heads: Heads,
 }
 
 /// How sizes are written: as the last of the options for it says.
@@ -91,7 +95,7 @@ pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
         total: args.total,
         apparent: args.apparent_size || args.unit.apparent,
     };
-    per_path::report(global, &args.files, &Report::Usage(options), &mut |printer, entries| {
+    per_path::report(global, (&args.files, args.heads), &Report::Usage(options), &mut |printer, entries| {
         // The totals come first, because they have no path, and are shown last.
         let (totals, files): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| entry.entry.kind == EntryKind::Count);

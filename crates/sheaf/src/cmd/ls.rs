@@ -2,7 +2,7 @@
 use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{Layout, Line, Printer};
+use crate::output::{Heads, Layout, Line, Printer};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
@@ -69,6 +69,9 @@ pub struct LsArgs {
     /// How -l shows times: full-iso, long-iso, iso, locale
     #[arg(long, value_name = "STYLE", default_value = "long-iso", hide_possible_values = true)]
     pub time_style: TimeStyle,
+
+    #[command(flatten)]
+    pub heads: Heads,
 }
 
 /// How times are written.
@@ -94,7 +97,7 @@ pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
         TimeStyle::Locale => time::TimeStyle::Locale,
     };
     let clock = Clock { zone: TimeZone::system(), now: jiff::Timestamp::now() };
-    per_path::report(global, &args.files, &Report::List(options.clone()), &mut |printer, mut entries| {
+    per_path::report(global, (&args.files, args.heads), &Report::List(options.clone()), &mut |printer, mut entries| {
         Row::sort(&options, &mut entries);
         for section in entries.chunk_by(|a, b| a.path == b.path) {
             let rows: Vec<Row> =
@@ -103,7 +106,7 @@ pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
             let lines = lines.map(|(text, entry)| Line { path: entry.path, leaves: entry.leaves, text });
             match printer.layout() {
                 Layout::Json => print_json(printer, &options, section, &rows)?,
-                Layout::Flat if !options.long => printer.names(lines.collect())?,
+                Layout::Flat if !options.long && !options.inode => printer.names(lines.collect())?,
                 Layout::Heading if !options.long && !options.inode && !args.one_per_line => {
                     printer.columns(lines.collect())?;
                 }

@@ -4,7 +4,7 @@ use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::output::{Line, Printer};
+use crate::output::{Heads, Line, Printer};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use sheaf_tools::ArgumentOrder;
@@ -18,14 +18,15 @@ use std::io;
 /// of the arguments.
 pub fn report(
     global: &GlobalArgs,
-    files: &Addresses,
+    (files, heads): (&Addresses, Heads),
     what: &Report,
     print: &mut dyn FnMut(&mut Printer<'_>, Vec<MergedEntry<'_>>) -> io::Result<()>,
 ) -> Result<Exit> {
     let opening = Opening::new(global)?;
     let targets = files.resolve(&opening.config)?;
     opening.run(async |connected, config, output| {
-        let mut printer = Printer::new(output, config.hosts()?);
+        let mut printer = Printer::with_heads(output, config.hosts()?, heads);
+        printer.label_paths(&targets);
         let order = ArgumentOrder::new(&targets);
         let mut sink = |merged: &Merged| {
             print(&mut printer, said(merged, &order))?;

@@ -2,6 +2,7 @@
 use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
+use crate::output::Heads;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use sheaf_tools::report::Report;
@@ -19,6 +20,9 @@ pub struct ShaArgs {
     /// Which digest
     #[arg(short, long, value_name = "NAME", default_value = "sha256")]
     pub algorithm: Algorithm,
+
+    #[command(flatten)]
+    pub heads: Heads,
 }
 
 /// A digest.
@@ -36,7 +40,7 @@ pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
         Algorithm::Sha512 => sheaf_file::Algorithm::Sha512,
         Algorithm::Blake3 => sheaf_file::Algorithm::Blake3,
     };
-    per_path::report(global, &args.files, &Report::Digest(algorithm), &mut |printer, entries| {
+    per_path::report(global, (&args.files, args.heads), &Report::Digest(algorithm), &mut |printer, entries| {
         for entry in entries {
             printer.behind(entry.entry.text, b"  ", entry.leaves, entry.path, "digest")?;
         }

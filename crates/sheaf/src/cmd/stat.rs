@@ -2,7 +2,7 @@
 use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
-use crate::output::Line;
+use crate::output::{Heads, Line};
 use anyhow::Result;
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -32,6 +32,9 @@ pub struct StatArgs {
     /// Follow symbolic links
     #[arg(short = 'L', long)]
     pub dereference: bool,
+
+    #[command(flatten)]
+    pub heads: Heads,
 }
 
 /// Shows the files.
@@ -39,7 +42,7 @@ pub fn run(args: &StatArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = StatOptions { format: args.format.clone(), dereference: args.dereference };
     options.check().map_err(|problem| Stop::usage(format!("--format: {problem}")))?;
     let zone = TimeZone::system();
-    per_path::report(global, &args.files, &Report::Stat(options), &mut |printer, entries| {
+    per_path::report(global, (&args.files, args.heads), &Report::Stat(options), &mut |printer, entries| {
         let lines = entries.into_iter().map(|entry| Line {
             path: entry.path,
             leaves: entry.leaves,

@@ -1,7 +1,10 @@
 //! Answers on standard output, with the hosts that gave them.
 use super::{HostNames, Output, Palette, printable};
+use clap::Args;
 use serde_json::{Map, Value};
 use sheaf_core::RangeSet;
+use sheaf_file::is_pattern;
+use sheaf_tools::Target;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 /// Bytes that are collected before they are written.
@@ -17,8 +20,40 @@ pub enum Layout {
     Flat,
     /// Hosts and path once, above their lines.
     Heading,
+    /// Hosts in front of each line, as `HOSTS: text`.
+    Label,
+    /// Neither hosts nor path.
+    Bare,
     /// One object on each line.
     Json,
+}
+
+/// Where the hosts of an answer are said.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Heads {
+    /// Print the hosts above what they have, also when not on a terminal
+    #[arg(long, overrides_with_all = ["no_heading", "label"])]
+    pub heading: bool,
+
+    /// Print answers without their hosts
+    #[arg(long, overrides_with_all = ["heading", "label"])]
+    pub no_heading: bool,
+
+    /// Print the hosts in front of each line: "n[1-4]: text"
+    #[arg(long, overrides_with_all = ["heading", "no_heading"])]
+    pub label: bool,
+}
+
+impl Heads {
+    /// The layout that was asked for.
+    fn layout(self) -> Option<Layout> {
+        match self {
+            Self { heading: true, .. } => Some(Layout::Heading),
+            Self { no_heading: true, .. } => Some(Layout::Bare),
+            Self { label: true, .. } => Some(Layout::Label),
+            _ => None,
+        }
+    }
 }
 
 /// A line and who said it.
@@ -36,6 +71,7 @@ pub struct Printer<'a> {
     palette: Palette,
     is_terminal: bool,
     out: BufWriter<StdoutLock<'static>>,
+    labels_paths: bool,
     /// The set that was folded last: neighbours mostly have the same.
     folded: Option<(RangeSet, String)>,
     /// Something was printed, and whether it ended its line.
@@ -45,10 +81,16 @@ pub struct Printer<'a> {
 
 impl<'a> Printer<'a> {
     pub fn new(output: &Output, hosts: &'a dyn HostNames) -> Self {
-        let layout = match (output.json, output.stdout_is_terminal) {
-            (true, _) => Layout::Json,
-            (false, true) => Layout::Heading,
-            (false, false) => Layout::Flat,
+        Self::with_heads(output, hosts, Heads::default())
+    }
+
+    /// One that says hosts where `heads` wants them.
+    pub fn with_heads(output: &Output, hosts: &'a dyn HostNames, heads: Heads) -> Self {
+        let layout = match (output.json, heads.layout(), output.stdout_is_terminal) {
+            (true, ..) => Layout::Json,
+            (false, Some(layout), _) => layout,
+            (false, None, true) => Layout::Heading,
+            (false, None, false) => Layout::Flat,
         };
         Self {
             hosts,
@@ -56,10 +98,18 @@ impl<'a> Printer<'a> {
             palette: output.stdout,
             is_terminal: output.stdout_is_terminal,
             out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()),
+            labels_paths: true,
             folded: None,
             begun: false,
             within_line: false,
         }
+    }
+
+    /// Labels are the hosts alone where all is of one path.
+    pub fn label_paths(&mut self, targets: &[Target]) {
+        let first = targets.first().map(|target| &target.path);
+        let is_one = targets.iter().all(|target| Some(&target.path) == first && !is_pattern(&target.path));
+        self.labels_paths = !is_one;
     }
 
     pub fn layout(&self) -> Layout {
@@ -84,11 +134,43 @@ impl<'a> Printer<'a> {
             let text = String::from_utf8_lossy(&line.text).into();
             return self.json(line.leaves, line.path, Map::from_iter([("text".to_owned(), text)]));
         }
-        self.name(line.leaves, line.path)?;
-        if !line.path.is_empty() {
-            self.out.write_all(b":")?;
+        match self.layout {
+            Layout::Bare => {}
+            Layout::Label => self.label(line.leaves, line.path)?,
+            _ => {
+                self.name(line.leaves, line.path)?;
+                if !line.path.is_empty() {
+                    self.out.write_all(b":")?;
+                }
+            }
         }
         self.text_line(&line.text)
+    }
+
+    /// `HOSTS: `, or `HOSTS:PATH: ` where there may be several paths.
+    fn label(&mut self, leaves: &RangeSet, path: &[u8]) -> io::Result<()> {
+        if self.labels_paths && !path.is_empty() {
+            self.name(leaves, path)?;
+        } else {
+            let folded = self.fold(leaves);
+            let hosts = self.palette.hosts;
+            write!(self.out, "{hosts}{folded}{hosts:#}")?;
+        }
+        self.out.write_all(b": ")
+    }
+
+    /// Part of a content whose lines have labels; it may begin and end within a line.
+    pub fn labelled(&mut self, bytes: &[u8], leaves: &RangeSet, path: &[u8], is_start: bool) -> io::Result<()> {
+        if is_start && std::mem::take(&mut self.within_line) {
+            self.out.write_all(b"\n")?;
+        }
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if !self.within_line {
+                self.label(leaves, path)?;
+            }
+            self.raw(line)?;
+        }
+        Ok(())
     }
 
     /// `value`, then `HOSTS:PATH` as the name of a file; as JSON the value is called `key`.
@@ -104,9 +186,15 @@ impl<'a> Printer<'a> {
             let value = String::from_utf8_lossy(value).into();
             return self.json(leaves, path, Map::from_iter([(key.to_owned(), value)]));
         }
+        if self.layout == Layout::Label {
+            self.label(leaves, b"")?;
+        }
         self.out.write_all(value)?;
         self.out.write_all(between)?;
-        self.name(leaves, path)?;
+        match self.layout {
+            Layout::Bare | Layout::Label => self.text(path)?,
+            _ => self.name(leaves, path)?,
+        }
         self.out.write_all(b"\n")
     }
 

@@ -11,6 +11,7 @@ mod errors;
 mod exit_codes;
 mod files;
 mod generated;
+mod heads;
 mod help;
 mod hosts;
 mod interrupts;
