@@ -97,24 +97,31 @@ pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
         TimeStyle::Locale => time::TimeStyle::Locale,
     };
     let clock = Clock { zone: TimeZone::system(), now: jiff::Timestamp::now() };
-    per_path::report(global, (&args.files, args.heads), &Report::List(options.clone()), &mut |printer, mut entries| {
-        Row::sort(&options, &mut entries);
-        for section in entries.chunk_by(|a, b| a.path == b.path) {
-            let rows: Vec<Row> =
-                section.iter().map(|entry| Row::read(&options, style, &clock, entry.entry.text)).collect();
-            let lines = Row::align(&rows).into_iter().zip(section);
-            let lines = lines.map(|(text, entry)| Line { path: entry.path, leaves: entry.leaves, text });
-            match printer.layout() {
-                Layout::Json => print_json(printer, &options, section, &rows)?,
-                Layout::Flat if !options.long && !options.inode => printer.names(lines.collect())?,
-                Layout::Heading if !options.long && !options.inode && !args.one_per_line => {
-                    printer.columns(lines.collect())?;
+    per_path::report(
+        global,
+        (&args.files, args.heads),
+        &Report::List(options.clone()),
+        &mut |printer, mut entries| {
+            Row::sort(&options, &mut entries);
+            for section in entries.chunk_by(|a, b| a.path == b.path) {
+                let rows: Vec<Row> = section
+                    .iter()
+                    .map(|entry| Row::read(&options, style, &clock, entry.entry.text))
+                    .collect();
+                let lines = Row::align(&rows).into_iter().zip(section);
+                let lines = lines.map(|(text, entry)| Line { path: entry.path, leaves: entry.leaves, text });
+                match printer.layout() {
+                    Layout::Json => print_json(printer, &options, section, &rows)?,
+                    Layout::Flat if !options.long && !options.inode => printer.names(lines.collect())?,
+                    Layout::Heading if !options.long && !options.inode && !args.one_per_line => {
+                        printer.columns(lines.collect())?;
+                    }
+                    _ => printer.sections(lines.collect())?,
                 }
-                _ => printer.sections(lines.collect())?,
             }
-        }
-        Ok(())
-    })
+            Ok(())
+        },
+    )
 }
 
 impl LsArgs {

@@ -40,10 +40,15 @@ pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
         Algorithm::Sha512 => sheaf_file::Algorithm::Sha512,
         Algorithm::Blake3 => sheaf_file::Algorithm::Blake3,
     };
-    per_path::report(global, (&args.files, args.heads), &Report::Digest(algorithm), &mut |printer, entries| {
-        for entry in entries {
-            printer.behind(entry.entry.text, b"  ", entry.leaves, entry.path, "digest")?;
-        }
-        Ok(())
-    })
+    per_path::report(
+        global,
+        (&args.files, args.heads),
+        &Report::Digest(algorithm),
+        &mut |printer, entries| {
+            for entry in entries {
+                printer.behind(entry.entry.text, b"  ", entry.leaves, entry.path, "digest")?;
+            }
+            Ok(())
+        },
+    )
 }

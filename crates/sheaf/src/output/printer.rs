@@ -160,7 +160,13 @@ impl<'a> Printer<'a> {
     }
 
     /// Part of a content whose lines have labels; it may begin and end within a line.
-    pub fn labelled(&mut self, bytes: &[u8], leaves: &RangeSet, path: &[u8], is_start: bool) -> io::Result<()> {
+    pub fn labelled(
+        &mut self,
+        bytes: &[u8],
+        leaves: &RangeSet,
+        path: &[u8],
+        is_start: bool,
+    ) -> io::Result<()> {
         if is_start && std::mem::take(&mut self.within_line) {
             self.out.write_all(b"\n")?;
         }
