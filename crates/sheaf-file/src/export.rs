@@ -53,8 +53,13 @@ impl Export {
     /// controlling terminal; `mode` counts only when a file is created, and the umask applies.
     ///
     /// # Errors
-    /// Those of `openat2(2)`; `ELOOP` when the path leads through a magic link.
+    /// Those of `open(2)`; `ELOOP` when the path leads through a magic link.
     pub fn open_file(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<File> {
+        let flags = requested(flags);
+        if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
+            // Before Linux 6.3 the kernel made a file and failed.
+            return Err(Errno::INVAL);
+        }
         let creates = flags.intersects(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
         // The kernel refuses a mode that means nothing; open(2) ignores it.
         let mode = if creates { mode & Mode::from_bits_retain(0o7777) } else { Mode::empty() };
@@ -156,6 +161,28 @@ impl Export {
         }
         Ok(rustix::fs::openat2(&*self.root, path, flags, mode, within)?)
     }
+}
+
+/// The flags as `open(2)` takes them. It ignores those that it does not know, and with `O_PATH` those
+/// that mean nothing then; `openat2(2)` refuses both.
+pub(crate) fn requested(flags: OFlags) -> OFlags {
+    const BY_NAME: OFlags =
+        OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+    const KNOWN: OFlags = BY_NAME
+        .union(OFlags::ACCMODE)
+        .union(OFlags::CREATE)
+        .union(OFlags::EXCL)
+        .union(OFlags::NOCTTY)
+        .union(OFlags::TRUNC)
+        .union(OFlags::APPEND)
+        .union(OFlags::NONBLOCK)
+        .union(OFlags::SYNC)
+        .union(OFlags::ASYNC)
+        .union(OFlags::DIRECT)
+        .union(OFlags::LARGEFILE)
+        .union(OFlags::NOATIME)
+        .union(OFlags::TMPFILE);
+    flags & if flags.contains(OFlags::PATH) { BY_NAME } else { KNOWN }
 }
 
 /// What `fstat` tells about an open file, `O_PATH` included.

@@ -42,6 +42,7 @@ mod owner;
 mod pattern;
 mod remove;
 mod stage;
+mod tentative;
 mod usage;
 mod walk;
 
@@ -58,6 +59,7 @@ pub use pattern::{NameFilter, Pattern, is_pattern};
 pub use remove::{REMOVE_ERRORS_MAX, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};
 pub use stage::{StageOptions, Staged, TEMP_PREFIX, is_made_up};
+pub use tentative::Tentative;
 pub use usage::{Counted, PathUsage, Usage, UsageOptions, UsageSteps};
 pub use walk::{DEPTH_MAX, Entry, Follow, Walk, WalkOptions};
 

@@ -5,6 +5,7 @@ mod escape;
 mod glob;
 mod mode_change;
 mod stage;
+mod tentative;
 mod usage;
 mod walk;
 
