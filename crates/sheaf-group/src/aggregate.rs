@@ -35,6 +35,8 @@ pub struct Partial {
     pub status: StatusSum,
     /// Members that failed, by errno and path.
     pub errors: Vec<ErrorClass>,
+    /// What did not open, where the operation of `errors` comes in the same trip.
+    pub unopened: Vec<ErrorClass>,
     /// How many members each leaf has, where the operation opens a group.
     pub counts: Vec<(u32, RangeSet)>,
     /// Leaves that hold more of their answer.
@@ -57,6 +59,9 @@ impl Partial {
         for error in other.errors {
             self.add_error(error);
         }
+        for error in other.unopened {
+            add_error(&mut self.unopened, error);
+        }
         for (count, leaves) in other.counts {
             self.add_count(count, &leaves);
         }
@@ -67,13 +72,7 @@ impl Partial {
 
     /// Counts members as failed.
     pub fn add_error(&mut self, error: ErrorClass) {
-        let key = |have: &ErrorClass| have.errno.cmp(&error.errno).then_with(|| have.path.cmp(&error.path));
-        match self.errors.binary_search_by(key) {
-            Ok(at) => self.errors[at].members.union_with(&error.members),
-            Err(at) if self.errors.len() < ERROR_CLASSES_MAX => self.errors.insert(at, error),
-            Err(_) if error.path.is_empty() => self.errors.insert(0, error),
-            Err(_) => self.add_error(ErrorClass { path: String::new(), ..error }),
-        }
+        add_error(&mut self.errors, error);
     }
 
     /// Notes that each of `leaves` has `count` members.
@@ -87,9 +86,9 @@ impl Partial {
     /// Appends the wire form.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.status.encode(out);
-        varint::put(out, self.errors.len() as u64);
-        for error in &self.errors {
-            error.encode(out);
+        for errors in [&self.errors, &self.unopened] {
+            varint::put(out, errors.len() as u64);
+            errors.iter().for_each(|error| error.encode(out));
         }
         varint::put(out, self.counts.len() as u64);
         for (count, leaves) in &self.counts {
@@ -110,8 +109,10 @@ impl Partial {
         let status = StatusSum::decode(input)?;
         let left = &mut { RANGES_MAX };
         let mut partial = Self { status, ..Self::default() };
-        for _ in 0..varint::get_len(input)? {
-            partial.errors.push(ErrorClass::decode(input, left)?);
+        for errors in [&mut partial.errors, &mut partial.unopened] {
+            for _ in 0..varint::get_len(input)? {
+                errors.push(ErrorClass::decode(input, left)?);
+            }
         }
         for _ in 0..varint::get_len(input)? {
             let count = varint::get_u32(input)?;
@@ -131,6 +132,17 @@ impl Partial {
             all.union_with(&error.members);
         }
         all
+    }
+}
+
+/// Adds to errors that are kept in order of errno and path.
+fn add_error(errors: &mut Vec<ErrorClass>, error: ErrorClass) {
+    let key = |have: &ErrorClass| have.errno.cmp(&error.errno).then_with(|| have.path.cmp(&error.path));
+    match errors.binary_search_by(key) {
+        Ok(at) => errors[at].members.union_with(&error.members),
+        Err(at) if errors.len() < ERROR_CLASSES_MAX => errors.insert(at, error),
+        Err(_) if error.path.is_empty() => errors.insert(0, error),
+        Err(_) => add_error(errors, ErrorClass { path: String::new(), ..error }),
     }
 }
 

@@ -19,6 +19,14 @@ pub enum GroupError {
         /// The bound.
         bytes_max: u64,
     },
+    /// There is not enough memory for the combined data.
+    #[error(
+        "the answer of all members needs {bytes} bytes, more than there is memory; read less, or use an aggregation"
+    )]
+    OutOfMemory {
+        /// How much it takes.
+        bytes: u64,
+    },
     /// The members' contents differ, where they have to be equal.
     #[error("the members' contents differ: {classes} different ones")]
     Differ {
@@ -90,6 +98,7 @@ impl GroupError {
             Self::Members(_) => Errno::GROUP,
             Self::TooLarge { .. } | Self::TooManyNumbers { .. } => Errno::MSGSIZE,
             Self::Overflow(_) => Errno::OVERFLOW,
+            Self::OutOfMemory { .. } => Errno::NOMEM,
             Self::Differ { .. } => Errno::INVAL,
             Self::Names { .. } | Self::NamedTwice(_) => Errno::INVAL,
             Self::UnknownHost(_) | Self::UnknownLeaf { .. } => Errno::HOSTUNREACH,
@@ -98,6 +107,17 @@ impl GroupError {
             Self::Torn => Errno::CANCELED,
             Self::Protocol => Errno::PROTO,
         }
+    }
+
+    /// Whether the members' answers are good, but cannot be combined.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::TooLarge { .. }
+                | Self::OutOfMemory { .. }
+                | Self::Overflow(_)
+                | Self::TooManyNumbers { .. }
+        )
     }
 
     /// Whether trying again, unchanged, can help.

@@ -7,6 +7,7 @@ use crate::aggregate::NumberOp;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet, varint};
+use sheaf_file::OFlags;
 
 /// Answers up to this size come along with their digest; of larger ones only the first member's
 /// does, and other bodies are fetched once per class.
@@ -22,13 +23,22 @@ pub enum Request {
     Open {
         /// What to open.
         open: Open,
-        /// An operation on what was opened.
+        /// An operation on what was opened, for which opening and operation must change nothing: a
+        /// host with pipes or devices among its members does not do it, and answers that there is more.
         then: Option<Operation>,
         /// Whether the group is over with that.
         close: bool,
     },
+    /// The group has opened everywhere: files that opening it made stay, and with `O_TRUNC` those
+    /// that were there are emptied.
+    Settle,
     /// One operation on every member.
     Operate(Operation),
+    /// The answer of the read just before is refused: offsets go back to where they were.
+    Unread {
+        /// The number of that read; after any other operation offsets stay.
+        of: u64,
+    },
     /// Each member's status of the last operation.
     Statuses,
     /// Each member's path.
@@ -91,7 +101,7 @@ pub struct Answer {
 pub struct Open {
     /// Paths or patterns, beneath each server's export.
     pub paths: Vec<String>,
-    /// Take the entries of the directories named by `paths`.
+    /// Take the entries of the directories named by `paths`, which are no patterns then.
     pub entries: bool,
     /// `open(2)` flags, with those of [`crate::flags`].
     pub flags: u32,
@@ -118,10 +128,17 @@ pub enum Operation {
         /// What becomes of the data.
         data: DataAggregation,
     },
-    /// `write(2)` of the request's data.
+    /// `write(2)` of the request's data; a member may write a part of it.
     Write,
-    /// `pwrite(2)` of the request's data.
+    /// `pwrite(2)` of the request's data; a member may write a part of it.
     Pwrite {
+        /// Where.
+        offset: u64,
+    },
+    /// Writes all of the request's data; a member that takes only a part fails.
+    WriteAll,
+    /// Writes all of the request's data at an offset; a member that takes only a part fails.
+    PwriteAll {
         /// Where.
         offset: u64,
     },
@@ -158,6 +175,34 @@ pub enum Operation {
         /// New group.
         gid: u32,
     },
+}
+
+impl Open {
+    /// Whether opening makes or empties files.
+    pub(crate) fn changes_files(&self) -> bool {
+        OFlags::from_bits_retain(self.flags).intersects(OFlags::CREATE | OFlags::TRUNC)
+    }
+}
+
+impl Operation {
+    /// Whether it changes files, or what `stat` tells of them, beyond the time of the last access.
+    pub(crate) fn changes_files(&self) -> bool {
+        match self {
+            Self::Read { .. }
+            | Self::Pread { .. }
+            | Self::Lseek { .. }
+            | Self::Fstat { .. }
+            | Self::Fsync
+            | Self::Fdatasync => false,
+            Self::Write
+            | Self::Pwrite { .. }
+            | Self::WriteAll
+            | Self::PwriteAll { .. }
+            | Self::Ftruncate { .. }
+            | Self::Fchmod { .. }
+            | Self::Fchown { .. } => true,
+        }
+    }
 }
 
 /// From where an offset counts.

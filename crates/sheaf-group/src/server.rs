@@ -16,6 +16,7 @@ mod call;
 mod group;
 mod lane;
 mod operate;
+mod transfer;
 
 use call::Call;
 use group::Group;
@@ -164,9 +165,10 @@ impl Worker {
         }
         let (request, data) = Request::decode(&job.packet)?;
         let host = self.host.for_request(&self.lane.ended, &job.cancelled, job.deadline);
-        // What was begun is undone also when nobody waits for it.
-        if host.should_stop() && !matches!(request, Request::Close { .. }) {
-            return Err(Errno::CANCELED);
+        // What every host was told to bring to its end is, also when nobody waits for it any more.
+        let is_end = matches!(request, Request::Settle | Request::Unread { .. } | Request::Close { .. });
+        if let Some(errno) = host.stopped().filter(|_| !is_end) {
+            return Err(errno);
         }
         if request.keeps_bodies() {
             occupant.kept = Some(job.wave);
@@ -223,7 +225,7 @@ impl Worker {
                     _ => return Err(Errno::STALE),
                 }
             }
-            request => group::serve(&mut occupant.group, request, &data, host)?,
+            request => group::serve(&mut occupant.group, request, &data, job.wave, host)?,
         })
     }
 }

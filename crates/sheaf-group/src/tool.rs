@@ -41,8 +41,20 @@ impl Host {
     /// Whether nobody waits for the answer any more. Asked between files and large buffers.
     #[must_use]
     pub fn should_stop(&self) -> bool {
-        self.stops.iter().any(|stop| stop.load(Ordering::Relaxed))
-            || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        self.stopped().is_some()
+    }
+
+    /// Why nobody waits for the answer any more: `ECANCELED`, or `ETIMEDOUT` when it comes too late.
+    #[must_use]
+    pub fn stopped(&self) -> Option<Errno> {
+        if self.stops.iter().any(|stop| stop.load(Ordering::Relaxed)) {
+            return Some(Errno::CANCELED);
+        }
+        self.is_late().then_some(Errno::TIMEDOUT)
+    }
+
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 }
 

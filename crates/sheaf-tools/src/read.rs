@@ -6,7 +6,7 @@ use sheaf_group::aggregate::{Digest, NumberAt};
 use sheaf_group::entry::Merged;
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
 use sheaf_group::message::{DataAggregation, Open, Operation, READ_BYTES_MAX};
-use sheaf_group::{Class, Group, GroupError, Outcome, Reading, Session, Value};
+use sheaf_group::{Class, GroupError, Outcome, Reading, Session, Value};
 use std::collections::BTreeMap;
 
 /// What to read and how to combine it.
@@ -105,17 +105,18 @@ async fn read_group(
         [path] if !is_pattern(path) => Some(path.clone()),
         _ => None,
     };
-    let (reading, names) = match only {
-        Some(path) => (session.once(&members, open, operation, b"").await?, Names::All(path)),
-        None => match session.gopen_with(&members, open).await {
-            Ok(group) => read_open(&group, operation).await?,
-            Err(GroupError::Members(outcome)) => {
-                let contributors = RangeSet::new();
-                let (data, outcome) = (Combined::None, *outcome);
-                return Ok(Readout { members, contributors, paths, status: 0, data, outcome });
-            }
-            Err(error) => return Err(error.into()),
-        },
+    let read = match only {
+        Some(path) => session.once(&members, open, operation, b"").await.map(|read| (read, Names::All(path))),
+        None => read_open(session, &members, open, operation).await,
+    };
+    let (reading, names) = match read {
+        Ok(read) => read,
+        Err(GroupError::Members(outcome)) => {
+            let contributors = RangeSet::new();
+            let (data, outcome) = (Combined::None, *outcome);
+            return Ok(Readout { members, contributors, paths, status: 0, data, outcome });
+        }
+        Err(error) => return Err(error.into()),
     };
     if options.count.is_none() && reading.outcome.status.max >= READ_BYTES_MAX {
         return Err(GroupError::TooLarge { bytes_max: READ_BYTES_MAX }.into());
@@ -126,9 +127,15 @@ async fn read_group(
     Ok(Readout { members, contributors, paths, status, data, outcome })
 }
 
-async fn read_open(group: &Group, operation: Operation) -> Result<(Reading, Names), ToolError> {
+async fn read_open(
+    session: &Session,
+    members: &RangeSet,
+    open: Open,
+    operation: Operation,
+) -> Result<(Reading, Names), GroupError> {
+    let group = session.gopen_with(members, open).await?;
     let mut reading = group.operate(operation, b"").await?;
-    reading.outcome.merge(Outcome { status: Default::default(), ..group.opened().clone() });
+    reading.outcome.merge_failures(group.opened().clone());
     let named = matches!(reading.value, Value::Packed(_) | Value::Classes(_));
     let names = if named { Names::Each(group.paths().await?) } else { Names::All(String::new()) };
     Ok((reading, names))

@@ -2,7 +2,7 @@
 use super::layout::Layout;
 use super::{Class, Outcome, Session, errors_of, fetch, too_large};
 use crate::aggregate::{
-    Classes, Data, ErrorClass, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation,
+    Classes, Data, ErrorClass, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation, StatusSum,
 };
 use crate::entry::Merged;
 use crate::error::GroupError;
@@ -94,7 +94,7 @@ impl Session {
     /// # Errors
     /// [`GroupError::Members`] when any file does not open (with `O_BESTEFFORT`: when none does), or
     /// when a pattern stands for no file on any host (`ENOENT`). What the call created on other
-    /// hosts is removed again then. [`GroupError::UnknownLeaf`] when a member is no leaf of the session.
+    /// hosts is removed again then, and no file is emptied. [`GroupError::UnknownLeaf`] when a member is no leaf of the session.
     pub async fn gopenat(
         &self,
         members: &RangeSet,
@@ -105,8 +105,8 @@ impl Session {
         self.gopen_with(members, Open { paths: vec![path.to_owned()], entries: false, flags, mode }).await
     }
 
-    /// Opens every file in the directory `dir` of every host of `members`: a snapshot. Entries
-    /// that are directories are not files of the group.
+    /// Opens every file in the directory `dir` of every host of `members`: a snapshot. `dir` is a name,
+    /// not a pattern. Entries that are directories, and links to such, are not files of the group.
     ///
     /// # Errors
     /// As [`Session::gopenat`].
@@ -122,18 +122,29 @@ impl Session {
 
     /// Opens what `open` names.
     ///
+    /// What opening changes (files that `O_CREAT` makes, contents that `O_TRUNC` drops) is changed for
+    /// good only when it is known that the group opens, in a second trip.
+    ///
+    /// **Dropped:** before the second trip, files that were made are removed again and none has been
+    /// emptied; during it, all hosts bring it to its end.
+    ///
     /// # Errors
     /// As [`Session::gopenat`].
     pub async fn gopen_with(&self, members: &RangeSet, open: Open) -> Result<Group, GroupError> {
         let stream = self.stream(members)?;
-        let flags = open.flags;
+        let (flags, settles) = (open.flags, open.changes_files());
         let request = Request::Open { open, then: None, close: false };
         let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
         drop_unmatched(&mut partial);
         let mut opened = outcome(&mut partial, &wave, members);
         let layout = Layout::new(&partial.counts);
-        let acceptable = if flags & O_BESTEFFORT != 0 { layout.size() > 0 } else { opened.is_ok() };
-        if !acceptable {
+        if settles && has_opened(flags, &opened, &layout) {
+            let (mut settled, wave) = self.insist(&stream, &Request::Settle).await?;
+            if flags & O_BESTEFFORT == 0 {
+                opened.merge_failures(outcome(&mut settled, &wave, &layout.leaves()));
+            }
+        }
+        if !has_opened(flags, &opened, &layout) {
             let (mut undone, _) = self.insist(&stream, &Request::Close { undo: true }).await?;
             errors_of(&mut undone).into_iter().for_each(|error| opened.add_error(error));
             return Err(GroupError::Members(Box::new(opened)));
@@ -143,7 +154,11 @@ impl Session {
         Ok(Group::new(self, stream, members, flags, layout, opened))
     }
 
-    /// Opens, does one operation and closes, in one trip through the tree.
+    /// Opens, does one operation and closes. What changes nothing on any host is one trip through the
+    /// tree; what does (an operation that writes, `O_CREAT`, `O_TRUNC`, a read from a pipe or device)
+    /// takes a trip for each, so that nothing is changed unless the group opens.
+    ///
+    /// The outcome also names, with `O_BESTEFFORT`, the files that are not members.
     ///
     /// **Dropped:** each host has done all of it, or a part, or nothing; the answer is thrown away.
     ///
@@ -157,16 +172,49 @@ impl Session {
         data: &[u8],
     ) -> Result<Reading, GroupError> {
         check_count(&operation)?;
+        if open.changes_files() || operation.changes_files() {
+            return self.in_turn(members, open, operation, data).await;
+        }
         let stream = self.stream(members)?;
         let flags = open.flags;
-        let request = Request::Open { open, then: Some(operation.clone()), close: true };
+        let request = Request::Open { open: open.clone(), then: Some(operation.clone()), close: true };
         let (mut partial, wave) = self.ask(&stream, &request, data).await?;
-        drop_unmatched(&mut partial);
-        let layout = Layout::new(&partial.counts);
-        let any = layout.size() > 0;
-        let group = Group::new(self, stream, members.clone(), flags, layout, Outcome::default());
-        let lenient = flags & O_PARTIAL != 0 || (flags & O_BESTEFFORT != 0 && any);
-        group.conclude(&operation, partial, wave, lenient).await
+        // Hosts whose answers cannot be combined may have opened all the same.
+        let is_unclear = wave.coverage.failed.iter().any(|(errno, _)| *errno == Errno::MSGSIZE);
+        if is_unclear || !partial.more.is_empty() {
+            drop(stream);
+            return self.in_turn(members, open, operation, data).await;
+        }
+        let mut of_opening = Partial { errors: std::mem::take(&mut partial.unopened), ..Partial::default() };
+        std::mem::swap(&mut of_opening.counts, &mut partial.counts);
+        drop_unmatched(&mut of_opening);
+        let layout = Layout::new(&of_opening.counts);
+        of_opening.status = StatusSum { count: layout.size(), ..StatusSum::default() };
+        let opened = outcome(&mut of_opening, &wave, members);
+        if !has_opened(flags, &opened, &layout) {
+            return Err(GroupError::Members(Box::new(opened)));
+        }
+        let members = layout.leaves();
+        let group = Group::new(self, stream, members, flags, layout, Outcome::default());
+        group.check_len(&operation)?;
+        with_failures(group.conclude(&operation, partial, wave).await, opened)
+    }
+
+    /// [`Session::once`] with a trip for each step.
+    async fn in_turn(
+        &self,
+        members: &RangeSet,
+        open: Open,
+        operation: Operation,
+        data: &[u8],
+    ) -> Result<Reading, GroupError> {
+        let mut group = self.gopen_with(members, open).await?;
+        let opened = std::mem::take(&mut group.opened);
+        let result = with_failures(group.operate(operation, data).await, opened);
+        let closed = group.close().await;
+        let reading = result?;
+        let closed = closed?.outcome;
+        with_failures(Ok(reading), closed)
     }
 }
 
@@ -288,7 +336,8 @@ impl Group {
     ///
     /// # Errors
     /// [`GroupError::Members`] when a member fails (unless `O_PARTIAL`),
-    /// [`GroupError::TooLarge`] when the combined data would exceed the bound.
+    /// [`GroupError::TooLarge`] when the combined data would exceed the bound. A member that fails
+    /// stays at its offset; all do when the answer is too large.
     pub async fn read(&self, count: u64, data: DataAggregation) -> Result<Reading, GroupError> {
         self.operate(Operation::Read { count, data }, b"").await
     }
@@ -303,7 +352,8 @@ impl Group {
         self.operate(Operation::Pread { count, offset, data }, b"").await
     }
 
-    /// `write(2)` of the same bytes to each member; status: sum of bytes.
+    /// `write(2)` of the same bytes to each member; status: sum of bytes. A member may write a part of
+    /// them, as `write(2)` may: [`Group::statuses`] tells which. [`Operation::WriteAll`] does not.
     ///
     /// **Dropped:** see [`Group`](Group#dropping-a-future).
     ///
@@ -313,7 +363,7 @@ impl Group {
         self.operate(Operation::Write, bytes).await
     }
 
-    /// `pwrite(2)`.
+    /// `pwrite(2)`; as [`Group::write`].
     ///
     /// **Dropped:** see [`Group`](Group#dropping-a-future).
     ///
@@ -424,12 +474,7 @@ impl Group {
     /// [`GroupError`].
     pub async fn operate(&self, operation: Operation, data: &[u8]) -> Result<Reading, GroupError> {
         check_count(&operation)?;
-        if let Operation::Read { count, data: DataAggregation::Concatenate { bytes_max } }
-        | Operation::Pread { count, data: DataAggregation::Concatenate { bytes_max }, .. } = &operation
-            && self.size().saturating_mul(*count) > *bytes_max
-        {
-            return Err(GroupError::TooLarge { bytes_max: *bytes_max });
-        }
+        self.check_len(&operation)?;
         let request = Request::Operate(operation.clone());
         let turn = self.turn.lock().await;
         // Servers keep the bodies of one answer. Whoever wants them has them before the next
@@ -438,8 +483,14 @@ impl Group {
         let asked = self.session.send(&self.stream, &request, data).await?;
         drop(turn);
         let (partial, wave) = asked.answer().await?;
-        let reading = self.conclude(&operation, partial, wave, self.flags & O_PARTIAL != 0).await;
+        let of = wave.wave;
+        let reading = self.conclude(&operation, partial, wave).await;
         drop(bodies);
+        let is_refused = reading.as_ref().is_err_and(GroupError::is_refusal);
+        if is_refused && matches!(operation, Operation::Read { .. }) {
+            // Who cannot be told is missed by the next operation.
+            self.session.insist(&self.stream, &Request::Unread { of }).await?;
+        }
         reading
     }
 
@@ -456,8 +507,8 @@ impl Group {
         operation: &Operation,
         mut partial: Partial,
         wave: WaveResult,
-        lenient: bool,
     ) -> Result<Reading, GroupError> {
+        let lenient = self.flags & O_PARTIAL != 0;
         let (aggregation, how) = defaults(operation);
         if too_large(&partial, &wave) {
             if matches!(how, DataAggregation::Numbers { .. }) {
@@ -560,11 +611,7 @@ impl Group {
     }
 
     fn concatenate(&self, packed: Packed, count: u64, bytes_max: u64) -> Result<Vec<u8>, GroupError> {
-        let total = self.size().saturating_mul(count);
-        if total > bytes_max {
-            return Err(GroupError::TooLarge { bytes_max });
-        }
-        let mut all = vec![0; total as usize];
+        let mut all = vec![0; self.concatenation_len(count, bytes_max)?];
         for (leaf, local, bytes) in packed.items {
             let Some(index) = self.layout.index(leaf, local) else { continue };
             let at = (index * count) as usize;
@@ -572,6 +619,29 @@ impl Group {
             all[at..at + len].copy_from_slice(&bytes[..len]);
         }
         Ok(all)
+    }
+
+    /// Whether there is room for what the operation gives, as far as that is known before.
+    fn check_len(&self, operation: &Operation) -> Result<(), GroupError> {
+        match operation {
+            Operation::Read { count, data: DataAggregation::Concatenate { bytes_max } }
+            | Operation::Pread { count, data: DataAggregation::Concatenate { bytes_max }, .. } => {
+                self.concatenation_len(*count, *bytes_max).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How long a concatenation becomes, if it may and can.
+    fn concatenation_len(&self, count: u64, bytes_max: u64) -> Result<usize, GroupError> {
+        let bytes = self.size().saturating_mul(count);
+        if bytes > bytes_max {
+            return Err(GroupError::TooLarge { bytes_max });
+        }
+        // Zeros that nobody looks at take no memory, but the system must be willing to give it.
+        let len = usize::try_from(bytes).map_err(|_| GroupError::OutOfMemory { bytes })?;
+        Vec::<u8>::new().try_reserve_exact(len).map_err(|_| GroupError::OutOfMemory { bytes })?;
+        Ok(len)
     }
 
     async fn collect(&self, request: &Request) -> Result<Vec<(u32, u32, Vec<u8>)>, GroupError> {
@@ -595,7 +665,9 @@ impl Group {
 fn defaults(operation: &Operation) -> (StatusAggregation, &DataAggregation) {
     match operation {
         Operation::Read { data, .. } | Operation::Pread { data, .. } => (StatusAggregation::Sum, data),
-        Operation::Write | Operation::Pwrite { .. } => (StatusAggregation::Sum, &DataAggregation::Zero),
+        Operation::Write | Operation::Pwrite { .. } | Operation::WriteAll | Operation::PwriteAll { .. } => {
+            (StatusAggregation::Sum, &DataAggregation::Zero)
+        }
         Operation::Lseek { .. } => (StatusAggregation::Equal, &DataAggregation::Zero),
         Operation::Fstat { data } => (StatusAggregation::Zero, data),
         _ => (StatusAggregation::Zero, &DataAggregation::Zero),
@@ -608,6 +680,26 @@ fn bound(how: &DataAggregation) -> Option<u64> {
             Some(*bytes_max)
         }
         _ => None,
+    }
+}
+
+/// Whether what opened is a group: all, or with `O_BESTEFFORT` some.
+fn has_opened(flags: u32, opened: &Outcome, layout: &Layout) -> bool {
+    opened.is_ok() || (flags & O_BESTEFFORT != 0 && layout.size() > 0)
+}
+
+/// A result that also tells of these failures.
+fn with_failures(result: Result<Reading, GroupError>, failures: Outcome) -> Result<Reading, GroupError> {
+    match result {
+        Ok(mut reading) => {
+            reading.outcome.merge_failures(failures);
+            Ok(reading)
+        }
+        Err(GroupError::Members(mut outcome)) => {
+            outcome.merge_failures(failures);
+            Err(GroupError::Members(outcome))
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -45,7 +45,7 @@ impl Outcome {
     /// Takes in what a wave covered.
     pub fn add_coverage(&mut self, coverage: &Coverage) {
         for (errno, leaves) in &coverage.failed {
-            add(&mut self.failed, *errno, leaves);
+            self.add_failed(*errno, leaves);
         }
         for (errno, leaves) in &coverage.silent {
             add(&mut self.silent, *errno, leaves);
@@ -55,11 +55,17 @@ impl Outcome {
     /// Takes in what a wave covered, as far as it concerns `asked`.
     pub fn add_coverage_of(&mut self, coverage: &Coverage, asked: &RangeSet) {
         for (errno, leaves) in &coverage.failed {
-            add(&mut self.failed, *errno, &leaves.intersection(asked));
+            self.add_failed(*errno, &leaves.intersection(asked));
         }
         for (errno, leaves) in &coverage.silent {
             add(&mut self.silent, *errno, &leaves.intersection(asked));
         }
+    }
+
+    /// Counts hosts as failed; those that only say that they have stopped have said nothing.
+    fn add_failed(&mut self, errno: Errno, leaves: &RangeSet) {
+        let has_stopped = matches!(errno, Errno::CANCELED | Errno::TIMEDOUT);
+        add(if has_stopped { &mut self.silent } else { &mut self.failed }, errno, leaves);
     }
 
     /// Counts hosts as silent.
@@ -93,6 +99,11 @@ impl Outcome {
     /// Takes in the outcome of another operation of the same command.
     pub fn merge(&mut self, other: Self) {
         self.status.merge(&other.status);
+        self.merge_failures(other);
+    }
+
+    /// Takes in who did not succeed elsewhere, for example in opening the group.
+    pub fn merge_failures(&mut self, other: Self) {
         for error in other.errors {
             self.add_error(error);
         }

@@ -29,8 +29,8 @@ impl Call {
     pub fn answer(&mut self, host: &Host, answer: Answer) -> Result<Partial, Errno> {
         let mut reply = Reply::Bytes(Vec::new());
         while !self.done && reply.len() < ANSWER_BYTES {
-            if host.should_stop() {
-                return Err(Errno::CANCELED);
+            if let Some(errno) = host.stopped() {
+                return Err(errno);
             }
             match self.running.step(&mut reply, host) {
                 Step::More => {}

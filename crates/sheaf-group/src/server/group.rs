@@ -2,13 +2,13 @@
 use super::call::{body, body_lines};
 use super::operate;
 use crate::aggregate::{Data, ErrorClass, Packed, Partial};
-use crate::flags::{GROUP_FLAGS, O_UNIQUE};
+use crate::flags::{GROUP_FLAGS, O_BESTEFFORT, O_UNIQUE};
 use crate::message::{Open, Operation, Request};
 use crate::tool::Host;
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
 use sheaf_core::{Errno, MemberSet, RangeSet};
-use sheaf_file::{FileKind, Mode, OFlags, RemoveOptions};
+use sheaf_file::{DirEntry, Export, FileKind, Globbed, Mode, OFlags, Tentative};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,9 @@ pub const MEMBERS_MAX: usize = 1 << 16;
 /// One open file.
 pub(super) struct Member {
     pub path: PathBuf,
-    pub file: File,
-    created: bool,
+    pub open: Tentative,
+    /// Where the read just before began, as long as it can be taken back.
+    pub before: Option<u64>,
     /// Result of the last operation: ≥ 0, or −errno.
     pub status: i64,
     /// Content of the last read, while others may fetch it.
@@ -31,10 +32,16 @@ pub(super) struct Member {
 #[derive(Default)]
 pub(super) struct Group {
     pub members: Vec<Member>,
+    /// Reads and writes go around the page cache.
+    pub is_direct: bool,
+    /// The number of the last operation.
+    operated: Option<u64>,
     /// The lines of the last read, while others may fetch them.
     pub lines: Vec<u8>,
     /// After a compound trip, which closes the members: what they gave.
     bodies: Vec<Vec<u8>>,
+    /// Files were made, and nobody has said yet that the group has opened everywhere.
+    unsettled: Option<Export>,
 }
 
 /// Serves a request about a group.
@@ -42,11 +49,15 @@ pub(super) fn serve(
     place: &mut Option<Group>,
     request: Request,
     data: &Bytes,
+    wave: u64,
     host: &Host,
 ) -> Result<Partial, Errno> {
     match request {
+        Request::Open { open, then: Some(then), .. } if open.changes_files() || then.changes_files() => {
+            Err(Errno::INVAL)
+        }
         Request::Open { open, then, close } => {
-            let (mut group, mut partial) = Group::open(&open, host);
+            let (mut group, mut partial) = Group::open(&open, host)?;
             if let Some(operation) = then {
                 partial = group.compound(partial, &operation, data, host)?;
             }
@@ -58,8 +69,14 @@ pub(super) fn serve(
             }
             Ok(partial)
         }
+        Request::Settle => place.as_mut().ok_or(Errno::BADF)?.settle(host),
+        Request::Unread { of } => {
+            let group = place.as_mut().ok_or(Errno::BADF)?;
+            Ok(if group.operated == Some(of) { operate::unread_all(group) } else { Partial::default() })
+        }
         Request::Operate(operation) => {
             let group = place.as_mut().ok_or(Errno::BADF)?;
+            group.operated = Some(wave);
             operate::operate(group, &operation, data, host)
         }
         Request::Statuses => {
@@ -91,48 +108,74 @@ pub(super) fn serve(
 impl Group {
     /// Opens what the request names here. Files that do not open are errors of the partial and
     /// have no place in the group.
-    fn open(open: &Open, host: &Host) -> (Self, Partial) {
+    fn open(open: &Open, host: &Host) -> Result<(Self, Partial), Errno> {
         let (mut group, mut partial) = (Self::default(), Partial::default());
+        let flags = OFlags::from_bits_retain(open.flags & !GROUP_FLAGS);
+        group.is_direct = flags.contains(OFlags::DIRECT);
+        // Until it is known that the group has opened, what is made here goes with it.
+        group.unsettled = flags.contains(OFlags::CREATE).then(|| host.export.clone());
         let mut seen = FxHashSet::default();
         let (paths, unreadable) = candidates(open, host);
         for (path, errno) in unreadable {
             partial.add_error(error(errno, &path, host.leaf, 0));
         }
         for path in paths {
-            match open_member(&path, open, host) {
-                Ok(member) => {
-                    let duplicate = open.flags & O_UNIQUE != 0 && !seen.insert(identity(&member.file));
-                    if !duplicate {
-                        partial.status.add(0);
-                        group.members.push(member);
-                    }
-                }
+            if let Some(errno) = host.stopped() {
+                return Err(errno);
+            }
+            let opened = open_member(&path, open, host).and_then(|member| {
+                let is_duplicate = open.flags & O_UNIQUE != 0 && !seen.insert(identity(&member.open.file)?);
+                Ok((!is_duplicate).then_some(member))
+            });
+            match opened {
+                Ok(member) => group.members.extend(member),
                 Err(errno) => partial.add_error(error(errno, &path, host.leaf, group.members.len() as u32)),
             }
         }
+        group.members.iter().for_each(|_| partial.status.add(0));
         partial.add_count(group.members.len() as u32, &RangeSet::single(host.leaf));
-        (group, partial)
+        Ok((group, partial))
     }
 
-    /// The operation of a compound trip; the errors of opening stay in its answer.
+    /// The operation of a compound trip, whose answer also says what did not open.
     fn compound(
         &mut self,
-        opened: Partial,
+        mut opened: Partial,
         operation: &Operation,
         data: &Bytes,
         host: &Host,
     ) -> Result<Partial, Errno> {
+        if self.members.iter().any(|member| !is_stored(&member.open.file)) {
+            // What is read from a pipe or a device is gone: not before everybody has opened.
+            opened.more = RangeSet::single(host.leaf);
+            return Ok(opened);
+        }
         let mut partial = operate::operate(self, operation, data, host)?;
-        partial.counts = opened.counts;
-        for error in opened.errors {
-            partial.add_error(error);
+        (partial.counts, partial.unopened) = (opened.counts, opened.errors);
+        Ok(partial)
+    }
+
+    /// The group has opened everywhere: what was made stays, and with `O_TRUNC` files are emptied.
+    fn settle(&mut self, host: &Host) -> Result<Partial, Errno> {
+        if host.is_late() {
+            return Err(Errno::TIMEDOUT);
+        }
+        let mut partial = Partial::default();
+        for (local, member) in self.members.iter_mut().enumerate() {
+            match member.open.settle() {
+                Ok(()) => partial.status.add(0),
+                Err(errno) => partial.add_error(error(errno, &member.path, host.leaf, local as u32)),
+            }
+        }
+        if partial.errors.is_empty() {
+            self.unsettled = None;
         }
         Ok(partial)
     }
 
-    fn without_files(self) -> Self {
-        let bodies = self.members.into_iter().map(|member| member.body).collect();
-        Self { members: Vec::new(), lines: self.lines, bodies }
+    fn without_files(mut self) -> Self {
+        self.bodies = self.members.drain(..).map(|member| member.body).collect();
+        self
     }
 
     fn packed(&self, leaf: u32, item: impl Fn(&Member) -> Vec<u8>) -> Partial {
@@ -141,18 +184,14 @@ impl Group {
         Partial { data: Data::Packed(packed), ..Partial::default() }
     }
 
-    fn close(self, undo: bool, host: &Host) -> Partial {
+    fn close(mut self, undo: bool, host: &Host) -> Partial {
         let mut partial = Partial::default();
-        for (local, Member { path, file, created, .. }) in self.members.into_iter().enumerate() {
-            drop(file);
-            let undone = if undo && created {
-                host.export.remove(&path, RemoveOptions::default()).err()
-            } else {
-                None
-            };
+        self.unsettled = None;
+        for (local, member) in self.members.drain(..).enumerate() {
+            let undone = if undo { member.open.undo(&host.export) } else { Ok(()) };
             match undone {
-                Some(errno) => partial.add_error(error(errno, &path, host.leaf, local as u32)),
-                None => partial.status.add(0),
+                Ok(()) => partial.status.add(0),
+                Err(errno) => partial.add_error(error(errno, &member.path, host.leaf, local as u32)),
             }
         }
         partial
@@ -181,11 +220,27 @@ impl Group {
     }
 }
 
+impl Drop for Group {
+    /// Whoever was opening the group has gone without a word.
+    fn drop(&mut self) {
+        let Some(export) = self.unsettled.take() else { return };
+        for member in &self.members {
+            // There is nobody left to be told of a failure.
+            let _ = member.open.undo(&export);
+        }
+    }
+}
+
 /// The paths to open, sorted bytewise within each pattern, and what could not be looked at for them.
 fn candidates(open: &Open, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>) {
     let (mut paths, mut errors) = (Vec::new(), Vec::new());
     for text in &open.paths {
-        let found = host.export.expand(text);
+        let found = if open.entries {
+            // A directory is meant by its name.
+            Globbed { paths: vec![PathBuf::from(text)], errors: Vec::new() }
+        } else {
+            host.export.expand(text)
+        };
         errors.extend(found.errors.into_iter().map(|error| (error.path, error.errno)));
         for path in found.paths {
             if !open.entries {
@@ -194,8 +249,9 @@ fn candidates(open: &Open, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>)
             }
             match host.export.read_dir(&path) {
                 Ok(entries) => {
-                    let files = entries.into_iter().filter(|entry| entry.kind != FileKind::Directory);
-                    paths.extend(files.map(|entry| path.join(entry.name)));
+                    let mut files = entries;
+                    files.retain(|entry| !is_directory(&host.export, &path, entry));
+                    paths.extend(files.into_iter().map(|entry| path.join(entry.name)));
                 }
                 Err(errno) => errors.push((path, errno)),
             }
@@ -208,41 +264,39 @@ fn candidates(open: &Open, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>)
     (paths, errors)
 }
 
-fn open_member(path: &Path, open: &Open, host: &Host) -> Result<Member, Errno> {
-    let mut flags = OFlags::from_bits_retain(open.flags & !GROUP_FLAGS) | OFlags::CLOEXEC | OFlags::NOCTTY;
-    if !flags.contains(OFlags::PATH) {
-        // A pipe that nobody has at its other end must not hold up the host's other members.
-        flags |= OFlags::NONBLOCK;
-    }
-    let mode = Mode::from_raw_mode(open.mode & 0o7777);
-    let creates = flags.contains(OFlags::CREATE);
-    // Only what this opening made may be undone: try first without, then insist on making it.
-    let existing = if creates && !flags.contains(OFlags::EXCL) {
-        match host.export.open_file(path, flags - OFlags::CREATE, mode) {
-            Err(Errno::NOENT) => None,
-            other => Some(other?),
+/// Whether an entry is a directory or a link to one. One that cannot be looked at is left to be
+/// opened, which fails then.
+fn is_directory(export: &Export, dir: &Path, entry: &DirEntry) -> bool {
+    match entry.kind {
+        FileKind::Directory => true,
+        FileKind::Symlink | FileKind::Unknown => {
+            export.stat(&dir.join(&entry.name)).is_ok_and(|stat| stat.is_dir())
         }
-    } else {
-        None
-    };
-    let (file, created) = match existing {
-        Some(file) => (file, false),
-        None if creates => match host.export.open_file(path, flags | OFlags::EXCL, mode) {
-            Ok(file) => (file, true),
-            // Somebody else made it in between, or it is a dangling link.
-            Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => {
-                (host.export.open_file(path, flags, mode)?, false)
-            }
-            Err(errno) => return Err(errno),
-        },
-        None => (host.export.open_file(path, flags, mode)?, false),
-    };
-    Ok(Member { path: path.to_owned(), file, created, status: 0, body: Vec::new() })
+        _ => false,
+    }
 }
 
-fn identity(file: &File) -> (u64, u64) {
+fn open_member(path: &Path, open: &Open, host: &Host) -> Result<Member, Errno> {
+    // A pipe that nobody has at its other end must not hold up the host's other members.
+    let flags = OFlags::from_bits_retain(open.flags & !GROUP_FLAGS) | OFlags::NONBLOCK;
+    let mode = Mode::from_raw_mode(open.mode & 0o7777);
+    let mut open_file = host.export.open_tentative(path, flags, mode)?;
+    if open.flags & O_BESTEFFORT != 0 {
+        // One member is enough for the group to open.
+        open_file.settle()?;
+    }
+    Ok(Member { path: path.to_owned(), open: open_file, before: None, status: 0, body: Vec::new() })
+}
+
+fn identity(file: &File) -> Result<(u64, u64), Errno> {
     use std::os::unix::fs::MetadataExt;
-    file.metadata().map_or((0, 0), |metadata| (metadata.dev(), metadata.ino()))
+    let metadata = file.metadata()?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Whether what is read can be read again.
+fn is_stored(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file() || metadata.is_dir())
 }
 
 /// An error of one member.

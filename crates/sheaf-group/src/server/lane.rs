@@ -140,8 +140,8 @@ impl Lane {
     /// The stream is over: work under way stops, what is half done is undone.
     pub fn end(self: Arc<Self>, runtime: &Handle) {
         self.ended.store(true, Ordering::Relaxed);
-        let mut queue = self.queue();
-        queue.jobs.clear();
+        // What still waits is refused by whoever works on the lane, but a group is closed as asked.
+        let queue = self.queue();
         if !queue.busy {
             // Dropping what the lane holds may touch the disk.
             drop(queue);

@@ -1,5 +1,6 @@
 //! One operation on each of a host's members, and its answer.
 use super::group::{Group, Member, error};
+use super::transfer;
 use crate::aggregate::{Data, Numbers, Packed, Partial};
 use crate::entry::{self, Answer, AnswerForm, EntryKind, Sink};
 use crate::message::{DataAggregation, INLINE_BYTES_MAX, Operation, READ_BYTES_MAX, Whence};
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use rustix::fs::{Gid, Mode, Uid};
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
 /// Status and content of one member.
@@ -24,13 +25,15 @@ pub(super) fn operate(
 ) -> Result<Partial, Errno> {
     let mut partial = Partial::default();
     let mut lift = Lift::new(data_of(operation), host.leaf);
+    let work = Work { operation, input, is_direct: group.is_direct };
     for (local, member) in group.members.iter_mut().enumerate() {
-        let outcome =
-            if host.should_stop() { Err(Errno::CANCELED) } else { perform(member, operation, input) };
-        let outcome = outcome.and_then(|(status, content)| {
-            lift.member(local as u32, member, content)?;
-            Ok(status)
-        });
+        member.before = None;
+        let outcome = match host.stopped() {
+            // Then the whole host is silent.
+            Some(Errno::CANCELED) => return Err(Errno::CANCELED),
+            Some(errno) => Err(errno),
+            None => one(member, local as u32, &work, &mut lift),
+        };
         match outcome {
             Ok(status) => {
                 member.status = i64::try_from(status).unwrap_or(i64::MAX);
@@ -49,6 +52,39 @@ pub(super) fn operate(
     Ok(partial)
 }
 
+/// The operation on one member. A read that fails, also because of what was read, leaves the offset
+/// where it was.
+fn one(member: &mut Member, local: u32, work: &Work<'_>, lift: &mut Lift<'_>) -> Result<u64, Errno> {
+    if let Operation::Read { .. } = work.operation {
+        // A pipe has none.
+        member.before = member.open.file.stream_position().ok();
+    }
+    let outcome = work.perform(&mut member.open.file).and_then(|(status, content)| {
+        lift.member(local, member, content)?;
+        Ok(status)
+    });
+    if outcome.is_err() {
+        unread(member)?;
+    }
+    outcome
+}
+
+/// Takes back the read just before.
+fn unread(member: &mut Member) -> Result<(), Errno> {
+    if let Some(before) = member.before.take() {
+        member.open.file.seek(SeekFrom::Start(before))?;
+    }
+    Ok(())
+}
+
+/// Takes back the read just before on every member, because the answer of all is refused.
+pub(super) fn unread_all(group: &mut Group) -> Partial {
+    for member in group.members.iter_mut().filter(|member| member.before.is_some()) {
+        member.status = unread(member).map_or_else(Errno::status, |()| Errno::MSGSIZE.status());
+    }
+    Partial::default()
+}
+
 fn data_of(operation: &Operation) -> &DataAggregation {
     match operation {
         Operation::Read { data, .. } | Operation::Pread { data, .. } | Operation::Fstat { data } => data,
@@ -56,34 +92,79 @@ fn data_of(operation: &Operation) -> &DataAggregation {
     }
 }
 
-fn perform(member: &mut Member, operation: &Operation, input: &[u8]) -> Outcome {
-    let file = &mut member.file;
-    let done = |result: rustix::io::Result<()>| result.map(|()| (0, None)).map_err(Errno::from);
-    match operation {
-        Operation::Read { count, .. } => read_up_to(*count, |buffer, _| file.read(buffer)),
-        Operation::Pread { count, offset, .. } => {
-            read_up_to(*count, |buffer, done| file.read_at(buffer, offset + done))
+/// What every member is to do.
+struct Work<'a> {
+    operation: &'a Operation,
+    input: &'a [u8],
+    is_direct: bool,
+}
+
+impl Work<'_> {
+    fn perform(&self, file: &mut File) -> Outcome {
+        let done = |result: rustix::io::Result<()>| result.map(|()| (0, None)).map_err(Errno::from);
+        match self.operation {
+            Operation::Read { count, .. } => self.read(*count, |buffer, _| file.read(buffer)),
+            Operation::Pread { count, offset, .. } => {
+                self.read(*count, |buffer, done| file.read_at(buffer, offset.saturating_add(done)))
+            }
+            Operation::Write => self.write(|input| file.write(input)),
+            Operation::Pwrite { offset } => self.write(|input| file.write_at(input, *offset)),
+            Operation::WriteAll => self.write_all(|input, _| file.write(input)),
+            Operation::PwriteAll { offset } => {
+                self.write_all(|input, done| file.write_at(input, offset.saturating_add(done)))
+            }
+            Operation::Lseek { offset, whence } => Ok((seek(file, *offset, *whence)?, None)),
+            Operation::Fstat { .. } => {
+                let stat = Stat::of(&file.metadata()?);
+                Ok((0, Some(stat.to_bytes())))
+            }
+            Operation::Ftruncate { length } => done(rustix::fs::ftruncate(&*file, *length)),
+            Operation::Fsync => done(rustix::fs::fsync(&*file)),
+            Operation::Fdatasync => done(rustix::fs::fdatasync(&*file)),
+            Operation::Fchmod { mode } => done(rustix::fs::fchmod(&*file, Mode::from_raw_mode(*mode))),
+            Operation::Fchown { uid, gid } => {
+                let wanted = |id: u32| (id != u32::MAX).then_some(id);
+                let (uid, gid) = (wanted(*uid).map(Uid::from_raw), wanted(*gid).map(Gid::from_raw));
+                done(rustix::fs::fchown(&*file, uid, gid))
+            }
         }
-        Operation::Write => {
-            file.write_all(input)?;
-            Ok((input.len() as u64, None))
+    }
+
+    /// Reads until `count` bytes are there or the file ends, with one call at least.
+    fn read(&self, count: u64, read: impl FnMut(&mut [u8], u64) -> io::Result<usize>) -> Outcome {
+        if count > READ_BYTES_MAX {
+            return Err(Errno::MSGSIZE);
         }
-        Operation::Pwrite { offset } => {
-            file.write_all_at(input, *offset)?;
-            Ok((input.len() as u64, None))
-        }
-        Operation::Lseek { offset, whence } => Ok((seek(file, *offset, *whence)?, None)),
-        Operation::Fstat { .. } => {
-            let stat = Stat::of(&file.metadata()?);
-            Ok((0, Some(stat.to_bytes())))
-        }
-        Operation::Ftruncate { length } => done(rustix::fs::ftruncate(&*file, *length)),
-        Operation::Fsync => done(rustix::fs::fsync(&*file)),
-        Operation::Fdatasync => done(rustix::fs::fdatasync(&*file)),
-        Operation::Fchmod { mode } => done(rustix::fs::fchmod(&*file, Mode::from_raw_mode(*mode))),
-        Operation::Fchown { uid, gid } => {
-            let wanted = |id: u32| (id != u32::MAX).then_some(id);
-            done(rustix::fs::fchown(&*file, wanted(*uid).map(Uid::from_raw), wanted(*gid).map(Gid::from_raw)))
+        let content = if self.is_direct {
+            transfer::read_direct(count as usize, read)
+        } else {
+            transfer::read_up_to(count as usize, read)
+        }?;
+        Ok((content.len() as u64, Some(content)))
+    }
+
+    /// One write, which may be of a part.
+    fn write(&self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> Outcome {
+        let written = if self.is_direct {
+            transfer::write_direct(self.input, write)
+        } else {
+            transfer::again(|| write(self.input))
+        }?;
+        Ok((written as u64, None))
+    }
+
+    fn write_all(&self, mut write: impl FnMut(&[u8], u64) -> io::Result<usize>) -> Outcome {
+        let mut done = 0;
+        loop {
+            let rest = &self.input[done..];
+            let write = |bytes: &[u8]| write(bytes, done as u64);
+            let written = Work { input: rest, ..*self }.write(write)?.0 as usize;
+            done += written;
+            if done == self.input.len() {
+                return Ok((done as u64, None));
+            } else if written == 0 {
+                return Err(Errno::IO);
+            }
         }
     }
 }
@@ -95,35 +176,6 @@ fn seek(file: &mut File, offset: i64, whence: Whence) -> Result<u64, Errno> {
         Whence::End => SeekFrom::End(offset),
     };
     Ok(file.seek(to)?)
-}
-
-/// Reads until `count` bytes are there or the file ends. Files of /proc give a little at a time.
-fn read_up_to(count: u64, mut read: impl FnMut(&mut [u8], u64) -> std::io::Result<usize>) -> Outcome {
-    const STEP: usize = 64 << 10;
-    if count > READ_BYTES_MAX {
-        return Err(Errno::MSGSIZE);
-    }
-    let count = count as usize;
-    let mut content = Vec::new();
-    while content.len() < count {
-        let have = content.len();
-        content.resize((have + STEP.max(have)).min(count), 0);
-        match read(&mut content[have..], have as u64) {
-            Ok(0) => {
-                content.truncate(have);
-                break;
-            }
-            Ok(got) => content.truncate(have + got),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => content.truncate(have),
-            // A pipe or device has no more for now.
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && have > 0 => {
-                content.truncate(have);
-                break;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok((content.len() as u64, Some(content)))
 }
 
 /// Turns the contents of one host's members into the data of its partial.
@@ -198,5 +250,38 @@ impl<'a> Lift<'a> {
         let inline = len <= INLINE_BYTES_MAX || eager == self.leaf;
         let members = MemberSet::of_leaves(0, RangeSet::single(self.leaf));
         Data::class(*blake3::hash(kept).as_bytes(), len, members, inline.then(|| kept.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Open, Request};
+    use crate::server::group;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
+    #[test]
+    fn members_that_were_not_reached_in_time_are_late() {
+        let dir = tempfile::tempdir().unwrap();
+        ["a", "b"].iter().for_each(|name| std::fs::write(dir.path().join(name), name).unwrap());
+        let host = Host::new("n1", 0, sheaf_file::Export::open(dir.path()).unwrap());
+        let open = Open { paths: vec!["/*".into()], entries: false, flags: 2, mode: 0 };
+        let (mut place, nothing) = (None, Bytes::new());
+        let request = Request::Open { open, then: None, close: false };
+        group::serve(&mut place, request, &nothing, 0, &host).unwrap();
+        let group = place.as_mut().unwrap();
+
+        let never = Arc::default();
+        let late = host.for_request(&never, &never, Some(Instant::now()));
+        let partial = operate(group, &Operation::Write, &Bytes::from_static(b"new"), &late).unwrap();
+        let failed: Vec<_> = partial.errors.iter().map(|error| (error.errno, &error.path[..])).collect();
+        assert_eq!(failed, [(Errno::TIMEDOUT, "/a"), (Errno::TIMEDOUT, "/b")]);
+        assert_eq!(group.members[1].status, Errno::TIMEDOUT.status());
+        // A host that was interrupted says nothing.
+        let interrupted = host.for_request(&never, &Arc::new(AtomicBool::new(true)), None);
+        assert_eq!(operate(group, &Operation::Write, &nothing, &interrupted), Err(Errno::CANCELED));
+        assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"a");
     }
 }

@@ -4,7 +4,8 @@ use crate::concurrent::polled;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
 use sheaf_group::message::{DataAggregation, Open, Operation};
-use sheaf_group::{GroupError, Value};
+use sheaf_group::{GroupError, Limits, Value};
+use std::time::Duration;
 
 #[test]
 fn lost_hosts_are_named_and_the_others_answer() {
@@ -18,7 +19,8 @@ fn lost_hosts_are_named_and_the_others_answer() {
             let all = cluster.everyone();
             let Err(GroupError::Members(outcome)) = session.gopenat(&all, "/f", 0, 0).await else { panic!() };
             assert_eq!((outcome.missing_hosts(), outcome.failed_count()), (lost.clone(), 3));
-            let open = Open { paths: vec!["/f".into()], entries: false, flags: O_PARTIAL, mode: 0 };
+            let flags = O_PARTIAL | O_BESTEFFORT;
+            let open = Open { paths: vec!["/f".into()], entries: false, flags, mode: 0 };
             let operation = Operation::Read { count: 9, data: DataAggregation::Lines { eager: 3 } };
             let once = session.once(&all, open, operation, b"").await.unwrap();
             assert_eq!((once.outcome.missing_hosts(), once.outcome.member_count()), (lost.clone(), 24));
@@ -45,9 +47,11 @@ fn an_interrupted_session_answers_at_once() {
         let group = session.gopenat(&cluster.everyone(), "/f", O_PARTIAL, 0).await.unwrap();
         session.interrupt();
         let reading = group.read(9, DataAggregation::Count).await.unwrap();
-        let cancelled = reading.outcome.failed.iter().chain(&reading.outcome.silent);
-        assert!(cancelled.into_iter().all(|(errno, _)| *errno == Errno::CANCELED), "{:?}", reading.outcome);
-        assert_eq!(reading.outcome.member_count(), 5);
+        // Who had not answered yet is silent, whether it was told to stop or only waited for.
+        let outcome = reading.outcome;
+        assert!(outcome.silent.iter().all(|(errno, _)| *errno == Errno::CANCELED), "{outcome:?}");
+        assert!(outcome.failed.is_empty() && outcome.errors.is_empty(), "{outcome:?}");
+        assert_eq!(outcome.member_count(), 5);
         // The user may change their mind: what is asked from then on is done.
         assert!(session.is_interrupted());
         session.resume();
@@ -60,5 +64,20 @@ fn an_interrupted_session_answers_at_once() {
         session.interrupt();
         session.resume();
         waiting.await;
+    });
+}
+
+#[test]
+fn late_hosts_are_silent_because_the_time_is_over() {
+    let cluster = Cluster::new(5);
+    cluster.write_all("f", "x");
+    run(async {
+        let session = cluster.session("flat");
+        let hasty = session.with_limits(Limits { timeout: Duration::ZERO, ..Limits::default() });
+        let Err(GroupError::Members(outcome)) = hasty.gopenat(&cluster.everyone(), "/f", 0, 0).await else {
+            panic!()
+        };
+        assert_eq!(outcome.silent, [(Errno::TIMEDOUT, cluster.everyone())]);
+        assert!(outcome.failed.is_empty() && outcome.errors.is_empty());
     });
 }

@@ -2,9 +2,12 @@
 mod cluster;
 mod concurrent;
 mod group;
+mod kernel;
 mod lines;
 mod loss;
 mod numbers;
+mod once;
+mod opening;
 mod oracle;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;

@@ -31,7 +31,7 @@ fn numbers(leaf: u32, local: u32, values: &[(f64, i64)]) -> Data {
 }
 
 prop_compose! {
-    fn partial()(data in data(), status in any::<u64>(), errno in 1i32..200, path in "[a-c]{0,2}", leaf in 0u32..50, kind in 0..3) -> Partial {
+    fn partial()(data in data(), status in any::<u64>(), errno in 1i32..200, path in "[a-c]{0,2}", leaf in 0u32..50, kind in 0..4) -> Partial {
         let mut partial = Partial { data, ..Partial::default() };
         let leaves = RangeSet::single(leaf);
         match kind {

@@ -44,8 +44,8 @@ impl WriteOptions {
 
     fn operation(&self, at: u64) -> Operation {
         match self.offset {
-            Some(offset) => Operation::Pwrite { offset: offset.saturating_add(at) },
-            None => Operation::Write,
+            Some(offset) => Operation::PwriteAll { offset: offset.saturating_add(at) },
+            None => Operation::WriteAll,
         }
     }
 }
@@ -77,8 +77,12 @@ pub async fn write(
     if next.is_none() && !options.exclusive {
         written.bytes = first.len() as u64;
         for (members, paths) in by_members(targets) {
-            let reading = session.once(&members, options.open(paths), options.operation(0), &first).await?;
-            written.outcome.merge(reading.outcome);
+            let once = session.once(&members, options.open(paths), options.operation(0), &first).await;
+            written.outcome.merge(match once {
+                Ok(reading) => reading.outcome,
+                Err(GroupError::Members(outcome)) => *outcome,
+                Err(error) => return Err(error.into()),
+            });
         }
         return Ok(written);
     }
