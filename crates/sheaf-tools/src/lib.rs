@@ -27,6 +27,7 @@ pub fn tools() -> sheaf_group::tool::Tools {
     edit::register(&mut tools);
     about::register(&mut tools);
     grep::register(&mut tools);
+    read::register(&mut tools);
     report::register(&mut tools);
     tools
 }

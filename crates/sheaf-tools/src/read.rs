@@ -6,8 +6,21 @@ use sheaf_group::aggregate::{Digest, NumberAt};
 use sheaf_group::entry::Merged;
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
 use sheaf_group::message::{DataAggregation, Open, Operation, READ_BYTES_MAX};
+use sheaf_group::tool::Tools;
 use sheaf_group::{Class, GroupError, Outcome, Reading, Session, Value};
 use std::collections::BTreeMap;
+
+mod through;
+
+/// Makes the leaves' part known to servers.
+pub(crate) fn register(tools: &mut Tools) {
+    through::register(tools);
+}
+
+/// Decodes `data` as what the leaves are told, for fuzzing.
+pub(crate) fn decode_any(data: &[u8]) {
+    drop(postcard::from_bytes::<through::Params>(data));
+}
 
 /// What to read and how to combine it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +111,15 @@ async fn read_group(
     paths: Vec<String>,
     options: &ReadOptions,
 ) -> Result<Readout, ToolError> {
-    let (operation, joined) = operation(session, &members, options)?;
+    let aggregate = aggregation(session, &members, options)?;
+    if through::is_through(&aggregate) {
+        return through::read(session, members, paths, options, &aggregate).await;
+    }
+    if options.count.is_some_and(|count| count > READ_BYTES_MAX) {
+        let text = format!("a count is at most {READ_BYTES_MAX}, but with checksum, count and zero");
+        return Err(ToolError::Usage(text));
+    }
+    let (operation, joined) = operation(session, aggregate, options);
     let open = Open { paths: paths.clone(), entries: false, flags: O_PARTIAL | O_BESTEFFORT, mode: 0 };
     // With one path on every host the names are known, and one trip does it all.
     let only = match &paths[..] {
@@ -119,7 +140,7 @@ async fn read_group(
         Err(error) => return Err(error.into()),
     };
     if options.count.is_none() && reading.outcome.status.max >= READ_BYTES_MAX {
-        return Err(GroupError::TooLarge { bytes_max: READ_BYTES_MAX }.into());
+        return Err(too_long(&reading, &names));
     }
     let (status, outcome, contributors) =
         (reading.status, reading.outcome.clone(), reading.contributors.clone());
@@ -141,27 +162,30 @@ async fn read_open(
     Ok((reading, names))
 }
 
-/// The operation, and whether its data are to be joined without gaps.
-fn operation(
+/// What becomes of the contents.
+fn aggregation(
     session: &Session,
     members: &RangeSet,
     options: &ReadOptions,
-) -> Result<(Operation, bool), ToolError> {
+) -> Result<DataAggregation, ToolError> {
     let eager = members.first().unwrap_or(0);
     let bytes_max = session.limits().bytes_max;
     let aggregate = DataAggregation::by_name(&options.aggregate, &options.columns, bytes_max, eager);
-    let unknown = || ToolError::Usage(format!("there is no aggregation {:?}", options.aggregate));
-    let mut data = aggregate.ok_or_else(unknown)?;
+    aggregate.ok_or_else(|| ToolError::Usage(format!("there is no aggregation {:?}", options.aggregate)))
+}
+
+/// The operation, and whether its data are to be joined without gaps.
+fn operation(session: &Session, mut data: DataAggregation, options: &ReadOptions) -> (Operation, bool) {
     let joined = options.count.is_none() && matches!(data, DataAggregation::Concatenate { .. });
     if joined {
-        data = DataAggregation::Packed { bytes_max };
+        data = DataAggregation::Packed { bytes_max: session.limits().bytes_max };
     }
     let count = options.count.unwrap_or(READ_BYTES_MAX);
     // A plain read works also where there are no offsets.
-    Ok(match options.offset {
+    match options.offset {
         0 => (Operation::Read { count, data }, joined),
         offset => (Operation::Pread { count, offset, data }, joined),
-    })
+    }
 }
 
 /// How members are named.
@@ -197,6 +221,23 @@ impl Names {
         }
         files.into_iter().collect()
     }
+}
+
+/// Says which file is longer than one read may be, as far as the answer tells.
+fn too_long(reading: &Reading, names: &Names) -> ToolError {
+    let paths: Vec<String> = match &reading.value {
+        Value::Packed(items) => {
+            let long = items.iter().filter(|(_, bytes)| bytes.len() as u64 >= READ_BYTES_MAX);
+            long.map(|(index, _)| names.path(*index)).collect()
+        }
+        Value::Classes(classes) => {
+            let long = classes.iter().filter(|class| class.len >= READ_BYTES_MAX);
+            long.flat_map(|class| names.files(&class.members, reading)).map(|(path, _)| path).collect()
+        }
+        _ => vec![names.path(0)],
+    };
+    let path = paths.into_iter().find(|path| !path.is_empty());
+    ToolError::TooLong { path: path.unwrap_or_else(|| "a file".to_owned()) }
 }
 
 fn combined(mut reading: Reading, names: &Names, joined: bool) -> Combined {

@@ -24,6 +24,7 @@ pub mod time;
 mod usage;
 
 pub use contents::{Piece, cat};
+pub(crate) use digest::Attentive;
 pub use usage::UsageOptions;
 
 /// Makes the leaves' part known to servers.

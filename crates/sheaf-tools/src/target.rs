@@ -3,6 +3,7 @@ use crate::grep::GrepError;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Pattern;
 use sheaf_group::entry::MergedEntry;
+use sheaf_group::message::READ_BYTES_MAX;
 use sheaf_group::{GroupError, Outcome};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -38,6 +39,16 @@ pub enum ToolError {
         /// Why.
         errno: Errno,
     },
+    /// A file is longer than what is read of one at once.
+    #[error(
+        "{path}: longer than {} MiB, the most that is read of a file at once: say --count, combine it with \
+         checksum, count or zero, or see cat, sha, grep and cp, which take files of any length",
+        READ_BYTES_MAX >> 20
+    )]
+    TooLong {
+        /// The file, as far as is known.
+        path: String,
+    },
     /// Something that cannot be meant.
     #[error("{0}")]
     Usage(String),
@@ -55,6 +66,7 @@ impl ToolError {
             Self::Group(error) => error.errno(),
             Self::Sink(error) => Errno::from_io(error),
             Self::Local { errno, .. } => *errno,
+            Self::TooLong { .. } => Errno::FBIG,
             Self::Usage(_) => Errno::INVAL,
             Self::Protocol => Errno::PROTO,
         }

@@ -32,9 +32,11 @@ use crate::address::{Address, Purpose};
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
+use crate::output::Failure;
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use sheaf_group::GroupError;
+use sheaf_core::Errno;
+use sheaf_group::{GroupError, Outcome};
 use sheaf_tools::{Target, ToolError};
 use std::ffi::{OsStr, OsString};
 
@@ -158,6 +160,18 @@ fn on_hosts(path: &OsStr, config: &Config) -> Result<OsString> {
 fn utf8(path: OsString) -> Result<String, Stop> {
     path.into_string()
         .map_err(|path| Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy())))
+}
+
+/// Takes failures that need more words than those of their errno out of `outcome`.
+fn reasons(outcome: &mut Outcome, reason: impl Fn(Errno) -> Option<String>) -> Vec<Failure> {
+    let mut told = Vec::new();
+    outcome.errors.retain(|error| {
+        let Some(detail) = reason(error.errno) else { return true };
+        let (leaves, path) = (error.members.leaves(), error.path.clone());
+        told.push(Failure { leaves, path, errno: error.errno, detail: Some(detail) });
+        false
+    });
+    told
 }
 
 /// How a tool's failure as a whole ends the program.

@@ -24,6 +24,7 @@ fn lost_hosts_are_named_and_the_others_answer() {
             let operation = Operation::Read { count: 9, data: DataAggregation::Lines { eager: 3 } };
             let once = session.once(&all, open, operation, b"").await.unwrap();
             assert_eq!((once.outcome.missing_hosts(), once.outcome.member_count()), (lost.clone(), 24));
+            assert_eq!(once.contributors, all.difference(&lost));
             let Value::Lines(merged) = once.value else { panic!() };
             assert_eq!(*merged.sorted()[0].leaves, all.difference(&lost));
             // With best effort they are not members, and later operations do not miss them.

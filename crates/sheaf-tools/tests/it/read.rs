@@ -3,7 +3,7 @@ use crate::cp::cluster::{Cluster, SHAPES, run};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::aggregate::Number;
 use sheaf_group::{GroupError, Limits, Session};
-use sheaf_tools::read::{Combined, ReadOptions, Readout, read};
+use sheaf_tools::read::{Combined, ReadOptions, Readout, read, read as read_all};
 use sheaf_tools::{Target, ToolError};
 
 fn options(aggregate: &str) -> ReadOptions {
@@ -137,5 +137,45 @@ fn the_load_average_of_all_hosts() {
             panic!()
         };
         assert_eq!(numbers[0].number, Number::Float(4.0));
+    });
+}
+
+#[test]
+fn checksums_count_and_zero_take_files_of_any_length() {
+    const LEN: u64 = (64 << 20) + 5;
+    let cluster = Cluster::new(3);
+    for leaf in 0..3 {
+        cluster.write(leaf, "f", "");
+        let file = std::fs::OpenOptions::new().write(true).open(cluster.path(leaf, "f")).unwrap();
+        file.set_len(LEN).unwrap();
+        cluster.write(leaf, "g", format!("{leaf}"));
+    }
+    let mut hasher = blake3::Hasher::new();
+    (0..LEN).step_by(1 << 20).for_each(|at| {
+        hasher.update(&vec![0; usize::try_from((LEN - at).min(1 << 20)).unwrap()]);
+    });
+    run(async {
+        let session = cluster.session("k-ary:2");
+        let read = async |aggregate: &str| one(&session, cluster.target("/[fg]"), options(aggregate)).await;
+        let Combined::Classes(classes) = read("checksum").await.data else { panic!() };
+        assert_eq!(
+            (classes.len(), classes[0].len, classes[0].digest),
+            (4, LEN, *hasher.finalize().as_bytes())
+        );
+        assert_eq!(classes[0].files, [("/f".to_owned(), RangeSet::full(3))]);
+        assert_eq!(classes[2].files, [("/g".to_owned(), RangeSet::single(1))]);
+        let Combined::Count(6) = read("count").await.data else { panic!() };
+        assert_eq!(read("zero").await.status, 3 * LEN as i64 + 3);
+        // Where contents are kept there is a bound, and the file that is beyond it is named.
+        for aggregate in ["equal", "classes"] {
+            let wide = session.with_limits(Limits { bytes_max: 1 << 30, ..Limits::default() });
+            let targets = [Target { members: RangeSet::full(1), path: "/f".into() }];
+            let refused = read_all(&wide, &targets, &options(aggregate)).await.unwrap_err();
+            assert!(refused.to_string().starts_with("/f: longer than 64 MiB"), "{aggregate}: {refused}");
+        }
+        let cut = ReadOptions { count: Some(3), offset: LEN - 2, ..options("zero") };
+        assert_eq!(one(&session, cluster.target("/f"), cut).await.status, 6);
+        let long = ReadOptions { count: Some(1 << 40), ..options("classes") };
+        assert!(matches!(read_all(&session, &[cluster.target("/g")], &long).await, Err(ToolError::Usage(_))));
     });
 }

@@ -4,15 +4,16 @@ mod print;
 use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
-use crate::output::{Failure, Printer};
+use crate::output::Printer;
 use crate::session::{self, Ended, Opening};
 use crate::size;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Args;
 use sheaf_core::Errno;
-use sheaf_group::Outcome;
 use sheaf_group::aggregate::NUMBERS_MAX;
 use sheaf_group::message::DataAggregation;
+use sheaf_group::{GroupError, Outcome};
+use sheaf_tools::ToolError;
 use sheaf_tools::read::{self, ReadOptions};
 
 /// The aggregations by name; an unknown one is answered with the nearest of these.
@@ -41,10 +42,15 @@ classes (equal contents once), lines (equal lines once), checksum.
 Without --count, contents are concatenated without gaps; with it, each has a
 place of that many bytes.
 
+Of one file 64 MiB are read at most, and of all hosts together what
+concatenate_bytes_max in [tuning] says; checksum, count and zero take files of
+any length and any number of them. For contents of any length see cat.
+
 Numbers are fields that are a number as a whole: 17/421 or 5kB is none. Each is
 combined with those at the same place, line and column, in the other files; who
-has none there is named. Sums of integers are exact, up to 128 bits; a sum with
-floats is the float nearest to the exact sum; avg is an integer when it is one.
+has none there is named, and the exit code is 4. Sums of integers are exact, up
+to 128 bits; a sum with floats is the float nearest to the exact sum; avg is an
+integer where nothing is left over.
 
 Examples:
   sheaf read --aggregate avg --column 1 /proc/loadavg
@@ -92,7 +98,7 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
     let opening = Opening::new(global)?;
     let targets = args.files.resolve(&opening.config)?;
     opening.run(async |connected, config, output| {
-        let readouts = read::read(&connected.session, &targets, &options).await.map_err(super::stop)?;
+        let readouts = read::read(&connected.session, &targets, &options).await.map_err(stop)?;
         let mut printer = Printer::new(output, config.hosts()?);
         let (mut outcome, mut gaps) = (Outcome::default(), Vec::new());
         for readout in readouts {
@@ -104,7 +110,7 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
         if !output.json && !output.quiet {
             gaps.iter().for_each(|line| eprintln!("{line}"));
         }
-        let extra = reasons(&mut outcome, &options);
+        let extra = super::reasons(&mut outcome, |errno| reason(errno, &options));
         // A sum that lacks somebody's number is not the sum of all.
         let incomplete = !gaps.is_empty();
         let ended = Ended { extra: &extra, incomplete, ..Ended::new(&targets, &outcome) };
@@ -112,33 +118,32 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
     })
 }
 
-/// Takes failures that need a word more than their errno out of `outcome`.
-fn reasons(outcome: &mut Outcome, options: &ReadOptions) -> Vec<Failure> {
-    let numbers = matches!(
-        DataAggregation::by_name(&options.aggregate, &[], 0, 0),
-        Some(DataAggregation::Numbers { .. })
-    );
-    let reason = |errno| match errno {
-        Errno::BADMSG if numbers && options.columns.is_empty() => {
-            Some("no field of it is a number".to_owned())
-        }
-        Errno::BADMSG if numbers => Some("no number in the columns that are wanted".to_owned()),
-        Errno::OVERFLOW if numbers => {
-            Some("a number needs more than 128 bits, or an exponent beyond 308".to_owned())
-        }
+/// An answer that is too large says which setting bounds it.
+fn stop(error: ToolError) -> anyhow::Error {
+    match error {
+        ToolError::Group(GroupError::TooLarge { bytes_max }) => anyhow!(
+            "the answers of all hosts need more than {bytes_max} bytes: raise concatenate_bytes_max in \
+             [tuning] of sheaf.toml, read less (--count), or see cat, which takes files of any length"
+        ),
+        error => super::stop(error),
+    }
+}
+
+/// What more there is to say of failures.
+fn reason(errno: Errno, options: &ReadOptions) -> Option<String> {
+    let aggregate = DataAggregation::by_name(&options.aggregate, &[], 0, 0);
+    let numbers = matches!(aggregate, Some(DataAggregation::Numbers { .. }));
+    let text = match errno {
+        Errno::BADMSG if numbers && options.columns.is_empty() => "no field of it is a number",
+        Errno::BADMSG if numbers => "no number in the columns that are wanted",
+        Errno::OVERFLOW if numbers => "a number needs more than 128 bits, or an exponent beyond 308",
         Errno::MSGSIZE if numbers => {
-            Some(format!("more than {NUMBERS_MAX} numbers; choose columns with --column"))
+            return Some(format!("more than {NUMBERS_MAX} numbers; choose columns with --column"));
         }
-        _ => None,
+        Errno::MFILE => "these are all open at once; count, zero and checksum take any number of files",
+        _ => return None,
     };
-    let mut told = Vec::new();
-    outcome.errors.retain(|error| {
-        let Some(detail) = reason(error.errno) else { return true };
-        let (leaves, path) = (error.members.leaves(), error.path.clone());
-        told.push(Failure { leaves, path, errno: error.errno, detail: Some(detail) });
-        false
-    });
-    told
+    Some(text.to_owned())
 }
 
 #[cfg(test)]

@@ -1,0 +1,196 @@
+//! Reads of which no content is kept: `checksum`, `count` and `zero`. Files are opened one after the
+//! other and gone through in pieces, so neither their number nor their length matters.
+use super::{Combined, Content, Files, ReadOptions, Readout};
+use crate::paths::{self, AtWork, PerPath};
+use crate::report::Attentive;
+use crate::target::{Target, ToolError};
+use serde::{Deserialize, Serialize};
+use sheaf_core::{Errno, RangeSet, varint};
+use sheaf_group::Session;
+use sheaf_group::aggregate::Digest;
+use sheaf_group::entry::{Answer, Entry, EntryKind, Merged, Sink};
+use sheaf_group::message::DataAggregation;
+use sheaf_group::tool::{Host, Running, Tool, Tools};
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Name of the tool.
+const NAME: &str = "read";
+
+/// How much is read at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What every leaf is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Params {
+    /// Say the digest and length of each file; otherwise only how many there are, and how long in all.
+    digests: bool,
+    count: Option<u64>,
+    offset: u64,
+    paths: Vec<String>,
+}
+
+/// Makes the leaves' part known to servers.
+pub(super) fn register(tools: &mut Tools) {
+    tools.register(NAME, ThroughTool);
+}
+
+struct ThroughTool;
+
+impl Tool for ThroughTool {
+    fn start(&self, params: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
+        let Params { digests, count, offset, paths } =
+            postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        let work = Through { digests, count, offset, files: 0, bytes: 0, buffer: vec![0; PIECE_BYTES] };
+        Ok(Box::new(AtWork::new(Box::new(work), paths)))
+    }
+}
+
+struct Through {
+    digests: bool,
+    count: Option<u64>,
+    offset: u64,
+    files: u64,
+    bytes: u64,
+    buffer: Vec<u8>,
+}
+
+impl PerPath for Through {
+    fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
+        let mut file = host.export.open_read(path)?;
+        // A plain read works also where there are no offsets.
+        if self.offset > 0 {
+            file.seek(SeekFrom::Start(self.offset))?;
+        }
+        let mut source = Attentive { inner: file, host }.take(self.count.unwrap_or(u64::MAX));
+        let (mut hasher, mut len) = (blake3::Hasher::new(), 0);
+        loop {
+            match source.read(&mut self.buffer) {
+                Ok(0) => break,
+                Ok(got) => {
+                    len += got as u64;
+                    if self.digests {
+                        hasher.update(&self.buffer[..got]);
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                // A pipe or device has no more for now.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && len > 0 => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if self.digests {
+            let mut text = hasher.finalize().as_bytes().to_vec();
+            varint::put(&mut text, len);
+            answer.path(path.as_os_str().as_bytes());
+            // An answer that is full says so itself.
+            let _ = answer.entry(Entry::new(EntryKind::Line, &text));
+        }
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(len);
+        Ok(())
+    }
+
+    fn conclude(&mut self, answer: &mut Answer, _: &Host) {
+        if self.files > 0 {
+            let mut text = Vec::new();
+            varint::put(&mut text, self.files);
+            varint::put(&mut text, self.bytes);
+            answer.path(b"");
+            let _ = answer.entry(Entry::new(EntryKind::Count, &text));
+        }
+    }
+}
+
+/// Whether a reading with this aggregation keeps no content.
+pub(super) fn is_through(aggregate: &DataAggregation) -> bool {
+    matches!(aggregate, DataAggregation::Checksum | DataAggregation::Count | DataAggregation::Zero)
+}
+
+/// Reads `paths` on `members` with an aggregation that keeps no content.
+pub(super) async fn read(
+    session: &Session,
+    members: RangeSet,
+    paths: Vec<String>,
+    options: &ReadOptions,
+    aggregate: &DataAggregation,
+) -> Result<Readout, ToolError> {
+    let target = |path: &String| Target { members: members.clone(), path: path.clone() };
+    let targets: Vec<Target> = paths.iter().map(target).collect();
+    let digests = *aggregate == DataAggregation::Checksum;
+    let params = |paths| Params { digests, count: options.count, offset: options.offset, paths };
+    let (mut sums, mut contents) = (Sums::default(), Contents::default());
+    let mut malformed = false;
+    let paths::Said { outcome, .. } = paths::run(session, &targets, NAME, params, &mut |merged| {
+        malformed |= sums.take(merged).and_then(|()| contents.take(merged)).is_err();
+        Ok(())
+    })
+    .await?;
+    if malformed {
+        return Err(ToolError::Protocol);
+    }
+    let data = match aggregate {
+        DataAggregation::Checksum => Combined::Classes(contents.sorted()),
+        DataAggregation::Count => Combined::Count(sums.files),
+        _ => Combined::None,
+    };
+    let status = i64::try_from(sums.bytes).unwrap_or(i64::MAX);
+    Ok(Readout { members, contributors: sums.leaves, paths, status, data, outcome })
+}
+
+/// How many files there were, how long in all, and who has any.
+#[derive(Default)]
+struct Sums {
+    files: u64,
+    bytes: u64,
+    leaves: RangeSet,
+}
+
+impl Sums {
+    fn take(&mut self, merged: &Merged) -> Result<(), varint::Malformed> {
+        for found in merged.sorted().iter().filter(|found| found.entry.kind == EntryKind::Count) {
+            let mut text = found.entry.text;
+            let times = found.leaves.len();
+            let (files, bytes) = (varint::get(&mut text)?, varint::get(&mut text)?);
+            self.files = self.files.saturating_add(files.saturating_mul(times));
+            self.bytes = self.bytes.saturating_add(bytes.saturating_mul(times));
+            self.leaves.union_with(found.leaves);
+        }
+        Ok(())
+    }
+}
+
+/// Who has which content, by path.
+#[derive(Default)]
+struct Contents(BTreeMap<(Digest, u64), BTreeMap<String, RangeSet>>);
+
+impl Contents {
+    fn take(&mut self, merged: &Merged) -> Result<(), varint::Malformed> {
+        for found in merged.sorted().iter().filter(|found| found.entry.kind == EntryKind::Line) {
+            let (digest, mut len) = found.entry.text.split_first_chunk().ok_or(varint::Malformed)?;
+            let files = self.0.entry((*digest, varint::get(&mut len)?)).or_default();
+            files
+                .entry(String::from_utf8_lossy(found.path).into_owned())
+                .or_default()
+                .union_with(found.leaves);
+        }
+        Ok(())
+    }
+
+    /// That of the first host first.
+    fn sorted(self) -> Vec<Content> {
+        let content = |((digest, len), files): (_, BTreeMap<String, RangeSet>)| {
+            let files: Files = files.into_iter().collect();
+            Content { files, digest, len, body: None }
+        };
+        let mut all: Vec<Content> = self.0.into_iter().map(content).collect();
+        let first = |content: &Content| {
+            let place = |(path, leaves): &(String, RangeSet)| (leaves.first(), path.clone());
+            content.files.iter().map(place).min()
+        };
+        all.sort_by_cached_key(first);
+        all
+    }
+}
