@@ -24,6 +24,7 @@
 //! assert_eq!(merged.sorted()[0].entry.text, b"ntp 123/udp");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+mod aside;
 mod client;
 mod collect;
 mod decompress;
@@ -39,7 +40,7 @@ mod tool;
 pub use client::{Found, HELD_BYTES, grep};
 pub use engine::Engine;
 pub use error::GrepError;
-pub use options::{GrepOptions, Output};
+pub use options::{GrepOptions, LINE_BYTES_MAX, Output};
 pub use select::PathFilter;
 pub use template::Template;
 pub use tool::register;

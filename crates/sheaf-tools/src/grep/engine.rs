@@ -5,7 +5,7 @@
 //! it: reading 559 KB costs less than a tenth of a millisecond (`benches/grep.rs`, a pattern that is
 //! absent), and finding thousands of lines in them several times that.
 use super::collect::Collect;
-use super::{GrepError, GrepOptions, Output, Template, decompress, pattern};
+use super::{GrepError, GrepOptions, LINE_BYTES_MAX, Output, Template, decompress, pattern};
 use crate::entry::{Entry, EntryKind, Sink, Stats};
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
@@ -16,8 +16,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::ops::{ControlFlow, Range};
 
-/// The longest line, with its context, that is searched. A longer one fails with `EMSGSIZE`.
-const LINE_BYTES_MAX: usize = 32 << 20;
 /// So much of a file decides whether it is text, if later parts do not say otherwise.
 const HEAD_BYTES: usize = 32 << 10;
 
@@ -39,6 +37,7 @@ impl Engine {
             options.output = Output::Quiet;
         }
         let matcher = pattern::matcher(&options)?;
+        let line_bytes_max = options.line_bytes_max.unwrap_or(LINE_BYTES_MAX);
         let context = |lines: u32| if options.has_context() { lines as usize } else { 0 };
         let searcher = SearcherBuilder::new()
             .invert_match(options.invert)
@@ -47,7 +46,7 @@ impl Engine {
             .after_context(context(options.after))
             .binary_detection(BinaryDetection::none())
             .bom_sniffing(false)
-            .heap_limit(Some(LINE_BYTES_MAX))
+            .heap_limit(Some(usize::try_from(line_bytes_max).unwrap_or(usize::MAX)))
             .build();
         let template = options.template.then(|| Template::new(&[]));
         Ok(Self { matcher, searcher, options, template, buffer: Vec::new(), head: vec![0; HEAD_BYTES] })

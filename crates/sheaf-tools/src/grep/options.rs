@@ -3,6 +3,9 @@ use super::{Engine, GrepError, PathFilter};
 use crate::entry::AnswerForm;
 use serde::{Deserialize, Serialize};
 
+/// The longest line, with its context, that is searched if nothing else is said.
+pub const LINE_BYTES_MAX: u64 = 32 << 20;
+
 /// What is said of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Output {
@@ -42,6 +45,9 @@ pub struct GrepOptions {
     pub output: Output,
     /// Stop reading a file after so many selected lines (`-m`).
     pub lines_max: Option<u64>,
+    /// The longest line, with its context; a longer one fails with `EMSGSIZE`. `None`:
+    /// [`LINE_BYTES_MAX`].
+    pub line_bytes_max: Option<u64>,
     /// Line numbers are part of what is said (`-n`).
     pub number: bool,
     /// Context lines before a selected line (`-B`).

@@ -1,4 +1,5 @@
-//! Grep at a leaf: one file a step.
+//! Grep at a leaf: one file a step, long ones in several.
+use super::aside::{Aside, Progress};
 use super::{Engine, GrepOptions, PathFilter};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
@@ -6,6 +7,8 @@ use sheaf_file::{FileKind, Follow, Globbed, NameFilter, Walk, WalkOptions};
 use sheaf_group::entry::Sink;
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use std::collections::VecDeque;
+use std::fs::File;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +18,13 @@ pub(super) const NAME: &str = "grep";
 
 /// Compiled engines kept for the next host of the same process.
 const ENGINES_KEPT: usize = 8;
+
+/// A file of this length is searched in one step: however its lines are written into the answer, they
+/// fit. Longer ones are searched aside, and so is what does not tell its length.
+const AT_ONCE_BYTES: u64 = 8 << 20;
+
+/// The same for a file that may have to be decompressed.
+const AT_ONCE_COMPRESSED_BYTES: u64 = 4 << 10;
 
 /// What every leaf is told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,6 +63,7 @@ impl Tool for GrepTool {
             filter: options.path_filter().map_err(|error| error.errno())?,
             options,
             engine: Some(engine),
+            aside: None,
             pool: Arc::clone(&self.pool),
             patterns: params.paths.into(),
             files: VecDeque::new(),
@@ -64,8 +75,9 @@ impl Tool for GrepTool {
 struct Search {
     options: GrepOptions,
     filter: PathFilter,
-    /// There until it goes back to the pool.
+    /// There until it goes back to the pool, but while it searches aside.
     engine: Option<Engine>,
+    aside: Option<Aside>,
     pool: Pool,
     patterns: VecDeque<String>,
     files: VecDeque<PathBuf>,
@@ -87,6 +99,9 @@ impl Drop for Search {
 impl Running for Search {
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
         let answer = answer.entries_with(self.options.answer_form());
+        if self.aside.is_some() {
+            return self.search_on(answer);
+        }
         if let Some(walk) = &mut self.walk {
             match walk.next() {
                 Some(Ok(entry)) => {
@@ -131,15 +146,52 @@ impl Running for Search {
 impl Search {
     fn search(&mut self, path: &Path, answer: &mut dyn Sink, host: &Host) -> Step {
         let name = path.as_os_str().as_bytes();
-        let Some(engine) = &mut self.engine else { return Step::Done };
-        match host.export.open_read(path) {
-            Ok(file) => {
-                if engine.search(&file, name, answer).is_break() {
-                    return Step::Done;
-                }
-            }
-            Err(errno) => answer.error(name, errno),
-        }
-        Step::More
+        let begun = host.export.open_read(path).and_then(|file| self.begin(file, name, answer, host));
+        begun.unwrap_or_else(|errno| {
+            answer.error(name, errno);
+            Step::More
+        })
     }
+
+    /// Searches a file, or begins to.
+    fn begin(&mut self, file: File, name: &[u8], answer: &mut dyn Sink, host: &Host) -> Result<Step, Errno> {
+        let mut engine = match self.engine.take() {
+            Some(engine) => engine,
+            None => self.compile(host)?,
+        };
+        let metadata = file.metadata()?;
+        let most = if self.options.decompress { AT_ONCE_COMPRESSED_BYTES } else { AT_ONCE_BYTES };
+        if !metadata.is_file() || metadata.len() > most {
+            self.aside = Some(Aside::start(engine, file, name)?);
+            return Ok(Step::More);
+        }
+        let flow = engine.search(&file, name, answer);
+        self.engine = Some(engine);
+        Ok(step_of(flow))
+    }
+
+    /// Goes on with the file that is searched aside.
+    fn search_on(&mut self, answer: &mut dyn Sink) -> Step {
+        let Some(mut aside) = self.aside.take() else { return Step::More };
+        match aside.step(answer) {
+            Progress::More => {
+                self.aside = Some(aside);
+                Step::More
+            }
+            Progress::Done(engine, flow) => {
+                self.engine = Some(*engine);
+                step_of(flow)
+            }
+            Progress::Broken => Step::Done,
+        }
+    }
+
+    fn compile(&self, host: &Host) -> Result<Engine, Errno> {
+        let engine = self.options.compile().map_err(|error| error.errno())?;
+        Ok(if self.options.template { engine.on_host(&[&host.name]) } else { engine })
+    }
+}
+
+fn step_of(flow: ControlFlow<()>) -> Step {
+    if flow.is_break() { Step::Done } else { Step::More }
 }

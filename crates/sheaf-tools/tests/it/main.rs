@@ -2,6 +2,7 @@
 mod cp;
 mod edit;
 mod gnu_grep;
+mod long_grep;
 mod merge;
 mod print;
 mod read;

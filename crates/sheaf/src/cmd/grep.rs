@@ -7,6 +7,7 @@ use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::Stop;
 use crate::output;
+use crate::size;
 use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_tools::grep::print::Layout;
@@ -101,6 +102,10 @@ pub struct GrepArgs {
     /// Leave a file after this many selected lines
     #[arg(short, long, value_name = "N", help_heading = "Files")]
     pub max_count: Option<u64>,
+
+    /// The longest line, with its context, that is searched (K, M, G understood)
+    #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = size::bytes, help_heading = "Files")]
+    pub max_line: u64,
 
     /// Say how many lines are selected in each file
     #[arg(short, long, help_heading = "Output")]
@@ -200,6 +205,7 @@ impl GrepArgs {
             invert: self.invert_match,
             output: self.output(),
             lines_max: self.max_count,
+            line_bytes_max: Some(self.max_line),
             number: self.line_number,
             before: self.before_context.unwrap_or(both),
             after: self.after_context.unwrap_or(both),

@@ -45,7 +45,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-demo.1 22
     sheaf-down.1 21
     sheaf-du.1 28
-    sheaf-grep.1 53
+    sheaf-grep.1 54
     sheaf-help.1 20
     sheaf-hosts.1 43
     sheaf-ln.1 23

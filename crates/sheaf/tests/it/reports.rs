@@ -176,6 +176,38 @@ fn only_hosts_that_contributed_are_named_with_the_answer() {
 }
 
 #[test]
+fn files_are_counted_without_having_all_of_them_open() {
+    let home = Home::new();
+    (0..300).for_each(|n| drop(home.write(&format!("export/n1/many/{n}"), "x")));
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let export = home.path().join("export/%h");
+    let read = |aggregate: &str| {
+        let mut command = home.command(&[]);
+        let program = std::mem::replace(&mut command, std::process::Command::new("sh"));
+        command.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        command.current_dir(home.path()).args(["-c", "ulimit -n 100; exec \"$@\"", "sh", sheaf]);
+        command.args(["--embedded", "1", "--export", export.to_str().unwrap()]);
+        Run::of(command.args(["read", "-a", aggregate, ":/many/*"]).output().unwrap())
+    };
+    let count = read("count");
+    assert_eq!((count.stdout.as_str(), count.stderr.as_str(), count.code), ("300\n", "", Some(0)));
+    assert_eq!(read("checksum").stdout.lines().count(), 300);
+    let classes = read("classes");
+    assert_eq!(classes.code, Some(4));
+    assert!(classes.stderr.contains("(EMFILE): these are all open at once; count, zero and checksum take"));
+}
+
+#[test]
+fn a_line_that_is_too_long_names_the_option() {
+    let home = two(&format!("{}x\n", "y".repeat(100_000)), "x\n");
+    let run = run_two(&home, &["grep", "--max-line", "64K", "x", ":/f"]);
+    assert_eq!((run.stdout.as_str(), run.code), ("n2:/f:x\n", Some(4)));
+    let told = "n1:/f: Message too long (EMSGSIZE): a line needs more than the 65536 bytes of --max-line";
+    assert!(run.stderr.starts_with(told), "{}", run.stderr);
+    assert_eq!(run_two(&home, &["grep", "-c", "x", ":/f"]).stdout, "n[1-2]:/f:1\n");
+}
+
+#[test]
 fn an_unknown_aggregation_is_one_line_and_exit_2() {
     let run = run(&home(), &["read", "--aggregate", "avgg", "/number"]);
     assert_eq!((run.stdout.as_str(), run.code, run.stderr.lines().count()), ("", Some(2), 1));

@@ -4,8 +4,8 @@ use crate::cli::{Color, GlobalArgs};
 use crate::exit::{Exit, Stop};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
-use sheaf_core::RangeSet;
-use sheaf_tools::entry::Merged;
+use sheaf_core::{Errno, RangeSet};
+use sheaf_tools::entry::{ANSWER_BYTES_MAX, Merged};
 use sheaf_tools::grep::print::{Layout, Printer, strided};
 use sheaf_tools::grep::{self, GrepError};
 use sheaf_tools::{ArgumentOrder, ToolError};
@@ -52,12 +52,25 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
                 "sheaf: the answer was printed in parts: equal lines may have been printed more than once"
             );
         }
-        let ended = Ended::new(&targets, &found.outcome);
-        session::finish(
-            connected,
-            config,
-            output,
-            &Ended { unmatched: !found.matched, hushed: args.no_messages, ..ended },
+        let mut outcome = found.outcome;
+        let extra = crate::cmd::reasons(&mut outcome, |errno| reason(errno, args));
+        let (unmatched, hushed) = (!found.matched, args.no_messages);
+        let ended = Ended { unmatched, hushed, extra: &extra, ..Ended::new(&targets, &outcome) };
+        session::finish(connected, config, output, &ended)
+    })
+}
+
+/// What more there is to say of failures.
+fn reason(errno: Errno, args: &GrepArgs) -> Option<String> {
+    let max = args.max_line;
+    let (lines, lower) = if args.before_context.max(args.after_context).max(args.context) > Some(0) {
+        ("lines with their context need", ", and less context lowers it")
+    } else {
+        ("a line needs", "")
+    };
+    (errno == Errno::MSGSIZE).then(|| {
+        format!(
+            "{lines} more than the {max} bytes of --max-line, or the {ANSWER_BYTES_MAX} of an answer{lower}"
         )
     })
 }
