@@ -47,7 +47,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-du.1 28
     sheaf-grep.1 54
     sheaf-help.1 20
-    sheaf-hosts.1 43
+    sheaf-hosts.1 45
     sheaf-ln.1 23
     sheaf-ls.1 32
     sheaf-man.1 20
