@@ -17,8 +17,8 @@ pub struct PathError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {
-    /// The text is longer than any path.
-    #[error("the pattern has {length} bytes, more than the {max} of a path")]
+    /// The text is longer than a pattern may be.
+    #[error("the pattern has {length} bytes, more than {max}")]
     TooLong {
         /// Bytes of the pattern.
         length: usize,

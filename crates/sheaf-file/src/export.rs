@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// when a directory is renamed while `..` is taken.
 const RESOLVE_TRIES_MAX: usize = 64;
 
+/// The longest path that the kernel takes at once, in bytes: `PATH_MAX` without the byte that ends it.
+const PATH_BYTES_MAX: usize = 4095;
+
 /// The directory a host serves, and the door to everything beneath it.
 ///
 /// A clone is a pointer and shares the one descriptor, so a thousand servers of one process can
@@ -151,16 +154,57 @@ impl Export {
     }
 
     fn openat2(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let flags = flags | OFlags::CLOEXEC;
-        for _ in 1..RESOLVE_TRIES_MAX {
-            match rustix::fs::openat2(&*self.root, path, flags, mode, within) {
-                Err(SysErrno::INTR | SysErrno::AGAIN) => {}
-                done => return Ok(done?),
-            }
+        match path.as_os_str().len() {
+            ..=PATH_BYTES_MAX => openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT),
+            _ => self.openat2_in_pieces(path, flags, mode),
         }
-        Ok(rustix::fs::openat2(&*self.root, path, flags, mode, within)?)
     }
+
+    /// Resolves a path that is longer than the kernel takes at once, a piece from the directory that
+    /// the one before has led to. From the second on `..` and links may not leave that directory,
+    /// since what they mean is known only from the root: such a path is too long (`ENAMETOOLONG`).
+    fn openat2_in_pieces(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        let mut rest = path.as_os_str().as_bytes();
+        let mut reached: Option<OwnedFd> = None;
+        let step = |from: Option<&OwnedFd>, piece: &[u8], flags: OFlags, mode: Mode| {
+            let piece = Path::new(OsStr::from_bytes(piece));
+            match from {
+                None => openat2(self.root.as_fd(), piece, flags, mode, ResolveFlags::IN_ROOT),
+                Some(dir) => match openat2(dir.as_fd(), piece, flags, mode, ResolveFlags::BENEATH) {
+                    Err(Errno::XDEV) => Err(Errno::NAMETOOLONG),
+                    done => done,
+                },
+            }
+        };
+        while rest.len() > PATH_BYTES_MAX {
+            let cut =
+                rest[..PATH_BYTES_MAX].iter().rposition(|&byte| byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+            let dir = OFlags::PATH | OFlags::DIRECTORY;
+            reached = Some(step(reached.as_ref(), &rest[..=cut], dir, Mode::empty())?);
+            let next =
+                rest[cut..].iter().position(|&byte| byte != b'/').map_or(rest.len(), |skip| cut + skip);
+            rest = &rest[next..];
+        }
+        step(reached.as_ref(), if rest.is_empty() { b"." } else { rest }, flags, mode)
+    }
+}
+
+/// `openat2(2)` without magic links, tried again where the kernel asks for that.
+fn openat2(
+    dir: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+    within: ResolveFlags,
+) -> Result<OwnedFd> {
+    let (flags, within) = (flags | OFlags::CLOEXEC, within | ResolveFlags::NO_MAGICLINKS);
+    for _ in 1..RESOLVE_TRIES_MAX {
+        match rustix::fs::openat2(dir, path, flags, mode, within) {
+            Err(SysErrno::INTR | SysErrno::AGAIN) => {}
+            done => return Ok(done?),
+        }
+    }
+    Ok(rustix::fs::openat2(dir, path, flags, mode, within)?)
 }
 
 /// The flags as `open(2)` takes them. It ignores those that it does not know, and with `O_PATH` those

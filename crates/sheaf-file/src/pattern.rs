@@ -10,8 +10,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The longest pattern, in bytes: no path is longer.
-const PATTERN_BYTES_MAX: usize = 4096;
+/// The longest pattern, in bytes. Paths may be longer than the kernel takes at once.
+const PATTERN_BYTES_MAX: usize = 64 << 10;
 
 /// A path pattern: `*` and `?` (not across `/`), `**` (any number of directories), `[a-z]`,
 /// `[!a-z]`, `[[:digit:]]`, `{one,two}`, and `\` before a character that is meant literally.

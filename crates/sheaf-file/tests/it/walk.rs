@@ -98,6 +98,59 @@ fn deep_trees_need_few_descriptors() {
     assert_eq!(found.iter().filter(|entry| entry.kind == FileKind::File).count(), 200);
 }
 
+/// Names that are longer together than a path may be, each in the one before, and a file in each.
+fn beyond_a_path(dir: &Path) -> PathBuf {
+    use rustix::fs::{Mode, OFlags};
+    let name = "d".repeat(200);
+    let mut open = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for depth in 0..50 {
+        rustix::fs::mkdirat(&open, &name, Mode::from_raw_mode(0o755)).unwrap();
+        open = rustix::fs::openat(&open, &name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let file =
+            rustix::fs::openat(&open, "z", OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(0o644));
+        rustix::io::write(file.unwrap(), depth.to_string().as_bytes()).unwrap();
+    }
+    rustix::fs::symlinkat("z", &open, "near").unwrap();
+    rustix::fs::symlinkat("/top", &open, "absolute").unwrap();
+    rustix::fs::symlinkat(format!("{}top", "../".repeat(50)), &open, "up").unwrap();
+    std::iter::repeat_n(name, 50).collect()
+}
+
+#[test]
+fn paths_may_be_longer_than_the_kernel_takes_at_once() {
+    let (dir, export) = tree(&["top"]);
+    let deepest = beyond_a_path(dir.path());
+    let options = WalkOptions { metadata: true, ..WalkOptions::default() };
+    let found: Vec<_> = export.walk(Path::new("/"), options).collect::<Result<_, _>>().unwrap();
+    assert_eq!(found.len(), 1 + 1 + 50 + 50 + 3);
+    let file = deepest.join("z");
+    assert_eq!((export.stat(&file).unwrap().size, export.stat(&deepest.join("near")).unwrap().size), (2, 2));
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut export.open_read(&file).unwrap(), &mut text).unwrap();
+    assert_eq!(text, "49");
+    let names: Vec<_> = export.read_dir(&deepest).unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["absolute", "near", "up", "z"]);
+    // What a link means that leads above the last piece only the whole path can tell.
+    for link in ["absolute", "up", "../../../../../../../../../../../../../../../../../../../../../../top"] {
+        assert_eq!(export.stat(&deepest.join(link)), Err(Errno::NAMETOOLONG), "{link}");
+    }
+    assert_eq!(export.read_link(&deepest.join("absolute")).unwrap(), Path::new("/top"));
+    export.create_dir(&deepest.join("new"), sheaf_file::Mode::from_raw_mode(0o755), false).unwrap();
+    assert!(export.stat(&deepest.join("new///")).unwrap().is_dir());
+    export.rename(&deepest.join("new"), Path::new("/out"), false).unwrap();
+    assert_eq!(export.stat(&deepest.join("new")), Err(Errno::NOENT));
+    assert_eq!(export.stat(Path::new(&"n".repeat(5000))), Err(Errno::NAMETOOLONG));
+    let globbed = export.expand("/**/z");
+    assert_eq!((globbed.paths.len(), globbed.errors.len()), (50, 0));
+    export
+        .remove(
+            Path::new(&"d".repeat(200)),
+            sheaf_file::RemoveOptions { recursive: true, ..Default::default() },
+        )
+        .unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
 #[test]
 fn a_directory_exchanged_meanwhile_is_an_error_not_a_detour() {
     let (dir, export) = tree(&["other/secret"]);

@@ -3,6 +3,7 @@ mod cp;
 mod edit;
 mod gnu_grep;
 mod long_grep;
+mod long_paths;
 mod merge;
 mod print;
 mod read;
