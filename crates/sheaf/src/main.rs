@@ -13,6 +13,7 @@ mod probe;
 mod session;
 mod size;
 mod stdin;
+mod trust;
 
 use exit::Exit;
 use std::io::Write;

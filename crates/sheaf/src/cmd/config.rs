@@ -15,7 +15,9 @@ use std::io::Write;
 #[command(after_help = "\
 The file is the one of --config, $SHEAF_CONFIG, ./sheaf.toml,
 $XDG_CONFIG_HOME/sheaf/sheaf.toml or /etc/sheaf/sheaf.toml: the first there is.
-Without any, the cluster is this machine alone.
+Without any, the cluster is this machine alone. It can make commands run, so
+nobody but you and root may own it or write to it or (except for one that is
+named) to its directory.
 
   default = \"lab\"            # the cluster when --cluster names none
 

@@ -1,7 +1,8 @@
 //! `sheaf.toml` read: every key known, every value checked, every problem with its line.
 use super::{Cluster, EXPORT_DEFAULT, Launch, Origin, SETTINGS, Sourced, TREE_DEFAULT, Tuning, nearest};
 use crate::cli::Link;
-use crate::exit::{self, Stop};
+use crate::exit::Stop;
+use crate::trust::{self, Refusal};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -105,24 +106,25 @@ impl File {
     pub fn find(named: Option<&Path>) -> Result<Self, Stop> {
         let variable = std::env::var_os("SHEAF_CONFIG").filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(path) = named.map(Path::to_path_buf).or(variable) {
-            return Self::read(&path).map_err(|error| unreadable(&path, &error));
+            return Self::read(&path, trust::open_named).map_err(|why| Stop::usage(why.text(&path)));
         }
         for path in super::search_path() {
-            match Self::read(&path) {
+            match Self::read(&path, trust::open) {
                 Ok(file) => return Ok(file),
-                Err(error) if is_absent(&error) => {}
-                Err(error) => return Err(unreadable(&path, &error)),
+                Err(why) if why.is_absence() => {}
+                Err(why) => return Err(Stop::usage(why.text(&path))),
             }
         }
         Ok(Self::default())
     }
 
-    fn read(path: &Path) -> std::io::Result<Self> {
+    fn read(path: &Path, open: fn(&Path) -> Result<std::fs::File, Refusal>) -> Result<Self, Refusal> {
         use std::io::{Error, ErrorKind, Read};
         let mut text = String::new();
-        let read = std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+        let read = open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
         if read as u64 > FILE_BYTES_MAX {
-            return Err(Error::new(ErrorKind::FileTooLarge, format!("more than {FILE_BYTES_MAX} bytes")));
+            let long = Error::new(ErrorKind::FileTooLarge, format!("more than {FILE_BYTES_MAX} bytes"));
+            return Err(long.into());
         }
         Ok(Self::parse(path, &text))
     }
@@ -159,15 +161,6 @@ impl File {
     pub fn name(&self) -> String {
         self.path.as_ref().map_or("no configuration".to_owned(), |path| path.display().to_string())
     }
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Stop {
-    Stop::Usage(exit::io_text(path, error))
-}
-
-fn is_absent(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | NotADirectory)
 }
 
 /// Walks the tables of one file and collects what is wrong with them.

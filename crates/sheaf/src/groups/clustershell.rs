@@ -1,5 +1,6 @@
 //! The group sources of an installed ClusterShell, so that `@group` means here what it means there.
 use super::{GroupError, ini, upcall, yaml};
+use crate::trust;
 use sheaf_core::hostset::HostSet;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ impl ClusterShell {
         let (mut sections, mut directory) = (ini::Sections::new(), None);
         for path in configuration_directories() {
             let file = path.join("groups.conf");
-            let Ok(text) = std::fs::read_to_string(&file) else { continue };
+            let Some(text) = read_if_there(&file)? else { continue };
             ini::merge(&mut sections, &text).map_err(|error| in_file(&file, &error))?;
             directory = Some(path);
         }
@@ -56,8 +57,8 @@ impl ClusterShell {
 
     /// The sources of one `groups.conf`, whose directory is `$CFGDIR`.
     pub fn of_file(file: &Path) -> Result<Self, GroupError> {
-        let text =
-            std::fs::read_to_string(file).map_err(|error| GroupError(crate::exit::io_text(file, &error)))?;
+        let text = trust::open_named(file).and_then(|file| Ok(std::io::read_to_string(file)?));
+        let text = text.map_err(|why| GroupError(why.text(file)))?;
         let mut sections = ini::Sections::new();
         ini::merge(&mut sections, &text).map_err(|error| in_file(file, &error))?;
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -69,16 +70,16 @@ impl ClusterShell {
         let main = |key: &str| main.and_then(|values| values.get(key)).map(String::as_str);
         let mut shell = Self::default();
         for part in directories(main("groupsdir").or(main("confdir")), directory) {
-            for file in files(&part, "conf") {
-                let Ok(text) = std::fs::read_to_string(&file) else { continue };
+            for file in files(&part, "conf")? {
+                let Some(text) = read_if_there(&file)? else { continue };
                 let mut more = ini::Sections::new();
                 ini::merge(&mut more, &text).map_err(|error| in_file(&file, &error))?;
                 shell.add_upcalls(&more, &part).map_err(|error| in_file(&file, &error))?;
             }
         }
         for part in directories(main("autodir"), directory) {
-            for file in files(&part, "yaml") {
-                let Ok(text) = std::fs::read_to_string(&file) else { continue };
+            for file in files(&part, "yaml")? {
+                let Some(text) = read_if_there(&file)? else { continue };
                 for (name, groups) in yaml::parse(&text).map_err(|error| in_file(&file, &error))? {
                     let source = Source::Table(groups);
                     shell.add(name, source).map_err(|error| in_file(&file, &error))?;
@@ -241,6 +242,15 @@ impl Upcall {
     }
 }
 
+/// The text of a file that was found; `None` when there is none.
+fn read_if_there(path: &Path) -> Result<Option<String>, GroupError> {
+    match trust::open(path).and_then(|file| Ok(std::io::read_to_string(file)?)) {
+        Ok(text) => Ok(Some(text)),
+        Err(why) if why.is_absence() => Ok(None),
+        Err(why) => Err(GroupError(why.text(path))),
+    }
+}
+
 fn in_file(file: &Path, error: &str) -> GroupError {
     GroupError(format!("{}: {error}", file.display()))
 }
@@ -272,17 +282,23 @@ fn directories(setting: Option<&str>, directory: &Path) -> Vec<PathBuf> {
 }
 
 /// The files of a directory with this ending, by name.
-fn files(directory: &Path, ending: &str) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>, GroupError> {
+    trust::check_directory(directory).map_err(|why| GroupError(why.text(directory)))?;
+    let unreadable = |error: std::io::Error| GroupError(crate::exit::io_text(directory, &error));
+    let entries = std::fs::read_dir(directory).map_err(unreadable)?;
+    let paths: Vec<PathBuf> =
+        entries.map(|entry| Ok(entry?.path())).collect::<Result<_, _>>().map_err(unreadable)?;
     let visible = |path: &PathBuf| {
         path.extension().is_some_and(|have| have == ending)
             && path.file_name().is_some_and(|name| !name.to_string_lossy().starts_with('.'))
     };
-    let mut files: Vec<PathBuf> = paths.filter(visible).collect();
+    let mut files: Vec<PathBuf> = paths.into_iter().filter(visible).collect();
     files.sort();
-    files.truncate(FILES_MAX);
-    files
+    if files.len() > FILES_MAX {
+        let text = format!("{}: {} files are more than {FILES_MAX}", directory.display(), files.len());
+        return Err(GroupError(text));
+    }
+    Ok(files)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::wire::About;
 use super::{Connected, Signals, TokenFile, connect, runtime};
 use crate::config::{Config, Launch};
 use crate::exit::{Exit, Stop};
+use crate::trust;
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags, flock};
 use rustix::process::{Pid, Signal};
@@ -35,6 +36,12 @@ fn directory() -> PathBuf {
         Some(dir) => PathBuf::from(dir).join("sheaf"),
         None => std::env::temp_dir().join(format!("sheaf-{}", rustix::process::getuid().as_raw())),
     }
+}
+
+/// Whether nobody else can put sockets where this user's sessions have theirs.
+pub fn check_directory() -> Result<()> {
+    let directory = directory();
+    trust::check_private(&directory).map_err(|why| Stop::usage(why.text(&directory)).into())
 }
 
 pub fn socket_path(name: &str) -> Result<PathBuf> {
@@ -84,11 +91,7 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
 /// Connects to a session of this user; `None` when none listens.
 fn open(name: &str) -> Result<Option<UnixStream>> {
     let path = socket_path(name)?;
-    match std::fs::symlink_metadata(path.parent().unwrap_or(Path::new("/"))) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => bail!(crate::exit::io_text(&path, &error)),
-        Ok(metadata) => own(&path, &metadata)?,
-    }
+    check_directory()?;
     match std::fs::symlink_metadata(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => bail!(crate::exit::io_text(&path, &error)),
@@ -247,7 +250,7 @@ fn listen(path: &Path) -> Result<(Lock, UnixListener)> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             bail!(crate::exit::io_text(directory, &error))
         }
-        _ => own(directory, &std::fs::symlink_metadata(directory)?)?,
+        _ => check_directory()?,
     }
     let lock = Lock::take(path)?;
     Ok((lock, bind(path)?))
@@ -353,7 +356,12 @@ fn peer_pid(stream: &UnixStream) -> Result<Pid> {
 /// The sessions of this user that run, by name.
 pub fn running() -> Result<Vec<String>> {
     let mut names = Vec::new();
-    let Ok(entries) = std::fs::read_dir(directory()) else { return Ok(names) };
+    check_directory()?;
+    let entries = match std::fs::read_dir(directory()) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(names),
+        Err(error) => bail!(crate::exit::io_text(&directory(), &error)),
+        Ok(entries) => entries,
+    };
     for entry in entries {
         let file = entry?.file_name();
         let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".sock")) else { continue };

@@ -73,6 +73,7 @@ fn ip(ip: std::net::IpAddr) -> String {
 pub fn ask(name: &str, uses: u32) -> Result<Issued> {
     let unreachable = || Stop::unreachable(format!("no session {name} is running"));
     let path = super::daemon::socket_path(name)?.with_extension("token");
+    super::daemon::check_directory()?;
     let mut stream = UnixStream::connect(&path).map_err(|_| unreachable())?;
     let peer = socket_peercred(&stream).context("who listens at the session's socket")?;
     if peer.uid != rustix::process::getuid() {

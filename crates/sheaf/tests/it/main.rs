@@ -29,3 +29,4 @@ mod strangers;
 mod support;
 mod tree;
 mod tree_show;
+mod trust;

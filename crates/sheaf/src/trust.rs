@@ -1,0 +1,302 @@
+//! Whether a file or directory may be believed that decides what this program does.
+//!
+//! A `sheaf.toml` or a file of groups makes commands run as the caller. So it is used only if nobody but
+//! the caller and root could have written it: both it and the directory in which it was found. A file that
+//! the caller has named is looked at by itself. The directory of sessions has to be the caller's alone.
+use rustix::process::geteuid;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const GROUP_WRITES: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
+/// In such a directory nobody removes or renames what is somebody else's.
+const STICKY: u32 = 0o1000;
+
+/// Why a file is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// It cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Somebody else could have written it: one line that says what to do.
+    #[error("{0}")]
+    Distrust(String),
+}
+
+impl Refusal {
+    /// In the words of messages about `path`.
+    pub fn text(&self, path: &Path) -> String {
+        match self {
+            Self::Io(error) => crate::exit::io_text(path, error),
+            Self::Distrust(text) => text.clone(),
+        }
+    }
+
+    /// Whether there is no such file.
+    pub fn is_absence(&self) -> bool {
+        use io::ErrorKind::{NotADirectory, NotFound};
+        matches!(self, Self::Io(error) if matches!(error.kind(), NotFound | NotADirectory))
+    }
+}
+
+/// Opens a file that was found at a place where such files are looked for.
+pub fn open(path: &Path) -> Result<File, Refusal> {
+    let file = open_named(path)?;
+    // Whoever can change the directory could put another file there, or lead a link elsewhere.
+    for directory in directories(path)? {
+        check_directory(&directory)?;
+    }
+    Ok(file)
+}
+
+/// Opens a file that the caller has named.
+pub fn open_named(path: &Path) -> Result<File, Refusal> {
+    let file = File::open(path)?;
+    let about = file.metadata()?;
+    match judge(&about, GROUP_WRITES | OTHERS_WRITE, geteuid().as_raw()) {
+        None => Ok(file),
+        Some(why) => Err(Refusal::Distrust(format!(
+            "{}: {}, and it can make you run commands: it is not used; {}",
+            path.display(),
+            why.text(),
+            match why {
+                Why::Owner(_) => "chown it, or name a copy of your own".to_owned(),
+                Why::Writable(_) => format!("mend it with: chmod go-w {}", path.display()),
+            }
+        ))),
+    }
+}
+
+/// Whether the files of a directory may be believed, as far as that depends on the directory.
+pub fn check_directory(path: &Path) -> Result<(), Refusal> {
+    let about = std::fs::metadata(path)?;
+    let writers = if about.mode() & STICKY == 0 { OTHERS_WRITE } else { 0 };
+    match judge(&about, writers, geteuid().as_raw()) {
+        None => Ok(()),
+        Some(why) => Err(Refusal::Distrust(format!(
+            "{}: {} and could change files there that make you run commands: they are not used; {}",
+            path.display(),
+            why.text_of_directory(),
+            match why {
+                Why::Owner(_) => "chown it, or name a file of your own".to_owned(),
+                Why::Writable(_) => format!("mend it with: chmod o-w {}", path.display()),
+            }
+        ))),
+    }
+}
+
+/// Whether a directory that has sockets of the caller's sessions is nobody else's; why not. It need not be
+/// there.
+pub fn check_private(path: &Path) -> Result<(), Refusal> {
+    let about = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        about => about?,
+    };
+    let shown = path.display();
+    let own = geteuid().as_raw();
+    Err(Refusal::Distrust(if !about.is_dir() {
+        format!("{shown}: this is to be a directory for your sessions, and is none")
+    } else if about.uid() != own {
+        format!(
+            "{shown}: this directory for sessions belongs to user {}, not to you; it is not used",
+            about.uid()
+        )
+    } else if about.mode() & (GROUP_WRITES | OTHERS_WRITE) != 0 {
+        let mode = about.mode() & 0o7777;
+        format!(
+            "{shown}: others can write to this directory of your sessions (mode {mode:04o}); mend it with: chmod 700 {shown}"
+        )
+    } else {
+        return Ok(());
+    }))
+}
+
+/// What is wrong with the owner or the mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Somebody else's, of that number.
+    Owner(u32),
+    /// Somebody else may write, by this mode.
+    Writable(u32),
+}
+
+impl Why {
+    fn text(self) -> String {
+        match self {
+            Self::Owner(uid) => format!("it belongs to user {uid}, neither to you nor to root"),
+            Self::Writable(mode) => format!("others can write to it (mode {mode:04o})"),
+        }
+    }
+
+    fn text_of_directory(self) -> String {
+        match self {
+            Self::Owner(uid) => format!("this directory belongs to user {uid}, who is neither you nor root,"),
+            Self::Writable(mode) => format!("others can write to this directory (mode {mode:04o})"),
+        }
+    }
+}
+
+fn judge(about: &Metadata, writers: u32, caller: u32) -> Option<Why> {
+    let (owner, mode) = (about.uid(), about.mode() & 0o7777);
+    if owner != caller && owner != 0 {
+        return Some(Why::Owner(owner));
+    }
+    // What is no file of a file system (the pipe of a shell's `<(…)`) has no mode that says anything.
+    (mode & writers != 0 && (about.is_file() || about.is_dir())).then_some(Why::Writable(mode))
+}
+
+/// The directory of a path and, where that is a link, the one in which the file really is.
+fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let parent = |path: &Path| match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let (named, real) = (parent(path).canonicalize()?, parent(&path.canonicalize()?));
+    Ok(if named == real { vec![named] } else { vec![named, real] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    /// A directory with a file, both as a careful person has them.
+    struct Place(tempfile::TempDir);
+
+    impl Place {
+        fn new() -> Self {
+            let place = Self(tempfile::tempdir().unwrap());
+            std::fs::write(place.file(), "").unwrap();
+            place.modes(0o755, 0o644);
+            place
+        }
+
+        fn dir(&self) -> &Path {
+            self.0.path()
+        }
+
+        fn file(&self) -> PathBuf {
+            self.dir().join("sheaf.toml")
+        }
+
+        fn modes(&self, dir: u32, file: u32) {
+            for (path, mode) in [(self.dir(), dir), (&self.file(), file)] {
+                std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+            }
+        }
+
+        /// What is said when the file is found, and when it is named.
+        fn said(&self) -> (String, String) {
+            let said = |opened: Result<File, Refusal>| {
+                let text = opened.map_or_else(|refusal| refusal.text(&self.file()), |_| String::new());
+                text.replace(self.dir().to_str().unwrap(), "DIR")
+            };
+            (said(open(&self.file())), said(open_named(&self.file())))
+        }
+    }
+
+    #[test]
+    fn what_others_can_write_to_is_not_used() {
+        let place = Place::new();
+        for (dir, file) in [(0o755, 0o644), (0o700, 0o600), (0o775, 0o755), (0o1777, 0o644), (0o755, 0o444)] {
+            place.modes(dir, file);
+            assert_eq!(place.said(), (String::new(), String::new()), "{dir:o} {file:o}");
+        }
+        for mode in [0o664, 0o646, 0o666] {
+            place.modes(0o755, mode);
+            let told = format!(
+                "DIR/sheaf.toml: others can write to it (mode {mode:04o}), and it can make you run commands: \
+                 it is not used; mend it with: chmod go-w DIR/sheaf.toml"
+            );
+            assert_eq!(place.said(), (told.clone(), told));
+        }
+        place.modes(0o777, 0o644);
+        let told = "DIR: others can write to this directory (mode 0777) and could change files there that \
+                    make you run commands: they are not used; mend it with: chmod o-w DIR";
+        assert_eq!(place.said(), (told.to_owned(), String::new()), "a file that is named counts by itself");
+        place.modes(0o755, 0o644);
+    }
+
+    #[test]
+    fn a_link_counts_as_what_it_leads_to_and_as_where_it_is() {
+        let (place, other) = (Place::new(), Place::new());
+        let link = place.dir().join("link");
+        symlink(other.file(), &link).unwrap();
+        assert!(open(&link).is_ok());
+        other.modes(0o777, 0o644);
+        assert!(matches!(open(&link), Err(Refusal::Distrust(_))));
+        other.modes(0o755, 0o666);
+        assert!(matches!(open(&link), Err(Refusal::Distrust(_))));
+        other.modes(0o755, 0o644);
+        place.modes(0o777, 0o644);
+        assert!(matches!(open(&link), Err(Refusal::Distrust(_))));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_absent_and_no_more() {
+        let place = Place::new();
+        assert!(open(&place.dir().join("none")).unwrap_err().is_absence());
+        assert!(open(&place.file().join("none")).unwrap_err().is_absence());
+        place.modes(0o755, 0o666);
+        assert!(!open(&place.file()).unwrap_err().is_absence());
+    }
+
+    #[test]
+    fn what_belongs_to_somebody_else_is_not_used() {
+        const SOMEBODY: u32 = 4711;
+        let place = Place::new();
+        if !geteuid().is_root() {
+            let (own, root) = (place.dir().metadata().unwrap(), Path::new("/").metadata().unwrap());
+            assert_eq!(
+                judge(&root, OTHERS_WRITE, geteuid().as_raw()),
+                None,
+                "root's is as good as one's own"
+            );
+            assert_eq!(judge(&own, 0, geteuid().as_raw() + 1), Some(Why::Owner(own.uid())));
+            return;
+        }
+        chown(place.file(), Some(SOMEBODY), None).unwrap();
+        let told = "DIR/sheaf.toml: it belongs to user 4711, neither to you nor to root, and it can make you \
+                    run commands: it is not used; chown it, or name a copy of your own";
+        assert_eq!(place.said(), (told.to_owned(), told.to_owned()));
+        chown(place.file(), Some(0), None).unwrap();
+        chown(place.dir(), Some(SOMEBODY), None).unwrap();
+        let told = "DIR: this directory belongs to user 4711, who is neither you nor root, and could change \
+                    files there that make you run commands: they are not used; chown it, or name a file of \
+                    your own";
+        assert_eq!(place.said(), (told.to_owned(), String::new()));
+        let about = place.file().metadata().unwrap();
+        assert_eq!(
+            judge(&about, GROUP_WRITES | OTHERS_WRITE, SOMEBODY),
+            None,
+            "root's is as good as one's own"
+        );
+        let told = check_private(place.dir()).unwrap_err().to_string();
+        assert!(told.contains("belongs to user 4711, not to you"), "{told}");
+        chown(place.dir(), Some(0), None).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_sessions_is_its_users_alone() {
+        let place = Place::new();
+        assert!(check_private(&place.dir().join("none")).is_ok());
+        for mode in [0o700, 0o755] {
+            place.modes(mode, 0o644);
+            assert!(check_private(place.dir()).is_ok());
+        }
+        for mode in [0o777, 0o1777, 0o770] {
+            place.modes(mode, 0o644);
+            let told = check_private(place.dir()).unwrap_err().to_string();
+            let dir = place.dir().display();
+            let mend = format!("(mode {mode:04o}); mend it with: chmod 700 {dir}");
+            assert!(told.ends_with(&mend), "{told}");
+        }
+        place.modes(0o755, 0o644);
+        assert!(check_private(&place.file()).unwrap_err().to_string().contains("is none"));
+        let link = place.dir().join("link");
+        symlink(place.dir(), &link).unwrap();
+        assert!(check_private(&link).is_err(), "nobody can lead it elsewhere");
+    }
+}

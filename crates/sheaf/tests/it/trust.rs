@@ -1,0 +1,114 @@
+//! What somebody else could have written makes nobody run commands.
+use crate::support::{Home, Run};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+fn mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// It was refused for this reason, in one line, and nothing ran.
+#[track_caller]
+fn refused(home: &Home, run: &Run, why: &str) {
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.lines().count()), (Some(2), "", 1), "{run:?}");
+    assert!(run.stderr.contains(why), "{run:?}");
+    assert!(!home.path().join("ran").exists(), "{run:?}");
+}
+
+fn trap(home: &Home) -> String {
+    format!(
+        "[cluster.lab]\nhosts = \"@command:touch {}; echo n1\"\nlaunch = \"embedded\"\n",
+        home.path().join("ran").display()
+    )
+}
+
+#[test]
+fn a_configuration_that_others_could_have_written_is_refused() {
+    let home = Home::new();
+    let file = home.write("sheaf.toml", &trap(&home));
+    mode(home.path(), 0o755);
+    let all = [
+        &["cat", "n1:/etc/hostname"][..],
+        &["up"],
+        &["config", "show"],
+        &["config", "check"],
+        &["hosts", "n1"],
+    ];
+    mode(&file, 0o666);
+    for args in all {
+        refused(&home, &home.run(args), "sheaf.toml: others can write to it (mode 0666)");
+    }
+    let named = ["--config", "sheaf.toml", "cat", "n1:/etc/hostname"];
+    refused(&home, &home.run(&named), "mend it with: chmod go-w sheaf.toml");
+    let mut command = home.command(&["cat", "n1:/etc/hostname"]);
+    let run = Run::of(command.env("SHEAF_CONFIG", &file).output().unwrap());
+    refused(&home, &run, "others can write to it (mode 0666)");
+    mode(&file, 0o644);
+    mode(home.path(), 0o777);
+    for args in all {
+        refused(&home, &home.run(args), "others can write to this directory (mode 0777)");
+    }
+    mode(home.path(), 0o755);
+    if rustix::process::geteuid().is_root() {
+        chown(&file, Some(4711), None).unwrap();
+        for args in all.iter().copied().chain([&named[..]]) {
+            refused(
+                &home,
+                &home.run(args),
+                "sheaf.toml: it belongs to user 4711, neither to you nor to root",
+            );
+        }
+        chown(&file, Some(0), None).unwrap();
+    }
+    let run = home.run(&["grep", "-c", "", "n1:/etc/passwd"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(home.path().join("ran").exists());
+}
+
+#[test]
+fn groups_that_others_could_have_written_are_refused() {
+    let home = Home::new();
+    mode(home.path(), 0o755);
+    let asked = || {
+        let mut command = home.command(&["--launch", "embedded", "-w", "@web", "stat", "-c", "%F", "/"]);
+        home.write("clustershell/groups.conf", "[Main]\ndefault: x\nautodir: $CFGDIR/groups.d\n");
+        Run::of(command.output().unwrap())
+    };
+    home.write("clustershell/groups.d/x.yaml", "x:\n  web: n[1-2]\n");
+    let run = asked();
+    assert_eq!((run.stdout.as_str(), run.code), ("n[1-2]:/:directory\n", Some(0)), "{run:?}");
+    for (path, open, closed, why) in [
+        ("clustershell/groups.conf", 0o646, 0o644, "groups.conf: others can write to it (mode 0646)"),
+        ("clustershell", 0o777, 0o755, "others can write to this directory (mode 0777)"),
+        ("clustershell/groups.d/x.yaml", 0o664, 0o644, "x.yaml: others can write to it (mode 0664)"),
+        ("clustershell/groups.d", 0o777, 0o755, "others can write to this directory (mode 0777)"),
+    ] {
+        mode(&home.path().join(path), open);
+        refused(&home, &asked(), why);
+        mode(&home.path().join(path), closed);
+    }
+    // What is there and cannot be read is not taken for nothing.
+    std::fs::remove_file(home.path().join("clustershell/groups.d/x.yaml")).unwrap();
+    std::fs::create_dir(home.path().join("clustershell/groups.d/x.yaml")).unwrap();
+    refused(&home, &asked(), "x.yaml: is a directory (EISDIR)");
+}
+
+#[test]
+fn a_directory_of_sessions_that_others_can_write_to_is_refused() {
+    let home = Home::new();
+    let sessions = home.runtime_dir().join("sheaf");
+    std::fs::create_dir(&sessions).unwrap();
+    mode(&sessions, 0o777);
+    let why = "others can write to this directory of your sessions (mode 0777); mend it with: chmod 700";
+    for args in [
+        &["up", "--embedded", "2", "--session", "try"][..],
+        &["--session", "try", "cat", "/etc/hostname"],
+        &["status"],
+        &["down", "try"],
+        &["token", "--session", "try"],
+    ] {
+        refused(&home, &home.run(args), why);
+    }
+    mode(&sessions, 0o700);
+    assert_eq!(home.run(&["status"]).code, Some(0));
+}
