@@ -69,13 +69,16 @@ fn a_configuration_that_others_could_have_written_is_refused() {
 fn groups_that_others_could_have_written_are_refused() {
     let home = Home::new();
     mode(home.path(), 0o755);
-    let asked = || {
+    let asked = |path: &str, open: u32| {
         let mut command = home.command(&["--launch", "embedded", "-w", "@web", "stat", "-c", "%F", "/"]);
-        home.write("clustershell/groups.conf", "[Main]\ndefault: x\nautodir: $CFGDIR/groups.d\n");
+        // With the mode that it has.
+        let conf = home.path().join("clustershell/groups.conf");
+        std::fs::write(conf, "[Main]\ndefault: x\nautodir: $CFGDIR/groups.d\n").unwrap();
+        mode(&home.path().join(path), open);
         Run::of(command.output().unwrap())
     };
     home.write("clustershell/groups.d/x.yaml", "x:\n  web: n[1-2]\n");
-    let run = asked();
+    let run = asked(".", 0o755);
     assert_eq!((run.stdout.as_str(), run.code), ("n[1-2]:/:directory\n", Some(0)), "{run:?}");
     for (path, open, closed, why) in [
         ("clustershell/groups.conf", 0o646, 0o644, "groups.conf: others can write to it (mode 0646)"),
@@ -83,14 +86,13 @@ fn groups_that_others_could_have_written_are_refused() {
         ("clustershell/groups.d/x.yaml", 0o664, 0o644, "x.yaml: others can write to it (mode 0664)"),
         ("clustershell/groups.d", 0o777, 0o755, "others can write to this directory (mode 0777)"),
     ] {
-        mode(&home.path().join(path), open);
-        refused(&home, &asked(), why);
+        refused(&home, &asked(path, open), why);
         mode(&home.path().join(path), closed);
     }
     // What is there and cannot be read is not taken for nothing.
     std::fs::remove_file(home.path().join("clustershell/groups.d/x.yaml")).unwrap();
     std::fs::create_dir(home.path().join("clustershell/groups.d/x.yaml")).unwrap();
-    refused(&home, &asked(), "x.yaml: is a directory (EISDIR)");
+    refused(&home, &asked(".", 0o755), "x.yaml: Is a directory (EISDIR)");
 }
 
 #[test]
