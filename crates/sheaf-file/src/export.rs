@@ -239,6 +239,15 @@ pub(crate) fn name_metadata(dir: BorrowedFd<'_>, name: &OsStr) -> Result<Metadat
     statx(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
+/// Which mount an open file was reached through; where the kernel does not say (before Linux 5.8), the
+/// device that holds it.
+pub(crate) fn mount_id(file: BorrowedFd<'_>) -> Result<u64> {
+    let wanted = StatxFlags::MNT_ID | StatxFlags::TYPE;
+    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, wanted)?;
+    let is_known = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    Ok(if is_known { found.stx_mnt_id } else { fd_metadata(file)?.dev })
+}
+
 fn statx(dir: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Result<Metadata> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(rustix::fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted)?.into())

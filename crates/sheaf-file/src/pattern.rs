@@ -97,6 +97,25 @@ impl Pattern {
         self.alternatives.iter().any(|one| one.absolute || one.parts.len() > 1)
     }
 
+    /// Patterns of the directories of which this one stands for every entry that is not hidden: it
+    /// ends there in names that are all wildcards.
+    pub(crate) fn swept(&self) -> impl Iterator<Item = Self> {
+        self.alternatives.iter().filter_map(|one| {
+            let (last, mut above) = one.parts.split_last()?;
+            match last {
+                Part::Literal(_) => return None,
+                Part::Name(name) if !name.is_bare() => return None,
+                Part::Name(_) | Part::Directories => {}
+            }
+            // `**` may stand for no directory at all.
+            while let Some((Part::Directories, rest)) = above.split_last() {
+                above = rest;
+            }
+            let above = Alternative { absolute: one.absolute, parts: above.to_vec(), must_be_dir: true };
+            Some(Self { alternatives: vec![above] })
+        })
+    }
+
     pub(crate) fn alternatives(&self) -> &[Alternative] {
         &self.alternatives
     }

@@ -1,14 +1,14 @@
 //! Removal of files and trees.
 
-use crate::export::name_metadata;
+use crate::export::{fd_metadata, mount_id, name_metadata};
 use crate::walk::{Cursor, Step};
-use crate::{Entry, Export, PathError, Result, WalkOptions};
+use crate::{Entry, Export, PathError, Pattern, Result, WalkOptions};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, OFlags};
 use sheaf_core::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How many errors of one removal are kept; further ones are counted.
 pub const REMOVE_ERRORS_MAX: usize = 1000;
@@ -24,6 +24,11 @@ pub struct RemoveOptions {
     pub missing_ok: bool,
     /// Directories on other file systems stay.
     pub one_file_system: bool,
+    /// Mount points, too, and all that is in the export's root, though never the root itself.
+    /// Without this they are `EBUSY`, wherever they are met.
+    pub mounts_too: bool,
+    /// Only count what would be removed.
+    pub dry_run: bool,
 }
 
 /// What a removal did.
@@ -35,6 +40,8 @@ pub struct Removed {
     pub errors: Vec<PathError>,
     /// Errors beyond those.
     pub further_errors: u64,
+    /// Nothing is really removed.
+    dry_run: bool,
 }
 
 impl Export {
@@ -43,8 +50,9 @@ impl Export {
     /// meanwhile: each name is removed from the very directory it was read from.
     ///
     /// # Errors
-    /// Those of `unlink(2)` for `path` itself; `EISDIR` for a directory without the option. What
-    /// fails beneath a directory is in [`Removed::errors`].
+    /// Those of `unlink(2)` for `path` itself; `EISDIR` for a directory without the option, `EBUSY` for
+    /// the root of the export and for mount points without theirs. What fails beneath a directory is in
+    /// [`Removed::errors`].
     pub fn remove(&self, path: &Path, options: RemoveOptions) -> Result<Removed> {
         match self.remove_found(path, options) {
             Err(Errno::NOENT | Errno::NOTDIR) if options.missing_ok => Ok(Removed::default()),
@@ -52,30 +60,90 @@ impl Export {
         }
     }
 
+    /// Whether removing what `pattern` stands for would empty the export's root: it ends in a name
+    /// that is all wildcards, as `/*` does, however the root before it is written.
+    ///
+    /// # Errors
+    /// As [`Export::glob`].
+    pub fn sweeps_root(&self, pattern: &Pattern) -> Result<bool> {
+        for dirs in pattern.swept() {
+            let found = self.glob(&dirs)?;
+            let is_root = |dir: &PathBuf| dir.as_os_str().is_empty() || self.is_root(dir);
+            if found.paths.iter().any(is_root) {
+                return Ok(true);
+            }
+            // Whoever does not know does not say no.
+            if let Some(error) = found.errors.first() {
+                return Err(error.errno);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a path, links at its end not followed, is that of the export's root.
+    fn is_root(&self, path: &Path) -> bool {
+        let id =
+            |path: &Path| fd_metadata(self.resolve(path, OFlags::NOFOLLOW)?.as_fd()).map(|stat| stat.id());
+        id(path).is_ok_and(|own| id(Path::new("/")) == Ok(own))
+    }
+
+    /// Whether something is mounted at a path.
+    fn is_mounted(&self, path: &Path) -> Result<bool> {
+        let place = self.place(path)?;
+        let file = self.resolve(path, OFlags::NOFOLLOW)?;
+        Ok(mount_id(file.as_fd())? != mount_id(place.dir.as_fd())?)
+    }
+
     fn remove_found(&self, path: &Path, options: RemoveOptions) -> Result<Removed> {
+        if self.is_root(path) {
+            return self.empty_root(options);
+        }
+        if !options.mounts_too && self.is_mounted(path)? {
+            return Err(Errno::BUSY);
+        }
         let place = self.place(path)?;
         place.check_kind()?;
-        let mut removed = Removed { names: 1, ..Removed::default() };
+        let mut removed = Removed { names: 1, dry_run: options.dry_run, ..Removed::default() };
         if !name_metadata(place.dir.as_fd(), &place.name)?.is_dir() {
-            rustix::fs::unlinkat(&place.dir, &place.name, AtFlags::empty())?;
+            removed.unlink(place.dir.as_fd(), &place.name, AtFlags::empty())?;
         } else if options.recursive {
             removed.names = 0;
             self.remove_tree(trimmed(path), options, &mut removed);
-        } else if options.empty_dirs {
-            rustix::fs::unlinkat(&place.dir, &place.name, AtFlags::REMOVEDIR)?;
-        } else {
+        } else if !options.empty_dirs {
             return Err(Errno::ISDIR);
+        } else if options.dry_run && !self.read_dir(path)?.is_empty() {
+            return Err(Errno::NOTEMPTY);
+        } else {
+            removed.unlink(place.dir.as_fd(), &place.name, AtFlags::REMOVEDIR)?;
         }
         Ok(removed)
     }
 
+    /// Removes all that is in the root.
+    fn empty_root(&self, options: RemoveOptions) -> Result<Removed> {
+        match options {
+            RemoveOptions { mounts_too: false, .. } => return Err(Errno::BUSY),
+            RemoveOptions { recursive: false, .. } => return Err(Errno::ISDIR),
+            _ => {}
+        }
+        let mut removed = Removed { dry_run: options.dry_run, ..Removed::default() };
+        self.remove_tree(Path::new("/"), options, &mut removed);
+        Ok(removed)
+    }
+
     fn remove_tree(&self, path: &Path, options: RemoveOptions, removed: &mut Removed) {
-        let walk = WalkOptions { one_file_system: options.one_file_system, ..WalkOptions::default() };
+        let walk = WalkOptions {
+            one_file_system: options.one_file_system,
+            one_mount: !options.mounts_too,
+            ..WalkOptions::default()
+        };
+        let is_root = path == Path::new("/");
         let mut cursor = Cursor::new(self, path, walk);
         while let Some(step) = cursor.next() {
             match step {
                 Ok(Step::Enter(_)) => {}
                 Ok(Step::Leaf(entry)) => removed.take(cursor.parent(), entry, AtFlags::empty()),
+                Ok(Step::Leave(entry)) if is_root && entry.depth == 0 => {}
                 Ok(Step::Leave(entry)) => removed.take(cursor.parent(), entry, AtFlags::REMOVEDIR),
                 Err(error) => removed.fail(error),
             }
@@ -89,13 +157,17 @@ impl Removed {
         let name = entry.path.file_name().unwrap_or(OsStr::new("."));
         // Without a directory, the walk reports by itself that it was lost.
         let Some(dir) = dir else { return };
-        match rustix::fs::unlinkat(dir, name, flags).map_err(Errno::from) {
+        match self.unlink(dir, name, flags) {
             // What is gone already was to be removed.
             Ok(()) | Err(Errno::NOENT) => self.names += 1,
             // Why the directory is not empty was told before.
             Err(Errno::NOTEMPTY | Errno::EXIST) if !self.errors.is_empty() => {}
             Err(errno) => self.fail(PathError { path: entry.path, errno }),
         }
+    }
+
+    fn unlink(&self, dir: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Result<()> {
+        if self.dry_run { Ok(()) } else { Ok(rustix::fs::unlinkat(dir, name, flags)?) }
     }
 
     fn fail(&mut self, error: PathError) {

@@ -29,6 +29,8 @@ pub struct WalkOptions {
     pub follow: Follow,
     /// Stay on the file system of the start; directories of others are yielded but not read.
     pub one_file_system: bool,
+    /// Directories at which something is mounted are `EBUSY` errors.
+    pub one_mount: bool,
     /// Fill [`Entry::metadata`].
     pub metadata: bool,
     /// If not empty, only the files (not directories) that match are yielded. The start always is.

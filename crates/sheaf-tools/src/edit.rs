@@ -4,8 +4,9 @@
 use crate::paths;
 use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
+use sheaf_core::RangeSet;
 use sheaf_file::ModeChange;
-use sheaf_group::entry::Merged;
+use sheaf_group::entry::{EntryKind, Merged};
 use sheaf_group::tool::Tools;
 use sheaf_group::{Outcome, Session};
 use std::path::{Component, Path};
@@ -16,11 +17,12 @@ mod size;
 mod write;
 
 pub use size::SizeChange;
-pub use write::{WriteOptions, Written, write};
+pub use write::{Way, WriteOptions, Written, write};
 
 /// Makes the leaves' part known to servers.
 pub fn register(tools: &mut Tools) {
     tools.register(leaf::NAME, leaf::EditTool);
+    write::register(tools);
 }
 
 /// A change of each path.
@@ -28,15 +30,15 @@ pub fn register(tools: &mut Tools) {
 pub enum Edit {
     /// `chmod`; symbolic links are followed where they are named, and passed over below.
     Chmod {
-        /// The change.
-        change: ModeChange,
+        /// What it is to be.
+        mode: NewMode,
         /// Of what lies beneath directories, too.
         recursive: bool,
     },
     /// `chown`.
     Chown {
-        /// `user`, `user:group`, `user:` or `:group`, by name or number, as the host knows them.
-        owner: String,
+        /// Whom they are to belong to.
+        owner: NewOwner,
         /// Of what lies beneath directories, too. Symbolic links are not followed then.
         recursive: bool,
         /// Of what a symbolic link leads to, not of the link.
@@ -44,8 +46,10 @@ pub enum Edit {
     },
     /// `truncate`.
     Truncate {
-        /// The new size.
-        size: SizeChange,
+        /// The new size, or what is to be done to the size it starts from.
+        size: Option<SizeChange>,
+        /// Start from the size of this file of the host, not from the file's own.
+        reference: Option<String>,
         /// Make files that are missing; they are passed over otherwise.
         create: bool,
     },
@@ -57,6 +61,9 @@ pub enum Edit {
         force: bool,
         /// Empty directories, too.
         empty_dirs: bool,
+        /// All that a host serves, and mount points, are not removed (`EBUSY`), by whatever name
+        /// or pattern they are meant.
+        preserve_root: bool,
     },
     /// `mkdir`.
     Mkdir {
@@ -78,28 +85,101 @@ pub enum Edit {
     },
 }
 
-/// Changes `targets` on their hosts. With `verbose`, what was done is in lines for `sink`; without,
-/// there are none.
+/// A mode.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NewMode {
+    /// What this makes of the old one.
+    Change(ModeChange),
+    /// That of this file of the host.
+    Reference(String),
+}
+
+/// An owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NewOwner {
+    /// `user`, `user:group`, `user:` or `:group`, by name or number, as the host knows them.
+    Named(String),
+    /// That of this file of the host.
+    Reference(String),
+}
+
+/// What is said of a change, and whether it is made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EditOptions {
+    /// Say what was done to each file.
+    pub verbose: bool,
+    /// Say what would be done to each file, and change nothing.
+    pub dry_run: bool,
+}
+
+/// What a change came to.
+#[derive(Debug, Default)]
+pub struct Edited {
+    /// Which paths failed; the status counts the paths that went well.
+    pub outcome: Outcome,
+    /// How many files were changed (would be, in a dry run) on each host, by equal numbers.
+    pub changed: Vec<(u64, RangeSet)>,
+}
+
+impl Edited {
+    /// The hosts where something was changed.
+    #[must_use]
+    pub fn hosts(&self) -> RangeSet {
+        let mut all = RangeSet::new();
+        self.changed.iter().for_each(|(_, hosts)| all.union_with(hosts));
+        all
+    }
+
+    /// How many files were changed on all hosts.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.changed.iter().map(|(files, hosts)| files.saturating_mul(hosts.len())).sum()
+    }
+}
+
+/// Changes `targets` on their hosts. What was done, or would be, comes to `sink` in lines, if the
+/// options ask for it.
 ///
 /// # Errors
 /// [`ToolError::Usage`] for the removal of a host's whole export, what `sink` returns, and answers
-/// that do not decode. What fails on hosts is in the outcome, whose status counts the paths that
-/// were changed.
+/// that do not decode. What fails on hosts is in the outcome.
 pub async fn edit(
     session: &Session,
     targets: &[Target],
     edit: &Edit,
-    verbose: bool,
+    options: EditOptions,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
-) -> Result<Outcome, ToolError> {
-    if matches!(edit, Edit::Remove { .. })
+) -> Result<Edited, ToolError> {
+    if matches!(edit, Edit::Remove { preserve_root: true, .. })
         && let Some(target) = targets.iter().find(|target| is_root(&target.path))
     {
-        let text = format!("{}: this is everything a host serves, and is not removed", target.path);
+        let text = format!(
+            "{}: this is everything a host serves, and is removed with --no-preserve-root only",
+            target.path
+        );
         return Err(ToolError::Usage(text));
     }
-    let params = |paths| leaf::Params { edit: edit.clone(), paths, verbose };
-    Ok(paths::run(session, targets, leaf::NAME, params, sink).await?.outcome)
+    let params = |paths| leaf::Params { edit: edit.clone(), paths, options };
+    let mut changed = Vec::new();
+    let mut sink = counting(&mut changed, sink);
+    let outcome = paths::run(session, targets, leaf::NAME, params, &mut sink).await?.outcome;
+    drop(sink);
+    Ok(Edited { outcome, changed })
+}
+
+/// Takes the numbers of changed files out of what goes to `sink`.
+fn counting<'a>(
+    changed: &'a mut Vec<(u64, RangeSet)>,
+    sink: &'a mut dyn FnMut(&Merged) -> std::io::Result<()>,
+) -> impl FnMut(&Merged) -> std::io::Result<()> + 'a {
+    |merged| {
+        for entry in merged.sorted().iter().filter(|entry| entry.entry.kind == EntryKind::Count) {
+            let files = std::str::from_utf8(entry.entry.text).ok().and_then(|text| text.parse().ok());
+            let files = files.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))?;
+            changed.push((files, entry.leaves.clone()));
+        }
+        sink(merged)
+    }
 }
 
 /// Whether a path can only be the root of an export, whatever a host has.
@@ -110,6 +190,7 @@ fn is_root(path: &str) -> bool {
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
 pub(crate) fn decode_any(data: &[u8]) {
     drop(postcard::from_bytes::<leaf::Params>(data));
+    write::decode_any(data);
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use sheaf_file::Globbed;
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::entry::{Answer, AnswerForm, Merged, Sink, Stats};
 use sheaf_group::tool::{Host, Reply, Running, Step};
-use sheaf_group::{GroupError, Outcome, Session};
+use sheaf_group::{Call, GroupError, Outcome, Session};
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const HELD_BYTES: usize = 64 << 20;
 
 /// How an answer is written: the paths that were dealt with are counted.
-const FORM: AnswerForm = AnswerForm { ordered: false, stats: true };
+pub(crate) const FORM: AnswerForm = AnswerForm { ordered: false, stats: true };
 
 /// What is done with one path after the other.
 pub(crate) trait PerPath: Send {
@@ -103,44 +103,71 @@ pub(crate) async fn run<P: Serialize>(
     params: impl Fn(Vec<String>) -> P,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<Said, ToolError> {
-    let (mut said, calls) = (Said::default(), by_hosts(targets));
-    let mut whole = Merged::new();
-    let mut pass_on = |merged: &mut Merged, outcome: &mut Outcome| {
-        outcome.status.count += merged.stats().map_or(0, |stats| stats.files);
-        for (path, errno, leaves) in merged.errors() {
-            outcome.add_path_error(errno, &String::from_utf8_lossy(path), leaves.clone());
-        }
-        sink(merged).map_err(ToolError::Sink)?;
-        merged.clear();
-        Ok::<(), ToolError>(())
-    };
-    for (members, paths) in &calls {
-        let params = postcard::to_stdvec(&params(paths.clone())).map_err(|_| ToolError::Protocol)?;
-        let mut call = session.call(members, tool, &params)?;
+    let mut hearing = Hearing::new(sink);
+    for (members, paths) in by_hosts(targets) {
+        let params = postcard::to_stdvec(&params(paths)).map_err(|_| ToolError::Protocol)?;
+        hearing.hear(session.call(&members, tool, &params)?).await?;
+    }
+    hearing.end(targets)
+}
+
+/// Takes in what hosts say in calls of a tool that counts paths.
+pub(crate) struct Hearing<'a> {
+    said: Said,
+    /// What was heard and not passed on yet.
+    whole: Option<Merged>,
+    sink: &'a mut dyn FnMut(&Merged) -> std::io::Result<()>,
+}
+
+impl<'a> Hearing<'a> {
+    pub fn new(sink: &'a mut dyn FnMut(&Merged) -> std::io::Result<()>) -> Self {
+        Self { said: Said::default(), whole: None, sink }
+    }
+
+    /// Hears a call to its end.
+    pub async fn hear(&mut self, mut call: Call) -> Result<(), ToolError> {
         let mut merged = Merged::new();
         while call.next_entries(&mut merged).await? {
             if merged.bytes() >= HELD_BYTES {
-                said.in_parts = true;
-                pass_on(&mut merged, &mut said.outcome)?;
+                self.said.in_parts = true;
+                self.pass_on(&mut merged)?;
             }
         }
         let mut outcome = call.finish();
         outcome.status = StatusSum::default();
-        said.outcome.merge(outcome);
-        if calls.len() == 1 {
-            whole = merged;
-            break;
-        }
+        self.said.outcome.merge(outcome);
+        let Some(mut whole) = self.whole.take() else {
+            self.whole = Some(merged);
+            return Ok(());
+        };
         // Calls differ in what they ask for; where they ask for the same, equal entries are one.
         let mut partial = Vec::new();
         merged.encode_partial(&mut partial);
         whole.fold_partial(&partial).map_err(GroupError::from)?;
         if whole.bytes() >= HELD_BYTES {
-            said.in_parts = true;
-            pass_on(&mut whole, &mut said.outcome)?;
+            self.said.in_parts = true;
+            self.pass_on(&mut whole)?;
         }
+        self.whole = Some(whole);
+        Ok(())
     }
-    pass_on(&mut whole, &mut said.outcome)?;
-    drop_unmatched(&mut said.outcome, targets);
-    Ok(said)
+
+    /// Passes on what is left, and says who failed of those who were asked for `targets`.
+    pub fn end(mut self, targets: &[Target]) -> Result<Said, ToolError> {
+        let mut whole = self.whole.take().unwrap_or_default();
+        self.pass_on(&mut whole)?;
+        drop_unmatched(&mut self.said.outcome, targets);
+        Ok(self.said)
+    }
+
+    fn pass_on(&mut self, merged: &mut Merged) -> Result<(), ToolError> {
+        let outcome = &mut self.said.outcome;
+        outcome.status.count += merged.stats().map_or(0, |stats| stats.files);
+        for (path, errno, leaves) in merged.errors() {
+            outcome.add_path_error(errno, &String::from_utf8_lossy(path), leaves.clone());
+        }
+        (self.sink)(merged).map_err(ToolError::Sink)?;
+        merged.clear();
+        Ok(())
+    }
 }

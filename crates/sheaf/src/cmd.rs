@@ -1,5 +1,6 @@
 //! The commands: one file each, all of them listed and dispatched here.
 pub mod cat;
+mod caution;
 pub mod chmod;
 pub mod chown;
 pub mod completions;

@@ -1,8 +1,10 @@
 //! What is printed around an answer: colours, and the report of who did not contribute.
+mod changes;
 mod paths;
 mod printer;
 mod report;
 
+pub use changes::Changes;
 pub use paths::{fold_paths, printable};
 pub use printer::{Heads, Layout, Line, Printer};
 pub use report::{Failure, HostNames, Report, Silence, Silent};

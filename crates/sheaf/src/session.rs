@@ -2,7 +2,7 @@
 use crate::cli::{GlobalArgs, Link};
 use crate::config::{Config, Launch, Sourced};
 use crate::exit::{Exit, Stop};
-use crate::output::{Failure, Output, Report, Silence, Silent};
+use crate::output::{Changes, Failure, Output, Report, Silence, Silent};
 use crate::probe::WithProbe;
 use anyhow::{Context, Result};
 use sheaf_core::{Errno, RangeSet};
@@ -346,6 +346,8 @@ pub struct Ended<'a> {
     pub unmatched: bool,
     /// Failures are counted and not named.
     pub hushed: bool,
+    /// What was changed, by commands that change files.
+    pub changes: Option<Changes>,
 }
 
 impl<'a> Ended<'a> {
@@ -359,6 +361,7 @@ impl<'a> Ended<'a> {
             incomplete: false,
             unmatched: false,
             hushed: false,
+            changes: None,
         }
     }
 }
@@ -371,7 +374,8 @@ pub fn finish(connected: &Connected, config: &Config, output: &Output, ended: &E
 
 /// The report of an outcome, with what the tree knows of the hosts that were lost.
 pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Report {
-    let Ended { targets, outcome, extra, failed_here, incomplete, unmatched, hushed } = *ended;
+    let Ended { targets, outcome, extra, failed_here, incomplete, unmatched, hushed, .. } = *ended;
+    let changes = ended.changes.clone();
     let mut asked = RangeSet::new();
     targets.iter().for_each(|target| asked.union_with(&target.members));
     let interrupted = connected.session.is_interrupted();
@@ -384,6 +388,7 @@ pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Repo
         unmatched,
         interrupted,
         hushed,
+        changes,
         ..Report::default()
     };
     for error in &outcome.errors {

@@ -66,6 +66,11 @@ impl NamePattern {
         self.tokens.iter().all(|token| matches!(token, Token::Literal(_)))
     }
 
+    /// Whether it has no character that is meant literally.
+    pub fn is_bare(&self) -> bool {
+        !self.tokens.iter().any(|token| matches!(token, Token::Literal(_)))
+    }
+
     /// The literal characters; for a literal pattern, its name.
     pub fn literal(&self) -> String {
         let char = |token: &Token| if let Token::Literal(char) = token { Some(*char) } else { None };

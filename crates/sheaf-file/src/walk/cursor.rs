@@ -2,7 +2,7 @@
 //! and lends the directory that holds the present entry.
 
 use super::{Entry, Follow, WalkOptions};
-use crate::export::{fd_metadata, name_metadata};
+use crate::export::{fd_metadata, mount_id, name_metadata};
 use crate::{Export, FileKind, Metadata, PathError, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -42,6 +42,8 @@ pub(crate) struct Cursor {
     pending: Option<(Name, Entry)>,
     /// The device of the start, once it has been read.
     start_dev: Option<u64>,
+    /// The mount of the start, likewise.
+    start_mount: Option<u64>,
     /// An error to yield before anything else.
     failed: Option<PathError>,
 }
@@ -78,6 +80,7 @@ impl Cursor {
             frames: Vec::new(),
             pending: None,
             start_dev: None,
+            start_mount: None,
             failed: None,
         };
         match cursor.first_frame() {
@@ -198,6 +201,12 @@ impl Cursor {
         }
         if self.options.one_file_system && *self.start_dev.get_or_insert(id.0) != id.0 {
             return Ok(());
+        }
+        if self.options.one_mount {
+            let mount = mount_id(dir.as_fd())?;
+            if *self.start_mount.get_or_insert(mount) != mount {
+                return Err(Errno::BUSY);
+            }
         }
         let names = self.read(dir.as_fd(), entry)?.into_iter();
         self.frames.push(Frame { dir: Some(dir), id, names, entry: Some(entry.clone()) });

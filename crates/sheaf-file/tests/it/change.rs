@@ -4,14 +4,20 @@ use crate::tree;
 use proptest::prelude::*;
 use sheaf_core::Errno;
 use sheaf_file::{
-    Attributes, Export, FileKind, Mode, Owner, RemoveOptions, SetTime, Timestamp, Xattr, group_name,
+    Attributes, Export, FileKind, Mode, Owner, Pattern, RemoveOptions, SetTime, Timestamp, Xattr, group_name,
     user_name,
 };
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-const RECURSIVE: RemoveOptions =
-    RemoveOptions { recursive: true, empty_dirs: false, missing_ok: false, one_file_system: false };
+const RECURSIVE: RemoveOptions = RemoveOptions {
+    recursive: true,
+    empty_dirs: false,
+    missing_ok: false,
+    one_file_system: false,
+    mounts_too: false,
+    dry_run: false,
+};
 
 fn p(path: &str) -> &Path {
     Path::new(path)
@@ -63,7 +69,7 @@ fn names_are_changed_within() {
         assert_eq!(export.rename(p(path), p("x"), true), Err(Errno::INVAL), "{path}");
         assert_eq!(export.rename(p("moved"), p(path), true), Err(Errno::INVAL), "{path}");
         assert_eq!(export.hard_link(p("moved"), p(path)), Err(Errno::INVAL), "{path}");
-        assert_eq!(export.remove(p(path), RECURSIVE), Err(Errno::INVAL), "{path}");
+        assert_eq!(export.remove(p(path), RECURSIVE), Err(Errno::BUSY), "{path}");
     }
 }
 
@@ -225,5 +231,35 @@ proptest! {
             walk.map(|entry| entry.map(|entry| (entry.relative, entry.kind))).collect::<Result<Vec<_>, _>>().unwrap()
         };
         prop_assert_eq!(list(ours.path()), list(theirs.path()));
+    }
+}
+
+#[test]
+fn the_root_is_emptied_only_when_that_is_asked_for() {
+    let (dir, export) = tree(&["a/b/c", "d", ".e", "l -> /"]);
+    let names = || std::fs::read_dir(dir.path()).unwrap().count();
+    let whole = RemoveOptions { mounts_too: true, ..RECURSIVE };
+    for path in ["/", "//", "..", "a/..", "/a/b/../..", "l/.", "l/"] {
+        assert_eq!(export.remove(p(path), RECURSIVE), Err(Errno::BUSY), "{path}");
+    }
+    assert_eq!(export.remove(p("a/b/.."), whole), Err(Errno::INVAL));
+    assert_eq!(export.remove(p("/"), RemoveOptions { recursive: false, ..whole }), Err(Errno::ISDIR));
+    let counted = export.remove(p("/"), RemoveOptions { dry_run: true, ..whole }).unwrap();
+    assert_eq!((counted.names, names()), (6, 4));
+    assert_eq!((export.remove(p("a/.."), whole).unwrap().names, names()), (6, 0));
+}
+
+#[test]
+fn patterns_that_sweep_the_root_are_known() {
+    let (_dir, export) = tree(&["a/b", "l -> /", "a/up -> .."]);
+    let sweeps = |pattern: &str| export.sweeps_root(&Pattern::new(pattern).unwrap()).unwrap();
+    for pattern in [
+        "/*", "*", "/**", "/?*", "//*/", "/./*", "/a/../*", "/l/*", "/*/../*", "/[!.]*", "/{a,*}", "/**/*",
+        "/a/up/*",
+    ] {
+        assert!(sweeps(pattern), "{pattern}");
+    }
+    for pattern in ["/", "/a*", "/a/*", "/a/**", "/*a", "/**/b", "/*/*", "/.*", "/{a,b}", "/a", "/none/*"] {
+        assert!(!sweeps(pattern), "{pattern}");
     }
 }

@@ -1,12 +1,12 @@
 //! Changes at a leaf: one path after the other, one file of a tree a step.
-use super::{Edit, SizeChange, link};
+use super::{Edit, EditOptions, NewMode, NewOwner, SizeChange, link};
 use crate::paths::{AtWork, PerPath};
 use crate::report::human;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{
-    Attributes, FileKind, Follow, Globbed, Metadata, Mode, ModeChange, OFlags, Owner, RemoveOptions, Walk,
-    WalkOptions, group_name, user_name,
+    Attributes, FileKind, Follow, Globbed, Metadata, Mode, ModeChange, OFlags, Owner, PathError, Pattern,
+    RemoveOptions, Walk, WalkOptions, group_name, user_name,
 };
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Running, Tool};
@@ -25,20 +25,37 @@ pub struct Params {
     pub edit: Edit,
     /// Paths and patterns beneath the export.
     pub paths: Vec<String>,
-    /// Say what was done.
-    pub verbose: bool,
+    pub options: EditOptions,
 }
 
 pub struct EditTool;
 
 impl Tool for EditTool {
-    fn start(&self, params: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
-        let Params { edit, paths, verbose } = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
-        let owner = match &edit {
-            Edit::Chown { owner, .. } => Owner::resolve(owner),
+    fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
+        let Params { edit, paths, options } = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        let reference = match &edit {
+            Edit::Chmod { mode: NewMode::Reference(path), .. }
+            | Edit::Chown { owner: NewOwner::Reference(path), .. }
+            | Edit::Truncate { reference: Some(path), .. } => Some(path.clone()),
+            _ => None,
+        };
+        let reference = reference.map(|path| match host.export.stat(Path::new(&path)) {
+            Ok(metadata) => Ok(metadata),
+            Err(errno) => Err((path, errno)),
+        });
+        let (reference, refused) = match reference {
+            Some(Err(error)) => (None, Some(error)),
+            found => (found.and_then(Result::ok), None),
+        };
+        let owner = match (&edit, &reference) {
+            (Edit::Chown { owner: NewOwner::Named(owner), .. }, _) => Owner::resolve(owner),
+            (_, Some(file)) => Ok(Owner { uid: Some(file.uid), gid: Some(file.gid) }),
             _ => Ok(Owner::default()),
         };
-        Ok(Box::new(AtWork::new(Box::new(Editor { edit, owner, verbose, walk: None }), paths)))
+        // Without the file that says what to do, nothing is done.
+        let paths = if refused.is_some() { Vec::new() } else { paths };
+        let editor = Editor { edit, owner, reference, refused, options, changed: 0, walk: None };
+        Ok(Box::new(AtWork::new(Box::new(editor), paths)))
     }
 }
 
@@ -46,12 +63,41 @@ struct Editor {
     edit: Edit,
     /// The owner of a `Chown`, as this host numbers it, if it knows it.
     owner: Result<Owner, Errno>,
-    verbose: bool,
+    /// The file that gives mode, owner or size.
+    reference: Option<Metadata>,
+    /// Why there is none, when there is to be one.
+    refused: Option<(String, Errno)>,
+    options: EditOptions,
+    /// Files that were changed, or would be.
+    changed: u64,
     walk: Option<Walk>,
+}
+
+/// What was done to one path.
+pub(super) struct Done {
+    pub text: String,
+    /// How many files that changed.
+    pub files: u64,
+}
+
+impl Done {
+    pub fn one(text: impl Into<String>) -> Self {
+        Self { text: text.into(), files: 1 }
+    }
+
+    const NOTHING: Self = Self { text: String::new(), files: 0 };
 }
 
 impl PerPath for Editor {
     fn expand(&self, pattern: &str, host: &Host) -> Globbed {
+        if matches!(self.edit, Edit::Remove { preserve_root: true, .. })
+            && let Ok(parsed) = Pattern::new(pattern)
+            && let Some(errno) =
+                host.export.sweeps_root(&parsed).map_or_else(Some, |sweeps| sweeps.then_some(Errno::BUSY))
+        {
+            let errors = vec![PathError { path: pattern.into(), errno }];
+            return Globbed { errors, ..Globbed::default() };
+        }
         let makes =
             matches!(self.edit, Edit::Mkdir { .. } | Edit::Link { .. } | Edit::Truncate { create: true, .. });
         let mut found = if makes { host.export.expand_new(pattern) } else { host.export.expand(pattern) };
@@ -63,19 +109,20 @@ impl PerPath for Editor {
 
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
         let new_owner = self.owner?;
+        let is_dry = self.options.dry_run;
         let done = match &self.edit {
             Edit::Chmod { recursive: true, .. } => return self.start_walk(path, Follow::Start, host),
             Edit::Chown { recursive: true, .. } => return self.start_walk(path, Follow::Never, host),
-            Edit::Chmod { change, .. } => chmod(change, path, &host.export.stat(path)?, true, host)?,
+            Edit::Chmod { mode, .. } => self.chmod(mode, path, &host.export.stat(path)?, true, host)?,
             Edit::Chown { follow, .. } => {
                 let old = if *follow { host.export.stat(path)? } else { host.export.lstat(path)? };
-                chown(new_owner, path, &old, *follow, host)?
+                chown(new_owner, path, &old, *follow, is_dry, host)?
             }
-            Edit::Truncate { size, create } => truncate(*size, *create, path, host)?,
+            Edit::Truncate { size, create, .. } => self.truncate(*size, *create, path, host)?,
             Edit::Remove { .. } => self.remove(path, answer, host)?,
-            Edit::Mkdir { parents, mode } => make_dir(path, *parents, mode.as_ref(), host)?,
+            Edit::Mkdir { parents, mode } => make_dir(path, *parents, mode.as_ref(), is_dry, host)?,
             Edit::Link { target, symbolic, force, no_dereference } => {
-                link::link(target, path, *symbolic, *force, *no_dereference, host)?
+                link::link(target, path, *symbolic, *force, *no_dereference, is_dry, host)?
             }
         };
         self.say(path, &done, answer);
@@ -96,8 +143,12 @@ impl PerPath for Editor {
                     let result = match &self.edit {
                         Edit::Chmod { .. } if old.kind == FileKind::Symlink => continue,
                         // Where the walk began, a link was followed on purpose.
-                        Edit::Chmod { change, .. } => chmod(change, &entry.path, old, entry.depth == 0, host),
-                        _ => self.owner.and_then(|owner| chown(owner, &entry.path, old, false, host)),
+                        Edit::Chmod { mode, .. } => {
+                            self.chmod(mode, &entry.path, old, entry.depth == 0, host)
+                        }
+                        _ => self.owner.and_then(|owner| {
+                            chown(owner, &entry.path, old, false, self.options.dry_run, host)
+                        }),
                     };
                     (entry.path, result)
                 }
@@ -109,6 +160,21 @@ impl PerPath for Editor {
         }
         true
     }
+
+    fn conclude(&mut self, answer: &mut Answer, _: &Host) {
+        if let Some((path, errno)) = &self.refused {
+            answer.error(path.as_bytes(), *errno);
+        }
+        say_count(self.changed, answer);
+    }
+}
+
+/// Says how many files were changed, if any were.
+pub(super) fn say_count(files: u64, answer: &mut Answer) {
+    if files > 0 {
+        answer.path(b"");
+        let _ = answer.entry(Entry::new(EntryKind::Count, files.to_string().as_bytes()));
+    }
 }
 
 impl Editor {
@@ -119,16 +185,83 @@ impl Editor {
         Ok(())
     }
 
-    fn say(&self, path: &Path, done: &str, answer: &mut Answer) {
-        if self.verbose && !done.is_empty() {
+    fn say(&mut self, path: &Path, done: &Done, answer: &mut Answer) {
+        self.changed += done.files;
+        if (self.options.verbose || self.options.dry_run) && !done.text.is_empty() {
             answer.path(path.as_os_str().as_bytes());
-            let _ = answer.entry(Entry::new(EntryKind::Line, done.as_bytes()));
+            let _ = answer.entry(Entry::new(EntryKind::Line, done.text.as_bytes()));
         }
     }
 
-    fn remove(&self, path: &Path, answer: &mut Answer, host: &Host) -> Result<String, Errno> {
-        let Edit::Remove { recursive, force, empty_dirs } = self.edit else { return Err(Errno::INVAL) };
-        let options = RemoveOptions { recursive, empty_dirs, missing_ok: force, one_file_system: false };
+    fn chmod(
+        &self,
+        new: &NewMode,
+        path: &Path,
+        old: &Metadata,
+        follow: bool,
+        host: &Host,
+    ) -> Result<Done, Errno> {
+        let mode = match (new, &self.reference) {
+            (NewMode::Change(change), _) => change.apply(old.mode, old.is_dir()),
+            (NewMode::Reference(_), Some(file)) => file.mode,
+            (NewMode::Reference(_), None) => return Err(Errno::INVAL),
+        };
+        if !self.options.dry_run {
+            let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
+            host.export.set_attributes(path, &attributes, follow)?;
+        }
+        let text = |mode: u32| format!("{mode:04o} ({})", human::permissions(mode));
+        let did =
+            |did: &str, would: &str| if self.options.dry_run { would.to_owned() } else { did.to_owned() };
+        Ok(Done::one(match mode == old.mode {
+            true => format!("mode {} as {}", did("retained", "would be retained"), text(mode)),
+            false => {
+                let change = did("changed", "would change");
+                format!("mode {change} from {} to {}", text(old.mode), text(mode))
+            }
+        }))
+    }
+
+    fn truncate(
+        &self,
+        change: Option<SizeChange>,
+        create: bool,
+        path: &Path,
+        host: &Host,
+    ) -> Result<Done, Errno> {
+        let size = |old: u64| {
+            let from = self.reference.as_ref().map_or(old, |file| file.size);
+            change.map_or(Some(from), |change| change.apply(from)).ok_or(Errno::FBIG)
+        };
+        if self.options.dry_run {
+            return would_truncate(size, create, path, host);
+        }
+        let mut flags = OFlags::WRONLY | OFlags::NONBLOCK;
+        if create {
+            flags |= OFlags::CREATE;
+        }
+        let file = match host.export.open_file(path, flags, Mode::from_raw_mode(0o666)) {
+            Err(Errno::NOENT) if !create => return Ok(Done::NOTHING),
+            opened => opened?,
+        };
+        let old = file.metadata()?.len();
+        let new = size(old)?;
+        file.set_len(new)?;
+        Ok(Done::one(format!("size changed from {old} to {new}")))
+    }
+
+    fn remove(&self, path: &Path, answer: &mut Answer, host: &Host) -> Result<Done, Errno> {
+        let Edit::Remove { recursive, force, empty_dirs, preserve_root } = self.edit else {
+            return Err(Errno::INVAL);
+        };
+        let options = RemoveOptions {
+            recursive,
+            empty_dirs,
+            missing_ok: force,
+            one_file_system: false,
+            mounts_too: !preserve_root,
+            dry_run: self.options.dry_run,
+        };
         let removed = host.export.remove(path, options)?;
         for error in &removed.errors {
             answer.error(error.path.as_os_str().as_bytes(), error.errno);
@@ -136,62 +269,69 @@ impl Editor {
         if removed.further_errors > 0 {
             answer.error(path.as_os_str().as_bytes(), Errno::NOTEMPTY);
         }
-        Ok(match removed.names {
+        let would = if self.options.dry_run { "would be " } else { "" };
+        let text = match removed.names {
             0 => String::new(),
-            1 => "removed".to_owned(),
-            names => format!("removed {names} names"),
-        })
+            1 => format!("{would}removed"),
+            names => format!("{would}removed, {names} names"),
+        };
+        Ok(Done { text, files: removed.names })
     }
 }
 
-fn chmod(
-    change: &ModeChange,
+fn chown(
+    owner: Owner,
     path: &Path,
     old: &Metadata,
     follow: bool,
+    is_dry: bool,
     host: &Host,
-) -> Result<String, Errno> {
-    let mode = change.apply(old.mode, old.is_dir());
-    let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
-    host.export.set_attributes(path, &attributes, follow)?;
-    let text = |mode: u32| format!("{mode:04o} ({})", human::permissions(mode));
-    Ok(match mode == old.mode {
-        true => format!("mode retained as {}", text(mode)),
-        false => format!("mode changed from {} to {}", text(old.mode), text(mode)),
-    })
-}
-
-fn chown(owner: Owner, path: &Path, old: &Metadata, follow: bool, host: &Host) -> Result<String, Errno> {
-    host.export.set_owner(path, owner, follow)?;
+) -> Result<Done, Errno> {
+    if !is_dry {
+        host.export.set_owner(path, owner, follow)?;
+    }
     let (uid, gid) = (owner.uid.unwrap_or(old.uid), owner.gid.unwrap_or(old.gid));
     let name = |uid: u32, gid: u32| {
         let user = user_name(uid).unwrap_or_else(|| uid.to_string());
         format!("{user}:{}", group_name(gid).unwrap_or_else(|| gid.to_string()))
     };
-    Ok(match (uid, gid) == (old.uid, old.gid) {
-        true => format!("ownership retained as {}", name(uid, gid)),
-        false => format!("ownership changed from {} to {}", name(old.uid, old.gid), name(uid, gid)),
-    })
+    let (retained, changed) =
+        if is_dry { ("would be retained", "would change") } else { ("retained", "changed") };
+    Ok(Done::one(match (uid, gid) == (old.uid, old.gid) {
+        true => format!("ownership {retained} as {}", name(uid, gid)),
+        false => format!("ownership {changed} from {} to {}", name(old.uid, old.gid), name(uid, gid)),
+    }))
 }
 
-fn truncate(size: SizeChange, create: bool, path: &Path, host: &Host) -> Result<String, Errno> {
-    let mut flags = OFlags::WRONLY | OFlags::NONBLOCK;
-    if create {
-        flags |= OFlags::CREATE;
+fn would_truncate(
+    size: impl Fn(u64) -> Result<u64, Errno>,
+    create: bool,
+    path: &Path,
+    host: &Host,
+) -> Result<Done, Errno> {
+    match host.export.stat(path) {
+        Err(Errno::NOENT) if !create => Ok(Done::NOTHING),
+        Err(Errno::NOENT) => Ok(Done::one(format!("would be created, {} bytes", size(0)?))),
+        Ok(old) if old.is_dir() => Err(Errno::ISDIR),
+        old => {
+            let old = old?.size;
+            Ok(Done::one(format!("size would change from {old} to {}", size(old)?)))
+        }
     }
-    let file = match host.export.open_file(path, flags, Mode::from_raw_mode(0o666)) {
-        Err(Errno::NOENT) if !create => return Ok(String::new()),
-        opened => opened?,
-    };
-    let old = file.metadata()?.len();
-    let new = size.apply(old).ok_or(Errno::FBIG)?;
-    file.set_len(new)?;
-    Ok(format!("size changed from {old} to {new}"))
 }
 
-fn make_dir(path: &Path, parents: bool, mode: Option<&ModeChange>, host: &Host) -> Result<String, Errno> {
+fn make_dir(
+    path: &Path,
+    parents: bool,
+    mode: Option<&ModeChange>,
+    is_dry: bool,
+    host: &Host,
+) -> Result<Done, Errno> {
     if parents && host.export.stat(path).is_ok_and(|metadata| metadata.is_dir()) {
-        return Ok(String::new());
+        return Ok(Done::NOTHING);
+    }
+    if is_dry {
+        return would_make_dir(path, parents, host);
     }
     let exact = mode.map(|change| change.apply(0o777, true));
     // Until it has its mode, nobody may enter that must not in the end.
@@ -200,5 +340,24 @@ fn make_dir(path: &Path, parents: bool, mode: Option<&ModeChange>, host: &Host) 
     if let Some(mode) = exact {
         host.export.set_mode(path, mode)?;
     }
-    Ok("created directory".to_owned())
+    Ok(Done::one("created directory"))
+}
+
+fn would_make_dir(path: &Path, parents: bool, host: &Host) -> Result<Done, Errno> {
+    if host.export.lstat(path).is_ok() {
+        return Err(Errno::EXIST);
+    }
+    let above = path.ancestors().skip(1).map(|above| match above.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => above,
+    });
+    for above in above {
+        match host.export.stat(above) {
+            Ok(metadata) if metadata.is_dir() => break,
+            Ok(_) => return Err(Errno::NOTDIR),
+            Err(Errno::NOENT) if parents => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(Done::one("directory would be created"))
 }

@@ -1,4 +1,5 @@
 //! Links.
+use super::leaf::Done;
 use sheaf_core::Errno;
 use sheaf_file::{RemoveOptions, TEMP_PREFIX};
 use sheaf_group::tool::Host;
@@ -16,8 +17,9 @@ pub fn link(
     symbolic: bool,
     force: bool,
     no_dereference: bool,
+    is_dry: bool,
     host: &Host,
-) -> Result<String, Errno> {
+) -> Result<Done, Errno> {
     let target = Path::new(OsStr::from_bytes(target));
     let found = if no_dereference { host.export.lstat(path) } else { host.export.stat(path) };
     let path = match found {
@@ -27,12 +29,23 @@ pub fn link(
     let make = |at: &Path| {
         if symbolic { host.export.symlink(target, at) } else { host.export.hard_link(target, at) }
     };
+    let arrow = if symbolic { "->" } else { "=>" };
+    if is_dry {
+        if !symbolic {
+            host.export.lstat(target)?;
+        }
+        return match host.export.lstat(&path) {
+            Ok(there) if !force || there.is_dir() => Err(Errno::EXIST),
+            Ok(_) => Ok(Done::one(format!("would be replaced, {arrow} {}", target.display()))),
+            Err(Errno::NOENT) => Ok(Done::one(format!("would be made, {arrow} {}", target.display()))),
+            Err(errno) => Err(errno),
+        };
+    }
     match make(&path) {
         Err(Errno::EXIST) if force => replace(&path, &make, host)?,
         made => made?,
     }
-    let arrow = if symbolic { "->" } else { "=>" };
-    Ok(format!("{arrow} {}", target.display()))
+    Ok(Done::one(format!("{arrow} {}", target.display())))
 }
 
 /// Makes the link beside the old file and then takes its place: there is always one of the two.

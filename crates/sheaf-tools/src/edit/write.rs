@@ -1,51 +1,79 @@
-//! The same bytes into a file of every host, in pieces.
-use crate::target::{Target, ToolError, by_members};
-use sheaf_core::Errno;
-use sheaf_file::OFlags;
-use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
+//! The same bytes into a file of every host.
+//!
+//! By default each host writes them beside the file, checks their digest, and renames: whoever reads
+//! sees the old contents or the new ones. The other ways write into the file itself.
+use super::{EditOptions, counting};
+use crate::paths::Hearing;
+use crate::target::{Target, ToolError, by_hosts, by_members};
+use leaf::{Params, Piece};
+use serde::{Deserialize, Serialize};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_file::{Algorithm, Digester, OFlags};
+use sheaf_group::entry::Merged;
+use sheaf_group::flags::O_PARTIAL;
 use sheaf_group::message::{Open, Operation};
-use sheaf_group::{Group, GroupError, Outcome, Session};
+use sheaf_group::tool::Tools;
+use sheaf_group::{Call, Group, GroupError, Outcome, Session};
 use std::io::Read;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How much one trip carries.
-const PIECE_BYTES: usize = 1 << 20;
+mod leaf;
+
+/// How much one packet carries.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Pieces that are read ahead.
-const PIECES_AHEAD: usize = 2;
+const PIECES_AHEAD: usize = 4;
+
+/// How long a write waits at least for hosts that take nothing, before it is given up. Hosts that
+/// are down are noticed by the tree, and earlier.
+const STALL_MIN: Duration = Duration::from_secs(30);
+
+/// Makes the leaves' part known to servers.
+pub(super) fn register(tools: &mut Tools) {
+    tools.register(leaf::NAME, leaf::WriteTool);
+}
+
+/// Where the bytes go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    /// Into a new file, which then takes the place of the old one, with its mode and owner. Devices,
+    /// pipes and files of the kernel are written directly.
+    #[default]
+    Replace,
+    /// Into the file itself, which is emptied first.
+    InPlace,
+    /// To the end of the file.
+    Append,
+    /// Over what the file has from this offset on.
+    At(u64),
+}
 
 /// How to write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// At the end of each file.
-    pub append: bool,
-    /// Where to begin; `None`: at the start, as a stream.
-    pub offset: Option<u64>,
+    /// Where the bytes go.
+    pub way: Way,
     /// Make files that do not exist.
     pub create: bool,
     /// Make the files; if one exists anywhere, none is made.
     pub exclusive: bool,
-    /// Empty files first.
-    pub truncate: bool,
-    /// Mode of files that are made.
+    /// Mode of files that are made, before the umask of the host.
     pub mode: u32,
 }
 
 impl WriteOptions {
+    /// How a new file is made that must not exist anywhere.
     fn open(&self, paths: Vec<String>) -> Open {
-        let flag = |wanted, flag: OFlags| if wanted { flag.bits() } else { 0 };
-        let mut flags = OFlags::WRONLY.bits() | O_PARTIAL;
-        flags |= flag(self.append, OFlags::APPEND);
-        flags |= flag(self.create || self.exclusive, OFlags::CREATE);
-        flags |= flag(self.truncate, OFlags::TRUNC);
-        flags |= if self.exclusive { OFlags::EXCL.bits() } else { O_BESTEFFORT };
-        Open { paths, entries: false, flags, mode: self.mode }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        Open { paths, entries: false, flags: flags.bits() | O_PARTIAL, mode: self.mode }
     }
 
     fn operation(&self, at: u64) -> Operation {
-        match self.offset {
-            Some(offset) => Operation::PwriteAll { offset: offset.saturating_add(at) },
-            None => Operation::WriteAll,
+        match self.way {
+            Way::At(offset) => Operation::PwriteAll { offset: offset.saturating_add(at) },
+            Way::Replace | Way::InPlace | Way::Append => Operation::WriteAll,
         }
     }
 }
@@ -53,48 +81,134 @@ impl WriteOptions {
 /// What a write came to.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Bytes that each file was to get.
+    /// Bytes that each file was to get; none in a dry run, which reads nothing.
     pub bytes: u64,
     /// Files that got all of them, and those that did not.
     pub outcome: Outcome,
+    /// How many files were written (would be, in a dry run) on each host, by equal numbers.
+    pub changed: Vec<(u64, RangeSet)>,
 }
 
 /// Writes all that `source` gives into every file of `targets`. A file in which a piece could not
-/// be written has lost its place, and counts as failed.
+/// be written counts as failed, and so does every file if `source` fails: one that was to be
+/// replaced is then as it was.
 ///
 /// # Errors
-/// [`ToolError::Local`] when `source` fails, [`GroupError`] for answers that do not decode.
+/// [`ToolError::Local`] when `source` fails, [`GroupError`] for answers that do not decode, and what
+/// `sink` returns, to which lines go that say what was done, if the options ask for them.
 pub async fn write(
+    session: &Session,
+    targets: &[Target],
+    options: &WriteOptions,
+    edit: EditOptions,
+    source: Box<dyn Read + Send>,
+    sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
+) -> Result<Written, ToolError> {
+    if options.exclusive && !edit.dry_run {
+        return write_new(session, targets, options, source).await;
+    }
+    let mut calls = Vec::new();
+    for (members, paths) in by_hosts(targets) {
+        let WriteOptions { way, create, exclusive, mode } = *options;
+        let params = Params { paths, way, create, exclusive, mode, options: edit };
+        let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
+        calls.push(session.call(&members, leaf::NAME, &params)?);
+    }
+    let mut written = Written::default();
+    let fed = if edit.dry_run { Ok(0) } else { feed(session, &mut calls, source).await };
+    match fed {
+        Ok(bytes) => written.bytes = bytes,
+        Err(Unfed::Local(error)) => return Err(error),
+        Err(Unfed::Stopped(errno)) => {
+            calls.iter().for_each(|call| written.outcome.add_silent(errno, call.members()));
+            return Ok(written);
+        }
+    }
+    let mut sink = counting(&mut written.changed, sink);
+    let mut hearing = Hearing::new(&mut sink);
+    for call in calls {
+        hearing.hear(call).await?;
+    }
+    written.outcome = hearing.end(targets)?.outcome;
+    drop(sink);
+    Ok(written)
+}
+
+/// Why not everything was sent.
+enum Unfed {
+    Local(ToolError),
+    Stopped(Errno),
+}
+
+/// Sends all that `source` gives to every host, and in the end what it was.
+async fn feed(session: &Session, calls: &mut [Call], source: Box<dyn Read + Send>) -> Result<u64, Unfed> {
+    let mut pieces = read_ahead(source);
+    let (mut digester, mut size) = (Digester::new(Algorithm::Blake3), 0);
+    loop {
+        let piece = tokio::select! {
+            () = session.interrupted() => return Err(Unfed::Stopped(Errno::CANCELED)),
+            piece = pieces.recv() => piece,
+        };
+        let Some(piece) = piece.transpose().map_err(|error| Unfed::Local(local(error)))? else { break };
+        digester.update(&piece);
+        size += piece.len() as u64;
+        send(session, calls, &Piece::Data(&piece)).await.map_err(Unfed::Stopped)?;
+    }
+    let digest = digester.finish().0;
+    send(session, calls, &Piece::End { size, digest: &digest }).await.map_err(Unfed::Stopped)?;
+    Ok(size)
+}
+
+/// Sends a piece to every host. Stops with `ECANCELED` at an interrupt, and with `ETIMEDOUT` when
+/// there is no room for too long.
+async fn send(session: &Session, calls: &mut [Call], piece: &Piece<'_>) -> Result<(), Errno> {
+    let stall = session.limits().timeout.max(STALL_MIN);
+    let bytes = postcard::to_stdvec(piece).map_err(|_| Errno::PROTO)?;
+    for call in calls {
+        tokio::select! {
+            () = session.interrupted() => return Err(Errno::CANCELED),
+            fed = tokio::time::timeout(stall, call.feed(&bytes)) => fed.map_err(|_| Errno::TIMEDOUT)?,
+        }
+    }
+    Ok(())
+}
+
+/// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+pub(super) fn decode_any(data: &[u8]) {
+    drop(postcard::from_bytes::<Params>(data));
+    let _ = postcard::from_bytes::<Piece<'_>>(data);
+}
+
+/// Writes files that must not exist, on all hosts or on none.
+async fn write_new(
     session: &Session,
     targets: &[Target],
     options: &WriteOptions,
     source: Box<dyn Read + Send>,
 ) -> Result<Written, ToolError> {
     let mut pieces = read_ahead(source);
-    let first = pieces.recv().await.transpose().map_err(local)?.unwrap_or_default();
-    let mut next = pieces.recv().await.transpose().map_err(local)?;
+    // Nothing is made for a source that cannot be read.
+    let mut piece = pieces.recv().await.transpose().map_err(local)?;
     let mut written = Written::default();
-    if next.is_none() && !options.exclusive {
-        written.bytes = first.len() as u64;
-        for (members, paths) in by_members(targets) {
-            let once = session.once(&members, options.open(paths), options.operation(0), &first).await;
-            written.outcome.merge(match once {
-                Ok(reading) => reading.outcome,
-                Err(GroupError::Members(outcome)) => *outcome,
-                Err(error) => return Err(error.into()),
-            });
-        }
-        return Ok(written);
-    }
     let mut files = Files::open(session, targets, options).await?;
-    let mut piece = Some(first);
-    while let Some(bytes) = piece.filter(|_| !files.groups.is_empty() && !session.is_interrupted()) {
+    let mut bytes = piece.take().unwrap_or_default();
+    while !files.groups.is_empty() && !session.is_interrupted() {
         files.write(&options.operation(written.bytes), &bytes).await?;
         written.bytes += bytes.len() as u64;
-        piece = next.take();
-        next = pieces.recv().await.transpose().map_err(local)?;
+        match pieces.recv().await.transpose().map_err(local)? {
+            Some(next) => bytes = next,
+            None => break,
+        }
     }
     written.outcome = files.close().await?;
+    let failed = written.outcome.missing_hosts();
+    for (members, paths) in by_members(targets) {
+        let mut members = members.difference(&failed);
+        written.outcome.errors.iter().for_each(|error| members = members.difference(&error.members.leaves()));
+        if !members.is_empty() && written.outcome.status.count > 0 {
+            written.changed.push((paths.len() as u64, members));
+        }
+    }
     Ok(written)
 }
 
@@ -140,7 +254,7 @@ impl Files {
                 Err(error) => return Err(error.into()),
             }
         }
-        if options.exclusive && !files.outcome.is_ok() {
+        if !files.outcome.is_ok() {
             for (group, _) in std::mem::take(&mut files.groups) {
                 if let Err(GroupError::Members(outcome)) = group.abandon().await {
                     files.add(*outcome);

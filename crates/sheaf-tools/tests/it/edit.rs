@@ -3,7 +3,10 @@ use crate::cp::cluster::{Cluster, SHAPES, run};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::ModeChange;
 use sheaf_group::{Outcome, Session};
-use sheaf_tools::edit::{Edit, SizeChange, WriteOptions, edit, write};
+use sheaf_tools::edit::{
+    Edit, EditOptions, Edited, NewMode, NewOwner, SizeChange, Way, WriteOptions, edit, write,
+};
+use sheaf_tools::entry::{EntryKind, Merged};
 use sheaf_tools::{Target, ToolError};
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -11,19 +14,35 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+const VERBOSE: EditOptions = EditOptions { verbose: true, dry_run: false };
+const DRY: EditOptions = EditOptions { verbose: false, dry_run: true };
+
 async fn apply(session: &Session, target: Target, change: &Edit) -> (Vec<String>, Outcome) {
+    let (lines, edited) = apply_with(session, &[target], change, VERBOSE).await;
+    (lines, edited.outcome)
+}
+
+async fn apply_with(
+    session: &Session,
+    targets: &[Target],
+    change: &Edit,
+    options: EditOptions,
+) -> (Vec<String>, Edited) {
     let mut lines = Vec::new();
-    let outcome = edit(session, &[target], change, true, &mut |merged| {
-        for entry in merged.sorted().iter().filter(|entry| !entry.entry.text.is_empty()) {
+    let edited = edit(session, targets, change, options, &mut |merged| Ok(lines.extend(told(merged)))).await;
+    (lines, edited.unwrap())
+}
+
+/// What was said, and by whom.
+fn told(merged: &Merged) -> Vec<String> {
+    let entries = merged.sorted().into_iter().filter(|entry| entry.entry.kind == EntryKind::Line);
+    entries
+        .map(|entry| {
             let (path, text) =
                 (String::from_utf8_lossy(entry.path), String::from_utf8_lossy(entry.entry.text));
-            lines.push(format!("{}:{path}: {text}", entry.leaves));
-        }
-        Ok(())
-    })
-    .await
-    .unwrap();
-    (lines, outcome)
+            format!("{}:{path}: {text}", entry.leaves)
+        })
+        .collect()
 }
 
 fn populate(cluster: &Cluster) {
@@ -78,7 +97,7 @@ fn compare(change: &Edit, path: &str, program: &str, args: &[&str]) {
 }
 
 fn chmod(change: &str, recursive: bool) -> Edit {
-    Edit::Chmod { change: ModeChange::parse(change, 0o022).unwrap(), recursive }
+    Edit::Chmod { mode: NewMode::Change(ModeChange::parse(change, 0o022).unwrap()), recursive }
 }
 
 #[test]
@@ -96,7 +115,11 @@ fn chown_does_what_gnu_chown_does() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let chown = |owner: &str, recursive, follow| Edit::Chown { owner: owner.into(), recursive, follow };
+    let chown = |owner: &str, recursive, follow| Edit::Chown {
+        owner: NewOwner::Named(owner.into()),
+        recursive,
+        follow,
+    };
     compare(&chown("1234:2345", false, true), "d/f", "chown", &["1234:2345", "d/f"]);
     compare(&chown(":77", true, true), "d", "chown", &["-R", ":77", "d"]);
     compare(&chown("5", false, true), "d/link", "chown", &["5", "d/link"]);
@@ -115,7 +138,7 @@ fn chown_does_what_gnu_chown_does() {
 
 #[test]
 fn truncate_does_what_gnu_truncate_does() {
-    let truncate = |size, create| Edit::Truncate { size, create };
+    let truncate = |size, create| Edit::Truncate { size: Some(size), reference: None, create };
     compare(&truncate(SizeChange::To(3), true), "d/f", "truncate", &["-s", "3", "d/f"]);
     compare(&truncate(SizeChange::Grow(5), false), "d/{f,x}", "truncate", &["-c", "-s", "+5", "d/f", "d/x"]);
     compare(&truncate(SizeChange::Shrink(100), true), "d/f", "truncate", &["-s", "-100", "d/f"]);
@@ -130,7 +153,8 @@ fn truncate_does_what_gnu_truncate_does() {
 
 #[test]
 fn rm_does_what_gnu_rm_does() {
-    let remove = |recursive, force, empty_dirs| Edit::Remove { recursive, force, empty_dirs };
+    let remove =
+        |recursive, force, empty_dirs| Edit::Remove { recursive, force, empty_dirs, preserve_root: true };
     compare(&remove(false, false, false), "d/f", "rm", &["d/f"]);
     compare(&remove(false, false, false), "d/link", "rm", &["d/link"]);
     compare(&remove(false, false, false), "d/sub", "rm", &["d/sub"]);
@@ -149,15 +173,150 @@ fn everything_a_host_serves_is_not_removed() {
     populate(&cluster);
     run(async {
         let session = cluster.session("flat");
-        let remove = Edit::Remove { recursive: true, force: true, empty_dirs: false };
+        let remove =
+            |preserve_root| Edit::Remove { recursive: true, force: true, empty_dirs: false, preserve_root };
         for path in ["/", ".", "..", "//./.."] {
-            let refused = edit(&session, &[cluster.target(path)], &remove, false, &mut |_| Ok(())).await;
+            let refused =
+                edit(&session, &[cluster.target(path)], &remove(true), VERBOSE, &mut |_| Ok(())).await;
             assert!(matches!(refused, Err(ToolError::Usage(_))), "{path}");
         }
-        // A name on the way does not help.
-        let (_, outcome) = apply(&session, cluster.target("/d/.."), &remove).await;
-        assert_eq!(outcome.errors[0].errno, Errno::INVAL);
-        assert!(cluster.path(0, "d/f").exists());
+        // Names on the way, and patterns, are found out on the hosts.
+        for path in ["/d/..", "/d/sub/../../", "/*", "/**", "/d/../*", "/./?*", "/{d,*}", "*"] {
+            let (lines, outcome) = apply(&session, cluster.target(path), &remove(true)).await;
+            assert_eq!((lines.len(), outcome.status.count), (0, 0), "{path}");
+            assert_eq!((outcome.errors[0].errno, outcome.errors[0].path.as_str()), (Errno::BUSY, path));
+            assert!(cluster.path(0, "d/f").exists() && cluster.path(1, "top").exists(), "{path}");
+        }
+        let (_, edited) = apply_with(&session, &[cluster.target("/*")], &remove(false), VERBOSE).await;
+        assert!(edited.outcome.is_ok());
+        assert_eq!((edited.files(), edited.hosts()), (20, RangeSet::full(2)));
+        assert_eq!(std::fs::read_dir(cluster.path(0, "")).unwrap().count(), 0);
+        cluster.write(0, "new", "");
+        let (_, edited) = apply_with(&session, &[cluster.target("/")], &remove(false), VERBOSE).await;
+        assert_eq!((edited.outcome.is_ok(), edited.changed), (true, vec![(1, RangeSet::single(0))]));
+        assert_eq!(std::fs::read_dir(cluster.path(0, "")).unwrap().count(), 0);
+    });
+}
+
+/// A dry run says of each file what the change then says it has done, and changes nothing.
+#[test]
+fn a_dry_run_says_what_would_be_done() {
+    let remove = Edit::Remove { recursive: true, force: false, empty_dirs: false, preserve_root: true };
+    let link = |force| Edit::Link { target: b"f".into(), symbolic: true, force, no_dereference: true };
+    let mkdir = |parents| Edit::Mkdir { parents, mode: None };
+    let truncate = |create| Edit::Truncate { size: Some(SizeChange::To(3)), reference: None, create };
+    let owner = NewOwner::Reference("/d/f".to_owned());
+    for (path, change, said, files) in [
+        ("/d/f", chmod("600", false), "mode would change from 0644 (rw-r--r--) to 0600 (rw-------)", 1),
+        ("/d", remove.clone(), "would be removed, 9 names", 9),
+        ("/d/f", remove.clone(), "would be removed", 1),
+        ("/d/f", truncate(false), "size would change from 7 to 3", 1),
+        ("/new", truncate(true), "would be created, 3 bytes", 1),
+        ("/new", truncate(false), "", 0),
+        ("/a/b", mkdir(true), "directory would be created", 1),
+        ("/d", mkdir(true), "", 0),
+        ("/new", link(false), "would be made, -> f", 1),
+        ("/top", link(true), "would be replaced, -> f", 1),
+        ("/d/f", Edit::Chown { owner, recursive: false, follow: true }, "ownership would be retained", 1),
+    ] {
+        let cluster = Cluster::new(3);
+        populate(&cluster);
+        std::fs::remove_dir_all(cluster.path(2, "")).unwrap();
+        std::fs::create_dir(cluster.path(2, "")).unwrap();
+        let before = tree(cluster.dir.path());
+        run(async {
+            let session = cluster.session("flat");
+            let targets = [Target { members: RangeSet::full(2), path: path.to_owned() }];
+            let (lines, planned) = apply_with(&session, &targets, &change, DRY).await;
+            assert_eq!(tree(cluster.dir.path()), before, "{change:?}");
+            assert!(planned.outcome.is_ok(), "{change:?}: {planned:?}");
+            if said.is_empty() {
+                assert_eq!(lines, Vec::<String>::new());
+            } else {
+                assert!(lines[0].starts_with(&format!("0-1:{path}: {said}")), "{lines:?}");
+            }
+            assert_eq!(planned.files(), 2 * files, "{change:?}");
+            let (_, edited) = apply_with(&session, &targets, &change, VERBOSE).await;
+            assert_eq!((edited.changed, edited.outcome.is_ok()), (planned.changed, true), "{change:?}");
+        });
+    }
+    // What would fail is said to.
+    for (path, change, errno) in [
+        ("/none", remove.clone(), Errno::NOENT),
+        (
+            "/d",
+            Edit::Remove { recursive: false, force: false, empty_dirs: false, preserve_root: true },
+            Errno::ISDIR,
+        ),
+        (
+            "/d",
+            Edit::Remove { recursive: false, force: false, empty_dirs: true, preserve_root: true },
+            Errno::NOTEMPTY,
+        ),
+        ("/", remove.clone(), Errno::BUSY),
+        ("/d", mkdir(false), Errno::EXIST),
+        ("/a/b", mkdir(false), Errno::NOENT),
+        ("/top/b", mkdir(true), Errno::NOTDIR),
+        ("/top", link(false), Errno::EXIST),
+        ("/d/sub", truncate(true), Errno::ISDIR),
+        ("/none", chmod("600", false), Errno::NOENT),
+    ] {
+        let cluster = Cluster::new(1);
+        populate(&cluster);
+        run(async {
+            let session = cluster.session("flat");
+            let target = cluster.target(if path == "/" { "/d/.." } else { path });
+            let (_, planned) = apply_with(&session, &[target], &change, DRY).await;
+            assert_eq!((planned.outcome.errors[0].errno, planned.files()), (errno, 0), "{change:?}");
+        });
+    }
+}
+
+#[test]
+fn modes_owners_and_sizes_are_taken_from_a_file() {
+    let of = |path: &str| path.to_owned();
+    let reference = |path, recursive| Edit::Chmod { mode: NewMode::Reference(of(path)), recursive };
+    compare(&reference("/d/x", false), "d/f", "chmod", &["--reference", "d/x", "d/f"]);
+    compare(
+        &reference("/d/sub/deep/h", true),
+        "d/sub",
+        "chmod",
+        &["-R", "--reference", "d/sub/deep/h", "d/sub"],
+    );
+    let size = |size| Edit::Truncate { size, reference: Some(of("/d/f")), create: true };
+    compare(&size(None), "new", "truncate", &["-r", "d/f", "new"]);
+    compare(&size(Some(SizeChange::Grow(3))), "top", "truncate", &["-r", "d/f", "-s", "+3", "top"]);
+    let cluster = Cluster::new(2);
+    populate(&cluster);
+    std::fs::remove_file(cluster.path(1, "top")).unwrap();
+    run(async {
+        let session = cluster.session("flat");
+        let owner = NewOwner::Reference(of("/top"));
+        for change in [reference("/top", false), Edit::Chown { owner, recursive: false, follow: true }] {
+            let (_, edited) = apply_with(&session, &[cluster.target("/d/f")], &change, VERBOSE).await;
+            let error = &edited.outcome.errors[0];
+            assert_eq!(
+                (error.errno, error.path.as_str(), edited.outcome.errors.len()),
+                (Errno::NOENT, "/top", 1)
+            );
+            assert_eq!(edited.changed, [(1, RangeSet::single(0))]);
+        }
+    });
+}
+
+/// What is named later happens later, on every host by itself.
+#[test]
+fn the_order_of_arguments_is_kept() {
+    let cluster = Cluster::new(3);
+    run(async {
+        let session = cluster.session("flat");
+        let on =
+            |start, end, path: &str| Target { members: RangeSet::from_range(start, end), path: path.into() };
+        let targets = [on(0, 1, "/a"), on(0, 3, "/b"), on(1, 3, "/a"), on(0, 1, "/b/c"), on(0, 3, "/a/d")];
+        let mkdir = Edit::Mkdir { parents: false, mode: None };
+        let (_, edited) = apply_with(&session, &targets, &mkdir, VERBOSE).await;
+        assert!(edited.outcome.is_ok(), "{edited:?}");
+        assert_eq!((edited.files(), edited.hosts()), (10, RangeSet::full(3)));
     });
 }
 
@@ -229,8 +388,16 @@ fn what_was_done_and_what_failed_folds() {
 }
 
 async fn put(session: &Session, target: Target, options: &WriteOptions, data: Vec<u8>) -> (u64, Outcome) {
-    let written = write(session, &[target], options, Box::new(Cursor::new(data))).await.unwrap();
+    let source = Box::new(Cursor::new(data));
+    let written = write(session, &[target], options, EditOptions::default(), source, &mut |_| Ok(())).await;
+    let written = written.unwrap();
+    let files: u64 = written.changed.iter().map(|(files, hosts)| files * hosts.len()).sum();
+    assert_eq!(files, written.outcome.status.count);
     (written.bytes, written.outcome)
+}
+
+fn way(way: Way) -> WriteOptions {
+    WriteOptions { way, ..WriteOptions::default() }
 }
 
 #[test]
@@ -240,23 +407,129 @@ fn bytes_of_any_size_reach_every_file() {
     let data = |size: usize| (0..size).map(|n| (n * 7 / 3) as u8).collect::<Vec<u8>>();
     run(async {
         let session = cluster.session("k-ary:2");
-        let create = WriteOptions { create: true, truncate: true, mode: 0o640, ..WriteOptions::default() };
-        for size in [0, 1, 1 << 20, (1 << 20) + 1, 3_500_000] {
-            let (bytes, outcome) = put(&session, cluster.target("/new"), &create, data(size)).await;
-            assert_eq!((bytes, outcome.is_ok(), outcome.status.count), (size as u64, true, 7));
-            assert!((0..7).all(|leaf| cluster.read(leaf, "new") == data(size)), "{size}");
+        let create = |way| WriteOptions { way, create: true, mode: 0o640, ..WriteOptions::default() };
+        for size in [0, 1, 256 << 10, (256 << 10) + 1, 3_500_000] {
+            for way in [Way::Replace, Way::InPlace] {
+                let (bytes, outcome) = put(&session, cluster.target("/new"), &create(way), data(size)).await;
+                assert_eq!((bytes, outcome.is_ok(), outcome.status.count), (size as u64, true, 7));
+                assert!((0..7).all(|leaf| cluster.read(leaf, "new") == data(size)), "{size}");
+            }
         }
         assert_eq!(std::fs::metadata(cluster.path(3, "new")).unwrap().mode() & 0o777, 0o640);
-        let append = WriteOptions { append: true, ..WriteOptions::default() };
-        put(&session, cluster.target("/top"), &append, b" more".to_vec()).await;
-        let offset = WriteOptions { offset: Some(2), ..WriteOptions::default() };
-        put(&session, cluster.target("/top"), &offset, b"NN".to_vec()).await;
-        put(&session, cluster.target("/top"), &WriteOptions::default(), b"C".to_vec()).await;
+        put(&session, cluster.target("/top"), &way(Way::Append), b" more".to_vec()).await;
+        put(&session, cluster.target("/top"), &way(Way::At(2)), b"NN".to_vec()).await;
+        put(&session, cluster.target("/top"), &way(Way::At(0)), b"C".to_vec()).await;
         assert!((0..7).all(|leaf| cluster.read(leaf, "top") == b"CoNNent more"));
-        let long = WriteOptions { offset: Some(1), ..WriteOptions::default() };
-        put(&session, cluster.target("/top"), &long, data(2_000_000)).await;
+        put(&session, cluster.target("/top"), &way(Way::At(1)), data(2_000_000)).await;
         assert!((0..7).all(|leaf| cluster.read(leaf, "top")[1..] == data(2_000_000)));
+        put(&session, cluster.target("/top"), &way(Way::InPlace), b"short".to_vec()).await;
+        assert!((0..7).all(|leaf| cluster.read(leaf, "top") == b"short"));
     });
+}
+
+/// Whoever has the file open keeps reading what it was; links, mode and owner stay.
+#[test]
+fn a_file_is_replaced_whole() {
+    let cluster = Cluster::new(2);
+    populate(&cluster);
+    let file = |path: &str| cluster.path(0, path);
+    std::fs::set_permissions(file("top"), PermissionsExt::from_mode(0o4751)).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        std::os::unix::fs::chown(file("top"), Some(1234), Some(2345)).unwrap();
+        std::fs::set_permissions(file("top"), PermissionsExt::from_mode(0o4751)).unwrap();
+    }
+    let before = std::fs::metadata(file("top")).unwrap();
+    let mut reader = std::fs::File::open(file("top")).unwrap();
+    run(async {
+        let session = cluster.session("flat");
+        // By the name of a link to it.
+        let (_, outcome) =
+            put(&session, cluster.target("/d/link"), &way(Way::Replace), b"new".to_vec()).await;
+        assert!(outcome.is_ok());
+        let mut old = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut old).unwrap();
+        assert_eq!((old.as_str(), cluster.read(0, "top")), ("content", b"new".to_vec()));
+        let after = std::fs::metadata(file("top")).unwrap();
+        assert_ne!(after.ino(), before.ino());
+        assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
+        assert!(std::fs::symlink_metadata(file("d/link")).unwrap().is_symlink());
+        // In place it stays the same file.
+        put(&session, cluster.target("/top"), &way(Way::InPlace), b"newer".to_vec()).await;
+        assert_eq!(
+            (std::fs::metadata(file("top")).unwrap().ino(), cluster.read(0, "top")),
+            (after.ino(), b"newer".to_vec())
+        );
+        // A directory is no file, and nothing is left beside.
+        let (_, outcome) = put(&session, cluster.target("/d"), &way(Way::Replace), b"x".to_vec()).await;
+        assert_eq!(outcome.errors[0].errno, Errno::ISDIR);
+        assert_eq!(std::fs::read_dir(file("")).unwrap().count(), 2);
+    });
+}
+
+/// A source that fails after some pieces: what was to be replaced is as it was.
+#[test]
+fn half_a_source_replaces_nothing() {
+    struct Breaks(usize);
+    impl std::io::Read for Breaks {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            if self.0 == 0 {
+                return Err(std::io::Error::from_raw_os_error(5));
+            }
+            let length = buffer.len().min(self.0);
+            buffer[..length].fill(b'z');
+            self.0 -= length;
+            Ok(length)
+        }
+    }
+    let cluster = Cluster::new(3);
+    populate(&cluster);
+    run(async {
+        let session = cluster.session("flat");
+        let (options, sink) = (way(Way::Replace), &mut |_: &Merged| Ok(()));
+        let source = Box::new(Breaks(1 << 20));
+        let broken =
+            write(&session, &[cluster.target("/top")], &options, EditOptions::default(), source, sink).await;
+        assert!(matches!(broken, Err(ToolError::Local { errno: Errno::IO, .. })), "{broken:?}");
+        // Another command of the same session finds the files as they were.
+        let (_, outcome) = put(&session, cluster.target("/d/f"), &options, b"x".to_vec()).await;
+        assert!(outcome.is_ok());
+    });
+    assert!((0..3).all(|leaf| cluster.read(leaf, "top") == b"content"));
+}
+
+#[test]
+fn a_dry_run_of_a_write_reads_nothing_and_writes_nothing() {
+    struct Untouched;
+    impl std::io::Read for Untouched {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            unreachable!("a dry run needs no source")
+        }
+    }
+    let cluster = Cluster::new(3);
+    populate(&cluster);
+    std::fs::remove_file(cluster.path(2, "top")).unwrap();
+    let before = tree(cluster.dir.path());
+    run(async {
+        let session = cluster.session("flat");
+        let create = WriteOptions { create: true, ..WriteOptions::default() };
+        for (options, told_of) in [
+            (way(Way::Replace), &["0-1:/top: would be replaced"][..]),
+            (way(Way::Append), &["0-1:/top: would be appended to"]),
+            (way(Way::At(3)), &["0-1:/top: would be written"]),
+            (create, &["0-1:/top: would be replaced", "2:/top: would be created"]),
+        ] {
+            let mut lines = Vec::new();
+            let mut sink = |merged: &Merged| Ok(lines.extend(told(merged)));
+            let targets = [cluster.target("/top")];
+            let planned =
+                write(&session, &targets, &options, DRY, Box::new(Untouched), &mut sink).await.unwrap();
+            assert_eq!(planned.outcome.is_ok(), options.create);
+            lines.sort();
+            assert_eq!(lines, told_of);
+        }
+    });
+    assert_eq!(tree(cluster.dir.path()), before);
 }
 
 #[test]
@@ -293,7 +566,8 @@ fn exclusive_writes_happen_everywhere_or_nowhere() {
         });
         for targets in [&[cluster.target("/lock")][..], &halves] {
             let source = Box::new(Cursor::new(b"mine".to_vec()));
-            let written = write(&session, targets, &exclusive, source).await.unwrap();
+            let (options, sink) = (EditOptions::default(), &mut |_: &Merged| Ok(()));
+            let written = write(&session, targets, &exclusive, options, source, sink).await.unwrap();
             assert_eq!((written.outcome.errors[0].errno, written.outcome.status.count), (Errno::EXIST, 0));
             let there: Vec<u32> = (0..6).filter(|leaf| cluster.path(*leaf, "lock").exists()).collect();
             assert_eq!(there, [4]);

@@ -4,7 +4,7 @@ use rustix::fs::{Mode, OFlags};
 use sheaf_core::RangeSet;
 use sheaf_file::{Algorithm, Export, ModeChange, WalkOptions};
 use sheaf_tools::cp::{CopyOptions, Source, get, put};
-use sheaf_tools::edit::{Edit, edit};
+use sheaf_tools::edit::{Edit, EditOptions, NewMode, edit};
 use sheaf_tools::grep::{GrepOptions, grep};
 use sheaf_tools::report::list::ListOptions;
 use sheaf_tools::report::{Report, UsageOptions, cat, report};
@@ -111,15 +111,20 @@ fn copies_and_changes_reach_what_lies_beyond_a_path() {
         assert!(got.outcome.is_ok() && got.errors.is_empty(), "{:?} {:?}", got.outcome, got.errors);
         assert!(contents(&back.path().join("n2")) == expected);
         let change = ModeChange::parse("go=", 0).unwrap();
-        let change = Edit::Chmod { change, recursive: true };
+        let change = Edit::Chmod { mode: NewMode::Change(change), recursive: true };
+        let quietly = EditOptions::default();
         assert!(
-            edit(&session, &[cluster.target("/to")], &change, false, &mut |_| Ok(())).await.unwrap().is_ok()
+            edit(&session, &[cluster.target("/to")], &change, quietly, &mut |_| Ok(()))
+                .await
+                .unwrap()
+                .outcome
+                .is_ok()
         );
         let modes = contents(&cluster.path(0, "to"));
         assert_eq!(modes.values().filter(|(mode, _)| mode & 0o077 == 0).count(), 2 * DEPTH + 1);
-        let remove = Edit::Remove { recursive: true, force: false, empty_dirs: false };
+        let remove = Edit::Remove { recursive: true, force: false, empty_dirs: false, preserve_root: true };
         let one = sheaf_tools::Target { members: RangeSet::single(0), ..cluster.target("/to") };
-        assert!(edit(&session, &[one], &remove, false, &mut |_| Ok(())).await.unwrap().is_ok());
+        assert!(edit(&session, &[one], &remove, quietly, &mut |_| Ok(())).await.unwrap().outcome.is_ok());
         assert!(!cluster.path(0, "to").exists() && cluster.path(1, "to").exists());
     });
 }

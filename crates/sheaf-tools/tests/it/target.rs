@@ -4,7 +4,7 @@ use sheaf_core::Errno;
 use sheaf_file::{Algorithm, ModeChange};
 use sheaf_group::{Outcome, Session};
 use sheaf_tools::cp::{CopyOptions, get};
-use sheaf_tools::edit::{Edit, WriteOptions, edit, write};
+use sheaf_tools::edit::{Edit, EditOptions, NewMode, Way, WriteOptions, edit, write};
 use sheaf_tools::grep::{GrepOptions, grep};
 use sheaf_tools::read::{ReadOptions, read};
 use sheaf_tools::report::list::ListOptions;
@@ -66,10 +66,14 @@ async fn all(
     let options = GrepOptions { patterns: vec!["x".to_owned()], ..GrepOptions::default() };
     all.push(("grep", grep(session, &targets, &options, &mut |_| Ok(())).await?.outcome));
     let change = ModeChange::parse("u+r", 0).unwrap();
-    let change = Edit::Chmod { change, recursive: false };
-    all.push(("chmod", edit(session, &targets, &change, false, &mut |_| Ok(())).await?));
-    let options = WriteOptions::default();
-    all.push(("write", write(session, &targets, &options, Box::new(&b"new"[..])).await?.outcome));
+    let change = Edit::Chmod { mode: NewMode::Change(change), recursive: false };
+    let quietly = EditOptions::default();
+    all.push(("chmod", edit(session, &targets, &change, quietly, &mut |_| Ok(())).await?.outcome));
+    // Whoever is nobody may not put a file beside.
+    let options = WriteOptions { way: Way::InPlace, ..WriteOptions::default() };
+    let source = Box::new(&b"new"[..]);
+    let written = write(session, &targets, &options, quietly, source, &mut |_| Ok(())).await?;
+    all.push(("write", written.outcome));
     let options = ReadOptions { aggregate: "count".to_owned(), columns: Vec::new(), count: None, offset: 0 };
     for readout in read(session, &targets, &options).await? {
         all.push(("read", readout.outcome));
@@ -165,8 +169,8 @@ fn what_is_to_be_made_in_directories_that_match() {
     run(async {
         let session = cluster.session("flat");
         let mkdir = Edit::Mkdir { parents: false, mode: None };
-        let made =
-            edit(&session, &[cluster.target("/d*/{x,y}")], &mkdir, false, &mut |_| Ok(())).await.unwrap();
+        let (targets, quietly) = ([cluster.target("/d*/{x,y}")], EditOptions::default());
+        let made = edit(&session, &targets, &mkdir, quietly, &mut |_| Ok(())).await.unwrap().outcome;
         assert_eq!((errors(&made), made.status.count), (vec![], 6));
         assert!(cluster.path(0, "d2/x").is_dir() && cluster.path(1, "d3/y").is_dir());
     });

@@ -1,34 +1,84 @@
 //! `sheaf chmod`: the permissions of files.
-use super::{Changed, per_path};
+use super::caution::Caution;
+use super::per_path::{self, Task};
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
 use crate::mode;
 use anyhow::Result;
 use clap::Args;
-use sheaf_file::ModeChange;
-use sheaf_tools::edit::Edit;
+use sheaf_tools::edit::{Edit, NewMode};
+use std::ffi::{OsStr, OsString};
 
 /// Change the mode of files
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    override_usage = "sheaf chmod [OPTIONS] <MODE> <ADDR>...\n       sheaf chmod [OPTIONS] --reference <FILE> <ADDR>...",
+    after_help = "\
+On a terminal, more than one host is asked about before a change with -R; -y
+answers.
+
 Examples:
   sheaf chmod 0640 @all:/etc/shadow
-  sheaf chmod -R u=rwX,go-w 'n[1-64]:/srv/app'")]
+  sheaf chmod -R u=rwX,go-w 'n[1-64]:/srv/app'"
+)]
 pub struct ChmodArgs {
     /// Octal (0644) or symbolic (u+x,go-w)
-    #[arg(value_name = "MODE", value_parser = mode::change, allow_hyphen_values = true)]
-    pub mode: ModeChange,
+    #[arg(value_name = "MODE", allow_hyphen_values = true)]
+    pub mode: OsString,
 
-    #[command(flatten)]
-    pub files: Changed,
+    /// Files: HOSTSET:PATH, or :PATH for every host
+    // The first is taken for a mode where there is to be none.
+    #[arg(value_name = "ADDR", required_unless_present = "reference")]
+    pub addrs: Vec<OsString>,
 
     /// Change directories and what is in them
     #[arg(short = 'R', long)]
     pub recursive: bool,
+
+    /// Give the mode of this file of each host
+    #[arg(long, value_name = "FILE")]
+    pub reference: Option<OsString>,
+
+    #[command(flatten)]
+    pub caution: Caution,
+}
+
+/// The addresses, after the mode or owner if there is one.
+pub fn addresses(first: &OsStr, rest: &[OsString], reference: Option<&OsString>) -> Vec<OsString> {
+    reference.map(|_| first.to_owned()).into_iter().chain(rest.iter().cloned()).collect()
+}
+
+/// The file of each host that something is taken from.
+pub fn reference(file: &OsStr, config: &Config) -> Result<String> {
+    Ok(super::utf8(super::on_hosts(file, config)?)?)
 }
 
 /// Changes modes.
 pub fn run(args: &ChmodArgs, global: &GlobalArgs) -> Result<Exit> {
-    let edit = Edit::Chmod { change: args.mode.clone(), recursive: args.recursive };
-    per_path::edit(global, "chmod", &args.files.addrs, |_| Ok(edit))
+    let invalid = |why| {
+        let mode = args.mode.to_string_lossy();
+        Stop::usage(format!("invalid value '{mode}' for '<MODE>': {why}"))
+    };
+    let change = match args.reference {
+        Some(_) => None,
+        None => Some(mode::change(&args.mode.to_string_lossy()).map_err(invalid)?),
+    };
+    let edit = |config: &Config| {
+        let mode = match (change, &args.reference) {
+            (None, Some(file)) => NewMode::Reference(reference(file, config)?),
+            (Some(change), _) => NewMode::Change(change),
+            (None, None) => return Err(invalid("there is none".to_owned()).into()),
+        };
+        Ok(Edit::Chmod { mode, recursive: args.recursive })
+    };
+    let task = Task {
+        command: "chmod",
+        addrs: &addresses(&args.mode, &args.addrs, args.reference.as_ref()),
+        caution: args.caution,
+        asks: args.recursive.then_some("chmod -R"),
+        words: ("mode set", "file", "files"),
+        explained: &[],
+    };
+    per_path::edit(global, &task, edit)
 }

@@ -1,24 +1,36 @@
 //! `sheaf chown`: the owner and group of files.
-use super::{Changed, per_path};
+use super::caution::Caution;
+use super::chmod::{addresses, reference};
+use super::per_path::{self, Task};
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::Args;
-use sheaf_tools::edit::Edit;
+use sheaf_tools::edit::{Edit, NewOwner};
+use std::ffi::OsString;
 
 /// Change the owner and group of files
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    override_usage = "sheaf chown [OPTIONS] <OWNER[:GROUP]> <ADDR>...\n       sheaf chown [OPTIONS] --reference <FILE> <ADDR>...",
+    after_help = "\
+On a terminal, more than one host is asked about before a change with -R; -y
+answers.
+
 Examples:
   sheaf chown root:adm :/var/log/app.log
-  sheaf chown -R :www '@web:/srv/app'")]
+  sheaf chown -R :www '@web:/srv/app'"
+)]
 pub struct ChownArgs {
     /// OWNER, OWNER:GROUP or :GROUP, each a name of the host or a number
-    #[arg(value_name = "OWNER[:GROUP]", value_parser = owner)]
-    pub owner: String,
+    #[arg(value_name = "OWNER[:GROUP]")]
+    pub owner: OsString,
 
-    #[command(flatten)]
-    pub files: Changed,
+    /// Files: HOSTSET:PATH, or :PATH for every host
+    // The first is taken for an owner where there is to be none.
+    #[arg(value_name = "ADDR", required_unless_present = "reference")]
+    pub addrs: Vec<OsString>,
 
     /// Change directories and what is in them
     #[arg(short = 'R', long)]
@@ -27,6 +39,13 @@ pub struct ChownArgs {
     /// Change symbolic links themselves, not what they point to
     #[arg(long)]
     pub no_dereference: bool,
+
+    /// Give the owner and group of this file of each host
+    #[arg(long, value_name = "FILE")]
+    pub reference: Option<OsString>,
+
+    #[command(flatten)]
+    pub caution: Caution,
 }
 
 /// Checks the form of `user`, `user:group`, `user:` or `:group`. Names are looked up on each host,
@@ -42,9 +61,27 @@ pub fn owner(text: &str) -> Result<String, String> {
 
 /// Changes owners.
 pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
-    let edit =
-        Edit::Chown { owner: args.owner.clone(), recursive: args.recursive, follow: !args.no_dereference };
-    per_path::edit(global, "chown", &args.files.addrs, |_| Ok(edit))
+    let named = args.owner.to_string_lossy();
+    if args.reference.is_none() {
+        owner(&named)
+            .map_err(|why| Stop::usage(format!("invalid value '{named}' for '<OWNER[:GROUP]>': {why}")))?;
+    }
+    let edit = |config: &Config| {
+        let owner = match &args.reference {
+            Some(file) => NewOwner::Reference(reference(file, config)?),
+            None => NewOwner::Named(named.into_owned()),
+        };
+        Ok(Edit::Chown { owner, recursive: args.recursive, follow: !args.no_dereference })
+    };
+    let task = Task {
+        command: "chown",
+        addrs: &addresses(&args.owner, &args.addrs, args.reference.as_ref()),
+        caution: args.caution,
+        asks: args.recursive.then_some("chown -R"),
+        words: ("owner set", "file", "files"),
+        explained: &[],
+    };
+    per_path::edit(global, &task, edit)
 }
 
 #[cfg(test)]

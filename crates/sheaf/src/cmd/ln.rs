@@ -1,5 +1,6 @@
 //! `sheaf ln`: links made.
-use super::per_path;
+use super::caution::Caution;
+use super::per_path::{self, Task};
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::Exit;
@@ -38,6 +39,9 @@ pub struct LnArgs {
     /// Replace a symbolic link to a directory, not what is in it
     #[arg(short, long)]
     pub no_dereference: bool,
+
+    #[command(flatten)]
+    pub caution: Caution,
 }
 
 /// Makes the link.
@@ -52,5 +56,13 @@ pub fn run(args: &LnArgs, global: &GlobalArgs) -> Result<Exit> {
             no_dereference: args.no_dereference,
         })
     };
-    per_path::edit(global, "ln", std::slice::from_ref(&args.link), edit)
+    let task = Task {
+        command: "ln",
+        addrs: std::slice::from_ref(&args.link),
+        caution: args.caution,
+        asks: None,
+        words: ("linked", "name", "names"),
+        explained: &[],
+    };
+    per_path::edit(global, &task, edit)
 }

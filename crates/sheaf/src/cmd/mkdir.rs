@@ -1,5 +1,7 @@
 //! `sheaf mkdir`: directories made.
-use super::{Changed, per_path};
+use super::Changed;
+use super::caution::Caution;
+use super::per_path::{self, Task};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::mode;
@@ -25,10 +27,21 @@ pub struct MkdirArgs {
     /// Mode of the directories, octal or symbolic
     #[arg(short, long, value_name = "MODE", value_parser = mode::change)]
     pub mode: Option<ModeChange>,
+
+    #[command(flatten)]
+    pub caution: Caution,
 }
 
 /// Makes directories.
 pub fn run(args: &MkdirArgs, global: &GlobalArgs) -> Result<Exit> {
     let edit = Edit::Mkdir { parents: args.parents, mode: args.mode.clone() };
-    per_path::edit(global, "mkdir", &args.files.addrs, |_| Ok(edit))
+    let task = Task {
+        command: "mkdir",
+        addrs: &args.files.addrs,
+        caution: args.caution,
+        asks: None,
+        words: ("made", "directory", "directories"),
+        explained: &[],
+    };
+    per_path::edit(global, &task, |_| Ok(edit))
 }

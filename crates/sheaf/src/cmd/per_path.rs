@@ -1,12 +1,15 @@
 //! Commands that do one thing with each path: what is around their own part.
+use super::caution::{Caution, Question};
 use super::{Addresses, resolve};
 use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::output::{Heads, Line, Printer};
+use crate::output::{Changes, Failure, Heads, Line, Printer};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
+use sheaf_core::Errno;
+use sheaf_group::Outcome;
 use sheaf_tools::ArgumentOrder;
 use sheaf_tools::edit::{self, Edit};
 use sheaf_tools::entry::{EntryKind, Merged, MergedEntry};
@@ -38,34 +41,72 @@ pub fn report(
     })
 }
 
+/// A command that changes files.
+pub struct Task<'a> {
+    pub command: &'static str,
+    pub addrs: &'a [OsString],
+    pub caution: Caution,
+    /// What is asked about on a terminal, if it is to be.
+    pub asks: Option<&'a str>,
+    /// What is done to a file, and what a file is called: `removed`, `file`, `files`.
+    pub words: (&'static str, &'static str, &'static str),
+    /// What there is to say of an error.
+    pub explained: &'a [(Errno, &'a str)],
+}
+
 /// Changes files on their hosts; `-v` says what was done.
 pub fn edit(
     global: &GlobalArgs,
-    command: &'static str,
-    addrs: &[OsString],
+    task: &Task<'_>,
     change: impl FnOnce(&Config) -> Result<Edit>,
 ) -> Result<Exit> {
     let opening = Opening::new(global)?;
-    let targets = resolve(addrs, &opening.config, Purpose::Change(command))?;
+    let targets = resolve(task.addrs, &opening.config, Purpose::Change(task.command))?;
     let change = change(&opening.config)?;
+    let question = Question {
+        what: task.asks.unwrap_or(task.command),
+        by_itself: task.asks.is_some(),
+        stdin_is_taken: false,
+    };
+    if !task.caution.ask(&question, &targets, &opening.config)? {
+        return Ok(Exit::Unmatched);
+    }
+    let options = task.caution.options(global.verbose > 0);
     opening.run(async |connected, config, output| {
         let mut printer = Printer::new(output, config.hosts()?);
         let order = ArgumentOrder::new(&targets);
-        let mut sink = |merged: &Merged| {
-            for entry in said(merged, &order) {
-                printer.flat(&Line {
-                    path: entry.path,
-                    leaves: entry.leaves,
-                    text: entry.entry.text.to_vec(),
-                })?;
-            }
-            printer.flush()
-        };
-        let verbose = global.verbose > 0;
-        let outcome = edit::edit(&connected.session, &targets, &change, verbose, &mut sink).await;
-        let outcome = outcome.map_err(super::stop)?;
-        session::finish(connected, config, output, &Ended::new(&targets, &outcome))
+        let mut sink = |merged: &Merged| print_done(&mut printer, merged, &order);
+        let edited = edit::edit(&connected.session, &targets, &change, options, &mut sink).await;
+        let mut edited = edited.map_err(super::stop)?;
+        let (done, one, many) = task.words;
+        let (files, leaves) = (edited.files(), edited.hosts());
+        let changes = Changes { done, nouns: (one, many), files, leaves, is_dry: options.dry_run };
+        let extra = explained(&mut edited.outcome, task.explained);
+        let ended = Ended::new(&targets, &edited.outcome);
+        session::finish(connected, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
     })
+}
+
+/// Prints what was done to files, in the order of the arguments.
+pub fn print_done(printer: &mut Printer<'_>, merged: &Merged, order: &ArgumentOrder) -> io::Result<()> {
+    for entry in said(merged, order).iter().filter(|entry| entry.entry.kind == EntryKind::Line) {
+        printer.flat(&Line { path: entry.path, leaves: entry.leaves, text: entry.entry.text.to_vec() })?;
+    }
+    printer.flush()
+}
+
+/// Takes errors out that there is more to say of, to be told with it.
+pub fn explained(outcome: &mut Outcome, explained: &[(Errno, &str)]) -> Vec<Failure> {
+    let mut told = Vec::new();
+    for (errno, text) in explained {
+        told.extend(outcome.errors.extract_if(.., |error| error.errno == *errno).map(|error| Failure {
+            leaves: error.members.leaves(),
+            path: error.path,
+            errno: *errno,
+            detail: Some((*text).to_owned()),
+        }));
+    }
+    told
 }
 
 /// What was said, without the errors, in the order of the arguments.

@@ -1,14 +1,19 @@
 //! `sheaf rm`: files and directories removed.
-use super::{Changed, per_path};
+use super::Changed;
+use super::caution::Caution;
+use super::per_path::{self, Task};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use anyhow::Result;
 use clap::Args;
+use sheaf_core::Errno;
 use sheaf_tools::edit::Edit;
 
 /// Remove files
 #[derive(Args, Debug)]
 #[command(after_help = "\
+On a terminal, more than one host is asked about first; -y answers.
+
 Examples:
   sheaf rm ':/var/tmp/job-*.log'
   sheaf rm -rf 'n[1-64]:/scratch/old'")]
@@ -27,10 +32,35 @@ pub struct RmArgs {
     /// Remove empty directories, too
     #[arg(short = 'd', long)]
     pub dir: bool,
+
+    /// Remove mount points, too, and all that a host serves (/, /*)
+    #[arg(long, overrides_with = "preserve_root")]
+    pub no_preserve_root: bool,
+
+    /// Do not (this is the default)
+    #[arg(long, hide = true)]
+    pub preserve_root: bool,
+
+    #[command(flatten)]
+    pub caution: Caution,
 }
 
 /// Removes.
 pub fn run(args: &RmArgs, global: &GlobalArgs) -> Result<Exit> {
-    let edit = Edit::Remove { recursive: args.recursive, force: args.force, empty_dirs: args.dir };
-    per_path::edit(global, "rm", &args.files.addrs, |_| Ok(edit))
+    let edit = Edit::Remove {
+        recursive: args.recursive,
+        force: args.force,
+        empty_dirs: args.dir,
+        preserve_root: !args.no_preserve_root,
+    };
+    let kept = "all that a host serves, and mount points, are removed with --no-preserve-root only";
+    let task = Task {
+        command: "rm",
+        addrs: &args.files.addrs,
+        caution: args.caution,
+        asks: Some(if args.recursive { "rm -r" } else { "rm" }),
+        words: ("removed", "file", "files"),
+        explained: if args.no_preserve_root { &[] } else { &[(Errno::BUSY, kept)] },
+    };
+    per_path::edit(global, &task, |_| Ok(edit))
 }

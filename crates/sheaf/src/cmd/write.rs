@@ -1,13 +1,19 @@
 //! `sheaf write`: the same bytes into the same file of many hosts.
+use super::caution::{Caution, Question};
+use super::per_path::{explained, print_done};
 use super::{Changed, resolve};
 use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
+use crate::output::{Changes, Printer};
 use crate::session::{self, Ended, Opening};
 use crate::{mode, size, stdin};
 use anyhow::Result;
 use clap::Args;
-use sheaf_tools::edit::{self, WriteOptions};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_tools::ArgumentOrder;
+use sheaf_tools::edit::{self, Way, WriteOptions};
+use sheaf_tools::entry::Merged;
 use std::ffi::OsString;
 use std::io::{Cursor, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -15,8 +21,10 @@ use std::os::unix::ffi::OsStrExt;
 /// Write standard input, or --data, into files
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The file must exist unless --create is given. Without --offset, --append or
---truncate, bytes are written over the start of the file.
+The file gets these bytes and no others, as with > in a shell, but in one
+moment: they are written beside it, verified, and renamed. Mode and owner stay.
+Devices, pipes and files of /proc and /sys are written directly. The file must
+exist unless --create is given.
 
 Examples:
   echo 1 | sheaf write :/proc/sys/net/ipv4/ip_forward
@@ -30,12 +38,17 @@ pub struct WriteArgs {
     pub data: Option<OsString>,
 
     /// Write at the end of each file
-    #[arg(short, long, conflicts_with = "offset")]
+    #[arg(short, long, conflicts_with_all = ["offset", "in_place"])]
     pub append: bool,
 
-    /// Write this many bytes into each file
-    #[arg(long, value_name = "BYTES", value_parser = size::bytes)]
+    /// Write over what each file has from this many bytes on
+    #[arg(long, value_name = "BYTES", value_parser = size::bytes, conflicts_with = "in_place")]
     pub offset: Option<u64>,
+
+    /// Empty the file itself and write into it, so that its other names
+    /// and those who have it open see the change
+    #[arg(long)]
+    pub in_place: bool,
 
     /// Create files that do not exist
     #[arg(long)]
@@ -45,34 +58,67 @@ pub struct WriteArgs {
     #[arg(long)]
     pub excl: bool,
 
-    /// Empty the files first
-    #[arg(long, conflicts_with_all = ["append", "offset"])]
-    pub truncate: bool,
-
     /// Mode of the files created, in octal
     #[arg(long, value_name = "MODE", value_parser = mode::octal, default_value = "0644")]
     pub mode: u32,
+
+    #[command(flatten)]
+    pub caution: Caution,
+}
+
+impl WriteArgs {
+    /// What may help against an error.
+    fn advice(&self) -> &'static [(Errno, &'static str)] {
+        const BESIDE: (Errno, &str) = (Errno::ACCES, "--in-place needs no right to its directory");
+        match self.options() {
+            WriteOptions { exclusive: true, .. } => &[],
+            WriteOptions { create: false, way: Way::Replace, .. } => {
+                &[(Errno::NOENT, "--create makes it"), BESIDE]
+            }
+            WriteOptions { create: false, .. } => &[(Errno::NOENT, "--create makes it")],
+            WriteOptions { way: Way::Replace, .. } => &[BESIDE],
+            WriteOptions { .. } => &[],
+        }
+    }
+
+    fn options(&self) -> WriteOptions {
+        let way = match self.offset {
+            Some(offset) => Way::At(offset),
+            None if self.append => Way::Append,
+            None if self.in_place => Way::InPlace,
+            None => Way::Replace,
+        };
+        WriteOptions { way, create: self.create, exclusive: self.excl, mode: self.mode }
+    }
 }
 
 /// Writes.
 pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
-    let options = WriteOptions {
-        append: args.append,
-        offset: args.offset,
-        create: args.create,
-        exclusive: args.excl,
-        truncate: args.truncate,
-        mode: args.mode,
-    };
     let opening = Opening::new(global)?;
     let targets = resolve(&args.files.addrs, &opening.config, Purpose::Change("write"))?;
+    let question = Question { what: "write", by_itself: false, stdin_is_taken: args.data.is_none() };
+    if !args.caution.ask(&question, &targets, &opening.config)? {
+        return Ok(Exit::Unmatched);
+    }
+    let edit = args.caution.options(global.verbose > 0);
     opening.run(async |connected, config, output| {
         let source: Box<dyn Read + Send> = match &args.data {
             Some(data) => Box::new(Cursor::new(data.as_bytes().to_vec())),
             None => Box::new(stdin::open()?),
         };
-        let written =
-            edit::write(&connected.session, &targets, &options, source).await.map_err(super::stop)?;
-        session::finish(connected, config, output, &Ended::new(&targets, &written.outcome))
+        let mut printer = Printer::new(output, config.hosts()?);
+        let order = ArgumentOrder::new(&targets);
+        let mut sink = |merged: &Merged| print_done(&mut printer, merged, &order);
+        let options = args.options();
+        let written = edit::write(&connected.session, &targets, &options, edit, source, &mut sink).await;
+        let mut written = written.map_err(super::stop)?;
+        let mut leaves = RangeSet::new();
+        written.changed.iter().for_each(|(_, hosts)| leaves.union_with(hosts));
+        let files = written.changed.iter().map(|(files, hosts)| files * hosts.len()).sum();
+        let nouns = ("file", "files");
+        let changes = Changes { done: "written", nouns, files, leaves, is_dry: edit.dry_run };
+        let extra = explained(&mut written.outcome, args.advice());
+        let ended = Ended::new(&targets, &written.outcome);
+        session::finish(connected, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
     })
 }

@@ -1,5 +1,5 @@
 //! Who failed and who stayed silent, folded into a few lines.
-use super::{Palette, fold_paths, printable};
+use super::{Changes, Palette, fold_paths, printable};
 use crate::config::Hosts;
 use crate::exit::Exit;
 use serde_json::{Value, json};
@@ -93,6 +93,8 @@ pub struct Report {
     pub incomplete: bool,
     /// Nothing matched.
     pub unmatched: bool,
+    /// What was changed, by commands that change files.
+    pub changes: Option<Changes>,
     /// The user ended the command.
     pub interrupted: bool,
     /// Failures are counted and not named (`grep -s`).
@@ -159,6 +161,9 @@ impl Report {
         palette: &Palette,
         out: &mut dyn Write,
     ) -> io::Result<()> {
+        if let Some(changes) = &self.changes {
+            writeln!(out, "{}", changes.text(hosts))?;
+        }
         let (mut failures, silent) = (self.folded(), self.folded_silent());
         if self.hushed {
             failures.clear();
@@ -218,10 +223,13 @@ impl Report {
                 object
             })
             .collect();
-        let summary = json!({
+        let mut summary = json!({
             "type": "summary", "members": self.members(), "succeeded": self.succeeded,
             "failed": failed, "silent": silent, "exit": self.exit() as u8,
         });
+        if let Some(changes) = &self.changes {
+            summary["changed"] = changes.json(hosts);
+        }
         writeln!(out, "{summary}")
     }
 

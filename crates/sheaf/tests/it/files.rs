@@ -47,6 +47,13 @@ impl Hosts {
         assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), (expected, "", Some(0)), "{args:?}");
     }
 
+    /// Changes files, and says so.
+    #[track_caller]
+    fn does(&self, args: &[&str], expected: &str) {
+        let run = self.run(args);
+        assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), ("", expected, Some(0)), "{args:?}");
+    }
+
     fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.home.path().join(path)).unwrap()
     }
@@ -95,13 +102,16 @@ fn changes_say_what_was_done_and_what_failed() {
     assert_eq!(chmod.stdout, "n[1,3-4]:/d/a:mode changed from 0644 (rw-r--r--) to 0600 (rw-------)\n");
     assert_eq!(
         chmod.stderr,
-        "n2:/d/a: No such file or directory (ENOENT), 1 of 4 members\nsheaf: 3 of 4 members succeeded, 1 failed\n"
+        "mode set on n[1,3-4]: 3 files\n\
+         n2:/d/a: No such file or directory (ENOENT), 1 of 4 members\nsheaf: 3 of 4 members succeeded, 1 failed\n"
     );
-    hosts.prints(&["mkdir", "-p", ":/new/dir"], "");
-    hosts.prints(&["ln", "-s", "../d/b", ":/new/link"], "");
-    hosts.prints(&["truncate", "-s", "4", ":/new/link"], "");
+    hosts.does(&["mkdir", "-p", ":/new/dir"], "made on n[1-4]: 4 directories\n");
+    hosts.does(&["ln", "-s", "../d/b", ":/new/link"], "linked on n[1-4]: 4 names\n");
+    hosts.does(&["truncate", "-s", "4", ":/new/link"], "size set on n[1-4]: 4 files\n");
     assert_eq!(hosts.read("n4/d/b"), "line");
-    hosts.prints(&["rm", "-r", ":/new"], "");
+    hosts.does(&["rm", "-r", ":/new"], "removed on n[1-4]: 12 files\n");
+    hosts.does(&["rm", "-f", ":/new"], "removed: nothing\n");
+    hosts.prints(&["--quiet", "mkdir", ":/new"], "");
     let refused = hosts.run(&["rm", "-rf", ":/"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
     assert!(hosts.home.path().join("n1/d/b").exists());
@@ -110,11 +120,11 @@ fn changes_say_what_was_done_and_what_failed() {
 #[test]
 fn written_bytes_come_from_data_or_standard_input() {
     let hosts = Hosts::new();
-    hosts.prints(&["write", "--append", "--data", "more\n", ":/d/a"], "");
+    hosts.does(&["write", "--append", "--data", "more\n", ":/d/a"], "written on n[1-4]: 4 files\n");
     assert_eq!(hosts.read("n3/d/a"), "same\nmore\n");
     let long = "0123456789".repeat(150_000);
-    let run = hosts.feed(&["write", "--create", "--truncate", ":/new"], long.as_bytes());
-    assert_eq!((run.stderr.as_str(), run.code), ("", Some(0)));
+    let run = hosts.feed(&["write", "--create", ":/new"], long.as_bytes());
+    assert_eq!((run.stderr.as_str(), run.code), ("written on n[1-4]: 4 files\n", Some(0)));
     assert!((1..=4).all(|host| hosts.read(&format!("n{host}/new")) == long));
     let exclusive = hosts.run(&["write", "--excl", "--data", "", ":/d/only"]);
     assert_eq!(

@@ -35,8 +35,8 @@ fn every_command_has_a_page_with_its_options() {
     }
     insta::assert_snapshot!(list, @"
     sheaf-cat.1 24
-    sheaf-chmod.1 21
-    sheaf-chown.1 22
+    sheaf-chmod.1 25
+    sheaf-chown.1 26
     sheaf-completions.1 20
     sheaf-config-check.1 20
     sheaf-config-show.1 20
@@ -48,12 +48,12 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-grep.1 54
     sheaf-help.1 20
     sheaf-hosts.1 45
-    sheaf-ln.1 23
+    sheaf-ln.1 26
     sheaf-ls.1 32
     sheaf-man.1 20
-    sheaf-mkdir.1 22
+    sheaf-mkdir.1 25
     sheaf-read.1 24
-    sheaf-rm.1 23
+    sheaf-rm.1 27
     sheaf-serve.1 23
     sheaf-sha.1 21
     sheaf-stat.1 22
@@ -64,9 +64,9 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-tree-show.1 23
     sheaf-tree-simulate.1 25
     sheaf-tree.1 20
-    sheaf-truncate.1 22
+    sheaf-truncate.1 26
     sheaf-up.1 23
-    sheaf-write.1 27
+    sheaf-write.1 30
     sheaf.1 21
     ");
 }

@@ -29,6 +29,9 @@ const COMMANDS: &[&[&str]] = &[
     &["rm", ":/data/linked"],
 ];
 
+/// Those that say what they have changed, and where.
+const CHANGING: [&str; 7] = ["chmod", "chown", "truncate", "write", "mkdir", "ln", "rm"];
+
 #[test]
 fn every_command_names_the_two_hosts_that_do_not_answer() {
     let _turn = turn();
@@ -51,6 +54,9 @@ fn every_command_names_the_two_hosts_that_do_not_answer() {
         assert_eq!(run.code, Some(4), "{command:?}: {run:?}");
         let mut lines: Vec<&str> = run.stderr.lines().collect();
         lines.sort_unstable();
+        let done = " on n[1-16,18-41,43-64]: 62 ";
+        let changed = lines.extract_if(.., |line| line.contains(done)).count();
+        assert_eq!(changed, usize::from(CHANGING.contains(&command[0])), "{command:?}: {run:?}");
         let hung =
             ["n17: no answer within 2 s (ETIMEDOUT)", "n17: host is down (EHOSTDOWN): no sign of life for "];
         assert!(hung.iter().any(|start| lines[0].starts_with(start)), "{command:?}: {run:?}");

@@ -1,5 +1,8 @@
 //! Commands that change files: what they refuse, ask, and say.
 use crate::support::{Home, Run};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
 
 /// Four hosts with files of their own.
 struct Hosts {
@@ -22,6 +25,32 @@ impl Hosts {
         self.home.run(&[&global, args].concat())
     }
 
+    /// The options that make the hosts.
+    fn global(&self) -> Vec<String> {
+        let export = self.home.path().join("%h").display().to_string();
+        ["--embedded", "4", "--export", &export].map(str::to_owned).to_vec()
+    }
+
+    /// Runs with this as standard input, which is no terminal.
+    fn fed(&self, input: &str, args: &[&str]) -> Run {
+        let mut command = self.home.command(&[]);
+        feed(command.args(self.global()).args(args), input)
+    }
+
+    /// Runs on a terminal where this is typed; what is printed comes on standard output.
+    fn typed(&self, input: &str, args: &[&str]) -> Run {
+        let quote = |word: String| format!("'{word}'");
+        let words = self.global().into_iter().chain(args.iter().map(|word| (*word).to_owned())).map(quote);
+        let line = format!("{} {}", env!("CARGO_BIN_EXE_sheaf"), words.collect::<Vec<_>>().join(" "));
+        let own = self.home.command(&[]);
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).current_dir(self.home.path()).env_clear();
+        command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("TERM", "dumb");
+        let mut run = feed(&mut command, input);
+        run.stdout = run.stdout.replace('\r', "");
+        run
+    }
+
     /// The one line of a usage error, after which everything is as it was.
     #[track_caller]
     fn refuses(&self, args: &[&str]) -> String {
@@ -39,6 +68,14 @@ impl Hosts {
     fn names(&self, host: u32, dir: &str) -> Vec<String> {
         names(&self.home.path().join(format!("n{host}")).join(dir))
     }
+}
+
+fn feed(command: &mut Command, input: &str) -> Run {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // Whoever does not read it has closed it.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    Run::of(child.wait_with_output().unwrap())
 }
 
 fn names(dir: &std::path::Path) -> Vec<String> {
@@ -173,4 +210,210 @@ fn help_is_a_command_too() {
         (unknown.code, unknown.stderr.as_str()),
         (Some(2), "sheaf: there is no command rn: sheaf help lists them\n")
     );
+}
+
+#[test]
+fn a_terminal_is_asked_before_files_of_several_hosts_go() {
+    if !std::path::Path::new("/usr/bin/script").exists() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED 1 test: a terminal is made by script (Debian package bsdutils)"
+        );
+        return;
+    }
+    let question =
+        |what: &str| format!("sheaf: {what}:\n  n[1-4]:/d/a\n  n[2-3]:/d/b*\nGo on, on 4 hosts? [y/N] ");
+    let addresses = [":/d/a", "n[2-3]:/d/b*"];
+    for (what, command) in [
+        ("rm", &["rm"][..]),
+        ("rm -r", &["rm", "-rf"]),
+        ("truncate", &["truncate", "-s", "0"]),
+        ("chmod -R", &["chmod", "-R", "0"]),
+        ("chown -R", &["chown", "-R", "0"]),
+    ] {
+        let hosts = Hosts::new();
+        for refusal in ["n\n", "\n", "", "yeah\n"] {
+            let run = hosts.typed(refusal, &[command, &addresses].concat());
+            assert_eq!(run.code, Some(1), "{what}: {run:?}");
+            assert!(run.stdout.contains(&question(what)), "{what}: {run:?}");
+            assert!(run.stdout.ends_with("sheaf: nothing was changed\n"), "{what}: {run:?}");
+            assert!(hosts.are_untouched(), "{what}");
+            assert_eq!(std::fs::read_to_string(hosts.home.path().join("n2/d/a")).unwrap(), "a\n");
+        }
+    }
+    let hosts = Hosts::new();
+    let run = hosts.typed("yes\n", &["rm", ":/d/a"]);
+    assert!(run.code == Some(0) && run.stdout.ends_with("removed on n[1-4]: 4 files\n"), "{run:?}");
+    // These are not asked about: answered already, one host, one file each, a dry run.
+    for args in [
+        &["rm", "-y", ":/d/b"][..],
+        &["rm", "-i", "-y", "n1:/d"],
+        &["rm", "-r", "n1:/d"],
+        &["chmod", "0755", ":/d"],
+        &["rm", "-r", "--dry-run", ":/d"],
+        &["mkdir", ":/new"],
+    ] {
+        let run = hosts.typed("", args);
+        assert!(!run.stdout.contains("[y/N]"), "{args:?}: {run:?}");
+    }
+    assert_eq!((hosts.names(1, ""), hosts.names(2, "d").len()), (vec!["new".to_owned()], 0));
+    // Standard input is what is written: the terminal answers.
+    let run = hosts.typed("y\n", &["write", "-i", "--create", "--data", "x", ":/new/file"]);
+    assert!(run.code == Some(0) && run.stdout.contains("sheaf: write:\n  n[1-4]:/new/file\n"), "{run:?}");
+    assert_eq!(hosts.names(4, "new"), ["file"]);
+}
+
+#[test]
+fn without_a_terminal_only_the_option_asks() {
+    let hosts = Hosts::new();
+    let run = hosts.fed("n\n", &["rm", "-i", ":/d/a"]);
+    assert_eq!((run.code, hosts.are_untouched()), (Some(1), true));
+    insta::assert_snapshot!(run.stderr, @"
+    sheaf: rm:
+      n[1-4]:/d/a
+    Go on, on 4 hosts? [y/N] sheaf: nothing was changed
+    ");
+    for command in [&["chmod", "0"][..], &["chown", "0"], &["truncate", "-s0"], &["ln", "-sf", "b"]] {
+        let run = hosts.fed("", &[command, &["-i", ":/d/a"]].concat());
+        assert_eq!((run.code, hosts.are_untouched()), (Some(1), true), "{command:?}: {run:?}");
+    }
+    let run = hosts.fed("y\n", &["mkdir", "-i", ":/c"]);
+    assert!(run.code == Some(0) && hosts.names(3, "") == ["c", "d"], "{run:?}");
+    let run = hosts.fed("", &["rm", "-r", ":/c"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "removed on n[1-4]: 4 files\n"));
+    let run = hosts.fed("y\n", &["write", "-i", "n1:/d/a"]);
+    assert!(run.code != Some(0) && hosts.are_untouched(), "there is no terminal to ask: {run:?}");
+}
+
+#[test]
+fn a_dry_run_says_on_how_many_hosts_and_changes_nothing() {
+    let hosts = Hosts::new();
+    std::fs::remove_file(hosts.home.path().join("n3/d/b")).unwrap();
+    let run = hosts.run(&["rm", "--dry-run", ":/d/{a,b}"]);
+    assert_eq!(run.code, Some(4));
+    assert_eq!(run.stdout, "n[1-4]:/d/a:would be removed\nn[1-2,4]:/d/b:would be removed\n");
+    insta::assert_snapshot!(run.stderr, @"
+    would be removed on n[1-4]: 7 files
+    n3:/d/b: No such file or directory (ENOENT), 1 of 8 members
+    sheaf: 7 of 8 members succeeded, 1 failed
+    ");
+    assert_eq!((hosts.names(1, "d").len(), hosts.names(3, "d").len()), (2, 1));
+    let run = hosts.run(&["--json", "write", "--dry-run", ":/d/a"]);
+    let summary: serde_json::Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+    let changed = serde_json::json!(
+        { "done": "written", "hosts": "n[1-4]", "count": 4, "files": 4, "dry_run": true }
+    );
+    assert_eq!(summary["changed"], changed, "{run:?}");
+}
+
+#[test]
+fn all_that_a_host_serves_stays_unless_that_is_asked_for() {
+    let hosts = Hosts::new();
+    let told = hosts.refuses(&["rm", "-rf", ":/"]);
+    assert_eq!(
+        told,
+        "sheaf: /: this is everything a host serves, and is removed with --no-preserve-root only\n"
+    );
+    for path in ["/*", "/d/..", "/d/../*", "/**"] {
+        let run = hosts.run(&["rm", "-rf", &format!(":{path}")]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(4), ""), "{run:?}");
+        assert_eq!(
+            run.stderr.lines().nth(1).unwrap(),
+            format!(
+                "n[1-4]:{path}: Device or resource busy (EBUSY): all that a host serves, and mount points, \
+                 are removed with --no-preserve-root only, 4 of 4 members"
+            )
+        );
+        assert!(hosts.are_untouched(), "{path}");
+    }
+    let run = hosts.run(&["rm", "-rf", "--no-preserve-root", "n[1-2]:/d/..", "n3:/*"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "removed on n[1-3]: 9 files\n"));
+    assert_eq!([1, 2, 3, 4].map(|host| hosts.names(host, "").len()), [0, 0, 0, 1]);
+}
+
+#[test]
+fn mount_points_stay_unless_that_is_asked_for() {
+    let hosts = Hosts::new();
+    hosts.home.write("elsewhere/precious", "x");
+    std::fs::create_dir_all(hosts.home.path().join("n1/d/below/mounted")).unwrap();
+    let words: Vec<String> = hosts.global();
+    // On the same file system, so that no device tells.
+    let script = format!(
+        "mount --bind elsewhere n1/d/below/mounted || exit 99\n\
+         run() {{ {} {} \"$@\" 2>&1; echo $?; }}\n\
+         run rm -rf n1:/d/below/mounted; run rm -rf n1:/d; run rm -rf n1:/d/below/mounted/precious\n\
+         echo new > elsewhere/precious; run --quiet rm -rf --no-preserve-root n1:/d/below/mounted; ls elsewhere",
+        env!("CARGO_BIN_EXE_sheaf"),
+        words.join(" ")
+    );
+    let own = hosts.home.command(&[]);
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--map-root-user", "sh", "-c", &script])
+        .current_dir(hosts.home.path())
+        .env_clear();
+    command
+        .envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let run = Run::of(command.output().unwrap());
+    if run.code == Some(99) || run.stderr.starts_with("unshare") {
+        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: nothing can be mounted here");
+        return;
+    }
+    let busy = "Device or resource busy (EBUSY): all that a host serves, and mount points, are removed with --no-preserve-root only";
+    assert_eq!(
+        run.stdout,
+        format!(
+            "removed: nothing\nn1:/d/below/mounted: {busy}, 1 of 1 members\nsheaf: 0 of 1 members succeeded, 1 failed\n4\n\
+             removed on n1: 2 files\nn1:/d/below/mounted: {busy}, 1 of 2 members\nsheaf: 1 of 2 members succeeded, 1 failed\n4\n\
+             removed on n1: 1 file\n0\n4\n"
+        ),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn a_file_is_replaced_whole_and_never_made_unasked() {
+    let hosts = Hosts::new();
+    let file = hosts.home.path().join("n1/d/a");
+    let before = std::fs::metadata(&file).unwrap().ino();
+    let run = hosts.fed("new", &["write", "-v", ":/d/a"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-4]:/d/a:replaced with 3 bytes\n"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+    assert_ne!(std::fs::metadata(&file).unwrap().ino(), before);
+    assert_eq!(hosts.names(1, "d"), ["a", "b"]);
+    let run = hosts.fed("x", &["write", "n[1-2]:/d/none"]);
+    assert_eq!(run.code, Some(4));
+    insta::assert_snapshot!(run.stderr, @"
+    written: nothing
+    n[1-2]:/d/none: No such file or directory (ENOENT): --create makes it, 2 of 2 members
+    sheaf: 0 of 2 members succeeded, 2 failed
+    ");
+    let run = hosts.fed("1", &["write", "--offset", "1", "n1:/d/a"]);
+    assert_eq!((run.code, std::fs::read_to_string(&file).unwrap().as_str()), (Some(0), "n1w"));
+}
+
+/// Options that look like modes, and the other way round.
+#[test]
+fn modes_and_files_to_take_them_from() {
+    let hosts = Hosts::new();
+    let mode = || std::fs::metadata(hosts.home.path().join("n4/d/a")).unwrap().mode() & 0o7777;
+    for (args, wanted) in [
+        (&["chmod", "0751", ":/d/a"][..], 0o751),
+        (&["chmod", "-x", ":/d/a"], 0o640),
+        (&["chmod", "-R", "u+x,g-r", ":/d/a"], 0o700),
+        (&["chmod", "--reference", "/d/b", ":/d/a"], 0o644),
+    ] {
+        let run = hosts.run(args);
+        assert_eq!((run.code, mode()), (Some(0), wanted), "{args:?}: {run:?}");
+    }
+    let run = hosts.run(&["chmod", "--reference", "d/b", ":/d/a"]);
+    assert_eq!(
+        (run.code, run.stderr.as_str()),
+        (Some(2), "sheaf: d/b: a path on hosts begins with a slash: write /d/b\n")
+    );
+    let run = hosts.run(&["truncate", "-r", "/d/b", "-s", "+3", ":/d/a"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert_eq!(std::fs::metadata(hosts.home.path().join("n1/d/a")).unwrap().len(), 5);
+    assert_eq!(hosts.run(&["chmod", "0644"]).code, Some(2));
 }

@@ -1,0 +1,249 @@
+//! A host writes what is sent to it.
+use super::Way;
+use crate::edit::EditOptions;
+use crate::edit::leaf::say_count;
+use crate::paths::FORM;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sheaf_core::Errno;
+use sheaf_file::{Attributes, Digest, FileKind, Globbed, Mode, OFlags, StageOptions, Staged};
+use sheaf_group::entry::{Answer, Entry, EntryKind, Sink, Stats};
+use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Name of the tool.
+pub const NAME: &str = "write";
+
+/// What every leaf is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Params {
+    /// Paths and patterns beneath the export.
+    pub paths: Vec<String>,
+    pub way: Way,
+    pub create: bool,
+    /// No file may exist; asked in dry runs alone.
+    pub exclusive: bool,
+    pub mode: u32,
+    pub options: EditOptions,
+}
+
+/// What is sent to every host.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Piece<'a> {
+    /// The next bytes.
+    Data(&'a [u8]),
+    /// Those were all. Without this, nothing is complete.
+    End { size: u64, digest: &'a [u8] },
+}
+
+pub struct WriteTool;
+
+impl Tool for WriteTool {
+    fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
+        let params: Params = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        let mut writing = Writing {
+            files: VecDeque::new(),
+            failures: Vec::new(),
+            size: 0,
+            end: None,
+            planned: VecDeque::new(),
+            changed: 0,
+            params,
+        };
+        writing.begin(host);
+        Ok(Box::new(writing))
+    }
+}
+
+/// A write on its way in.
+struct Writing {
+    params: Params,
+    files: VecDeque<Writable>,
+    failures: Vec<(PathBuf, Errno)>,
+    /// Bytes that have come.
+    size: u64,
+    /// The digest of all of them, once they are known to be all.
+    end: Option<Digest>,
+    /// What a dry run says of each path.
+    planned: VecDeque<(PathBuf, &'static str)>,
+    changed: u64,
+}
+
+/// A file that is being written.
+struct Writable {
+    path: PathBuf,
+    is_new: bool,
+    to: To,
+}
+
+enum To {
+    Staged(Staged),
+    File(File),
+}
+
+impl Writing {
+    fn begin(&mut self, host: &Host) {
+        for pattern in std::mem::take(&mut self.params.paths) {
+            let Globbed { paths, errors } = if self.params.create || self.params.exclusive {
+                host.export.expand_new(&pattern)
+            } else {
+                host.export.expand(&pattern)
+            };
+            self.failures.extend(errors.into_iter().map(|error| (error.path, error.errno)));
+            for path in paths {
+                if self.params.options.dry_run {
+                    match self.plan(&path, host) {
+                        Ok(plan) => self.planned.push_back((path, plan)),
+                        Err(errno) => self.failures.push((path, errno)),
+                    }
+                    continue;
+                }
+                match self.open(&path, host) {
+                    Ok((is_new, to)) => self.files.push_back(Writable { path, is_new, to }),
+                    Err(errno) => self.failures.push((path, errno)),
+                }
+            }
+        }
+    }
+
+    /// The kind of the file at a path; none if there is none and one may be made.
+    fn kind(&self, path: &Path, host: &Host) -> Result<Option<FileKind>, Errno> {
+        match host.export.stat(path) {
+            Ok(there) if there.is_dir() => Err(Errno::ISDIR),
+            Ok(there) => Ok(Some(there.kind)),
+            Err(Errno::NOENT) if self.params.create || self.params.exclusive => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn open(&self, path: &Path, host: &Host) -> Result<(bool, To), Errno> {
+        let kind = self.kind(path, host)?;
+        let is_stream = kind.is_some_and(|kind| kind != FileKind::File);
+        let mut flags = OFlags::WRONLY | OFlags::NONBLOCK;
+        flags |= match self.params.way {
+            Way::At(_) => OFlags::empty(),
+            Way::Append if !is_stream => OFlags::APPEND,
+            Way::InPlace if !is_stream => OFlags::TRUNC,
+            // A pipe or device takes its bytes in order, whatever it is called.
+            Way::Replace | Way::Append | Way::InPlace => {
+                let options = StageOptions { mode: self.params.mode, ..StageOptions::default() };
+                return Ok((kind.is_none(), To::Staged(Staged::create(&host.export, path, options)?)));
+            }
+        };
+        if self.params.create {
+            flags |= OFlags::CREATE;
+        }
+        let file = host.export.open_file(path, flags, Mode::from_raw_mode(self.params.mode))?;
+        Ok((kind.is_none(), To::File(file)))
+    }
+
+    /// What would be done with a path.
+    fn plan(&self, path: &Path, host: &Host) -> Result<&'static str, Errno> {
+        let Some(kind) = self.kind(path, host)? else {
+            // The directory has to be there.
+            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+            return match host.export.stat(above.unwrap_or(Path::new("."))) {
+                Ok(above) if above.is_dir() => Ok("would be created"),
+                Ok(_) => Err(Errno::NOTDIR),
+                Err(errno) => Err(errno),
+            };
+        };
+        if self.params.exclusive {
+            return Err(Errno::EXIST);
+        }
+        if kind == FileKind::File {
+            host.export.open_file(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())?;
+        }
+        Ok(match self.params.way {
+            Way::Replace if kind == FileKind::File => "would be replaced",
+            Way::Append => "would be appended to",
+            Way::Replace | Way::InPlace | Way::At(_) => "would be written",
+        })
+    }
+
+    fn data(&mut self, data: &[u8], host: &Host) {
+        for mut file in std::mem::take(&mut self.files) {
+            if host.should_stop() {
+                self.failures.push((file.path, Errno::CANCELED));
+                continue;
+            }
+            let done = match &mut file.to {
+                To::Staged(staged) => staged.write_at(self.size, data),
+                To::File(to) => match self.params.way {
+                    Way::At(offset) => to.write_all_at(data, offset.saturating_add(self.size)),
+                    _ => to.write_all(data),
+                }
+                .map_err(Errno::from),
+            };
+            match done {
+                Ok(()) => self.files.push_back(file),
+                Err(errno) => self.failures.push((file.path, errno)),
+            }
+        }
+        self.size += data.len() as u64;
+    }
+
+    /// Gives a file its name, once all is written. Says what was done.
+    fn finish(&mut self, file: Writable) -> Result<String, Errno> {
+        let Some(digest) = &self.end else { return Err(Errno::CANCELED) };
+        let is_staged = matches!(file.to, To::Staged(_));
+        if let To::Staged(staged) = file.to {
+            staged.commit(&Attributes::default(), Some(digest))?;
+        }
+        let bytes = self.size;
+        Ok(match self.params.way {
+            _ if file.is_new => format!("created with {bytes} bytes"),
+            Way::Replace if is_staged => format!("replaced with {bytes} bytes"),
+            Way::Append => format!("{bytes} bytes appended"),
+            Way::At(offset) => format!("{bytes} bytes written at {offset}"),
+            Way::Replace | Way::InPlace => format!("{bytes} bytes written"),
+        })
+    }
+
+    fn say(&mut self, path: &Path, text: &str, answer: &mut Answer) {
+        self.changed += 1;
+        answer.stats(Stats { files: 1, ..Stats::default() });
+        if self.params.options.verbose || self.params.options.dry_run {
+            answer.path(path.as_os_str().as_bytes());
+            let _ = answer.entry(Entry::new(EntryKind::Line, text.as_bytes()));
+        }
+    }
+}
+
+impl Running for Writing {
+    fn feed(&mut self, data: Bytes, host: &Host) {
+        match postcard::from_bytes(&data) {
+            Ok(Piece::Data(data)) if self.end.is_none() => self.data(data, host),
+            Ok(Piece::End { size, digest }) if size == self.size => self.end = Some(Digest(digest.to_vec())),
+            // What is not understood is not all there is: nothing gets its name.
+            _ => self.files.drain(..).for_each(|file| self.failures.push((file.path, Errno::PROTO))),
+        }
+    }
+
+    fn step(&mut self, answer: &mut Reply, _: &Host) -> Step {
+        let answer = answer.entries_with(FORM);
+        if let Some((path, errno)) = self.failures.pop() {
+            answer.error(path.as_os_str().as_bytes(), errno);
+            return Step::More;
+        }
+        if let Some((path, plan)) = self.planned.pop_front() {
+            self.say(&path, plan, answer);
+            return Step::More;
+        }
+        if let Some(file) = self.files.pop_front() {
+            let path = file.path.clone();
+            match self.finish(file) {
+                Ok(text) => self.say(&path, &text, answer),
+                Err(errno) => answer.error(path.as_os_str().as_bytes(), errno),
+            }
+            return Step::More;
+        }
+        say_count(self.changed, answer);
+        Step::Done
+    }
+}

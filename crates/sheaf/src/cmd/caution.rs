@@ -1,0 +1,103 @@
+//! What comes before a change: the question, and the dry run.
+use crate::config::Config;
+use crate::output::printable;
+use anyhow::{Context, Result};
+use clap::Args;
+use sheaf_core::RangeSet;
+use sheaf_tools::Target;
+use sheaf_tools::edit::EditOptions;
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin};
+
+/// The most addresses that a question lists.
+const LISTED_MAX: usize = 20;
+
+/// How careful a command is.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Caution {
+    /// Ask before anything is changed
+    #[arg(short, long, overrides_with = "yes")]
+    pub interactive: bool,
+
+    /// Answer yes to every question
+    #[arg(short, long, overrides_with = "interactive")]
+    pub yes: bool,
+
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// A question before a change.
+pub struct Question<'a> {
+    /// The command, with what makes it dangerous.
+    pub what: &'a str,
+    /// It is asked on a terminal without -i, too, when more than one host is meant.
+    pub by_itself: bool,
+    /// Standard input is what is written, so that the answer comes from the terminal.
+    pub stdin_is_taken: bool,
+}
+
+impl Caution {
+    /// What is said, and whether it is done.
+    pub fn options(self, verbose: bool) -> EditOptions {
+        EditOptions { verbose, dry_run: self.dry_run }
+    }
+
+    /// Asks, where it has to be asked. Returns whether to go on.
+    pub fn ask(self, question: &Question<'_>, targets: &[Target], config: &Config) -> Result<bool> {
+        let mut all = RangeSet::new();
+        targets.iter().for_each(|target| all.union_with(&target.members));
+        let on_terminal = || stdin().is_terminal() && stderr().is_terminal();
+        let by_itself = question.by_itself && !self.yes && all.len() > 1 && on_terminal();
+        if self.dry_run || !(self.interactive || by_itself) {
+            return Ok(true);
+        }
+        let hosts = config.hosts()?;
+        let mut out = stderr().lock();
+        writeln!(out, "sheaf: {}:", question.what)?;
+        for target in targets.iter().take(LISTED_MAX) {
+            writeln!(out, "  {}:{}", hosts.fold(&target.members), printable(&target.path))?;
+        }
+        if targets.len() > LISTED_MAX {
+            writeln!(out, "  … and {} more, on {}", targets.len() - LISTED_MAX, hosts.fold(&all))?;
+        }
+        let noun = if all.len() == 1 { "host" } else { "hosts" };
+        write!(out, "Go on, on {} {noun}? [y/N] ", all.len())?;
+        out.flush()?;
+        drop(out);
+        let goes_on = is_yes(&answer(question.stdin_is_taken)?);
+        if !goes_on {
+            writeln!(stderr(), "sheaf: nothing was changed")?;
+        }
+        Ok(goes_on)
+    }
+}
+
+/// The line that answers.
+fn answer(stdin_is_taken: bool) -> Result<String> {
+    let mut line = String::new();
+    if stdin_is_taken {
+        let terminal =
+            File::open("/dev/tty").context("-i needs a terminal, where standard input is written")?;
+        BufReader::new(terminal).read_line(&mut line)?;
+    } else {
+        stdin().lock().read_line(&mut line)?;
+    }
+    Ok(line)
+}
+
+fn is_yes(line: &str) -> bool {
+    matches!(line.trim().to_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_yes;
+
+    #[test]
+    fn only_yes_is_yes() {
+        assert!(["y\n", "Y\r\n", " yes \n", "YES"].into_iter().all(is_yes));
+        assert!(!["", "\n", "n\n", "yy\n", "ye\n", "y e s\n", "j\n"].into_iter().any(is_yes));
+    }
+}
