@@ -38,6 +38,15 @@ pub(crate) struct Place {
     pub must_be_dir: bool,
 }
 
+/// Closes a file, and says how that went: file systems of other machines may tell only then that what
+/// was written has not arrived.
+///
+/// # Errors
+/// Those of `close(2)`; the file is closed all the same.
+pub fn close(file: File) -> Result<()> {
+    nix::unistd::close(file).map_err(|errno| Errno(errno as i32))
+}
+
 impl Export {
     /// Takes `root` of this machine as an export.
     ///

@@ -70,7 +70,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Counts members as failed.
+    /// Counts members as failed; each call counts others.
     pub fn add_error(&mut self, error: ErrorClass) {
         add_error(&mut self.errors, error);
     }
@@ -135,11 +135,12 @@ impl Partial {
     }
 }
 
-/// Adds to errors that are kept in order of errno and path.
+/// Adds to errors that are kept in order of errno and path: others each time, also where they have one
+/// place between them (what does not open has the place of the next that does).
 fn add_error(errors: &mut Vec<ErrorClass>, error: ErrorClass) {
     let key = |have: &ErrorClass| have.errno.cmp(&error.errno).then_with(|| have.path.cmp(&error.path));
     match errors.binary_search_by(key) {
-        Ok(at) => errors[at].members.union_with(&error.members),
+        Ok(at) => errors[at].absorb(&error),
         Err(at) if errors.len() < ERROR_CLASSES_MAX => errors.insert(at, error),
         Err(_) if error.path.is_empty() => errors.insert(0, error),
         Err(_) => add_error(errors, ErrorClass { path: String::new(), ..error }),

@@ -26,6 +26,7 @@ use crate::stat::Stat;
 use sheaf_core::RangeSet;
 use sheaf_tree::Network;
 use sheaf_tree::topology::Names;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::{Handle, Runtime};
@@ -161,8 +162,8 @@ macro_rules! blocking {
 }
 
 blocking! {
-    files() -> Vec<String>;
-    index(name: &str) -> u64;
+    files() -> Vec<OsString>;
+    index(name: &OsStr) -> u64;
     statuses() -> Vec<i64>;
     read(count: u64, data: DataAggregation) -> Reading;
     pread(count: u64, offset: u64, data: DataAggregation) -> Reading;

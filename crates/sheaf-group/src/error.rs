@@ -9,8 +9,8 @@ use sheaf_core::Errno;
 #[non_exhaustive]
 pub enum GroupError {
     /// Some members failed, and the group was not opened with `O_PARTIAL`.
-    #[error("{} of {} members failed", .0.failed_count(), .0.member_count())]
-    Members(Box<Outcome>),
+    #[error("{} of {} members failed: {}", .0.failed_count(), .0.member_count(), .0)]
+    Members(#[source] Box<Outcome>),
     /// The combined data would be larger than the caller's bound.
     #[error(
         "the answer of all members needs more than {bytes_max} bytes; raise the bound, read less, or use an aggregation"
@@ -26,6 +26,14 @@ pub enum GroupError {
     OutOfMemory {
         /// How much it takes.
         bytes: u64,
+    },
+    /// The lines of a host would be more than one host may answer with.
+    #[error(
+        "the lines of a host need more than {bytes_max} bytes, the most that one host answers with; read less at a time"
+    )]
+    TooManyLines {
+        /// The bound, [`crate::entry::ANSWER_BYTES_MAX`].
+        bytes_max: u64,
     },
     /// The members' contents differ, where they have to be equal.
     #[error("the members' contents differ: {classes} different ones")]
@@ -96,7 +104,7 @@ impl GroupError {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Members(_) => Errno::GROUP,
-            Self::TooLarge { .. } | Self::TooManyNumbers { .. } => Errno::MSGSIZE,
+            Self::TooManyLines { .. } | Self::TooLarge { .. } | Self::TooManyNumbers { .. } => Errno::MSGSIZE,
             Self::Overflow(_) => Errno::OVERFLOW,
             Self::OutOfMemory { .. } => Errno::NOMEM,
             Self::Differ { .. } => Errno::INVAL,
@@ -117,6 +125,7 @@ impl GroupError {
                 | Self::OutOfMemory { .. }
                 | Self::Overflow(_)
                 | Self::TooManyNumbers { .. }
+                | Self::TooManyLines { .. }
         )
     }
 

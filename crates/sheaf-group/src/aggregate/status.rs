@@ -5,6 +5,7 @@ use sheaf_core::{Errno, MemberSet};
 
 /// How the statuses of the members become the status of the group (paper, Table 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum StatusAggregation {
     /// 0 when every member succeeded.
     Zero,
@@ -82,6 +83,7 @@ impl StatusSum {
 
 /// Members that failed alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ErrorClass {
     /// Why.
     pub errno: Errno,
@@ -89,18 +91,47 @@ pub struct ErrorClass {
     pub path: String,
     /// Who.
     pub members: MemberSet,
+    /// So many more, of whom no place is known that would tell them apart.
+    pub more: u64,
 }
 
 impl ErrorClass {
+    /// Members that failed alike.
+    #[must_use]
+    pub fn new(errno: Errno, path: impl Into<String>, members: MemberSet) -> Self {
+        Self { errno, path: path.into(), members, more: 0 }
+    }
+
+    /// The same for another reason.
+    #[must_use]
+    pub fn with_errno(self, errno: Errno) -> Self {
+        Self { errno, ..self }
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.members.len().saturating_add(self.more)
+    }
+
+    /// Takes in others that failed alike. Who has a place that is taken is counted.
+    pub(super) fn absorb(&mut self, other: &Self) {
+        let all = self.count().saturating_add(other.count());
+        self.members.union_with(&other.members);
+        self.more = all - self.members.len();
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         varint::put(out, u64::from(self.errno.0.unsigned_abs()));
         varint::put_bytes(out, self.path.as_bytes());
         self.members.encode(out);
+        varint::put(out, self.more);
     }
 
     pub(super) fn decode(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
         let errno = Errno(i32::try_from(varint::get(input)?).map_err(|_| Malformed)?);
         let path = String::from_utf8_lossy(varint::get_bytes(input)?).into_owned();
-        Ok(Self { errno, path, members: MemberSet::decode_within(input, ranges_left)? })
+        let members = MemberSet::decode_within(input, ranges_left)?;
+        Ok(Self { errno, path, members, more: varint::get(input)? })
     }
 }

@@ -4,13 +4,15 @@ use super::{Class, Outcome, Session, errors_of, fetch, too_large};
 use crate::aggregate::{
     Classes, Data, ErrorClass, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation, StatusSum,
 };
-use crate::entry::Merged;
+use crate::entry::{ANSWER_BYTES_MAX, Merged};
 use crate::error::GroupError;
 use crate::flags::{O_BESTEFFORT, O_PARTIAL};
 use crate::message::{DataAggregation, Open, Operation, READ_BYTES_MAX, Request, Whence};
 use crate::stat::Stat;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::{Stream, WaveResult};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use tokio::sync::Mutex;
 
 /// An open group of files (paper §2.1). Closed when dropped; [`Group::close`] says how that went.
@@ -253,17 +255,19 @@ impl Group {
         &self.opened
     }
 
-    /// Names of all members as `HOST:PATH`, by index (`gfiles`). They are collected from the
-    /// servers: nothing here holds them.
+    /// Names of all members as `HOST:PATH`, by index (`gfiles`), byte for byte as they are on the
+    /// hosts. They are collected from the servers: nothing here holds them.
     ///
     /// **Dropped:** see [`Group`](Group#dropping-a-future).
     ///
     /// # Errors
     /// As any operation.
-    pub async fn files(&self) -> Result<Vec<String>, GroupError> {
+    pub async fn files(&self) -> Result<Vec<OsString>, GroupError> {
         let name = |(leaf, path): (u32, Vec<u8>)| {
-            let host = self.session.host(leaf).unwrap_or_default();
-            format!("{host}:{}", String::from_utf8_lossy(&path))
+            let mut name = self.session.host(leaf).unwrap_or_default().into_bytes();
+            name.push(b':');
+            name.extend_from_slice(&path);
+            OsString::from_vec(name)
         };
         Ok(self.paths().await?.into_iter().map(name).collect())
     }
@@ -290,11 +294,14 @@ impl Group {
     ///
     /// # Errors
     /// [`GroupError::UnknownMember`].
-    pub async fn index(&self, name: &str) -> Result<u64, GroupError> {
-        let unknown = || GroupError::UnknownMember(name.to_owned());
-        let (host, path) = name.split_once(':').ok_or_else(unknown)?;
-        let leaf = self.session.leaf(host).filter(|&leaf| self.members.contains(leaf)).ok_or_else(unknown)?;
-        let found = self.collect(&Request::Find { leaf, path: path.as_bytes().to_vec() }).await?;
+    pub async fn index(&self, name: impl AsRef<OsStr>) -> Result<u64, GroupError> {
+        let name = name.as_ref();
+        let unknown = || GroupError::UnknownMember(name.to_string_lossy().into_owned());
+        let colon = name.as_bytes().iter().position(|byte| *byte == b':').ok_or_else(unknown)?;
+        let (host, path) = (&name.as_bytes()[..colon], &name.as_bytes()[colon + 1..]);
+        let leaf = std::str::from_utf8(host).ok().and_then(|host| self.session.leaf(host));
+        let leaf = leaf.filter(|&leaf| self.members.contains(leaf)).ok_or_else(unknown)?;
+        let found = self.collect(&Request::Find { leaf, path: path.to_vec() }).await?;
         found.first().and_then(|(leaf, local, _)| self.layout.index(*leaf, *local)).ok_or_else(unknown)
     }
 
@@ -520,14 +527,22 @@ impl Group {
         }
         let mut outcome = outcome(&mut partial, &wave, &self.members);
         if !outcome.is_ok() && !lenient {
-            return Err(GroupError::Members(Box::new(outcome)));
+            let too_many = outcome.errnos().all(|errno| errno == Errno::MSGSIZE);
+            return Err(match how {
+                DataAggregation::Lines { .. } if too_many => {
+                    GroupError::TooManyLines { bytes_max: ANSWER_BYTES_MAX as u64 }
+                }
+                _ => GroupError::Members(Box::new(outcome)),
+            });
         }
         let contributors = std::mem::take(&mut partial.contributors);
         let value = self.value(operation, how, wave.wave, partial.data, &mut outcome).await?;
         if !outcome.is_ok() && !lenient {
             return Err(GroupError::Members(Box::new(outcome)));
         }
-        let (status, layout) = (outcome.status.value(aggregation), self.layout.clone());
+        // Nobody's offset differs from anybody's where there is nobody.
+        let status = if self.size() == 0 { 0 } else { outcome.status.value(aggregation) };
+        let layout = self.layout.clone();
         Ok(Reading { status, value, outcome, contributors, layout })
     }
 
@@ -586,7 +601,7 @@ impl Group {
                 Value::Classes(classes(data).into_sorted().into_iter().map(class).collect())
             }
             DataAggregation::Lines { .. } => {
-                let mut merged = Merged::new();
+                let mut merged = Merged::new().with_text_limit(self.session.limits().bytes_max);
                 for (errno, leaves) in
                     fetch::lines(&self.session, &self.stream, of, classes(data), &mut merged).await?
                 {

@@ -27,13 +27,19 @@ impl Outcome {
     #[must_use]
     pub fn failed_count(&self) -> u64 {
         let hosts: u64 = self.failed.iter().chain(&self.silent).map(|(_, leaves)| leaves.len()).sum();
-        hosts + self.errors.iter().map(|error| error.members.len()).sum::<u64>()
+        hosts + self.errors.iter().map(ErrorClass::count).sum::<u64>()
     }
 
     /// How many members and whole hosts there were.
     #[must_use]
     pub fn member_count(&self) -> u64 {
         self.status.count + self.failed_count()
+    }
+
+    /// The first reason: of a member that failed, else of a host.
+    fn first(&self) -> Option<(&Errno, &str)> {
+        let hosts = self.failed.iter().chain(&self.silent).map(|(errno, _)| (errno, ""));
+        self.errors.iter().map(|error| (&error.errno, error.path.as_str())).chain(hosts).next()
     }
 
     /// Every errno in it.
@@ -52,7 +58,8 @@ impl Outcome {
         }
     }
 
-    /// Takes in what a wave covered, as far as it concerns `asked`.
+    /// Takes in what a wave covered, as far as it concerns `asked`. A host that did not begin because
+    /// it was too late, or nobody waited any more, is silent.
     pub fn add_coverage_of(&mut self, coverage: &Coverage, asked: &RangeSet) {
         for (errno, leaves) in &coverage.failed {
             self.add_failed(*errno, &leaves.intersection(asked));
@@ -76,14 +83,17 @@ impl Outcome {
     /// Counts members as failed.
     pub fn add_error(&mut self, error: ErrorClass) {
         match self.errors.iter_mut().find(|have| (have.errno, &have.path) == (error.errno, &error.path)) {
-            Some(have) => have.members.union_with(&error.members),
+            Some(have) => {
+                have.members.union_with(&error.members);
+                have.more = have.more.saturating_add(error.more);
+            }
             None => self.errors.push(error),
         }
     }
 
     /// Counts `path` as failed on these hosts.
     pub fn add_path_error(&mut self, errno: Errno, path: &str, leaves: RangeSet) {
-        self.add_error(ErrorClass { errno, path: path.to_owned(), members: MemberSet::of_leaves(0, leaves) });
+        self.add_error(ErrorClass::new(errno, path, MemberSet::of_leaves(0, leaves)));
     }
 
     /// Hosts that failed as a whole or were silent.
@@ -108,6 +118,27 @@ impl Outcome {
             self.add_error(error);
         }
         self.add_coverage(&Coverage { failed: other.failed, silent: other.silent, ..Coverage::default() });
+    }
+}
+
+/// The first reason why something failed, and how many others there are.
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Some((errno, path)) = self.first() else { return f.write_str("no member failed") };
+        if !path.is_empty() {
+            write!(f, "{path}: ")?;
+        }
+        match self.errnos().count() - 1 {
+            0 => write!(f, "{errno}"),
+            1 => write!(f, "{errno}, and 1 more reason"),
+            more => write!(f, "{errno}, and {more} more reasons"),
+        }
+    }
+}
+
+impl std::error::Error for Outcome {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.first().map(|(errno, _)| errno as _)
     }
 }
 

@@ -120,6 +120,28 @@ impl Answer {
         ControlFlow::Break(())
     }
 
+    /// Takes lines of a path: all, or none when they do not fit.
+    ///
+    /// # Errors
+    /// `EMSGSIZE`.
+    pub(crate) fn lines<'a>(
+        &mut self,
+        path: &[u8],
+        lines: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), Errno> {
+        self.path(path);
+        let (len, section_open) = (self.out.len(), self.section_open);
+        for line in lines {
+            if self.entry(Entry::new(EntryKind::Line, line)).is_break() {
+                self.out.truncate(len);
+                self.seen.retain(|seen| seen.at < len);
+                (self.section_open, self.overflowed) = (section_open, false);
+                return Err(Errno::MSGSIZE);
+            }
+        }
+        Ok(())
+    }
+
     fn put_error(&mut self, errno: Errno) {
         self.open_section();
         let number = Some(u64::from(errno.0.unsigned_abs()));
@@ -234,6 +256,21 @@ mod tests {
         let last = decoded.records.last().unwrap();
         assert_eq!((last.entry.kind, last.entry.number), (EntryKind::Error, Some(90)));
         assert_eq!(decoded.paths, [b"/big"]);
+    }
+
+    #[test]
+    fn lines_are_taken_all_or_not_at_all() {
+        let mut answer = Answer::with_limit(AnswerForm::default(), 200);
+        let texts = |count: u8| (0..count).map(|n| [n; 9]).collect::<Vec<_>>();
+        let mut lines = |path: &[u8], count| answer.lines(path, texts(count).iter().map(|text| &text[..]));
+        assert_eq!(lines(b"/a", 3), Ok(()));
+        assert_eq!(lines(b"/a", 100), Err(Errno::MSGSIZE));
+        assert_eq!(lines(b"/b", 100), Err(Errno::MSGSIZE));
+        assert_eq!(lines(b"/c", 2), Ok(()));
+        let bytes = answer.into_bytes();
+        let decoded = wire::decode_answer(&bytes).unwrap();
+        assert_eq!((decoded.paths.len(), decoded.records.len()), (2, 5));
+        assert!(decoded.records.iter().all(|record| record.entry.kind == EntryKind::Line));
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub struct Merged {
     order_base: u64,
     order_end: u64,
     bytes_max: usize,
+    /// The most bytes of paths and texts.
+    text_bytes_max: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +148,14 @@ impl Merged {
             order_end: 0,
             // Spans are 32 bits wide.
             bytes_max: bytes_max.min(u32::MAX as usize),
+            text_bytes_max: usize::MAX,
         }
+    }
+
+    /// The same with at most `text_bytes_max` bytes of paths and texts.
+    #[must_use]
+    pub fn with_text_limit(self, text_bytes_max: u64) -> Self {
+        Self { text_bytes_max: usize::try_from(text_bytes_max).unwrap_or(usize::MAX), ..self }
     }
 
     /// Takes in the answer of one leaf.
@@ -302,7 +311,7 @@ impl Merged {
 
     /// Forgets everything, for the next wave.
     pub fn clear(&mut self) {
-        *self = Self::with_limit(self.bytes_max);
+        *self = Self { text_bytes_max: self.text_bytes_max, ..Self::with_limit(self.bytes_max) };
     }
 
     fn fold(&mut self, mut decoded: Decoded<'_>, leaves: u64) -> Result<(), MergeError> {
@@ -405,31 +414,43 @@ impl Merged {
     /// Refuses what would not fit, before anything is changed. Looks entries up only when it
     /// would not fit if all were new.
     fn check_size(&self, decoded: &Decoded<'_>) -> Result<(), MergeError> {
-        let have = self.bytes();
-        let paths: usize = decoded.paths.iter().map(|path| path.len() + size_of::<Span>()).sum();
-        let cost = |record: &wire::Record<'_>| {
-            let ranges = size_of_val(decoded.sets[record.set].ranges());
-            (record.entry.text.len() + size_of::<Slot>(), ranges)
-        };
-        let all: usize = decoded.records.iter().map(cost).map(|(slot, ranges)| slot + ranges).sum();
-        if have + paths + all <= self.bytes_max {
+        let texts = decoded.records.iter().map(|record| record.entry.text.len());
+        let paths = decoded.paths.iter().map(|path| path.len());
+        let ranges: usize =
+            decoded.records.iter().map(|record| size_of_val(decoded.sets[record.set].ranges())).sum();
+        let slots = decoded.records.len() * size_of::<Slot>() + decoded.paths.len() * size_of::<Span>();
+        let all = texts.chain(paths).sum();
+        if self.fits(all, slots + ranges).is_ok() {
             return Ok(());
         }
         let known = |path: &[u8]| self.find_path(FxBuildHasher.hash_one(path), path);
         let paths: Vec<_> = decoded.paths.iter().map(|path| known(path)).collect();
-        let more = decoded.records.iter().map(|record| {
-            let (slot, ranges) = cost(record);
+        let (mut text, mut rest) = (0, ranges);
+        for record in &decoded.records {
             let old = paths[record.path].and_then(|path| {
                 self.find(self.hash(path, &record.entry, record.order), path, &record.entry, record.order)
             });
-            ranges + if old.is_some() { 0 } else { slot }
-        });
-        let new_paths = decoded.paths.iter().zip(&paths).filter(|(_, known)| known.is_none());
-        let new_paths = new_paths.map(|(path, _)| path.len() + size_of::<Span>());
-        if have + more.chain(new_paths).sum::<usize>() <= self.bytes_max {
-            return Ok(());
+            if old.is_none() {
+                text += record.entry.text.len();
+                rest += size_of::<Slot>();
+            }
         }
-        Err(MergeError::TooLarge { bytes_max: self.bytes_max })
+        for (path, _) in decoded.paths.iter().zip(&paths).filter(|(_, known)| known.is_none()) {
+            text += path.len();
+            rest += size_of::<Span>();
+        }
+        self.fits(text, rest)
+    }
+
+    /// Whether there is room for so many bytes of text, and of what belongs to it.
+    fn fits(&self, text: usize, rest: usize) -> Result<(), MergeError> {
+        if self.arena.len() + text > self.text_bytes_max {
+            return Err(MergeError::TooLarge { bytes_max: self.text_bytes_max });
+        }
+        if self.bytes() + text + rest > self.bytes_max {
+            return Err(MergeError::TooLarge { bytes_max: self.bytes_max });
+        }
+        Ok(())
     }
 
     fn sorted_slots(&self) -> Vec<&Slot> {

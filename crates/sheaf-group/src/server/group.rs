@@ -189,7 +189,9 @@ impl Group {
         self.unsettled = None;
         for (local, member) in self.members.drain(..).enumerate() {
             let undone = if undo { member.open.undo(&host.export) } else { Ok(()) };
-            match undone {
+            // What was written may fail to arrive only now, on file systems of other machines.
+            let closed = sheaf_file::close(member.open.file);
+            match undone.and(closed) {
                 Ok(()) => partial.status.add(0),
                 Err(errno) => partial.add_error(error(errno, &member.path, host.leaf, local as u32)),
             }
@@ -258,8 +260,7 @@ fn candidates(open: &Open, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>)
         }
     }
     if paths.len() > MEMBERS_MAX {
-        errors.push((PathBuf::new(), Errno::MFILE));
-        paths.truncate(MEMBERS_MAX);
+        errors.extend(paths.drain(MEMBERS_MAX..).map(|path| (path, Errno::MFILE)));
     }
     (paths, errors)
 }
@@ -302,5 +303,5 @@ fn is_stored(file: &File) -> bool {
 /// An error of one member.
 pub(super) fn error(errno: Errno, path: &Path, leaf: u32, local: u32) -> ErrorClass {
     let members = MemberSet::of_leaves(local, RangeSet::single(leaf));
-    ErrorClass { errno, path: path.to_string_lossy().into_owned(), members }
+    ErrorClass::new(errno, path.to_string_lossy(), members)
 }

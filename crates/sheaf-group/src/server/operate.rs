@@ -2,7 +2,7 @@
 use super::group::{Group, Member, error};
 use super::transfer;
 use crate::aggregate::{Data, Numbers, Packed, Partial};
-use crate::entry::{self, Answer, AnswerForm, EntryKind, Sink};
+use crate::entry::{Answer, AnswerForm};
 use crate::message::{DataAggregation, INLINE_BYTES_MAX, Operation, READ_BYTES_MAX, Whence};
 use crate::stat::Stat;
 use crate::tool::Host;
@@ -218,26 +218,17 @@ impl<'a> Lift<'a> {
                 data
             }
             DataAggregation::Lines { .. } => {
-                self.add_lines(member, &content);
-                return Ok(());
+                return self.add_lines(member, &content);
             }
         };
         self.data.merge(data).map_err(|error| error.errno)
     }
 
-    fn add_lines(&mut self, member: &Member, content: &[u8]) {
+    fn add_lines(&mut self, member: &Member, content: &[u8]) -> Result<(), Errno> {
         use std::os::unix::ffi::OsStrExt;
-        let Some(answer) = &mut self.lines else { return };
-        answer.path(member.path.as_os_str().as_bytes());
+        let Some(answer) = self.lines.as_mut().filter(|_| !content.is_empty()) else { return Ok(()) };
         let text = content.strip_suffix(b"\n").unwrap_or(content);
-        if content.is_empty() {
-            return;
-        }
-        for line in text.split(|&byte| byte == b'\n') {
-            if answer.entry(entry::Entry::new(EntryKind::Line, line)).is_break() {
-                return;
-            }
-        }
+        answer.lines(member.path.as_os_str().as_bytes(), text.split(|&byte| byte == b'\n'))
     }
 
     /// The data; the host's lines are kept in `kept` for those who fetch them.

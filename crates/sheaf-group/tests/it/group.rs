@@ -137,7 +137,7 @@ fn names_and_indices_are_those_of_host_order() {
         let expected =
             (0..30).filter(|leaf| *leaf != 11).flat_map(|leaf| (0..leaf % 4).map(move |name| (leaf, name)));
         let expected: Vec<String> = expected.map(|(leaf, name)| format!("n{}:/d/{name}", leaf + 1)).collect();
-        assert_eq!(files, expected);
+        assert_eq!(files, expected.iter().map(String::as_str).collect::<Vec<_>>());
         for at in [0, 1, 17, files.len() - 1] {
             assert_eq!(group.index(&files[at]).await.unwrap(), at as u64);
         }
@@ -286,6 +286,7 @@ fn nobody_is_asked_of_an_empty_set_of_hosts() {
         let session = cluster.session("flat");
         let group = session.gopenat(&RangeSet::new(), "/f", O_RDONLY, 0).await.unwrap();
         assert_eq!((group.size(), group.read(9, PACKED).await.unwrap().status), (0, 0));
+        assert_eq!(group.lseek(7, Whence::Start).await.unwrap(), 0);
     });
 }
 
@@ -299,5 +300,70 @@ fn a_pipe_without_a_writer_holds_nobody_up() {
         let session = cluster.session("flat");
         let group = session.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
         assert_eq!(group.read(9, PACKED).await.unwrap().status, 4);
+    });
+}
+
+#[test]
+fn names_that_are_not_utf_8_stay_apart() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let cluster = Cluster::new(2);
+    for name in [b"\xfe", b"\xff"] {
+        std::fs::write(cluster.path(1, "").join(OsStr::from_bytes(name)), name).unwrap();
+    }
+    run(async {
+        let session = cluster.session("flat");
+        let group = session.gopen(&RangeSet::single(1), "/", O_RDONLY, 0).await.unwrap();
+        let files = group.files().await.unwrap();
+        let names: Vec<Vec<u8>> = files.iter().map(|name| name.clone().into_vec()).collect();
+        assert_eq!(names, [b"n2:/\xfe", b"n2:/\xff"]);
+        for (index, name) in files.iter().enumerate() {
+            assert_eq!(group.index(name).await.unwrap(), index as u64);
+        }
+        assert_eq!(format!("{group:?}").split(", opened").next(), Some("Group { size: 2, hosts: \"n2\""));
+        assert!(format!("{session:?}").starts_with("Session { hosts: {n[1-2]}"));
+    });
+}
+
+#[test]
+fn what_does_not_open_is_counted_exactly() {
+    const LOOPS: u32 = 3_000;
+    let cluster = Cluster::new(3);
+    for leaf in 0..3 {
+        cluster.write(leaf, "d/file", "x");
+        for link in 0..LOOPS {
+            // Beyond the paths that are named one by one, on one host and on all together.
+            let path = cluster.path(leaf, &format!("d/l{leaf}-{link}"));
+            std::os::unix::fs::symlink(path.file_name().unwrap(), &path).unwrap();
+        }
+    }
+    run(async {
+        for shape in ["flat", "1x1x2x4"] {
+            let session = cluster.session(shape);
+            let outcome = members(session.gopenat(&cluster.everyone(), "/d/*", O_RDONLY, 0).await);
+            assert_eq!((outcome.failed_count(), outcome.status.count), (u64::from(LOOPS) * 3, 3));
+            assert!(outcome.errnos().all(|errno| errno == Errno::LOOP));
+            assert!(outcome.errors.len() <= 4096 + 1);
+            let group = session.gopenat(&cluster.everyone(), "/d/*", O_BESTEFFORT, 0).await.unwrap();
+            assert_eq!((group.size(), group.opened().failed_count()), (3, u64::from(LOOPS) * 3));
+            assert_eq!(group.opened().member_count(), u64::from(LOOPS) * 3 + 3);
+        }
+    });
+}
+
+#[test]
+fn an_error_says_why() {
+    use std::error::Error;
+    let cluster = Cluster::new(3);
+    cluster.write(1, "f", "x");
+    run(async {
+        let session = cluster.session("flat");
+        let Err(error) = session.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await else { panic!() };
+        assert_eq!(error.to_string(), "2 of 3 members failed: /f: No such file or directory (ENOENT)");
+        let mut source: &dyn Error = &error;
+        while let Some(next) = source.source() {
+            source = next;
+        }
+        assert_eq!(source.downcast_ref::<Errno>(), Some(&Errno::NOENT));
     });
 }

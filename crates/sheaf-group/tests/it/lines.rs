@@ -1,9 +1,10 @@
 //! Equal contents and lines cross the tree once, and differences are never lost.
 use crate::cluster::{Cluster, SHAPES, run};
 use proptest::prelude::*;
-use sheaf_core::RangeSet;
+use sheaf_core::{Errno, RangeSet};
+use sheaf_group::flags::O_PARTIAL;
 use sheaf_group::message::{DataAggregation, Open, Operation};
-use sheaf_group::{Reading, Session, Value};
+use sheaf_group::{GroupError, Limits, Reading, Session, Value};
 
 async fn read(session: &Session, members: &RangeSet, data: DataAggregation) -> Reading {
     let open = Open { paths: vec!["/f".into()], entries: false, flags: 0, mode: 0 };
@@ -66,4 +67,61 @@ fn bytes_at_the_root_do_not_grow_with_equal_members() {
     };
     let (few, many) = (bytes(8), bytes(256));
     assert!(many < few + 64, "{few} bytes from 8 members, {many} from 256");
+}
+
+#[test]
+fn lines_beyond_what_a_host_answers_with_are_refused_and_never_cut() {
+    const LEN: u64 = 40 << 20;
+    let cluster = Cluster::new(2);
+    for (leaf, name) in [(0, "a"), (0, "b"), (1, "a")] {
+        let line = |number: u8| [&[b'a' + number; (1 << 20) - 1][..], b"\n"].concat();
+        cluster.write(leaf, &format!("d/{name}"), (0..40).flat_map(line).collect::<Vec<u8>>());
+    }
+    run(async {
+        let session = cluster.session("flat");
+        let all = cluster.everyone();
+        let lines = DataAggregation::by_name("lines", &[], 64 << 20, 0).unwrap();
+        let group = session.gopenat(&all, "/d/*", 0, 0).await.unwrap();
+        let Err(error) = group.pread(LEN, 0, lines.clone()).await else { panic!() };
+        assert!(matches!(error, GroupError::TooManyLines { bytes_max: 67_108_864 }), "{error}");
+        assert_eq!(error.errno(), Errno::MSGSIZE);
+        let status = [LEN as i64, Errno::MSGSIZE.status(), LEN as i64];
+        assert_eq!(group.statuses().await.unwrap(), status);
+        // The others have all their lines, and the outcome says whose are missing.
+        let group = session.gopenat(&all, "/d/*", O_PARTIAL, 0).await.unwrap();
+        let reading = group.pread(LEN, 0, lines).await.unwrap();
+        assert_eq!(reading.outcome.failed_count(), 1);
+        let error = &reading.outcome.errors[0];
+        assert_eq!(
+            (error.errno, error.path.as_str(), error.members.leaves()),
+            (Errno::MSGSIZE, "/d/b", RangeSet::single(0))
+        );
+        let Value::Lines(merged) = reading.value else { panic!() };
+        assert!(merged.sorted().iter().all(|entry| entry.path == b"/d/a" && *entry.leaves == all));
+        assert_eq!((merged.len(), merged.errors().len()), (40, 0));
+    });
+}
+
+#[test]
+fn the_bound_of_a_call_holds_for_lines() {
+    let cluster = Cluster::new(5);
+    for leaf in 0..5 {
+        // Of each host two lines that all have, and one of its own.
+        cluster.write(leaf, "f", format!("{}\n{}\n{}\n", "a".repeat(300), "b".repeat(300), leaf));
+    }
+    run(async {
+        // A path of two bytes, 300 + 300 and five times one.
+        for (bytes_max, fits) in [(607, true), (606, false)] {
+            let session = cluster.session("k-ary:2");
+            let session = session.with_limits(Limits { bytes_max, ..Limits::default() });
+            let lines = DataAggregation::by_name("lines", &[], bytes_max, 9).unwrap();
+            let group = session.gopenat(&cluster.everyone(), "/f", 0, 0).await.unwrap();
+            match group.pread(1000, 0, lines).await {
+                Ok(_) => assert!(fits),
+                Err(error) => {
+                    assert!(!fits && matches!(error, GroupError::TooLarge { bytes_max: 606 }), "{error}");
+                }
+            }
+        }
+    });
 }

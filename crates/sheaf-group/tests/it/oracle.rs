@@ -253,8 +253,8 @@ proptest! {
                 }
                 Err(error) => panic!("{error}"),
             };
-            let names = program.members.iter().map(|(leaf, path, _)| format!("n{}:{path}", leaf + 1));
-            assert_eq!(group.files().await.unwrap(), names.collect::<Vec<_>>());
+            let names = program.members.iter().map(|(leaf, path, _)| format!("n{}:{path}", leaf + 1).into());
+            assert_eq!(group.files().await.unwrap(), names.collect::<Vec<std::ffi::OsString>>());
             assert_eq!(group.size(), program.members.len() as u64);
             for (operation, input) in &operations {
                 let done = program.all(operation, input.as_bytes());

@@ -43,7 +43,7 @@ proptest! {
             let Value::Packed(items) = group.pread(9, 0, data).await.unwrap().value else { panic!() };
             let said: Vec<String> = items.iter().map(|(_, name)| String::from_utf8(name.clone()).unwrap()).collect();
             let named: Vec<String> = said.iter().map(|name| format!("{name}:/who")).collect();
-            assert_eq!(group.files().await.unwrap(), named);
+            assert_eq!(group.files().await.unwrap(), named.iter().map(String::as_str).collect::<Vec<_>>());
             for (index, name) in named.iter().enumerate() {
                 assert_eq!(group.index(name).await.unwrap(), index as u64);
             }

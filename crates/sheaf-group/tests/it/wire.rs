@@ -36,7 +36,7 @@ prop_compose! {
         let leaves = RangeSet::single(leaf);
         match kind {
             0 => partial.status.add(status),
-            1 => partial.add_error(ErrorClass { errno: Errno(errno), path, members: MemberSet::of_leaves(1, leaves.clone()) }),
+            1 => partial.add_error(ErrorClass::new(Errno(errno), path, MemberSet::of_leaves(1, leaves.clone()))),
             _ => (partial.more, partial.contributors) = (leaves.clone(), RangeSet::full(leaf)),
         }
         partial.add_count(errno as u32, &leaves);
