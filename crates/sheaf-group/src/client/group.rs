@@ -127,8 +127,10 @@ impl Session {
     /// What opening changes (files that `O_CREAT` makes, contents that `O_TRUNC` drops) is changed for
     /// good only when it is known that the group opens, in a second trip.
     ///
-    /// **Dropped:** before the second trip, files that were made are removed again and none has been
-    /// emptied; during it, all hosts bring it to its end.
+    /// With `O_BESTEFFORT` files are emptied as they open: one member is enough for the group.
+    ///
+    /// **Dropped:** before the second trip, files that were made are removed again, and without
+    /// `O_BESTEFFORT` none has been emptied; during it, all hosts bring it to its end.
     ///
     /// # Errors
     /// As [`Session::gopenat`].
