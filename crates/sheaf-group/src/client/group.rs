@@ -13,7 +13,7 @@ use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::{Stream, WaveResult};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// An open group of files (paper §2.1). Closed when dropped; [`Group::close`] says how that went.
 ///
@@ -485,7 +485,7 @@ impl Group {
         check_count(&operation)?;
         self.check_len(&operation)?;
         let request = Request::Operate(operation.clone());
-        let turn = self.turn.lock().await;
+        let turn = self.turn().await;
         // Servers keep the bodies of one answer. Whoever wants them has them before the next
         // operation that would replace them is sent; what keeps none need not wait for that.
         let bodies = if operation.keeps_bodies() { Some(self.bodies.lock().await) } else { None };
@@ -503,9 +503,14 @@ impl Group {
         reading
     }
 
+    /// Waits for its turn, from the first poll on, whatever else the task has done already.
+    async fn turn(&self) -> MutexGuard<'_, ()> {
+        tokio::task::unconstrained(self.turn.lock()).await
+    }
+
     /// A request in its turn, and its answer.
     async fn ask(&self, request: &Request, data: &[u8]) -> Result<(Partial, WaveResult), GroupError> {
-        let turn = self.turn.lock().await;
+        let turn = self.turn().await;
         let asked = self.session.send(&self.stream, request, data).await?;
         drop(turn);
         asked.answer().await

@@ -11,6 +11,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
+mod many;
+
 const O_RDWR: u32 = 2;
 const NAMES: &[&str] = &["a", "b.txt", "z"];
 /// Texts that contents are made of: some are numbers, some are the same.
@@ -69,17 +71,21 @@ fn one(file: &mut File, operation: &Operation, input: &[u8]) -> std::io::Result<
     Ok((status, data))
 }
 
+/// Compares what the members came to last with what the loop did.
+async fn check_statuses(group: &Group, done: &[Outcome]) {
+    let statuses: Vec<i64> =
+        done.iter().map(|one| one.as_ref().map_or_else(|e| e.status(), |(s, _)| *s as i64)).collect();
+    assert_eq!(group.statuses().await.unwrap(), statuses);
+}
+
 /// Compares what the group gave with what the loop did.
-async fn check(
+fn check_result(
     group: &Group,
     program: &Loop,
     operation: &Operation,
     done: &[Outcome],
     got: Result<Reading, GroupError>,
 ) {
-    let statuses: Vec<i64> =
-        done.iter().map(|one| one.as_ref().map_or_else(|e| e.status(), |(s, _)| *s as i64)).collect();
-    assert_eq!(group.statuses().await.unwrap(), statuses);
     let contents: Vec<(usize, &[u8])> =
         done.iter().enumerate().filter_map(|(at, one)| Some((at, one.as_ref().ok()?.1.as_slice()))).collect();
     let distinct: BTreeSet<&[u8]> = contents.iter().map(|(_, content)| *content).collect();
@@ -259,7 +265,8 @@ proptest! {
             for (operation, input) in &operations {
                 let done = program.all(operation, input.as_bytes());
                 let got = group.operate(operation.clone(), input.as_bytes()).await;
-                check(&group, &program, operation, &done, got).await;
+                check_statuses(&group, &done).await;
+                check_result(&group, &program, operation, &done, got);
             }
             let stats = group.fstat().await.unwrap();
             assert_eq!(stats.len(), program.members.len());
