@@ -56,7 +56,7 @@ pub use metadata::{FileKind, Metadata, Timestamp};
 pub use mode_change::ModeChange;
 pub use owner::{Owner, group_name, user_name};
 pub use pattern::{NameFilter, Pattern, is_pattern};
-pub use remove::{REMOVE_ERRORS_MAX, RemoveOptions, Removed};
+pub use remove::{REMOVE_ERRORS_MAX, Removal, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};
 pub use stage::{StageOptions, Staged, TEMP_PREFIX, is_made_up};
 pub use tentative::Tentative;

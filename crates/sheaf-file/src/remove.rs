@@ -54,9 +54,19 @@ impl Export {
     /// the root of the export and for mount points without theirs. What fails beneath a directory is in
     /// [`Removed::errors`].
     pub fn remove(&self, path: &Path, options: RemoveOptions) -> Result<Removed> {
-        match self.remove_found(path, options) {
-            Err(Errno::NOENT | Errno::NOTDIR) if options.missing_ok => Ok(Removed::default()),
-            done => done,
+        let mut removal = self.removal(path, options)?;
+        while removal.step() {}
+        Ok(removal.removed)
+    }
+
+    /// Begins [`Export::remove`], for whoever may want to end it midway.
+    ///
+    /// # Errors
+    /// As [`Export::remove`].
+    pub fn removal(&self, path: &Path, options: RemoveOptions) -> Result<Removal> {
+        match self.begin_removal(path, options) {
+            Err(Errno::NOENT | Errno::NOTDIR) if options.missing_ok => Ok(Removal::default()),
+            begun => begun,
         }
     }
 
@@ -94,60 +104,82 @@ impl Export {
         Ok(mount_id(file.as_fd())? != mount_id(place.dir.as_fd())?)
     }
 
-    fn remove_found(&self, path: &Path, options: RemoveOptions) -> Result<Removed> {
+    fn begin_removal(&self, path: &Path, options: RemoveOptions) -> Result<Removal> {
+        let mut removed = Removed { dry_run: options.dry_run, ..Removed::default() };
         if self.is_root(path) {
-            return self.empty_root(options);
+            return match options {
+                RemoveOptions { mounts_too: false, .. } => Err(Errno::BUSY),
+                RemoveOptions { recursive: false, .. } => Err(Errno::ISDIR),
+                _ => Ok(Removal { tree: Some(self.tree(Path::new("/"), options)), removed, is_root: true }),
+            };
         }
         if !options.mounts_too && self.is_mounted(path)? {
             return Err(Errno::BUSY);
         }
         let place = self.place(path)?;
         place.check_kind()?;
-        let mut removed = Removed { names: 1, dry_run: options.dry_run, ..Removed::default() };
-        if !name_metadata(place.dir.as_fd(), &place.name)?.is_dir() {
-            removed.unlink(place.dir.as_fd(), &place.name, AtFlags::empty())?;
-        } else if options.recursive {
-            removed.names = 0;
-            self.remove_tree(trimmed(path), options, &mut removed);
-        } else if !options.empty_dirs {
-            return Err(Errno::ISDIR);
-        } else if options.dry_run && !self.read_dir(path)?.is_empty() {
-            return Err(Errno::NOTEMPTY);
-        } else {
-            removed.unlink(place.dir.as_fd(), &place.name, AtFlags::REMOVEDIR)?;
+        let mut flags = AtFlags::empty();
+        if name_metadata(place.dir.as_fd(), &place.name)?.is_dir() {
+            if options.recursive {
+                let tree = Some(self.tree(trimmed(path), options));
+                return Ok(Removal { tree, removed, is_root: false });
+            }
+            if !options.empty_dirs {
+                return Err(Errno::ISDIR);
+            }
+            if options.dry_run && !self.read_dir(path)?.is_empty() {
+                return Err(Errno::NOTEMPTY);
+            }
+            flags = AtFlags::REMOVEDIR;
         }
-        Ok(removed)
+        removed.unlink(place.dir.as_fd(), &place.name, flags)?;
+        removed.names = 1;
+        Ok(Removal { tree: None, removed, is_root: false })
     }
 
-    /// Removes all that is in the root.
-    fn empty_root(&self, options: RemoveOptions) -> Result<Removed> {
-        match options {
-            RemoveOptions { mounts_too: false, .. } => return Err(Errno::BUSY),
-            RemoveOptions { recursive: false, .. } => return Err(Errno::ISDIR),
-            _ => {}
-        }
-        let mut removed = Removed { dry_run: options.dry_run, ..Removed::default() };
-        self.remove_tree(Path::new("/"), options, &mut removed);
-        Ok(removed)
-    }
-
-    fn remove_tree(&self, path: &Path, options: RemoveOptions, removed: &mut Removed) {
+    fn tree(&self, path: &Path, options: RemoveOptions) -> Cursor {
         let walk = WalkOptions {
             one_file_system: options.one_file_system,
             one_mount: !options.mounts_too,
             ..WalkOptions::default()
         };
-        let is_root = path == Path::new("/");
-        let mut cursor = Cursor::new(self, path, walk);
-        while let Some(step) = cursor.next() {
-            match step {
-                Ok(Step::Enter(_)) => {}
-                Ok(Step::Leaf(entry)) => removed.take(cursor.parent(), entry, AtFlags::empty()),
-                Ok(Step::Leave(entry)) if is_root && entry.depth == 0 => {}
-                Ok(Step::Leave(entry)) => removed.take(cursor.parent(), entry, AtFlags::REMOVEDIR),
-                Err(error) => removed.fail(error),
+        Cursor::new(self, path, walk)
+    }
+}
+
+/// A removal under way; made by [`Export::removal`].
+#[derive(Debug, Default)]
+pub struct Removal {
+    /// What is still there.
+    tree: Option<Cursor>,
+    removed: Removed,
+    /// The tree is the whole export, whose root stays.
+    is_root: bool,
+}
+
+impl Removal {
+    /// Removes one name more; `false` when there is none left.
+    pub fn step(&mut self) -> bool {
+        let Some(tree) = &mut self.tree else { return false };
+        let removed = &mut self.removed;
+        match tree.next() {
+            None => {
+                self.tree = None;
+                return false;
             }
+            Some(Ok(Step::Enter(_))) => {}
+            Some(Ok(Step::Leaf(entry))) => removed.take(tree.parent(), entry, AtFlags::empty()),
+            Some(Ok(Step::Leave(entry))) if self.is_root && entry.depth == 0 => {}
+            Some(Ok(Step::Leave(entry))) => removed.take(tree.parent(), entry, AtFlags::REMOVEDIR),
+            Some(Err(error)) => removed.fail(error),
         }
+        true
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn removed(&self) -> &Removed {
+        &self.removed
     }
 }
 
@@ -157,6 +189,11 @@ impl Removed {
         let name = entry.path.file_name().unwrap_or(OsStr::new("."));
         // Without a directory, the walk reports by itself that it was lost.
         let Some(dir) = dir else { return };
+        // What stays in a directory keeps it, and was told before.
+        let is_kept = |error: &PathError| error.path.starts_with(&entry.path);
+        if self.dry_run && self.errors.iter().any(is_kept) {
+            return;
+        }
         match self.unlink(dir, name, flags) {
             // What is gone already was to be removed.
             Ok(()) | Err(Errno::NOENT) => self.names += 1,

@@ -249,6 +249,25 @@ fn the_root_is_emptied_only_when_that_is_asked_for() {
     assert_eq!((export.remove(p("a/.."), whole).unwrap().names, names()), (6, 0));
 }
 
+/// Whoever stops midway keeps what was not reached.
+#[test]
+fn a_removal_goes_on_name_by_name() {
+    let (dir, export) = tree(&["t/a/1", "t/a/2", "t/b", "t/c"]);
+    let left = |path: &str| dir.path().join(path).exists();
+    let mut removal = export.removal(p("t"), RECURSIVE).unwrap();
+    while removal.removed().names < 2 {
+        assert!(removal.step());
+    }
+    assert_eq!(["t/a/1", "t/a/2", "t/a", "t/b", "t/c"].map(left), [false, false, true, true, true]);
+    drop(removal);
+    assert!(left("t/b"));
+    let mut removal = export.removal(p("t"), RECURSIVE).unwrap();
+    while removal.step() {}
+    assert!(!removal.step() && !left("t"));
+    assert_eq!(removal.removed().names, 4);
+    assert!(!export.removal(p("t"), RemoveOptions { missing_ok: true, ..RECURSIVE }).unwrap().step());
+}
+
 #[test]
 fn patterns_that_sweep_the_root_are_known() {
     let (_dir, export) = tree(&["a/b", "l -> /", "a/up -> .."]);

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{
     Attributes, FileKind, Follow, Globbed, Metadata, Mode, ModeChange, OFlags, Owner, PathError, Pattern,
-    RemoveOptions, Walk, WalkOptions, group_name, user_name,
+    Removal, RemoveOptions, Walk, WalkOptions, group_name, user_name,
 };
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Running, Tool};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Name of the tool.
 pub const NAME: &str = "edit";
@@ -54,7 +54,8 @@ impl Tool for EditTool {
         };
         // Without the file that says what to do, nothing is done.
         let paths = if refused.is_some() { Vec::new() } else { paths };
-        let editor = Editor { edit, owner, reference, refused, options, changed: 0, walk: None };
+        let editor =
+            Editor { edit, owner, reference, refused, options, changed: 0, walk: None, removal: None };
         Ok(Box::new(AtWork::new(Box::new(editor), paths)))
     }
 }
@@ -71,6 +72,8 @@ struct Editor {
     /// Files that were changed, or would be.
     changed: u64,
     walk: Option<Walk>,
+    /// What is being removed, by its path.
+    removal: Option<(PathBuf, Removal)>,
 }
 
 /// What was done to one path.
@@ -119,7 +122,10 @@ impl PerPath for Editor {
                 chown(new_owner, path, &old, *follow, is_dry, host)?
             }
             Edit::Truncate { size, create, .. } => self.truncate(*size, *create, path, host)?,
-            Edit::Remove { .. } => self.remove(path, answer, host)?,
+            Edit::Remove { .. } => {
+                self.removal = Some((path.to_owned(), host.export.removal(path, self.removing())?));
+                return Ok(());
+            }
             Edit::Mkdir { parents, mode } => make_dir(path, *parents, mode.as_ref(), is_dry, host)?,
             Edit::Link { target, symbolic, force, no_dereference } => {
                 link::link(target, path, *symbolic, *force, *no_dereference, is_dry, host)?
@@ -130,6 +136,9 @@ impl PerPath for Editor {
     }
 
     fn go_on(&mut self, answer: &mut Answer, host: &Host) -> bool {
+        if self.removal.is_some() {
+            return self.go_on_removing(answer);
+        }
         for _ in 0..STEP_FILES {
             let Some(walk) = &mut self.walk else { return false };
             let (path, result) = match walk.next() {
@@ -250,19 +259,29 @@ impl Editor {
         Ok(Done::one(format!("size changed from {old} to {new}")))
     }
 
-    fn remove(&self, path: &Path, answer: &mut Answer, host: &Host) -> Result<Done, Errno> {
+    /// How the files of a `Remove` are removed.
+    fn removing(&self) -> RemoveOptions {
         let Edit::Remove { recursive, force, empty_dirs, preserve_root } = self.edit else {
-            return Err(Errno::INVAL);
+            return RemoveOptions { dry_run: true, ..RemoveOptions::default() };
         };
-        let options = RemoveOptions {
+        RemoveOptions {
             recursive,
             empty_dirs,
             missing_ok: force,
             one_file_system: false,
             mounts_too: !preserve_root,
             dry_run: self.options.dry_run,
-        };
-        let removed = host.export.remove(path, options)?;
+        }
+    }
+
+    /// Removes some names more, so that whoever waits can stop it.
+    fn go_on_removing(&mut self, answer: &mut Answer) -> bool {
+        let Some((path, mut removal)) = self.removal.take() else { return false };
+        if (0..STEP_FILES).all(|_| removal.step()) {
+            self.removal = Some((path, removal));
+            return true;
+        }
+        let removed = removal.removed();
         for error in &removed.errors {
             answer.error(error.path.as_os_str().as_bytes(), error.errno);
         }
@@ -275,7 +294,8 @@ impl Editor {
             1 => format!("{would}removed"),
             names => format!("{would}removed, {names} names"),
         };
-        Ok(Done { text, files: removed.names })
+        self.say(&path, &Done { text, files: removed.names }, answer);
+        false
     }
 }
 

@@ -53,7 +53,7 @@ pub struct CpArgs {
     pub archive: bool,
 
     /// Copy directories and what is in them, symbolic links as links
-    #[arg(short, long)]
+    #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
 
     /// Keep mode, owner, group and times

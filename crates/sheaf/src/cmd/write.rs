@@ -5,7 +5,7 @@ use super::{Changed, resolve};
 use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{Changes, Printer};
+use crate::output::{Changes, Line, Printer};
 use crate::session::{self, Ended, Opening};
 use crate::{mode, size, stdin};
 use anyhow::Result;
@@ -115,6 +115,15 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
         let mut leaves = RangeSet::new();
         written.changed.iter().for_each(|(_, hosts)| leaves.union_with(hosts));
         let files = written.changed.iter().map(|(files, hosts)| files * hosts.len()).sum();
+        if args.excl && edit.verbose && !edit.dry_run && !leaves.is_empty() {
+            let text = format!("created with {} bytes", written.bytes).into_bytes();
+            for target in &targets {
+                let leaves = target.members.intersection(&leaves);
+                let line = Line { path: target.path.as_bytes(), leaves: &leaves, text: text.clone() };
+                printer.flat(&line)?;
+            }
+            printer.flush()?;
+        }
         let nouns = ("file", "files");
         let changes = Changes { done: "written", nouns, files, leaves, is_dry: edit.dry_run };
         let extra = explained(&mut written.outcome, args.advice());

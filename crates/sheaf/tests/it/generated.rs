@@ -34,7 +34,7 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
-    sheaf-cat.1 24
+    sheaf-cat.1 25
     sheaf-chmod.1 25
     sheaf-chown.1 26
     sheaf-completions.1 20
@@ -44,19 +44,19 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-cp.1 37
     sheaf-demo.1 22
     sheaf-down.1 21
-    sheaf-du.1 28
+    sheaf-du.1 31
     sheaf-grep.1 54
     sheaf-help.1 20
     sheaf-hosts.1 45
     sheaf-ln.1 26
-    sheaf-ls.1 32
+    sheaf-ls.1 35
     sheaf-man.1 20
     sheaf-mkdir.1 25
     sheaf-read.1 24
     sheaf-rm.1 27
     sheaf-serve.1 23
-    sheaf-sha.1 21
-    sheaf-stat.1 22
+    sheaf-sha.1 24
+    sheaf-stat.1 25
     sheaf-status.1 20
     sheaf-token.1 22
     sheaf-tree-bench.1 25

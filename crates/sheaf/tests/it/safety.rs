@@ -389,6 +389,10 @@ fn a_file_is_replaced_whole_and_never_made_unasked() {
     n[1-2]:/d/none: No such file or directory (ENOENT): --create makes it, 2 of 2 members
     sheaf: 0 of 2 members succeeded, 2 failed
     ");
+    let run = hosts.fed("x", &["write", "-v", "--excl", "n[1-2]:/d/none"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-2]:/d/none:created with 1 bytes\n"));
+    let run = hosts.fed("x", &["write", "-v", "--excl", ":/d/none"]);
+    assert_eq!((run.code, run.stdout.as_str(), hosts.names(4, "d").len()), (Some(4), "", 2));
     let run = hosts.fed("1", &["write", "--offset", "1", "n1:/d/a"]);
     assert_eq!((run.code, std::fs::read_to_string(&file).unwrap().as_str()), (Some(0), "n1w"));
 }
