@@ -19,6 +19,10 @@ pub struct DemoArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(4..=4_096))]
     pub servers: u32,
 
+    /// Only make the tour's files, in this new directory, and leave them there
+    #[arg(long, value_name = "DIR", conflicts_with = "dry_run")]
+    pub files: Option<PathBuf>,
+
     /// Print the commands, and run none
     #[arg(long)]
     pub dry_run: bool,
@@ -57,6 +61,11 @@ const TOUR: &[Stop] = &[
 
 /// Gives the tour.
 pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
+    if let Some(dir) = &args.files {
+        fs::create_dir(dir).with_context(|| dir.display().to_string())?;
+        furnish(dir, args.servers)?;
+        return Ok(Exit::Success);
+    }
     let place = Place::new(args.dry_run)?;
     if !args.dry_run {
         furnish(&place.path, args.servers)?;

@@ -81,21 +81,3 @@ fn every_command_is_covered() {
         assert!(COMMANDS.iter().any(|command| command[0] == name), "no snapshot of {name}");
     }
 }
-
-/// The README's first command, with the program that is there instead of one that cargo builds.
-#[test]
-fn the_first_command_of_the_readme() {
-    let readme = include_str!("../../../../README.md");
-    let command = readme.lines().find_map(|line| line.trim_start().strip_prefix("cargo run --release "));
-    // Without its name cargo does not know which of the workspace's programs is meant.
-    let arguments =
-        command.expect("there is one").strip_prefix("-p sheaf -- ").expect("it names the program");
-    let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_sheaf"));
-    let run = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
-    let told = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{run:?}");
-    assert!(
-        told.contains("n[1-64]:/proc/meminfo:MemTotal:") && told.contains("n[1-64]:/etc/passwd:root:"),
-        "{told}"
-    );
-}

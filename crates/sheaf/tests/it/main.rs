@@ -19,6 +19,7 @@ mod lost_hosts;
 mod machines;
 mod modules;
 mod names;
+mod readme;
 mod recovery;
 mod reports;
 mod safety;

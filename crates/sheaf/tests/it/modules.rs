@@ -192,3 +192,51 @@ fn a_webassembly_filter_runs_at_nodes_that_came_late() {
     let arguments = ["--target=wasm32-wasi", "-mexec-model=reactor", "-O2"];
     runtime().block_on(outlive(module("clang", &arguments)));
 }
+
+/// The compile lines of docs/filters.md run as they stand there, in the top directory of the source, and
+/// what they make is a filter that a network takes.
+#[test]
+fn the_documented_compile_lines_make_filters() {
+    let guide = include_str!("../../../../docs/filters.md");
+    let (_, block) = guide.split_once("```sh\n").expect("there are compile lines");
+    let (block, _) = block.split_once("```").expect("the block ends");
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let scratch = tempfile::tempdir().unwrap();
+    assert!(block.lines().count() > 3, "{block}");
+    for line in block.lines() {
+        let (command, name) = line.rsplit_once(" -o ").expect("it says where the module goes");
+        let into = scratch.path().join(name);
+        let command = format!("{command} -o {}", into.display());
+        let built = Command::new("sh").args(["-c", &command]).current_dir(&workspace).output().unwrap();
+        if !built.status.success() {
+            let compiler = line.split(' ').next().unwrap_or_default();
+            let no_compiler = built.status.code() == Some(127);
+            // Without the target's libraries clang and rustc say so.
+            let told = String::from_utf8_lossy(&built.stderr);
+            let no_target =
+                ["can't find crate for `std`", "may not be installed", "file not found", "cannot open"];
+            assert!(no_compiler || no_target.iter().any(|part| told.contains(part)), "{line}\n{told}");
+            let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {compiler} lacks what `{line}` needs");
+            continue;
+        }
+        runtime().block_on(async {
+            let topology = Topology::build(
+                &Spec::parse("flat").unwrap(),
+                "root",
+                Names::from_iter(["n1".to_owned()]),
+                Placement::LeafHosts,
+            )
+            .unwrap();
+            let network = launch::embedded(
+                &topology,
+                &Registry::with_builtins(),
+                &sheaf_group::Servers::default(),
+                &launch::Options { service: b"/".to_vec(), ..Default::default() },
+            );
+            network
+                .load_filter(std::fs::read(&into).unwrap())
+                .unwrap_or_else(|error| panic!("{line}: {error}"));
+            network.shutdown().await;
+        });
+    }
+}

@@ -1,0 +1,85 @@
+//! What the README shows is what happens: its first command, and every console block on a terminal.
+use crate::support::Home;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+const README: &str = include_str!("../../../../README.md");
+/// Where the README's examples keep their files.
+const PLACE: &str = "/tmp/sheaf-demo";
+
+/// The first command, with the program that is there instead of one that cargo builds.
+#[test]
+fn the_first_command() {
+    let command = README.lines().find_map(|line| line.trim_start().strip_prefix("cargo run --release "));
+    // Without its name cargo does not know which of the workspace's programs is meant.
+    let arguments =
+        command.expect("there is one").strip_prefix("-p sheaf -- ").expect("it names the program");
+    let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_sheaf"));
+    let run = Command::new("sh").args(["-c", &command]).output().unwrap();
+    let told = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{run:?}");
+    assert!(
+        told.contains("n[1-64]:/proc/meminfo:MemTotal:") && told.contains("n[1-64]:/etc/passwd:root:"),
+        "{told}"
+    );
+}
+
+/// Commands in the order of the README, each with what the README says it prints.
+fn shown() -> Vec<(String, String)> {
+    let mut shown: Vec<(String, String)> = Vec::new();
+    for block in README.split("```console\n").skip(1) {
+        let (block, _) = block.split_once("```").expect("the block ends");
+        for line in block.lines() {
+            match line.strip_prefix("$ ") {
+                Some(command) => shown.push((command.to_owned(), String::new())),
+                None => {
+                    *shown.last_mut().map(|(_, text)| text).expect("a command first") += &format!("{line}\n")
+                }
+            }
+        }
+    }
+    shown
+}
+
+/// All blocks in one directory, one after the other, on a terminal of 80 columns: what a newcomer types
+/// and sees. The demonstration's files go elsewhere, so that nothing outside the test's home is touched.
+#[test]
+fn every_console_block() {
+    if !Command::new("script")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        let _ =
+            writeln!(std::io::stderr(), "SKIPPED 1 test: script (Debian package bsdutils) is not installed");
+        return;
+    }
+    let home = Home::new();
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_sheaf")).parent().unwrap().display().to_string();
+    let place = home.path().join("demo").display().to_string();
+    let shown = shown();
+    assert!(shown.len() > 5, "the README has console blocks");
+    for (command, text) in shown {
+        let command = command.replace(PLACE, &place);
+        // The exit code is the README's business only where it says so, by `echo $?`.
+        let typed = format!("stty cols 80 rows 24 -echo; {command}");
+        let mut terminal = home.command(&[]);
+        let environment: Vec<_> =
+            terminal.get_envs().map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned))).collect();
+        terminal = Command::new("script");
+        terminal.env_clear().current_dir(home.path());
+        terminal.envs(environment.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        terminal.env("PATH", format!("{program}:/usr/bin:/bin")).env("TERM", "dumb").env("SHELL", "/bin/sh");
+        let run = terminal.args(["-qec", &typed, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+        let seen = String::from_utf8(run.stdout).unwrap().replace("\r\n", "\n").replace(&place, PLACE);
+        // Only the number of a process is another every time.
+        let seen = match seen.split_once(", process ") {
+            Some((before, number)) if number.trim_end().parse::<u32>().is_ok() => {
+                format!("{before}, process 4711\n")
+            }
+            _ => seen,
+        };
+        assert_eq!(seen, text, "$ {command}");
+    }
+}
