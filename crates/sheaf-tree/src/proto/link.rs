@@ -44,6 +44,13 @@ impl OutQueue {
         }
     }
 
+    /// Puts a whole frame before all others. Nothing may have been written yet.
+    pub fn push_first(&mut self, frame: Bytes) {
+        debug_assert_eq!(self.tail_sent, 0);
+        self.len += frame.len();
+        self.pieces.push_front(frame);
+    }
+
     /// Appends bytes by copy.
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) {

@@ -633,8 +633,8 @@ impl Node {
 
     /// Queues a frame of the launcher's (the child's assignment) ahead of everything else.
     pub fn send_first(&mut self, link: usize, frame: Bytes) {
-        debug_assert!(self.links[link].out.is_empty() || self.links[link].way == Way::Up);
-        self.links[link].out.push(frame);
+        // A newcomer to a session that is over is told so, behind what it has to hear first.
+        self.links[link].out.push_first(frame);
         mark(&mut self.links, &mut self.dirty, link);
     }
 

@@ -1,5 +1,8 @@
 //! Whoever is asked answers: the order of hosts in a topology file is not that of the configuration.
-use crate::cluster::nothing_is_left;
+use crate::attach::joins_by_token;
+use crate::cluster::{nothing_is_left, turn, wait_until};
+use crate::machines::{LOGIN, Machines, address};
+use crate::slurm::Slurm;
 use crate::support::{Home, Run};
 use sheaf_core::hostset::HostSet;
 use std::collections::BTreeSet;
@@ -272,4 +275,85 @@ fn a_tree_of_other_hosts_than_the_clusters_is_refused_with_the_difference() {
     assert_eq!(other, told);
     // As many as there are hosts.
     assert_eq!(refused("r:0 => n4:0 n3:0 n2:0 x:0 ;"), "x only in the file; n1 only in the cluster");
+}
+
+/// Four hosts in an order that is not theirs, below a node of one of them.
+const TREE: &str = "login:0 => h3:0 h1:1 ; h1:1 => h4:0 h2:0 h1:0 ;\n";
+
+/// Machines with a cluster of h1 to h4 and [`TREE`]; each has its name in a file.
+fn prepare(machines: &Machines, launch: &str) {
+    let config = format!(
+        "[cluster.lab]\nhosts = \"h[1-4]\"\ntree = \"file:tree.top\"\nlaunch = \"{launch}\"\n\
+         listen = \"{}\"\n",
+        address(LOGIN)
+    );
+    machines.write(LOGIN, "sheaf.toml", &config);
+    machines.write(LOGIN, "tree.top", TREE);
+    for host in 1..=4 {
+        machines.write(host, "who", &format!("h{host}\n"));
+    }
+}
+
+/// Asks each host of `machines` for its name, changes some of them, and copies from some.
+fn each_answers_for_itself(machines: &Machines, run: &dyn Fn(&[&str]) -> Run) {
+    let well = |args: &[&str]| {
+        let run = run(args);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}: {run:?}");
+        run.stdout
+    };
+    for host in 1..=4 {
+        let told = well(&["grep", ".", &format!("h{host}:/root/who")]);
+        assert_eq!(told, format!("h{host}:/root/who:h{host}\n"));
+    }
+    well(&["write", "--create", "--data", "x", "h[2-3]:/root/written"]);
+    let written: Vec<usize> = (1..=4).filter(|&host| machines.home(host, "written").exists()).collect();
+    assert_eq!(written, [2, 3]);
+    well(&["rm", "h[2-3]:/root/written"]);
+    assert!((1..=4).all(|host| !machines.home(host, "written").exists()));
+    well(&["cp", "h[1,4]:/root/who", "got/"]);
+    for host in 1..=4 {
+        let got = std::fs::read_to_string(machines.home(LOGIN, &format!("got/h{host}/who"))).ok();
+        assert_eq!(got, [1, 4].contains(&host).then(|| format!("h{host}\n")));
+    }
+}
+
+#[test]
+fn whoever_is_asked_answers_over_ssh() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(4) else { return };
+    prepare(&machines, "ssh");
+    each_answers_for_itself(&machines, &|args| machines.run(args));
+    std::fs::remove_dir_all(machines.home(LOGIN, "got")).unwrap();
+    assert_eq!(machines.run(&["up"]).code, Some(0));
+    each_answers_for_itself(&machines, &|args| machines.run(args));
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+#[test]
+fn whoever_is_asked_answers_who_has_joined_by_himself() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(4) else { return };
+    prepare(&machines, "attach");
+    machines.run(&["up"]);
+    let servers: Vec<_> = (1..=4).map(|host| joins_by_token(&machines, host)).collect();
+    let all = "h[1-4]:/root/who\n";
+    wait_until("all hosts answer", || machines.run(&["--timeout", "5", "ls", "/root/who"]).stdout == all);
+    each_answers_for_itself(&machines, &|args| machines.run(args));
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    for server in servers {
+        assert_eq!(server.wait().code, Some(0));
+    }
+}
+
+#[test]
+fn whoever_is_asked_answers_under_slurm() {
+    let _turn = turn();
+    let Some(slurm) = Slurm::new(4) else { return };
+    let machines = &slurm.machines;
+    prepare(machines, "slurm");
+    let sheaf = machines.dir().join("sheaf");
+    let salloc = ["--nodes=4", "--quiet", sheaf.to_str().unwrap()];
+    each_answers_for_itself(machines, &|args| {
+        Run::of(slurm.command("salloc", &[&salloc, args].concat()).output().unwrap())
+    });
 }

@@ -7,12 +7,12 @@ use rustix::process::Signal;
 use std::path::Path;
 
 /// One `slurmctld` and a `munged` on `login`, a `slurmd` on each other host.
-struct Slurm {
-    machines: Machines,
+pub struct Slurm {
+    pub machines: Machines,
 }
 
 impl Slurm {
-    fn new(count: usize) -> Option<Self> {
+    pub fn new(count: usize) -> Option<Self> {
         for program in ["slurmctld", "slurmd", "munged"] {
             if !Path::new("/usr/sbin").join(program).exists() {
                 eprintln!("SKIPPED 1 test: Slurm needs {program} (Debian packages slurm-wlm and munge)");
@@ -80,7 +80,7 @@ impl Slurm {
     }
 
     /// A command of Slurm on `login`.
-    fn command(&self, program: &str, args: &[&str]) -> std::process::Command {
+    pub fn command(&self, program: &str, args: &[&str]) -> std::process::Command {
         let mut command = self.machines.command(LOGIN, program, args);
         command.env("SLURM_CONF", self.machines.dir().join("slurm.conf"));
         command

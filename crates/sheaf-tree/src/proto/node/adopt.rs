@@ -719,3 +719,33 @@ impl Stream {
         complete
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Config, Role, Tuning, frame};
+    use super::*;
+    use crate::filter::Registry;
+
+    #[test]
+    fn whoever_comes_when_the_session_is_over_hears_its_assignment_before_that() {
+        let config = Config {
+            rank: 0,
+            role: Role::Root,
+            depth: 0,
+            leaves: RangeSet::full(2),
+            children: Vec::new(),
+            stream_base: 0,
+            place: Default::default(),
+            tuning: Tuning::default(),
+        };
+        let mut root = Node::new(config, Registry::with_builtins(), Time(0));
+        root.shut_down_children();
+        let link = root.child_link(Time(0), 1, &RangeSet::single(1)).unwrap();
+        root.send_first(link, frame::encode(Header::new(Kind::Assign), b"who it is"));
+        let said: Vec<u8> = root.output(link).take().iter().flat_map(|piece| piece.to_vec()).collect();
+        let first = Header::parse(&said).unwrap().unwrap();
+        assert_eq!(first.kind, Kind::Assign);
+        let second = Header::parse(&said[first.frame_len()..]).unwrap().unwrap();
+        assert_eq!((second.kind, said.len()), (Kind::Shutdown, first.frame_len() + second.frame_len()));
+    }
+}
