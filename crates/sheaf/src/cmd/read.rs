@@ -98,7 +98,9 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
     let opening = Opening::new(global)?;
     let targets = args.files.resolve(&opening.config)?;
     opening.run(async |connected, config, output| {
-        let readouts = read::read(&connected.session, &targets, &options).await.map_err(stop)?;
+        let bound = connected.session.limits().bytes_max;
+        let readouts = read::read(&connected.session, &targets, &options).await;
+        let readouts = readouts.map_err(|error| stop(error, bound))?;
         let mut printer = Printer::new(output, config.hosts()?);
         let (mut outcome, mut gaps) = (Outcome::default(), Vec::new());
         for readout in readouts {
@@ -119,9 +121,9 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 /// An answer that is too large says which setting bounds it.
-fn stop(error: ToolError) -> anyhow::Error {
+fn stop(error: ToolError, bound: u64) -> anyhow::Error {
     match error {
-        ToolError::Group(GroupError::TooLarge { bytes_max }) => anyhow!(
+        ToolError::Group(GroupError::TooLarge { bytes_max }) if bytes_max == bound => anyhow!(
             "the answers of all hosts need more than {bytes_max} bytes: raise concatenate_bytes_max in \
              [tuning] of sheaf.toml, read less (--count), or see cat, which takes files of any length"
         ),

@@ -198,6 +198,19 @@ fn files_are_counted_without_having_all_of_them_open() {
 }
 
 #[test]
+fn an_answer_that_is_too_large_names_the_setting() {
+    let home = two(&"a".repeat(800), &"b".repeat(800));
+    home.write("sheaf.toml", "[tuning]\nconcatenate_bytes_max = 1024\n");
+    for aggregate in ["classes", "packed", "concatenate"] {
+        let run = run_two(&home, &["read", "-a", aggregate, ":/f"]);
+        assert_eq!((run.stdout.as_str(), run.code), ("", Some(4)), "{aggregate}");
+        let told = "sheaf: the answers of all hosts need more than 1024 bytes: raise concatenate_bytes_max in [tuning]";
+        assert!(run.stderr.starts_with(told), "{aggregate}: {}", run.stderr);
+    }
+    assert_eq!(run_two(&home, &["read", "-a", "checksum", ":/f"]).code, Some(0));
+}
+
+#[test]
 fn a_line_that_is_too_long_names_the_option() {
     let home = two(&format!("{}x\n", "y".repeat(100_000)), "x\n");
     let run = run_two(&home, &["grep", "--max-line", "64K", "x", ":/f"]);
