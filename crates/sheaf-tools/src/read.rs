@@ -10,6 +10,7 @@ use sheaf_group::tool::Tools;
 use sheaf_group::{Class, GroupError, Outcome, Reading, Session, Value};
 use std::collections::BTreeMap;
 
+mod long;
 mod through;
 
 /// Makes the leaves' part known to servers.
@@ -119,7 +120,7 @@ async fn read_group(
         let text = format!("a count is at most {READ_BYTES_MAX}, but with checksum, count and zero");
         return Err(ToolError::Usage(text));
     }
-    let (operation, joined) = operation(session, aggregate, options);
+    let (operation, joined) = operation(session, aggregate.clone(), options);
     let open = Open { paths: paths.clone(), entries: false, flags: O_PARTIAL | O_BESTEFFORT, mode: 0 };
     // With one path on every host the names are known, and one trip does it all.
     let only = match &paths[..] {
@@ -140,7 +141,10 @@ async fn read_group(
         Err(error) => return Err(error.into()),
     };
     if options.count.is_none() && reading.outcome.status.max >= READ_BYTES_MAX {
-        return Err(too_long(&reading, &names));
+        return match long::is_for(&aggregate, options) {
+            true => long::read(session, members, paths, options, &aggregate).await,
+            false => Err(too_long(&reading, &names)),
+        };
     }
     let (status, outcome, contributors) =
         (reading.status, reading.outcome.clone(), reading.contributors.clone());

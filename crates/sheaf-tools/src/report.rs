@@ -24,6 +24,7 @@ pub mod time;
 mod usage;
 
 pub use contents::{Piece, cat};
+pub(crate) use contents::{Summary, fetch};
 pub(crate) use digest::Attentive;
 pub use usage::UsageOptions;
 
@@ -69,5 +70,5 @@ pub async fn report(
 pub(crate) fn decode_any(data: &[u8]) {
     drop(postcard::from_bytes::<leaf::Params>(data));
     drop(stat::text(data, &jiff::tz::TimeZone::UTC));
-    drop(postcard::from_bytes::<contents::Summary>(data));
+    drop(postcard::from_bytes::<Summary>(data));
 }

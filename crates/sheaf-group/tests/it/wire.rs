@@ -87,3 +87,21 @@ fn what_was_taken_unseen_and_is_broken_breaks_the_result() {
     assert!(accumulator.fold(Input { child: 1, raw: true, payload: &good, ..Input::default() }).is_err());
     assert!(accumulator.finish(Emit::Result, &mut Vec::new()).is_err());
 }
+
+#[test]
+fn numbers_have_this_wire_form() {
+    let mut numbers = Numbers::of(0, 0, b"N/A 5", &[]).unwrap();
+    numbers.merge(Numbers::of(1, 0, b"3 0.5", &[]).unwrap()).unwrap();
+    let partial = Partial { data: Data::Numbers(numbers), ..Partial::default() };
+    let wire: String = bytes(&partial).iter().map(|byte| format!("{byte:02x}")).collect();
+    let expected = [
+        // Nothing but data, of the second kind; the members.
+        "00000000000000000002010001000100",
+        // Two places: the first number of the first line, which leaf 0 does not have,
+        "020000010011010300000000000000000600000600010001000000",
+        // and the second, 5 + 0.5.
+        "0001020110020000000000000080050000000000000001000000000000e03f000a0000",
+    ];
+    assert_eq!(wire, expected.concat());
+    assert_eq!(Partial::decode(&bytes(&partial)).unwrap(), partial);
+}

@@ -46,9 +46,9 @@ pub struct Piece<'a> {
 
 /// Large contents are answered with this.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Summary {
-    digest: Digest,
-    len: u64,
+pub(crate) struct Summary {
+    pub digest: Digest,
+    pub len: u64,
 }
 
 pub(super) struct Contents;
@@ -158,7 +158,7 @@ fn contents(merged: &Merged, order: &ArgumentOrder) -> Vec<Content> {
 
 /// Reads a large content from one of the hosts that have it. Once a piece was handed on, another
 /// host may go on where the first was lost: the digest says whether it was the same.
-async fn fetch(
+pub(crate) async fn fetch(
     session: &Session,
     content: Piece<'_>,
     summary: &Summary,

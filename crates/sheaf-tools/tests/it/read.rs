@@ -166,13 +166,24 @@ fn checksums_count_and_zero_take_files_of_any_length() {
         assert_eq!(classes[2].files, [("/g".to_owned(), RangeSet::single(1))]);
         let Combined::Count(6) = read("count").await.data else { panic!() };
         assert_eq!(read("zero").await.status, 3 * LEN as i64 + 3);
-        // Where contents are kept there is a bound, and the file that is beyond it is named.
-        for aggregate in ["equal", "classes"] {
-            let wide = session.with_limits(Limits { bytes_max: 1 << 30, ..Limits::default() });
-            let targets = [Target { members: RangeSet::full(1), path: "/f".into() }];
-            let refused = read_all(&wide, &targets, &options(aggregate)).await.unwrap_err();
-            assert!(refused.to_string().starts_with("/f: longer than 64 MiB"), "{aggregate}: {refused}");
-        }
+        // Contents need room, as much as is allowed, and none where they differ.
+        let wide = session.with_limits(Limits { bytes_max: LEN, ..Limits::default() });
+        let f = |hosts| Target { members: RangeSet::full(hosts), path: "/f".into() };
+        let Combined::Bytes(bytes) = one(&wide, f(1), options("equal")).await.data else { panic!() };
+        assert!(bytes.len() as u64 == LEN && bytes.iter().all(|&byte| byte == 0));
+        let refused = read_all(&session, &[f(1)], &options("equal")).await;
+        let bytes_max = Limits::default().bytes_max;
+        assert!(
+            matches!(refused, Err(ToolError::Group(GroupError::TooLarge { bytes_max: bound })) if bound == bytes_max)
+        );
+        let file = std::fs::OpenOptions::new().append(true).open(cluster.path(1, "f")).unwrap();
+        std::io::Write::write_all(&mut &file, b"x").unwrap();
+        let differ = read_all(&wide, &[f(2)], &options("equal")).await;
+        assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))), "{differ:?}");
+        file.set_len(LEN).unwrap();
+        // Other aggregations take so much of a file and no more, and name the one that is longer.
+        let refused = read_all(&wide, &[f(1)], &options("packed")).await.unwrap_err();
+        assert!(refused.to_string().starts_with("/f: longer than 64 MiB"), "{refused}");
         let cut = ReadOptions { count: Some(3), offset: LEN - 2, ..options("zero") };
         assert_eq!(one(&session, cluster.target("/f"), cut).await.status, 6);
         let long = ReadOptions { count: Some(1 << 40), ..options("classes") };
