@@ -1,6 +1,6 @@
 //! Aggregations: how the statuses and the data of a group's members become one answer.
 //!
-//! A server lifts what its own members gave into a [`Partial`]; every node of the tree merges
+//! A server lifts what its own members gave into a partial; every node of the tree merges
 //! partials with the filter [`FILTER`]; the client reads the last one. A partial is always an
 //! aggregate: raw data exists only inside a server, so a node with one child cannot mistake one
 //! for the other.
@@ -14,11 +14,15 @@ mod exact;
 mod number;
 mod numbers;
 mod status;
+#[cfg(test)]
+mod tests;
 
-pub use classes::{Class, Classes, Digest};
-pub use data::{Data, Packed};
+pub use classes::Digest;
+pub(crate) use classes::{Class, Classes};
+pub(crate) use data::{Data, Packed};
 pub use number::Number;
-pub use numbers::{NUMBERS_MAX, NumberAt, NumberOp, Numbers, Overflow};
+pub(crate) use numbers::Numbers;
+pub use numbers::{NUMBERS_MAX, NumberAt, NumberOp, Overflow};
 pub use status::{ErrorClass, StatusAggregation, StatusSum};
 
 /// Name of the filter of every stream of group operations.
@@ -30,7 +34,7 @@ pub const ERROR_CLASSES_MAX: usize = 4096;
 
 /// What a sub-tree has to say about one operation.
 #[derive(Debug, Default, PartialEq)]
-pub struct Partial {
+pub(crate) struct Partial {
     /// The statuses, in every form that a status aggregation needs.
     pub status: StatusSum,
     /// Members that failed, by errno and path.

@@ -38,11 +38,26 @@ pub struct Class {
 
 /// Bounds of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// How long members may take to answer one request.
     pub timeout: Duration,
     /// The most data that may gather at the root for one call.
     pub bytes_max: u64,
+}
+
+impl Limits {
+    /// The same with another timeout.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// The same with another bound of data.
+    #[must_use]
+    pub fn with_bytes_max(self, bytes_max: u64) -> Self {
+        Self { bytes_max, ..self }
+    }
 }
 
 impl Default for Limits {

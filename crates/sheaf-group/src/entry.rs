@@ -19,6 +19,7 @@ pub use merge::{MERGED_BYTES_MAX, MergeError, Merged, MergedEntry};
 /// What an entry is. Part of its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum EntryKind {
     /// One line: a matching line, or a line of any other tool's output.
     Line = 1,

@@ -1,7 +1,7 @@
-//! What a client says to the servers of a group. Answers are [`crate::aggregate::Partial`]s.
+//! What a client says to the servers of a group.
 //!
 //! A stream carries one group, or one call of a tool; its number names either. A request is one
-//! packet: a variable-length count, that many bytes of a [`Request`], and raw data to the end
+//! packet: a variable-length count, that many bytes that say what is to be done, and raw data to the end
 //! (what a write writes), which is never copied into a message.
 use crate::aggregate::NumberOp;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ pub const READ_BYTES_MAX: u64 = 64 << 20;
 
 /// A request to every server of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub(crate) enum Request {
     /// Opens the group of this stream, does `then` in the same trip, and closes it if `close`.
     Open {
         /// What to open.
@@ -91,13 +91,14 @@ pub enum Request {
 
 /// How the answers of a tool come up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The leaf that sends its body at once, so that equal answers need no second trip.
     pub eager: u32,
 }
 
 /// What a group is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Open {
     /// Paths or patterns, beneath each server's export.
     pub paths: Vec<String>,
@@ -109,8 +110,23 @@ pub struct Open {
     pub mode: u32,
 }
 
+impl Open {
+    /// These paths or patterns.
+    #[must_use]
+    pub fn new(paths: Vec<String>, flags: u32, mode: u32) -> Self {
+        Self { paths, entries: false, flags, mode }
+    }
+
+    /// The entries of these directories.
+    #[must_use]
+    pub fn entries_of(dirs: Vec<String>, flags: u32, mode: u32) -> Self {
+        Self { paths: dirs, entries: true, flags, mode }
+    }
+}
+
 /// An operation on every member of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Operation {
     /// `read(2)`: at the member's offset, which moves.
     Read {
@@ -207,6 +223,7 @@ impl Operation {
 
 /// From where an offset counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Whence {
     /// The beginning.
     Start,
@@ -218,6 +235,7 @@ pub enum Whence {
 
 /// What becomes of the members' data (design: group file operations, data aggregations).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum DataAggregation {
     /// Element *i* at *i* × `count`, zero-filled after a short read.
     Concatenate {

@@ -81,6 +81,7 @@ pub trait Running: Send {
 
 /// Whether a tool has more to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Step {
     /// There is more to do.
     More,
@@ -92,6 +93,7 @@ pub enum Step {
 }
 
 /// What a tool answers: entries, or bytes of its own.
+#[non_exhaustive]
 pub enum Reply {
     /// Folded entry by entry over hosts.
     Entries(entry::Answer),

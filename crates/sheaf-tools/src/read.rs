@@ -121,7 +121,7 @@ async fn read_group(
         return Err(ToolError::Usage(text));
     }
     let (operation, joined) = operation(session, aggregate.clone(), options);
-    let open = Open { paths: paths.clone(), entries: false, flags: O_PARTIAL | O_BESTEFFORT, mode: 0 };
+    let open = Open::new(paths.clone(), O_PARTIAL | O_BESTEFFORT, 0);
     // With one path on every host the names are known, and one trip does it all.
     let only = match &paths[..] {
         [path] if !is_pattern(path) => Some(path.clone()),
@@ -148,7 +148,7 @@ async fn read_group(
     }
     let (status, outcome, contributors) =
         (reading.status, reading.outcome.clone(), reading.contributors.clone());
-    let data = combined(reading, &names, joined);
+    let data = combined(reading, &names, joined)?;
     Ok(Readout { members, contributors, paths, status, data, outcome })
 }
 
@@ -244,8 +244,8 @@ fn too_long(reading: &Reading, names: &Names) -> ToolError {
     ToolError::TooLong { path: path.unwrap_or_else(|| "a file".to_owned()) }
 }
 
-fn combined(mut reading: Reading, names: &Names, joined: bool) -> Combined {
-    match std::mem::replace(&mut reading.value, Value::None) {
+fn combined(mut reading: Reading, names: &Names, joined: bool) -> Result<Combined, ToolError> {
+    Ok(match std::mem::replace(&mut reading.value, Value::None) {
         Value::None => Combined::None,
         Value::Concatenated(bytes) | Value::Equal(bytes) => Combined::Bytes(bytes),
         Value::Packed(items) if joined => {
@@ -265,5 +265,6 @@ fn combined(mut reading: Reading, names: &Names, joined: bool) -> Combined {
             Combined::Classes(classes.into_iter().map(content).collect())
         }
         Value::Lines(merged) => Combined::Lines(merged),
-    }
+        _ => return Err(ToolError::Protocol),
+    })
 }

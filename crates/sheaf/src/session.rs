@@ -290,7 +290,9 @@ fn tuning(config: &Config) -> Tuning {
 }
 
 pub fn limits(config: &Config) -> Limits {
-    Limits { timeout: config.timeout.value, bytes_max: config.tuning.concatenate_bytes_max.value }
+    Limits::default()
+        .with_timeout(config.timeout.value)
+        .with_bytes_max(config.tuning.concatenate_bytes_max.value)
 }
 
 /// Many servers in one process hold many files open.

@@ -8,7 +8,7 @@ pub type Digest = [u8; 32];
 
 /// The members with one content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Class {
+pub(crate) struct Class {
     /// Bytes of the content.
     pub len: u64,
     /// Who has it.
@@ -19,7 +19,7 @@ pub struct Class {
 
 /// Classes by digest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Classes {
+pub(crate) struct Classes {
     classes: BTreeMap<Digest, Class>,
 }
 
@@ -51,17 +51,6 @@ impl Classes {
     #[must_use]
     pub fn len(&self) -> usize {
         self.classes.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.classes.is_empty()
-    }
-
-    /// By digest.
-    pub fn iter(&self) -> impl Iterator<Item = (&Digest, &Class)> {
-        self.classes.iter()
     }
 
     /// Takes them apart, the class with the lowest member first.

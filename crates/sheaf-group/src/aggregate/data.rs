@@ -7,7 +7,7 @@ use sheaf_tree::filter::FilterError;
 
 /// Members' data side by side, for concatenation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Packed {
+pub(crate) struct Packed {
     /// `(leaf, local, bytes)`; sorted by leaf and local index once the wave is complete.
     pub items: Vec<(u32, u32, Vec<u8>)>,
     /// The most bytes there may be in all.
@@ -44,7 +44,7 @@ impl Packed {
 
 /// What an aggregation has combined so far.
 #[derive(Debug, Default)]
-pub enum Data {
+pub(crate) enum Data {
     /// Nothing (`zero`, and operations without data).
     #[default]
     None,

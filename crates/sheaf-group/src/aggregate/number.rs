@@ -16,6 +16,7 @@ use std::fmt;
 /// assert_eq!([1.0, 1e300, -2.5e-9].map(|float| Number::Float(float).to_string()), ["1", "1e300", "-2.5e-9"]);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum Number {
     /// Exactly this.
     Integer(i128),

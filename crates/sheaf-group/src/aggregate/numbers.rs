@@ -15,6 +15,7 @@ const WITHOUT_RANGES_MAX: usize = 1 << 16;
 
 /// Which numbers are wanted of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum NumberOp {
     /// Their sum.
     Sum,
@@ -59,7 +60,7 @@ type Place = (u32, u32);
 
 /// Place by place, what the members' numbers come to.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Numbers {
+pub(crate) struct Numbers {
     members: MemberSet,
     /// By place.
     cells: Vec<(Place, Cell)>,
@@ -197,12 +198,6 @@ impl Numbers {
                 cell.without = MemberSet::new();
             }
         }
-    }
-
-    /// Who gave numbers.
-    #[must_use]
-    pub fn members(&self) -> &MemberSet {
-        &self.members
     }
 
     /// The result, in the order of lines and then of fields or of the wanted `columns`.

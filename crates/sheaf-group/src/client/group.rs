@@ -70,6 +70,7 @@ impl Reading {
 
 /// Combined data.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Value {
     /// No data.
     None,

@@ -203,7 +203,7 @@ fn a_long_request_dropped_midway_is_done_by_nobody() {
     let cluster = Cluster::new(HOSTS);
     cluster.write_all("big", vec![b'x'; 24 << 20]);
     run(async {
-        let session = cluster.session("1x2x40").with_limits(Limits { timeout: TIMEOUT, ..Limits::default() });
+        let session = cluster.session("1x2x40").with_limits(Limits::default().with_timeout(TIMEOUT));
         let group = session.gopenat(&cluster.everyone(), "/big", 2, 0).await.unwrap();
         let begun = Instant::now();
         let mut midway = 0;

@@ -202,13 +202,13 @@ fn results_beyond_the_bound_are_refused_and_at_the_bound_are_not() {
         assert_eq!(refused(100, DataAggregation::Packed { bytes_max: 799 }).await, Some(799));
         assert_eq!(refused(100, DataAggregation::Packed { bytes_max: 800 }).await, None);
         assert_eq!(refused(u64::MAX, PACKED).await, Some(READ_BYTES_MAX));
-        let open = |path: &str| Open { paths: vec![path.into()], entries: false, flags: 0, mode: 0 };
+        let open = |path: &str| Open::new(vec![path.into()], 0, 0);
         for bytes_max in [99, 100] {
             let operation = Operation::Read { count: 100, data: DataAggregation::Packed { bytes_max } };
             let once = session.once(&RangeSet::single(3), open("/f"), operation, b"").await;
             assert_eq!(once.is_ok(), bytes_max == 100);
         }
-        let narrow = session.with_limits(Limits { bytes_max: 799, ..Limits::default() });
+        let narrow = session.with_limits(Limits::default().with_bytes_max(799));
         let contents = Operation::Read { count: 100, data: DataAggregation::Contents { eager: 0 } };
         let once = narrow.once(&cluster.everyone(), open("/f"), contents, b"").await;
         assert!(matches!(once, Err(GroupError::TooLarge { bytes_max: 799 })));
@@ -222,7 +222,7 @@ fn a_compound_trip_is_open_read_close() {
     run(async {
         for shape in SHAPES {
             let session = cluster.session(shape);
-            let open = Open { paths: vec!["/f".into()], entries: false, flags: O_RDONLY, mode: 0 };
+            let open = Open::new(vec!["/f".into()], O_RDONLY, 0);
             for name in [
                 "concatenate",
                 "packed",

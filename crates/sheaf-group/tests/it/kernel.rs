@@ -137,7 +137,7 @@ fn a_refused_read_moves_no_offset() {
         }
         assert_eq!(offset().await, 3);
         // A content that has to be fetched, and one that has no numbers.
-        let narrow = session.with_limits(Limits { bytes_max: 15, ..Limits::default() });
+        let narrow = session.with_limits(Limits::default().with_bytes_max(15));
         let other = narrow.gopenat(&cluster.everyone(), "/f", RDONLY | O_PARTIAL, 0).await.unwrap();
         let contents = other.read(9, DataAggregation::Contents { eager: 0 }).await;
         assert!(matches!(contents, Err(GroupError::TooLarge { .. })), "{contents:?}");

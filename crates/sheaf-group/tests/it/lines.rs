@@ -7,7 +7,7 @@ use sheaf_group::message::{DataAggregation, Open, Operation};
 use sheaf_group::{GroupError, Limits, Reading, Session, Value};
 
 async fn read(session: &Session, members: &RangeSet, data: DataAggregation) -> Reading {
-    let open = Open { paths: vec!["/f".into()], entries: false, flags: 0, mode: 0 };
+    let open = Open::new(vec!["/f".into()], 0, 0);
     session.once(members, open, Operation::Read { count: 1 << 20, data }, b"").await.unwrap()
 }
 
@@ -113,7 +113,7 @@ fn the_bound_of_a_call_holds_for_lines() {
         // A path of two bytes, 300 + 300 and five times one.
         for (bytes_max, fits) in [(607, true), (606, false)] {
             let session = cluster.session("k-ary:2");
-            let session = session.with_limits(Limits { bytes_max, ..Limits::default() });
+            let session = session.with_limits(Limits::default().with_bytes_max(bytes_max));
             let lines = DataAggregation::by_name("lines", &[], bytes_max, 9).unwrap();
             let group = session.gopenat(&cluster.everyone(), "/f", 0, 0).await.unwrap();
             match group.pread(1000, 0, lines).await {

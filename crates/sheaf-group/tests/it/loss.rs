@@ -20,7 +20,7 @@ fn lost_hosts_are_named_and_the_others_answer() {
             let Err(GroupError::Members(outcome)) = session.gopenat(&all, "/f", 0, 0).await else { panic!() };
             assert_eq!((outcome.missing_hosts(), outcome.failed_count()), (lost.clone(), 3));
             let flags = O_PARTIAL | O_BESTEFFORT;
-            let open = Open { paths: vec!["/f".into()], entries: false, flags, mode: 0 };
+            let open = Open::new(vec!["/f".into()], flags, 0);
             let operation = Operation::Read { count: 9, data: DataAggregation::Lines { eager: 3 } };
             let once = session.once(&all, open, operation, b"").await.unwrap();
             assert_eq!((once.outcome.missing_hosts(), once.outcome.member_count()), (lost.clone(), 24));
@@ -74,7 +74,7 @@ fn late_hosts_are_silent_because_the_time_is_over() {
     cluster.write_all("f", "x");
     run(async {
         let session = cluster.session("flat");
-        let hasty = session.with_limits(Limits { timeout: Duration::ZERO, ..Limits::default() });
+        let hasty = session.with_limits(Limits::default().with_timeout(Duration::ZERO));
         let Err(GroupError::Members(outcome)) = hasty.gopenat(&cluster.everyone(), "/f", 0, 0).await else {
             panic!()
         };

@@ -13,7 +13,6 @@ mod oracle;
 mod seeds;
 mod session;
 mod tools;
-mod wire;
 
 #[test]
 fn the_seeds_of_fuzz_targets_pass() {

@@ -116,6 +116,7 @@ fn combine(op: NumberOp, numbers: &[Plain]) -> Option<Number> {
                 Number::Float(most)
             }
             NumberOp::Max => Number::Integer(most as i128),
+            other => panic!("the loop has no {other:?}"),
         });
     };
     // In two halves, which cannot overflow.
@@ -132,6 +133,7 @@ fn combine(op: NumberOp, numbers: &[Plain]) -> Option<Number> {
         },
         NumberOp::Min => Number::Integer(whole.iter().copied().min()?),
         NumberOp::Max => Number::Integer(whole.iter().copied().max()?),
+        other => panic!("the loop has no {other:?}"),
     })
 }
 

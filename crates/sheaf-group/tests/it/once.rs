@@ -189,7 +189,8 @@ fn open() -> impl Strategy<Value = Open> {
     (path, prop::bool::weighted(0.2), 0u32..4, flags).prop_map(|(path, entries, access, flags)| {
         let path = if entries { "/d" } else { path };
         let flags = flags.into_iter().fold(access, |all, flag| all | flag);
-        Open { paths: vec![path.to_owned()], entries, flags, mode: 0o640 }
+        let paths = vec![path.to_owned()];
+        if entries { Open::entries_of(paths, flags, 0o640) } else { Open::new(paths, flags, 0o640) }
     })
 }
 
@@ -230,7 +231,7 @@ fn nothing_is_changed_unless_the_group_opens() {
         (0..has_file).for_each(|leaf| cluster.write(leaf, "f", "old"));
         run(async {
             let session = cluster.session("k-ary:2");
-            let open = Open { paths: vec!["/f".into()], entries: false, flags, mode: 0o600 };
+            let open = Open::new(vec!["/f".into()], flags, 0o600);
             let once = session.once(&cluster.everyone(), open, Operation::Write, b"new").await;
             assert!(matches!(once, Err(GroupError::Members(_))), "{once:?}");
         });
@@ -249,7 +250,7 @@ fn members_that_all_fail_are_an_error_unless_partial() {
         let session = cluster.session("flat");
         let read = Operation::Read { count: 9, data: DataAggregation::Count };
         let once = async |path: &str, flags| {
-            let open = Open { paths: vec![path.into()], entries: false, flags, mode: 0 };
+            let open = Open::new(vec![path.into()], flags, 0);
             session.once(&cluster.everyone(), open, read.clone(), b"").await
         };
         assert!(matches!(once("/f", O_BESTEFFORT).await, Err(GroupError::Members(_))));
@@ -264,7 +265,7 @@ fn a_pipe_is_read_only_when_the_group_opens() {
     let (cluster, pipes) = populate(&[Kind::Pipe, Kind::Nothing, Kind::File]);
     let read = Operation::Read { count: 9, data: DataAggregation::Packed { bytes_max: 99 } };
     let once = async |session: &Session, flags| {
-        let open = Open { paths: vec!["/d/f".into()], entries: false, flags, mode: 0 };
+        let open = Open::new(vec!["/d/f".into()], flags, 0);
         session.once(&cluster.everyone(), open, read.clone(), b"").await
     };
     run(async {

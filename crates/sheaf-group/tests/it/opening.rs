@@ -40,7 +40,7 @@ fn a_group_that_does_not_open_empties_nobody() {
                 let Err(GroupError::Members(outcome)) = opened else { panic!("{flags:o} opened") };
                 assert_eq!(outcome.errors[0].errno, Errno::ISDIR);
                 contents(b"old");
-                let open = Open { paths: vec!["/f".into()], entries: false, flags, mode: 0 };
+                let open = Open::new(vec!["/f".into()], flags, 0);
                 let once = session.once(&cluster.everyone(), open, Operation::Write, b"new").await;
                 assert!(matches!(once, Err(GroupError::Members(_))));
                 contents(b"old");

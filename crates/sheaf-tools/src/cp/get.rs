@@ -16,7 +16,7 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_file::PathError;
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::tool::Tools;
-use sheaf_group::{GroupError, Limits, Outcome, Session};
+use sheaf_group::{GroupError, Outcome, Session};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -144,7 +144,7 @@ async fn list(
         batch_ms: u32::try_from((limits.timeout / 4).as_millis()).unwrap_or(u32::MAX),
     };
     let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-    let mut call = session.with_limits(Limits { bytes_max: MANIFEST_BYTES_MAX, ..limits }).call(
+    let mut call = session.with_limits(limits.with_bytes_max(MANIFEST_BYTES_MAX)).call(
         members,
         manifest::TOOL,
         &params,

@@ -67,7 +67,7 @@ impl WriteOptions {
     /// How a new file is made that must not exist anywhere.
     fn open(&self, paths: Vec<String>) -> Open {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        Open { paths, entries: false, flags: flags.bits() | O_PARTIAL, mode: self.mode }
+        Open::new(paths, flags.bits() | O_PARTIAL, self.mode)
     }
 
     fn operation(&self, at: u64) -> Operation {

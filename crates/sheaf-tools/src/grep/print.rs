@@ -206,6 +206,7 @@ impl Run<'_> {
                 writeln!(self.out, ": binary file matches")
             }
             EntryKind::Error => Ok(()),
+            other => Err(unknown(other)),
         }
     }
 
@@ -273,4 +274,9 @@ fn entry_lines<'a>(entry: &Folded<'a>) -> impl Iterator<Item = (Option<u64>, boo
         if kind == EntryKind::Block { (None, Some(block_lines(text))) } else { (Some((true, text)), None) };
     let lines = one.into_iter().chain(several.into_iter().flatten());
     lines.zip(0..).map(move |((selected, text), at)| (first.map(|first| first + at), selected, text))
+}
+
+/// Of what is not known nothing is left out in silence.
+fn unknown(kind: EntryKind) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, format!("an entry of a kind that cannot be printed: {kind:?}"))
 }

@@ -35,7 +35,7 @@ fn rendered(merged: &Merged) -> Vec<u8> {
                     line(if selected { ':' } else { '-' }, number.map(|first| first + at), text);
                 }
             }
-            EntryKind::Error => unreachable!("sorted() leaves errors out"),
+            other => unreachable!("sorted() leaves errors out, and there is no {other:?}"),
         }
     }
     out

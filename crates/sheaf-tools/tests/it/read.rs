@@ -117,7 +117,7 @@ fn count_and_offset_and_bound() {
         let cut = ReadOptions { count: Some(5), offset: 2, ..options("concatenate") };
         let Combined::Bytes(bytes) = one(&session, four.clone(), cut).await.data else { panic!() };
         assert_eq!(bytes, b"x\n2 yx\n2 yx\n2 yx\n\0\0\0");
-        let narrow = session.with_limits(Limits { bytes_max: 20, ..Limits::default() });
+        let narrow = session.with_limits(Limits::default().with_bytes_max(20));
         let refused = read(&narrow, &[four], &options("packed")).await;
         assert!(matches!(refused, Err(ToolError::Group(GroupError::TooLarge { bytes_max: 20 }))));
         let unknown = read(&session, &[cluster.target("/f")], &options("medium")).await;
@@ -167,7 +167,7 @@ fn checksums_count_and_zero_take_files_of_any_length() {
         let Combined::Count(6) = read("count").await.data else { panic!() };
         assert_eq!(read("zero").await.status, 3 * LEN as i64 + 3);
         // Contents need room, as much as is allowed, and none where they differ.
-        let wide = session.with_limits(Limits { bytes_max: LEN, ..Limits::default() });
+        let wide = session.with_limits(Limits::default().with_bytes_max(LEN));
         let f = |hosts| Target { members: RangeSet::full(hosts), path: "/f".into() };
         let Combined::Bytes(bytes) = one(&wide, f(1), options("equal")).await.data else { panic!() };
         assert!(bytes.len() as u64 == LEN && bytes.iter().all(|&byte| byte == 0));

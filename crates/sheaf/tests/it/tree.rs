@@ -60,7 +60,7 @@ impl Tree {
     }
 
     pub fn session(&self, timeout: Duration) -> Session {
-        let limits = Limits { timeout, ..Limits::default() };
+        let limits = Limits::default().with_timeout(timeout);
         Session::new(self.network.clone(), self.topology.leaf_hosts(), limits).unwrap()
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
-use sheaf_group::{GroupError, Limits, Outcome, Session};
+use sheaf_group::{GroupError, Outcome, Session};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -91,7 +91,7 @@ pub(super) async fn fetch(
     let params = postcard::to_stdvec(pieces).map_err(|_| GroupError::Protocol)?;
     // Each piece with a little around it.
     let bytes_max = PIECE_BYTES + 32 * PIECES_MAX as u64;
-    let session = session.with_limits(Limits { bytes_max, ..session.limits() });
+    let session = session.with_limits(session.limits().with_bytes_max(bytes_max));
     let mut call = session.call(&members, TOOL, &params)?;
     let mut bodies: HashMap<u32, Vec<u8>> = HashMap::new();
     loop {

@@ -38,6 +38,7 @@ pub fn print(printer: &Printer<'_>, out: &mut dyn Write, found: &MergedEntry<'_>
         EntryKind::Path => "path",
         EntryKind::Binary => "binary",
         EntryKind::Error => return Ok(()),
+        other => return Err(super::unknown(other)),
     };
     writeln!(out, "{}", json!({ "type": kind, "data": data }))
 }

@@ -91,7 +91,7 @@ fn long_manifests_come_in_batches() {
         }
         let here = tempfile::tempdir().unwrap();
         let session = cluster.session("1x1x60");
-        let session = session.with_limits(sheaf_group::Limits { bytes_max: 1, ..session.limits() });
+        let session = session.with_limits(session.limits().with_bytes_max(1));
         let got = fetch(&session, &[cluster.target("/d")], here.path(), &archive()).await;
         assert!(got.outcome.is_ok() && got.errors.is_empty(), "{:?}", got.outcome);
         assert_eq!(got.fetched.bytes, 5 * 600);

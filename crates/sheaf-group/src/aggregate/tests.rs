@@ -1,7 +1,7 @@
 //! Answers from the wire: nothing that comes in can make a node panic.
+use super::{Data, ErrorClass, FILTER, Numbers, Packed, Partial, register};
 use proptest::prelude::*;
 use sheaf_core::{Errno, MemberSet, RangeSet};
-use sheaf_group::aggregate::{Data, ErrorClass, FILTER, Numbers, Packed, Partial, register};
 use sheaf_tree::filter::{Emit, Input, NodeInfo, Registry};
 
 fn data() -> impl Strategy<Value = Data> {
