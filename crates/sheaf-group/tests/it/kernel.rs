@@ -136,6 +136,20 @@ fn a_refused_read_moves_no_offset() {
             assert!(matches!(refused, Err(GroupError::TooLarge { .. })), "{refused:?}");
         }
         assert_eq!(offset().await, 3);
+        // Not when another operation has come in between, which began where this one ended.
+        for _ in 0..20 {
+            let narrow = DataAggregation::Packed { bytes_max: 15 };
+            let (refused, next) = tokio::join!(group.read(4, narrow), group.read(2, PACKED));
+            assert!(matches!(refused, Err(GroupError::TooLarge { .. })), "{refused:?}");
+            let Value::Packed(next) = next.unwrap().value else { panic!() };
+            let after = match &next[0].1[..] {
+                b"33" => 9,
+                b"22" => 5,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(offset().await, after);
+            group.lseek(3, Whence::Start).await.unwrap();
+        }
         // A content that has to be fetched, and one that has no numbers.
         let narrow = session.with_limits(Limits::default().with_bytes_max(15));
         let other = narrow.gopenat(&cluster.everyone(), "/f", RDONLY | O_PARTIAL, 0).await.unwrap();
