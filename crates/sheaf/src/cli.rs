@@ -177,8 +177,14 @@ fn end(error: &clap::Error) -> ! {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         error.exit();
     }
-    eprintln!("sheaf: {}", one_line(&error.render().to_string()));
-    std::process::exit(crate::exit::Exit::Usage as i32);
+    let (text, exit) = (one_line(&error.render().to_string()), crate::exit::Exit::Usage);
+    // What could not be parsed may have asked for JSON all the same.
+    if std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json") {
+        println!("{}", crate::output::json::error(&text, exit));
+    } else {
+        eprintln!("sheaf: {text}");
+    }
+    std::process::exit(exit as i32);
 }
 
 /// What a message of clap says of the error and how to mend it, without the repeated usage.

@@ -22,10 +22,14 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // A server is started thousands of times and needs nothing of the rest: neither the other
     // commands' options nor any file of configuration.
+    let mut as_json = false;
     let outcome = match cli::serve_alone(std::env::args_os()) {
         Some(args) => cmd::serve::run(&args),
         None => {
             let cli = cli::parse();
+            // A session's own process is read by the one that starts it, as text.
+            let is_session = matches!(&cli.command, cmd::Command::Up(up) if up.foreground);
+            as_json = cli.global.json && !is_session;
             cmd::run(&cli.command, &cli.global)
         }
     };
@@ -34,9 +38,14 @@ fn main() -> ExitCode {
         // Whoever read us has seen enough; nobody is left to tell.
         Err(error) if exit::is_broken_pipe(&error) => Exit::Success.into(),
         Err(error) => {
-            // A closed stderr must not turn one failure into another.
-            let _ = writeln!(std::io::stderr(), "sheaf: {}", exit::one_line(&error));
-            exit::of_error(&error).into()
+            let (text, exit) = (exit::one_line(&error), exit::of_error(&error));
+            // A closed stream must not turn one failure into another.
+            let _ = if as_json {
+                writeln!(std::io::stdout(), "{}", output::json::error(&text, exit))
+            } else {
+                writeln!(std::io::stderr(), "sheaf: {text}")
+            };
+            exit.into()
         }
     }
 }

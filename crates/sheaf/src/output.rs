@@ -1,10 +1,12 @@
 //! What is printed around an answer: colours, and the report of who did not contribute.
 mod changes;
+pub mod json;
 mod paths;
 mod printer;
 mod report;
 
 pub use changes::Changes;
+pub use json::Records;
 pub use paths::{fold_paths, printable};
 pub use printer::{Heads, Layout, Line, Printer};
 pub use report::{Failure, HostNames, Report, Silence, Silent};
@@ -48,6 +50,8 @@ impl Palette {
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     pub json: bool,
+    /// How JSON is written.
+    pub records: Records,
     pub quiet: bool,
     pub stdout: Palette,
     pub stderr: Palette,
@@ -67,6 +71,7 @@ impl Output {
             (io::stdout().is_terminal(), io::stderr().is_terminal());
         Self {
             json: global.json,
+            records: Records::new(global),
             quiet: global.quiet,
             stdout: Palette::choose(global.color, stdout_is_terminal, allowed),
             stderr: Palette::choose(global.color, stderr_is_terminal, allowed),
@@ -79,7 +84,7 @@ impl Output {
     pub fn finish(&self, report: &Report, hosts: &dyn HostNames) -> io::Result<Exit> {
         if self.json {
             let mut stdout = io::stdout().lock();
-            report.write_json(hosts, &mut stdout)?;
+            self.records.write(&mut stdout, report.to_json(hosts))?;
             stdout.flush()?;
         } else if !self.quiet {
             // What cannot be said on stderr still shows in the exit code.

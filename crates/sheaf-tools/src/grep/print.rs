@@ -21,6 +21,7 @@ mod paths;
 mod style;
 
 pub use index::strided;
+pub use json::stats as stats_record;
 pub use paths::{FOLDED_PATHS_MAX, fold_paths};
 
 use paths::{Folded, fold_entries};
@@ -39,8 +40,6 @@ pub enum Layout {
     Heading,
     /// One line per line and host.
     Each,
-    /// One JSON object per entry.
-    Json,
 }
 
 /// How entries are printed.
@@ -69,8 +68,15 @@ impl Printer<'_> {
             Layout::Flat => run.flat(&fold_entries(entries)),
             Layout::Heading => run.headings(&fold_entries(entries)),
             Layout::Each => run.each(entries),
-            Layout::Json => entries.iter().try_for_each(|entry| json::print(self, run.out, entry)),
         }
+    }
+
+    /// An entry as JSON; errors have no record.
+    ///
+    /// # Errors
+    /// `Unsupported` for an entry of a kind that is not known.
+    pub fn record(&self, entry: &MergedEntry<'_>) -> io::Result<Option<serde_json::Value>> {
+        json::record(self, entry)
     }
 
     /// Prints the sums of `--stats`.
@@ -78,9 +84,6 @@ impl Printer<'_> {
     /// # Errors
     /// Those of `out`.
     pub fn print_stats(&self, out: &mut dyn Write, stats: Stats) -> io::Result<()> {
-        if self.layout == Layout::Json {
-            return json::print_stats(out, stats);
-        }
         let Stats { files, files_matched, lines, bytes } = stats;
         writeln!(out, "{lines} lines in {files_matched} of {files} files selected, {bytes} bytes read")
     }

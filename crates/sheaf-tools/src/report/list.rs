@@ -73,8 +73,10 @@ pub enum Sort {
 pub struct Row {
     /// Text of each column, and whether it is aligned to the right.
     pub columns: Vec<(String, bool)>,
-    /// The name; with what it leads to, if it is a link and the row is long.
+    /// The name.
     pub name: Vec<u8>,
+    /// What it leads to, if it is a link and the row is long.
+    pub target: Option<Vec<u8>>,
 }
 
 impl Row {
@@ -83,7 +85,10 @@ impl Row {
     pub fn read(options: &ListOptions, style: TimeStyle, clock: &Clock, text: &[u8]) -> Self {
         let count = options.columns();
         let mut fields: Vec<&[u8]> = text.splitn(count + 1, |&byte| byte == b'\t').collect();
-        let name = fields.pop().unwrap_or_default().to_vec();
+        // No name has a NUL.
+        let mut names = fields.pop().unwrap_or_default().splitn(2, |&byte| byte == 0);
+        let name = names.next().unwrap_or_default().to_vec();
+        let target = names.next().map(<[u8]>::to_vec);
         let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
         let mut columns: Vec<(String, bool)> = fields.iter().map(|field| (text(field), true)).collect();
         if options.long && columns.len() == count {
@@ -93,7 +98,7 @@ impl Row {
             }
             columns[first + 5] = (shown_time(&columns[first + 5].0, style, clock), false);
         }
-        Self { columns, name }
+        Self { columns, name, target }
     }
 
     /// Puts entries of all hosts into order. Each host's are in order, but where a host has rows of
@@ -127,6 +132,10 @@ impl Row {
                 line.extend_from_slice(text.as_bytes());
             }
             line.extend_from_slice(&row.name);
+            if let Some(target) = &row.target {
+                line.extend_from_slice(b" -> ");
+                line.extend_from_slice(target);
+            }
             line
         };
         rows.iter().map(line).collect()
@@ -247,7 +256,7 @@ impl Lister {
         let is_link = item.metadata.as_ref().is_some_and(|metadata| metadata.kind == FileKind::Symlink);
         let target = (self.options.long && is_link).then(|| host.export.read_link(&item.path));
         if let Some(Ok(target)) = &target {
-            text.extend_from_slice(b" -> ");
+            text.push(0);
             text.extend_from_slice(target.as_os_str().as_bytes());
         }
         let _ = answer.entry(Entry::new(EntryKind::Line, &text));

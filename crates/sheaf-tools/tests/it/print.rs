@@ -1,7 +1,7 @@
 //! The printed forms.
 use sheaf_core::RangeSet;
 use sheaf_tools::entry::{Answer, Merged, MergedEntry};
-use sheaf_tools::grep::print::{Layout, Printer, strided};
+use sheaf_tools::grep::print::{Layout, Printer, stats_record, strided};
 use sheaf_tools::grep::{GrepOptions, Output};
 
 fn options(pattern: &str) -> GrepOptions {
@@ -188,13 +188,13 @@ fn json_is_one_object_for_each_entry() {
     let options = GrepOptions { number: true, after: 1, stats: true, ..options("disk") };
     let engine = options.compile().unwrap();
     let merged = search(&options, &LOGS[2..]);
-    let printer = Printer { engine: Some(&engine), ..printer(Layout::Json) };
-    let mut out = print(&printer, &merged).into_bytes();
-    printer.print_stats(&mut out, merged.stats().unwrap()).unwrap();
-    insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r#"
-    {"data":{"block":[{"line_number":2,"lines":{"text":"disk full"},"submatches":[{"end":4,"match":{"text":"disk"},"start":0}],"type":"match"},{"line_number":3,"lines":{"text":"retry"},"submatches":[],"type":"context"}],"host_count":1,"hosts":"n4","path":{"text":"/var/log/a.log"}},"type":"block"}
-    {"data":{"block":[{"line_number":2,"lines":{"text":"disk full"},"submatches":[{"end":4,"match":{"text":"disk"},"start":0}],"type":"match"},{"line_number":3,"lines":{"text":"retry"},"submatches":[],"type":"context"}],"host_count":1,"hosts":"n4","path":{"text":"/var/log/b.log"}},"type":"block"}
-    {"data":{"stats":{"bytes_searched":38,"matched_lines":2,"searches":2,"searches_with_match":2}},"type":"summary"}
+    let printer = Printer { engine: Some(&engine), ..printer(Layout::Flat) };
+    let records = merged.sorted().iter().filter_map(|entry| printer.record(entry).unwrap()).collect::<Vec<_>>();
+    let lines: Vec<String> = records.iter().map(ToString::to_string).collect();
+    assert_eq!(stats_record(merged.stats().unwrap())["bytes_searched"], 38);
+    insta::assert_snapshot!(lines.join("\n"), @r#"
+    {"count":1,"hosts":"n4","kind":"block","lines":[{"line":2,"matches":[{"end":4,"start":0}],"selected":true,"text":"disk full"},{"line":3,"selected":false,"text":"retry"}],"path":"/var/log/a.log","type":"entry"}
+    {"count":1,"hosts":"n4","kind":"block","lines":[{"line":2,"matches":[{"end":4,"start":0}],"selected":true,"text":"disk full"},{"line":3,"selected":false,"text":"retry"}],"path":"/var/log/b.log","type":"entry"}
     "#);
 }
 
@@ -202,12 +202,8 @@ fn json_is_one_object_for_each_entry() {
 fn json_gives_bytes_that_are_not_text_in_base64() {
     let leaves = RangeSet::single(0);
     let entry = sheaf_tools::entry::Entry::new(sheaf_tools::entry::EntryKind::Part, b"\xff");
-    let mut out = Vec::new();
-    let entries = [MergedEntry { path: b"/\xfe", entry, leaves: &leaves }];
-    printer(Layout::Json).print(&mut out, &entries).unwrap();
-    insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r#"
-    {"data":{"host_count":1,"hosts":"n1","line_number":null,"match":{"bytes":"/w=="},"path":{"bytes":"L/4="}},"type":"part"}
-    "#);
+    let entry = MergedEntry { path: b"/\xfe", entry, leaves: &leaves };
+    insta::assert_snapshot!(printer(Layout::Flat).record(&entry).unwrap().unwrap().to_string(), @r#"{"base64":"/w==","count":1,"hosts":"n1","kind":"part","path_base64":"L/4=","type":"entry"}"#);
 }
 
 #[test]

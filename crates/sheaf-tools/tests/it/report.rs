@@ -156,7 +156,7 @@ fn ls_is_what_gnu_ls_prints() {
             assert!(outcome.is_ok());
             // The links were made now, and on each host at another time.
             if options.long {
-                said.retain(|(.., text, _)| !text.windows(4).any(|part| part == b" -> "));
+                said.retain(|(.., text, _)| !text.contains(&0));
             }
             let said: Said = said.into_iter().filter(|(.., leaves)| leaves.contains(1)).collect();
             let only = if options.directory { "" } else { "d" };

@@ -78,9 +78,13 @@ pub struct GlobalArgs {
     #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,
 
-    /// Print JSON, one object per line
+    /// Print JSON, one object per line (docs/json.md)
     #[arg(long, global = true)]
     pub json: bool,
+
+    /// With --json, list the hosts of every set, too
+    #[arg(long, global = true)]
+    pub host_list: bool,
 
     /// Say nothing on standard error about members that failed
     #[arg(long, global = true)]

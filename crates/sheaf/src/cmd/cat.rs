@@ -2,11 +2,10 @@
 use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
+use crate::output::json::put_text;
 use crate::output::{Heads, Layout, Printer};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use sheaf_tools::report::{self, Piece};
 
@@ -96,10 +95,7 @@ fn print_json(printer: &mut Printer<'_>, piece: &Piece<'_>) -> std::io::Result<(
     let mut object = serde_json::Map::new();
     object.insert("offset".to_owned(), piece.at.into());
     object.insert("last".to_owned(), piece.is_last.into());
-    match std::str::from_utf8(piece.bytes) {
-        Ok(text) => object.insert("text".to_owned(), text.into()),
-        Err(_) => object.insert("base64".to_owned(), STANDARD.encode(piece.bytes).into()),
-    };
+    put_text(&mut object, "text", piece.bytes);
     printer.json(piece.leaves, piece.path, object)
 }
 

@@ -3,6 +3,7 @@ use crate::cli::GlobalArgs;
 use crate::config::{Cluster, Config, File, SETTINGS, Sourced};
 use crate::exit::Exit;
 use crate::groups::GroupSources;
+use crate::output::Records;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -77,7 +78,8 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
     let exit = if problems.is_empty() { Exit::Success } else { Exit::Usage };
     if global.json {
         let path = file.path.as_ref().map(|path| path.display().to_string());
-        writeln!(stdout, "{}", json!({ "file": path, "problems": problems }))?;
+        let record = json!({ "type": "check", "file": path, "problems": problems, "exit": exit as u8 });
+        Records::new(global).write(&mut stdout, record)?;
     } else if problems.is_empty() {
         let clusters = file.clusters.len();
         writeln!(
@@ -103,7 +105,7 @@ fn show(global: &GlobalArgs) -> Result<Exit> {
             .into_iter()
             .map(|(name, value, origin)| (name, json!({ "value": value, "from": origin })))
             .collect();
-        writeln!(stdout, "{}", Value::Object(object))?;
+        Records::new(global).write(&mut stdout, json!({ "type": "settings", "settings": object }))?;
         return Ok(Exit::Success);
     }
     let name_width = values.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);

@@ -2,9 +2,11 @@
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
+use crate::output::Records;
 use crate::session::daemon;
 use anyhow::Result;
 use clap::Args;
+use serde_json::json;
 
 /// End a session that `sheaf up` started
 #[derive(Args, Debug)]
@@ -27,13 +29,23 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
     if args.all {
         for name in daemon::running()? {
             daemon::down(&name)?;
+            told(&name, global)?;
         }
         return Ok(Exit::Success);
     }
     let config = Config::load(global)?;
     let name = args.name.as_deref().unwrap_or(daemon::name(&config));
     if daemon::down(name)? {
+        told(name, global)?;
         return Ok(Exit::Success);
     }
     Err(Stop::unreachable(format!("no session {name} is running")).into())
+}
+
+fn told(name: &str, global: &GlobalArgs) -> Result<()> {
+    if global.json {
+        let record = json!({ "type": "ended", "session": name });
+        Records::new(global).write(&mut std::io::stdout(), record)?;
+    }
+    Ok(())
 }

@@ -2,10 +2,11 @@
 use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::Heads;
+use crate::output::{Heads, Layout, Printer};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use sheaf_tools::entry::EntryKind;
+use serde_json::{Map, Value};
+use sheaf_tools::entry::{EntryKind, MergedEntry};
 use sheaf_tools::report::{Report, UsageOptions};
 
 /// Show the space that directories and files take
@@ -87,8 +88,9 @@ impl FromArgMatches for Unit {
 /// Measures the files.
 pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = UsageOptions {
-        human: args.unit.human_readable,
-        bytes: args.unit.bytes,
+        // As JSON, sizes are numbers of bytes.
+        human: args.unit.human_readable && !global.json,
+        bytes: args.unit.bytes || global.json,
         all: args.all,
         max_depth: if args.summarize { Some(0) } else { args.max_depth },
         one_file_system: args.one_file_system,
@@ -102,8 +104,28 @@ pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
         for entry in files.iter().chain(&totals) {
             let tab = entry.entry.text.iter().position(|byte| *byte == b'\t').unwrap_or(0);
             let (size, path) = entry.entry.text.split_at(tab);
-            printer.behind(size, b"\t", entry.leaves, path.get(1..).unwrap_or_default(), "size")?;
+            let path = path.get(1..).unwrap_or_default();
+            if printer.layout() == Layout::Json {
+                print_json(printer, entry, size, path)?;
+            } else {
+                printer.behind(size, b"\t", entry.leaves, path)?;
+            }
         }
         Ok(())
     })
+}
+
+fn print_json(
+    printer: &mut Printer<'_>,
+    entry: &MergedEntry<'_>,
+    size: &[u8],
+    path: &[u8],
+) -> std::io::Result<()> {
+    let size: Option<u64> = std::str::from_utf8(size).ok().and_then(|size| size.parse().ok());
+    let mut object = Map::from_iter([("size".to_owned(), Value::from(size))]);
+    if entry.entry.kind == EntryKind::Count {
+        object.insert("total".to_owned(), true.into());
+        return printer.json(entry.leaves, b"", object);
+    }
+    printer.json(entry.leaves, path, object)
 }

@@ -4,7 +4,6 @@ mod run;
 pub use run::run;
 
 use super::Addresses;
-use crate::cli::GlobalArgs;
 use crate::exit::Stop;
 use crate::output;
 use crate::size;
@@ -222,10 +221,8 @@ impl GrepArgs {
     }
 
     /// The form of the output.
-    pub fn layout(&self, global: &GlobalArgs, output: &output::Output) -> Layout {
-        if global.json {
-            Layout::Json
-        } else if self.each {
+    pub fn layout(&self, output: &output::Output) -> Layout {
+        if self.each {
             Layout::Each
         } else if self.heading || (output.stdout_is_terminal && !self.no_heading && !self.no_filename) {
             Layout::Heading

@@ -7,6 +7,7 @@ mod set;
 
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
+use crate::output::Records;
 use anyhow::Result;
 use clap::{ArgAction, Args};
 use compute::{Reader, compute};
@@ -145,7 +146,7 @@ struct Streams<'s> {
     /// Where warnings go; `None` keeps quiet.
     warnings: Option<&'s mut dyn Write>,
     /// One JSON object per line in place of text.
-    json: bool,
+    json: Option<Records>,
 }
 
 /// Runs the command with the groups of the configuration and the global options.
@@ -156,7 +157,12 @@ pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
     let warnings: Option<&mut dyn Write> =
         if global.quiet || args.quiet_answers { None } else { Some(&mut stderr) };
     let mut out = std::io::BufWriter::new(&mut out);
-    let mut streams = Streams { input: &mut input, out: &mut out, warnings, json: global.json };
+    let mut streams = Streams {
+        input: &mut input,
+        out: &mut out,
+        warnings,
+        json: global.json.then(|| Records::new(global)),
+    };
     // As with nodeset, whatever is wrong beyond the options ends with 1.
     let exit = run_on(args, &groups, &mut streams).map_err(|error| match error.downcast::<Stop>() {
         Ok(stop) => Stop::Unmatched(stop.to_string()).into(),
@@ -288,15 +294,17 @@ impl Printer {
         groups: &Rebased<'_>,
         streams: &mut Streams<'_>,
     ) -> Result<()> {
-        if streams.json {
-            let hosts = if args.expand {
-                json!(part.names().collect::<Vec<_>>())
-            } else if args.regroup {
-                json!(groups.regroup(part, args.groupbase, options)?)
+        if let Some(records) = streams.json {
+            let hosts = if args.regroup {
+                groups.regroup(part, args.groupbase, options)?
             } else {
-                json!(part.fold(options))
+                part.fold(options)
             };
-            writeln!(streams.out, "{}", json!({ "hosts": hosts, "count": part.len() }))?;
+            let mut record = json!({ "type": "hosts", "hosts": hosts, "count": part.len() });
+            if args.expand {
+                record["host_list"] = json!(part.names().collect::<Vec<_>>());
+            }
+            records.write(streams.out, record)?;
             return Ok(());
         }
         let line = if args.expand {

@@ -2,6 +2,7 @@
 use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
+use crate::output::json::put_text;
 use crate::output::{Heads, Layout, Line, Printer};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -89,8 +90,12 @@ pub enum TimeStyle {
 
 /// Lists the files.
 pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
-    let options = args.options();
+    let mut options = args.options();
+    // As JSON, sizes are numbers of bytes, and times whole.
+    options.human &= !global.json;
+    options.full_time |= global.json;
     let style = match args.time_style {
+        _ if global.json => time::TimeStyle::FullIso,
         TimeStyle::FullIso => time::TimeStyle::FullIso,
         TimeStyle::LongIso => time::TimeStyle::LongIso,
         TimeStyle::Iso => time::TimeStyle::Iso,
@@ -157,10 +162,21 @@ fn print_json(
     let mut names: Vec<&str> = if options.inode { vec!["inode"] } else { Vec::new() };
     names.extend(["mode", "links", "owner", "group", "size", "time"]);
     for (entry, row) in entries.iter().zip(rows) {
-        let columns = names.iter().zip(&row.columns);
-        let mut object: serde_json::Map<String, Value> =
-            columns.map(|(name, (text, _))| ((*name).to_owned(), text.trim_end().into())).collect();
-        object.insert("name".to_owned(), String::from_utf8_lossy(&row.name).into());
+        let mut object = serde_json::Map::new();
+        for (name, (text, _)) in names.iter().zip(&row.columns) {
+            let number = ["inode", "links", "size"].contains(name).then(|| text.parse::<u64>());
+            let (name, value) = match number {
+                Some(Ok(number)) => (*name, number.into()),
+                // Devices have two numbers where others have their size.
+                Some(Err(_)) => ("device", text.as_str().into()),
+                None => (*name, Value::from(text.trim_end())),
+            };
+            object.insert(name.to_owned(), value);
+        }
+        put_text(&mut object, "name", &row.name);
+        if let Some(target) = &row.target {
+            put_text(&mut object, "target", target);
+        }
         printer.json(entry.leaves, entry.path, object)?;
     }
     Ok(())

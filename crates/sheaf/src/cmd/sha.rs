@@ -2,9 +2,10 @@
 use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::Heads;
+use crate::output::{Heads, Layout};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use serde_json::Map;
 use sheaf_tools::report::Report;
 
 /// Print the digest of files, equal digests once
@@ -35,10 +36,10 @@ pub enum Algorithm {
 
 /// Prints the digests.
 pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
-    let algorithm = match args.algorithm {
-        Algorithm::Sha256 => sheaf_file::Algorithm::Sha256,
-        Algorithm::Sha512 => sheaf_file::Algorithm::Sha512,
-        Algorithm::Blake3 => sheaf_file::Algorithm::Blake3,
+    let (algorithm, name) = match args.algorithm {
+        Algorithm::Sha256 => (sheaf_file::Algorithm::Sha256, "sha256"),
+        Algorithm::Sha512 => (sheaf_file::Algorithm::Sha512, "sha512"),
+        Algorithm::Blake3 => (sheaf_file::Algorithm::Blake3, "blake3"),
     };
     per_path::report(
         global,
@@ -46,7 +47,16 @@ pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
         &Report::Digest(algorithm),
         &mut |printer, entries| {
             for entry in entries {
-                printer.behind(entry.entry.text, b"  ", entry.leaves, entry.path, "digest")?;
+                if printer.layout() == Layout::Json {
+                    let digest = String::from_utf8_lossy(entry.entry.text);
+                    let object = Map::from_iter([
+                        ("algorithm".to_owned(), name.into()),
+                        ("digest".to_owned(), digest.into()),
+                    ]);
+                    printer.json(entry.leaves, entry.path, object)?;
+                    continue;
+                }
+                printer.behind(entry.entry.text, b"  ", entry.leaves, entry.path)?;
             }
             Ok(())
         },

@@ -3,8 +3,9 @@ use crate::cli::GlobalArgs;
 use crate::cmd::tree::event;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
+use crate::output::{HostNames, Output, Report};
+use crate::session;
 use crate::session::{Connected, Ended, daemon};
-use crate::{output::Output, session};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
@@ -35,36 +36,50 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         Some(name) => vec![name.clone()],
         None => daemon::running()?,
     };
+    let output = Output::new(global);
     if names.is_empty() {
-        if !global.quiet && !global.json {
+        if output.json {
+            let nobody = Report::default().to_json(&Nobody);
+            output.records.write(&mut std::io::stdout(), nobody)?;
+        } else if !global.quiet {
             eprintln!("no session is running; start one with: sheaf up");
         }
         return Ok(Exit::Success);
     }
     let runtime = session::runtime()?;
-    let mut all_well = true;
+    let (mut exits, mut summaries) = (Vec::new(), Vec::new());
     for name in names {
         let global = GlobalArgs { session: Some(name.clone()), ..global.clone() };
         let config = Config::load(&global)?;
-        let well = runtime.block_on(async {
+        let (exit, summary) = runtime.block_on(async {
             let Some((joined, told)) = daemon::join_with_about(&config)? else {
                 return Err(Stop::unreachable(format!("no session {name} is running")).into());
             };
-            show(&name, &joined, &told, &config, &Output::new(&global)).await
+            show(&name, &joined, &told, &config, &output).await
         })?;
-        all_well &= well;
+        exits.push(exit);
+        summaries.push(summary);
     }
-    Ok(if all_well { Exit::Success } else { Exit::Partial })
+    let same = exits.iter().all(|exit| *exit == exits[0]);
+    let exit = if same { exits[0] } else { Exit::Partial };
+    if output.json {
+        let mut out = std::io::stdout().lock();
+        for mut summary in summaries {
+            summary["exit"] = json!(exit as u8);
+            output.records.write(&mut out, summary)?;
+        }
+    }
+    Ok(exit)
 }
 
-/// Asks every host of a session and prints what it says; returns whether all answered.
+/// Asks every host of a session and prints what it says; returns how that ends, and its summary.
 async fn show(
     name: &str,
     joined: &Connected,
     told: &session::wire::About,
     config: &Config,
     output: &Output,
-) -> Result<bool> {
+) -> Result<(Exit, serde_json::Value)> {
     let session = &joined.session;
     let everyone = session.network().everyone();
     let (servers, outcome) = about(session, &everyone).await?;
@@ -75,19 +90,19 @@ async fn show(
     if output.json {
         for mut line in notices.iter().filter_map(|notice| event::json(notice, joined)) {
             line["session"] = json!(name);
-            writeln!(out, "{line}")?;
+            output.records.write(&mut out, line)?;
         }
         for (leaf, About { pid, rss_bytes, cpu_us }) in &servers {
             let host = session.host(*leaf);
             let line = json!({ "type": "host", "session": name, "host": host, "pid": pid, "rss_bytes": rss_bytes, "cpu_us": cpu_us });
-            writeln!(out, "{line}")?;
+            output.records.write(&mut out, line)?;
         }
         let mut line = serde_json::to_value(told)?;
         line["type"] = json!("session");
         line["name"] = json!(name);
         line["answered"] = json!(session.fold(&answered));
         line["missing"] = json!(session.fold(&missing));
-        writeln!(out, "{line}")?;
+        output.records.write(&mut out, line)?;
     } else {
         let up = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
@@ -116,9 +131,24 @@ async fn show(
         for event in &events[events.len().saturating_sub(EVENTS_MAX)..] {
             writeln!(out, "  {event}")?;
         }
-        drop(out);
-        let asked = [Target { members: everyone, path: String::new() }];
-        session::finish(joined, config, output, &Ended::new(&asked, &outcome))?;
     }
-    Ok(missing.is_empty())
+    drop(out);
+    let asked = [Target { members: everyone, path: String::new() }];
+    let report = session::report(joined, config, &Ended::new(&asked, &outcome));
+    let hosts = config.hosts()?;
+    if !output.json {
+        output.finish(&report, hosts)?;
+    }
+    let mut summary = report.to_json(hosts);
+    summary["session"] = json!(name);
+    Ok((report.exit(), summary))
+}
+
+/// The hosts of no session.
+struct Nobody;
+
+impl HostNames for Nobody {
+    fn fold(&self, _: &RangeSet) -> String {
+        String::new()
+    }
 }

@@ -2,6 +2,7 @@
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::{self, Exit, Stop};
+use crate::output::Records;
 use crate::session::{daemon, tokens};
 use anyhow::Result;
 use clap::Args;
@@ -43,7 +44,9 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut out = std::io::stdout().lock();
     if global.json {
         let token = args.output.is_none().then_some(&issued.token);
-        writeln!(out, "{}", serde_json::json!({ "token": token, "join": issued.join, "uses": args.uses }))?;
+        let record =
+            serde_json::json!({ "type": "token", "token": token, "join": issued.join, "uses": args.uses });
+        Records::new(global).write(&mut out, record)?;
     } else if args.output.is_none() {
         writeln!(out, "{}", issued.token)?;
     }

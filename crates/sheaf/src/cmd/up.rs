@@ -2,9 +2,11 @@
 use crate::cli::GlobalArgs;
 use crate::config::{Config, Launch};
 use crate::exit::{Exit, Stop};
+use crate::output::Records;
 use crate::session::{TokenFile, daemon};
 use anyhow::Result;
 use clap::Args;
+use serde_json::json;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -55,14 +57,16 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     arguments.push("--foreground".into());
     let started = daemon::up(&config, &arguments)?;
-    if !global.quiet {
-        let name = daemon::name(&config);
-        eprintln!(
-            "session {name}: {} of {} hosts, process {}",
-            started.hosts,
-            topology.leaves_len(),
-            started.pid
-        );
+    let (name, all) = (daemon::name(&config), u64::from(topology.leaves_len()));
+    let exit = if started.hosts == all { Exit::Success } else { Exit::Partial };
+    if global.json {
+        let record = json!({
+            "type": "started", "session": name, "running": started.hosts, "of": all, "pid": started.pid,
+            "exit": exit as u8,
+        });
+        Records::new(&global).write(&mut std::io::stdout(), record)?;
+    } else if !global.quiet {
+        eprintln!("session {name}: {} of {all} hosts, process {}", started.hosts, started.pid);
     }
-    Ok(if started.hosts == u64::from(topology.leaves_len()) { Exit::Success } else { Exit::Partial })
+    Ok(exit)
 }

@@ -1,5 +1,6 @@
 //! Answers on standard output, with the hosts that gave them.
-use super::{HostNames, Output, Palette, printable};
+use super::json::put_text;
+use super::{HostNames, Output, Palette, Records, printable};
 use clap::Args;
 use serde_json::{Map, Value};
 use sheaf_core::RangeSet;
@@ -68,6 +69,7 @@ pub struct Line<'a> {
 pub struct Printer<'a> {
     hosts: &'a dyn HostNames,
     layout: Layout,
+    records: Records,
     palette: Palette,
     is_terminal: bool,
     out: BufWriter<StdoutLock<'static>>,
@@ -95,6 +97,7 @@ impl<'a> Printer<'a> {
         Self {
             hosts,
             layout,
+            records: output.records,
             palette: output.stdout,
             is_terminal: output.stdout_is_terminal,
             out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()),
@@ -131,8 +134,9 @@ impl<'a> Printer<'a> {
     /// `HOSTS:PATH:text`.
     pub fn flat(&mut self, line: &Line<'_>) -> io::Result<()> {
         if self.layout == Layout::Json {
-            let text = String::from_utf8_lossy(&line.text).into();
-            return self.json(line.leaves, line.path, Map::from_iter([("text".to_owned(), text)]));
+            let mut object = Map::new();
+            put_text(&mut object, "text", &line.text);
+            return self.json(line.leaves, line.path, object);
         }
         match self.layout {
             Layout::Bare => {}
@@ -179,19 +183,8 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// `value`, then `HOSTS:PATH` as the name of a file; as JSON the value is called `key`.
-    pub fn behind(
-        &mut self,
-        value: &[u8],
-        between: &[u8],
-        leaves: &RangeSet,
-        path: &[u8],
-        key: &str,
-    ) -> io::Result<()> {
-        if self.layout == Layout::Json {
-            let value = String::from_utf8_lossy(value).into();
-            return self.json(leaves, path, Map::from_iter([(key.to_owned(), value)]));
-        }
+    /// `value`, then `HOSTS:PATH` as the name of a file.
+    pub fn behind(&mut self, value: &[u8], between: &[u8], leaves: &RangeSet, path: &[u8]) -> io::Result<()> {
         if self.layout == Layout::Label {
             self.label(leaves, b"")?;
         }
@@ -272,12 +265,13 @@ impl<'a> Printer<'a> {
     /// One object, with hosts and path.
     pub fn json(&mut self, leaves: &RangeSet, path: &[u8], more: Map<String, Value>) -> io::Result<()> {
         let object = self.object(leaves, path, more);
-        writeln!(self.out, "{}", Value::Object(object))
+        self.records.write(&mut self.out, Value::Object(object))
     }
 
     /// One object, with hosts, path and what is JSON already: a [`Value`] has no integers of 128 bits.
     pub fn json_raw(&mut self, leaves: &RangeSet, path: &[u8], more: &[(&str, String)]) -> io::Result<()> {
-        let object = Value::Object(self.object(leaves, path, Map::new())).to_string();
+        let object = Value::Object(self.object(leaves, path, Map::new()));
+        let object = self.records.finish(object).to_string();
         let more: String = more.iter().map(|(key, json)| format!(",\"{key}\":{json}")).collect();
         writeln!(self.out, "{}{more}}}", object.strip_suffix('}').unwrap_or(&object))
     }
@@ -288,7 +282,7 @@ impl<'a> Printer<'a> {
         object.insert("hosts".to_owned(), self.fold(leaves).into());
         object.insert("count".to_owned(), leaves.len().into());
         if !path.is_empty() {
-            object.insert("path".to_owned(), String::from_utf8_lossy(path).into());
+            put_text(&mut object, "path", path);
         }
         object.extend(more);
         object

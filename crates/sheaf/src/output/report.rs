@@ -206,8 +206,8 @@ impl Report {
         }
     }
 
-    /// One JSON object on one line, also when all is well.
-    pub fn write_json(&self, hosts: &dyn HostNames, out: &mut dyn Write) -> io::Result<()> {
+    /// The record that ends the output as JSON, also when all is well.
+    pub fn to_json(&self, hosts: &dyn HostNames) -> Value {
         let failed: Vec<Value> = self.folded().iter().map(|failure| failure_json(failure, hosts)).collect();
         let silent: Vec<Value> = self
             .folded_silent()
@@ -225,12 +225,12 @@ impl Report {
             .collect();
         let mut summary = json!({
             "type": "summary", "members": self.members(), "succeeded": self.succeeded,
-            "failed": failed, "silent": silent, "exit": self.exit() as u8,
+            "failed": failed, "silent": silent, "failed_here": self.failed_here, "exit": self.exit() as u8,
         });
         if let Some(changes) = &self.changes {
             summary["changed"] = changes.json(hosts);
         }
-        writeln!(out, "{summary}")
+        summary
     }
 
     /// Failures folded twice: hosts with the same path and error, then paths with the same hosts
@@ -339,9 +339,7 @@ mod tests {
     }
 
     fn json_text(report: &Report) -> String {
-        let mut out = Vec::new();
-        report.write_json(&Numbered, &mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        report.to_json(&Numbered).to_string()
     }
 
     fn sample() -> Report {
@@ -384,9 +382,9 @@ mod tests {
 
     #[test]
     fn json_says_the_same() {
-        insta::assert_snapshot!(json_text(&sample()), @r#"{"exit":4,"failed":[{"errno":"EACCES","error":"Permission denied","hosts":"n[3,7-9]","members":4,"paths":["/etc/shadow"]},{"errno":"ENOENT","error":"No such file or directory","hosts":"n4","members":2,"paths":["/var/log/a.log","/var/log/b.log"]}],"members":64,"silent":[{"count":1,"errno":"ETIMEDOUT","error":"no answer within 2 s","hosts":"n11"},{"cause":"its process ended with signal 9","count":1,"errno":"EHOSTDOWN","error":"host is down","hosts":"n12"}],"succeeded":56,"type":"summary"}"#);
+        insta::assert_snapshot!(json_text(&sample()), @r#"{"exit":4,"failed":[{"errno":"EACCES","error":"Permission denied","hosts":"n[3,7-9]","members":4,"paths":["/etc/shadow"]},{"errno":"ENOENT","error":"No such file or directory","hosts":"n4","members":2,"paths":["/var/log/a.log","/var/log/b.log"]}],"failed_here":0,"members":64,"silent":[{"count":1,"errno":"ETIMEDOUT","error":"no answer within 2 s","hosts":"n11"},{"cause":"its process ended with signal 9","count":1,"errno":"EHOSTDOWN","error":"host is down","hosts":"n12"}],"succeeded":56,"type":"summary"}"#);
         let well = Report { succeeded: 64, ..Report::default() };
-        insta::assert_snapshot!(json_text(&well), @r#"{"exit":0,"failed":[],"members":64,"silent":[],"succeeded":64,"type":"summary"}"#);
+        insta::assert_snapshot!(json_text(&well), @r#"{"exit":0,"failed":[],"failed_here":0,"members":64,"silent":[],"succeeded":64,"type":"summary"}"#);
     }
 
     #[test]

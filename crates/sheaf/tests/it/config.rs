@@ -50,8 +50,11 @@ fn show_speaks_json() {
     let home = Home::with_config(LAB);
     let run = home.run(&["config", "show", "--json", "--embedded", "3"]);
     let object: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(object["hosts"], serde_json::json!({ "value": "n[1-3]", "from": "--embedded" }));
-    assert_eq!(object["tuning.heartbeat_ms"], serde_json::json!({ "value": 250, "from": "sheaf.toml:13" }));
+    assert_eq!(object["settings"]["hosts"], serde_json::json!({ "value": "n[1-3]", "from": "--embedded" }));
+    assert_eq!(
+        object["settings"]["tuning.heartbeat_ms"],
+        serde_json::json!({ "value": 250, "from": "sheaf.toml:13" })
+    );
 }
 
 #[test]

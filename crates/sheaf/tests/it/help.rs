@@ -1,7 +1,7 @@
 //! Help: one snapshot for each command, without the global options that all of them repeat.
 use crate::support::Home;
 
-const COMMANDS: &[&[&str]] = &[
+pub const COMMANDS: &[&[&str]] = &[
     &["grep"],
     &["cat"],
     &["ls"],

@@ -23,6 +23,7 @@ mod readme;
 mod recovery;
 mod reports;
 mod safety;
+mod schema;
 mod sessions;
 mod slurm;
 mod ssh_launch;

@@ -41,7 +41,7 @@ fn every_node_of_a_session_says_how_it_is() {
         }
     }
     let tree = lines.last().unwrap();
-    assert_eq!((&tree["type"], &tree["version"], &tree["answered"]), (&"tree".into(), &1.into(), &13.into()));
+    assert_eq!((&tree["type"], &tree["v"], &tree["answered"]), (&"tree".into(), &1.into(), &13.into()));
     assert_eq!(up.down().code, Some(0));
     nothing_is_left(&up.home);
 }

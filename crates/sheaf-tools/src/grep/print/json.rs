@@ -1,74 +1,73 @@
-//! One JSON object per entry, with the field names of ripgrep where it has them.
+//! An entry as a record: what a program needs of it, as JSON.
 use super::Printer;
 use crate::entry::{EntryKind, MergedEntry, Stats, block_lines};
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
-use std::io::{self, Write};
+use std::io;
 
-pub fn print(printer: &Printer<'_>, out: &mut dyn Write, found: &MergedEntry<'_>) -> io::Result<()> {
-    let mut data = Map::new();
-    data.insert("hosts".to_owned(), (printer.hosts)(found.leaves).into());
-    data.insert("host_count".to_owned(), found.leaves.len().into());
-    data.insert("path".to_owned(), bytes(found.path));
+/// The record of an entry; errors have none.
+pub fn record(printer: &Printer<'_>, found: &MergedEntry<'_>) -> io::Result<Option<Value>> {
     let (number, text) = (found.entry.number, found.entry.text);
-    let kind = match found.entry.kind {
-        EntryKind::Line => {
-            data.extend(line(printer, number, true, text));
-            "match"
-        }
-        EntryKind::Part => {
-            data.insert("line_number".to_owned(), number.into());
-            data.insert("match".to_owned(), bytes(text));
-            "part"
-        }
+    let (kind, mut record) = match found.entry.kind {
+        EntryKind::Line => ("match", line(printer, number, true, text)),
+        EntryKind::Part => ("part", line(printer, number, false, text)),
         EntryKind::Block => {
             let lines = (0..).zip(block_lines(text)).map(|(at, (selected, text))| {
                 let mut object = line(printer, number.map(|first| first + at), selected, text);
-                object.insert("type".to_owned(), if selected { "match" } else { "context" }.into());
+                object.insert("selected".to_owned(), selected.into());
                 Value::Object(object)
             });
-            data.insert("block".to_owned(), lines.collect());
-            "block"
+            ("block", Map::from_iter([("lines".to_owned(), lines.collect())]))
         }
         EntryKind::Count => {
             let count = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
-            data.insert("count".to_owned(), count.into());
-            "count"
+            ("count", Map::from_iter([("selected".to_owned(), count.into())]))
         }
-        EntryKind::Path => "path",
-        EntryKind::Binary => "binary",
-        EntryKind::Error => return Ok(()),
+        EntryKind::Path => ("path", Map::new()),
+        EntryKind::Binary => ("binary", Map::new()),
+        EntryKind::Error => return Ok(None),
         other => return Err(super::unknown(other)),
     };
-    writeln!(out, "{}", json!({ "type": kind, "data": data }))
+    record.insert("type".to_owned(), "entry".into());
+    record.insert("kind".to_owned(), kind.into());
+    record.insert("hosts".to_owned(), (printer.hosts)(found.leaves).into());
+    record.insert("count".to_owned(), found.leaves.len().into());
+    put(&mut record, "path", "path_base64", found.path);
+    Ok(Some(Value::Object(record)))
 }
 
-pub fn print_stats(out: &mut dyn Write, stats: Stats) -> io::Result<()> {
-    let stats = json!({
+/// The record of `--stats`.
+pub fn stats(stats: Stats) -> Value {
+    json!({
+        "type": "stats",
         "searches": stats.files,
         "searches_with_match": stats.files_matched,
         "matched_lines": stats.lines,
         "bytes_searched": stats.bytes,
-    });
-    writeln!(out, "{}", json!({ "type": "summary", "data": { "stats": stats } }))
+    })
 }
 
 fn line(printer: &Printer<'_>, number: Option<u64>, selected: bool, text: &[u8]) -> Map<String, Value> {
-    let matches = printer.engine.filter(|_| selected).map_or_else(Vec::new, |engine| engine.matches(text));
-    let matches = matches
-        .into_iter()
-        .map(|at| json!({ "match": bytes(&text[at.clone()]), "start": at.start, "end": at.end }));
     let mut object = Map::new();
-    object.insert("line_number".to_owned(), number.into());
-    object.insert("lines".to_owned(), bytes(text));
-    object.insert("submatches".to_owned(), matches.collect());
+    if let Some(number) = number {
+        object.insert("line".to_owned(), number.into());
+    }
+    put(&mut object, "text", "base64", text);
+    if let Some(engine) = printer.engine.filter(|_| selected) {
+        let matches = engine.matches(text).into_iter();
+        let matches = matches.map(|at| json!({ "start": at.start, "end": at.end }));
+        object.insert("matches".to_owned(), matches.collect());
+    }
     object
 }
 
 /// Text as it is, other bytes in base64.
-fn bytes(bytes: &[u8]) -> Value {
+fn put(object: &mut Map<String, Value>, key: &str, key_of_bytes: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
-        Ok(text) => json!({ "text": text }),
-        Err(_) => json!({ "bytes": base64::engine::general_purpose::STANDARD.encode(bytes) }),
-    }
+        Ok(text) => object.insert(key.to_owned(), text.into()),
+        Err(_) => {
+            let bytes = base64::engine::general_purpose::STANDARD.encode(bytes);
+            object.insert(key_of_bytes.to_owned(), bytes.into())
+        }
+    };
 }

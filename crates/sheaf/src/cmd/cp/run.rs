@@ -108,9 +108,10 @@ impl Told<'_> {
                     "type": "copied", "hosts": hosts.fold(leaves), "files": totals.files, "bytes": totals.bytes,
                     "directories": totals.dirs, "links": totals.links, "failed": totals.failed,
                 });
-                writeln!(out, "{copied}")?;
+                self.output.records.write(&mut out, copied)?;
             }
-            writeln!(out, "{}", json!({ "type": "sent", "files": put.sent.files, "bytes": put.sent.bytes }))?;
+            let sent = json!({ "type": "sent", "files": put.sent.files, "bytes": put.sent.bytes });
+            self.output.records.write(&mut out, sent)?;
         }
         out.flush()?;
         drop(out);
@@ -133,8 +134,9 @@ impl Told<'_> {
         if self.output.json && !options.dry_run {
             let fetched =
                 json!({ "type": "fetched", "files": got.fetched.files, "bytes": got.fetched.bytes });
-            writeln!(out, "{fetched}")?;
-            writeln!(out, "{}", json!({ "type": "copied", "files": got.files, "bytes": got.bytes }))?;
+            self.output.records.write(&mut out, fetched)?;
+            let copied = json!({ "type": "copied", "files": got.files, "bytes": got.bytes });
+            self.output.records.write(&mut out, copied)?;
         }
         out.flush()?;
         drop(out);
@@ -156,7 +158,8 @@ impl Told<'_> {
     /// One line of a dry run.
     fn plan(&self, out: &mut dyn Write, hosts: &str, path: &str, action: &str) -> Result<()> {
         if self.output.json {
-            writeln!(out, "{}", json!({ "type": "plan", "hosts": hosts, "path": path, "action": action }))?;
+            let plan = json!({ "type": "plan", "hosts": hosts, "path": path, "action": action });
+            self.output.records.write(out, plan)?;
         } else {
             writeln!(out, "{hosts}:{}: {action}", printable(path))?;
         }
@@ -173,12 +176,14 @@ impl Told<'_> {
                 errno => errno.to_string(),
             };
             if self.output.json {
-                writeln!(out, "{}", json!({ "type": "error", "path": path, "error": text }))?;
+                self.output
+                    .records
+                    .write(&mut out, json!({ "type": "error", "path": path, "error": text }))?;
             } else if !self.output.quiet {
                 eprintln!("sheaf: {}: {text}", printable(&path));
             }
         }
-        if more > 0 && !self.output.quiet {
+        if more > 0 && !self.output.quiet && !self.output.json {
             eprintln!("sheaf: … and {more} more files of this machine");
         }
         Ok(errors.len() as u64 + more)

@@ -2,15 +2,20 @@
 use super::GrepArgs;
 use crate::cli::{Color, GlobalArgs};
 use crate::exit::{Exit, Stop};
+use crate::output::Output;
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
+use serde_json::json;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tools::entry::{ANSWER_BYTES_MAX, Merged};
-use sheaf_tools::grep::print::{Layout, Printer, strided};
+use sheaf_tools::grep::print::{Printer, stats_record, strided};
 use sheaf_tools::grep::{self, GrepError};
 use sheaf_tools::{ArgumentOrder, ToolError};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::time::Instant;
+
+/// What is said when more was found than is held back.
+const IN_PARTS: &str = "the answer was printed in parts: equal lines may have been printed more than once";
 
 /// Searches and prints. Exit codes are grep's where all hosts answer; where some fail, a match does not
 /// make the answer whole, nor is its absence certain.
@@ -21,9 +26,10 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
     let opening = Opening::new(global)?;
     let targets = args.addresses()?.resolve(&opening.config)?;
     opening.run(async |connected, config, output| {
-        let layout = args.layout(global, output);
+        let layout = args.layout(output);
         let hosts = config.hosts()?;
-        let fold = |leaves: &RangeSet| if args.index { strided(leaves) } else { hosts.fold(leaves) };
+        let fold =
+            |leaves: &RangeSet| if args.index && !output.json { strided(leaves) } else { hosts.fold(leaves) };
         let color = global.color == Color::Always || output.stdout != Default::default();
         let printer =
             Printer { layout, prefix: !args.no_filename, color, engine: Some(&engine), hosts: &fold };
@@ -38,20 +44,34 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             if !options.is_silent() {
                 let mut entries = merged.sorted();
                 order.sort(&mut entries);
-                printer.print(&mut out, &entries)?;
+                if output.json {
+                    for entry in &entries {
+                        if let Some(record) = printer.record(entry)? {
+                            output.records.write(&mut out, record)?;
+                        }
+                    }
+                } else {
+                    printer.print(&mut out, &entries)?;
+                }
             }
             out.flush()
         };
         let found = grep::grep(&connected.session, &targets, &options, &mut print).await.map_err(stop)?;
         if let Some(stats) = stats {
-            printer.print_stats(&mut std::io::stderr().lock(), stats)?;
-            print_costs(connected, started, search.elapsed(), layout)?;
+            if output.json {
+                output.records.write(&mut out, stats_record(stats))?;
+            } else {
+                printer.print_stats(&mut std::io::stderr().lock(), stats)?;
+            }
+            print_costs(connected, started, search.elapsed(), output, &mut out)?;
         }
-        if found.partial_folds && !output.quiet {
-            eprintln!(
-                "sheaf: the answer was printed in parts: equal lines may have been printed more than once"
-            );
+        if found.partial_folds && output.json {
+            output.records.write(&mut out, json!({ "type": "note", "note": IN_PARTS }))?;
+        } else if found.partial_folds && !output.quiet {
+            eprintln!("sheaf: {IN_PARTS}");
         }
+        out.flush()?;
+        drop(out);
         let mut outcome = found.outcome;
         let extra = crate::cmd::reasons(&mut outcome, |errno| reason(errno, args));
         let (unmatched, hushed) = (!found.matched, args.no_messages);
@@ -81,17 +101,17 @@ fn print_costs(
     connected: &session::Connected,
     init: std::time::Duration,
     read: std::time::Duration,
-    layout: Layout,
+    output: &Output,
+    out: &mut dyn Write,
 ) -> Result<()> {
     let counters = connected.session.network().counters();
     let (init_s, read_s, root_bytes) = (init.as_secs_f64(), read.as_secs_f64(), counters.bytes_in);
-    let mut err = std::io::stderr().lock();
-    if layout == Layout::Json {
-        let costs = serde_json::json!({ "type": "costs", "init_s": init_s, "read_s": read_s, "root_bytes": root_bytes });
-        writeln!(err, "{costs}")?;
+    if output.json {
+        let costs = json!({ "type": "costs", "init_s": init_s, "read_s": read_s, "root_bytes": root_bytes });
+        output.records.write(out, costs)?;
     } else {
         writeln!(
-            err,
+            std::io::stderr(),
             "{init_s:.4} s to start, {read_s:.4} s to search, {root_bytes} bytes received at the root"
         )?;
     }

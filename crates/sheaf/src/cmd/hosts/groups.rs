@@ -62,8 +62,9 @@ impl Groups for Rebased<'_> {
 pub(super) fn list_sources(groups: &Rebased<'_>, marks: bool, streams: &mut Streams<'_>) -> Result<()> {
     for (at, source) in groups.sources().iter().enumerate() {
         let is_default = at == 0;
-        if streams.json {
-            writeln!(streams.out, "{}", json!({ "source": source, "default": is_default }))?;
+        if let Some(records) = streams.json {
+            let record = json!({ "type": "source", "source": source, "default": is_default });
+            records.write(streams.out, record)?;
         } else {
             writeln!(streams.out, "{source}{}", if is_default && marks { " (default)" } else { "" })?;
         }
@@ -92,7 +93,7 @@ pub(super) fn list(
             _ => None,
         };
         // Names alone are listed without asking what they stand for.
-        let resolves = level > 1 || streams.json;
+        let resolves = level > 1 || streams.json.is_some();
         let mut print = || -> Result<(), ListError> {
             for row in rows(hosts, source, groups, resolves)? {
                 row?.print(level, shown, streams)?;
@@ -173,12 +174,13 @@ impl Row {
     fn print(&self, level: u8, source: Option<&str>, streams: &mut Streams<'_>) -> Result<()> {
         let Self { group, hosts, of } = self;
         let name = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
-        if streams.json {
-            let mut row = json!({ "group": name, "hosts": hosts.to_string(), "count": hosts.len() });
+        if let Some(records) = streams.json {
+            let mut row =
+                json!({ "type": "group", "group": name, "hosts": hosts.to_string(), "count": hosts.len() });
             if let Some(of) = of {
                 row["of"] = json!(of);
             }
-            writeln!(streams.out, "{row}")?;
+            records.write(streams.out, row)?;
             return Ok(());
         }
         match (level, of) {

@@ -33,6 +33,7 @@ fn try_run(args: &[&str], input: &str, json: bool) -> Result<Ran> {
     let line = Line::try_parse_from(std::iter::once(&"hosts").chain(args))?;
     let (mut out, mut warnings) = (Vec::new(), Vec::new());
     let mut input = input.as_bytes();
+    let json = json.then(Records::default);
     let mut streams = Streams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json };
     run_on(&line.hosts, &table(), &mut streams)?;
     Ok(Ran { out: String::from_utf8(out)?, warnings: String::from_utf8(warnings)? })
@@ -126,10 +127,9 @@ impl Groups for Mute {
 fn a_source_that_cannot_list_does_not_hide_the_others() {
     let line = Line::try_parse_from(["hosts", "-L"]).unwrap();
     let (mut input, mut out, mut warnings) = (&b""[..], Vec::new(), Vec::new());
-    let mut streams =
-        Streams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json: false };
+    let mut streams = Streams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json: None };
     let exit = run_on(&line.hosts, &Mute(table()), &mut streams).unwrap();
-    assert_eq!(exit, Exit::Partial);
+    assert_eq!(exit, Exit::Unmatched);
     assert_eq!(String::from_utf8(out).unwrap(), "@a\n@all\n@b\n@gpu1\n@gpu2\n@other:x\n");
     assert_eq!(String::from_utf8(warnings).unwrap(), "sheaf: warning: unknown group source 'mute'\n");
 }
@@ -146,9 +146,16 @@ fn sets_are_written_with_groups() {
 #[test]
 fn json_is_one_object_per_line() {
     let json = |args: &[&str]| try_run(args, "", true).unwrap().out;
-    assert_eq!(json(&["n[1-3]"]), "{\"count\":3,\"hosts\":\"n[1-3]\"}\n");
-    assert_eq!(json(&["-e", "n[1-2]"]), "{\"count\":2,\"hosts\":[\"n1\",\"n2\"]}\n");
-    assert_eq!(json(&["-l", "-s", "other"]), "{\"count\":2,\"group\":\"@other:x\",\"hosts\":\"n[1-2]\"}\n");
+    assert_eq!(json(&["n[1-3]"]), "{\"count\":3,\"hosts\":\"n[1-3]\",\"type\":\"hosts\",\"v\":1}\n");
+    let listed = json(&["-e", "n[1-2]"]);
+    assert!(
+        listed.starts_with("{\"count\":2,\"host_list\":[\"n1\",\"n2\"],\"hosts\":\"n[1-2]\","),
+        "{listed}"
+    );
+    assert_eq!(
+        json(&["-l", "-s", "other"]),
+        "{\"count\":2,\"group\":\"@other:x\",\"hosts\":\"n[1-2]\",\"type\":\"group\",\"v\":1}\n"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! What a group read gave, printed.
+use crate::output::json::put_text;
 use crate::output::{Layout, Line, Printer};
 use serde_json::{Map, Value};
 use sheaf_group::aggregate::{Number, NumberAt};
@@ -52,7 +53,7 @@ fn content(printer: &mut Printer<'_>, class: &Content) -> io::Result<()> {
     for (path, leaves) in &class.files {
         match &class.body {
             Some(_) => printer.content_heading(leaves, path.as_bytes())?,
-            None => printer.behind(digest.as_bytes(), b"  ", leaves, path.as_bytes(), "digest")?,
+            None => printer.behind(digest.as_bytes(), b"  ", leaves, path.as_bytes())?,
         }
     }
     class.body.iter().try_for_each(|body| printer.raw(body))
@@ -87,12 +88,9 @@ fn print_json(printer: &mut Printer<'_>, readout: &Readout) -> io::Result<()> {
 }
 
 fn text(bytes: &[u8]) -> Map<String, Value> {
-    use base64::Engine;
-    let (key, value) = match std::str::from_utf8(bytes) {
-        Ok(text) => ("text", text.to_owned()),
-        Err(_) => ("base64", base64::engine::general_purpose::STANDARD.encode(bytes)),
-    };
-    Map::from_iter([(key.to_owned(), value.into())])
+    let mut object = Map::new();
+    put_text(&mut object, "text", bytes);
+    object
 }
 
 fn hex(digest: &[u8]) -> String {

@@ -1,6 +1,7 @@
 //! `sheaf tree bench`: round trips, waves, broadcast and start of a tree, from its root.
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
+use crate::output::Output;
 use crate::probe::{ECHO, POST, POST_EACH, SINK};
 use crate::session::{Connected, Opening};
 use anyhow::{Result, bail};
@@ -85,17 +86,17 @@ pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
             };
             figures["measure"] = json!(format!("{what:?}").to_lowercase());
             figures["leaves"] = json!(all);
-            print(&figures, output.json)?;
+            print(figures, output)?;
         }
         Ok(Exit::Success)
     })
 }
 
-fn print(figures: &Value, as_json: bool) -> Result<()> {
+fn print(mut figures: Value, output: &Output) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    if as_json {
-        writeln!(out, "{figures}")?;
-        return Ok(());
+    if output.json {
+        figures["type"] = json!("bench");
+        return Ok(output.records.write(&mut out, figures)?);
     }
     let number = |name: &str| figures[name].as_f64().unwrap_or(0.0);
     let leaves = &figures["leaves"];

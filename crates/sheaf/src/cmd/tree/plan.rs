@@ -2,6 +2,7 @@
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::output::Records;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -38,7 +39,7 @@ pub fn run(args: &PlanArgs, global: &GlobalArgs) -> Result<Exit> {
     let topology = config.topology()?;
     let mut out = std::io::stdout().lock();
     if global.json {
-        writeln!(out, "{}", describe(topology))?;
+        Records::new(global).write(&mut out, describe(topology))?;
         return Ok(Exit::Success);
     }
     let text = match args.format {

@@ -80,7 +80,7 @@ async fn once(
         let text = if args.dot { topology.to_dot_with(&color) } else { topology.to_svg_with(&color) };
         out.write_all(text.as_bytes())?;
     } else if output.json {
-        write::json(&state, connected, &mut out)?;
+        write::json(&state, connected, output.records, &mut out)?;
     } else {
         if args.watch.is_some() && std::io::stdout().is_terminal() {
             // Home, and clear what is below.
@@ -90,5 +90,5 @@ async fn once(
         out.write_all(write::text(&state, connected, name, page).as_bytes())?;
     }
     out.flush()?;
-    Ok(if state.is_well() { Exit::Success } else { Exit::Partial })
+    Ok(state.exit())
 }

@@ -71,8 +71,8 @@ fn print(name: &str, report: &SimReport, output: &Output) -> Result<()> {
         let mut line = serde_json::to_value(report)?;
         line["operation"] = json!(name);
         line["rss_peak_bytes"] = json!(rss_peak_bytes());
-        writeln!(out, "{line}")?;
-        return Ok(());
+        line["type"] = json!("simulation");
+        return Ok(output.records.write(&mut out, line)?);
     }
     let ms = |ns: u64| ns as f64 / 1e6;
     writeln!(

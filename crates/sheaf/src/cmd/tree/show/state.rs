@@ -1,4 +1,5 @@
 //! What is known of each node: the plan, its own report, and its parent's word on the link to it.
+use crate::exit::Exit;
 use sheaf_core::RangeSet;
 use sheaf_tree::Notice;
 use sheaf_tree::status::{LinkReport, LinkState, NodeReport, Survey};
@@ -138,8 +139,10 @@ impl State {
         Self { rows: rows.collect(), notices, dropped }
     }
 
-    pub fn is_well(&self) -> bool {
-        self.rows.iter().all(|row| row.health == Health::Up)
+    /// How a command that shows it ends: a node that is not up makes it partial.
+    pub fn exit(&self) -> Exit {
+        let is_well = self.rows.iter().all(|row| row.health == Health::Up);
+        if is_well { Exit::Success } else { Exit::Partial }
     }
 
     pub fn color(&self, rank: u32) -> Option<&'static str> {

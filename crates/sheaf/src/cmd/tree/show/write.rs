@@ -1,6 +1,7 @@
 //! The state of a tree as a table that fits a terminal, and as JSON.
 use super::super::event;
 use super::state::{Health, Row, State};
+use crate::output::Records;
 use crate::session::Connected;
 use serde_json::json;
 use sheaf_core::hostset::HostSet;
@@ -8,8 +9,6 @@ use sheaf_tree::topology::{Page, Role};
 use std::fmt::Write as _;
 use std::io::Write;
 
-/// Version of the lines of `--json`: fields are added, and none changes its meaning.
-const JSON_VERSION: u32 = 1;
 /// Characters of a name in the table.
 const NAME_CHARS: usize = 22;
 /// The most lines about errors, and about what happened, at the end.
@@ -128,12 +127,17 @@ fn ending(state: &State, connected: &Connected) -> Vec<String> {
 }
 
 /// A line for each node, each event, and the tree.
-pub fn json(state: &State, connected: &Connected, out: &mut dyn Write) -> std::io::Result<()> {
+pub fn json(
+    state: &State,
+    connected: &Connected,
+    records: Records,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     for row in &state.rows {
-        writeln!(out, "{}", node_json(row))?;
+        records.write(out, node_json(row))?;
     }
     for line in state.notices.iter().filter_map(|notice| event::json(notice, connected)) {
-        writeln!(out, "{line}")?;
+        records.write(out, line)?;
     }
     let named = |wanted: &dyn Fn(Health) -> bool| {
         let hosts: HostSet =
@@ -143,7 +147,7 @@ pub fn json(state: &State, connected: &Connected, out: &mut dyn Write) -> std::i
     let leaves_up =
         state.rows.iter().filter(|row| row.role == Role::Leaf && row.health == Health::Up).count();
     let mut line = super::super::plan::describe(&connected.topology);
-    line["version"] = json!(JSON_VERSION);
+    line["exit"] = json!(state.exit() as u8);
     line["running"] = json!(leaves_up);
     line["answered"] = json!(state.rows.iter().filter(|row| row.report.is_some()).count());
     line["torpid"] = json!(named(&Health::is_torpid));
@@ -151,7 +155,7 @@ pub fn json(state: &State, connected: &Connected, out: &mut dyn Write) -> std::i
     line["left"] = json!(named(&|health| health == Health::Left));
     line["silent"] = json!(named(&|health| health == Health::Silent));
     line["reports_dropped"] = json!(state.dropped);
-    writeln!(out, "{line}")
+    records.write(out, line)
 }
 
 fn node_json(row: &Row) -> serde_json::Value {
@@ -161,7 +165,7 @@ fn node_json(row: &Row) -> serde_json::Value {
         Role::Leaf => "leaf",
     };
     let mut node = json!({
-        "type": "node", "version": JSON_VERSION, "rank": row.rank, "host": row.host, "role": role,
+        "type": "node", "rank": row.rank, "host": row.host, "role": role,
         "depth": row.depth, "state": row.health.word(), "torpid": row.health.is_torpid(),
         "since_ms": row.since_ms(), "queued_bytes": row.queued_bytes(),
     });

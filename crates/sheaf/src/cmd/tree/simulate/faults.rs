@@ -2,7 +2,7 @@
 //! in the end.
 use super::{SimulateArgs, rss_peak_bytes};
 use crate::exit::Exit;
-use crate::output::Output;
+use crate::output::{Output, Records};
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use sheaf_core::RangeSet;
@@ -26,7 +26,7 @@ struct Run<L> {
     seed: u64,
     waves: u32,
     longest: Duration,
-    json: bool,
+    records: Option<Records>,
     out: StdoutLock<'static>,
 }
 
@@ -44,7 +44,15 @@ pub(super) fn run(args: &SimulateArgs, shape: &Shape, output: &Output) -> Result
     let stream = sim.open(shape.everyone(), "sum", b"%ld", Sync::WaitForAll);
     let out = std::io::stdout().lock();
     let longest = Duration::ZERO;
-    let mut run = Run { sim, stream, seed: args.seed, waves: 0, longest, json: output.json, out };
+    let mut run = Run {
+        sim,
+        stream,
+        seed: args.seed,
+        waves: 0,
+        longest,
+        records: output.json.then_some(output.records),
+        out,
+    };
     run.schedule(faults)?;
     while run.waves < args.waves && run.sim.now() < last {
         run.wave()?;
@@ -67,18 +75,21 @@ pub(super) fn run(args: &SimulateArgs, shape: &Shape, output: &Output) -> Result
         rss as f64 / f64::from(1 << 20)
     );
     let summary = json!({
-        "leaves": shape.leaves(), "faults": args.faults, "waves": waves, "exactly_once": true, "living": back,
+        "type": "simulation", "leaves": shape.leaves(), "faults": args.faults, "waves": waves, "exactly_once": true, "living": back,
         "recovery_ns": recovery.as_nanos() as u64, "longest_wave_ns": longest.as_nanos() as u64,
         "real_ms": real.as_millis() as u64, "rss_peak_bytes": rss,
     });
-    run.say(&text, &summary)?;
+    run.say(&text, summary)?;
     Ok(Exit::Success)
 }
 
 impl<L: Leaves> Run<L> {
-    fn say(&mut self, text: &str, json: &Value) -> Result<()> {
-        let line = if self.json { json.to_string() } else { text.to_owned() };
-        Ok(writeln!(self.out, "{line}")?)
+    fn say(&mut self, text: &str, record: Value) -> Result<()> {
+        match self.records {
+            Some(records) => records.write(&mut self.out, record)?,
+            None => writeln!(self.out, "{text}")?,
+        }
+        Ok(())
     }
 
     /// Lets all faults happen in their time, and says which.
@@ -88,7 +99,7 @@ impl<L: Leaves> Run<L> {
             let at_ms = ms(at - Time(0));
             self.say(
                 &format!("fault      at {at_ms:>10.3} ms  {fault}"),
-                &json!({ "fault": fault.to_string(), "virtual_ms": at_ms }),
+                json!({ "type": "fault", "fault": fault.to_string(), "virtual_ms": at_ms }),
             )?;
             self.sim.schedule(at - self.sim.now(), fault);
         }
@@ -115,7 +126,7 @@ impl<L: Leaves> Run<L> {
         let (ok, missing, at_ms, took_ms) = (ok.len(), missing.len(), ms(begun - Time(0)), ms(took));
         self.say(
             &format!("wave {wave:>5} at {at_ms:>10.3} ms  took {took_ms:>10.3} ms  {ok} leaves answered, {missing} did not"),
-            &json!({ "wave": wave, "sum": sum, "ok": ok, "missing": missing, "virtual_ms": at_ms, "took_ms": took_ms }),
+            json!({ "type": "wave", "wave": wave, "sum": sum, "ok": ok, "missing": missing, "virtual_ms": at_ms, "took_ms": took_ms }),
         )?;
         Ok(all)
     }
