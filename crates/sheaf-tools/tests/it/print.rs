@@ -189,7 +189,8 @@ fn json_is_one_object_for_each_entry() {
     let engine = options.compile().unwrap();
     let merged = search(&options, &LOGS[2..]);
     let printer = Printer { engine: Some(&engine), ..printer(Layout::Flat) };
-    let records = merged.sorted().iter().filter_map(|entry| printer.record(entry).unwrap()).collect::<Vec<_>>();
+    let records =
+        merged.sorted().iter().filter_map(|entry| printer.record(entry).unwrap()).collect::<Vec<_>>();
     let lines: Vec<String> = records.iter().map(ToString::to_string).collect();
     assert_eq!(stats_record(merged.stats().unwrap())["bytes_searched"], 38);
     insta::assert_snapshot!(lines.join("\n"), @r#"

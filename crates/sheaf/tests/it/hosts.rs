@@ -348,7 +348,13 @@ fn folds_by_default_and_answers_each() {
     let run = home.run(&["hosts", "-c", "--each-of", "n[1-3]", "m1"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), "3\n1\n"));
     let run = home.run(&["--json", "hosts", "-e", "n[1-2]"]);
-    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "{\"count\":2,\"host_list\":[\"n1\",\"n2\"],\"hosts\":\"n[1-2]\",\"type\":\"hosts\",\"v\":1}\n"));
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (
+            Some(0),
+            "{\"count\":2,\"host_list\":[\"n1\",\"n2\"],\"hosts\":\"n[1-2]\",\"type\":\"hosts\",\"v\":1}\n"
+        )
+    );
 }
 
 #[test]

@@ -35,7 +35,9 @@ fn check(root: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), Stri
             "minimum" => value.as_f64().is_none_or(|number| number >= operand.as_f64().unwrap()),
             "items" => {
                 let items = value.as_array().into_iter().flatten().enumerate();
-                items.map(|(n, item)| check(root, operand, item, &format!("{at}[{n}]"))).collect::<Result<(), _>>()?;
+                items
+                    .map(|(n, item)| check(root, operand, item, &format!("{at}[{n}]")))
+                    .collect::<Result<(), _>>()?;
                 true
             }
             "required" => {
@@ -104,7 +106,8 @@ fn records(run: &Run, what: &[&str]) -> Vec<Value> {
     assert_eq!(run.stderr, "", "{what:?}: {run:?}");
     let read = |line: &str| -> Value {
         let record = serde_json::from_str(line).unwrap_or_else(|error| panic!("{what:?}: {error}: {line}"));
-        check(&schema, &schema, &record, "record").unwrap_or_else(|wrong| panic!("{what:?}: {wrong}: {record}"));
+        check(&schema, &schema, &record, "record")
+            .unwrap_or_else(|wrong| panic!("{what:?}: {wrong}: {record}"));
         record
     };
     run.stdout.lines().map(read).collect()
@@ -212,10 +215,13 @@ fn every_record_of_every_command_is_in_the_schema() {
     }
     for command in COMMANDS {
         let is_run = RUNS.iter().any(|(_, args)| args.starts_with(command));
-        let has_below = COMMANDS.iter().any(|other| other.len() > command.len() && other.starts_with(command));
+        let has_below =
+            COMMANDS.iter().any(|other| other.len() > command.len() && other.starts_with(command));
         assert!(is_run || has_below || OTHERS.contains(&command[0]), "{command:?} is not run");
     }
-    for expected in ["entry", "summary", "error", "stats", "costs", "plan", "sent", "copied", "fetched", "hosts"] {
+    for expected in
+        ["entry", "summary", "error", "stats", "costs", "plan", "sent", "copied", "fetched", "hosts"]
+    {
         assert!(types.iter().any(|have| have == expected), "no {expected}");
     }
 }
@@ -226,7 +232,10 @@ fn sessions_speak_the_schema() {
     let run = |args: &[&str]| home.run(&[&["--json"], args].concat());
     let up = run(&["up", "--processes", "3", "--session", "schema"]);
     let started = records(&up, &["up"]);
-    assert_eq!((&started[0]["type"], &started[0]["running"], up.code), (&json!("started"), &json!(3), Some(0)));
+    assert_eq!(
+        (&started[0]["type"], &started[0]["running"], up.code),
+        (&json!("started"), &json!(3), Some(0))
+    );
     let again = run(&["up", "--processes", "3", "--session", "schema"]);
     assert_eq!(records(&again, &["up"])[0]["exit"], json!(again.code));
     let status = run(&["status"]);
@@ -247,7 +256,10 @@ fn hosts_are_listed_on_request() {
     for command in [&["cat", ":/some"][..], &["grep", "some", ":/some"], &["sha", ":/some"]] {
         let run = home.run(&[&args, command].concat());
         let records = records(&run, command);
-        assert_eq!((&records[0]["hosts"], &records[0]["host_list"]), (&json!("n[1-2]"), &json!(["n1", "n2"])));
+        assert_eq!(
+            (&records[0]["hosts"], &records[0]["host_list"]),
+            (&json!("n[1-2]"), &json!(["n1", "n2"]))
+        );
         assert_eq!(records[1]["failed"][0]["host_list"], json!(["n3"]), "{command:?}");
     }
     let without = home.run(&[&args[..5], &["cat", ":/some"]].concat());
@@ -265,7 +277,10 @@ fn numbers_are_numbers() {
     let link = first(&["ls", "-l", ":/link"]);
     assert_eq!((link["name"].as_str(), link["target"].as_str()), (Some("/link"), Some("odd")), "{link}");
     let stat = first(&["stat", "n1:/link"]);
-    assert_eq!((&stat["size"], &stat["kind"], &stat["target"]), (&json!(3), &json!("symbolic link"), &json!("odd")));
+    assert_eq!(
+        (&stat["size"], &stat["kind"], &stat["target"]),
+        (&json!(3), &json!("symbolic link"), &json!("odd"))
+    );
     assert!(stat["uid"].is_u64() && stat["mode"] == "0777", "{stat}");
     let used = first(&["du", "-h", "--apparent-size", ":/raw"]);
     assert_eq!((&used["size"], &used["path"]), (&json!(5), &json!("/raw")));
