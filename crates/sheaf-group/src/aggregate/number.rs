@@ -39,8 +39,8 @@ impl Number {
         let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-        let has_digits = !(whole.is_empty() && fraction.is_empty()) && !exponent.is_empty();
-        if !has_digits || ![whole, fraction, exponent].into_iter().all(is_digits) {
+        let lacks_digits = exponent.is_empty() || (whole.is_empty() && fraction.is_empty());
+        if lacks_digits || ![whole, fraction, exponent].into_iter().all(is_digits) {
             return Ok(None);
         }
         match field.parse() {
