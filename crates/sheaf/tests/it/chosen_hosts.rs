@@ -20,6 +20,13 @@ fn prints(run: &Run, expected: &str) {
     assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), (expected, "", Some(0)), "{run:?}");
 }
 
+/// Removes files, and says on which hosts.
+#[track_caller]
+fn removes(run: &Run, hosts: &str) {
+    assert_eq!((run.stdout.as_str(), run.code), ("", Some(0)), "{run:?}");
+    assert!(run.stderr.starts_with(&format!("removed on {hosts}: ")), "{run:?}");
+}
+
 #[track_caller]
 fn refuses(run: &Run, expected: &str) {
     assert_eq!((run.stdout.as_str(), run.code), ("", Some(2)), "{run:?}");
@@ -46,7 +53,7 @@ fn hosts_need_no_file() {
             "n[3-4]:/same\n",
         );
         // Hosts are said, so that files may be changed.
-        prints(&run(&["-w", "n[2-4]", "-x", "n3", "rm", "/same"]), "");
+        removes(&run(&["-w", "n[2-4]", "-x", "n3", "rm", "/same"]), "n[2,4]");
         assert_eq!(present(&home, "same"), [1, 3]);
         for host in [2, 4] {
             home.write(&format!("n{host}/same"), "x\n");
@@ -99,7 +106,7 @@ fn a_configured_cluster_is_cut_to_the_hosts_that_are_said() {
         &home.run(&["rm", "-x", "n1", "/same"]),
         "/same: rm changes files, so say on which hosts: write @all:/same for all of n[2-4], or HOSTSET:/same",
     );
-    prints(&home.run(&["rm", "-x", "n1", "@all:/same"]), "");
+    removes(&home.run(&["rm", "-x", "n1", "@all:/same"]), "n[2-4]");
     assert_eq!(present(&home, "same"), [1]);
     let shown = home.run(&["config", "show", "-x", "n1", "-w", "n[1-2]", "-l", "me", "--sudo", "-C", "lab"]);
     let lines: Vec<String> = shown
@@ -127,9 +134,9 @@ fn a_running_session_is_asked_only_for_the_hosts_that_are_said() {
     prints(&up.run(&["-w", "n[2-4]", "-x", "n3", "grep", ".", "/same"]), "n[2,4]:/same:x\n");
     refuses(&up.run(&["-w", "n[3-5]", "cat", "/same"]), "n5 is no host of cluster ssh (n[1-4])");
     refuses(&up.run(&["-w", "n[3-4]", "cat", "n1:/same"]), "n1 is no host of cluster ssh (n[3-4])");
-    prints(&up.run(&["-w", "n[2-3]", "rm", "/same"]), "");
+    removes(&up.run(&["-w", "n[2-3]", "rm", "/same"]), "n[2-3]");
     assert_eq!(present(&up.home, "same"), [1, 4]);
-    prints(&up.run(&["-x", "n4", "rm", "@all:/who"]), "");
+    removes(&up.run(&["-x", "n4", "rm", "@all:/who"]), "n[1-3]");
     assert_eq!(present(&up.home, "who"), [4]);
     refuses(
         &up.run(&["--sudo", "cat", "/same"]),
