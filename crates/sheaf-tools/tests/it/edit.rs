@@ -29,7 +29,11 @@ async fn apply_with(
     options: EditOptions,
 ) -> (Vec<String>, Edited) {
     let mut lines = Vec::new();
-    let edited = edit(session, targets, change, options, &mut |merged| Ok(lines.extend(told(merged)))).await;
+    let edited = edit(session, targets, change, options, &mut |merged| {
+        lines.extend(told(merged));
+        Ok(())
+    })
+    .await;
     (lines, edited.unwrap())
 }
 
@@ -520,7 +524,10 @@ fn a_dry_run_of_a_write_reads_nothing_and_writes_nothing() {
             (create, &["0-1:/top: would be replaced", "2:/top: would be created"]),
         ] {
             let mut lines = Vec::new();
-            let mut sink = |merged: &Merged| Ok(lines.extend(told(merged)));
+            let mut sink = |merged: &Merged| {
+                lines.extend(told(merged));
+                Ok(())
+            };
             let targets = [cluster.target("/top")];
             let planned =
                 write(&session, &targets, &options, DRY, Box::new(Untouched), &mut sink).await.unwrap();

@@ -82,7 +82,7 @@ struct Writable {
 }
 
 enum To {
-    Staged(Staged),
+    Staged(Box<Staged>),
     File(File),
 }
 
@@ -132,7 +132,10 @@ impl Writing {
             // A pipe or device takes its bytes in order, whatever it is called.
             Way::Replace | Way::Append | Way::InPlace => {
                 let options = StageOptions { mode: self.params.mode, ..StageOptions::default() };
-                return Ok((kind.is_none(), To::Staged(Staged::create(&host.export, path, options)?)));
+                return Ok((
+                    kind.is_none(),
+                    To::Staged(Box::new(Staged::create(&host.export, path, options)?)),
+                ));
             }
         };
         if self.params.create {
