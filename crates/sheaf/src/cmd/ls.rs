@@ -28,11 +28,11 @@ pub struct LsArgs {
     pub long: bool,
 
     /// Show entries whose name starts with a dot, too
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with = "almost_all")]
     pub all: bool,
 
     /// Show them, but not . and ..
-    #[arg(short = 'A', long)]
+    #[arg(short = 'A', long, overrides_with = "all")]
     pub almost_all: bool,
 
     /// Show the number of each inode

@@ -75,6 +75,10 @@ fn reports_fold_what_is_equal() {
         &["cat", "-n", "--heading", "/d/b"],
         "==> n[1,3]:/d/b <==\n     1\tline 1\n\n==> n[2,4]:/d/b <==\n     1\tline 0\n",
     );
+    // Of two options that say the same thing differently the last counts.
+    hosts.home.write("n1/h/.x", "");
+    hosts.prints(&["ls", "-a", "-A", "n1:/h"], "n1:/h/.x\n");
+    hosts.prints(&["ls", "-A", "-a", "n1:/h"], "n1:/h/.\nn1:/h/..\nn1:/h/.x\n");
     let long = hosts.run(&["ls", "-l", "--time-style", "full-iso", "n3:/d"]);
     let last = long.stdout.lines().last().unwrap();
     assert!(last.starts_with("n3:/d:-rw"), "{last}");
