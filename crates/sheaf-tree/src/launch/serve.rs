@@ -324,3 +324,54 @@ async fn run(placed: Placed, how: How, registry: &Registry, services: &dyn Servi
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::door::{Door, Host};
+    use crate::link::{Audit, Hello, Refusal, Secret};
+    use crate::topology::{Names, Placement, Spec};
+
+    /// A parent that takes whoever comes for its only child, whose name is another.
+    struct Mistaken(Topology);
+
+    impl Host for Mistaken {
+        fn expects(&self, _: &Hello) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn admit(&self, hello: &Hello, channel: Channel) -> io::Result<()> {
+            let mut subtree = Vec::new();
+            self.0.subtree(hello.rank).ok_or(io::ErrorKind::NotFound)?.encode(&mut subtree);
+            let frame = control::assign(&Assign {
+                version: PROTOCOL_VERSION,
+                depth: 1,
+                subtree,
+                tuning: Default::default(),
+                service: Vec::new(),
+                launch: Vec::new(),
+                siblings: 0,
+                stream_base: 0,
+                ancestors: Vec::new(),
+            });
+            assert_eq!(rustix::io::write(&channel.fd, &frame)?, frame.len());
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_does_not_serve_as_another_host_than_it_was_started_for() {
+        let names: Names = ["n3"].into_iter().collect();
+        let tree = Topology::build(&Spec::Flat, "root", names, Placement::LeafHosts).unwrap();
+        let (door, secret) = (Door::open_abstract().unwrap(), Secret::random().unwrap());
+        let ancestors = vec![Ancestor { rank: 0, address: door.address.clone() }];
+        let audit = Arc::new(Audit::default());
+        let _keeper = door.keep(0, secret.clone(), None, audit, Arc::new(Mistaken(tree))).unwrap();
+        let (theirs, ours) = io::pipe().unwrap();
+        let host = "n1".to_owned();
+        let invitation = Invitation { secret, rank: 1, host, ancestors, credentials: None, leaf: None };
+        invitation.write(ours).unwrap();
+        let Err(error) = Placed::arrive(theirs.into()).await else { panic!("it serves") };
+        assert_eq!(error.to_string(), "this node was started for n1, and its parent takes it for n3");
+    }
+}

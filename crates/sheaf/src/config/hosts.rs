@@ -216,6 +216,14 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_no_tree_can_hold_is_refused() {
+        let find = |name: &str| find(&Sourced::default(name.to_owned()), &GroupSources::default());
+        assert_eq!(find(&format!("a{}", "n".repeat(254))).unwrap().len(), 1);
+        let told = find(&format!("a{}", "n".repeat(255))).unwrap_err();
+        assert!(told.ends_with("…: a host's name has at most 255 bytes"), "{told}");
+    }
+
+    #[test]
     fn a_command_lists_hosts() {
         assert_eq!(hosts("@command: echo n1; echo n3").names(), ["n1", "n3"]);
     }
