@@ -15,6 +15,7 @@ mod size;
 mod stdin;
 mod trust;
 
+use anyhow::Context;
 use exit::Exit;
 use std::io::Write;
 use std::process::ExitCode;
@@ -24,8 +25,14 @@ fn main() -> ExitCode {
     // commands' options nor any file of configuration.
     let mut as_json = false;
     let outcome = match cli::serve_alone(std::env::args_os()) {
-        Some(args) => cmd::serve::run(&args),
+        Some(args) => sheaf_tree::launch::close_inherited()
+            .context("descriptors that were inherited")
+            .and_then(|()| cmd::serve::run(&args)),
         None => {
+            // Sessions and servers outlive this command, and must not keep what is its caller's.
+            if let Err(error) = sheaf_tree::launch::hand_nothing_on() {
+                tracing::warn!(%error, "descriptors of the caller may stay open in processes started here");
+            }
             let cli = cli::parse();
             // A session's own process is read by the one that starts it, as text.
             let is_session = matches!(&cli.command, cmd::Command::Up(up) if up.foreground);

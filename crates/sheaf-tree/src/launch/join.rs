@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// How long a session may take to greet a client.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A session as a client finds it.
 pub struct Joined {
