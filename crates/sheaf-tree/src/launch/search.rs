@@ -59,7 +59,7 @@ pub(super) async fn arrive(
             Err(_) => io::ErrorKind::TimedOut.into(),
         };
         if is_gone(parent, &error) || Instant::now() >= deadline {
-            return Err(error);
+            return Err(unreached(parent, error));
         }
         pause.wait().await;
     }
@@ -178,6 +178,25 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
 
 /// Whether the node has certainly ended: on this machine nothing but the end of its process
 /// closes the socket at which it listens.
+/// Says which address was tried, and what can be done about it.
+fn unreached(parent: &Ancestor, error: io::Error) -> io::Error {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
+    let Address::Tcp(all) = &parent.address else { return error };
+    if !matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | TimedOut) {
+        return error;
+    }
+    let at: Vec<String> = all.iter().map(ToString::to_string).collect();
+    let text = format!(
+        "{} at {}: {error}; the setting listen says at which address and port it is to wait",
+        UNREACHED,
+        at.join(" or ")
+    );
+    io::Error::new(error.kind(), text)
+}
+
+/// How the phrase of [`unreached`] begins.
+pub(super) const UNREACHED: &str = "cannot reach the node above";
+
 fn is_gone(ancestor: &Ancestor, error: &io::Error) -> bool {
     let is_local = match &ancestor.address {
         Address::Abstract(_) => true,

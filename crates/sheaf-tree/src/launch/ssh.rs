@@ -11,6 +11,7 @@
 //! ```
 //! What goes wrong until then comes over standard error, and is the cause that the tree reports.
 use super::push::{Content, HAVE, JOINED, MARK, NEED, READY};
+use super::search::UNREACHED;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use std::io;
@@ -290,7 +291,27 @@ async fn failure(mut child: Child, mut errors: JoinHandle<Vec<u8>>, why: Why) ->
     };
     let by_ssh = status.and_then(|status| status.code()) == Some(SSH_FAILED);
     let may_help = matches!(why, Why::Closed) && by_ssh && !LASTING.iter().any(|text| cause.contains(text));
-    Failure { errno: Errno::HOSTDOWN, cause: format!("not started: {cause}"), lasting: !may_help }
+    Failure { errno: errno_of(&cause, by_ssh), cause: format!("not started: {cause}"), lasting: !may_help }
+}
+
+/// What ssh and programs on hosts say when it is not the host that is down.
+const SAID: [(&str, Errno); 9] = [
+    ("Permission denied", Errno::ACCES),
+    ("Host key verification failed", Errno::ACCES),
+    ("IDENTIFICATION HAS CHANGED", Errno::ACCES),
+    ("No space left on device", Errno::NOSPC),
+    ("Disk quota exceeded", Errno::DQUOT),
+    ("Read-only file system", Errno::ROFS),
+    ("Exec format error", Errno::NOEXEC),
+    ("not found", Errno::NOENT),
+    (UNREACHED, Errno::HOSTUNREACH),
+];
+
+/// What it is that a host was not started for: it is down only if nobody there has said anything else.
+fn errno_of(cause: &str, by_ssh: bool) -> Errno {
+    let said = SAID.iter().find(|(text, _)| cause.contains(text)).map(|(_, errno)| *errno);
+    // Names are resolved on this side.
+    said.filter(|errno| !by_ssh || *errno == Errno::ACCES).unwrap_or(Errno::HOSTDOWN)
 }
 
 fn ended(status: Option<ExitStatus>) -> String {
@@ -315,6 +336,27 @@ fn phrase(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_host_that_says_nothing_is_down() {
+        let cases = [
+            ("ssh: connect to host h1 port 22: No route to host", true, Errno::HOSTDOWN),
+            ("ssh: Could not resolve hostname h1: Name or service not known", true, Errno::HOSTDOWN),
+            ("root@h1: Permission denied (publickey).", true, Errno::ACCES),
+            ("Host key verification failed.", true, Errno::ACCES),
+            ("head: error writing 'standard output': No space left on device", false, Errno::NOSPC),
+            ("mkdir: cannot create directory '/root/.cache': Read-only file system", false, Errno::ROFS),
+            (
+                "sheaf: no link to a parent: cannot reach the node above at 10.0.0.1:7: timed out",
+                false,
+                Errno::HOSTUNREACH,
+            ),
+            ("ssh ended and said nothing", false, Errno::HOSTDOWN),
+        ];
+        for (cause, by_ssh, errno) in cases {
+            assert_eq!(errno_of(cause, by_ssh), errno, "{cause}");
+        }
+    }
 
     #[test]
     fn the_last_lines_of_a_host_are_one_phrase() {
