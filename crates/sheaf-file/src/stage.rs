@@ -14,6 +14,10 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 
+/// A file that is to be on the disk in the end is brought there in pieces of so many bytes: each takes the
+/// disk a moment, all of a large file at once might take minutes without a sign of life.
+const SYNC_BYTES: u64 = 64 << 20;
+
 pub use place::{TEMP_PREFIX, is_made_up};
 
 /// How to stage.
@@ -67,6 +71,8 @@ pub struct Staged {
     content: Content,
     hash: HashInOrder,
     options: StageOptions,
+    /// Bytes written since the disk was last waited for.
+    unsynced: u64,
 }
 
 impl Staged {
@@ -81,7 +87,7 @@ impl Staged {
             Kind::Stream => Content::stream(file),
             _ => Content::file(file, options.sparse),
         };
-        Ok(Self { destination, content, hash: HashInOrder::new(), options })
+        Ok(Self { destination, content, hash: HashInOrder::new(), options, unsynced: 0 })
     }
 
     /// Writes all of `data` at `offset`. Bytes that are never written are zero.
@@ -92,6 +98,13 @@ impl Staged {
     pub fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         self.content.write_at(offset, data)?;
         self.hash.write_at(offset, data);
+        self.unsynced += data.len() as u64;
+        if self.options.sync && self.unsynced >= SYNC_BYTES {
+            self.unsynced = 0;
+            if let Some(file) = self.content.seekable() {
+                sync(file)?;
+            }
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::topology::Names;
 use sheaf_tree::{Network, Stream, Sync, WaveResult};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod ask;
 mod call;
@@ -18,6 +18,7 @@ mod hosts;
 mod interrupt;
 mod layout;
 mod outcome;
+mod patience;
 
 pub use call::Call;
 pub use group::{Group, Reading, Value};
@@ -40,13 +41,23 @@ pub struct Class {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// How long members may take to answer one request.
+    /// How long members may be silent. It bounds one request of a group operation; a tool may take
+    /// longer, as long as its host shows that it is at work.
     pub timeout: Duration,
+    /// When everything is to be over, whatever the hosts are at: who has not answered by then is
+    /// silent with `ETIMEDOUT`.
+    pub deadline: Option<Instant>,
     /// The most data that may gather at the root for one call.
     pub bytes_max: u64,
 }
 
 impl Limits {
+    /// The same with another deadline.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
+    }
+
     /// The same with another timeout.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
@@ -62,7 +73,7 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(60), bytes_max: 64 << 20 }
+        Self { timeout: Duration::from_secs(60), deadline: None, bytes_max: 64 << 20 }
     }
 }
 

@@ -12,12 +12,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 
+mod attention;
 mod call;
 mod group;
 mod lane;
 mod operate;
 mod transfer;
 
+use attention::{Attention, Kind};
 use call::Call;
 use group::Group;
 use lane::{Job, Lane};
@@ -80,7 +82,7 @@ struct Server {
     lanes: FxHashMap<u32, Arc<Lane>>,
 }
 
-/// What a stream is used for, and its last reply (for a request that comes twice).
+/// What a stream is used for.
 #[derive(Default)]
 struct Occupant {
     group: Option<Group>,
@@ -88,7 +90,6 @@ struct Occupant {
     call: Option<Result<Call, Errno>>,
     /// Number of the request whose bodies are kept here.
     kept: Option<u64>,
-    replied: Option<(u64, Bytes)>,
 }
 
 impl Service for Server {
@@ -135,52 +136,86 @@ struct Worker {
 impl Worker {
     fn run(self) {
         loop {
-            let job = match self.lane.next() {
+            let mut job = match self.lane.next() {
                 Ok(job) => job,
                 Err(0) => return,
                 Err(consumed) => return self.handle.with(|leaf| leaf.consumed(self.lane.stream, consumed)),
             };
-            let reply = self.serve(&job);
-            self.handle.with(|leaf| {
-                leaf.consumed(self.lane.stream, job.frame_bytes);
-                if job.answer {
-                    match &reply {
-                        Ok(bytes) => leaf.reply(self.lane.stream, job.wave, 0, bytes),
-                        Err(errno) => leaf.fail(self.lane.stream, job.wave, *errno),
-                    }
-                }
-            });
+            self.serve(&mut job);
         }
     }
 
-    fn serve(&self, job: &Job) -> Result<Bytes, Errno> {
-        let mut occupant = self.lane.occupant.lock().unwrap_or_else(PoisonError::into_inner);
-        if job.answer {
-            match &occupant.replied {
-                // The tree may bring a request twice after a repair; it is applied once.
-                Some((wave, reply)) if *wave == job.wave => return Ok(reply.clone()),
-                Some((wave, _)) if *wave > job.wave => return Err(Errno::STALE),
-                _ => {}
-            }
+    fn serve(&self, job: &mut Job) {
+        if let Some(reply) = job.answer.then(|| self.lane.replied(job.wave)).flatten() {
+            // The tree may bring a request twice after a repair; it is applied once.
+            return self.reply(job, Some(job.wave), &reply);
         }
-        let (request, data) = Request::decode(&job.packet)?;
-        let host = self.host.for_request(&self.lane.ended, &job.cancelled, job.deadline);
+        let (request, data) = match Request::decode(&job.packet) {
+            Ok(decoded) => decoded,
+            Err(errno) => return self.reply(job, job.answer.then_some(job.wave), &Err(errno)),
+        };
+        let kind = match &request {
+            Request::Call { answer, .. } | Request::More { answer, .. } => {
+                Kind::Answer { eager: answer.eager }
+            }
+            Request::Feed => Kind::Feed,
+            _ => Kind::Whole,
+        };
+        if kind == Kind::Feed {
+            // Input that is being taken in holds nobody back: behind it there has to be room for those
+            // who ask whether this host still is at it.
+            let consumed = std::mem::take(&mut job.frame_bytes);
+            self.handle.with(|leaf| leaf.consumed(self.lane.stream, consumed));
+        }
+        let attention = Arc::new(Attention::new(&self.lane, &self.handle, self.host.leaf, job, kind));
+        let partial = self.partial(request, data, job, &attention);
+        let reply = partial.map(|partial| {
+            let mut bytes = Vec::new();
+            partial.encode(&mut bytes);
+            Bytes::from(bytes)
+        });
+        self.reply(job, attention.wave(), &reply);
+    }
+
+    fn reply(&self, job: &Job, wave: Option<u64>, reply: &Result<Bytes, Errno>) {
+        if let (Some(wave), Ok(bytes)) = (wave, reply) {
+            self.lane.remember(wave, bytes);
+        }
+        self.handle.with(|leaf| {
+            leaf.consumed(self.lane.stream, job.frame_bytes);
+            match (wave, reply) {
+                (Some(wave), Ok(bytes)) => leaf.reply(self.lane.stream, wave, 0, bytes),
+                (Some(wave), Err(errno)) => leaf.fail(self.lane.stream, wave, *errno),
+                (None, _) => {}
+            }
+        });
+    }
+
+    fn partial(
+        &self,
+        request: Request,
+        data: Bytes,
+        job: &Job,
+        attention: &Arc<Attention>,
+    ) -> Result<Partial, Errno> {
+        let mut occupant = self.lane.occupant.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = Arc::clone(attention);
+        let host = self.host.for_request(asked);
         // What every host was told to bring to its end is, also when nobody waits for it any more.
         let is_end = matches!(request, Request::Settle | Request::Unread { .. } | Request::Close { .. });
         if let Some(errno) = host.stopped().filter(|_| !is_end) {
             return Err(errno);
         }
-        if request.keeps_bodies() {
+        let keeps_bodies = request.keeps_bodies();
+        if keeps_bodies {
             occupant.kept = Some(job.wave);
         }
-        let partial = self.answer(&mut occupant, request, data, job, &host)?;
-        let mut bytes = Vec::new();
-        partial.encode(&mut bytes);
-        let reply = Bytes::from(bytes);
-        if job.answer {
-            occupant.replied = Some((job.wave, reply.clone()));
+        let partial = self.answer(&mut occupant, request, data, job, (&host, attention));
+        // A tool may have gone on for a later request meanwhile.
+        if let Some(wave) = attention.wave().filter(|_| keeps_bodies) {
+            occupant.kept = Some(wave);
         }
-        Ok(reply)
+        partial
     }
 
     fn answer(
@@ -189,14 +224,14 @@ impl Worker {
         request: Request,
         data: Bytes,
         job: &Job,
-        host: &Host,
+        (host, attention): (&Host, &Attention),
     ) -> Result<Partial, Errno> {
         Ok(match request {
-            Request::Call { tool, answer } => {
+            Request::Call { tool, .. } => {
                 let call = self.tools.get(&tool).and_then(|tool| Call::start(tool, &data, host));
                 match occupant.call.insert(call) {
                     // A tool that is fed says nothing until it has everything.
-                    Ok(call) if job.answer => call.answer(host, answer)?,
+                    Ok(call) if job.answer => call.answer(host, attention)?,
                     Err(errno) if job.answer => return Err(*errno),
                     _ => Default::default(),
                 }
@@ -207,8 +242,8 @@ impl Worker {
                 }
                 Default::default()
             }
-            Request::More { leaves, answer } => match &mut occupant.call {
-                Some(Ok(call)) if leaves.contains(host.leaf) => call.answer(host, answer)?,
+            Request::More { leaves, .. } => match &mut occupant.call {
+                Some(Ok(call)) if leaves.contains(host.leaf) => call.answer(host, attention)?,
                 Some(Err(errno)) if leaves.contains(host.leaf) => return Err(*errno),
                 Some(_) => Default::default(),
                 None => return Err(Errno::STALE),

@@ -4,9 +4,8 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use sheaf_file::Export;
+use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 /// The host that a tool works on.
 #[derive(Clone)]
@@ -17,44 +16,69 @@ pub struct Host {
     pub leaf: u32,
     /// Its files.
     pub export: Export,
-    /// Set when the stream is over, and when nobody waits for this request.
-    stops: [Arc<AtomicBool>; 2],
-    deadline: Option<Instant>,
+    /// The request at work, if there is one.
+    asked: Option<Arc<dyn Asked>>,
+}
+
+/// What a server knows of those who wait for a tool's answer.
+pub(crate) trait Asked: Send + Sync {
+    /// See [`Host::stopped`].
+    fn stopped(&self) -> Option<Errno>;
+
+    /// Whether the answer comes too late.
+    fn is_late(&self) -> bool;
 }
 
 impl Host {
     /// A host at work on nothing yet.
     #[must_use]
     pub fn new(name: &str, leaf: u32, export: Export) -> Self {
-        Self { name: name.into(), leaf, export, stops: Default::default(), deadline: None }
+        Self { name: name.into(), leaf, export, asked: None }
     }
 
-    pub(crate) fn for_request(
-        &self,
-        ended: &Arc<AtomicBool>,
-        cancelled: &Arc<AtomicBool>,
-        deadline: Option<Instant>,
-    ) -> Self {
-        Self { stops: [Arc::clone(ended), Arc::clone(cancelled)], deadline, ..self.clone() }
+    pub(crate) fn for_request(&self, asked: Arc<dyn Asked>) -> Self {
+        Self { asked: Some(asked), ..self.clone() }
     }
 
-    /// Whether nobody waits for the answer any more. Asked between files and large buffers.
+    /// Whether nobody waits for the answer any more.
+    ///
+    /// To be asked after each bit of work: a file, a buffer. It is also a sign of life. Where the
+    /// answer takes long, those who wait are told that there will be more; a host that does not ask
+    /// until its deadline hangs, and is given up.
     #[must_use]
     pub fn should_stop(&self) -> bool {
         self.stopped().is_some()
     }
 
-    /// Why nobody waits for the answer any more: `ECANCELED`, or `ETIMEDOUT` when it comes too late.
+    /// Why nobody waits for the answer any more: `ECANCELED`, or `ETIMEDOUT` when it comes too late. As
+    /// [`Host::should_stop`] it is a sign of life.
     #[must_use]
     pub fn stopped(&self) -> Option<Errno> {
-        if self.stops.iter().any(|stop| stop.load(Ordering::Relaxed)) {
-            return Some(Errno::CANCELED);
-        }
-        self.is_late().then_some(Errno::TIMEDOUT)
+        self.asked.as_ref().and_then(|asked| asked.stopped())
     }
 
     pub(crate) fn is_late(&self) -> bool {
-        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        self.asked.as_ref().is_some_and(|asked| asked.is_late())
+    }
+
+    /// A reader that asks [`Host::should_stop`] each time, and fails with what [`Host::stopped`] says.
+    pub fn attentive<R: Read>(&self, inner: R) -> Attentive<'_, R> {
+        Attentive { inner, host: self }
+    }
+}
+
+/// See [`Host::attentive`].
+pub struct Attentive<'a, R> {
+    inner: R,
+    host: &'a Host,
+}
+
+impl<R: Read> Read for Attentive<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if let Some(errno) = self.host.stopped() {
+            return Err(std::io::Error::from_raw_os_error(errno.0));
+        }
+        self.inner.read(buffer)
     }
 }
 

@@ -25,7 +25,6 @@ mod usage;
 
 pub use contents::{Piece, cat};
 pub(crate) use contents::{Summary, fetch};
-pub(crate) use digest::Attentive;
 pub use usage::UsageOptions;
 
 /// Makes the leaves' part known to servers.

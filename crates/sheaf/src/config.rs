@@ -21,7 +21,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How the processes of a cluster are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +139,8 @@ pub struct Config {
     pub session: Option<String>,
     /// How long a host may stay silent.
     pub timeout: Sourced<Duration>,
+    /// When the command is to be over, if the user has said how long it may take.
+    pub deadline: Option<Instant>,
     topology: OnceCell<Topology>,
     hosts: OnceCell<Hosts>,
     /// A running session says what the tree is.
@@ -169,6 +171,7 @@ impl Config {
             groups: GroupSources::new(groups),
             session: global.session.clone(),
             timeout,
+            deadline: global.timeout.map(|timeout| Instant::now() + timeout),
             topology: OnceCell::new(),
             hosts: OnceCell::new(),
             is_joined: Cell::new(false),

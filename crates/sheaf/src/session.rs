@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub mod daemon;
+mod deadline;
 pub mod tokens;
 pub mod wire;
 
@@ -62,6 +63,7 @@ impl Opening {
     /// the program. Servers notice the end of their session by themselves.
     pub fn run<T>(self, act: impl AsyncFnOnce(&Connected, &Config, &Output) -> Result<T>) -> Result<T> {
         let Self { config, output, runtime, joined } = self;
+        deadline::watch(&config);
         let result = runtime.block_on(async {
             // Before the first process starts, so that none is left behind at any moment.
             let signals = Signals::listen()?;
@@ -71,7 +73,7 @@ impl Opening {
             };
             let interrupts = tokio::spawn(signals.heed(connected.session.clone()));
             let result = act(&connected, &config, &output).await;
-            connected.end().await;
+            connected.end(&config).await;
             interrupts.abort();
             result
         });
@@ -83,9 +85,15 @@ impl Opening {
 
 impl Connected {
     /// Ends the tree, if it is this command's own; a session that was joined goes on.
-    async fn end(&self) {
-        if self.own {
-            self.session.network().clone().shutdown().await;
+    async fn end(&self, config: &Config) {
+        if !self.own {
+            return;
+        }
+        let ended = self.session.network().clone().shutdown();
+        match config.deadline {
+            // Processes that take longer end by themselves.
+            Some(deadline) => drop(tokio::time::timeout_at((deadline + deadline::END_TIME).into(), ended).await),
+            None => ended.await,
         }
     }
 }
@@ -293,6 +301,7 @@ pub fn limits(config: &Config) -> Limits {
     Limits::default()
         .with_timeout(config.timeout.value)
         .with_bytes_max(config.tuning.concatenate_bytes_max.value)
+        .with_deadline(config.deadline)
 }
 
 /// Many servers in one process hold many files open.

@@ -5,6 +5,10 @@ use crate::aggregate::Partial;
 use crate::error::GroupError;
 use crate::message::Request;
 use sheaf_tree::{Pending, Stream, WaveResult};
+use std::time::Duration;
+
+/// How long hosts have at least to undo what was begun, also when the time is over.
+const UNDO_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 
 /// A request that was sent. Dropped, the hosts do it all the same, and what they say is thrown away.
 pub(super) struct Asked<'a> {
@@ -20,8 +24,18 @@ impl Session {
         request: &Request,
         data: &[u8],
     ) -> Result<Asked<'a>, GroupError> {
+        self.send_within(stream, request, data, self.patience()).await
+    }
+
+    async fn send_within<'a>(
+        &self,
+        stream: &'a Stream,
+        request: &Request,
+        data: &[u8],
+        timeout: Duration,
+    ) -> Result<Asked<'a>, GroupError> {
         let interrupt = self.inner.interrupts.begin();
-        let pending = stream.request(0, &request.encode(data), self.limits.timeout).await;
+        let pending = stream.request(0, &request.encode(data), timeout).await;
         Ok(Asked { pending: pending.map_err(|_| GroupError::Ended)?, interrupt })
     }
 
@@ -41,7 +55,8 @@ impl Session {
         stream: &Stream,
         request: &Request,
     ) -> Result<(Partial, WaveResult), GroupError> {
-        let asked = self.send(stream, request, b"").await?;
+        let timeout = self.patience().max(UNDO_TIMEOUT_MIN);
+        let asked = self.send_within(stream, request, b"", timeout).await?;
         let mut wave = asked.pending.answer().await;
         Ok((partial_of(&mut wave)?, wave))
     }

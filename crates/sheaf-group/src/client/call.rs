@@ -57,8 +57,15 @@ impl Call {
         &self.members
     }
 
+    /// Whether any host still takes part: not all are lost or given up.
+    #[must_use]
+    pub fn has_hosts(&self) -> bool {
+        self.stream.has_members()
+    }
+
     /// Sends input to the tool on every host, once there is room for it: a host that does not
-    /// keep up holds the sender back.
+    /// keep up holds the sender back. One that takes nothing at all for as long as a host may be
+    /// silent is given up, and holds back nobody any more; [`Call::finish`] names it.
     ///
     /// **Dropped** before its end, the call is over: the input would have a hole.
     pub async fn feed(&mut self, data: &[u8]) {
@@ -71,6 +78,11 @@ impl Call {
             self.stream.send(0, &request.encode(&params), None).await;
         }
         self.stream.send(0, &Request::Feed.encode(data), None).await;
+        // A question to nobody goes after it, and is answered once the input has been taken in or a host
+        // shows that it is at it. Nobody looks at the answer; it is the tree that gives up who gives none.
+        // (Its time begins when all before it has been sent, whoever held that up.)
+        let question = Request::More { leaves: RangeSet::new(), answer: Answer { eager: 0 } }.encode(b"");
+        drop(self.stream.request(0, &question, self.session.patience_with_input()).await);
         self.torn = false;
         self.outcome = outcome;
     }

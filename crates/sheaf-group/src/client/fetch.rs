@@ -39,7 +39,7 @@ pub(super) async fn bodies(
         return Err(GroupError::TooLarge { bytes_max: session.limits().bytes_max });
     }
     let mut wanted = wanted(&all);
-    while !wanted.is_empty() && !session.is_interrupted() {
+    while !wanted.is_empty() && session.is_over().is_none() {
         let (trip, locals) = next_trip(&wanted);
         let leaves: RangeSet = trip.iter().map(|(leaf, _)| *leaf).collect();
         let bytes_max = session.limits().bytes_max;
@@ -79,11 +79,13 @@ pub(super) async fn lines(
     let (mut rest, mut lost) = (Vec::new(), Vec::new());
     for (_, class) in classes.into_sorted() {
         match &class.body {
+            // Hosts that are at work, and have nothing to say yet.
+            Some(body) if body.is_empty() => {}
             Some(body) => merged.fold_raw_set(&class.members.leaves(), body)?,
             None => rest.push(Speech { leaves: class.members.leaves(), len: class.len, tries: 0 }),
         }
     }
-    while !rest.is_empty() && !session.is_interrupted() {
+    while !rest.is_empty() && session.is_over().is_none() {
         let mut bytes = 0;
         let mut count = 0;
         while count < rest.len() && (count == 0 || bytes + rest[count].len <= FETCH_BYTES) {
@@ -112,7 +114,7 @@ pub(super) async fn lines(
             speech.retry(&wave.coverage, &mut rest, &mut lost);
         }
     }
-    lost.extend(rest.into_iter().map(|speech| (Errno::CANCELED, speech.leaves)));
+    lost.extend(rest.into_iter().map(|speech| (session.is_over().unwrap_or(Errno::CANCELED), speech.leaves)));
     Ok(lost)
 }
 

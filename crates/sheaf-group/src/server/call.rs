@@ -1,7 +1,8 @@
 //! A tool's call on one host: its answer goes up as a digest, its body when it is asked for.
+use super::attention::Attention;
 use crate::aggregate::{Data, Packed, Partial};
 use crate::entry::Merged;
-use crate::message::{Answer, INLINE_BYTES_MAX};
+use crate::message::INLINE_BYTES_MAX;
 use crate::tool::{Host, Reply, Running, Step, Tool};
 use bytes::Bytes;
 use sheaf_core::{Errno, MemberSet, RangeSet};
@@ -12,49 +13,62 @@ const ANSWER_BYTES: usize = 4 << 20;
 pub(super) struct Call {
     running: Box<dyn Running>,
     done: bool,
+    /// What has been said since the last answer, when that was given early.
+    unsaid: Option<Reply>,
     /// The last answer, for those who fetch it.
     body: Vec<u8>,
 }
 
 impl Call {
     pub fn start(tool: &dyn Tool, params: &[u8], host: &Host) -> Result<Self, Errno> {
-        Ok(Self { running: tool.start(params, host)?, done: false, body: Vec::new() })
+        Ok(Self { running: tool.start(params, host)?, done: false, unsaid: None, body: Vec::new() })
     }
 
     pub fn feed(&mut self, data: Bytes, host: &Host) {
         self.running.feed(data, host);
     }
 
-    /// Runs the tool until it is done or has said enough.
-    pub fn answer(&mut self, host: &Host, answer: Answer) -> Result<Partial, Errno> {
-        let mut reply = Reply::Bytes(Vec::new());
+    /// Runs the tool until it is done, has said enough, or those who wait should hear of it.
+    pub fn answer(&mut self, host: &Host, attention: &Attention) -> Result<Partial, Errno> {
+        let mut reply = self.unsaid.take().unwrap_or_else(|| Reply::Bytes(Vec::new()));
         while !self.done && reply.len() < ANSWER_BYTES {
             if let Some(errno) = host.stopped() {
                 return Err(errno);
             }
             match self.running.step(&mut reply, host) {
+                Step::More if attention.is_due() => break,
                 Step::More => {}
                 Step::Pause => break,
                 Step::Done => self.done = true,
             }
         }
+        let Some(eager) = attention.waiting() else {
+            // They were told within a step that there will be more.
+            self.unsaid = Some(reply);
+            return Ok(Partial::default());
+        };
         self.body = reply.into_bytes();
-        let mut partial = Partial::default();
-        partial.status.add(self.body.len() as u64);
-        if !self.done {
-            partial.more = RangeSet::single(host.leaf);
-        }
-        let len = self.body.len() as u64;
-        let inline = len <= INLINE_BYTES_MAX || answer.eager == host.leaf;
-        let digest = *blake3::hash(&self.body).as_bytes();
-        let member = MemberSet::of_leaves(0, RangeSet::single(host.leaf));
-        partial.data = Data::class(digest, len, member, inline.then(|| self.body.clone()));
-        Ok(partial)
+        Ok(said(host.leaf, self.done, &self.body, eager))
     }
 
     pub fn fetch(&self, leaf: u32, lines: bool, bytes_max: u64, weight: u64) -> Result<Partial, Errno> {
         if lines { body_lines(leaf, weight, &self.body) } else { Ok(body(leaf, 0, &self.body, bytes_max)) }
     }
+}
+
+/// A tool's answer: its digest, and its body if that is short or its leaf the `eager` one.
+pub(super) fn said(leaf: u32, done: bool, body: &[u8], eager: u32) -> Partial {
+    let mut partial = Partial::default();
+    partial.status.add(body.len() as u64);
+    if !done {
+        partial.more = RangeSet::single(leaf);
+    }
+    let len = body.len() as u64;
+    let inline = len <= INLINE_BYTES_MAX || eager == leaf;
+    let digest = *blake3::hash(body).as_bytes();
+    let member = MemberSet::of_leaves(0, RangeSet::single(leaf));
+    partial.data = Data::class(digest, len, member, inline.then(|| body.to_vec()));
+    partial
 }
 
 /// A body on its way up.

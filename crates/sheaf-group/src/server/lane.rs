@@ -1,5 +1,7 @@
 //! A lane: the requests of one stream on one host, done in the order in which they came.
 use super::Occupant;
+use super::attention::Kind;
+use crate::message::Request;
 use bytes::{Bytes, BytesMut};
 use sheaf_core::Errno;
 use sheaf_tree::proto::Packet;
@@ -17,6 +19,8 @@ pub(super) struct Lane {
     pub stream: u32,
     queue: Mutex<Queue>,
     pub occupant: Mutex<Occupant>,
+    /// The last reply, for a request that comes twice.
+    replied: Mutex<Option<(u64, Bytes)>>,
     /// The stream is over.
     pub ended: Arc<AtomicBool>,
 }
@@ -57,7 +61,8 @@ struct Parts {
 
 impl Lane {
     pub fn new(stream: u32) -> Self {
-        Self { stream, queue: Mutex::default(), occupant: Mutex::default(), ended: Arc::default() }
+        let (queue, occupant, replied) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { stream, queue, occupant, replied, ended: Arc::default() }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -135,6 +140,41 @@ impl Lane {
         let current = job.as_ref().filter(|job| job.answer);
         queue.current = current.map(|job| (job.wave, Arc::clone(&job.cancelled)));
         job.ok_or_else(|| queue.parts.as_mut().map_or(0, |parts| std::mem::take(&mut parts.frame_bytes)))
+    }
+
+    /// The next request, if it need not wait for the work that goes on: one for other leaves, which
+    /// only wants to know that this one lives; or one for more of the answer that is being made, which
+    /// is then of this kind, and the one that is worked on.
+    pub fn next_at_once(&self, leaf: u32, at_work: Kind) -> Option<(Job, Option<Kind>)> {
+        let mut queue = self.queue();
+        let job = queue.jobs.front().filter(|job| job.answer)?;
+        let kind = match Request::decode(&job.packet).ok()?.0 {
+            Request::More { leaves, .. } if !leaves.contains(leaf) => None,
+            Request::More { answer, .. } if matches!(at_work, Kind::Answer { .. }) => {
+                Some(Kind::Answer { eager: answer.eager })
+            }
+            Request::Fetch { leaves, .. } if !leaves.contains(leaf) => None,
+            _ => return None,
+        };
+        let job = queue.jobs.pop_front()?;
+        if kind.is_some() {
+            queue.current = Some((job.wave, Arc::clone(&job.cancelled)));
+        }
+        Some((job, kind))
+    }
+
+    /// The reply to a request that comes twice; `ESTALE` for one that is older than the last.
+    pub fn replied(&self, wave: u64) -> Option<Result<Bytes, Errno>> {
+        match &*self.replied.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((last, reply)) if *last == wave => Some(Ok(reply.clone())),
+            Some((last, _)) if *last > wave => Some(Err(Errno::STALE)),
+            _ => None,
+        }
+    }
+
+    /// Keeps a reply for a request that comes twice.
+    pub fn remember(&self, wave: u64, reply: &Bytes) {
+        *self.replied.lock().unwrap_or_else(PoisonError::into_inner) = Some((wave, reply.clone()));
     }
 
     /// The stream is over: work under way stops, what is half done is undone.

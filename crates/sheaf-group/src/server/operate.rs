@@ -249,9 +249,21 @@ mod tests {
     use super::*;
     use crate::message::{Open, Request};
     use crate::server::group;
+    use crate::tool::Asked;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
-    use std::time::Instant;
+
+    /// Nobody waits any more, because of this.
+    struct Stopped(Errno);
+
+    impl Asked for Stopped {
+        fn stopped(&self) -> Option<Errno> {
+            Some(self.0)
+        }
+
+        fn is_late(&self) -> bool {
+            self.0 == Errno::TIMEDOUT
+        }
+    }
 
     #[test]
     fn members_that_were_not_reached_in_time_are_late() {
@@ -264,14 +276,13 @@ mod tests {
         group::serve(&mut place, request, &nothing, 0, &host).unwrap();
         let group = place.as_mut().unwrap();
 
-        let never = Arc::default();
-        let late = host.for_request(&never, &never, Some(Instant::now()));
+        let late = host.for_request(Arc::new(Stopped(Errno::TIMEDOUT)));
         let partial = operate(group, &Operation::Write, &Bytes::from_static(b"new"), &late).unwrap();
         let failed: Vec<_> = partial.errors.iter().map(|error| (error.errno, &error.path[..])).collect();
         assert_eq!(failed, [(Errno::TIMEDOUT, "/a"), (Errno::TIMEDOUT, "/b")]);
         assert_eq!(group.members[1].status, Errno::TIMEDOUT.status());
         // A host that was interrupted says nothing.
-        let interrupted = host.for_request(&never, &Arc::new(AtomicBool::new(true)), None);
+        let interrupted = host.for_request(Arc::new(Stopped(Errno::CANCELED)));
         assert_eq!(operate(group, &Operation::Write, &nothing, &interrupted), Err(Errno::CANCELED));
         assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"a");
     }

@@ -12,6 +12,7 @@ mod oracle;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 mod session;
+mod silence;
 mod tools;
 
 #[test]

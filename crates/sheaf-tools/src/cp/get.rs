@@ -151,7 +151,7 @@ async fn list(
     )?;
     let mut bytes = 0;
     let mut said = Outcome::default();
-    while call.has_more() && !session.is_interrupted() {
+    while call.has_more() && session.is_over().is_none() {
         for class in call.next_bodies().await? {
             let Some(body) = class.body else { continue };
             bytes += body.len() as u64;
@@ -190,7 +190,7 @@ impl Fetch<'_> {
         for content in large {
             self.large(content).await?;
         }
-        if self.session.is_interrupted() {
+        if self.session.is_over().is_some() {
             return Ok(());
         }
         self.here(move |local| {
@@ -271,7 +271,7 @@ impl Fetch<'_> {
                 }
                 Err(Trouble::Lack(lack)) => {
                     holder += 1;
-                    if holder >= holders(&content).len() || self.session.is_interrupted() {
+                    if holder >= holders(&content).len() || self.session.is_over().is_some() {
                         self.lack(content, lack).await;
                         return Ok(());
                     }
@@ -311,7 +311,7 @@ impl Fetch<'_> {
                 Ok(_) => return Ok(Err(Trouble::Lack(Lack::Failed(Errno::BADMSG)))),
                 // Whoever has the same content can go on where the other was lost.
                 Err(Lack::Silent(_))
-                    if *holder + 1 < holders(content).len() && !self.session.is_interrupted() =>
+                    if *holder + 1 < holders(content).len() && self.session.is_over().is_none() =>
                 {
                     *holder += 1;
                     continue;
@@ -335,14 +335,14 @@ impl Fetch<'_> {
 
     /// One wave.
     async fn ask(&mut self, pieces: &[Piece], bytes: u64) -> Result<Vec<Result<Vec<u8>, Lack>>, ToolError> {
-        if self.session.is_interrupted() {
-            return Ok(pieces.iter().map(|_| Err(Lack::Silent(Errno::CANCELED))).collect());
+        if let Some(errno) = self.session.is_over() {
+            return Ok(pieces.iter().map(|_| Err(Lack::Silent(errno))).collect());
         }
         let answers = pieces::fetch(self.session, pieces).await?;
         self.got.fetched.bytes += answers.iter().flatten().map(|body| body.len() as u64).sum::<u64>();
         (self.progress)(self.got.fetched);
         tokio::select! {
-            () = self.session.interrupted() => {}
+            _ = self.session.over() => {}
             () = self.pace.wait(bytes) => {}
         }
         Ok(answers)

@@ -19,10 +19,6 @@ pub(super) const TOOL: &str = "cp.put";
 /// Packets that are read ahead of the one being sent.
 const PACKETS_AHEAD_MAX: usize = 2;
 
-/// How long a copy waits at least for hosts that take nothing, before it is given up. Hosts that
-/// are down are noticed by the tree, and earlier.
-const STALL_MIN: Duration = Duration::from_secs(30);
-
 /// What copying to hosts came to.
 #[derive(Debug)]
 pub struct Put {
@@ -86,10 +82,11 @@ pub async fn put(
         sent: Progress::default(),
     };
     match fed {
-        Ok(()) => {
+        Ok(is_all_sent) => {
             while call.next_entries(&mut put.lines).await? {}
             put.outcome = call.finish();
-            if let Ok(Ok(Sent { errors, errors_more })) = reading.await {
+            // A reader of a pipe may never end.
+            if is_all_sent && let Ok(Ok(Sent { errors, errors_more })) = reading.await {
                 (put.errors, put.errors_more) = (errors, errors_more);
             }
         }
@@ -152,35 +149,35 @@ fn start_reading(
     Ok(reading)
 }
 
-/// Sends packets as they are read. Stops with `ECANCELED` at an interrupt, and with `ETIMEDOUT`
-/// when there is no room for one for too long.
+/// Sends packets as they are read. Stops with `ECANCELED` at an interrupt, with `ETIMEDOUT` at the
+/// session's deadline; gives `false` when no host is left before all is sent.
 async fn feed(
     session: &Session,
     call: &mut Call,
     packets: &mut mpsc::Receiver<Filled>,
     rate_max: Option<u64>,
     progress: &mut (dyn FnMut(u64, u64) + Send),
-) -> Result<(), Errno> {
-    let stall = session.limits().timeout.max(STALL_MIN);
+) -> Result<bool, Errno> {
     let mut pace = Pace::new(rate_max);
     let mut so_far = 0;
-    loop {
+    while call.has_hosts() {
         let filled = tokio::select! {
-            () = session.interrupted() => return Err(Errno::CANCELED),
+            errno = session.over() => return Err(errno),
             filled = packets.recv() => filled,
         };
-        let Some(Filled { bytes, files_done, contents_done }) = filled else { return Ok(()) };
+        let Some(Filled { bytes, files_done, contents_done }) = filled else { return Ok(true) };
         tokio::select! {
-            () = session.interrupted() => return Err(Errno::CANCELED),
-            fed = tokio::time::timeout(stall, call.feed(&bytes)) => fed.map_err(|_| Errno::TIMEDOUT)?,
+            errno = session.over() => return Err(errno),
+            () = call.feed(&bytes) => {}
         }
         progress(files_done, contents_done);
         tokio::select! {
-            () = session.interrupted() => return Err(Errno::CANCELED),
+            errno = session.over() => return Err(errno),
             () = pace.wait(contents_done - so_far) => {}
         }
         so_far = contents_done;
     }
+    Ok(false)
 }
 
 /// Keeps to a rate.

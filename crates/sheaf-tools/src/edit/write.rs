@@ -192,7 +192,7 @@ async fn write_new(
     let mut written = Written::default();
     let mut files = Files::open(session, targets, options).await?;
     let mut bytes = piece.take().unwrap_or_default();
-    while !files.groups.is_empty() && !session.is_interrupted() {
+    while !files.groups.is_empty() && session.is_over().is_none() {
         files.write(&options.operation(written.bytes), &bytes).await?;
         written.bytes += bytes.len() as u64;
         match pieces.recv().await.transpose().map_err(local)? {

@@ -2,7 +2,6 @@
 //! other and gone through in pieces, so neither their number nor their length matters.
 use super::{Combined, Content, Files, ReadOptions, Readout};
 use crate::paths::{self, AtWork, PerPath};
-use crate::report::Attentive;
 use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet, varint};
@@ -64,7 +63,7 @@ impl PerPath for Through {
         if self.offset > 0 {
             file.seek(SeekFrom::Start(self.offset))?;
         }
-        let mut source = Attentive { inner: file, host }.take(self.count.unwrap_or(u64::MAX));
+        let mut source = host.attentive(file).take(self.count.unwrap_or(u64::MAX));
         let (mut hasher, mut len) = (blake3::Hasher::new(), 0);
         loop {
             match source.read(&mut self.buffer) {

@@ -3,7 +3,6 @@
 //! Small files come along with the answer. Of large ones the digest comes first, and then each
 //! distinct content is read piece by piece from one host that has it, so that memory is bounded
 //! however large files are. Its digest is checked at the end.
-use super::digest::Attentive;
 use super::{Report, report};
 use crate::paths::PerPath;
 use crate::target::{ArgumentOrder, Target, ToolError};
@@ -55,7 +54,7 @@ pub(super) struct Contents;
 
 impl PerPath for Contents {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
-        let mut file = Attentive { inner: host.export.open_read(path)?, host };
+        let mut file = host.attentive(host.export.open_read(path)?);
         let mut head = Vec::new();
         (&mut file).take(INLINE_BYTES_MAX + 1).read_to_end(&mut head)?;
         answer.path(path.as_os_str().as_bytes());
@@ -169,8 +168,8 @@ pub(crate) async fn fetch(
     let mut source: Option<Group> = None;
     let mut errno = Errno::HOSTDOWN;
     while at < summary.len {
-        if session.is_interrupted() {
-            return Ok(Err(Errno::CANCELED));
+        if let Some(errno) = session.is_over() {
+            return Ok(Err(errno));
         }
         let group = match source.take() {
             Some(group) => group,

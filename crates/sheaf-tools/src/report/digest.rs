@@ -4,7 +4,6 @@ use sheaf_core::Errno;
 use sheaf_file::Algorithm;
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::Host;
-use std::io::{Error, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -21,25 +20,10 @@ impl Digests {
 impl PerPath for Digests {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
         let file = host.export.open_read(path)?;
-        let digest = sheaf_file::digest(&mut Attentive { inner: file, host }, self.algorithm)?;
+        let digest = sheaf_file::digest(&mut host.attentive(file), self.algorithm)?;
         answer.path(path.as_os_str().as_bytes());
         // An answer that is full ends the batch, not the report.
         let _ = answer.entry(Entry::new(EntryKind::Line, digest.to_string().as_bytes()));
         Ok(())
-    }
-}
-
-/// Reads until nobody waits any more.
-pub struct Attentive<'a, R> {
-    pub inner: R,
-    pub host: &'a Host,
-}
-
-impl<R: Read> Read for Attentive<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        if self.host.should_stop() {
-            return Err(Error::from_raw_os_error(Errno::CANCELED.0));
-        }
-        self.inner.read(buffer)
     }
 }

@@ -201,6 +201,9 @@ impl Lister {
             if self.options.hidden == Hidden::Skip && name.as_bytes().first() == Some(&b'.') {
                 continue;
             }
+            if host.should_stop() {
+                return Err(Errno::CANCELED);
+            }
             let path = dir.join(&name);
             let asked = self.needs_metadata() || (kind == FileKind::Unknown && self.options.recursive);
             let metadata = match asked.then(|| host.export.lstat(&path)) {

@@ -10,6 +10,7 @@ mod read;
 mod report;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
+mod silence;
 mod target;
 
 #[test]

@@ -74,7 +74,7 @@ pub struct GlobalArgs {
     #[arg(long, global = true, value_name = "NAME")]
     pub session: Option<String>,
 
-    /// Take hosts that have not answered after this long as silent
+    /// Be done after this long; hosts that have not answered by then are silent
     #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,
 

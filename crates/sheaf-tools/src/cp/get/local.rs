@@ -130,8 +130,8 @@ impl Local {
             let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes)?;
             let mut at = 0;
             while at < content.size {
-                if local.session.is_interrupted() {
-                    return Err(Errno::CANCELED);
+                if let Some(errno) = local.session.is_over() {
+                    return Err(errno);
                 }
                 let length = from.read_at(&mut buffer, at)?;
                 if length == 0 {

@@ -42,7 +42,11 @@ const SURVEY_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 /// Shows the tree that is.
 pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
-    let opening = Opening::new(global)?;
+    let mut opening = Opening::new(global)?;
+    if args.watch.is_some() {
+        // Each survey has this long; the command goes on until it is interrupted.
+        opening.config.deadline = None;
+    }
     if !opening.is_joined() && !opening.config.is_ad_hoc() {
         let name = daemon::name(&opening.config);
         let text = format!("no session {name} is running, so there is no tree to show; see: sheaf tree plan");

@@ -1,0 +1,47 @@
+//! How long hosts are waited for.
+use super::Session;
+use sheaf_core::Errno;
+use std::time::{Duration, Instant};
+
+/// How long hosts have for what they are asked just before the deadline.
+const LAST_WAIT: Duration = Duration::from_millis(100);
+
+impl Session {
+    /// Why nothing more is to be begun: `ECANCELED` after an interrupt, `ETIMEDOUT` after the deadline.
+    #[must_use]
+    pub fn is_over(&self) -> Option<Errno> {
+        if self.is_interrupted() {
+            return Some(Errno::CANCELED);
+        }
+        self.limits.deadline.is_some_and(|deadline| deadline <= Instant::now()).then_some(Errno::TIMEDOUT)
+    }
+
+    /// Waits until [`Session::is_over`] says why.
+    pub async fn over(&self) -> Errno {
+        let late = async {
+            match self.limits.deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.interrupted() => Errno::CANCELED,
+            () = late => Errno::TIMEDOUT,
+        }
+    }
+
+    /// How long an answer is waited for from now on. What is asked for shortly before the deadline has
+    /// a moment; afterwards nothing is waited for.
+    pub(super) fn patience(&self) -> Duration {
+        let least =
+            if self.is_over() == Some(Errno::TIMEDOUT) { Duration::from_millis(1) } else { LAST_WAIT };
+        let left = self.limits.deadline.map(|at| at.saturating_duration_since(Instant::now()).max(least));
+        left.map_or(self.limits.timeout, |left| left.min(self.limits.timeout))
+    }
+
+    /// How long a host may take nothing of what is sent to all. Where the time is bounded, half of
+    /// it is left for the others.
+    pub(super) fn patience_with_input(&self) -> Duration {
+        if self.limits.deadline.is_some() { self.patience() / 2 } else { self.limits.timeout }
+    }
+}

@@ -1,0 +1,76 @@
+//! Work that takes longer than a host may be silent.
+use crate::cp::cluster::{Cluster, run};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_file::Algorithm;
+use sheaf_group::Limits;
+use sheaf_tools::Target;
+use sheaf_tools::grep::{GrepOptions, grep};
+use sheaf_tools::report::{Report, cat, report};
+use std::time::{Duration, Instant};
+
+const SILENCE: Duration = Duration::from_millis(500);
+
+/// A cluster whose first host has a large file (with nothing in it but holes), and the limits.
+fn cluster(bytes: u64) -> (Cluster, Limits) {
+    let cluster = Cluster::new(2);
+    cluster.write(0, "big", "");
+    cluster.write(1, "big", "needle\n");
+    let big = std::fs::OpenOptions::new().write(true).open(cluster.path(0, "big")).unwrap();
+    big.set_len(bytes).unwrap();
+    (cluster, Limits::default().with_timeout(SILENCE))
+}
+
+fn target(cluster: &Cluster, path: &str) -> Target {
+    Target { members: RangeSet::full(cluster.hosts), path: path.to_owned() }
+}
+
+#[test]
+fn digests_of_large_files_are_waited_for() {
+    // SHA-256 of this takes longer everywhere.
+    let (cluster, limits) = cluster(2 << 30);
+    run(async {
+        let session = cluster.session("flat").with_limits(limits);
+        let begun = Instant::now();
+        let mut said = Vec::new();
+        let what = Report::Digest(Algorithm::Sha256);
+        let outcome = report(&session, &[target(&cluster, "/big")], &what, &mut |merged| {
+            said.extend(merged.sorted().iter().map(|entry| entry.entry.text.to_vec()));
+            Ok(())
+        })
+        .await
+        .unwrap();
+        assert!(begun.elapsed() > SILENCE, "the file is too small for this test");
+        assert!(outcome.is_ok(), "{outcome:?}");
+        assert_eq!(said.len(), 2);
+        // What sha256sum says of two gibibytes of zeros.
+        let holes = b"a7c744c13cc101ed66c29f672f92455547889cc586ce6d44fe76ae824958ea51".to_vec();
+        assert!(said.contains(&holes), "{said:?}");
+    });
+}
+
+#[test]
+fn searches_of_large_files_are_waited_for() {
+    let (cluster, limits) = cluster(192 << 20);
+    run(async {
+        let session = cluster.session("k-ary:2").with_limits(limits);
+        let begun = Instant::now();
+        let options = GrepOptions { patterns: vec!["needle".to_owned()], ..GrepOptions::default() };
+        let found = grep(&session, &[target(&cluster, "/big")], &options, &mut |_| Ok(())).await.unwrap();
+        assert!(begun.elapsed() > SILENCE, "the file is too small for this test");
+        assert!(found.matched && found.outcome.is_ok(), "{:?}", found.outcome);
+    });
+}
+
+#[test]
+fn the_deadline_ends_a_large_cat() {
+    let (cluster, limits) = cluster(64 << 30);
+    run(async {
+        let begun = Instant::now();
+        let deadline = Some(begun + Duration::from_secs(1));
+        let session = cluster.session("flat").with_limits(limits.with_deadline(deadline));
+        let outcome = cat(&session, &[target(&cluster, "/big")], false, &mut |_| Ok(())).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert_eq!(outcome.missing_hosts().to_string(), "0", "{outcome:?}");
+        assert!(outcome.errnos().all(|errno| errno == Errno::TIMEDOUT));
+    });
+}
