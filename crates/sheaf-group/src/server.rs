@@ -24,8 +24,28 @@ use call::Call;
 use group::Group;
 use lane::{Job, Lane};
 
-/// Makes the server of each leaf; the session's service configuration is the export's path,
-/// in which `%h` stands for the host's name.
+/// What servers are told when they start: the path of their export, in which `%h` stands for the host's
+/// name, and the umask of whoever starts the session, which holds for files that they make. Without one a
+/// server keeps the umask that it was started with.
+#[must_use]
+pub fn service_config(export: &str, umask: Option<u32>) -> Vec<u8> {
+    let umask = umask.map(|umask| format!("\0{umask:o}")).unwrap_or_default();
+    format!("{export}{umask}").into_bytes()
+}
+
+/// The export and the umask of a [`service_config`].
+fn read_config(config: &[u8]) -> Result<(&str, Option<u32>), String> {
+    let text = std::str::from_utf8(config).map_err(|_| "its export is not UTF-8".to_owned())?;
+    match text.split_once('\0') {
+        None => Ok((text, None)),
+        Some((export, umask)) => match u32::from_str_radix(umask, 8) {
+            Ok(umask @ 0..=0o777) => Ok((export, Some(umask))),
+            _ => Err(format!("its umask is {umask:?}")),
+        },
+    }
+}
+
+/// Makes the server of each leaf; the session's service configuration is a [`service_config`].
 #[derive(Clone, Default)]
 pub struct Servers {
     tools: Tools,
@@ -42,9 +62,8 @@ impl Servers {
 
     fn export(&self, config: &[u8], host: &str) -> Result<Export, ServiceError> {
         let refuse = |errno: Errno, cause: String| ServiceError { errno, cause };
-        let text = std::str::from_utf8(config)
-            .map_err(|_| refuse(Errno::ILSEQ, "its export is not UTF-8".to_owned()))?;
-        let root = PathBuf::from(text.replace("%h", host));
+        let (root, umask) = read_config(config).map_err(|cause| refuse(Errno::ILSEQ, cause))?;
+        let root = PathBuf::from(root.replace("%h", host));
         let mut exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(export) = exports.get(&root) {
             return Ok(export.clone());
@@ -52,6 +71,10 @@ impl Servers {
         let export = Export::open(&root).map_err(|errno| {
             refuse(errno, format!("its export {} cannot be opened: {errno}", root.display()))
         })?;
+        // Once for the process: all its servers are of one session.
+        if let Some(umask) = umask.filter(|_| exports.is_empty()) {
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+        }
         exports.insert(root, export.clone());
         Ok(export)
     }

@@ -27,8 +27,8 @@ pub fn copies(text: &str) -> Result<CopyMode, String> {
     })
 }
 
-/// The umask can only be read by setting it; no other thread runs while options are parsed.
-fn umask() -> u32 {
+/// The umask can only be read by setting it; no other thread makes files while a command begins.
+pub fn umask() -> u32 {
     let umask = rustix::process::umask(Mode::empty());
     rustix::process::umask(umask);
     umask.bits()

@@ -129,7 +129,7 @@ async fn start(
 ) -> Result<(Network, Option<Desk>)> {
     let options = launch::Options {
         tuning: tuning(config),
-        service: config.cluster.export.value.clone().into_bytes(),
+        service: sheaf_group::service_config(&config.cluster.export.value, Some(crate::mode::umask())),
         depth,
     };
     let registry = registry();
