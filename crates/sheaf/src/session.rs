@@ -2,7 +2,7 @@
 use crate::cli::{GlobalArgs, Link};
 use crate::config::{Config, Launch, Sourced};
 use crate::exit::{Exit, Stop};
-use crate::output::{Changes, Failure, Output, Report, Silence, Silent};
+use crate::output::{Changes, Failure, Output, Report};
 use crate::probe::WithProbe;
 use anyhow::{Context, Result};
 use sheaf_core::{Errno, RangeSet};
@@ -12,13 +12,14 @@ use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
 use sheaf_tree::link::Listen;
 use sheaf_tree::topology::Topology;
-use sheaf_tree::{Network, Notice, Tuning};
+use sheaf_tree::{Network, Tuning};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod causes;
 pub mod daemon;
 mod deadline;
 pub mod tokens;
@@ -92,7 +93,9 @@ impl Connected {
         let ended = self.session.network().clone().shutdown();
         match config.deadline {
             // Processes that take longer end by themselves.
-            Some(deadline) => drop(tokio::time::timeout_at((deadline + deadline::END_TIME).into(), ended).await),
+            Some(deadline) => {
+                drop(tokio::time::timeout_at((deadline + deadline::END_TIME).into(), ended).await)
+            }
             None => ended.await,
         }
     }
@@ -359,6 +362,8 @@ pub struct Ended<'a> {
     pub hushed: bool,
     /// What was changed, by commands that change files.
     pub changes: Option<Changes>,
+    /// What can be done about failures of a kind.
+    pub hints: &'a [(Errno, &'a str)],
 }
 
 impl<'a> Ended<'a> {
@@ -373,6 +378,7 @@ impl<'a> Ended<'a> {
             unmatched: false,
             hushed: false,
             changes: None,
+            hints: &[],
         }
     }
 }
@@ -385,7 +391,7 @@ pub fn finish(connected: &Connected, config: &Config, output: &Output, ended: &E
 
 /// The report of an outcome, with what the tree knows of the hosts that were lost.
 pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Report {
-    let Ended { targets, outcome, extra, failed_here, incomplete, unmatched, hushed, .. } = *ended;
+    let Ended { targets, outcome, extra, failed_here, incomplete, unmatched, hushed, hints, .. } = *ended;
     let changes = ended.changes.clone();
     let mut asked = RangeSet::new();
     targets.iter().for_each(|target| asked.union_with(&target.members));
@@ -402,52 +408,23 @@ pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Repo
         changes,
         ..Report::default()
     };
+    let hint = |errno: Errno| hints.iter().find(|(of, _)| *of == errno).map(|(_, text)| (*text).to_owned());
     for error in &outcome.errors {
-        let leaves = error.members.leaves();
-        report.failures.push(Failure { leaves, path: error.path.clone(), errno: error.errno, detail: None });
+        let (leaves, errno) = (error.members.leaves(), error.errno);
+        report.failures.push(Failure { leaves, path: error.path.clone(), errno, detail: hint(errno) });
     }
     for (errno, leaves) in &outcome.failed {
-        let failure = Failure { leaves: leaves.clone(), path: String::new(), errno: *errno, detail: None };
-        report.failures.push(failure);
+        // Of a host that failed as a whole it is at least known what it was asked for.
+        let theirs = targets.iter().filter(|target| !target.members.is_disjoint(leaves));
+        let mut paths: Vec<&str> = theirs.map(|target| target.path.as_str()).collect();
+        paths.dedup();
+        let path = if let [path] = paths[..] { path.to_owned() } else { String::new() };
+        report.failures.push(Failure { leaves: leaves.clone(), path, errno: *errno, detail: hint(*errno) });
     }
     report.failures.extend(extra.iter().cloned());
     let notices = connected.session.network().notices();
     for (errno, leaves) in &outcome.silent {
-        silence(&mut report, *errno, leaves, &notices, config.timeout.value);
+        causes::add(&mut report, *errno, leaves, &notices, connected, config.timeout.value);
     }
     report
-}
-
-/// Names why hosts were silent: what the tree noticed first of each, else what the wave says.
-fn silence(report: &mut Report, errno: Errno, leaves: &RangeSet, notices: &[Notice], timeout: Duration) {
-    let mut rest = leaves.clone();
-    // What was noticed first since a host was last there.
-    let mut causes: Vec<(RangeSet, &str)> = Vec::new();
-    for notice in notices {
-        let (gone, cause) = match notice {
-            Notice::Lost { leaves, cause, .. } => (leaves, cause.as_str()),
-            Notice::Left { leaves, .. } => (leaves, "it has left"),
-            Notice::Joined { leaves, .. } => {
-                causes.iter_mut().for_each(|(gone, _)| *gone = gone.difference(leaves));
-                continue;
-            }
-            _ => continue,
-        };
-        causes.push((gone.clone(), cause));
-    }
-    for (gone, cause) in causes {
-        let told = rest.intersection(&gone);
-        if !told.is_empty() {
-            rest = rest.difference(&told);
-            report.silent.push(Silent { leaves: told, why: Silence::Down(Some(cause.to_owned())) });
-        }
-    }
-    if !rest.is_empty() {
-        let why = match errno {
-            Errno::TIMEDOUT => Silence::NoAnswer(timeout),
-            Errno::CANCELED => Silence::Cancelled,
-            _ => Silence::Down(None),
-        };
-        report.silent.push(Silent { leaves: rest, why });
-    }
 }

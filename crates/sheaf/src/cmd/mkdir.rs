@@ -7,6 +7,7 @@ use crate::exit::Exit;
 use crate::mode;
 use anyhow::Result;
 use clap::Args;
+use sheaf_core::Errno;
 use sheaf_file::ModeChange;
 use sheaf_tools::edit::Edit;
 
@@ -24,7 +25,7 @@ pub struct MkdirArgs {
     #[arg(short, long)]
     pub parents: bool,
 
-    /// Mode of the directories, octal or symbolic
+    /// Mode of the directories, octal or symbolic; else what your umask leaves
     #[arg(short, long, value_name = "MODE", value_parser = mode::change)]
     pub mode: Option<ModeChange>,
 
@@ -41,7 +42,7 @@ pub fn run(args: &MkdirArgs, global: &GlobalArgs) -> Result<Exit> {
         caution: args.caution,
         asks: None,
         words: ("made", "directory", "directories"),
-        explained: &[],
+        explained: &[(Errno::NOENT, "-p makes the directories above")],
     };
     per_path::edit(global, &task, |_| Ok(edit))
 }

@@ -9,6 +9,9 @@ use clap::Args;
 use sheaf_core::Errno;
 use sheaf_tools::edit::Edit;
 
+/// What helps where a directory is named.
+const DIRECTORY: (Errno, &str) = (Errno::ISDIR, "-r removes directories");
+
 /// Remove files
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -60,7 +63,7 @@ pub fn run(args: &RmArgs, global: &GlobalArgs) -> Result<Exit> {
         caution: args.caution,
         asks: Some(if args.recursive { "rm -r" } else { "rm" }),
         words: ("removed", "file", "files"),
-        explained: if args.no_preserve_root { &[] } else { &[(Errno::BUSY, kept)] },
+        explained: if args.no_preserve_root { &[DIRECTORY] } else { &[DIRECTORY, (Errno::BUSY, kept)] },
     };
     per_path::edit(global, &task, |_| Ok(edit))
 }

@@ -2,7 +2,7 @@
 use crate::cli::GlobalArgs;
 use crate::cmd::tree::event;
 use crate::config::Config;
-use crate::exit::{Exit, Stop};
+use crate::exit::{Exit, Stop, is_broken_pipe, of_error, one_line};
 use crate::output::{HostNames, Output, Report};
 use crate::session;
 use crate::session::{Connected, Ended, daemon};
@@ -12,6 +12,7 @@ use serde_json::json;
 use sheaf_core::RangeSet;
 use sheaf_tools::Target;
 use sheaf_tools::about::{About, about};
+use sheaf_tree::Notice;
 use std::io::Write;
 
 /// Show running sessions, which hosts answer, and what happened
@@ -25,6 +26,9 @@ pub struct StatusArgs {
     #[arg(value_name = "SESSION", conflicts_with = "session")]
     pub name: Option<String>,
 }
+
+/// How the tree says that a host is still expected.
+const NOT_JOINED: &str = "it has not joined";
 
 /// The most events shown of a session; `--json` has all that are kept.
 const EVENTS_MAX: usize = 10;
@@ -51,14 +55,24 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
     for name in names {
         let global = GlobalArgs { session: Some(name.clone()), ..global.clone() };
         let config = Config::load(&global)?;
-        let (exit, summary) = runtime.block_on(async {
+        let shown = runtime.block_on(async {
             let Some((joined, told)) = daemon::join_with_about(&config)? else {
                 return Err(Stop::unreachable(format!("no session {name} is running")).into());
             };
             show(&name, &joined, &told, &config, &output).await
-        })?;
-        exits.push(exit);
-        summaries.push(summary);
+        });
+        match shown {
+            // One session that cannot be asked does not hide the others.
+            Err(error) if asked.is_none() && !is_broken_pipe(&error) => {
+                show_failure(&error, &output)?;
+                exits.push(of_error(&error));
+            }
+            shown => {
+                let (exit, summary) = shown?;
+                exits.push(exit);
+                summaries.push(summary);
+            }
+        }
     }
     let same = exits.iter().all(|exit| *exit == exits[0]);
     let exit = if same { exits[0] } else { Exit::Partial };
@@ -70,6 +84,37 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     }
     Ok(exit)
+}
+
+/// Says why a session cannot be asked.
+fn show_failure(error: &anyhow::Error, output: &Output) -> Result<()> {
+    let (mut out, error) = (std::io::stdout().lock(), one_line(error));
+    if output.json {
+        output.records.write(&mut out, json!({ "type": "error", "error": error }))?;
+    } else {
+        writeln!(out, "{error}")?;
+    }
+    Ok(())
+}
+
+/// What is still worth telling: that a host had not joined is not, once it has.
+fn news(notices: &[Notice]) -> Vec<Notice> {
+    let mut news: Vec<Notice> = Vec::new();
+    for notice in notices {
+        if let Notice::Joined { leaves: joined, .. } = notice {
+            for older in &mut news {
+                match older {
+                    Notice::Lost { leaves, cause, .. } if cause.starts_with(NOT_JOINED) => {
+                        *leaves = leaves.difference(joined);
+                    }
+                    _ => {}
+                }
+            }
+            news.retain(|older| !matches!(older, Notice::Lost { leaves, .. } if leaves.is_empty()));
+        }
+        news.push(notice.clone());
+    }
+    news
 }
 
 /// Asks every host of a session and prints what it says; returns how that ends, and its summary.
@@ -85,7 +130,7 @@ async fn show(
     let (servers, outcome) = about(session, &everyone).await?;
     let answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
     let missing = everyone.difference(&answered);
-    let notices = session.network().notices();
+    let notices = news(&session.network().notices());
     let mut out = std::io::stdout().lock();
     if output.json {
         for mut line in notices.iter().filter_map(|notice| event::json(notice, joined)) {
@@ -124,6 +169,10 @@ async fn show(
             told.tree,
             told.export
         )?;
+        for (why, count) in &told.refused {
+            let connections = if *count == 1 { "connection was" } else { "connections were" };
+            writeln!(out, "  {count} {connections} refused: {why}")?;
+        }
         let events: Vec<String> = notices.iter().filter_map(|notice| event::text(notice, joined)).collect();
         if events.len() > EVENTS_MAX {
             writeln!(out, "  {} events, of which the last {EVENTS_MAX}:", events.len())?;
@@ -150,5 +199,25 @@ struct Nobody;
 impl HostNames for Nobody {
     fn fold(&self, _: &RangeSet) -> String {
         String::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_core::Errno;
+
+    #[test]
+    fn who_has_joined_is_no_longer_said_not_to_have() {
+        let lost = |leaves: RangeSet, cause: &str| {
+            let cause = cause.to_owned();
+            Notice::Lost { by: 0, rank: 1, leaves, errno: Errno::TIMEDOUT, cause }
+        };
+        let joined = |leaf| Notice::Joined { by: 0, rank: 1, leaves: RangeSet::single(leaf) };
+        let crash = lost(RangeSet::single(0), "its process ended with signal 9");
+        let all = [lost(RangeSet::full(2), NOT_JOINED), joined(0), crash.clone(), joined(0)];
+        let left = [lost(RangeSet::single(1), NOT_JOINED), joined(0), crash, joined(0)];
+        assert_eq!(news(&all), left);
+        assert_eq!(news(&[lost(RangeSet::single(1), NOT_JOINED), joined(1)]), [joined(1)]);
     }
 }

@@ -47,6 +47,8 @@ pub enum Silence {
     NoAnswer(Duration),
     /// The way to the host is gone, and perhaps it is known why.
     Down(Option<String>),
+    /// The host is there, and does not serve because of this.
+    Unserved(Errno, String),
     /// The user ended the command first.
     Cancelled,
 }
@@ -56,6 +58,7 @@ impl Silence {
         match self {
             Self::NoAnswer(_) => Errno::TIMEDOUT,
             Self::Down(_) => Errno::HOSTDOWN,
+            Self::Unserved(errno, _) => *errno,
             Self::Cancelled => Errno::CANCELED,
         }
     }
@@ -65,14 +68,21 @@ impl Silence {
         match self {
             Self::NoAnswer(after) => format!("no answer within {} s", after.as_secs_f64()),
             Self::Down(_) => "host is down".to_owned(),
+            Self::Unserved(..) => "it does not serve".to_owned(),
             Self::Cancelled => "interrupted before it answered".to_owned(),
         }
+    }
+
+    /// The cause, in which `%h` is the host where there are several.
+    fn cause_on(&self, hosts: &str, count: u64) -> Option<String> {
+        self.cause().map(|cause| if count == 1 { cause.replace("%h", hosts) } else { cause.to_owned() })
     }
 
     fn cause(&self) -> Option<&str> {
         match self {
             Self::NoAnswer(_) | Self::Cancelled => None,
             Self::Down(cause) => cause.as_deref(),
+            Self::Unserved(_, cause) => Some(cause),
         }
     }
 }
@@ -179,7 +189,7 @@ impl Report {
         // Silent hosts are named in any case: at least one line is theirs.
         let room = (LINES_MAX - shown).max(1);
         for (why, leaves) in silent.iter().take(room) {
-            write_silent(why, &hosts.fold(leaves), palette, out)?;
+            write_silent(why, &hosts.fold(leaves), leaves.len(), palette, out)?;
         }
         let mut rest = RangeSet::new();
         failures[shown..].iter().for_each(|failure| rest.union_with(&failure.leaves));
@@ -217,7 +227,7 @@ impl Report {
                     "hosts": hosts.fold(leaves), "count": leaves.len(),
                     "errno": errno_name(why.errno()), "error": why.text(),
                 });
-                if let Some(cause) = why.cause() {
+                if let Some(cause) = why.cause_on(&hosts.fold(leaves), leaves.len()) {
                     object["cause"] = cause.into();
                 }
                 object
@@ -286,9 +296,16 @@ fn write_failure(
     )
 }
 
-fn write_silent(why: &Silence, hosts: &str, palette: &Palette, out: &mut dyn Write) -> io::Result<()> {
+fn write_silent(
+    why: &Silence,
+    hosts: &str,
+    count: u64,
+    palette: &Palette,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let Palette { hosts: host, error, .. } = palette;
-    let cause = why.cause().map(|cause| format!(": {}", printable(cause))).unwrap_or_default();
+    let cause = why.cause_on(hosts, count);
+    let cause = cause.map(|cause| format!(": {}", printable(&cause))).unwrap_or_default();
     let (text, name) = (why.text(), errno_name(why.errno()));
     writeln!(out, "{host}{hosts}{host:#}: {error}{text} ({name}){error:#}{cause}")
 }

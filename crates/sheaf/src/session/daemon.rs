@@ -80,12 +80,32 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
         }
         return Ok(None);
     };
-    let joined = launch::join(OwnedFd::from(stream), &super::registry())
-        .map_err(|error| Stop::unreachable(format!("session {}: {error}", name(config))))?;
+    let pid = peer_pid(&stream)?;
+    let joined = launch::join(OwnedFd::from(stream), &super::registry()).map_err(|error| {
+        Stop::unreachable(format!("session {}: {}", name(config), not_greeted(pid, &error)))
+    })?;
     let about = About::parse(&joined.about).context("the session does not say what it is")?;
     config.use_topology(&joined.topology);
     let session = Session::new(joined.network, joined.topology.leaf_hosts(), super::limits(config))?;
     Ok(Some((Connected { session, topology: joined.topology, desk: None, own: false }, about)))
+}
+
+/// Why a session's process has not let us in.
+fn not_greeted(pid: Pid, error: &launch::ServeError) -> String {
+    let late = matches!(error, launch::ServeError::Link(error)
+        if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    if late { silent_process(pid, launch::GREETING_TIMEOUT) } else { error.to_string() }
+}
+
+fn silent_process(pid: Pid, after: Duration) -> String {
+    let pid = pid.as_raw_nonzero();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    let why = match state {
+        Some('T' | 't') => format!("it is stopped; kill -CONT {pid} lets it go on"),
+        _ => "it hangs, or has too much to do".to_owned(),
+    };
+    format!("its process {pid} has not answered within {} s: {why}", after.as_secs())
 }
 
 /// Connects to a session of this user; `None` when none listens.
@@ -97,10 +117,14 @@ fn open(name: &str) -> Result<Option<UnixStream>> {
         Err(error) => bail!(crate::exit::io_text(&path, &error)),
         Ok(metadata) => own(&path, &metadata)?,
     }
-    let stream = match UnixStream::connect(&path) {
+    let stream = match connect_at_once(&path) {
         Ok(stream) => stream,
         // A session that was killed leaves its socket behind; nobody listens there.
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            let text = format!("session {name}: its process takes in no clients: it is stopped, or hangs");
+            return Err(Stop::unreachable(text).into());
+        }
         Err(error) => bail!(crate::exit::io_text(&path, &error)),
     };
     let peer =
@@ -109,6 +133,17 @@ fn open(name: &str) -> Result<Option<UnixStream>> {
         return Err(foreign(&path, peer.uid.as_raw()));
     }
     Ok(Some(stream))
+}
+
+/// Connects without waiting: where a process is stopped, nobody makes room for those who wait.
+fn connect_at_once(path: &Path) -> std::io::Result<UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 fn own(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
@@ -215,11 +250,11 @@ async fn start_and_serve(connected: &Connected, config: &Config, listener: UnixL
     serve(connected, listener, &about).await
 }
 
-fn about(config: &Config) -> Result<Vec<u8>> {
+fn about(config: &Config) -> Result<About> {
     let since =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let cluster = &config.cluster;
-    let about = About {
+    Ok(About {
         cluster: cluster.name.value.clone(),
         hosts: config.hosts()?.everyone(),
         launch: cluster.launch.value.to_string(),
@@ -227,8 +262,8 @@ fn about(config: &Config) -> Result<Vec<u8>> {
         export: cluster.export.value.clone(),
         pid: std::process::id(),
         since,
-    };
-    Ok(serde_json::to_vec(&about)?)
+        refused: Vec::new(),
+    })
 }
 
 /// Says on standard output that the session runs, and closes it: whoever waits goes on.
@@ -303,7 +338,8 @@ impl Drop for Lock {
     }
 }
 
-async fn serve(connected: &Connected, listener: UnixListener, about: &[u8]) -> Result<()> {
+async fn serve(connected: &Connected, listener: UnixListener, about: &About) -> Result<()> {
+    let mut others = 0;
     let listener = tokio::net::UnixListener::from_std(listener)?;
     loop {
         let stream = match listener.accept().await {
@@ -318,13 +354,23 @@ async fn serve(connected: &Connected, listener: UnixListener, about: &[u8]) -> R
         let peer = stream.peer_cred()?;
         if peer.uid() != rustix::process::getuid().as_raw() {
             tracing::warn!(uid = peer.uid(), "a client of another user was refused");
+            others += 1;
             continue;
         }
+        let about = serde_json::to_vec(&About { refused: refused(connected, others), ..about.clone() })?;
         let link = OwnedFd::from(stream.into_std()?);
-        if let Err(error) = connected.session.network().admit(link, &connected.topology, about) {
+        if let Err(error) = connected.session.network().admit(link, &connected.topology, &about) {
             tracing::warn!(%error, "a client could not be let in");
         }
     }
+}
+
+/// Who was not let in so far: why, and how often.
+fn refused(connected: &Connected, other_users: u64) -> Vec<(String, u64)> {
+    let audit = connected.session.network().audit();
+    let at_door = audit.refused.iter().map(|(why, count)| (why.phrase().to_owned(), *count));
+    let clients = (other_users > 0).then(|| ("a client of another user".to_owned(), other_users));
+    at_door.chain(clients).collect()
 }
 
 /// Ends the session; returns whether one was running.
@@ -334,6 +380,8 @@ pub fn down(name: &str) -> Result<bool> {
     // The process is the one that holds the other end of this socket, so it is no other's number.
     rustix::process::kill_process(pid, Signal::TERM)
         .with_context(|| format!("cannot end process {}", pid.as_raw_nonzero()))?;
+    // One that is stopped would not hear of it.
+    let _ = rustix::process::kill_process(pid, Signal::CONT);
     let deadline = Instant::now() + DOWN_TIMEOUT;
     stream.set_read_timeout(Some(DOWN_TIMEOUT))?;
     let mut rest = [0; 4096];
@@ -365,7 +413,8 @@ pub fn running() -> Result<Vec<String>> {
     for entry in entries {
         let file = entry?.file_name();
         let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".sock")) else { continue };
-        if open(name)?.is_some() {
+        // One that cannot be reached is named too; joining it says why.
+        if !matches!(open(name), Ok(None)) {
             names.push(name.to_owned());
         }
     }

@@ -12,6 +12,9 @@ pub struct About {
     pub pid: u32,
     /// Seconds since 1970.
     pub since: u64,
+    /// Connections that the root did not let in: why, and how often.
+    #[serde(default)]
+    pub refused: Vec<(String, u64)>,
 }
 
 impl About {

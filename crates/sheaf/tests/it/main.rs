@@ -15,6 +15,7 @@ mod heads;
 mod help;
 mod hosts;
 mod interrupts;
+mod life;
 mod lost_hosts;
 mod machines;
 mod modules;

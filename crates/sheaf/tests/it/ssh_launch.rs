@@ -241,3 +241,38 @@ fn a_host_that_ssh_does_not_bring_back_joins_by_token() {
     assert_eq!(server.wait().code, Some(0));
     wait_until("no server is left", || nothing_runs(&machines));
 }
+
+#[test]
+fn new_files_have_the_modes_that_the_callers_umask_leaves() {
+    use std::os::unix::fs::PermissionsExt;
+    let _turn = turn();
+    let Some(machines) = machines(3, "1x1x3", "") else { return };
+    let source = machines.home(LOGIN, "source");
+    std::fs::write(&source, "text").unwrap();
+    std::fs::set_permissions(&source, PermissionsExt::from_mode(0o664)).unwrap();
+    let sheaf = machines.dir().join("sheaf");
+    let script = format!(
+        "s={}; umask 027; $s cp /root/source :/root/copy && $s mkdir :/root/dir \
+         && echo text | $s write --create --mode 0666 :/root/written",
+        sheaf.display()
+    );
+    let run = Run::of(machines.command(LOGIN, "sh", &["-c", &script]).output().unwrap());
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    for host in 1..=3 {
+        let mode = |name| machines.home(host, name).metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("copy"), mode("dir"), mode("written")), (0o640, 0o750, 0o640), "h{host}");
+    }
+}
+
+#[test]
+fn who_is_up_and_cannot_serve_is_not_called_down() {
+    let _turn = turn();
+    let Some(machines) = machines(4, "1x2x2", "export = \"/root/only\"\n") else { return };
+    for host in [1, 2, 4] {
+        machines.write(host, "only/data", "equal\n");
+    }
+    let run = machines.run(&["grep", "equal", "/data"]);
+    assert_eq!(run.code, Some(4), "{run:?}");
+    let told = "h3: it does not serve (ENOENT): its export /root/only cannot be opened: ";
+    assert!(run.stderr.starts_with(told), "{run:?}");
+}

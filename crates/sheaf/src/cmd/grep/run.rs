@@ -82,6 +82,9 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// What more there is to say of failures.
 fn reason(errno: Errno, args: &GrepArgs) -> Option<String> {
+    if errno == Errno::ISDIR {
+        return Some("-r searches directories".to_owned());
+    }
     let max = args.max_line;
     let (lines, lower) = if args.before_context.max(args.after_context).max(args.context) > Some(0) {
         ("lines with their context need", ", and less context lowers it")
