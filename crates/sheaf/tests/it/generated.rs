@@ -34,40 +34,40 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
-    sheaf-cat.1 25
-    sheaf-chmod.1 25
-    sheaf-chown.1 26
-    sheaf-completions.1 20
-    sheaf-config-check.1 20
-    sheaf-config-show.1 20
-    sheaf-config.1 20
-    sheaf-cp.1 37
-    sheaf-demo.1 22
-    sheaf-down.1 21
-    sheaf-du.1 31
-    sheaf-grep.1 54
-    sheaf-help.1 20
-    sheaf-hosts.1 45
-    sheaf-ln.1 26
-    sheaf-ls.1 35
-    sheaf-man.1 20
-    sheaf-mkdir.1 25
-    sheaf-read.1 24
-    sheaf-rm.1 27
-    sheaf-serve.1 23
-    sheaf-sha.1 24
-    sheaf-stat.1 25
-    sheaf-status.1 20
-    sheaf-token.1 22
-    sheaf-tree-bench.1 25
-    sheaf-tree-plan.1 21
-    sheaf-tree-show.1 23
-    sheaf-tree-simulate.1 25
-    sheaf-tree.1 20
-    sheaf-truncate.1 26
-    sheaf-up.1 23
-    sheaf-write.1 30
-    sheaf.1 21
+    sheaf-cat.1 26
+    sheaf-chmod.1 26
+    sheaf-chown.1 27
+    sheaf-completions.1 21
+    sheaf-config-check.1 21
+    sheaf-config-show.1 21
+    sheaf-config.1 21
+    sheaf-cp.1 38
+    sheaf-demo.1 24
+    sheaf-down.1 22
+    sheaf-du.1 32
+    sheaf-grep.1 55
+    sheaf-help.1 21
+    sheaf-hosts.1 46
+    sheaf-ln.1 27
+    sheaf-ls.1 36
+    sheaf-man.1 21
+    sheaf-mkdir.1 26
+    sheaf-read.1 25
+    sheaf-rm.1 28
+    sheaf-serve.1 24
+    sheaf-sha.1 25
+    sheaf-stat.1 26
+    sheaf-status.1 21
+    sheaf-token.1 23
+    sheaf-tree-bench.1 26
+    sheaf-tree-plan.1 22
+    sheaf-tree-show.1 24
+    sheaf-tree-simulate.1 26
+    sheaf-tree.1 21
+    sheaf-truncate.1 27
+    sheaf-up.1 24
+    sheaf-write.1 31
+    sheaf.1 22
     ");
 }
 
