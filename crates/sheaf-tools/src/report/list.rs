@@ -29,6 +29,10 @@ pub struct ListOptions {
     pub directory: bool,
     /// Sizes as 4.0K, 234M.
     pub human: bool,
+    /// Numbers of owners and groups, not names.
+    pub numeric: bool,
+    /// Which names have a mark of their kind behind them.
+    pub marks: Marks,
     /// In which order.
     pub sort: Sort,
     /// The other way round.
@@ -56,6 +60,33 @@ pub enum Hidden {
     Show,
 }
 
+/// Marks of kinds: `/` for directories, `@` links, `*` what can be run, `|` pipes, `=` sockets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Marks {
+    /// None.
+    #[default]
+    None,
+    /// Those of directories (`-p`).
+    Directories,
+    /// All of them (`-F`); in long rows that of a link is that of what it leads to.
+    All,
+}
+
+impl Marks {
+    fn of(self, metadata: &Metadata) -> Option<u8> {
+        match (self, metadata.kind) {
+            (Self::None, _) => None,
+            (_, FileKind::Directory) => Some(b'/'),
+            (Self::Directories, _) => None,
+            (Self::All, FileKind::Symlink) => Some(b'@'),
+            (Self::All, FileKind::Fifo) => Some(b'|'),
+            (Self::All, FileKind::Socket) => Some(b'='),
+            (Self::All, FileKind::File) if metadata.mode & 0o111 != 0 => Some(b'*'),
+            (Self::All, _) => None,
+        }
+    }
+}
+
 /// What rows are sorted by; by name where that is equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sort {
@@ -66,6 +97,10 @@ pub enum Sort {
     Time,
     /// Largest first.
     Size,
+    /// By what is behind the last dot of the name.
+    Extension,
+    /// Not at all.
+    None,
 }
 
 /// A row as it is shown: columns to be aligned, then the name.
@@ -77,6 +112,8 @@ pub struct Row {
     pub name: Vec<u8>,
     /// What it leads to, if it is a link and the row is long.
     pub target: Option<Vec<u8>>,
+    /// The mark of its kind, if there is one.
+    pub mark: Vec<u8>,
 }
 
 impl Row {
@@ -86,9 +123,10 @@ impl Row {
         let count = options.columns();
         let mut fields: Vec<&[u8]> = text.splitn(count + 1, |&byte| byte == b'\t').collect();
         // No name has a NUL.
-        let mut names = fields.pop().unwrap_or_default().splitn(2, |&byte| byte == 0);
+        let mut names = fields.pop().unwrap_or_default().splitn(3, |&byte| byte == 0);
         let name = names.next().unwrap_or_default().to_vec();
-        let target = names.next().map(<[u8]>::to_vec);
+        let target = names.next().filter(|target| !target.is_empty()).map(<[u8]>::to_vec);
+        let mark = names.next().unwrap_or_default().to_vec();
         let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
         let mut columns: Vec<(String, bool)> = fields.iter().map(|field| (text(field), true)).collect();
         if options.long && columns.len() == count {
@@ -98,13 +136,18 @@ impl Row {
             }
             columns[first + 5] = (shown_time(&columns[first + 5].0, style, clock), false);
         }
-        Self { columns, name, target }
+        Self { columns, name, target, mark }
     }
 
     /// Puts entries of all hosts into order. Each host's are in order, but where a host has rows of
     /// its own, the rows behind them have different positions.
     pub fn sort(options: &ListOptions, entries: &mut [MergedEntry<'_>]) {
+        // Directories in the order in which a walk meets them: a slash is less than any other byte.
+        let section = |path: &[u8]| -> Vec<u8> {
+            path.iter().map(|&byte| if byte == b'/' { 0 } else { byte }).collect()
+        };
         if options.sort != Sort::Name {
+            entries.sort_by_cached_key(|entry| section(entry.path));
             return;
         }
         let columns = options.columns();
@@ -112,7 +155,7 @@ impl Row {
             let name = entry.entry.text.splitn(columns + 1, |&byte| byte == b'\t').last();
             name.unwrap_or_default().to_vec()
         };
-        entries.sort_by_cached_key(|entry| (entry.path.to_vec(), name(entry)));
+        entries.sort_by_cached_key(|entry| (section(entry.path), name(entry)));
         if options.reverse {
             entries.chunk_by_mut(|a, b| a.path == b.path).for_each(<[_]>::reverse);
         }
@@ -136,6 +179,7 @@ impl Row {
                 line.extend_from_slice(b" -> ");
                 line.extend_from_slice(target);
             }
+            line.extend_from_slice(&row.mark);
             line
         };
         rows.iter().map(line).collect()
@@ -185,7 +229,8 @@ impl Lister {
     }
 
     fn needs_metadata(&self) -> bool {
-        self.options.long || self.options.inode || self.options.sort != Sort::Name
+        let sorts = matches!(self.options.sort, Sort::Time | Sort::Size);
+        self.options.long || self.options.inode || sorts || self.options.marks != Marks::None
     }
 
     /// Reads the next directory into rows; those below it come right after it.
@@ -236,7 +281,13 @@ impl Lister {
     fn sort(&self, items: &mut [Item]) {
         let metadata = |item: &Item| item.metadata.as_ref().map(|metadata| (metadata.mtime, metadata.size));
         match self.options.sort {
+            Sort::None => {}
             Sort::Name => items.sort_by(|a, b| a.name.cmp(&b.name)),
+            Sort::Extension => items.sort_by_cached_key(|item| {
+                let name = item.name.as_bytes();
+                let dot = name.iter().rposition(|&byte| byte == b'.').unwrap_or(name.len());
+                (name[dot..].to_vec(), item.name.clone())
+            }),
             Sort::Time => {
                 items.sort_by_key(|item| (Reverse(metadata(item).map(|(time, _)| time)), item.name.clone()))
             }
@@ -244,7 +295,7 @@ impl Lister {
                 items.sort_by_key(|item| (Reverse(metadata(item).map(|(_, size)| size)), item.name.clone()))
             }
         }
-        if self.options.reverse {
+        if self.options.reverse && self.options.sort != Sort::None {
             items.reverse();
         }
     }
@@ -258,9 +309,23 @@ impl Lister {
         text.extend_from_slice(item.name.as_bytes());
         let is_link = item.metadata.as_ref().is_some_and(|metadata| metadata.kind == FileKind::Symlink);
         let target = (self.options.long && is_link).then(|| host.export.read_link(&item.path));
-        if let Some(Ok(target)) = &target {
+        let mark = item.metadata.as_ref().and_then(|metadata| self.options.marks.of(metadata));
+        let mark = match &target {
+            // What a link leads to has its own mark; a link that leads nowhere has none.
+            Some(_) if self.options.marks == Marks::All => {
+                host.export.stat(&item.path).ok().and_then(|found| self.options.marks.of(&found))
+            }
+            Some(_) => None,
+            None => mark,
+        };
+        if target.is_some() || mark.is_some() {
             text.push(0);
+        }
+        if let Some(Ok(target)) = &target {
             text.extend_from_slice(target.as_os_str().as_bytes());
+        }
+        if let Some(mark) = mark {
+            text.extend_from_slice(&[0, mark]);
         }
         let _ = answer.entry(Entry::new(EntryKind::Line, &text));
         if let Some(Err(errno)) = target {
@@ -289,8 +354,10 @@ impl Lister {
             false => (metadata.mtime.seconds.div_euclid(60) * 60).to_string(),
         };
         let (mode, nlink) = (human::mode(metadata), metadata.nlink);
-        let owner = self.owners.user(metadata.uid).to_owned();
-        let group = self.owners.group(metadata.gid);
+        let (owner, group) = match self.options.numeric {
+            true => (metadata.uid.to_string(), metadata.gid.to_string()),
+            false => (self.owners.user(metadata.uid).to_owned(), self.owners.group(metadata.gid).to_owned()),
+        };
         text.extend_from_slice(format!("{mode}\t{nlink}\t{owner}\t{group}\t{size}\t{time}\t").as_bytes());
     }
 }

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 use sheaf_tools::entry::MergedEntry;
 use sheaf_tools::report::Report;
-use sheaf_tools::report::list::{Hidden, ListOptions, Row, Sort};
+use sheaf_tools::report::list::{Hidden, ListOptions, Marks, Row, Sort};
 use sheaf_tools::report::time::{self, Clock};
 
 /// List directories and files, equal listings once
@@ -26,6 +26,19 @@ pub struct LsArgs {
     /// Long format: mode, links, owner, group, size, time
     #[arg(short)]
     pub long: bool,
+
+    /// Long format with the numbers of owners and groups
+    #[arg(short, long)]
+    pub numeric_uid_gid: bool,
+
+    /// Put a mark of its kind behind each name: / directory, @ link, * program,
+    /// | pipe, = socket
+    #[arg(short = 'F', long, overrides_with = "slashes")]
+    pub classify: bool,
+
+    /// Put / behind the names of directories
+    #[arg(short = 'p', overrides_with = "classify")]
+    pub slashes: bool,
 
     /// Show entries whose name starts with a dot, too
     #[arg(short, long, overrides_with = "almost_all")]
@@ -52,12 +65,24 @@ pub struct LsArgs {
     pub human_readable: bool,
 
     /// Sort by time, newest first
-    #[arg(short = 't', overrides_with = "by_size")]
+    #[arg(short = 't', overrides_with_all = SORTS)]
     pub by_time: bool,
 
     /// Sort by size, largest first
-    #[arg(short = 'S', overrides_with = "by_time")]
+    #[arg(short = 'S', overrides_with_all = SORTS)]
     pub by_size: bool,
+
+    /// Sort by the last part of the name, from its last dot on
+    #[arg(short = 'X', overrides_with_all = SORTS)]
+    pub by_extension: bool,
+
+    /// Do not sort
+    #[arg(short = 'U', overrides_with_all = SORTS)]
+    pub unsorted: bool,
+
+    /// Sort by name, time, size, extension, or none of them
+    #[arg(long, value_name = "WORD", overrides_with_all = SORTS, hide_possible_values = true)]
+    pub sort: Option<SortBy>,
 
     /// Sort the other way round
     #[arg(short, long)]
@@ -71,8 +96,25 @@ pub struct LsArgs {
     #[arg(long, value_name = "STYLE", default_value = "long-iso", hide_possible_values = true)]
     pub time_style: TimeStyle,
 
+    /// As -l --time-style full-iso
+    #[arg(long)]
+    pub full_time: bool,
+
     #[command(flatten)]
     pub heads: Heads,
+}
+
+/// Options that say how to sort: the last one counts.
+const SORTS: [&str; 5] = ["by_time", "by_size", "by_extension", "unsorted", "sort"];
+
+/// What to sort by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SortBy {
+    Name,
+    Time,
+    Size,
+    Extension,
+    None,
 }
 
 /// How times are written.
@@ -95,7 +137,7 @@ pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
     options.human &= !global.json;
     options.full_time |= global.json;
     let style = match args.time_style {
-        _ if global.json => time::TimeStyle::FullIso,
+        _ if global.json || args.full_time => time::TimeStyle::FullIso,
         TimeStyle::FullIso => time::TimeStyle::FullIso,
         TimeStyle::LongIso => time::TimeStyle::LongIso,
         TimeStyle::Iso => time::TimeStyle::Iso,
@@ -132,7 +174,13 @@ pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
 impl LsArgs {
     fn options(&self) -> ListOptions {
         ListOptions {
-            long: self.long,
+            long: self.long || self.numeric_uid_gid || self.full_time,
+            numeric: self.numeric_uid_gid,
+            marks: match (self.classify, self.slashes) {
+                (true, _) => Marks::All,
+                (false, true) => Marks::Directories,
+                (false, false) => Marks::None,
+            },
             inode: self.inode,
             hidden: match (self.all, self.almost_all) {
                 (true, _) => Hidden::Show,
@@ -142,13 +190,17 @@ impl LsArgs {
             recursive: self.recursive,
             directory: self.directory,
             human: self.human_readable,
-            sort: match (self.by_time, self.by_size) {
-                (true, _) => Sort::Time,
-                (false, true) => Sort::Size,
-                (false, false) => Sort::Name,
+            sort: match self {
+                Self { by_time: true, .. } | Self { sort: Some(SortBy::Time), .. } => Sort::Time,
+                Self { by_size: true, .. } | Self { sort: Some(SortBy::Size), .. } => Sort::Size,
+                Self { by_extension: true, .. } | Self { sort: Some(SortBy::Extension), .. } => {
+                    Sort::Extension
+                }
+                Self { unsorted: true, .. } | Self { sort: Some(SortBy::None), .. } => Sort::None,
+                _ => Sort::Name,
             },
             reverse: self.reverse,
-            full_time: self.time_style == TimeStyle::FullIso,
+            full_time: self.full_time || self.time_style == TimeStyle::FullIso,
         }
     }
 }

@@ -3,7 +3,7 @@ use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::json::put_text;
-use crate::output::{Heads, Line, Printer};
+use crate::output::{Heads, Layout, Line, Printer};
 use anyhow::Result;
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -29,8 +29,12 @@ pub struct StatArgs {
     pub files: Addresses,
 
     /// Print this in place of the usual table; see below
-    #[arg(short = 'c', long, value_name = "FORMAT")]
+    #[arg(short = 'c', long, value_name = "FORMAT", overrides_with = "printf")]
     pub format: Option<String>,
+
+    /// As --format, with \n, \t, \ooo and the like, and no newline but those
+    #[arg(long, value_name = "FORMAT", overrides_with = "format")]
+    pub printf: Option<String>,
 
     /// Follow symbolic links
     #[arg(short = 'L', long)]
@@ -42,8 +46,10 @@ pub struct StatArgs {
 
 /// Shows the files.
 pub fn run(args: &StatArgs, global: &GlobalArgs) -> Result<Exit> {
-    let as_fields = global.json && args.format.is_none();
-    let format = if as_fields { Some(FIELDS_FORMAT.to_owned()) } else { args.format.clone() };
+    let printf = args.printf.as_deref().map(unescaped).transpose()?;
+    let is_raw = printf.is_some();
+    let as_fields = global.json && args.format.is_none() && printf.is_none();
+    let format = if as_fields { Some(FIELDS_FORMAT.to_owned()) } else { printf.or(args.format.clone()) };
     let options = StatOptions { format, dereference: args.dereference };
     options.check().map_err(|problem| Stop::usage(format!("--format: {problem}")))?;
     let zone = TimeZone::system();
@@ -51,13 +57,60 @@ pub fn run(args: &StatArgs, global: &GlobalArgs) -> Result<Exit> {
         if as_fields {
             return entries.iter().try_for_each(|entry| print_json(printer, entry, &zone));
         }
+        // One answer into a pipe is what stat itself would print.
+        let is_one = printer.layout() == Layout::Flat && entries.len() == 1;
+        if is_raw && (is_one || printer.layout() == Layout::Bare) {
+            return entries.iter().try_for_each(|entry| printer.raw(&stat::text(entry.entry.text, &zone)));
+        }
         let lines = entries.into_iter().map(|entry| Line {
             path: entry.path,
             leaves: entry.leaves,
-            text: stat::text(entry.entry.text, &zone),
+            text: {
+                let text = stat::text(entry.entry.text, &zone);
+                if is_raw { text.strip_suffix(b"\n").map_or(text.clone(), <[u8]>::to_vec) } else { text }
+            },
         });
         printer.sections(lines.collect())
     })
+}
+
+/// A format with its escapes taken for what they stand for; a percent sign stands for itself then.
+fn unescaped(format: &str) -> Result<String, Stop> {
+    let (mut text, mut chars) = (String::new(), format.chars().peekable());
+    while let Some(char) = chars.next() {
+        if char != '\\' {
+            text.push(char);
+            continue;
+        }
+        let simple = |letter| "\\\"abefnrtv".find(letter).map(|at| b"\\\"\x07\x08\x1b\x0c\n\r\t\x0b"[at]);
+        let (radix, most) = match chars.peek() {
+            Some('0'..='7') => (8, 3),
+            Some('x') => (16, 2),
+            Some(&letter) => {
+                chars.next();
+                text.push(simple(letter).map_or(letter, char::from));
+                continue;
+            }
+            None => {
+                return Err(Stop::usage("--printf: a backslash in the end stands for nothing; write \\\\"));
+            }
+        };
+        if radix == 16 {
+            chars.next();
+        }
+        let mut digits = String::new();
+        while digits.len() < most
+            && let Some(digit) = chars.next_if(|char| char.is_digit(radix))
+        {
+            digits.push(digit);
+        }
+        match u8::from_str_radix(&digits, radix) {
+            Ok(b'%') => text += "%%",
+            Ok(byte) if byte.is_ascii() => text.push(char::from(byte)),
+            _ => return Err(Stop::usage(format!("--printf: \\{digits} is no character of ASCII"))),
+        }
+    }
+    Ok(text)
 }
 
 /// What JSON has of a file, in the order of [`FIELDS_FORMAT`].

@@ -7,6 +7,7 @@ mod chosen_hosts;
 mod cluster;
 mod config;
 mod copies;
+mod coreutils;
 mod errors;
 mod exit_codes;
 mod files;
