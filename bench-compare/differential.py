@@ -233,13 +233,15 @@ class Case:
 
     def path(self):
         """A path that leads out of no host: for Sheaf `/` is where a host's files begin."""
-        def leads_out(host, path):
-            root = f"{self.world.dir}/{host}"
-            return not (os.path.realpath(root + path) + "/").startswith(root + "/")
         for path in self.rng.sample(self.world.paths(), k=len(self.world.paths())):
-            if not any(leads_out(host, path) for host in HOSTS):
+            if not any(self.is_outside(host, path) for host in HOSTS):
                 return path if self.rng.random() < 0.95 else "/no/such"
         return "/no/such"
+
+    def is_outside(self, host, path):
+        """Whether links lead from a path of a host to something else on this machine."""
+        root = f"{self.world.dir}/{host}"
+        return not (os.path.realpath(root + path) + "/").startswith(root + "/")
 
     def is_pipe(self, hosts, path):
         """Whether it is a named pipe, which Sheaf takes for an empty file and others wait for."""
@@ -353,7 +355,8 @@ class Case:
             texts = [text for text in texts if not text.startswith(b"total ")]
             if is_dir:
                 return self.joined(texts, path.encode() + b":", rb"[-bcdlps][-rwxsStT]{9}")
-            return [re.sub(rb"^((?:\S+ +){8})\.", rb"\1", b"\n".join(texts)) or b"/"] if texts else []
+            whole = re.sub(rb"^((?:\S+ +){8})\.", rb"\1", b"\n".join(texts))
+            return [whole + b"/" if path == "/" else whole] if texts else []
         if not texts:
             return []
         if not is_dir:
@@ -441,8 +444,10 @@ class Case:
             paths = {host: self.matches(host, *os.path.split(pattern)) for host in hosts}
         else:
             address, paths = Sheaf.address(hosts, path), {host: [os.fsencode(path)] for host in hosts}
-        if any(self.is_pipe([host], os.fsdecode(one)) for host in hosts for one in paths[host] or []):
-            return
+        for host in hosts:
+            names = [os.fsdecode(one) for one in paths[host] or []]
+            if any(self.is_pipe([host], name) or self.is_outside(host, name) for name in names):
+                return
         ours = self.sheaf.run("sha", "--", address)
         found, failed = {}, not any(paths.values())
         for host in hosts:

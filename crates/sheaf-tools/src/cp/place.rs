@@ -77,6 +77,7 @@ impl Writer {
 
     /// Begins a file; blocks of zeros become holes if that is wanted for this or for all files.
     pub fn begin(&self, path: &Path, attrs: &Attrs, sparse: bool) -> Result<Staged, Errno> {
+        self.check_link(path)?;
         let options = StageOptions {
             mode: attrs.mode & 0o777,
             sparse: self.sparse || sparse,
@@ -85,6 +86,16 @@ impl Writer {
             force: false,
         };
         Staged::create(&self.export, path, options)
+    }
+
+    /// Refuses a link that leads to no file (`EEXIST`), as `cp` does: what would be made is anybody's
+    /// choice who may write to the directory.
+    pub fn check_link(&self, path: &Path) -> Result<(), Errno> {
+        let is_link = self.export.lstat(path).is_ok_and(|there| there.kind == FileKind::Symlink);
+        if is_link && self.export.stat(path).is_err_and(|errno| errno == Errno::NOENT) {
+            return Err(Errno::EXIST);
+        }
+        Ok(())
     }
 
     /// Gives a file its attributes and its name.

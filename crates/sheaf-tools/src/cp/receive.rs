@@ -187,7 +187,10 @@ impl Receiver {
     fn begin_file(&mut self, relative: Vec<u8>, path: PathBuf, attrs: Attrs, is_linked: bool) {
         let Some(writer) = &self.writer else { return };
         if self.dry_run {
-            return self.imagine(&path);
+            return match writer.check_link(&path) {
+                Ok(()) => self.imagine(&path),
+                Err(errno) => self.fail(&path, errno),
+            };
         }
         match writer.begin(&path, &attrs, false) {
             Ok(staged) => self.file = Some(Incoming { relative, path, attrs, is_linked, staged }),

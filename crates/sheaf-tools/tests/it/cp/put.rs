@@ -265,6 +265,27 @@ fn permissions_and_links_are_as_asked_for() {
     });
 }
 
+#[test]
+fn nothing_is_made_through_a_link_that_leads_nowhere() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("file"), "content").unwrap();
+    let cluster = Cluster::new(3);
+    std::os::unix::fs::symlink("planted", cluster.path(0, "file")).unwrap();
+    std::os::unix::fs::symlink("there", cluster.path(1, "file")).unwrap();
+    cluster.write(1, "there", "old");
+    for dry_run in [true, false] {
+        let options = CopyOptions { dry_run, ..CopyOptions::default() };
+        let from = here.path().join("file");
+        let done = run(copy(&cluster, "flat", &from, &cluster.target("/"), &options));
+        assert_eq!(errors(&done), [(Errno::EXIST, "/file", RangeSet::single(0))], "{dry_run}");
+    }
+    assert!(!cluster.path(0, "planted").exists());
+    assert_eq!(
+        (cluster.read(1, "there"), cluster.read(2, "file")),
+        (b"content".to_vec(), b"content".to_vec())
+    );
+}
+
 /// A mode for files leaves a tree that can be entered.
 #[test]
 fn a_mode_for_a_tree_leaves_its_directories_open() {
