@@ -331,6 +331,9 @@ class Case:
         style = ["-l", "--time-style=full-iso"] if long else ["-1"]
         ours = self.sheaf.run("ls", *flags, *style, "--", Sheaf.address(hosts, path))
         theirs = self.on_each(hosts, ["ls", *flags, *style, "--", self.here(path)])
+        if any(b"cannot access" in ran.err for ran in theirs.values()):
+            # Of what cannot be looked at GNU ls still prints the name, where Sheaf has an error alone.
+            return self.ends(ours, theirs)
         found = {host: self.rows(ran.out, host, path, flags, long) for host, ran in theirs.items()}
         wanted = [Sheaf.fold(on).encode() + b":" + text for on, text in folded(found)]
         squeeze = (lambda text: re.sub(rb" +", b" ", text)) if long else lambda text: text
@@ -493,7 +496,10 @@ class Case:
             return  # Nobody reads it, so cp waits for ever.
         # A file that is replaced leaves its other names what they were; cp writes into all of them.
         has_links = any(self.has_links(f"{world.dir}/{host}") for host in HOSTS)
-        way = ["--no-atomic"] if has_links else self.flags("--no-atomic")
+        if has_links and "-a" in flags:
+            return  # Then cp does unlink the file first.
+        # To replace a file, who copies has to be allowed to write into its directory.
+        way = ["--no-atomic"] if has_links or self.user else self.flags("--no-atomic")
         pairs = {host: (self.twin(f"{world.dir}/{host}"), self.twin(f"{world.dir}/{host}")) for host in HOSTS}
         scene = tempfile.mkdtemp(prefix="scene-", dir=world.dir)
         os.chmod(scene, 0o755)
