@@ -69,7 +69,8 @@ fn starts_that_lie_in_one_another_count_once() {
             String::from_utf8(gnu.stdout).unwrap().lines().map(str::to_owned).collect();
         // GNU reads directories in the order they have on disk.
         let mut ours = ours;
-        (ours.sort(), gnu.sort());
+        ours.sort();
+        gnu.sort();
         assert_eq!(ours, gnu, "{starts:?}");
     }
 }
