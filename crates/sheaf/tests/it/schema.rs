@@ -34,10 +34,8 @@ fn check(root: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), Stri
             },
             "minimum" => value.as_f64().is_none_or(|number| number >= operand.as_f64().unwrap()),
             "items" => {
-                let items = value.as_array().into_iter().flatten().enumerate();
-                items
-                    .map(|(n, item)| check(root, operand, item, &format!("{at}[{n}]")))
-                    .collect::<Result<(), _>>()?;
+                let mut items = value.as_array().into_iter().flatten().enumerate();
+                items.try_for_each(|(n, item)| check(root, operand, item, &format!("{at}[{n}]")))?;
                 true
             }
             "required" => {
