@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 //! What the binary reads: `sheaf.toml`, ClusterShell's group files, addresses, and what sessions say of
 //! themselves and of tokens. The files of the binary are taken in as they are.
-use program::{address, config, exit, groups};
+use program::{address, config, exit, groups, trust};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -21,6 +21,7 @@ mod program {
     pub mod config;
     pub mod exit;
     pub mod groups;
+    pub mod trust;
 }
 
 #[path = "../../crates/sheaf/src/groups"]
