@@ -137,7 +137,7 @@ impl Case {
 fn case(seed: u64) -> u64 {
     let mut source = Source::new(seed);
     let files: Files = source.draw(&files());
-    let shape = *source.rng.choice(SHAPES).as_deref().unwrap();
+    let shape = *source.rng.choice(SHAPES).unwrap();
     let (cluster, copy) = (populate(&files), populate(&files));
     run(async {
         let session = cluster.session(shape);
