@@ -33,8 +33,9 @@ pub struct Engine {
 impl Engine {
     pub(super) fn new(options: &GrepOptions) -> Result<Self, GrepError> {
         let mut options = options.clone();
-        if options.is_silent() {
-            options.output = Output::Quiet;
+        if options.is_silent() && options.output != Output::Quiet {
+            // Nothing of it is printed, but unlike -q it goes on with the next file, which may fail.
+            options.output = Output::PathsWith;
         }
         let matcher = pattern::matcher(&options)?;
         let line_bytes_max = options.line_bytes_max.unwrap_or(LINE_BYTES_MAX);

@@ -160,6 +160,25 @@ fn each_pattern_matches_somewhere_or_is_named() {
     });
 }
 
+/// `grep -o -v` has nothing to print, and looks at every file all the same.
+#[test]
+fn a_search_without_output_misses_no_failure() {
+    let cluster = Cluster::new(2);
+    (0..2).for_each(|leaf| cluster.write(leaf, "a", "line\n"));
+    run(async {
+        let options = GrepOptions {
+            patterns: vec!["zzz".to_owned()],
+            invert: true,
+            output: sheaf_tools::grep::Output::Parts,
+            ..GrepOptions::default()
+        };
+        let targets = [cluster.target("/a"), cluster.target("/missing")];
+        let found = grep(&cluster.session("flat"), &targets, &options, &mut |_| Ok(())).await.unwrap();
+        assert!(found.matched);
+        assert_eq!(errors(&found.outcome), [(Errno::NOENT, "/missing", "0-1".to_owned())]);
+    });
+}
+
 #[test]
 fn what_is_to_be_made_in_directories_that_match() {
     let cluster = Cluster::new(2);
