@@ -547,6 +547,9 @@ mod tests {
         (records, sent)
     }
 
+    /// What happens to a file after a packet of it.
+    type Change<'a> = Box<dyn FnMut(usize) -> std::io::Result<()> + 'a>;
+
     /// How files ended: their size, or nothing where they were given up.
     fn ends(records: &[Record]) -> Vec<Option<u64>> {
         let end = |record: &Record| match record {
@@ -570,7 +573,7 @@ mod tests {
             std::fs::write(dir.path().join("new"), "short").unwrap();
             std::fs::rename(dir.path().join("new"), &path)
         };
-        let mut changes: Vec<(Box<dyn FnMut(usize) -> std::io::Result<()>>, Vec<Option<u64>>)> = vec![
+        let mut changes: Vec<(Change<'_>, Vec<Option<u64>>)> = vec![
             (Box::new(|_| Ok(())), vec![Some(size)]),
             (Box::new(|packet| if packet == 1 { append() } else { Ok(()) }), vec![None, Some(size + 1)]),
             (Box::new(|packet| if packet == 2 { overwrite(0) } else { Ok(()) }), vec![None, Some(size)]),
