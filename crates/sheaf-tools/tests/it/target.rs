@@ -20,7 +20,9 @@ pub fn as_nobody(act: impl FnOnce() + Send) {
     if !rustix::process::geteuid().is_root() {
         use std::io::Write;
         let why = "only root can become another user";
-        return writeln!(std::io::stderr(), "SKIPPED 1 test: {why}").unwrap();
+        // What eprintln prints is kept back of tests that pass.
+        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {why}");
+        return;
     }
     let run = || {
         let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));

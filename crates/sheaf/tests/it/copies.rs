@@ -81,7 +81,7 @@ fn one_of_each(dir: &Path) {
 /// What a copy of it has: hard links, attribute, mode, time; nothing of what cannot be.
 fn kept(dir: &Path) -> (bool, Option<Vec<u8>>, u32, bool) {
     let [one, two] = ["sub/one", "sub/two"].map(|name| std::fs::metadata(dir.join(name)).unwrap());
-    let mut value = vec![0; 64];
+    let mut value = [0; 64];
     let xattr = rustix::fs::getxattr(dir.join("sub/one"), "user.note", &mut value[..]).ok();
     assert_eq!(std::fs::read_link(dir.join("sub/link")).unwrap(), Path::new("one"));
     assert!(std::fs::symlink_metadata(dir.join("sub/pipe")).unwrap().file_type().is_fifo());
