@@ -201,17 +201,23 @@ proptest! {
 fn a_long_request_dropped_midway_is_done_by_nobody() {
     const TIMEOUT: Duration = Duration::from_secs(3);
     let cluster = Cluster::new(HOSTS);
-    cluster.write_all("big", vec![b'x'; 24 << 20]);
+    const BUSY: u64 = 60 << 20;
+    cluster.write_all("big", "x");
+    for host in 0..HOSTS {
+        let big = std::fs::OpenOptions::new().write(true).open(cluster.path(host, "big")).unwrap();
+        big.set_len(BUSY).unwrap();
+    }
+    // Made beforehand: the members are not busy for long.
+    let long = vec![b'y'; 24 << 20];
     run(async {
         let session = cluster.session("1x2x40").with_limits(Limits::default().with_timeout(TIMEOUT));
         let group = session.gopenat(&cluster.everyone(), "/big", 2, 0).await.unwrap();
         let begun = Instant::now();
         let mut midway = 0;
         for _ in 0..3 {
-            let mut busy = Box::pin(group.pread(24 << 20, 0, DataAggregation::Checksum));
+            let mut busy = Box::pin(group.pread(BUSY, 0, DataAggregation::Checksum));
             assert!(polled(&mut busy, 1).await.is_none());
-            let long = vec![b'y'; 24 << 20];
-            let written = polled(group.pwrite(&long, 0), 2).await;
+            let written = polled(group.pwrite(&long, 0), 1).await;
             let Value::Classes(classes) = busy.await.unwrap().value else { panic!() };
             assert_eq!(classes.len(), 1);
             let Value::Packed(first) = group.pread(1, 0, PACKED).await.unwrap().value else { panic!() };
