@@ -30,10 +30,10 @@ fn searches_that_find_no_file() {
     let told: String = paths.iter().map(|path| told(&home, &["grep", "x", path])).collect();
     insta::assert_snapshot!(told, @"
     4 grep x /
-    n[1-4]:/: Is a directory (EISDIR), 4 of 4 members
+    n[1-4]:/: Is a directory (EISDIR): -r searches directories, 4 of 4 members
     sheaf: 0 of 4 members succeeded, 4 failed
     4 grep x /directory
-    n[1-4]:/directory: Is a directory (EISDIR), 4 of 4 members
+    n[1-4]:/directory: Is a directory (EISDIR): -r searches directories, 4 of 4 members
     sheaf: 0 of 4 members succeeded, 4 failed
     4 grep x /nothing*
     n[1-4]:/nothing*: No such file or directory (ENOENT), 4 of 4 members
@@ -128,7 +128,7 @@ fn a_client_of_ssh_that_there_is_not_is_told_for_every_host() {
     let home = Home::with_config("[cluster.far]\nhosts = \"n[1-4]\"\nssh = \"./none -l me\"\n");
     let run = home.run(&["grep", "x", "/file"]);
     insta::assert_snapshot!(run.stderr, @"
-    n[1-4]: host is down (EHOSTDOWN): ./none cannot be run: No such file or directory (os error 2)
+    n[1-4]: it does not serve (ENOENT): ./none cannot be run: No such file or directory (os error 2)
     sheaf: 0 of 4 members succeeded; 4 hosts silent
     ");
     assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""));

@@ -49,14 +49,14 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-help.1 21
     sheaf-hosts.1 46
     sheaf-ln.1 27
-    sheaf-ls.1 36
+    sheaf-ls.1 43
     sheaf-man.1 21
     sheaf-mkdir.1 26
     sheaf-read.1 25
     sheaf-rm.1 28
     sheaf-serve.1 24
     sheaf-sha.1 25
-    sheaf-stat.1 26
+    sheaf-stat.1 27
     sheaf-status.1 21
     sheaf-token.1 23
     sheaf-tree-bench.1 26

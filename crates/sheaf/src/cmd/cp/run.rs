@@ -19,8 +19,10 @@ use sheaf_tools::entry::EntryKind;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-/// What can be done about failures.
-const HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "-r copies directories")];
+/// What can be done about failures of copies to hosts, where only what is in the way can be a directory.
+const PUT_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "a directory is in the file's place")];
+/// What can be done about failures of copies from hosts.
+const GET_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "-r copies directories")];
 
 /// Copies, in the direction that the places say.
 pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
@@ -119,7 +121,7 @@ impl Told<'_> {
         out.flush()?;
         drop(out);
         let failed_here = self.local(&put.errors, put.errors_more)?;
-        self.finish(&Ended { failed_here, hints: HINTS, ..Ended::new(targets, &put.outcome) })
+        self.finish(&Ended { failed_here, hints: PUT_HINTS, ..Ended::new(targets, &put.outcome) })
     }
 
     fn got(&self, targets: &[Target], mut got: Got, options: &CopyOptions) -> Result<Exit> {
@@ -155,7 +157,7 @@ impl Told<'_> {
             detail: Some("it changed while it was copied".to_owned()),
         });
         let extra: Vec<Failure> = changed.collect();
-        self.finish(&Ended { extra: &extra, failed_here, hints: HINTS, ..Ended::new(targets, &got.outcome) })
+        self.finish(&Ended { extra: &extra, failed_here, hints: GET_HINTS, ..Ended::new(targets, &got.outcome) })
     }
 
     /// One line of a dry run.
