@@ -157,7 +157,12 @@ impl Told<'_> {
             detail: Some("it changed while it was copied".to_owned()),
         });
         let extra: Vec<Failure> = changed.collect();
-        self.finish(&Ended { extra: &extra, failed_here, hints: GET_HINTS, ..Ended::new(targets, &got.outcome) })
+        self.finish(&Ended {
+            extra: &extra,
+            failed_here,
+            hints: GET_HINTS,
+            ..Ended::new(targets, &got.outcome)
+        })
     }
 
     /// One line of a dry run.
