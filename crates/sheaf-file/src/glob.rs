@@ -36,18 +36,22 @@ impl Export {
     /// `ENOMATCH` for one that stands for nothing here, and what [`Export::glob`] returns.
     #[must_use]
     pub fn expand(&self, text: &str) -> Globbed {
-        self.expand_to(text, false)
+        self.expand_while(text, false, &|| None)
     }
 
     /// [`Export::expand`] for paths that are to be made: their last name, where it is no pattern
     /// itself, need not exist in the directories that match.
     #[must_use]
     pub fn expand_new(&self, text: &str) -> Globbed {
-        self.expand_to(text, true)
+        self.expand_while(text, true, &|| None)
     }
 
-    fn expand_to(&self, text: &str, is_new: bool) -> Globbed {
-        let found = Pattern::new(text).map_err(Errno::from).and_then(|pattern| self.search(&pattern, is_new));
+    /// [`Export::expand`] or, with `is_new`, [`Export::expand_new`], which asks after each directory
+    /// whether to stop: what `stopped` says is then the error.
+    #[must_use]
+    pub fn expand_while(&self, text: &str, is_new: bool, stopped: &dyn Fn() -> Option<Errno>) -> Globbed {
+        let pattern = Pattern::new(text).map_err(Errno::from);
+        let found = pattern.and_then(|pattern| self.search(&pattern, is_new, stopped));
         let nothing = |errno| vec![PathError { path: PathBuf::from(text), errno }];
         match found {
             Ok(found) if found.paths.is_empty() && found.errors.is_empty() => {
@@ -75,11 +79,17 @@ impl Export {
     /// most [`GLOB_ERRORS_MAX`] and one without a path that says so (`EMSGSIZE`); a directory deeper below `**` than
     /// [`GLOB_DEPTH_MAX`] is `ENAMETOOLONG`.
     pub fn glob(&self, pattern: &Pattern) -> Result<Globbed> {
-        self.search(pattern, false)
+        self.search(pattern, false, &|| None)
     }
 
-    fn search(&self, pattern: &Pattern, is_new: bool) -> Result<Globbed> {
-        let mut search = Search { export: self, found: Vec::new(), errors: BTreeSet::new(), visits: 0 };
+    fn search(
+        &self,
+        pattern: &Pattern,
+        is_new: bool,
+        stopped: &dyn Fn() -> Option<Errno>,
+    ) -> Result<Globbed> {
+        let mut search =
+            Search { export: self, stopped, found: Vec::new(), errors: BTreeSet::new(), visits: 0 };
         for alternative in pattern.alternatives() {
             if let Some(path) = alternative.literal() {
                 search.add(path)?;
@@ -105,6 +115,7 @@ impl Export {
 
 struct Search<'a> {
     export: &'a Export,
+    stopped: &'a dyn Fn() -> Option<Errno>,
     found: Vec<PathBuf>,
     errors: BTreeSet<(PathBuf, Errno)>,
     visits: usize,
@@ -123,6 +134,9 @@ impl Search<'_> {
         let start = if pattern.absolute { PathBuf::from("/") } else { PathBuf::new() };
         let mut stack = vec![Reached { path: start, part: 0, depth: 0 }];
         while let Some(mut reached) = stack.pop() {
+            if let Some(errno) = (self.stopped)() {
+                return Err(errno);
+            }
             while let Some(Part::Literal(name)) = pattern.parts.get(reached.part) {
                 reached.path.push(name);
                 reached.part += 1;

@@ -3,7 +3,7 @@ use crate::entry;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
-use sheaf_file::Export;
+use sheaf_file::{Export, Globbed};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -59,6 +59,18 @@ impl Host {
 
     pub(crate) fn is_late(&self) -> bool {
         self.asked.as_ref().is_some_and(|asked| asked.is_late())
+    }
+
+    /// [`Export::expand`], which gives signs of life meanwhile.
+    #[must_use]
+    pub fn expand(&self, text: &str) -> Globbed {
+        self.export.expand_while(text, false, &|| self.stopped())
+    }
+
+    /// [`Export::expand_new`], which gives signs of life meanwhile.
+    #[must_use]
+    pub fn expand_new(&self, text: &str) -> Globbed {
+        self.export.expand_while(text, true, &|| self.stopped())
     }
 
     /// A reader that asks [`Host::should_stop`] each time, and fails with what [`Host::stopped`] says.

@@ -21,7 +21,7 @@ pub(crate) const FORM: AnswerForm = AnswerForm { ordered: false, stats: true };
 pub(crate) trait PerPath: Send {
     /// The paths a pattern stands for, and what could not be looked at for them.
     fn expand(&self, pattern: &str, host: &Host) -> Globbed {
-        host.export.expand(pattern)
+        host.expand(pattern)
     }
 
     /// Begins with a path; small ones are done with that.

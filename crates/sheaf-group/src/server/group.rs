@@ -241,7 +241,7 @@ fn candidates(open: &Open, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>)
             // A directory is meant by its name.
             Globbed { paths: vec![PathBuf::from(text)], errors: Vec::new() }
         } else {
-            host.export.expand(text)
+            host.expand(text)
         };
         errors.extend(found.errors.into_iter().map(|error| (error.path, error.errno)));
         for path in found.paths {

@@ -103,7 +103,7 @@ impl PerPath for Editor {
         }
         let makes =
             matches!(self.edit, Edit::Mkdir { .. } | Edit::Link { .. } | Edit::Truncate { create: true, .. });
-        let mut found = if makes { host.export.expand_new(pattern) } else { host.export.expand(pattern) };
+        let mut found = if makes { host.expand_new(pattern) } else { host.expand(pattern) };
         if let Edit::Remove { force: true, .. } | Edit::Truncate { create: false, .. } = self.edit {
             found.errors.retain(|error| error.errno != Errno::NOMATCH);
         }

@@ -136,7 +136,7 @@ impl Running for Search {
             return self.search(&path, answer, host);
         }
         let Some(pattern) = self.patterns.pop_front() else { return Step::Done };
-        let Globbed { paths, errors } = host.export.expand(&pattern);
+        let Globbed { paths, errors } = host.expand(&pattern);
         errors.iter().for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
         self.files = paths.into();
         Step::More

@@ -61,6 +61,24 @@ fn searches_of_large_files_are_waited_for() {
     });
 }
 
+/// Many ways lead down a long chain of directories, and a pattern with several `**` goes them all.
+#[test]
+fn patterns_that_have_much_to_look_at_are_waited_for() {
+    const DEEP: usize = 80;
+    let cluster = Cluster::new(2);
+    cluster.write(0, &format!("{}needle", "d/".repeat(DEEP)), "text");
+    cluster.write(1, "d/d/needle", "text");
+    run(async {
+        let session = cluster.session("flat").with_limits(Limits::default().with_timeout(SILENCE));
+        let begun = Instant::now();
+        let target = target(&cluster, "/**/d/**/d/**/needle");
+        let what = Report::Digest(Algorithm::Sha256);
+        let outcome = report(&session, &[target], &what, &mut |_| Ok(())).await.unwrap();
+        assert!(begun.elapsed() > SILENCE, "the pattern is too quick for this test");
+        assert!(outcome.is_ok() && outcome.status.count == 2, "{outcome:?}");
+    });
+}
+
 #[test]
 fn the_deadline_ends_a_large_cat() {
     let (cluster, limits) = cluster(64 << 30);

@@ -153,12 +153,12 @@ struct Digesting {
 }
 
 impl Running for Lister {
-    fn step(&mut self, answer: &mut Reply, _: &Host) -> Step {
+    fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
         let out = answer.bytes();
         if out.len() < self.said {
             self.begin_batch();
         }
-        let step = self.next(out);
+        let step = self.next(out, host);
         self.said = out.len();
         let is_enough = out.len() >= self.params.batch_bytes as usize
             || self.begun.elapsed() >= Duration::from_millis(self.params.batch_ms.into());
@@ -175,7 +175,7 @@ impl Lister {
         (self.begun, self.said, self.is_root_said) = (Instant::now(), 0, false);
     }
 
-    fn next(&mut self, out: &mut Vec<u8>) -> Step {
+    fn next(&mut self, out: &mut Vec<u8>, host: &Host) -> Step {
         if let Some(digesting) = self.digesting.take() {
             self.digest(digesting, out);
         } else if let Some(walk) = &mut self.walk {
@@ -192,15 +192,15 @@ impl Lister {
         } else if let Some((of, path)) = self.roots.pop_front() {
             self.begin_root(of, path, out);
         } else if let Some((of, pattern)) = self.patterns.pop_front() {
-            self.expand(of as u32, &pattern, out);
+            self.expand(of as u32, &pattern, out, host);
         } else {
             return Step::Done;
         }
         Step::More
     }
 
-    fn expand(&mut self, of: u32, pattern: &str, out: &mut Vec<u8>) {
-        let Globbed { paths, errors } = self.export.expand(pattern);
+    fn expand(&mut self, of: u32, pattern: &str, out: &mut Vec<u8>, host: &Host) {
+        let Globbed { paths, errors } = host.expand(pattern);
         errors.iter().for_each(|error| self.fail(error.path.as_os_str().as_bytes(), error.errno, out));
         self.roots = paths.into_iter().map(|path| (of, path)).collect();
     }

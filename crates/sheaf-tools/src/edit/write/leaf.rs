@@ -90,9 +90,9 @@ impl Writing {
     fn begin(&mut self, host: &Host) {
         for pattern in std::mem::take(&mut self.params.paths) {
             let Globbed { paths, errors } = if self.params.create || self.params.exclusive {
-                host.export.expand_new(&pattern)
+                host.expand_new(&pattern)
             } else {
-                host.export.expand(&pattern)
+                host.expand(&pattern)
             };
             self.failures.extend(errors.into_iter().map(|error| (error.path, error.errno)));
             for path in paths {
