@@ -67,6 +67,8 @@ errnos! {
     NOSYS 38 "Function not implemented";
     NOTEMPTY 39 "Directory not empty";
     LOOP 40 "Too many levels of symbolic links";
+    NOMSG 42 "No message of desired type";
+    NODATA 61 "No data available";
     PROTO 71 "Protocol error";
     BADMSG 74 "Bad message";
     OVERFLOW 75 "Value too large for defined data type";

@@ -24,6 +24,11 @@ pub(crate) trait PerPath: Send {
         host.expand(pattern)
     }
 
+    /// Whether a path counts as dealt with once it is begun.
+    fn counts_paths(&self) -> bool {
+        true
+    }
+
     /// Begins with a path; small ones are done with that.
     ///
     /// # Errors
@@ -67,7 +72,8 @@ impl Running for AtWork {
         if let Some(path) = self.files.pop_front() {
             match self.work.begin(&path, answer, host) {
                 Ok(()) => {
-                    answer.stats(Stats { files: 1, ..Stats::default() });
+                    let files = u64::from(self.work.counts_paths());
+                    answer.stats(Stats { files, ..Stats::default() });
                     self.is_begun = true;
                 }
                 Err(errno) => answer.error(path.as_os_str().as_bytes(), errno),

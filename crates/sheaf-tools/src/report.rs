@@ -13,6 +13,7 @@ use sheaf_group::Session;
 use sheaf_group::entry::Merged;
 use sheaf_group::tool::Tools;
 
+pub mod check;
 mod contents;
 mod digest;
 pub(crate) mod human;
@@ -47,6 +48,8 @@ pub enum Report {
     Digest(Algorithm),
     /// Small files' contents and large ones' digests; see [`cat`].
     Contents,
+    /// `sha -c`: the paths are lists of digests; see [`check::Checked`].
+    Check(check::CheckOptions),
 }
 
 /// Asks every host of `targets`; equal entries of different hosts reach `sink` as one. It is
@@ -62,7 +65,17 @@ pub async fn report(
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<Outcome, ToolError> {
     let params = |paths| leaf::Params { report: report.clone(), paths };
-    Ok(crate::paths::run(session, targets, leaf::NAME, params, sink).await?.outcome)
+    if !matches!(report, Report::Check(_)) {
+        return Ok(crate::paths::run(session, targets, leaf::NAME, params, sink).await?.outcome);
+    }
+    let mut unread = Outcome::default();
+    let mut hear = |merged: &Merged| {
+        check::add_unread(merged, &mut unread);
+        sink(merged)
+    };
+    let mut outcome = crate::paths::run(session, targets, leaf::NAME, params, &mut hear).await?.outcome;
+    outcome.merge(unread);
+    Ok(outcome)
 }
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.

@@ -1,5 +1,6 @@
 //! Reports at a leaf.
 use super::Report;
+use super::check::Checks;
 use super::contents::Contents;
 use super::digest::Digests;
 use super::list::Lister;
@@ -32,6 +33,7 @@ impl Tool for ReportTool {
             Report::Usage(options) => Box::new(Usage::new(options, &paths)),
             Report::Digest(algorithm) => Box::new(Digests::new(algorithm)),
             Report::Contents => Box::new(Contents),
+            Report::Check(options) => Box::new(Checks::new(options)),
         };
         Ok(Box::new(AtWork::new(work, paths)))
     }

@@ -1,4 +1,5 @@
 //! Integration tests.
+mod check;
 mod cp;
 mod edit;
 mod gnu_grep;

@@ -110,7 +110,7 @@ pub fn explained(outcome: &mut Outcome, explained: &[(Errno, &str)]) -> Vec<Fail
 }
 
 /// What was said, without the errors, in the order of the arguments.
-fn said<'a>(merged: &'a Merged, order: &ArgumentOrder) -> Vec<MergedEntry<'a>> {
+pub fn said<'a>(merged: &'a Merged, order: &ArgumentOrder) -> Vec<MergedEntry<'a>> {
     let mut entries = merged.sorted();
     entries.retain(|entry| entry.entry.kind != EntryKind::Error);
     order.sort(&mut entries);

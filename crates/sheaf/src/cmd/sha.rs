@@ -1,4 +1,6 @@
 //! `sheaf sha`: digests of files, equal digests printed once.
+mod check;
+
 use super::{Addresses, per_path};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
@@ -13,7 +15,8 @@ use sheaf_tools::report::Report;
 #[command(after_help = "\
 Examples:
   sheaf sha /usr/bin/ssh
-  sheaf sha -a blake3 'n[1-512]:/srv/image.raw'")]
+  sheaf sha -a blake3 'n[1-512]:/srv/image.raw'
+  sheaf sha -c 'n[1-512]:/srv/SHA256SUMS'")]
 pub struct ShaArgs {
     #[command(flatten)]
     pub files: Addresses,
@@ -21,6 +24,23 @@ pub struct ShaArgs {
     /// Which digest
     #[arg(short, long, value_name = "NAME", default_value = "sha256")]
     pub algorithm: Algorithm,
+
+    /// Check the files that lists of digests name, as sha256sum -c. The lists are files of the hosts;
+    /// what is relative in a list begins at the list's own directory
+    #[arg(short, long)]
+    pub check: bool,
+
+    /// With -c: pass over files that are missing
+    #[arg(long, requires = "check")]
+    pub ignore_missing: bool,
+
+    /// With -c: print no files; the exit code says whether all are as listed
+    #[arg(long, requires = "check")]
+    pub status: bool,
+
+    /// With -c: exit 1 also where lines of a list are improperly formatted
+    #[arg(long, requires = "check")]
+    pub strict: bool,
 
     #[command(flatten)]
     pub heads: Heads,
@@ -34,13 +54,16 @@ pub enum Algorithm {
     Blake3,
 }
 
-/// Prints the digests.
+/// Prints the digests, or checks them.
 pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
     let (algorithm, name) = match args.algorithm {
         Algorithm::Sha256 => (sheaf_file::Algorithm::Sha256, "sha256"),
         Algorithm::Sha512 => (sheaf_file::Algorithm::Sha512, "sha512"),
         Algorithm::Blake3 => (sheaf_file::Algorithm::Blake3, "blake3"),
     };
+    if args.check {
+        return check::run(args, (algorithm, name), global);
+    }
     per_path::report(
         global,
         (&args.files, args.heads),

@@ -197,6 +197,20 @@ impl<'a> Printer<'a> {
         self.out.write_all(b"\n")
     }
 
+    /// `HOSTS:PATH: text`, as programs that check files say it.
+    pub fn verdict(&mut self, leaves: &RangeSet, path: &[u8], text: &str) -> io::Result<()> {
+        match self.layout {
+            Layout::Bare => self.text(path)?,
+            Layout::Label => {
+                self.label(leaves, b"")?;
+                self.text(path)?;
+            }
+            _ => self.name(leaves, path)?,
+        }
+        self.out.write_all(b": ")?;
+        self.text_line(text.as_bytes())
+    }
+
     /// Lines of one or more paths. Below each other under headings, those of the same hosts are
     /// together.
     pub fn sections(&mut self, lines: Vec<Line<'_>>) -> io::Result<()> {

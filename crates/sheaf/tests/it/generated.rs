@@ -55,7 +55,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-read.1 25
     sheaf-rm.1 28
     sheaf-serve.1 24
-    sheaf-sha.1 25
+    sheaf-sha.1 29
     sheaf-stat.1 27
     sheaf-status.1 21
     sheaf-token.1 23

@@ -3,6 +3,7 @@ mod arguments;
 mod attach;
 mod bad_input;
 mod behaviour;
+mod check;
 mod chosen_hosts;
 mod cluster;
 mod config;

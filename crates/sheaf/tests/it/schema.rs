@@ -147,6 +147,7 @@ const RUNS: &[(i32, &[&str])] = &[
     (0, &["du", "-ch", ":/"]),
     (0, &["sha", "-a", "blake3", ":/odd"]),
     (4, &["sha", ":/some"]),
+    (4, &["sha", "-c", ":/odd"]),
     (0, &["read", ":/odd"]),
     (0, &["read", "-a", "packed", ":/raw"]),
     (0, &["read", "-a", "sum", ":/dir/number"]),
