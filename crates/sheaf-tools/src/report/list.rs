@@ -14,6 +14,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+mod order;
+mod version;
+
 /// What to list and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListOptions {
@@ -99,6 +102,8 @@ pub enum Sort {
     Size,
     /// By what is behind the last dot of the name.
     Extension,
+    /// By name, numbers in it by their value.
+    Version,
     /// Not at all.
     None,
 }
@@ -139,26 +144,11 @@ impl Row {
         Self { columns, name, target, mark }
     }
 
-    /// Puts entries of all hosts into order. Each host's are in order, but where a host has rows of
-    /// its own, the rows behind them have different positions.
-    pub fn sort(options: &ListOptions, entries: &mut [MergedEntry<'_>]) {
-        // Directories in the order in which a walk meets them: a slash is less than any other byte.
-        let section = |path: &[u8]| -> Vec<u8> {
-            path.iter().map(|&byte| if byte == b'/' { 0 } else { byte }).collect()
-        };
-        if options.sort != Sort::Name {
-            entries.sort_by_cached_key(|entry| section(entry.path));
-            return;
-        }
-        let columns = options.columns();
-        let name = |entry: &MergedEntry<'_>| {
-            let name = entry.entry.text.splitn(columns + 1, |&byte| byte == b'\t').last();
-            name.unwrap_or_default().to_vec()
-        };
-        entries.sort_by_cached_key(|entry| (section(entry.path), name(entry)));
-        if options.reverse {
-            entries.chunk_by_mut(|a, b| a.path == b.path).for_each(<[_]>::reverse);
-        }
+    /// Puts entries of all hosts into order: files that were named, then directories as `ls` sorts
+    /// them, each with those below it in the order of its rows. Entries that say nothing but by what
+    /// to sort are left out.
+    pub fn sort(options: &ListOptions, entries: &mut Vec<MergedEntry<'_>>) {
+        order::sort(options, entries);
     }
 
     /// Rows below each other: every column as wide as its widest text, one space between.
@@ -184,6 +174,11 @@ impl Row {
         };
         rows.iter().map(line).collect()
     }
+}
+
+/// What is behind the last dot of a name, with the dot.
+fn extension(name: &[u8]) -> &[u8] {
+    name.iter().rposition(|&byte| byte == b'.').map_or(b"", |dot| &name[dot..])
 }
 
 fn shown_time(text: &str, style: TimeStyle, clock: &Clock) -> String {
@@ -283,11 +278,10 @@ impl Lister {
         match self.options.sort {
             Sort::None => {}
             Sort::Name => items.sort_by(|a, b| a.name.cmp(&b.name)),
-            Sort::Extension => items.sort_by_cached_key(|item| {
-                let name = item.name.as_bytes();
-                let dot = name.iter().rposition(|&byte| byte == b'.').unwrap_or(name.len());
-                (name[dot..].to_vec(), item.name.clone())
-            }),
+            Sort::Version => items.sort_by(|a, b| version::compare(a.name.as_bytes(), b.name.as_bytes())),
+            Sort::Extension => {
+                items.sort_by_cached_key(|item| (extension(item.name.as_bytes()).to_vec(), item.name.clone()))
+            }
             Sort::Time => {
                 items.sort_by_key(|item| (Reverse(metadata(item).map(|(time, _)| time)), item.name.clone()))
             }
@@ -363,7 +357,7 @@ impl Lister {
 }
 
 impl PerPath for Lister {
-    fn begin(&mut self, path: &Path, _: &mut Answer, host: &Host) -> Result<(), Errno> {
+    fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
         // A link to a directory is listed as that, unless the row would show where it leads.
         let follows = !self.options.long && !self.options.directory;
         let metadata = match follows.then(|| host.export.stat(path)) {
@@ -373,6 +367,15 @@ impl PerPath for Lister {
             _ => host.export.lstat(path)?,
         };
         if metadata.is_dir() && !self.options.directory {
+            let key = match self.options.sort {
+                Sort::Time => Some((metadata.mtime.seconds, metadata.mtime.nanoseconds)),
+                Sort::Size => Some((i64::try_from(metadata.size).unwrap_or(i64::MAX), 0)),
+                _ => None,
+            };
+            if let Some(key) = key {
+                answer.path(path.as_os_str().as_bytes());
+                let _ = answer.entry(Entry::new(EntryKind::Path, order::key_text(key).as_bytes()));
+            }
             self.dirs.push(path.to_owned());
         } else {
             let metadata = self.needs_metadata().then_some(metadata);

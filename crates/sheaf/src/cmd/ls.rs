@@ -80,7 +80,8 @@ pub struct LsArgs {
     #[arg(short = 'U', overrides_with_all = SORTS)]
     pub unsorted: bool,
 
-    /// Sort by name, time, size, extension, or none of them
+    /// Sort by name, time, size, extension, version (numbers by value), or none of
+    /// them
     #[arg(long, value_name = "WORD", overrides_with_all = SORTS, hide_possible_values = true)]
     pub sort: Option<SortBy>,
 
@@ -114,6 +115,7 @@ pub enum SortBy {
     Time,
     Size,
     Extension,
+    Version,
     None,
 }
 
@@ -196,6 +198,7 @@ impl LsArgs {
                 Self { by_extension: true, .. } | Self { sort: Some(SortBy::Extension), .. } => {
                     Sort::Extension
                 }
+                Self { sort: Some(SortBy::Version), .. } => Sort::Version,
                 Self { unsorted: true, .. } | Self { sort: Some(SortBy::None), .. } => Sort::None,
                 _ => Sort::Name,
             },

@@ -121,3 +121,77 @@ fn printf_of_stat_is_that_of_gnu_stat() {
     );
     assert_eq!(format, printf);
 }
+
+/// Headings and names of a listing, and `d` for the directory that is `/d` to us.
+fn sections(text: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines.map(|line| line.trim_start_matches("n1:").trim_start_matches('/').to_owned()).collect()
+}
+
+#[test]
+fn directories_are_sorted_as_gnu_ls_sorts_them() {
+    let home = home();
+    // Empty directories have no section of ours.
+    for (at, name) in ["d/sub/deep", "d/sub-b", "d", "d/sub", "e.x", "f.a/g", "f.a"].into_iter().enumerate() {
+        let dir = home.path().join("n1").join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        (0..at * 300).for_each(|file| std::fs::write(dir.join(format!("f{file}")), "").unwrap());
+        std::fs::write(dir.join("file"), "x".repeat(at)).unwrap();
+    }
+    for (at, name) in ["f.a", "d/sub/deep", "d", "f.a/g", "d/sub-b", "e.x", "d/sub"].into_iter().enumerate() {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000 + at as u64 % 5);
+        std::fs::File::open(home.path().join("n1").join(name)).unwrap().set_modified(time).unwrap();
+    }
+    let named = ["d/sub", "e.x", "d/c", "f.a", "d", "d/sub-b", "d/run.sh"];
+    for sort in ["-1", "-t", "-S", "-X", "--sort=version"] {
+        for more in [&[][..], &["-r"], &["-R"], &["-R", "-r"], &["-A", "-R"]] {
+            let flags = [&["ls", "-1", sort][..], more].concat();
+            for names in [&named[..], &["."]] {
+                // What is named twice, by itself and below another, is printed once.
+                if names.len() > 1 && more.contains(&"-R") {
+                    continue;
+                }
+                let ours: Vec<String> =
+                    names.iter().map(|name| format!("/{}", name.trim_matches('.'))).collect();
+                let ours: Vec<&str> = ours.iter().map(String::as_str).collect();
+                let heading = ["--heading"];
+                let (ours, theirs) =
+                    both(&home, &[&flags[..], &heading, &ours].concat(), &[&flags[..], names].concat());
+                let theirs = theirs.replace("./", "/").replace(".:\n", ":\n");
+                let (mut ours, mut theirs) = (sections(&ours), sections(&theirs));
+                // What was named comes without a heading from ls.
+                if names.len() > 1 {
+                    ours.retain(|line| !line.is_empty() && line != ":");
+                }
+                if names == ["."] && !more.contains(&"-R") {
+                    theirs.insert(0, ":".to_owned());
+                }
+                assert_eq!(ours, theirs, "{flags:?} {names:?}");
+            }
+        }
+    }
+    // With -U, arguments stay as they are.
+    let (ours, _) = both(&home, &["ls", "-U", "--heading", "/f.a", "/d/sub/deep", "/e.x"], &["true"]);
+    let heads: Vec<_> = ours.lines().filter(|line| line.ends_with(':')).collect();
+    assert_eq!(heads, ["n1:/f.a:", "n1:/d/sub/deep:", "n1:/e.x:"]);
+}
+
+#[test]
+fn versions_are_sorted_as_gnu_ls_sorts_them() {
+    let home = home();
+    let mut names: Vec<String> = Vec::new();
+    for stem in
+        ["a", "a1", "a01", "a10", "a2", "a1b", "a1~", "A1", "", "a-1", "a_1", "a.1", ".a", "..b", "9", "010"]
+    {
+        for end in ["", ".c", ".tar.gz", ".1", "~", ".c~", ".0", "-1.2.3", "-1.10.2", ".rs9", "..", ".~1~"] {
+            names.push(format!("{stem}{end}"));
+        }
+    }
+    names.retain(|name| !["", ".", ".."].contains(&name.as_str()));
+    names.iter().for_each(|name| drop(home.write(&format!("n1/v/{name}"), "")));
+    for flags in [&["-a"][..], &["-ar"]] {
+        let ours = [&["ls", "-1", "--no-heading", "--sort=version"], flags, &["/v"]].concat();
+        let (ours, theirs) = both(&home, &ours, &[&["ls", "-1", "--sort=version"], flags, &["v"]].concat());
+        assert_eq!(ours, theirs, "{flags:?}");
+    }
+}
