@@ -20,6 +20,9 @@ use std::io::{self, Write};
 const EXPLAINED: &[(Errno, &str)] =
     &[(NO_LINE, "no properly formatted line was found"), (NO_FILE, "no file was verified")];
 
+/// Prints what became of a file on some hosts.
+type Print<'a> = dyn FnMut(&RangeSet, Verdict, &[u8]) -> io::Result<()> + 'a;
+
 /// Lines that are improperly formatted.
 struct Malformed {
     list: Vec<u8>,
@@ -80,12 +83,7 @@ fn print(
 }
 
 impl Found {
-    fn add(
-        &mut self,
-        merged: &Merged,
-        order: &ArgumentOrder,
-        print: &mut dyn FnMut(&RangeSet, Verdict, &[u8]) -> io::Result<()>,
-    ) -> io::Result<()> {
+    fn add(&mut self, merged: &Merged, order: &ArgumentOrder, print: &mut Print<'_>) -> io::Result<()> {
         for entry in said(merged, order) {
             match Checked::read(&entry.entry) {
                 Some(Checked::File(verdict, path)) => {
