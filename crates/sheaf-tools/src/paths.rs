@@ -163,6 +163,7 @@ impl<'a> Hearing<'a> {
         let mut whole = self.whole.take().unwrap_or_default();
         self.pass_on(&mut whole)?;
         drop_unmatched(&mut self.said.outcome, targets);
+        self.said.outcome.count_once();
         Ok(self.said)
     }
 

@@ -393,6 +393,8 @@ pub fn finish(connected: &Connected, config: &Config, output: &Output, ended: &E
 pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Report {
     let Ended { targets, outcome, extra, failed_here, incomplete, unmatched, hushed, hints, .. } = *ended;
     let changes = ended.changes.clone();
+    let mut outcome = outcome.clone();
+    outcome.count_once();
     let mut asked = RangeSet::new();
     targets.iter().for_each(|target| asked.union_with(&target.members));
     let interrupted = connected.session.is_interrupted();

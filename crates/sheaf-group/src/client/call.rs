@@ -201,9 +201,14 @@ impl Call {
         &self.outcome
     }
 
-    /// Ends the call and gives what the hosts came to.
+    /// Ends the call and gives what the hosts came to. Those that had more to say are silent, with the
+    /// reason why the session is over, or `ECANCELED`.
     #[must_use]
     pub fn finish(self) -> Outcome {
-        self.outcome
+        let mut outcome = self.outcome.clone();
+        let unheard = self.more.difference(&outcome.missing_hosts());
+        outcome.add_silent(self.session.is_over().unwrap_or(Errno::CANCELED), &unheard);
+        self.count(&mut outcome);
+        outcome
     }
 }

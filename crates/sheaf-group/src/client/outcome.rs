@@ -106,6 +106,29 @@ impl Outcome {
         all
     }
 
+    /// Counts nobody twice: a host is missing for one reason, and what a host that is missing was at when
+    /// the time was over, or nobody waited any more, is no failure of its own.
+    pub fn count_once(&mut self) {
+        let mut missing = RangeSet::new();
+        for list in [&mut self.failed, &mut self.silent] {
+            for (_, leaves) in list.iter_mut() {
+                *leaves = leaves.difference(&missing);
+                missing.union_with(leaves);
+            }
+            list.retain(|(_, leaves)| !leaves.is_empty());
+        }
+        for error in &mut self.errors {
+            if matches!(error.errno, Errno::TIMEDOUT | Errno::CANCELED) {
+                let mut members = MemberSet::default();
+                for (local, leaves) in error.members.by_local() {
+                    members.union_with(&MemberSet::of_leaves(*local, leaves.difference(&missing)));
+                }
+                error.members = members;
+            }
+        }
+        self.errors.retain(|error| error.more > 0 || !error.members.is_empty());
+    }
+
     /// Takes in the outcome of another operation of the same command.
     pub fn merge(&mut self, other: Self) {
         self.status.merge(&other.status);

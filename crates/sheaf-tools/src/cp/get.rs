@@ -119,6 +119,7 @@ pub async fn get(
         got.errors = std::mem::take(&mut local.errors);
         (got.errors_more, got.files, got.bytes) = (local.errors_more, local.files, local.bytes);
     }
+    got.outcome.count_once();
     failed.union_with(&got.outcome.missing_hosts());
     got.outcome.errors.iter().for_each(|error| failed.union_with(&error.members.leaves()));
     got.outcome.status = StatusSum { count: members.difference(&failed).len(), ..StatusSum::default() };
@@ -190,7 +191,10 @@ impl Fetch<'_> {
         for content in large {
             self.large(content).await?;
         }
-        if self.session.is_over().is_some() {
+        if let Some(errno) = self.session.is_over() {
+            // What came with the manifests is not written any more either.
+            let unwritten = inline.iter().map(|(copy, _)| copy).chain(links.iter().map(|(copy, _)| copy));
+            unwritten.for_each(|copy| self.got.outcome.add_silent(errno, &copy.leaves));
             return Ok(());
         }
         self.here(move |local| {

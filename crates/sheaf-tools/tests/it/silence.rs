@@ -4,6 +4,7 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Algorithm;
 use sheaf_group::Limits;
 use sheaf_tools::Target;
+use sheaf_tools::cp::{CopyOptions, get};
 use sheaf_tools::grep::{GrepOptions, grep};
 use sheaf_tools::report::{Report, cat, report};
 use std::time::{Duration, Instant};
@@ -76,6 +77,36 @@ fn patterns_that_have_much_to_look_at_are_waited_for() {
         let outcome = report(&session, &[target], &what, &mut |_| Ok(())).await.unwrap();
         assert!(begun.elapsed() > SILENCE, "the pattern is too quick for this test");
         assert!(outcome.is_ok() && outcome.status.count == 2, "{outcome:?}");
+    });
+}
+
+/// A copy from hosts that digest their files when the time is over has come to nothing, and says so of each.
+#[test]
+fn the_deadline_ends_a_copy_from_hosts_that_are_at_work() {
+    let (cluster, limits) = cluster(64 << 30);
+    run(async {
+        let deadline = Some(Instant::now() + Duration::from_secs(1));
+        let session = cluster.session("flat").with_limits(limits.with_deadline(deadline));
+        let into = tempfile::tempdir().unwrap();
+        let options = CopyOptions::default();
+        let got =
+            get(&session, &[target(&cluster, "/big")], into.path(), &options, &mut |_| ()).await.unwrap();
+        assert_eq!((got.files, got.outcome.status.count), (0, 0), "{:?}", got.outcome);
+        assert_eq!(got.outcome.silent, [(Errno::TIMEDOUT, RangeSet::full(2))], "{:?}", got.outcome);
+        assert!(got.outcome.errors.is_empty() && got.outcome.failed.is_empty(), "{:?}", got.outcome);
+    });
+}
+
+#[test]
+fn a_checksum_that_the_deadline_ends_is_missed_once() {
+    let (cluster, limits) = cluster(64 << 30);
+    run(async {
+        let deadline = Some(Instant::now() + Duration::from_secs(1));
+        let session = cluster.session("flat").with_limits(limits.with_deadline(deadline));
+        let what = Report::Digest(Algorithm::Sha256);
+        let outcome = report(&session, &[target(&cluster, "/big")], &what, &mut |_| Ok(())).await.unwrap();
+        assert_eq!(outcome.member_count(), 2, "{outcome:?}");
+        assert!(outcome.failed_count() >= 1, "{outcome:?}");
     });
 }
 
