@@ -11,7 +11,7 @@ use crate::exit::Stop;
 use sheaf_core::RangeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Hosts and a path on each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +85,7 @@ impl Address {
 
     /// The leaves this address means in the cluster of `config`, and the absolute path.
     pub fn resolve(&self, config: &Config, purpose: Purpose) -> Result<Target, Stop> {
+        self.check_word(config)?;
         self.check_hosts(config, purpose)?;
         let path = self.path_on_hosts(config, purpose)?;
         let leaves = match self.hosts.as_deref() {
@@ -94,11 +95,32 @@ impl Address {
         Ok(Target { leaves, path })
     }
 
+    /// Hosts without a path look like a path without hosts.
+    fn check_word(&self, config: &Config) -> Result<(), Stop> {
+        if self.hosts.is_some() || config.is_this_machine() {
+            return Ok(());
+        }
+        let Some(word) = self.path.to_str().and_then(first_word) else { return Ok(()) };
+        // What is no host set is a path, of which is said below what is wrong with it.
+        match config.leaves(word).map(|leaves| leaves.len()) {
+            Err(_) => Ok(()),
+            Ok(1) => Err(Stop::usage(format!("{word} is a host: put :PATH behind it"))),
+            Ok(_) => Err(Stop::usage(format!("{word} are hosts: put :PATH behind them"))),
+        }
+    }
+
     /// Nobody changes files of a thousand hosts by leaving something out.
     fn check_hosts(&self, config: &Config, purpose: Purpose) -> Result<(), Stop> {
         let (Purpose::Change(command) | Purpose::Name(command)) = purpose else { return Ok(()) };
         if self.hosts.is_some() || config.says_hosts() || config.is_this_machine() {
             return Ok(());
+        }
+        // All that hosts have is nothing to suggest.
+        if names_nothing(&self.path) {
+            return Err(Stop::usage(format!(
+                "{}: {command} changes files, so say on which hosts, and which files: HOSTSET:PATH",
+                self.path.display()
+            )));
         }
         let (path, all) = (rooted(&self.path), config.everyone_folded()?);
         Err(Stop::usage(format!(
@@ -116,11 +138,37 @@ impl Address {
             return beneath_here(&self.path, purpose);
         }
         let (hosts, colon) = self.hosts.as_deref().map_or(("", ""), |hosts| (hosts, ":"));
+        if purpose != Purpose::Read && names_nothing(&self.path) {
+            return Err(Stop::usage(match self.path.to_str() {
+                Some(".") if self.hosts.is_some() => format!("no path behind {hosts}{colon}"),
+                _ => format!("{hosts}{colon}{}: a path on hosts begins with a slash", self.path.display()),
+            }));
+        }
         let (path, right) = (self.path.display(), rooted(&self.path));
         Err(Stop::usage(format!(
             "{hosts}{colon}{path}: a path on hosts begins with a slash: write {hosts}{colon}{right}"
         )))
     }
+}
+
+/// Whether a path is the top, or nothing but dots.
+fn names_nothing(path: &Path) -> bool {
+    !path.components().any(|part| matches!(part, Component::Normal(_)))
+}
+
+/// The part of a relative path before its first slash outside brackets, where a host set would be.
+fn first_word(path: &str) -> Option<&str> {
+    let mut depth = 0u32;
+    let end = path.bytes().position(|byte| {
+        match byte {
+            b'[' => depth += 1,
+            b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        byte == b'/' && depth == 0
+    });
+    let word = &path[..end.unwrap_or(path.len())];
+    (!word.is_empty() && !word.starts_with('.')).then_some(word)
 }
 
 /// A relative path as what it may have been meant to be: the same from the top.

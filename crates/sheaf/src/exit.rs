@@ -83,14 +83,23 @@ pub fn of_error(error: &anyhow::Error) -> Exit {
 /// repeated.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain() {
+        let (raw, text) = (cause.to_string(), cause_text(cause));
         if line.is_empty() {
-            line = cause;
-        } else if !line.contains(&cause) {
-            line = format!("{line}: {cause}");
+            line = text;
+        } else if !line.contains(&raw) && !line.contains(&text) {
+            line = format!("{line}: {text}");
         }
     }
     line
+}
+
+/// A cause in the words that failures of members use, where it is the system's.
+fn cause_text(cause: &(dyn std::error::Error + 'static)) -> String {
+    match cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
+        Some(errno) => sheaf_core::Errno(errno).to_string(),
+        None => cause.to_string(),
+    }
 }
 
 /// A file and what went wrong with it, in the words that failures of members use.

@@ -4,12 +4,14 @@ pub mod json;
 mod paths;
 mod printer;
 mod report;
+mod stdout;
 
 pub use changes::Changes;
 pub use json::Records;
 pub use paths::{fold_paths, printable};
 pub use printer::{Heads, Layout, Line, Printer};
 pub use report::{Failure, HostNames, Report, Silence, Silent};
+pub use stdout::{Stdout, stdout};
 
 use crate::cli::{Color, GlobalArgs};
 use crate::exit::Exit;
@@ -83,7 +85,7 @@ impl Output {
     /// Ends a command: the report as JSON on standard output, or as lines on standard error.
     pub fn finish(&self, report: &Report, hosts: &dyn HostNames) -> io::Result<Exit> {
         if self.json {
-            let mut stdout = io::stdout().lock();
+            let mut stdout = stdout();
             self.records.write(&mut stdout, report.to_json(hosts))?;
             stdout.flush()?;
         } else if !self.quiet {

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::Args;
+use sheaf_core::Errno;
 use sheaf_tools::edit::{Edit, NewOwner};
 use std::ffi::OsString;
 
@@ -59,6 +60,18 @@ pub fn owner(text: &str) -> Result<String, String> {
     }
 }
 
+/// What `EINVAL` means where a host does not know a name; numbers it does not look up.
+fn unknown(named: &str) -> Option<String> {
+    let (user, group) = named.split_once(':').unwrap_or((named, ""));
+    let is_name = |name: &str| !name.is_empty() && name.parse::<u32>().is_err();
+    match (is_name(user), is_name(group)) {
+        (true, true) => Some(format!("no user {user} or no group {group} on this host")),
+        (true, false) => Some(format!("no user {user} on this host")),
+        (false, true) => Some(format!("no group {group} on this host")),
+        (false, false) => None,
+    }
+}
+
 /// Changes owners.
 pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
     let named = args.owner.to_string_lossy();
@@ -66,6 +79,8 @@ pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
         owner(&named)
             .map_err(|why| Stop::usage(format!("invalid value '{named}' for '<OWNER[:GROUP]>': {why}")))?;
     }
+    let unknown = if args.reference.is_none() { unknown(&named) } else { None };
+    let explained: Vec<(Errno, &str)> = unknown.iter().map(|text| (Errno::INVAL, text.as_str())).collect();
     let edit = |config: &Config| {
         let owner = match &args.reference {
             Some(file) => NewOwner::Reference(reference(file, config)?),
@@ -79,7 +94,7 @@ pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
         caution: args.caution,
         asks: args.recursive.then_some("chown -R"),
         words: ("owner set", "file", "files"),
-        explained: &[],
+        explained: &explained,
     };
     per_path::edit(global, &task, edit)
 }

@@ -23,6 +23,6 @@ pub fn run(args: &CompletionsArgs) -> Result<Exit> {
     // The generator panics when its writer fails, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::cli::command(), "sheaf", &mut script);
-    std::io::stdout().lock().write_all(&script)?;
+    crate::output::stdout().write_all(&script)?;
     Ok(Exit::Success)
 }

@@ -74,7 +74,7 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
             problems.push(format!("{}: group {name}: {error}", nodes.origin));
         }
     }
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = crate::output::stdout();
     let exit = if problems.is_empty() { Exit::Success } else { Exit::Usage };
     if global.json {
         let path = file.path.as_ref().map(|path| path.display().to_string());
@@ -99,7 +99,7 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
 fn show(global: &GlobalArgs) -> Result<Exit> {
     let config = Config::load(global)?;
     let values = values(&config);
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = crate::output::stdout();
     if global.json {
         let object: serde_json::Map<String, Value> = values
             .into_iter()

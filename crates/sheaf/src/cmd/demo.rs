@@ -72,7 +72,7 @@ pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let program = std::env::current_exe().context("cannot find this program")?;
     let export = format!("{}/%h", place.path.display());
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     for stop in TOUR {
         let words: Vec<String> =
             stop.words.iter().map(|word| word.replace("{dir}", &place.path.display().to_string())).collect();

@@ -152,7 +152,7 @@ struct Streams<'s> {
 /// Runs the command with the groups of the configuration and the global options.
 pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
     let groups = crate::config::groups(global, args.groupsconf.as_deref())?;
-    let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let (mut input, mut out) = (std::io::stdin().lock(), crate::output::stdout());
     let mut stderr = std::io::stderr();
     let warnings: Option<&mut dyn Write> =
         if global.quiet || args.quiet_answers { None } else { Some(&mut stderr) };

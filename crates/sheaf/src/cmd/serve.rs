@@ -105,8 +105,9 @@ fn read_token(file: &Path) -> Result<String> {
             .read_line(&mut line)
             .context("standard input")?;
     } else {
-        let opened = File::open(file).map_err(|error| Stop::usage(exit::io_text(file, &error)))?;
-        BufReader::new(opened.take(TOKEN_BYTES_MAX)).read_line(&mut line)?;
+        let read = File::open(file)
+            .and_then(|opened| BufReader::new(opened.take(TOKEN_BYTES_MAX)).read_line(&mut line));
+        read.map_err(|error| Stop::usage(exit::io_text(file, &error)))?;
     }
     Ok(line)
 }

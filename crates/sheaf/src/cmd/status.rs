@@ -77,7 +77,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
     let same = exits.iter().all(|exit| *exit == exits[0]);
     let exit = if same { exits[0] } else { Exit::Partial };
     if output.json {
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::output::stdout();
         for mut summary in summaries {
             summary["exit"] = json!(exit as u8);
             output.records.write(&mut out, summary)?;
@@ -88,7 +88,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// Says why a session cannot be asked.
 fn show_failure(error: &anyhow::Error, output: &Output) -> Result<()> {
-    let (mut out, error) = (std::io::stdout().lock(), one_line(error));
+    let (mut out, error) = (crate::output::stdout(), one_line(error));
     if output.json {
         output.records.write(&mut out, json!({ "type": "error", "error": error }))?;
     } else {
@@ -131,7 +131,7 @@ async fn show(
     let answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
     let missing = everyone.difference(&answered);
     let notices = news(&session.network().notices());
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if output.json {
         for mut line in notices.iter().filter_map(|notice| event::json(notice, joined)) {
             line["session"] = json!(name);

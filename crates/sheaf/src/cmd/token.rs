@@ -41,7 +41,7 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     if let Some(path) = &args.output {
         write_secret(path, &format!("{}\n", issued.token))?;
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if global.json {
         let token = args.output.is_none().then_some(&issued.token);
         let record =

@@ -1,12 +1,12 @@
 //! Answers on standard output, with the hosts that gave them.
 use super::json::put_text;
-use super::{HostNames, Output, Palette, Records, printable};
+use super::{HostNames, Output, Palette, Records, Stdout, printable, stdout};
 use clap::Args;
 use serde_json::{Map, Value};
 use sheaf_core::RangeSet;
 use sheaf_file::is_pattern;
 use sheaf_tools::Target;
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::io::{self, BufWriter, Write};
 
 /// Bytes that are collected before they are written.
 const BUFFER_BYTES: usize = 1 << 16;
@@ -72,7 +72,7 @@ pub struct Printer<'a> {
     records: Records,
     palette: Palette,
     is_terminal: bool,
-    out: BufWriter<StdoutLock<'static>>,
+    out: BufWriter<Stdout>,
     labels_paths: bool,
     /// The set that was folded last: neighbours mostly have the same.
     folded: Option<(RangeSet, String)>,
@@ -100,7 +100,7 @@ impl<'a> Printer<'a> {
             records: output.records,
             palette: output.stdout,
             is_terminal: output.stdout_is_terminal,
-            out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()),
+            out: BufWriter::with_capacity(BUFFER_BYTES, stdout()),
             labels_paths: true,
             folded: None,
             begun: false,

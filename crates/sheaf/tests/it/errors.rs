@@ -99,3 +99,19 @@ fn a_reader_that_leaves_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
 }
+
+#[test]
+fn what_cannot_be_read_or_written_here_is_named() {
+    let home = Home::new();
+    let dir = home.path().display().to_string();
+    let token = error(&home, 2, &["serve", "--join", "x:1", "--token-file", &dir]);
+    assert_eq!(token, format!("sheaf: {dir}: Is a directory (EISDIR)"));
+    let file = home.write("file", "x\n").display().to_string();
+    for args in [&["cat", &file][..], &["grep", "x", &file], &["ls", &file], &["completions", "bash"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = home.command(args).stdout(full).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(told, "sheaf: standard output: No space left on device (ENOSPC)\n", "{args:?}");
+        assert_eq!(output.status.code(), Some(4), "{args:?}");
+    }
+}

@@ -112,6 +112,59 @@ fn a_relative_path_on_hosts_is_refused() {
 }
 
 #[test]
+fn nobody_who_changes_files_is_led_to_all_of_them() {
+    let hosts = Hosts::new();
+    let told: String = [
+        &["rm", "--dry-run", "-rf", "@all:"][..],
+        &["rm", "-r", "n1:"],
+        &["rm", "-r", "n1:.."],
+        &["rm", "-r", ":"],
+        &["rm", "-r", "."],
+        &["rm", "-r", "/"],
+        &["chmod", "-R", "0", "/."],
+        &["mkdir", "n1:"],
+        &["cp", "/dev/null", "@all:"],
+    ]
+    .iter()
+    .map(|args| hosts.refuses(args))
+    .collect();
+    assert!(!told.contains("write "), "{told}");
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn hosts_without_a_path_are_no_path() {
+    let hosts = Hosts::new();
+    let told: String = [
+        &["cat", "n3", "n4:/d/a"][..],
+        &["rm", "n1", "/d/a"],
+        &["rm", "n[1-2]/d/a"],
+        &["ls", "n[1-4/2]"],
+        &["ls", "@all"],
+        &["cat", "n5"],
+        &["cat", "n1.d/a"],
+    ]
+    .iter()
+    .map(|args| hosts.refuses(args))
+    .collect();
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn whoever_is_unknown_to_a_host_is_named() {
+    let hosts = Hosts::new();
+    for (owner, said) in [
+        ("nosuchuser", "no user nosuchuser on this host"),
+        (":nosuchgroup", "no group nosuchgroup on this host"),
+        ("nosuchuser:nosuchgroup", "no user nosuchuser or no group nosuchgroup on this host"),
+    ] {
+        let run = hosts.run(&["chown", owner, "n1:/d/a"]);
+        assert_eq!(run.code, Some(4), "{run:?}");
+        assert!(run.stderr.contains(&format!("Invalid argument (EINVAL): {said}")), "{run:?}");
+    }
+}
+
+#[test]
 fn whoever_changes_files_says_on_which_hosts() {
     let hosts = Hosts::new();
     let told: String = [

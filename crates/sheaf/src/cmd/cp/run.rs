@@ -101,7 +101,7 @@ struct Told<'a> {
 impl Told<'_> {
     fn put(&self, targets: &[Target], put: &Put) -> Result<Exit> {
         let hosts = self.config.hosts()?;
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = BufWriter::new(crate::output::stdout());
         for line in put.lines.sorted().iter().filter(|line| line.entry.kind == EntryKind::Line) {
             let path = String::from_utf8_lossy(line.path);
             let action = String::from_utf8_lossy(line.entry.text);
@@ -126,7 +126,7 @@ impl Told<'_> {
 
     fn got(&self, targets: &[Target], mut got: Got, options: &CopyOptions) -> Result<Exit> {
         let hosts = self.config.hosts()?;
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = BufWriter::new(crate::output::stdout());
         for planned in &got.planned {
             let to = format!("copy to {}", printable(&format!("%h/{}", planned.local.display())));
             self.plan(
@@ -178,7 +178,7 @@ impl Told<'_> {
 
     /// Names files of this machine that failed; returns how many there are.
     fn local(&self, errors: &[PathError], more: u64) -> Result<u64> {
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::output::stdout();
         for PathError { path, errno } in errors {
             let path = path.display().to_string();
             let text = match *errno {

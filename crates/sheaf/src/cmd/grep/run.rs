@@ -33,7 +33,7 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let color = global.color == Color::Always || output.stdout != Default::default();
         let printer =
             Printer { layout, prefix: !args.no_filename, color, engine: Some(&engine), hosts: &fold };
-        let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+        let mut out = BufWriter::with_capacity(1 << 16, crate::output::stdout());
         let started = begun.elapsed();
         let search = Instant::now();
         let (mut stats, order) = (None, ArgumentOrder::new(&targets));

@@ -106,7 +106,9 @@ impl Found {
             let are = if *lines == 1 { "line is" } else { "lines are" };
             let text = format!("{}:{list}: {lines} {are} improperly formatted", printer.fold(leaves));
             if output.json {
-                output.records.write(&mut io::stdout().lock(), json!({ "type": "note", "note": text }))?;
+                output
+                    .records
+                    .write(&mut crate::output::stdout(), json!({ "type": "note", "note": text }))?;
             } else if !output.quiet {
                 writeln!(io::stderr(), "sheaf: warning: {text}")?;
             }

@@ -93,7 +93,7 @@ pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 fn print(mut figures: Value, output: &Output) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if output.json {
         figures["type"] = json!("bench");
         return Ok(output.records.write(&mut out, figures)?);

@@ -37,7 +37,7 @@ pub enum PlanFormat {
 pub fn run(args: &PlanArgs, global: &GlobalArgs) -> Result<Exit> {
     let config = Config::load(global)?;
     let topology = config.topology()?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if global.json {
         Records::new(global).write(&mut out, describe(topology))?;
         return Ok(Exit::Success);

@@ -77,7 +77,7 @@ async fn once(
     let network = connected.session.network();
     let survey = network.survey(timeout).await;
     let state = State::new(&connected.topology, survey, network.notices());
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if args.dot || args.svg {
         let color = |rank| state.color(rank);
         let topology = &connected.topology;

@@ -66,7 +66,7 @@ pub fn run(args: &SimulateArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 fn print(name: &str, report: &SimReport, output: &Output) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if output.json {
         let mut line = serde_json::to_value(report)?;
         line["operation"] = json!(name);

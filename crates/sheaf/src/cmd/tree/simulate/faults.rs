@@ -11,7 +11,7 @@ use sheaf_tree::filter::Registry;
 use sheaf_tree::packet::{put_scalar, scalar};
 use sheaf_tree::proto::{Node, Packet, Time};
 use sheaf_tree::sim::{Leaves, Shape, Sim, SimConfig, fault};
-use std::io::{StdoutLock, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 const WAVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ struct Run<L> {
     waves: u32,
     longest: Duration,
     records: Option<Records>,
-    out: StdoutLock<'static>,
+    out: crate::output::Stdout,
 }
 
 /// Simulates and prints.
@@ -42,7 +42,7 @@ pub(super) fn run(args: &SimulateArgs, shape: &Shape, output: &Output) -> Result
     let faults = fault::random_inner(shape, &mut fault::rng(args.seed), args.faults, SPAN);
     let last = faults.iter().map(|(at, _)| *at).max().unwrap_or_default();
     let stream = sim.open(shape.everyone(), "sum", b"%ld", Sync::WaitForAll);
-    let out = std::io::stdout().lock();
+    let out = crate::output::stdout();
     let longest = Duration::ZERO;
     let mut run = Run {
         sim,
