@@ -102,6 +102,23 @@ impl GroupSources {
         self.shell.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
+    /// Why `group` is none, where its source lists its groups and this is not among them.
+    pub fn missing(&self, source: Option<&str>, group: &str) -> Option<String> {
+        // A source that cannot list its groups may know any; what is wrong with it resolving tells.
+        let Ok(known) = self.names(source) else { return None };
+        if known.iter().any(|name| name == group) {
+            return None;
+        }
+        let of = source.map(|source| format!("{source}:")).unwrap_or_default();
+        Some(match nearest(group, known.iter().map(String::as_str)) {
+            Some(near) => format!("no group @{of}{group}; did you mean @{of}{near}?"),
+            None if known.is_empty() && source.is_none() => {
+                format!("no group @{group}: no groups are configured")
+            }
+            None => format!("no group @{of}{group}"),
+        })
+    }
+
     fn unknown(&self, group: &str) -> GroupError {
         GroupError(match nearest(group, self.own.keys().map(String::as_str)) {
             Some(near) => format!("no group @{group}; did you mean @{near}?"),

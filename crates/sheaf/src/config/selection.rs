@@ -6,18 +6,40 @@ use crate::exit::Stop;
 use crate::groups::GroupSources;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::{Groups, HostSet};
+use std::cell::OnceCell;
 
 /// The groups of the configuration, and `@all` for every host of the cluster that the command is for.
 struct ClusterGroups<'a> {
     groups: &'a GroupSources,
     everyone: String,
+    /// Why a group that was asked for is none.
+    missing: OnceCell<String>,
+}
+
+impl<'a> ClusterGroups<'a> {
+    fn new(groups: &'a GroupSources, everyone: String) -> Self {
+        Self { groups, everyone, missing: OnceCell::new() }
+    }
+
+    /// The host set of a group. A name that no group has is an error here, though nodeset takes it for
+    /// an empty group: whoever mistypes one must not be told of an empty set.
+    fn find(&self, source: Option<&str>, group: &str) -> Result<String, String> {
+        let found = self.groups.resolve(source, group);
+        if found.as_ref().is_ok_and(|nodes| !nodes.is_empty()) {
+            return found;
+        }
+        match self.groups.missing(source, group) {
+            None => found,
+            Some(text) => Err(self.missing.get_or_init(|| text).clone()),
+        }
+    }
 }
 
 impl Groups for ClusterGroups<'_> {
     fn resolve(&self, source: Option<&str>, group: &str) -> Result<String, String> {
         match (source, group) {
             (None, "all") => Ok(self.everyone.clone()),
-            _ => self.groups.resolve(source, group),
+            _ => self.find(source, group),
         }
     }
 
@@ -78,7 +100,7 @@ impl Config {
     }
 
     fn leaves_of(&self, expression: &str, hosts: &Hosts, everyone: &RangeSet) -> Result<RangeSet, Stop> {
-        let groups = ClusterGroups { groups: &self.groups, everyone: hosts.fold(everyone) };
+        let groups = ClusterGroups::new(&self.groups, hosts.fold(everyone));
         let set = parse(expression, &groups)?;
         if set.is_empty() {
             return Err(Stop::usage(format!("{expression}: no host is in this set")));
@@ -117,7 +139,7 @@ impl Config {
     /// The hosts of `-x`. Names must be hosts of the cluster, so that none is spared by mistake; groups
     /// may hold others as well.
     fn find_excluded(&self, hosts: &Hosts) -> Result<HostSet, Stop> {
-        let groups = ClusterGroups { groups: &self.groups, everyone: hosts.everyone() };
+        let groups = ClusterGroups::new(&self.groups, hosts.everyone());
         let mut excluded = HostSet::new();
         for expression in &self.exclude_hosts {
             if let Ok(names) = HostSet::parse(expression) {
@@ -142,7 +164,10 @@ impl Config {
 }
 
 fn parse(expression: &str, groups: &ClusterGroups<'_>) -> Result<HostSet, Stop> {
-    HostSet::parse_with(expression, groups).map_err(|error| Stop::usage(format!("{expression}: {error}")))
+    HostSet::parse_with(expression, groups).map_err(|error| match groups.missing.get() {
+        Some(missing) => Stop::usage(missing),
+        None => Stop::usage(format!("{expression}: {error}")),
+    })
 }
 
 fn nobody_left() -> Stop {

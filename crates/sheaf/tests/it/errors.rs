@@ -1,5 +1,5 @@
 //! Bad input: one line that says what is wrong, and the exit code that scripts look at.
-use crate::support::Home;
+use crate::support::{Home, Run};
 
 /// The single line of an error; the code is checked on the way.
 fn error(home: &Home, code: i32, args: &[&str]) -> String {
@@ -16,17 +16,38 @@ fn addresses_that_mean_nothing() {
         "[cluster.lab]\nhosts = \"n[1-64]\"\nlaunch = \"embedded\"\n[groups]\nweb = \"n[1-4]\"\nnone = \"n1!n1\"\n",
     );
     let mut lines = Vec::new();
-    for address in
-        ["n[1-:/etc/hosts", "n65:/x", "n[60-70]:/x", "m1:/x", "@wbe:/x", "@none:/x", "n1!n1:/x", ""]
-    {
-        lines.push(format!("{address:16} {}", error(&home, 2, &["cat", address])));
+    for address in [
+        "n[1-:/etc/hosts",
+        "n65:/x",
+        "n[60-70]:/x",
+        "m1:/x",
+        "@wbe:/x",
+        "@sheaf:wbe:/x",
+        "n1,@foo:/x",
+        "@empty:/x",
+        "@none:/x",
+        "n1!n1:/x",
+        "",
+    ] {
+        let groups = "[Main]\ndefault: local\n[local]\nmap: true\nlist: echo empty\n";
+        let mut command = home.command(&["cat", address]);
+        home.write("clustershell/groups.conf", groups);
+        let run = Run::of(command.output().unwrap());
+        assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+        lines.push(format!("{address:16} {}", run.stderr.trim_end()));
     }
+    // For the sets themselves it stays as with nodeset, and nobody is spared by a mistyped -x.
+    assert_eq!(home.run(&["hosts", "-f", "@wbe"]).stdout, "\n");
+    insta::assert_snapshot!(error(&home, 2, &["-x", "@wbe", "rm", "@all:/x"]), @"sheaf: no group @wbe; did you mean @web?");
     insta::assert_snapshot!(lines.join("\n"), @"
     n[1-:/etc/hosts  sheaf: n[1-: host set, byte 1: '[' without ']'
     n65:/x           sheaf: n65 is no host of cluster lab (n[1-64])
     n[60-70]:/x      sheaf: n[65-70] are no hosts of cluster lab (n[1-64])
     m1:/x            sheaf: m1 is no host of cluster lab (n[1-64]); did you mean n1?
-    @wbe:/x          sheaf: @wbe: no host is in this set
+    @wbe:/x          sheaf: no group @wbe; did you mean @web?
+    @sheaf:wbe:/x    sheaf: no group @sheaf:wbe; did you mean @sheaf:web?
+    n1,@foo:/x       sheaf: no group @foo
+    @empty:/x        sheaf: @empty: no host is in this set
     @none:/x         sheaf: @none: no host is in this set
     n1!n1:/x         sheaf: n1!n1: no host is in this set
                      sheaf: an empty address names no file
