@@ -73,9 +73,10 @@ impl Silence {
         }
     }
 
-    /// The cause, in which `%h` is the host where there are several.
+    /// The cause, with the name of the host for `%h`, or `HOST` where there are several.
     fn cause_on(&self, hosts: &str, count: u64) -> Option<String> {
-        self.cause().map(|cause| if count == 1 { cause.replace("%h", hosts) } else { cause.to_owned() })
+        let name = if count == 1 { hosts } else { "HOST" };
+        self.cause().map(|cause| cause.replace("%h", name))
     }
 
     fn cause(&self) -> Option<&str> {
@@ -357,6 +358,22 @@ mod tests {
 
     fn json_text(report: &Report) -> String {
         report.to_json(&Numbered).to_string()
+    }
+
+    #[test]
+    fn a_name_in_a_cause_is_the_hosts_or_stands_for_each() {
+        let why = || Silence::Down(Some("not started: ssh: cannot resolve %h".to_owned()));
+        let report = |hosts: &[u32]| Report {
+            asked: (0..4).collect(),
+            silent: hosts.iter().map(|host| silent(*host, why())).collect(),
+            ..Report::default()
+        };
+        for (hosts, name) in [(&[3][..], "n3"), (&[3, 4], "HOST")] {
+            let report = report(hosts);
+            let told = format!("not started: ssh: cannot resolve {name}");
+            assert!(text(&report).contains(&format!("(EHOSTDOWN): {told}\n")), "{}", text(&report));
+            assert_eq!(report.to_json(&Numbered)["silent"][0]["cause"], told);
+        }
     }
 
     fn sample() -> Report {
