@@ -29,6 +29,8 @@ EXPR is a host set: n[1-64], n[001-128/2], rack[1-4]n[1-16], @group,
 ! (difference) & (intersection) ^ (symmetric difference), from left to right.
 `-` stands for sets read from standard input, which is also read when there is
 no EXPR. -x, -i and -X act at their place among the EXPRs.
+@all and -a are those of the group source here, as with nodeset; in an address
+@all is every host of the cluster.
 A blank within an EXPR belongs to a name, as with nodeset: write n1,n2 for two.
 
 Exit codes: 0; 1 an EXPR, a format or a source of groups is wrong, as with

@@ -185,6 +185,11 @@ impl Reader<'_> {
                 "default" => file.default = self.string("default", value),
                 "groups" => {
                     for (name, value) in self.table("groups", value) {
+                        if name.get_ref() == "all" {
+                            let text =
+                                "a group cannot be called all: @all stands for every host of the cluster";
+                            self.problem(name.span().start, text.to_owned());
+                        }
                         let nodes = self.string(name.get_ref(), value);
                         file.groups.extend(nodes.map(|nodes| (name.get_ref().to_string(), nodes)));
                     }

@@ -95,6 +95,21 @@ fn check_names_every_problem_and_others_the_first() {
     insta::assert_snapshot!(run.stderr, @r#"sheaf: sheaf.toml:2: unknown key "host" in [cluster.lab]; did you mean "hosts"? (and 1 more: sheaf config check)"#);
 }
 
+/// In an address `@all` is every host of the cluster: a group of that name would be another set elsewhere.
+#[test]
+fn no_group_is_called_all() {
+    let lab = "[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"embedded\"\n";
+    let home = Home::with_config(&format!("{lab}[groups]\nall = \"n[1-3]\"\n"));
+    let told =
+        "sheaf: sheaf.toml:5: a group cannot be called all: @all stands for every host of the cluster\n";
+    for args in [&["config", "check"][..], &["hosts", "-f", "@all"], &["rm", "@all:/x"], &["up"]] {
+        let run = home.run(args);
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (Some(2), "", told), "{args:?}");
+    }
+    home.write("sheaf.toml", &format!("{lab}[groups]\nall4 = \"n[1-4]\"\n"));
+    assert_eq!(home.run(&["config", "check"]).code, Some(0));
+}
+
 #[test]
 fn the_file_is_searched_in_order() {
     let home = Home::new();
