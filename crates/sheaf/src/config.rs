@@ -409,15 +409,16 @@ fn is_plural(a: &str, b: &str) -> bool {
     a.strip_suffix('s') == Some(b) || b.strip_suffix('s') == Some(a)
 }
 
-/// The files `sheaf.toml` is looked for in, in this order, when no option names one.
-fn search_path() -> Vec<PathBuf> {
+/// The files `sheaf.toml` is looked for in, in this order, when no option names one; each with the
+/// variable of the environment that leads there, if one does.
+fn search_path() -> Vec<(PathBuf, Option<&'static str>)> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let mut path = vec![PathBuf::from("sheaf.toml")];
+    let mut path = vec![(PathBuf::from("sheaf.toml"), None)];
     let home = variable("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".config")));
-    path.extend(home.map(|home| home.join("sheaf/sheaf.toml")));
-    path.push(PathBuf::from("/etc/sheaf/sheaf.toml"));
+        .map(|home| (PathBuf::from(home), Some("XDG_CONFIG_HOME")))
+        .or_else(|| variable("HOME").map(|home| (Path::new(&home).join(".config"), Some("HOME"))));
+    path.extend(home.map(|(home, variable)| (home.join("sheaf/sheaf.toml"), variable)));
+    path.push((PathBuf::from("/etc/sheaf/sheaf.toml"), None));
     path
 }
 

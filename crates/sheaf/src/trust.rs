@@ -34,6 +34,11 @@ impl Refusal {
         }
     }
 
+    /// Whether the caller may not look there.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     /// Whether there is no such file.
     pub fn is_absence(&self) -> bool {
         use io::ErrorKind::{NotADirectory, NotFound};

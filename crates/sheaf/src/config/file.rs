@@ -108,11 +108,17 @@ impl File {
         if let Some(path) = named.map(Path::to_path_buf).or(variable) {
             return Self::read(&path, trust::open_named).map_err(|why| Stop::usage(why.text(&path)));
         }
-        for path in super::search_path() {
+        for (path, variable) in super::search_path() {
             match Self::read(&path, trust::open) {
                 Ok(file) => return Ok(file),
                 Err(why) if why.is_absence() => {}
-                Err(why) => return Err(Stop::usage(why.text(&path))),
+                Err(why) => {
+                    let hint = match variable.filter(|_| why.is_denied()) {
+                        Some(variable) => format!("; set {variable}, or name a file with --config"),
+                        None => String::new(),
+                    };
+                    return Err(Stop::usage(why.text(&path) + &hint));
+                }
             }
         }
         Ok(Self::default())

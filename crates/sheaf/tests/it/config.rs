@@ -1,5 +1,5 @@
 //! `sheaf config`, and where the configuration is found.
-use crate::support::Home;
+use crate::support::{Home, Run};
 
 const LAB: &str = "\
 default = \"lab\"
@@ -93,6 +93,31 @@ fn check_names_every_problem_and_others_the_first() {
     let run = home.run(&["cat", "/x"]);
     assert_eq!(run.code, Some(2));
     insta::assert_snapshot!(run.stderr, @r#"sheaf: sheaf.toml:2: unknown key "host" in [cluster.lab]; did you mean "hosts"? (and 1 more: sheaf config check)"#);
+}
+
+/// As after `sudo -u` that keeps root's HOME: what can be done about it is said.
+#[test]
+fn a_home_that_cannot_be_read_is_told_with_what_to_do() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    let home = Home::new();
+    let closed = home.path().join("closed");
+    std::fs::create_dir(&closed).unwrap();
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0)).unwrap();
+    for (variable, file) in [("HOME", ".config/sheaf/sheaf.toml"), ("XDG_CONFIG_HOME", "sheaf/sheaf.toml")] {
+        let mut command = home.command(&["cat", "/x"]);
+        command.env(variable, &closed).current_dir("/");
+        if rustix::process::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let run = Run::of(command.output().unwrap());
+        let told = format!(
+            "sheaf: {}/{file}: Permission denied (EACCES); set {variable}, or name a file with --config\n",
+            closed.display()
+        );
+        assert_eq!((run.code, run.stderr), (Some(2), told));
+    }
 }
 
 /// In an address `@all` is every host of the cluster: a group of that name would be another set elsewhere.
