@@ -353,10 +353,12 @@ impl Core {
             }
             Event::Surveyed { .. } if node == 0 => {}
             Event::Packet(packet) => {
-                // A leaf whose service could not start answers for it.
+                // A leaf without a service answers for it. One whose service could not start has said so, and
+                // is about to end: another answer would hide the reason.
+                let gave_up = node == 0 && self.ended;
                 let node = &mut self.nodes[node];
                 node.consumed(packet.stream, packet.frame_bytes);
-                if packet.last && packet.expect.is_some() {
+                if packet.last && packet.expect.is_some() && !gave_up {
                     node.fail(packet.stream, packet.wave, Errno::NOSYS);
                 }
                 return;

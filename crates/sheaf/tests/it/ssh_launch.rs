@@ -109,7 +109,7 @@ fn hosts_that_cannot_be_logged_in_to_are_named_with_the_reason_in_time() {
     let mut lines: Vec<&str> = run.stderr.lines().collect();
     lines.sort_unstable();
     let told = [
-        "h3: host is down (EHOSTDOWN): not started: root@h3: Permission denied (publickey",
+        "h3: it does not serve (EACCES): not started: root@h3: Permission denied (publickey",
         "h5: host is down (EHOSTDOWN): not started: ssh: connect to host h5 port 22: Connection refused",
         "h7: host is down (EHOSTDOWN): not started: no login within 15 s",
         "h9: host is down (EHOSTDOWN): not started: Connection timed out during banner exchange",
