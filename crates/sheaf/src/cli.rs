@@ -1,5 +1,6 @@
 //! The command line: global options, the list of commands, and how the two share short options.
 mod global;
+mod wrong;
 
 pub use global::{Color, GlobalArgs, Link};
 
@@ -177,7 +178,7 @@ fn end(error: &clap::Error) -> ! {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         error.exit();
     }
-    let (text, exit) = (one_line(&error.render().to_string()), crate::exit::Exit::Usage);
+    let (text, exit) = (wrong::told(error), crate::exit::Exit::Usage);
     // What could not be parsed may have asked for JSON all the same.
     if std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json") {
         println!("{}", crate::output::json::error(&text, exit));
@@ -187,25 +188,13 @@ fn end(error: &clap::Error) -> ! {
     std::process::exit(exit as i32);
 }
 
-/// What a message of clap says of the error and how to mend it, without the repeated usage.
-fn one_line(message: &str) -> String {
-    let mut paragraphs =
-        message.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
-    let error = paragraphs.next().unwrap_or_default();
-    let mut line = error.strip_prefix("error: ").unwrap_or(&error).to_owned();
-    for tip in paragraphs.filter(|text| text.starts_with("tip: ")) {
-        line = format!("{line}; {}", tip.replace("tip: ", ""));
-    }
-    line
-}
-
 /// The arguments of `sheaf serve …` when that is the command, parsed without the others.
 pub fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<cmd::serve::ServeArgs> {
     let mut args = args.skip(1).peekable();
     args.next_if(|first| first == "serve")?;
     let serve = cmd::serve::ServeArgs::augment_args(clap::Command::new("sheaf serve"));
-    let matches =
-        serve.no_binary_name(true).styles(STYLES).max_term_width(HELP_COLUMNS_MAX).get_matches_from(args);
+    let serve = serve.no_binary_name(true).styles(STYLES).max_term_width(HELP_COLUMNS_MAX);
+    let matches = serve.try_get_matches_from(args).unwrap_or_else(|error| end(&error));
     Some(cmd::serve::ServeArgs::from_arg_matches(&matches).unwrap_or_else(|error| end(&error)))
 }
 
@@ -293,7 +282,7 @@ mod tests {
     /// What clap says of these words.
     fn said(words: &[&str]) -> String {
         let error = try_parse(words.iter().map(Into::into)).unwrap_err();
-        one_line(&error.render().to_string())
+        wrong::told(&error)
     }
 
     #[test]
@@ -339,12 +328,46 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_option_is_said_to_be_unknown() {
+        for (words, line) in [
+            (&["sheaf", "grep", "-P", "x", "/x"][..], "grep has no option -P; see sheaf grep --help"),
+            (&["sheaf", "grep", "-5", "x", "/x"], "grep has no option -5; see sheaf grep --help"),
+            (&["sheaf", "-P", "grep", "x", "/x"], "sheaf has no option -P; see sheaf --help"),
+            (&["sheaf", "tree", "show", "-P"], "tree show has no option -P; see sheaf tree show --help"),
+            (
+                &["sheaf", "grep", "--recursiv", "x", "/x"],
+                "grep has no option --recursiv; did you mean --recursive? see sheaf grep --help",
+            ),
+            (&["sheaf", "rm", "--no-preserve", "/x"], "rm has no option --no-preserve; see sheaf rm --help"),
+        ] {
+            assert_eq!(said(words), line);
+        }
+    }
+
+    #[test]
+    fn commands_of_other_tools_lead_to_what_there_is() {
+        for (word, line) in [
+            ("diff", "there is no command diff: sheaf read -a classes and sheaf sha show who has what"),
+            ("run", "there is no command run: sheaf works on files and runs no programs on hosts"),
+            ("mv", "there is no command mv: files on hosts cannot be renamed yet"),
+            ("md5sum", "there is no command md5sum: sheaf sha prints sha256, sha512 and blake3"),
+        ] {
+            assert_eq!(said(&["sheaf", word, "/x"]), line);
+        }
+        assert!(said(&["sheaf", "config", "diff"]).ends_with("'diff'; see sheaf help config"));
+        let command = command();
+        for (word, _) in wrong::ELSEWHERE {
+            assert!(command.find_subcommand(word).is_none(), "{word} is there");
+        }
+    }
+
+    #[test]
     fn errors_of_the_command_line_are_one_line() {
         for (words, line) in [
             (&["sheaf", "cat"][..], "the following required arguments were not provided: <ADDR>..."),
             (
                 &["sheaf", "grepp", "/x"],
-                "unrecognized subcommand 'grepp'; a similar subcommand exists: 'grep'",
+                "unrecognized subcommand 'grepp'; a similar subcommand exists: 'grep'; see sheaf help",
             ),
             (
                 &["sheaf", "cat", "--timeout", "0", "/x"],

@@ -335,7 +335,8 @@ fn unknown_cluster(file: &File, name: &str) -> Stop {
         Some(near) => format!("no cluster {name} in {}; did you mean {near}?", path.display()),
         None if file.clusters.is_empty() => format!("no cluster {name} in {}: it names none", path.display()),
         None => {
-            format!("no cluster {name} in {}; there are {}", path.display(), some_of(file.clusters.keys()))
+            let are = if file.clusters.len() == 1 { "is" } else { "are" };
+            format!("no cluster {name} in {}; there {are} {}", path.display(), some_of(file.clusters.keys()))
         }
     })
 }

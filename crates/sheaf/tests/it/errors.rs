@@ -58,6 +58,8 @@ fn addresses_that_mean_nothing() {
 fn clusters_that_there_are_not() {
     let home = Home::new();
     insta::assert_snapshot!(error(&home, 2, &["-C", "lab", "cat", "/x"]), @"sheaf: no cluster lab: no sheaf.toml was found; see sheaf config --help");
+    home.write("sheaf.toml", "[cluster.lab]\nhosts = \"a\"\n");
+    insta::assert_snapshot!(error(&home, 2, &["cat", "-C", "zoo", "/x"]), @"sheaf: no cluster zoo in sheaf.toml; there is lab");
     home.write("sheaf.toml", "[cluster.lab]\nhosts = \"a\"\n[cluster.farm]\nhosts = \"b\"\n");
     insta::assert_snapshot!(error(&home, 2, &["cat", "-C", "lap", "/x"]), @"sheaf: no cluster lap in sheaf.toml; did you mean lab?");
     insta::assert_snapshot!(error(&home, 2, &["cat", "/x"]), @r#"sheaf: sheaf.toml has 2 clusters (farm, lab): choose one with --cluster, or by default = "farm" in the file"#);
@@ -78,6 +80,13 @@ fn copies_go_one_way() {
             insta::assert_snapshot!(error(&home, 2, &args), @"sheaf: cp copies from here to hosts, or from hosts to here");
         }
     }
+}
+
+#[test]
+fn options_that_there_are_not() {
+    let home = Home::new();
+    insta::assert_snapshot!(error(&home, 2, &["serve", "-P"]), @"sheaf: serve has no option -P; see sheaf serve --help");
+    insta::assert_snapshot!(error(&home, 2, &["grep", "-P", "x", "/x"]), @"sheaf: grep has no option -P; see sheaf grep --help");
 }
 
 #[test]
