@@ -21,7 +21,9 @@ const PATTERN_FILE_BYTES_MAX: u64 = 16 << 20;
 /// Search files for lines that match, each distinct line once
 #[derive(Args, Clone, Debug, Default)]
 #[command(after_help = "\
-Patterns are regular expressions as Rust's regex crate and ripgrep know them.
+Patterns are regular expressions as Rust's regex crate and ripgrep know them:
+| ( ) + ? mean something by themselves, while \\| and \\(, operators of grep's
+basic regular expressions, are literal characters.
 
 Exit status: 0 a line is selected; 1 none is, and every member was searched;
 4 some members failed or were silent, whatever the others have: so with -q, too,

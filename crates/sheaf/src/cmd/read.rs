@@ -42,8 +42,8 @@ classes (equal contents once), lines (equal lines once), checksum.
 Without --count, contents are concatenated without gaps; with it, each has a
 place of that many bytes.
 
-All contents together may have as many bytes as concatenate_bytes_max in [tuning]
-says. checksum, count and zero take files of any length and any number of them,
+concatenate_bytes_max in [tuning] says how many bytes all contents together may
+have. checksum, count and zero take files of any length and any number of them,
 equal and classes any length within that bound, the others 64 MiB of a file.
 
 Numbers are fields that are a number as a whole: 17/421 or 5kB is none. Each is
