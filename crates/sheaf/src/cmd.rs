@@ -179,7 +179,9 @@ fn reasons(outcome: &mut Outcome, reason: impl Fn(Errno) -> Option<String>) -> V
 fn stop(error: ToolError) -> anyhow::Error {
     match error {
         ToolError::Usage(text) => Stop::usage(text).into(),
-        ToolError::Group(differ @ GroupError::Differ { .. }) => Stop::Unmatched(differ.to_string()).into(),
+        ToolError::Group(differ @ GroupError::Differ { .. }) => {
+            Stop::Unmatched(format!("{differ}; sheaf read -a classes or sheaf sha shows them")).into()
+        }
         ToolError::Sink(error) => error.into(),
         other => other.into(),
     }

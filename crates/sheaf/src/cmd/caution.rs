@@ -66,7 +66,12 @@ impl Caution {
         write!(out, "Go on, on {} {noun}? [y/N] ", all.len())?;
         out.flush()?;
         drop(out);
-        let goes_on = is_yes(&answer(question.stdin_is_taken)?);
+        let answer = answer(question.stdin_is_taken)?;
+        // Where nobody has ended the line of the question, it ends here.
+        if !answer.ends_with('\n') {
+            writeln!(stderr())?;
+        }
+        let goes_on = is_yes(&answer);
         if !goes_on {
             writeln!(stderr(), "sheaf: nothing was changed")?;
         }

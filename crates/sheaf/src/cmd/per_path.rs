@@ -5,10 +5,10 @@ use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::output::{Changes, Failure, Heads, Line, Printer};
+use crate::output::{Changes, Failure, Heads, Layout, Line, Printer};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, RangeSet};
 use sheaf_group::Outcome;
 use sheaf_tools::ArgumentOrder;
 use sheaf_tools::edit::{self, Edit};
@@ -90,9 +90,15 @@ pub fn edit(
 /// Prints what was done to files, in the order of the arguments.
 pub fn print_done(printer: &mut Printer<'_>, merged: &Merged, order: &ArgumentOrder) -> io::Result<()> {
     for entry in said(merged, order).iter().filter(|entry| entry.entry.kind == EntryKind::Line) {
-        printer.flat(&Line { path: entry.path, leaves: entry.leaves, text: entry.entry.text.to_vec() })?;
+        printer.flat(&done_line(printer, entry.path, entry.leaves, entry.entry.text))?;
     }
     printer.flush()
+}
+
+/// What was done to a file; to a person it is no part of the file, and stands apart from its name.
+pub fn done_line<'a>(printer: &Printer<'_>, path: &'a [u8], leaves: &'a RangeSet, text: &[u8]) -> Line<'a> {
+    let blank: &[u8] = if printer.layout() == Layout::Json { b"" } else { b" " };
+    Line { path, leaves, text: [blank, text].concat() }
 }
 
 /// Takes errors out that there is more to say of, to be told with it.

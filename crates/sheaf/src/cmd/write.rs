@@ -1,11 +1,11 @@
 //! `sheaf write`: the same bytes into the same file of many hosts.
 use super::caution::{Caution, Question};
-use super::per_path::{explained, print_done};
+use super::per_path::{done_line, explained, print_done};
 use super::{Changed, resolve};
 use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{Changes, Line, Printer};
+use crate::output::{Changes, Printer};
 use crate::session::{self, Ended, Opening};
 use crate::{mode, size, stdin};
 use anyhow::Result;
@@ -119,8 +119,7 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
             let text = format!("created with {} bytes", written.bytes).into_bytes();
             for target in &targets {
                 let leaves = target.members.intersection(&leaves);
-                let line = Line { path: target.path.as_bytes(), leaves: &leaves, text: text.clone() };
-                printer.flat(&line)?;
+                printer.flat(&done_line(&printer, target.path.as_bytes(), &leaves, &text))?;
             }
             printer.flush()?;
         }

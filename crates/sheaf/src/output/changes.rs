@@ -6,7 +6,7 @@ use sheaf_core::RangeSet;
 /// What was changed where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
-    /// What was done, as `removed`.
+    /// What was done, as `removed` or `mode set`.
     pub done: &'static str,
     /// To what, as one and as many.
     pub nouns: (&'static str, &'static str),
@@ -21,12 +21,16 @@ impl Changes {
     /// `removed on n[1-16]: 16 files`.
     pub fn text(&self, hosts: &dyn HostNames) -> String {
         let Self { done, files, nouns: (one, many), leaves, is_dry } = self;
-        let would = if *is_dry { "would be " } else { "" };
+        let done = match (is_dry, done.split_once(' ')) {
+            (false, _) => (*done).to_owned(),
+            (true, None) => format!("would be {done}"),
+            (true, Some((what, done))) => format!("the {what} would be {done}"),
+        };
         match files {
-            0 => format!("{would}{done}: nothing"),
+            0 => format!("{done}: nothing"),
             files => {
                 let noun = if *files == 1 { one } else { many };
-                format!("{would}{done} on {}: {files} {noun}", hosts.fold(leaves))
+                format!("{done} on {}: {files} {noun}", hosts.fold(leaves))
             }
         }
     }

@@ -326,6 +326,8 @@ fn without_a_terminal_only_the_option_asks() {
       n[1-4]:/d/a
     Go on, on 4 hosts? [y/N] sheaf: nothing was changed
     ");
+    let run = hosts.fed("", &["rm", "-i", ":/d/a"]);
+    assert!(run.stderr.ends_with("Go on, on 4 hosts? [y/N] \nsheaf: nothing was changed\n"), "{run:?}");
     for command in [&["chmod", "0"][..], &["chown", "0"], &["truncate", "-s0"], &["ln", "-sf", "b"]] {
         let run = hosts.fed("", &[command, &["-i", ":/d/a"]].concat());
         assert_eq!((run.code, hosts.are_untouched()), (Some(1), true), "{command:?}: {run:?}");
@@ -344,13 +346,21 @@ fn a_dry_run_says_on_how_many_hosts_and_changes_nothing() {
     std::fs::remove_file(hosts.home.path().join("n3/d/b")).unwrap();
     let run = hosts.run(&["rm", "--dry-run", ":/d/{a,b}"]);
     assert_eq!(run.code, Some(4));
-    assert_eq!(run.stdout, "n[1-4]:/d/a:would be removed\nn[1-2,4]:/d/b:would be removed\n");
+    assert_eq!(run.stdout, "n[1-4]:/d/a: would be removed\nn[1-2,4]:/d/b: would be removed\n");
     insta::assert_snapshot!(run.stderr, @"
     would be removed on n[1-4]: 7 files
     n3:/d/b: No such file or directory (ENOENT), 1 of 8 members
     sheaf: 7 of 8 members succeeded, 1 failed
     ");
     assert_eq!((hosts.names(1, "d").len(), hosts.names(3, "d").len()), (2, 1));
+    for (command, said) in [
+        (["chmod", "600"], "the mode would be set on n[1-2]: 2 files\n"),
+        (["chown", "0"], "the owner would be set on n[1-2]: 2 files\n"),
+        (["truncate", "--size=0"], "the size would be set on n[1-2]: 2 files\n"),
+    ] {
+        let run = hosts.run(&[&command[..], &["--dry-run", "n[1-2]:/d/a"]].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), said), "{run:?}");
+    }
     let run = hosts.run(&["--json", "write", "--dry-run", ":/d/a"]);
     let summary: serde_json::Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
     let changed = serde_json::json!(
@@ -431,7 +441,7 @@ fn a_file_is_replaced_whole_and_never_made_unasked() {
     let file = hosts.home.path().join("n1/d/a");
     let before = std::fs::metadata(&file).unwrap().ino();
     let run = hosts.fed("new", &["write", "-v", ":/d/a"]);
-    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-4]:/d/a:replaced with 3 bytes\n"));
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-4]:/d/a: replaced with 3 bytes\n"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
     assert_ne!(std::fs::metadata(&file).unwrap().ino(), before);
     assert_eq!(hosts.names(1, "d"), ["a", "b"]);
@@ -443,7 +453,7 @@ fn a_file_is_replaced_whole_and_never_made_unasked() {
     sheaf: 0 of 2 members succeeded, 2 failed
     ");
     let run = hosts.fed("x", &["write", "-v", "--excl", "n[1-2]:/d/none"]);
-    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-2]:/d/none:created with 1 bytes\n"));
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-2]:/d/none: created with 1 bytes\n"));
     let run = hosts.fed("x", &["write", "-v", "--excl", ":/d/none"]);
     assert_eq!((run.code, run.stdout.as_str(), hosts.names(4, "d").len()), (Some(4), "", 2));
     let run = hosts.fed("1", &["write", "--offset", "1", "n1:/d/a"]);
