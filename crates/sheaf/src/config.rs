@@ -221,6 +221,19 @@ impl Config {
         }
     }
 
+    /// The option that says what a session is to be, if there is one: a running one is what it is. Its
+    /// hosts may be said, to choose among them.
+    pub fn says_start(&self) -> Option<&'static str> {
+        let Cluster { hosts, launch, tree, export, inner_hosts, link, .. } = &self.cluster;
+        let origins = [&hosts.origin, &launch.origin, &tree.origin, &export.origin].into_iter();
+        let origins = origins.chain(inner_hosts.iter().map(|value| &value.origin));
+        let mut origins = origins.chain(link.iter().map(|value| &value.origin));
+        origins.find_map(|origin| match origin {
+            Origin::Option(option) if *option != "--hosts" => Some(*option),
+            _ => None,
+        })
+    }
+
     /// Whether the cluster is this machine alone, with all its files, because nothing says otherwise:
     /// no option, no file, no session.
     pub fn is_this_machine(&self) -> bool {
@@ -388,7 +401,8 @@ const EXPORT_DEFAULT: &str = "/";
 /// The most names a message lists.
 const NAMES_SHOWN_MAX: usize = 8;
 
-fn some_of<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+/// Names in a message, of which there may be many.
+pub fn some_of<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
     let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
     let shown: Vec<&str> = names.take(NAMES_SHOWN_MAX).map(String::as_str).collect();
     let tail = if more > 0 { format!(" and {more} more") } else { String::new() };

@@ -1,7 +1,7 @@
 //! `sheaf down`: a session ended.
 use crate::cli::GlobalArgs;
 use crate::config::Config;
-use crate::exit::{Exit, Stop};
+use crate::exit::Exit;
 use crate::output::Records;
 use crate::session::daemon;
 use anyhow::Result;
@@ -39,7 +39,7 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         told(name, global)?;
         return Ok(Exit::Success);
     }
-    Err(Stop::unreachable(format!("no session {name} is running")).into())
+    Err(daemon::absent(name, None)?.into())
 }
 
 fn told(name: &str, global: &GlobalArgs) -> Result<()> {

@@ -2,7 +2,7 @@
 use crate::cli::GlobalArgs;
 use crate::cmd::tree::event;
 use crate::config::Config;
-use crate::exit::{Exit, Stop, is_broken_pipe, of_error, one_line};
+use crate::exit::{Exit, is_broken_pipe, of_error, one_line};
 use crate::output::{HostNames, Output, Report};
 use crate::session;
 use crate::session::{Connected, Ended, daemon};
@@ -57,7 +57,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         let config = Config::load(&global)?;
         let shown = runtime.block_on(async {
             let Some((joined, told)) = daemon::join_with_about(&config)? else {
-                return Err(Stop::unreachable(format!("no session {name} is running")).into());
+                return Err(daemon::absent(&name, None)?.into());
             };
             show(&name, &joined, &told, &config, &output).await
         });

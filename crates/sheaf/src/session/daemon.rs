@@ -4,7 +4,7 @@
 //! the other is: a client trusts no socket of somebody else's, a session lets nobody else in.
 use super::wire::About;
 use super::{Connected, Signals, TokenFile, connect, runtime};
-use crate::config::{Config, Launch};
+use crate::config::{Config, Launch, nearest, some_of};
 use crate::exit::{Exit, Stop};
 use crate::trust;
 use anyhow::{Context, Result, bail};
@@ -71,15 +71,17 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     }
     let Some(stream) = open(name(config))? else {
         if asked {
-            let text = format!(
-                "no session {} is running; start it with: sheaf up --session {}",
-                name(config),
-                name(config)
-            );
-            return Err(Stop::unreachable(text).into());
+            return Err(absent(name(config), Some("sheaf up --session"))?.into());
         }
         return Ok(None);
     };
+    if let Some(option) = config.says_start().filter(|_| asked) {
+        let text = format!(
+            "session {}: {option} says nothing to a running session; it is said when that is started",
+            name(config)
+        );
+        return Err(Stop::usage(text).into());
+    }
     let pid = peer_pid(&stream)?;
     let joined = launch::join(OwnedFd::from(stream), &super::registry()).map_err(|error| {
         Stop::unreachable(format!("session {}: {}", name(config), not_greeted(pid, &error)))
@@ -88,6 +90,20 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     config.use_topology(&joined.topology);
     let session = Session::new(joined.network, joined.topology.leaf_hosts(), super::limits(config))?;
     Ok(Some((Connected { session, topology: joined.topology, desk: None, own: false }, about)))
+}
+
+/// The error of a session that does not run: the name that was meant, or those that there are, or with
+/// what it is started.
+pub fn absent(name: &str, start: Option<&str>) -> Result<Stop> {
+    let running = running()?;
+    let near = nearest(name, running.iter().map(String::as_str));
+    let others = (!running.is_empty()).then(|| format!("; running: {}", some_of(running.iter())));
+    let hint = match (near, start) {
+        (Some(near), _) => format!("; did you mean {near}?"),
+        (None, Some(start)) => format!("; start it with: {start} {name}"),
+        (None, None) => String::new(),
+    };
+    Ok(Stop::unreachable(format!("no session {name} is running{}{hint}", others.unwrap_or_default())))
 }
 
 /// Why a session's process has not let us in.
