@@ -6,8 +6,9 @@
 //!
 //! Paths on hosts are absolute. Only on this machine alone, where no configuration speaks of other
 //! hosts or exports, a relative one starts at the working directory.
-use crate::config::Config;
+use crate::config::{Config, own_name, some_of};
 use crate::exit::Stop;
+use crate::session::daemon;
 use sheaf_core::RangeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -112,7 +113,10 @@ impl Address {
     /// Nobody changes files of a thousand hosts by leaving something out.
     fn check_hosts(&self, config: &Config, purpose: Purpose) -> Result<(), Stop> {
         let (Purpose::Change(command) | Purpose::Name(command)) = purpose else { return Ok(()) };
-        if self.hosts.is_some() || config.says_hosts() || config.is_this_machine() {
+        if config.is_this_machine() {
+            return self.check_no_session_is_meant(command);
+        }
+        if self.hosts.is_some() || config.says_hosts() {
             return Ok(());
         }
         // All that hosts have is nothing to suggest.
@@ -126,6 +130,22 @@ impl Address {
         Err(Stop::usage(format!(
             "{}: {command} changes files, so say on which hosts: write @all:{path} for all of {all}, or HOSTSET:{path}",
             self.path.display()
+        )))
+    }
+
+    /// Who says hosts where nothing says what they are may have forgotten the name of a session: then it
+    /// would be this machine's files that are changed.
+    fn check_no_session_is_meant(&self, command: &str) -> Result<(), Stop> {
+        let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else { return Ok(()) };
+        let running =
+            daemon::running().map_err(|error| Stop::usage(format!("which sessions run: {error:#}")))?;
+        if running.is_empty() {
+            return Ok(());
+        }
+        let (path, names) = (self.path.display(), some_of(running.iter()));
+        Err(Stop::usage(format!(
+            "{hosts}:{path}: {command} changes files, and sessions are running ({names}): say which with \
+             --session NAME, or write {path} alone for this machine"
         )))
     }
 

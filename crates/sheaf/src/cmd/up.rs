@@ -67,6 +67,15 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         Records::new(&global).write(&mut std::io::stdout(), record)?;
     } else if !global.quiet {
         eprintln!("session {name}: {} of {all} hosts, process {}", started.hosts, started.pid);
+        if !is_joined_unasked(name) {
+            eprintln!("use it with: --session {name}");
+        }
     }
     Ok(exit)
+}
+
+/// Whether commands without any option join the session of this name.
+fn is_joined_unasked(name: &str) -> bool {
+    // Where they have no configuration of their own, such as one of several clusters, they join none.
+    Config::load(&GlobalArgs::default()).is_ok_and(|plain| daemon::name(&plain) == name)
 }

@@ -41,6 +41,16 @@ fn shown() -> Vec<(String, String)> {
     shown
 }
 
+/// A line with the number of a process that the README has.
+fn with_the_number_of_the_readme(line: &str) -> String {
+    match line.split_once(", process ") {
+        Some((before, number)) if number.trim_end().parse::<u32>().is_ok() => {
+            format!("{before}, process 4711\n")
+        }
+        _ => line.to_owned(),
+    }
+}
+
 /// All blocks in one directory, one after the other, on a terminal of 80 columns: what a newcomer types
 /// and sees. The demonstration's files go elsewhere, so that nothing outside the test's home is touched.
 #[test]
@@ -74,12 +84,7 @@ fn every_console_block() {
         let run = terminal.args(["-qec", &typed, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
         let seen = String::from_utf8(run.stdout).unwrap().replace("\r\n", "\n").replace(&place, PLACE);
         // Only the number of a process is another every time.
-        let seen = match seen.split_once(", process ") {
-            Some((before, number)) if number.trim_end().parse::<u32>().is_ok() => {
-                format!("{before}, process 4711\n")
-            }
-            _ => seen,
-        };
+        let seen: String = seen.split_inclusive('\n').map(with_the_number_of_the_readme).collect();
         assert_eq!(seen, text, "$ {command}");
     }
 }

@@ -33,6 +33,91 @@ fn a_session_is_started_once_and_ends_wholly() {
     assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
 }
 
+/// A forgotten `--session` must not change this machine's files in place of the session's.
+#[test]
+fn whoever_forgets_the_session_changes_nothing_here() {
+    let home = Home::new();
+    let file = home.write("mine", "x\n");
+    home.write("new", "y\n");
+    let path = file.display();
+    let started = home.run(&["up", "--session", "prod", "--processes", "2"]);
+    let lines: Vec<&str> = started.stderr.lines().collect();
+    assert!(lines[0].starts_with("session prod: 2 of 2 hosts, process "), "{started:?}");
+    assert_eq!(lines[1..], ["use it with: --session prod"]);
+    for hosts in ["", "@all"] {
+        for args in [&["rm", "-rf"][..], &["chmod", "600"], &["cp", "new"], &["truncate", "-s0"]] {
+            let address = format!("{hosts}:{path}");
+            let run = home.run(&[args, &[&address]].concat());
+            let told = format!(
+                "sheaf: {address}: {} changes files, and sessions are running (prod): say which with \
+                 --session NAME, or write {path} alone for this machine\n",
+                args[0]
+            );
+            assert_eq!((run.code, run.stderr), (Some(2), told));
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "x\n");
+    // To read is harmless; and what says that it is for this machine, or is for the session, is done.
+    assert_eq!(home.run(&["cat", &format!(":{path}")]).stdout, "x\n");
+    assert_eq!(home.run(&["--session", "prod", "chmod", "600", &format!(":{path}")]).code, Some(0));
+    assert_eq!(home.run(&["rm", file.to_str().unwrap()]).code, Some(0));
+    assert_eq!(home.run(&["down", "prod"]).code, Some(0));
+    home.write("mine", "x\n");
+    assert_eq!(home.run(&["rm", &format!(":{path}")]).code, Some(0));
+}
+
+/// Where later commands join the session by themselves, there is nothing to say.
+#[test]
+fn the_default_clusters_session_needs_no_option() {
+    let clusters = "default = \"lab\"\n[cluster.lab]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n\
+                    [cluster.farm]\nhosts = \"f1\"\nlaunch = \"embedded\"\n";
+    let home = Home::with_config(clusters);
+    let second = |args: &[&str]| home.run(args).stderr.lines().nth(1).map(ToOwned::to_owned);
+    assert_eq!(second(&["up"]), None);
+    assert_eq!(second(&["up", "farm"]).as_deref(), Some("use it with: --session farm"));
+    assert_eq!(home.run(&["down", "--all"]).code, Some(0));
+}
+
+#[test]
+fn what_a_running_session_cannot_heed_is_refused() {
+    let up = Up::new(&["--embedded", "2"]);
+    for (option, value) in [
+        ("--embedded", "3"),
+        ("--processes", "3"),
+        ("--export", "/tmp"),
+        ("--tree", "flat"),
+        ("--launch", "processes"),
+        ("--link", "tcp"),
+        ("--inner-hosts", "n1"),
+    ] {
+        let run = up.run(&["cat", option, value, "/etc/hostname"]);
+        let told = format!(
+            "sheaf: session {NAME}: {option} says nothing to a running session; it is said when that is started\n"
+        );
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr), (Some(2), "", told));
+    }
+    let run = up.run(&["stat", "-w", "n2", "--timeout", "20", "/etc"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert_eq!(up.down().code, Some(0));
+}
+
+#[test]
+fn a_session_that_there_is_not_is_told_with_those_that_run() {
+    let up = Up::new(&["--embedded", "2"]);
+    let told = |name: &str| format!("sheaf: no session {name} is running; running: {NAME}");
+    for (args, name, hint) in [
+        (&["down", "tyr"][..], "tyr", "; did you mean try?\n"),
+        (&["status", "tyr"], "tyr", "; did you mean try?\n"),
+        (&["--session", "tyr", "cat", "/x"], "tyr", "; did you mean try?\n"),
+        (&["down", "prod"], "prod", "\n"),
+        (&["--session", "prod", "cat", "/x"], "prod", "; start it with: sheaf up --session prod\n"),
+    ] {
+        let run = up.home.run(args);
+        assert_eq!((run.code, run.stderr), (Some(3), told(name) + hint), "{args:?}");
+    }
+    assert_eq!(up.down().code, Some(0));
+}
+
 #[test]
 fn clients_do_not_disturb_each_other() {
     let home = Home::new();
