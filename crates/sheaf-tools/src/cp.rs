@@ -24,7 +24,7 @@ mod put;
 mod receive;
 mod source;
 
-pub use get::{Got, Planned, get};
+pub use get::{Got, Made, Planned, get};
 pub use message::Totals;
 pub use mode::CopyMode;
 pub use options::{CopyOptions, Progress};

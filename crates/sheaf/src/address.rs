@@ -192,7 +192,7 @@ fn first_word(path: &str) -> Option<&str> {
 }
 
 /// A relative path as what it may have been meant to be: the same from the top.
-fn rooted(path: &Path) -> String {
+pub fn rooted(path: &Path) -> String {
     let mut text = path.to_str().map_or_else(|| path.display().to_string(), ToOwned::to_owned);
     while let Some(rest) = text.strip_prefix("./").or_else(|| text.strip_prefix("../")) {
         text = rest.trim_start_matches('/').to_owned();

@@ -13,10 +13,12 @@ use manifest::{ManifestParams, ManifestTool};
 use pieces::{Lack, PIECES_MAX, Piece, PiecesTool};
 use plan::{Content, Copy, Plan};
 use sheaf_core::{Errno, RangeSet};
-use sheaf_file::PathError;
+use sheaf_file::{PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::tool::Tools;
 use sheaf_group::{GroupError, Outcome, Session};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -60,6 +62,42 @@ pub struct Got {
     pub files: u64,
     /// Bytes written into them.
     pub bytes: u64,
+    /// What was made on this machine, or what a dry run says would be.
+    pub made: Made,
+}
+
+/// What was made, and of which hosts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Files, links and special files.
+    pub files: u64,
+    /// Directories that were not there. A dry run from hosts does not look, and takes them all as new.
+    pub dirs: u64,
+    /// The hosts to which, or from which, anything was copied.
+    pub leaves: RangeSet,
+}
+
+impl Made {
+    /// One of them from a host.
+    pub(super) fn add(&mut self, leaf: u32, is_dir: bool) {
+        let count = if is_dir { &mut self.dirs } else { &mut self.files };
+        *count += 1;
+        self.leaves.insert(leaf);
+    }
+
+    /// What a plan comes to.
+    fn planned(dirs: &[Copy], files: &[Planned]) -> Self {
+        let mut made = Self::default();
+        for dir in dirs.iter().filter(|dir| !dir.remote.is_empty()) {
+            made.dirs += dir.leaves.len();
+            made.leaves.union_with(&dir.leaves);
+        }
+        for file in files {
+            made.files += file.leaves.len();
+            made.leaves.union_with(&file.leaves);
+        }
+        made
+    }
 }
 
 /// A file that would be copied.
@@ -69,15 +107,17 @@ pub struct Planned {
     pub leaves: RangeSet,
     /// Its path there.
     pub remote: Vec<u8>,
-    /// Its path here, beneath the directory of each host.
+    /// Its path here, beneath the directory of each host; whole with an exact name.
     pub local: PathBuf,
 }
 
-/// Copies paths and patterns of hosts into `destination`, beneath a directory for each host.
+/// Copies paths and patterns of hosts into `destination`, beneath a directory for each host. With
+/// an exact name, `destination` itself is what one path of one host becomes.
 ///
 /// # Errors
 /// [`ToolError::Local`] when the destination is no directory and cannot become one;
-/// [`ToolError::Usage`] when two paths of one host would get one name; those of the group operation. What fails on hosts or of single files is in the [`Got`].
+/// [`ToolError::Usage`] when two paths of one host would get one name, or an exact one is given to more
+/// than one path of one host; those of the group operation. What fails on hosts or of single files is in the [`Got`].
 pub async fn get(
     session: &Session,
     targets: &[Target],
@@ -86,7 +126,14 @@ pub async fn get(
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Got, ToolError> {
     let mut got = Got::default();
-    let mut plan = Plan::default();
+    let exact = options.exact_name.then(|| parted(destination));
+    if exact.is_some() && !is_one(targets) {
+        let text = "only one path of one host, and no pattern, can have the destination's name".to_owned();
+        return Err(ToolError::Usage(text));
+    }
+    let (base, name) =
+        exact.map_or((destination, None), |(base, name)| (base, Some(name.as_bytes().to_vec())));
+    let mut plan = Plan::new(name);
     let mut members = RangeSet::new();
     for (hosts, paths) in by_members(targets) {
         let mut outcome = list(session, &hosts, &paths, options, &mut plan).await?;
@@ -106,10 +153,14 @@ pub async fn get(
     progress(got.fetched);
     let mut failed = RangeSet::new();
     if options.dry_run {
-        let planned = |copy: Copy| Planned { leaves: copy.leaves, remote: copy.remote, local: copy.local };
+        let in_base = |local: PathBuf| if options.exact_name { base.join(local) } else { local };
+        let planned =
+            |copy: Copy| Planned { leaves: copy.leaves, remote: copy.remote, local: in_base(copy.local) };
+        let dirs = std::mem::take(&mut plan.dirs);
         got.planned = plan.into_copies().into_iter().map(planned).collect();
+        got.made = Made::planned(&dirs, &got.planned);
     } else {
-        let local = Local::new(destination, session, options)
+        let local = Local::new(base, session, options)
             .map_err(|errno| ToolError::Local { path: destination.display().to_string(), errno })?;
         let local = Arc::new(Mutex::new(local));
         let pace = Pace::new(options.rate_max);
@@ -117,6 +168,7 @@ pub async fn get(
         let mut local = local.lock().unwrap_or_else(PoisonError::into_inner);
         failed = local.failed_leaves.clone();
         got.errors = std::mem::take(&mut local.errors);
+        got.made = std::mem::take(&mut local.made);
         (got.errors_more, got.files, got.bytes) = (local.errors_more, local.files, local.bytes);
     }
     got.outcome.count_once();
@@ -124,6 +176,21 @@ pub async fn get(
     got.outcome.errors.iter().for_each(|error| failed.union_with(&error.members.leaves()));
     got.outcome.status = StatusSum { count: members.difference(&failed).len(), ..StatusSum::default() };
     Ok(got)
+}
+
+/// A destination as the directory that it is in, and its name there; what has no name is the directory.
+fn parted(destination: &Path) -> (&Path, &OsStr) {
+    match (destination.parent(), destination.file_name()) {
+        (Some(parent), Some(name)) if parent.as_os_str().is_empty() => (Path::new("."), name),
+        (Some(parent), Some(name)) => (parent, name),
+        _ => (destination, OsStr::new("")),
+    }
+}
+
+/// Whether one path of one host is asked for.
+fn is_one(targets: &[Target]) -> bool {
+    let [target] = targets else { return false };
+    target.members.len() == 1 && Pattern::new(&target.path).is_ok_and(|pattern| pattern.is_literal())
 }
 
 /// Asks every host for its manifest, and adds to the plan.

@@ -166,6 +166,7 @@ impl Receiver {
             let plan = if is_imagined { Ok(&b"create"[..]) } else { writer.plan(&path, true) };
             let is_imagined = matches!(plan, Ok(b"create"));
             self.report(&path, plan);
+            self.totals.dirs += u64::from(is_imagined);
             match plan {
                 Ok(_) => self.dirs.push(OpenDir { relative, path, closing: None, is_imagined }),
                 Err(_) => self.skipped = Some(relative),

@@ -1,6 +1,7 @@
 //! `sheaf cp`: files and directories to hosts, and back.
 mod progress;
 mod run;
+mod way;
 
 pub use run::run;
 
@@ -13,7 +14,8 @@ use std::ffi::OsString;
 ///
 /// A place on hosts is written HOSTSET:PATH or :PATH; anything else is a path
 /// of this machine, and - is standard input. From hosts, each host's files
-/// come into a directory of its own: DEST/HOST/…
+/// come into a directory of its own: DEST/HOST/…; only with -T DEST is the file.
+/// Patterns are expanded on hosts in SRC and not in DEST.
 #[derive(Args, Debug)]
 #[command(
     verbatim_doc_comment,
@@ -68,7 +70,8 @@ pub struct CpArgs {
     #[arg(short = 'P', long, conflicts_with = "dereference")]
     pub no_dereference: bool,
 
-    /// DEST is the new name, even if it is a directory
+    /// DEST is the new name, even if it is a directory; from hosts, of
+    /// one path of one host
     #[arg(short = 'T', long)]
     pub no_target_directory: bool,
 

@@ -124,7 +124,7 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
             printer.flush()?;
         }
         let nouns = ("file", "files");
-        let changes = Changes { done: "written", nouns, files, leaves, is_dry: edit.dry_run };
+        let changes = Changes { done: "written", way: "on", nouns, files, leaves, is_dry: edit.dry_run };
         let extra = explained(&mut written.outcome, args.advice());
         let ended = Ended::new(&targets, &written.outcome);
         session::finish(connected, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })

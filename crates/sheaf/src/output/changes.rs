@@ -8,6 +8,8 @@ use sheaf_core::RangeSet;
 pub struct Changes {
     /// What was done, as `removed` or `mode set`.
     pub done: &'static str,
+    /// Where the hosts are in it: `on`, `to` or `from`.
+    pub way: &'static str,
     /// To what, as one and as many.
     pub nouns: (&'static str, &'static str),
     /// On how many files of all hosts.
@@ -20,7 +22,7 @@ pub struct Changes {
 impl Changes {
     /// `removed on n[1-16]: 16 files`.
     pub fn text(&self, hosts: &dyn HostNames) -> String {
-        let Self { done, files, nouns: (one, many), leaves, is_dry } = self;
+        let Self { done, way, files, nouns: (one, many), leaves, is_dry } = self;
         let done = match (is_dry, done.split_once(' ')) {
             (false, _) => (*done).to_owned(),
             (true, None) => format!("would be {done}"),
@@ -30,7 +32,7 @@ impl Changes {
             0 => format!("{done}: nothing"),
             files => {
                 let noun = if *files == 1 { one } else { many };
-                format!("{done} on {}: {files} {noun}", hosts.fold(leaves))
+                format!("{done} {way} {}: {files} {noun}", hosts.fold(leaves))
             }
         }
     }

@@ -148,6 +148,7 @@ fn a_large_file_is_copied_in_constant_memory() {
     let Run { code, stderr, .. } = client.wait();
     assert_eq!(code, Some(4), "{stderr}");
     insta::assert_snapshot!(stderr, @"
+    copied to n[1-2,4-6,8-10,12-16]: 13 files
     n[3,7]:/d/copy: Is a directory (EISDIR): a directory is in the file's place, 2 of 16 members
     n11:/d/copy: Not a directory (ENOTDIR), 1 of 16 members
     sheaf: 13 of 16 members succeeded, 3 failed

@@ -39,7 +39,7 @@ fn an_input_that_is_not_open_is_no_empty_file() {
         assert_eq!(std::fs::read_to_string(home.path().join("n1/old")).unwrap(), "old\n");
     }
     let run = redirected(&home, &["cp", "-", ":/new"], "</dev/null");
-    assert_eq!((run.stderr.as_str(), run.code), ("", Some(0)));
+    assert_eq!((run.stderr.as_str(), run.code), ("copied to n[1-2]: 2 files\n", Some(0)));
     assert_eq!(std::fs::read(home.path().join("n2/new")).unwrap(), b"");
 }
 
@@ -51,9 +51,9 @@ fn two_sources_of_one_name_are_refused() {
     let run = redirected(&home, &["cp", "la/f", "lb/f", ":/"], "");
     let expected = "sheaf: la/f and lb/f would both become f; nothing was copied\n";
     assert_eq!((run.stderr.as_str(), run.code), (expected, Some(2)));
-    // One file that is named in two ways is one file.
+    // One file that is named in two ways is one file, which is copied twice.
     let run = redirected(&home, &["cp", "-r", "n[1-2]:/", "n2:/old", "here"], "");
-    assert_eq!((run.stderr.as_str(), run.code), ("", Some(0)));
+    assert_eq!((run.stderr.as_str(), run.code), ("copied from n[1-2]: 3 files\n", Some(0)));
     home.write("n2/sub/old", "2");
     let run = redirected(&home, &["cp", ":/old", "n2:/sub/old", "there"], "");
     let expected = "sheaf: n2: /old and /sub/old would both become n2/old; nothing was copied\n";
@@ -104,14 +104,112 @@ fn copies_keep_what_the_help_says() {
     ];
     for (flags, expected) in cases {
         let run = redirected(&home, &["cp", flags, "from/.", &format!(":/to{flags}")], "");
-        assert_eq!((run.stderr.as_str(), run.code), ("", Some(0)), "{flags}");
+        assert_eq!((run.stderr.as_str(), run.code), ("copied to n[1-2]: 8 files\n", Some(0)), "{flags}");
         assert_eq!(kept(&home.path().join(format!("n2/to{flags}"))), expected, "{flags}");
         let run = redirected(&home, &["cp", flags, ":/from/.", &format!("got{flags}")], "");
-        assert_eq!((run.stderr.as_str(), run.code), ("", Some(0)), "{flags}");
+        assert_eq!((run.stderr.as_str(), run.code), ("copied from n[1-2]: 8 files\n", Some(0)), "{flags}");
         assert_eq!(kept(&home.path().join(format!("got{flags}/n1"))), expected, "{flags} from hosts");
     }
     drop(std::os::unix::net::UnixListener::bind(from.join("sub/socket")).unwrap());
     let run = redirected(&home, &["cp", "-a", "from/.", ":/to-a"], "");
     assert!(run.stderr.contains("socket: Operation not supported (EOPNOTSUPP)"), "{run:?}");
     assert_ne!(run.code, Some(0));
+}
+
+#[test]
+fn a_destination_on_hosts_is_no_pattern() {
+    let home = two_hosts();
+    home.write("conf", "new\n");
+    for place in [":/{a,b}", ":/*", ":/o?d", ":/[o]ld"] {
+        let run = redirected(&home, &["cp", "conf", place], "");
+        let told =
+            ": cp has one destination: patterns are not expanded in it; \\ takes * ? [ { as they are\n";
+        assert_eq!((run.stderr, run.code), (format!("sheaf: {}{told}", &place[1..]), Some(2)));
+    }
+    assert_eq!(std::fs::read_dir(home.path().join("n1")).unwrap().count(), 1);
+    let run = redirected(&home, &["cp", "conf", r":/\{a,b\}"], "");
+    assert_eq!((run.stderr.as_str(), run.code), ("copied to n[1-2]: 2 files\n", Some(0)));
+    assert_eq!(std::fs::read(home.path().join("n2/{a,b}")).unwrap(), b"new\n");
+}
+
+#[test]
+fn a_destination_here_that_would_be_an_odd_directory_is_refused() {
+    let home = two_hosts();
+    let cases = [
+        ("-", "write to standard output with: sheaf cat (./- is a directory of that name)"),
+        ("%h.old", "%h.old: %h in DEST is not replaced: each host gets DEST/HOST/… by itself"),
+    ];
+    for (place, told) in cases {
+        let run = redirected(&home, &["cp", ":/old", place], "");
+        assert_eq!((run.stderr, run.code), (format!("sheaf: {told}\n"), Some(2)));
+        assert!(!home.path().join(place).exists());
+    }
+}
+
+#[test]
+fn an_exact_name_is_that_of_one_path_of_one_host() {
+    let home = two_hosts();
+    home.write("n1/dir/sub/file", "deep\n");
+    for place in [":/old", "n1:/o*"] {
+        let run = redirected(&home, &["cp", "-T", place, "one.txt"], "");
+        let told = "sheaf: only one path of one host, and no pattern, can have the destination's name\n";
+        assert_eq!((run.stderr.as_str(), run.code), (told, Some(2)));
+    }
+    let run = redirected(&home, &["cp", "-T", "--dry-run", "n1:/old", "one.txt"], "");
+    let told = ("n1:/old: copy to ./one.txt\n", "would be copied from n1: 1 file\n", Some(0));
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), told);
+    assert!(!home.path().join("one.txt").exists());
+    home.write("n2/old", &"large\n".repeat(1 << 20));
+    for (host, to) in [("n1", "one.txt"), ("n2", "one.txt")] {
+        let run = redirected(&home, &["cp", "-T", &format!("{host}:/old"), to], "");
+        assert_eq!((run.stderr, run.code), (format!("copied from {host}: 1 file\n"), Some(0)));
+        let [here, there] =
+            [to, &format!("{host}/old")].map(|path| std::fs::read(home.path().join(path)).unwrap());
+        assert!(here == there, "{host}");
+    }
+    // A directory becomes the other, as with cp -rT, and one that is not there is not made above it.
+    for _ in 0..2 {
+        let run = redirected(&home, &["cp", "-rT", "n1:/dir", "got"], "");
+        assert_eq!((run.stderr.as_str(), run.code), ("copied from n1: 1 file\n", Some(0)));
+        assert_eq!(std::fs::read(home.path().join("got/sub/file")).unwrap(), b"deep\n");
+        assert_eq!(std::fs::read_dir(home.path().join("got")).unwrap().count(), 1);
+    }
+    let run = redirected(&home, &["cp", "-T", "n1:/old", "got"], "");
+    assert!(run.stderr.contains("(EISDIR)") && run.code == Some(4), "{run:?}");
+    let run = redirected(&home, &["cp", "-T", "n1:/old", "none/one.txt"], "");
+    assert!(run.stderr.contains("none/one.txt: No such file or directory") && run.code != Some(0), "{run:?}");
+    assert!(!home.path().join("none").exists());
+}
+
+#[test]
+fn a_copy_says_what_it_did() {
+    let home = two_hosts();
+    home.write("from/file", "new\n");
+    std::fs::create_dir_all(home.path().join("empty/sub")).unwrap();
+    std::fs::create_dir_all(home.path().join("n1/hollow")).unwrap();
+    let cases: [(&[&str], &str); 9] = [
+        (&["-r", "--dry-run", "from", "n2:/"], "would be copied to n2: 1 file\n"),
+        (&["-r", "from", ":/"], "copied to n[1-2]: 2 files\n"),
+        (&["--dry-run", ":/old", "got"], "would be copied from n[1-2]: 2 files\n"),
+        (&[":/old", ":/from/file", "got"], "copied from n[1-2]: 4 files\n"),
+        (&["-r", "--dry-run", "empty", "n1:/"], "would be copied to n1: 2 directories\n"),
+        (&["-r", "empty", "n1:/"], "copied to n1: 2 directories\n"),
+        (&["-r", "empty", "n1:/"], "copied: nothing\n"),
+        (&["-r", "n1:/hollow", "got"], "copied from n1: 1 directory\n"),
+        (&["--quiet", ":/old", "got"], ""),
+    ];
+    for (args, told) in cases {
+        let run = redirected(&home, &[&["cp"], args].concat(), "");
+        assert_eq!((run.stderr.as_str(), run.code), (told, Some(0)), "{args:?}");
+    }
+    let changed = |args: &[&str]| {
+        let run = redirected(&home, args, "");
+        let last: serde_json::Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+        last["changed"].clone()
+    };
+    let both = serde_json::json!(
+        { "done": "copied", "hosts": "n[1-2]", "count": 2, "files": 2, "dry_run": false }
+    );
+    assert_eq!(changed(&["--json", "cp", "from/file", ":/old"]), both);
+    assert_eq!(changed(&["--json", "cp", ":/old", "got"]), both);
 }

@@ -257,7 +257,7 @@ fn new_files_have_the_modes_that_the_callers_umask_leaves() {
         sheaf.display()
     );
     let run = Run::of(machines.command(LOGIN, "sh", &["-c", &script]).output().unwrap());
-    let told = "made on h[1-3]: 3 directories\nwritten on h[1-3]: 3 files\n";
+    let told = "copied to h[1-3]: 3 files\nmade on h[1-3]: 3 directories\nwritten on h[1-3]: 3 files\n";
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), told), "{run:?}");
     for host in 1..=3 {
         let mode = |name| machines.home(host, name).metadata().unwrap().permissions().mode() & 0o777;

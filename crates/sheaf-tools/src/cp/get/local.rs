@@ -1,6 +1,7 @@
 //! Writing what came from hosts: each host has a directory of its own and cannot leave it.
 use super::super::options::CopyOptions;
 use super::super::place::{Dir, Writer};
+use super::Made;
 use super::plan::{Content, Copy, Link};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Export, PathError, Staged};
@@ -21,6 +22,8 @@ const ERRORS_MAX: usize = 4096;
 /// The directories of all hosts.
 pub(super) struct Local {
     base: PathBuf,
+    /// What comes goes into `base` itself: it is of one host.
+    is_exact: bool,
     session: Session,
     writer: Writer,
     open: HashMap<u32, Export>,
@@ -33,18 +36,22 @@ pub(super) struct Local {
     pub failed_leaves: RangeSet,
     pub files: u64,
     pub bytes: u64,
+    pub made: Made,
 }
 
 impl Local {
-    /// The directories beneath `base`, which is made if it is not there.
+    /// The directories beneath `base`, which is made if it is not there; with an exact name `base` itself.
     pub fn new(base: &Path, session: &Session, options: &CopyOptions) -> Result<Self, Errno> {
-        match std::fs::create_dir(base) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
-            _ => {}
+        if !options.exact_name
+            && let Err(error) = std::fs::create_dir(base)
+            && error.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            return Err(error.into());
         }
         let export = Export::open(base)?;
         Ok(Self {
             base: base.to_owned(),
+            is_exact: options.exact_name,
             session: session.clone(),
             writer: Writer::new(&export, options)?,
             open: HashMap::new(),
@@ -55,6 +62,7 @@ impl Local {
             failed_leaves: RangeSet::new(),
             files: 0,
             bytes: 0,
+            made: Made::default(),
         })
     }
 
@@ -77,6 +85,9 @@ impl Local {
     }
 
     fn host_dir(&self, leaf: u32) -> PathBuf {
+        if self.is_exact {
+            return self.base.clone();
+        }
         self.base.join(self.session.host(leaf).unwrap_or_else(|| leaf.to_string()))
     }
 
@@ -84,7 +95,11 @@ impl Local {
         self.each(dirs.iter(), |local, leaf, copy| {
             let path = dot(&copy.local);
             let is_top = copy.local.as_os_str().is_empty();
-            let Dir { closing, .. } = local.at(leaf)?.make_dir(path, &copy.attrs, is_top)?;
+            let Dir { closing, is_new } = local.at(leaf)?.make_dir(path, &copy.attrs, is_top)?;
+            // Directories that are only made for what is in them are nothing that was asked for.
+            if is_new && !copy.remote.is_empty() {
+                local.made.add(leaf, true);
+            }
             if let Some(attributes) = closing {
                 local.closing.push((leaf, path.to_owned(), attributes));
             }
@@ -99,7 +114,7 @@ impl Local {
             let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes)?;
             staged.write_at(0, content)?;
             writer.finish(staged, &copy.attrs, digest)?;
-            local.wrote(content.len() as u64);
+            local.wrote(leaf, content.len() as u64);
             Ok(())
         });
     }
@@ -111,7 +126,7 @@ impl Local {
     pub fn finish(&mut self, leaf: u32, copy: &Copy, staged: Staged, digest: &[u8; 32]) -> Result<(), Errno> {
         let size = staged.size();
         self.at(leaf)?.finish(staged, &copy.attrs, digest)?;
-        self.wrote(size);
+        self.wrote(leaf, size);
         Ok(())
     }
 
@@ -141,7 +156,7 @@ impl Local {
                 at += length as u64;
             }
             writer.finish(staged, &copy.attrs, &content.digest)?;
-            local.wrote(content.size);
+            local.wrote(leaf, content.size);
             Ok(())
         });
     }
@@ -150,13 +165,14 @@ impl Local {
         for (copy, link) in links {
             self.each(std::iter::once(copy), |local, leaf, copy| {
                 let writer = local.at(leaf)?;
-                match link {
+                let made = match link {
                     Link::Symlink(target) => writer.symlink(&copy.local, target, &copy.attrs),
                     Link::Node(kind, rdev) => writer.node(&copy.local, *kind, *rdev, &copy.attrs),
                     // What has the name there is not what was to be linked to.
                     Link::Hardlink(file) if local.failed.contains(&(leaf, file.clone())) => Err(Errno::NOENT),
                     Link::Hardlink(file) => writer.hard_link(file, &copy.local),
-                }
+                };
+                made.inspect(|()| local.made.add(leaf, false))
             });
         }
     }
@@ -193,7 +209,8 @@ impl Local {
         }
     }
 
-    fn wrote(&mut self, bytes: u64) {
+    fn wrote(&mut self, leaf: u32, bytes: u64) {
+        self.made.add(leaf, false);
         self.files += 1;
         self.bytes += bytes;
     }

@@ -42,6 +42,8 @@ pub(super) struct Plan {
     pub contents: Vec<Content>,
     pub inline: Vec<(Copy, Vec<u8>)>,
     pub links: Vec<(Copy, Link)>,
+    /// What the one path is called here, in place of its own name.
+    name: Option<Vec<u8>>,
     by_digest: HashMap<([u8; 32], u64), usize>,
 }
 
@@ -53,6 +55,11 @@ struct Root {
 }
 
 impl Plan {
+    /// A plan of nothing yet, in which the one path that comes is called `name`, if that is given.
+    pub fn new(name: Option<Vec<u8>>) -> Self {
+        Self { name, ..Self::default() }
+    }
+
     /// Takes in what all of `leaves` have.
     pub fn add(&mut self, leaves: &RangeSet, items: Vec<Item>, patterns: &[String], outcome: &mut Outcome) {
         let mut root = Root { leaves: RangeSet::new(), remote: Vec::new(), local: Vec::new() };
@@ -75,7 +82,8 @@ impl Plan {
         remote: Vec<u8>,
         outcome: &mut Outcome,
     ) -> Root {
-        let local = pattern.map(|pattern| local_name(pattern, &remote)).filter(|local| is_beneath(local));
+        let name = |pattern: &String| self.name.clone().unwrap_or_else(|| local_name(pattern, &remote));
+        let local = pattern.map(name).filter(|local| is_beneath(local));
         let Some(local) = local else {
             outcome.add_path_error(Errno::PROTO, &String::from_utf8_lossy(&remote), leaves.clone());
             return Root { leaves: RangeSet::new(), remote, local: Vec::new() };

@@ -1,23 +1,21 @@
 //! `sheaf cp`, run.
 use super::CpArgs;
 use super::progress::Display;
-use crate::address::{Address, Place, Purpose};
+use super::way::{Way, way};
 use crate::cli::GlobalArgs;
-use crate::cmd::{stop, target_of};
+use crate::cmd::stop;
 use crate::config::Config;
-use crate::exit::{Exit, Stop};
-use crate::output::{Failure, Output, printable};
+use crate::exit::Exit;
+use crate::output::{Changes, Failure, Output, printable};
 use crate::session::{self, Connected, Ended, Opening};
-use crate::stdin;
 use anyhow::Result;
 use serde_json::json;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, RangeSet};
 use sheaf_file::PathError;
 use sheaf_tools::Target;
-use sheaf_tools::cp::{self, CopyOptions, Got, Put, Source};
+use sheaf_tools::cp::{self, CopyOptions, Got, Made, Put, Totals};
 use sheaf_tools::entry::EntryKind;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
 
 /// What can be done about failures of copies to hosts, where only what is in the way can be a directory.
 const PUT_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "a directory is in the file's place")];
@@ -37,7 +35,7 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
             Way::Put(sources, target) => {
                 let put = cp::put(&connected.session, sources, &target, &options, &mut show).await;
                 display.end();
-                told.put(&[target], &put.map_err(stop)?)
+                told.put(&[target], &put.map_err(stop)?, &options)
             }
             Way::Get(targets, destination) => {
                 let got = cp::get(&connected.session, &targets, &destination, &options, &mut show).await;
@@ -45,49 +43,6 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
                 told.got(&targets, got.map_err(stop)?, &options)
             }
         }
-    })
-}
-
-/// From where to where.
-enum Way {
-    Put(Vec<Source>, Target),
-    Get(Vec<Target>, PathBuf),
-}
-
-fn way(args: &CpArgs, config: &Config) -> Result<Way> {
-    let sources =
-        args.sources.iter().map(|source| Address::parse_place(source)).collect::<Result<Vec<_>, _>>()?;
-    let on_hosts = |place: &Place| matches!(place, Place::Hosts(_));
-    match Address::parse_place(&args.destination)? {
-        Place::Hosts(address) if !sources.iter().any(on_hosts) => {
-            let dashes = sources.iter().filter(|place| is_stdin(place)).count();
-            if dashes > 1 || (dashes == 1 && sources.len() > 1) {
-                return Err(Stop::usage("standard input is a source only by itself").into());
-            }
-            let sources = sources.into_iter().map(source).collect::<Result<_>>()?;
-            Ok(Way::Put(sources, target_of(&address, config, Purpose::Name("cp"))?))
-        }
-        Place::Here(destination) if sources.iter().all(on_hosts) => {
-            let mut targets = Vec::new();
-            for place in &sources {
-                if let Place::Hosts(address) = place {
-                    targets.push(target_of(address, config, Purpose::Read)?);
-                }
-            }
-            Ok(Way::Get(targets, destination))
-        }
-        _ => Err(Stop::usage("cp copies from here to hosts, or from hosts to here").into()),
-    }
-}
-
-fn is_stdin(place: &Place) -> bool {
-    matches!(place, Place::Here(path) if path.as_os_str() == "-")
-}
-
-fn source(place: Place) -> Result<Source> {
-    Ok(match place {
-        Place::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(stdin::open()?)),
-        Place::Here(path) | Place::Hosts(Address { path, .. }) => Source::Path(path),
     })
 }
 
@@ -99,7 +54,7 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    fn put(&self, targets: &[Target], put: &Put) -> Result<Exit> {
+    fn put(&self, targets: &[Target], put: &Put, options: &CopyOptions) -> Result<Exit> {
         let hosts = self.config.hosts()?;
         let mut out = BufWriter::new(crate::output::stdout());
         for line in put.lines.sorted().iter().filter(|line| line.entry.kind == EntryKind::Line) {
@@ -121,14 +76,22 @@ impl Told<'_> {
         out.flush()?;
         drop(out);
         let failed_here = self.local(&put.errors, put.errors_more)?;
-        self.finish(&Ended { failed_here, hints: PUT_HINTS, ..Ended::new(targets, &put.outcome) })
+        let made = |(totals, leaves): &(Totals, RangeSet)| Made {
+            files: (totals.files + totals.links) * leaves.len(),
+            dirs: totals.dirs * leaves.len(),
+            leaves: leaves.clone(),
+        };
+        let changes = Some(changes("to", put.totals.iter().map(made), options));
+        let ended = Ended::new(targets, &put.outcome);
+        self.finish(&Ended { failed_here, hints: PUT_HINTS, changes, ..ended })
     }
 
     fn got(&self, targets: &[Target], mut got: Got, options: &CopyOptions) -> Result<Exit> {
         let hosts = self.config.hosts()?;
         let mut out = BufWriter::new(crate::output::stdout());
         for planned in &got.planned {
-            let to = format!("copy to {}", printable(&format!("%h/{}", planned.local.display())));
+            let dir = if options.exact_name { "" } else { "%h/" };
+            let to = format!("copy to {}", printable(&format!("{dir}{}", planned.local.display())));
             self.plan(
                 &mut out,
                 &hosts.fold(&planned.leaves),
@@ -161,6 +124,7 @@ impl Told<'_> {
             extra: &extra,
             failed_here,
             hints: GET_HINTS,
+            changes: Some(changes("from", std::iter::once(got.made), options)),
             ..Ended::new(targets, &got.outcome)
         })
     }
@@ -202,4 +166,17 @@ impl Told<'_> {
     fn finish(&self, ended: &Ended<'_>) -> Result<Exit> {
         session::finish(self.connected, self.config, self.output, ended)
     }
+}
+
+/// What was copied, `to` hosts or `from` them: files, or where there were none, directories.
+fn changes(way: &'static str, made: impl Iterator<Item = Made>, options: &CopyOptions) -> Changes {
+    let made: Vec<Made> = made.collect();
+    let files: u64 = made.iter().map(|made| made.files).sum();
+    let (files, nouns) = match files {
+        0 => (made.iter().map(|made| made.dirs).sum(), ("directory", "directories")),
+        files => (files, ("file", "files")),
+    };
+    let mut leaves = RangeSet::new();
+    made.iter().filter(|made| made.files + made.dirs > 0).for_each(|made| leaves.union_with(&made.leaves));
+    Changes { done: "copied", way, nouns, files, leaves, is_dry: options.dry_run }
 }

@@ -1,0 +1,102 @@
+//! From where to where `sheaf cp` copies, and what it refuses before any host is asked.
+use super::CpArgs;
+use crate::address::{Address, Place, Purpose, rooted};
+use crate::cmd::target_of;
+use crate::config::Config;
+use crate::exit::Stop;
+use crate::stdin;
+use anyhow::Result;
+use sheaf_file::Pattern;
+use sheaf_tools::Target;
+use sheaf_tools::cp::Source;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// From where to where.
+pub(super) enum Way {
+    Put(Vec<Source>, Target),
+    Get(Vec<Target>, PathBuf),
+}
+
+/// The way that the places say.
+pub(super) fn way(args: &CpArgs, config: &Config) -> Result<Way> {
+    let sources =
+        args.sources.iter().map(|source| Address::parse_place(source)).collect::<Result<Vec<_>, _>>()?;
+    let on_hosts = |place: &Place| matches!(place, Place::Hosts(_));
+    match Address::parse_place(&args.destination)? {
+        Place::Hosts(address) if !sources.iter().any(on_hosts) => {
+            let dashes = sources.iter().filter(|place| is_stdin(place)).count();
+            if dashes > 1 || (dashes == 1 && sources.len() > 1) {
+                return Err(Stop::usage("standard input is a source only by itself").into());
+            }
+            let address = Address { path: one_path(&address.path)?, ..address };
+            let target = target_of(&address, config, Purpose::Name("cp"))?;
+            Ok(Way::Put(sources.into_iter().map(source).collect::<Result<_>>()?, target))
+        }
+        Place::Here(destination) if sources.iter().all(on_hosts) => {
+            check_here(&destination)?;
+            let mut targets = Vec::new();
+            for place in &sources {
+                if let Place::Hosts(address) = place {
+                    targets.push(target_of(address, config, Purpose::Read)?);
+                }
+            }
+            Ok(Way::Get(targets, destination))
+        }
+        destination => Err(Stop::usage(one_way(&destination, sources.iter().any(on_hosts))).into()),
+    }
+}
+
+/// What to write where neither only the sources nor only the destination are on hosts.
+fn one_way(destination: &Place, from_hosts: bool) -> String {
+    let rest = match destination {
+        Place::Hosts(_) => "for host to host copy it here first".to_owned(),
+        Place::Here(_) if from_hosts => "all sources have to be on the same side".to_owned(),
+        Place::Here(path) => {
+            let path = rooted(path);
+            format!("write @all:{path} for every host, or HOSTSET:{path}")
+        }
+    };
+    format!("cp copies from here to hosts, or from hosts to here: {rest}")
+}
+
+/// The destination on hosts, without the backslashes of what would else be a pattern.
+fn one_path(path: &Path) -> Result<PathBuf, Stop> {
+    let special = |byte: &u8| b"*?[]{}\\".contains(byte);
+    let Some(text) = path.to_str().filter(|text| text.as_bytes().iter().any(|byte| special(byte))) else {
+        return Ok(path.to_owned());
+    };
+    Pattern::new(text).ok().and_then(|pattern| pattern.literal()).ok_or_else(|| {
+        Stop::usage(format!(
+            "{text}: cp has one destination: patterns are not expanded in it; \\ takes * ? [ {{ as they are"
+        ))
+    })
+}
+
+/// Refuses destinations on this machine that would become directories of an odd name.
+fn check_here(destination: &Path) -> Result<(), Stop> {
+    let text = destination.as_os_str().as_bytes();
+    if text == b"-" {
+        return Err(Stop::usage(
+            "write to standard output with: sheaf cat (./- is a directory of that name)",
+        ));
+    }
+    if text.windows(2).any(|two| two == b"%h") {
+        return Err(Stop::usage(format!(
+            "{}: %h in DEST is not replaced: each host gets DEST/HOST/… by itself",
+            destination.display()
+        )));
+    }
+    Ok(())
+}
+
+fn is_stdin(place: &Place) -> bool {
+    matches!(place, Place::Here(path) if path.as_os_str() == "-")
+}
+
+fn source(place: Place) -> Result<Source> {
+    Ok(match place {
+        Place::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(stdin::open()?)),
+        Place::Here(path) | Place::Hosts(Address { path, .. }) => Source::Path(path),
+    })
+}
