@@ -54,7 +54,8 @@ impl Caution {
             return Ok(true);
         }
         let hosts = config.hosts()?;
-        let mut out = stderr().lock();
+        // Written at once, so that what a terminal echoes does not come between its words.
+        let mut out = Vec::new();
         writeln!(out, "sheaf: {}:", question.what)?;
         for target in targets.iter().take(LISTED_MAX) {
             writeln!(out, "  {}:{}", hosts.fold(&target.members), printable(&target.path))?;
@@ -64,8 +65,7 @@ impl Caution {
         }
         let noun = if all.len() == 1 { "host" } else { "hosts" };
         write!(out, "Go on, on {} {noun}? [y/N] ", all.len())?;
-        out.flush()?;
-        drop(out);
+        stderr().write_all(&out)?;
         let answer = answer(question.stdin_is_taken)?;
         // Where nobody has ended the line of the question, it ends here.
         if !answer.ends_with('\n') {
