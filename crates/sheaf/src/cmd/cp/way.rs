@@ -63,7 +63,7 @@ fn one_way(destination: &Place, from_hosts: bool) -> String {
 /// The destination on hosts, without the backslashes of what would else be a pattern.
 fn one_path(path: &Path) -> Result<PathBuf, Stop> {
     let special = |byte: &u8| b"*?[]{}\\".contains(byte);
-    let Some(text) = path.to_str().filter(|text| text.as_bytes().iter().any(|byte| special(byte))) else {
+    let Some(text) = path.to_str().filter(|text| text.as_bytes().iter().any(special)) else {
         return Ok(path.to_owned());
     };
     Pattern::new(text).ok().and_then(|pattern| pattern.literal()).ok_or_else(|| {
