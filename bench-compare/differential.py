@@ -33,6 +33,8 @@ NAMES = ["a", "b", "log", "x.txt", "y.txt", "two words", "-dash", "ünï", ".hid
 WORDS = ["alpha", "beta", "gamma", "al", "be", "Alpha", "x", "", "alpha beta", "a.b", "ünï", "0", "42"]
 PATTERNS = ["alpha", "^al", "a$", "[ab]e", "(al|be)", "x*", "zzz", "a.b", "ALPHA", "^$", "b{1,2}e", "\\.", "ü", "."]
 SECONDS_MAX = 30
+# Whoever follows links sees the same names again and again; of more than these it is too many.
+NAMES_FOLLOWED_MAX = 2000
 
 
 class Sheaf:
@@ -243,6 +245,23 @@ class Case:
         root = f"{self.world.dir}/{host}"
         return not (os.path.realpath(root + path) + "/").startswith(root + "/")
 
+    @staticmethod
+    def strays(root, path):
+        """Whether who follows all links beneath a path leaves the root, or comes by a directory again."""
+        names = 0
+
+        def walk(at, above):
+            nonlocal names
+            names += 1
+            real = os.path.realpath(at)
+            if not (real + "/").startswith(root + "/") or real in above or names > NAMES_FOLLOWED_MAX:
+                return True
+            if not os.path.isdir(real):
+                return False
+            return any(walk(os.path.join(real, name), above | {real}) for name in os.listdir(real))
+
+        return walk(root + path.rstrip("/"), frozenset())
+
     def is_pipe(self, hosts, path):
         """Whether it is a named pipe, which Sheaf takes for an empty file and others wait for."""
         return any(stat.S_ISFIFO(self.mode(host, path)) for host in hosts)
@@ -281,6 +300,9 @@ class Case:
         theirs = self.on_each(hosts, ["grep", "-E" if "-F" not in flags else "-F", "-H", "-Z", "-D", "skip",
                                       *flags, "-e", pattern, "--", self.here(path)])
         found = {host: [*self.records(ran.out, flags), *self.binaries(ran.err)] for host, ran in theirs.items()}
+        if {"-o", "-v"} <= set(flags):
+            # What -o with -v says is the exit status alone, in Sheaf also of a binary file.
+            found = {host: [] for host in hosts}
         if "-r" not in flags:
             # GNU grep counts a directory that it did not read, and lists it as one without a match.
             found = {host: [] if stat.S_ISDIR(self.mode(host, path)) else texts for host, texts in found.items()}
@@ -299,8 +321,9 @@ class Case:
     @staticmethod
     def binaries(err):
         """The binary files that match; GNU grep names them among its errors, Sheaf in its answer."""
-        return [path + b": binary file matches"
-                for path in re.findall(rb"^grep: \.(/.*?): binary file matches$", err, re.S | re.M)]
+        says = b": binary file matches\n"
+        # Names have line breaks, so a message ends where the next one begins.
+        return [text[1:-1] for text in re.split(rb"^grep: ", err, flags=re.M) if text.endswith(says)]
 
     @staticmethod
     def records(out, flags):
@@ -309,6 +332,9 @@ class Case:
         while at < len(out):
             if out.startswith(b"--\n", at):
                 at += 3
+                continue
+            if "-o" in flags and out.startswith(b"\n", at):
+                at += 1  # With -o, -w and -x together GNU grep prints an empty line behind each match.
                 continue
             end = out.index(b"\0", at)
             path, at = out[at:end][1:] or b"/", end + 1
@@ -334,14 +360,16 @@ class Case:
         if any(b"cannot access" in ran.err for ran in theirs.values()):
             # Of what cannot be looked at GNU ls still prints the name, where Sheaf has an error alone.
             return self.ends(ours, theirs)
-        found = {host: self.rows(ran.out, host, path, flags, long) for host, ran in theirs.items()}
-        wanted = [Sheaf.fold(on).encode() + b":" + text for on, text in folded(found)]
+        # Each host levels its columns by itself, so blanks tell no rows apart.
         squeeze = (lambda text: re.sub(rb" +", b" ", text)) if long else lambda text: text
+        found = {host: [squeeze(text) for text in self.rows(ran.out, host, path, flags, long)]
+                 for host, ran in theirs.items()}
+        wanted = [Sheaf.fold(on).encode() + b":" + text for on, text in folded(found)]
         if len(hosts) == 1 and "-R" not in flags:
             expect("rows", ours, squeeze(ours.out).split(b"\n")[:-1],
-                   squeeze(b"\n".join(wanted)).split(b"\n") if wanted else [])
+                   b"\n".join(wanted).split(b"\n") if wanted else [])
         else:
-            expect("rows", ours, lines(squeeze(ours.out)), lines(squeeze(b"".join(text + b"\n" for text in wanted))))
+            expect("rows", ours, lines(squeeze(ours.out)), lines(b"".join(text + b"\n" for text in wanted)))
         self.ends(ours, theirs)
 
     def rows(self, out, host, path, flags, long):
@@ -487,6 +515,8 @@ class Case:
     def put(self):
         flags, world = self.copying(), self.world
         sources = [world.dir + "/src" + path for path in self.rng.sample(world.paths("src"), 1)]
+        if "-L" in flags and any(self.strays(world.dir + "/src", at[len(world.dir + "/src"):]) for at in sources):
+            return  # The whole machine would be copied, or one directory without end.
         if any(stat.S_ISFIFO(self.mode("src", at[len(world.dir + "/src"):])) for at in sources):
             return
         to = self.rng.choice(["/", "/new", self.path()])
@@ -527,6 +557,8 @@ class Case:
         path = self.path()
         if path == "/" or self.is_pipe(hosts, path):
             return
+        if "-L" in flags and any(self.strays(f"{world.dir}/{host}", path) for host in hosts):
+            return  # As for `put`.
         ours, theirs = (tempfile.mkdtemp(prefix=name, dir=f"{world.dir}/out") for name in ("ours-", "theirs-"))
         for made in (ours, theirs):
             os.chmod(made, 0o777)
