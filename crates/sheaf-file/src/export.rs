@@ -251,10 +251,19 @@ pub(crate) fn name_metadata(dir: BorrowedFd<'_>, name: &OsStr) -> Result<Metadat
 /// Which mount an open file was reached through; where the kernel does not say (before Linux 5.8), the
 /// device that holds it.
 pub(crate) fn mount_id(file: BorrowedFd<'_>) -> Result<u64> {
+    mount_id_at(file, OsStr::new(""), AtFlags::EMPTY_PATH)
+}
+
+/// As [`mount_id`], of a name in a directory, links not followed.
+pub(crate) fn name_mount_id(dir: BorrowedFd<'_>, name: &OsStr) -> Result<u64> {
+    mount_id_at(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn mount_id_at(dir: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Result<u64> {
     let wanted = StatxFlags::MNT_ID | StatxFlags::TYPE;
-    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, wanted)?;
+    let found = rustix::fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted)?;
     let is_known = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
-    Ok(if is_known { found.stx_mnt_id } else { fd_metadata(file)?.dev })
+    Ok(if is_known { found.stx_mnt_id } else { statx(dir, name, flags)?.dev })
 }
 
 fn statx(dir: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Result<Metadata> {

@@ -54,7 +54,7 @@ pub use export::{Export, close};
 pub use glob::{GLOB_DEPTH_MAX, GLOB_ERRORS_MAX, GLOB_MATCHES_MAX, Globbed};
 pub use metadata::{FileKind, Metadata, Timestamp};
 pub use mode_change::ModeChange;
-pub use owner::{Owner, group_name, user_name};
+pub use owner::{Owner, acts_as_owner, group_name, user_name};
 pub use pattern::{NameFilter, Pattern, is_pattern};
 pub use remove::{REMOVE_ERRORS_MAX, Removal, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use nix::unistd::{Gid, Group, Uid, User};
+use rustix::thread::CapabilitySet;
 use sheaf_core::Errno;
 
 /// An owner and a group to give to a file; what is `None` stays as it is.
@@ -11,6 +12,18 @@ pub struct Owner {
     pub uid: Option<u32>,
     /// Numeric group.
     pub gid: Option<u32>,
+}
+
+/// Whether this thread may do with files of `uid` what their owner may: it is their owner's, or the
+/// system lets it (`CAP_FOWNER`).
+///
+/// # Errors
+/// What the system gives instead of the thread's capabilities.
+pub fn acts_as_owner(uid: u32) -> Result<bool> {
+    if rustix::process::geteuid().as_raw() == uid {
+        return Ok(true);
+    }
+    Ok(rustix::thread::capabilities(None)?.effective.contains(CapabilitySet::FOWNER))
 }
 
 impl Owner {

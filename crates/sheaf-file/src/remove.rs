@@ -1,10 +1,11 @@
 //! Removal of files and trees.
 
-use crate::export::{fd_metadata, mount_id, name_metadata};
+use crate::export::{fd_metadata, mount_id, name_metadata, name_mount_id};
+use crate::owner::acts_as_owner;
 use crate::walk::{Cursor, Step};
 use crate::{Entry, Export, PathError, Pattern, Result, WalkOptions};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use sheaf_core::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -204,7 +205,7 @@ impl Removed {
     }
 
     fn unlink(&self, dir: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Result<()> {
-        if self.dry_run { Ok(()) } else { Ok(rustix::fs::unlinkat(dir, name, flags)?) }
+        if self.dry_run { may_unlink(dir, name) } else { Ok(rustix::fs::unlinkat(dir, name, flags)?) }
     }
 
     fn fail(&mut self, error: PathError) {
@@ -214,6 +215,19 @@ impl Removed {
             self.further_errors += 1;
         }
     }
+}
+
+/// Whether a name may be removed, as far as that can be known without doing it: the right to its
+/// directory, whose it is where the directory is sticky, and whether something is mounted there.
+fn may_unlink(dir: BorrowedFd<'_>, name: &OsStr) -> Result<()> {
+    rustix::fs::accessat(dir, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
+    let (above, file) = (fd_metadata(dir)?, name_metadata(dir, name)?);
+    let is_sticky = Mode::from_raw_mode(above.mode).contains(Mode::SVTX);
+    if is_sticky && !acts_as_owner(above.uid)? && !acts_as_owner(file.uid)? {
+        return Err(Errno::PERM);
+    }
+    // A file may be one, too, which no walk notices.
+    if name_mount_id(dir, name)? != mount_id(dir)? { Err(Errno::BUSY) } else { Ok(()) }
 }
 
 /// A path without slashes at its end.

@@ -282,3 +282,38 @@ fn patterns_that_sweep_the_root_are_known() {
         assert!(!sweeps(pattern), "{pattern}");
     }
 }
+
+#[test]
+fn a_dry_run_refuses_what_the_removal_refuses() {
+    let (dir, export) = tree(&["theirs/file", "sticky/file", "open/file", "open/below/file"]);
+    crate::open_to_all(dir.path());
+    for (path, mode) in [("theirs", 0o755), ("sticky", 0o1777), ("open", 0o777), ("open/below", 0o755)] {
+        std::fs::set_permissions(dir.path().join(path), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let dry = RemoveOptions { dry_run: true, ..RECURSIVE };
+    let removed = |path, options| {
+        let removed = export.remove(p(path), options)?;
+        let failed = |error: sheaf_file::PathError| (error.path.display().to_string(), error.errno);
+        Ok((removed.names, removed.errors.into_iter().map(failed).collect::<Vec<_>>()))
+    };
+    let both = |path| (removed(path, dry), removed(path, RECURSIVE));
+    let Some(found) =
+        crate::as_nobody(|| ["theirs/file", "sticky/file", "open/below", "open/file"].map(both))
+    else {
+        return;
+    };
+    let beneath = vec![("open/below/file".to_owned(), Errno::ACCES)];
+    let expected = [Err(Errno::ACCES), Err(Errno::PERM), Ok((0, beneath)), Ok((1, Vec::new()))];
+    for ((planned, done), expected) in found.into_iter().zip(expected) {
+        assert_eq!((&planned, &done), (&expected, &expected));
+    }
+    assert_eq!(removed("theirs/file", dry), Ok((1, Vec::new())), "root may");
+}
+
+#[test]
+fn who_acts_as_owner_may_change_a_mode() {
+    assert_eq!(sheaf_file::acts_as_owner(rustix::process::geteuid().as_raw()), Ok(true));
+    let Some(nobody) = crate::as_nobody(|| [0, 65534].map(sheaf_file::acts_as_owner)) else { return };
+    assert_eq!(nobody, [Ok(false), Ok(true)]);
+    assert_eq!(sheaf_file::acts_as_owner(65534), Ok(true), "root may");
+}

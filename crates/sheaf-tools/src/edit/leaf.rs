@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{
     Attributes, FileKind, Follow, Globbed, Metadata, Mode, ModeChange, OFlags, Owner, PathError, Pattern,
-    Removal, RemoveOptions, Walk, WalkOptions, group_name, user_name,
+    Removal, RemoveOptions, Walk, WalkOptions, acts_as_owner, group_name, user_name,
 };
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Running, Tool};
@@ -218,6 +218,8 @@ impl Editor {
         if !self.options.dry_run {
             let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
             host.export.set_attributes(path, &attributes, follow)?;
+        } else if !acts_as_owner(old.uid)? {
+            return Err(Errno::PERM);
         }
         let text = |mode: u32| format!("{mode:04o} ({})", human::permissions(mode));
         let did =
