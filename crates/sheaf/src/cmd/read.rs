@@ -14,6 +14,7 @@ use sheaf_group::aggregate::NUMBERS_MAX;
 use sheaf_group::message::DataAggregation;
 use sheaf_group::{GroupError, Outcome};
 use sheaf_tools::ToolError;
+use sheaf_tools::entry::ANSWER_BYTES_MAX;
 use sheaf_tools::read::{self, ReadOptions};
 
 /// The aggregations by name; an unknown one is answered with the nearest of these.
@@ -135,12 +136,20 @@ fn stop(error: ToolError, bound: u64) -> anyhow::Error {
 fn reason(errno: Errno, options: &ReadOptions) -> Option<String> {
     let aggregate = DataAggregation::by_name(&options.aggregate, &[], 0, 0);
     let numbers = matches!(aggregate, Some(DataAggregation::Numbers { .. }));
+    let lines = matches!(aggregate, Some(DataAggregation::Lines { .. }));
     let text = match errno {
         Errno::BADMSG if numbers && options.columns.is_empty() => "no field of it is a number",
         Errno::BADMSG if numbers => "no number in the columns that are wanted",
         Errno::OVERFLOW if numbers => "a number needs more than 128 bits, or an exponent beyond 308",
         Errno::MSGSIZE if numbers => {
             return Some(format!("more than {NUMBERS_MAX} numbers; choose columns with --column"));
+        }
+        Errno::MSGSIZE if lines => {
+            return Some(format!(
+                "a host answers with at most {} MiB of lines, whatever is set: read less at a time (--count, \
+                 --offset), or print them with grep, which takes answers of any length",
+                ANSWER_BYTES_MAX >> 20
+            ));
         }
         Errno::MFILE => "these are all open at once; count, zero and checksum take any number of files",
         _ => return None,
@@ -157,6 +166,18 @@ mod tests {
         for name in AGGREGATIONS {
             assert!(DataAggregation::by_name(name, &[], 0, 0).is_some(), "{name}");
         }
+    }
+
+    #[test]
+    fn lines_beyond_the_bound_name_it_and_a_way_around() {
+        let of = |name: &str| {
+            let options =
+                ReadOptions { aggregate: name.to_owned(), columns: Vec::new(), count: None, offset: 0 };
+            reason(Errno::MSGSIZE, &options)
+        };
+        let text = of("lines").unwrap();
+        assert!(["64 MiB of lines", "--count", "grep"].iter().all(|word| text.contains(word)), "{text}");
+        assert_eq!(of("classes"), None);
     }
 
     #[test]
