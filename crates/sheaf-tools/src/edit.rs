@@ -6,7 +6,7 @@ use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
 use sheaf_file::ModeChange;
-use sheaf_group::entry::{EntryKind, Merged};
+use sheaf_group::entry::{EntryKind, Merged, MergedEntry};
 use sheaf_group::tool::Tools;
 use sheaf_group::{Outcome, Session};
 use std::path::{Component, Path};
@@ -17,7 +17,7 @@ mod size;
 mod write;
 
 pub use size::SizeChange;
-pub use write::{Way, WriteOptions, Written, write};
+pub use write::{Cut, Way, WriteOptions, Written, write};
 
 /// Makes the leaves' part known to servers.
 pub fn register(tools: &mut Tools) {
@@ -173,13 +173,24 @@ fn counting<'a>(
     sink: &'a mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> impl FnMut(&Merged) -> std::io::Result<()> + 'a {
     |merged| {
-        for entry in merged.sorted().iter().filter(|entry| entry.entry.kind == EntryKind::Count) {
-            let files = std::str::from_utf8(entry.entry.text).ok().and_then(|text| text.parse().ok());
-            let files = files.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))?;
-            changed.push((files, entry.leaves.clone()));
+        for (path, files, leaves) in numbers(merged)? {
+            if path.is_empty() {
+                changed.push((files, leaves));
+            }
         }
         sink(merged)
     }
+}
+
+/// The numbers that hosts said, with the path they are about: none of them is about the whole.
+fn numbers(merged: &Merged) -> std::io::Result<Vec<(String, u64, RangeSet)>> {
+    let entries = merged.sorted().into_iter().filter(|entry| entry.entry.kind == EntryKind::Count);
+    let number = |entry: MergedEntry<'_>| {
+        let number = std::str::from_utf8(entry.entry.text).ok().and_then(|text| text.parse().ok());
+        let number = number.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))?;
+        Ok((String::from_utf8_lossy(entry.path).into_owned(), number, entry.leaves.clone()))
+    };
+    entries.map(number).collect()
 }
 
 /// Whether a path can only be the root of an export, whatever a host has.

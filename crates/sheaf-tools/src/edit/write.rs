@@ -2,7 +2,7 @@
 //!
 //! By default each host writes them beside the file, checks their digest, and renames: whoever reads
 //! sees the old contents or the new ones. The other ways write into the file itself.
-use super::{EditOptions, counting};
+use super::{EditOptions, counting, numbers};
 use crate::paths::Hearing;
 use crate::target::{Target, ToolError, by_hosts, by_members};
 use leaf::{Params, Piece};
@@ -87,6 +87,19 @@ pub struct Written {
     pub outcome: Outcome,
     /// How many files were written (would be, in a dry run) on each host, by equal numbers.
     pub changed: Vec<(u64, RangeSet)>,
+    /// Files that failed and are not as they were.
+    pub cut: Vec<Cut>,
+}
+
+/// A file that got a part of the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// Its path.
+    pub path: String,
+    /// The hosts where it got as many.
+    pub leaves: RangeSet,
+    /// How many it got.
+    pub bytes: u64,
 }
 
 /// Writes all that `source` gives into every file of `targets`. A file in which a piece could not
@@ -124,7 +137,13 @@ pub async fn write(
             return Ok(written);
         }
     }
-    let mut sink = counting(&mut written.changed, sink);
+    let cut = &mut written.cut;
+    let mut sink = |merged: &Merged| {
+        let of_files = numbers(merged)?.into_iter().filter(|(path, ..)| !path.is_empty());
+        cut.extend(of_files.map(|(path, bytes, leaves)| Cut { path, leaves, bytes }));
+        sink(merged)
+    };
+    let mut sink = counting(&mut written.changed, &mut sink);
     let mut hearing = Hearing::new(&mut sink);
     for call in calls {
         hearing.hear(call).await?;

@@ -80,7 +80,9 @@ pub fn edit(
         let mut edited = edited.map_err(super::stop)?;
         let (done, one, many) = task.words;
         let (files, leaves) = (edited.files(), edited.hosts());
-        let changes = Changes { done, way: "on", nouns: (one, many), files, leaves, is_dry: options.dry_run };
+        let in_part = (0, RangeSet::new());
+        let changes =
+            Changes { done, way: "on", nouns: (one, many), files, leaves, in_part, is_dry: options.dry_run };
         let extra = explained(&mut edited.outcome, task.explained);
         let ended = Ended::new(&targets, &edited.outcome);
         session::finish(connected, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })

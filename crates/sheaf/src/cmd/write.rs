@@ -5,14 +5,14 @@ use super::{Changed, resolve};
 use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{Changes, Printer};
+use crate::output::{Changes, Failure, Printer};
 use crate::session::{self, Ended, Opening};
 use crate::{mode, size, stdin};
 use anyhow::Result;
 use clap::Args;
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tools::ArgumentOrder;
-use sheaf_tools::edit::{self, Way, WriteOptions};
+use sheaf_tools::edit::{self, Way, WriteOptions, Written};
 use sheaf_tools::entry::Merged;
 use std::ffi::OsString;
 use std::io::{Cursor, Read};
@@ -68,17 +68,41 @@ pub struct WriteArgs {
 
 impl WriteArgs {
     /// What may help against an error.
-    fn advice(&self) -> &'static [(Errno, &'static str)] {
+    fn advice(&self) -> Vec<(Errno, &'static str)> {
+        const MISSING: (Errno, &str) = (Errno::NOENT, "--create makes it");
+        const OPEN: (Errno, &str) = (
+            Errno::MFILE,
+            "all files of a write are open at once: raise ulimit -n of its server, or write fewer at a time",
+        );
         const BESIDE: (Errno, &str) = (Errno::ACCES, "--in-place needs no right to its directory");
         match self.options() {
-            WriteOptions { exclusive: true, .. } => &[],
-            WriteOptions { create: false, way: Way::Replace, .. } => {
-                &[(Errno::NOENT, "--create makes it"), BESIDE]
-            }
-            WriteOptions { create: false, .. } => &[(Errno::NOENT, "--create makes it")],
-            WriteOptions { way: Way::Replace, .. } => &[BESIDE],
-            WriteOptions { .. } => &[],
+            WriteOptions { exclusive: true, .. } => vec![OPEN],
+            WriteOptions { create: false, way: Way::Replace, .. } => vec![MISSING, BESIDE, OPEN],
+            WriteOptions { create: false, .. } => vec![MISSING, OPEN],
+            WriteOptions { way: Way::Replace, .. } => vec![BESIDE, OPEN],
+            WriteOptions { .. } => vec![OPEN],
         }
+    }
+
+    /// Takes out of the errors the files that are not as they were, to be told with what they got.
+    fn cut(&self, written: &mut Written) -> Vec<Failure> {
+        let gone = if self.in_place { "; the old content is gone" } else { "" };
+        let mut told = Vec::new();
+        for cut in &written.cut {
+            let detail = format!("{} of {} bytes were written{gone}", cut.bytes, written.bytes);
+            for error in written.outcome.errors.iter_mut().filter(|error| error.path == cut.path) {
+                let all = error.members.leaves();
+                let leaves = all.intersection(&cut.leaves);
+                if leaves.is_empty() {
+                    continue;
+                }
+                error.members = MemberSet::of_leaves(0, all.difference(&leaves));
+                let (path, errno) = (cut.path.clone(), error.errno);
+                told.push(Failure { leaves, path, errno, detail: Some(detail.clone()) });
+            }
+        }
+        written.outcome.errors.retain(|error| !error.members.leaves().is_empty());
+        told
     }
 
     fn options(&self) -> WriteOptions {
@@ -124,8 +148,13 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
             printer.flush()?;
         }
         let nouns = ("file", "files");
-        let changes = Changes { done: "written", way: "on", nouns, files, leaves, is_dry: edit.dry_run };
-        let extra = explained(&mut written.outcome, args.advice());
+        let mut extra = args.cut(&mut written);
+        let mut cut = RangeSet::new();
+        extra.iter().for_each(|failure| cut.union_with(&failure.leaves));
+        let in_part = (extra.iter().map(|failure| failure.leaves.len()).sum(), cut);
+        let changes =
+            Changes { done: "written", way: "on", nouns, files, leaves, in_part, is_dry: edit.dry_run };
+        extra.extend(explained(&mut written.outcome, &args.advice()));
         let ended = Ended::new(&targets, &written.outcome);
         session::finish(connected, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
     })

@@ -394,6 +394,81 @@ fn all_that_a_host_serves_stays_unless_that_is_asked_for() {
     assert_eq!([1, 2, 3, 4].map(|host| hosts.names(host, "").len()), [0, 0, 0, 1]);
 }
 
+/// Runs a script where things can be mounted, with `run` for a command on the hosts; nothing, with a
+/// word, where they cannot: the script exits with 99 then.
+fn with_mounts(hosts: &Hosts, script: &str) -> Option<Run> {
+    let (program, global) = (env!("CARGO_BIN_EXE_sheaf"), hosts.global().join(" "));
+    let script = format!("run() {{ {program} {global} \"$@\" 2>&1; echo $?; }}\n{script}");
+    let own = hosts.home.command(&[]);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--map-root-user", "sh", "-c", &script]).current_dir(hosts.home.path());
+    command.env_clear().envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let run = Run::of(command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output().unwrap());
+    if run.code == Some(99) || run.stderr.starts_with("unshare") {
+        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: nothing can be mounted here");
+        return None;
+    }
+    Some(run)
+}
+
+#[test]
+fn a_dry_run_sees_that_a_file_is_a_mount_point() {
+    let hosts = Hosts::new();
+    let script = "mount --bind n2/d/a n1/d/a || exit 99\nrun rm -rf --dry-run n1:/d; run rm -rf n1:/d";
+    let Some(run) = with_mounts(&hosts, script) else { return };
+    let busy = "n1:/d/a: Device or resource busy (EBUSY)";
+    assert_eq!(run.stdout.matches(busy).count(), 2, "{run:?}");
+    assert!(run.stdout.contains("would be removed on n1: 1 file\n"), "{run:?}");
+    assert!(run.stdout.contains("\nremoved on n1: 1 file\n"), "{run:?}");
+    assert_eq!(run.stdout.lines().filter(|line| *line == "4").count(), 2, "{run:?}");
+}
+
+#[test]
+fn a_write_that_fails_midway_says_what_it_wrote() {
+    let hosts = Hosts::new();
+    std::fs::create_dir(hosts.home.path().join("n1/full")).unwrap();
+    std::fs::create_dir(hosts.home.path().join("n2/full")).unwrap();
+    hosts.home.write("n2/full/a", "old\n");
+    let script = "mount -t tmpfs -o size=1m none n1/full || exit 99\n\
+                  echo old > n1/full/a; head -c 5242880 /dev/zero > big\n\
+                  run write --append n1:/full/a < big; wc -c < n1/full/a; echo old > n1/full/a\n\
+                  run write --in-place 'n[1-2]:/full/a' < big; wc -c < n1/full/a; echo old > n1/full/a\n\
+                  run --json write --append n1:/full/a < big; cat n1/full/a; echo old > n1/full/a\n\
+                  run write n1:/full/a < big; cat n1/full/a";
+    let Some(run) = with_mounts(&hosts, script) else { return };
+    let failed = "n1:/full/a: No space left on device (ENOSPC)";
+    for wanted in [
+        &format!(
+            "written in part on n1: 1 file\n{failed}: 1048572 of 5242880 bytes were written, 1 of 1 members\n"
+        ),
+        "\n4\n1048576\n",
+        &format!(
+            "written on n2: 1 file, in part on n1: 1 file\n{failed}: 1048576 of 5242880 bytes were written; the old content is gone, 1 of 2 members\n"
+        ),
+        "\"in_part\":{\"count\":1,\"files\":1,\"hosts\":\"n1\"}",
+        // A file that is replaced whole is as it was.
+        &format!(
+            "written: nothing\n{failed}, 1 of 1 members\nsheaf: 0 of 1 members succeeded, 1 failed\n4\nold\n"
+        ),
+    ] {
+        assert!(run.stdout.contains(wanted), "{wanted:?}: {}", run.stdout.replace('\0', ""));
+    }
+}
+
+#[test]
+fn a_write_of_too_many_files_says_what_helps() {
+    let hosts = Hosts::new();
+    for file in 0..300 {
+        hosts.home.write(&format!("n1/many/{file}"), "old");
+    }
+    let script = "ulimit -n 200; run write --data new 'n1:/many/*'";
+    let Some(run) = with_mounts(&hosts, script) else { return };
+    assert!(
+        run.stdout.contains("(EMFILE): all files of a write are open at once: raise ulimit -n"),
+        "{run:?}"
+    );
+}
+
 #[test]
 fn mount_points_stay_unless_that_is_asked_for() {
     let hosts = Hosts::new();

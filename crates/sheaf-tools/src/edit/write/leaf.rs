@@ -11,7 +11,7 @@ use sheaf_group::entry::{Answer, Entry, EntryKind, Sink, Stats};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ impl Tool for WriteTool {
 struct Writing {
     params: Params,
     files: VecDeque<Writable>,
-    failures: Vec<(PathBuf, Errno)>,
+    failures: Vec<Failure>,
     /// Bytes that have come.
     size: u64,
     /// The digest of all of them, once they are known to be all.
@@ -79,6 +79,39 @@ struct Writable {
     path: PathBuf,
     is_new: bool,
     to: To,
+    /// Bytes that the file itself has got.
+    written: u64,
+}
+
+/// A path that failed.
+struct Failure {
+    path: PathBuf,
+    errno: Errno,
+    /// How many bytes the file got before, if it is not as it was.
+    written: Option<u64>,
+}
+
+impl Failure {
+    fn untouched(path: PathBuf, errno: Errno) -> Self {
+        Self { path, errno, written: None }
+    }
+
+    /// A file is given up.
+    fn of(file: Writable, errno: Errno, way: Way) -> Self {
+        let is_changed = file.is_new || way == Way::InPlace || file.written > 0;
+        let written = (matches!(file.to, To::File(_)) && is_changed).then_some(file.written);
+        Self { path: file.path, errno, written }
+    }
+
+    /// The bytes come before the error, as a number at the path.
+    fn say(&self, answer: &mut Answer) {
+        let path = self.path.as_os_str().as_bytes();
+        if let Some(written) = self.written {
+            answer.path(path);
+            let _ = answer.entry(Entry::new(EntryKind::Count, written.to_string().as_bytes()));
+        }
+        answer.error(path, self.errno);
+    }
 }
 
 enum To {
@@ -94,18 +127,19 @@ impl Writing {
             } else {
                 host.expand(&pattern)
             };
-            self.failures.extend(errors.into_iter().map(|error| (error.path, error.errno)));
+            let failures = errors.into_iter().map(|error| Failure::untouched(error.path, error.errno));
+            self.failures.extend(failures);
             for path in paths {
                 if self.params.options.dry_run {
                     match self.plan(&path, host) {
                         Ok(plan) => self.planned.push_back((path, plan)),
-                        Err(errno) => self.failures.push((path, errno)),
+                        Err(errno) => self.failures.push(Failure::untouched(path, errno)),
                     }
                     continue;
                 }
                 match self.open(&path, host) {
-                    Ok((is_new, to)) => self.files.push_back(Writable { path, is_new, to }),
-                    Err(errno) => self.failures.push((path, errno)),
+                    Ok((is_new, to)) => self.files.push_back(Writable { path, is_new, to, written: 0 }),
+                    Err(errno) => self.failures.push(Failure::untouched(path, errno)),
                 }
             }
         }
@@ -170,22 +204,22 @@ impl Writing {
     }
 
     fn data(&mut self, data: &[u8], host: &Host) {
+        let way = self.params.way;
         for mut file in std::mem::take(&mut self.files) {
             if host.should_stop() {
-                self.failures.push((file.path, Errno::CANCELED));
+                self.failures.push(Failure::of(file, Errno::CANCELED, way));
                 continue;
             }
             let done = match &mut file.to {
                 To::Staged(staged) => staged.write_at(self.size, data),
-                To::File(to) => match self.params.way {
-                    Way::At(offset) => to.write_all_at(data, offset.saturating_add(self.size)),
-                    _ => to.write_all(data),
-                }
-                .map_err(Errno::from),
+                To::File(to) => write_all(data, &mut file.written, |rest, done| match way {
+                    Way::At(offset) => to.write_at(rest, offset.saturating_add(done)),
+                    _ => to.write(rest),
+                }),
             };
             match done {
                 Ok(()) => self.files.push_back(file),
-                Err(errno) => self.failures.push((file.path, errno)),
+                Err(errno) => self.failures.push(Failure::of(file, errno, way)),
             }
         }
         self.size += data.len() as u64;
@@ -218,20 +252,44 @@ impl Writing {
     }
 }
 
+/// Writes `data` behind the `written` bytes that are there, and counts on, also where it fails.
+fn write_all(
+    mut data: &[u8],
+    written: &mut u64,
+    mut write: impl FnMut(&[u8], u64) -> std::io::Result<usize>,
+) -> Result<(), Errno> {
+    while !data.is_empty() {
+        match write(data, *written) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(bytes) => {
+                *written += bytes as u64;
+                data = &data[bytes..];
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 impl Running for Writing {
     fn feed(&mut self, data: Bytes, host: &Host) {
         match postcard::from_bytes(&data) {
             Ok(Piece::Data(data)) if self.end.is_none() => self.data(data, host),
             Ok(Piece::End { size, digest }) if size == self.size => self.end = Some(Digest(digest.to_vec())),
             // What is not understood is not all there is: nothing gets its name.
-            _ => self.files.drain(..).for_each(|file| self.failures.push((file.path, Errno::PROTO))),
+            _ => {
+                let way = self.params.way;
+                let given_up = self.files.drain(..).map(|file| Failure::of(file, Errno::PROTO, way));
+                self.failures.extend(given_up);
+            }
         }
     }
 
     fn step(&mut self, answer: &mut Reply, _: &Host) -> Step {
         let answer = answer.entries_with(FORM);
-        if let Some((path, errno)) = self.failures.pop() {
-            answer.error(path.as_os_str().as_bytes(), errno);
+        if let Some(failure) = self.failures.pop() {
+            failure.say(answer);
             return Step::More;
         }
         if let Some((path, plan)) = self.planned.pop_front() {

@@ -178,5 +178,6 @@ fn changes(way: &'static str, made: impl Iterator<Item = Made>, options: &CopyOp
     };
     let mut leaves = RangeSet::new();
     made.iter().filter(|made| made.files + made.dirs > 0).for_each(|made| leaves.union_with(&made.leaves));
-    Changes { done: "copied", way, nouns, files, leaves, is_dry: options.dry_run }
+    let in_part = (0, RangeSet::new());
+    Changes { done: "copied", way, nouns, files, leaves, in_part, is_dry: options.dry_run }
 }
