@@ -45,7 +45,9 @@ fn dots_and_absolute_links_are_taken_within() {
     assert_eq!(read(&export, ""), Err(Errno::NOENT));
     assert_eq!(read(&export, "etc/passwd/x"), Err(Errno::NOTDIR));
     assert_eq!(read(&export, "a\0b"), Err(Errno::INVAL));
-    assert_eq!(read(&export, &"x/".repeat(3000)), Err(Errno::NAMETOOLONG));
+    // Longer than the kernel takes at once is no reason by itself; a name that is too long is.
+    assert_eq!(read(&export, &"x/".repeat(3000)), Err(Errno::NOENT));
+    assert_eq!(read(&export, &"x".repeat(300)), Err(Errno::NAMETOOLONG));
 }
 
 #[test]
