@@ -313,9 +313,7 @@ class Case:
         out = ours.out if not context else b"\n".join(line for line in ours.out.split(b"\n") if line != b"--")
         expect("lines", ours, lines(out), lines(b"".join(text + b"\n" for text in wanted)))
         codes = [ran.code for ran in theirs.values()]
-        # With -L Sheaf says whether it listed anything, GNU grep whether it selected anything.
-        any_found = any(found.values()) if "-L" in flags else 0 in codes
-        wanted = Sheaf.PARTIAL if 2 in codes else Sheaf.OK if any_found else Sheaf.NOTHING
+        wanted = Sheaf.PARTIAL if 2 in codes else Sheaf.OK if 0 in codes else Sheaf.NOTHING
         expect("exit", ours, ours.code, wanted)
 
     @staticmethod

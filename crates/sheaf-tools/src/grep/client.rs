@@ -37,7 +37,7 @@ pub async fn grep(
     let mut matched = false;
     let params = |paths| Params { options: options.clone(), paths };
     let mut pass_on = |merged: &Merged| {
-        matched |= merged.has_selected();
+        matched |= options.has_selected(merged);
         sink(merged)
     };
     let said = paths::run(session, targets, NAME, params, &mut pass_on).await?;

@@ -131,9 +131,13 @@ impl Engine {
             Ok(()) => stats.files = 1,
             Err(error) => sink.error(path, errno_of(&error)),
         }
+        // What is listed, or left of empty matches, does not tell whether any line was selected.
+        if self.options.stats || matches!(self.options.output, Output::PathsWithout | Output::Parts) {
+            stats.files_matched = u64::from(lines > 0);
+        }
         // These tell hosts apart whose answers are equal otherwise.
         if self.options.stats {
-            (stats.files_matched, stats.lines) = (u64::from(lines > 0), lines);
+            stats.lines = lines;
             stats.bytes = seen.bytes.get();
         }
         sink.stats(stats);

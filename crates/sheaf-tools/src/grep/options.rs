@@ -1,6 +1,6 @@
 //! What to search for and what to say of it.
 use super::{Engine, GrepError, PathFilter};
-use crate::entry::AnswerForm;
+use crate::entry::{AnswerForm, Merged};
 use serde::{Deserialize, Serialize};
 
 /// The longest line, with its context, that is searched if nothing else is said.
@@ -79,6 +79,19 @@ impl GrepOptions {
     /// When a pattern or a glob is malformed, naming the place, or too large.
     pub fn compile(&self) -> Result<Engine, GrepError> {
         Engine::new(self)
+    }
+
+    /// Whether any line was selected, as far as this part of the answer tells.
+    #[must_use]
+    pub fn has_selected(&self, merged: &Merged) -> bool {
+        let in_files = || merged.stats().is_some_and(|stats| stats.files_matched > 0);
+        match self.output {
+            // What is listed are the files without such lines.
+            Output::PathsWithout => in_files(),
+            // An empty match selects a line, and has no text.
+            Output::Parts => merged.has_selected() || in_files(),
+            _ => merged.has_selected(),
+        }
     }
 
     /// Which files below a directory are searched.

@@ -81,7 +81,7 @@ fn ours(options: &GrepOptions, file: &[u8]) -> (Vec<u8>, i32) {
     merged.fold_raw(0, &answer.into_bytes()).unwrap();
     assert!(merged.errors().is_empty());
     let printed = if options.is_silent() { Vec::new() } else { rendered(&merged) };
-    (printed, i32::from(!merged.has_selected()))
+    (printed, i32::from(!options.has_selected(&merged)))
 }
 
 fn file() -> impl Strategy<Value = Vec<u8>> {

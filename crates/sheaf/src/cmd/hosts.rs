@@ -168,7 +168,9 @@ pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
     // As with nodeset, whatever is wrong beyond the options ends with 1.
     let exit = run_on(args, &groups, &mut streams).map_err(|error| match error.downcast::<Stop>() {
         Ok(stop) => Stop::Unmatched(stop.to_string()).into(),
-        Err(error) => error,
+        // Only an answer that cannot be written is another matter.
+        Err(error) if error.is::<std::io::Error>() => error,
+        Err(error) => Stop::Unmatched(crate::exit::one_line(&error)).into(),
     });
     let exit = match exit {
         Ok(exit) => exit,

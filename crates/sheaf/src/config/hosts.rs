@@ -1,7 +1,7 @@
 //! The hosts of a cluster: found out from what `hosts = …` says, numbered, folded for printing.
 use super::{Origin, Sourced};
-use crate::exit;
 use crate::groups::{GroupSources, union, upcall};
+use crate::trust;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
 use sheaf_tree::topology::NAME_BYTES_MAX;
@@ -138,7 +138,8 @@ pub fn find(hosts: &Sourced<String>, groups: &GroupSources) -> Result<Hosts, Str
     let expression = hosts.value.trim();
     let listed = if let Some(path) = expression.strip_prefix("@file:") {
         let path = beside(&hosts.origin, path);
-        let text = std::fs::read_to_string(&path).map_err(|error| exit::io_text(&path, &error))?;
+        let text = trust::open_named(&path).and_then(|file| Ok(std::io::read_to_string(file)?));
+        let text = text.map_err(|why| why.text(&path))?;
         lines(&text)
     } else if let Some(command) = expression.strip_prefix("@command:") {
         // The trailing "." stands for the working directory when the file has no directory part.

@@ -141,6 +141,7 @@ const COMMANDS: &str = r"
 -f -O %s%s n1
 -f -O % n1
 -f -O x n1
+-f -O %d n1,n2
 -f -I x n1
 -f -I 1- n1
 -f --axis x n1

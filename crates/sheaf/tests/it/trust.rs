@@ -114,3 +114,20 @@ fn a_directory_of_sessions_that_others_can_write_to_is_refused() {
     mode(&sessions, 0o700);
     assert_eq!(home.run(&["status"]).code, Some(0));
 }
+
+#[test]
+fn a_list_of_hosts_that_others_could_have_written_is_refused() {
+    let home = Home::with_config("[cluster.lab]\nhosts = \"@file:listed\"\nlaunch = \"embedded\"\n");
+    mode(home.path(), 0o755);
+    let listed = home.write("listed", "n1\n");
+    mode(&listed, 0o644);
+    let args = ["-C", "lab", "cat", ":/dev/null"];
+    assert_eq!(home.run(&args).code, Some(0));
+    mode(&listed, 0o666);
+    refused(&home, &home.run(&args), "listed: others can write to it (mode 0666)");
+    mode(&listed, 0o644);
+    if rustix::process::geteuid().is_root() {
+        chown(&listed, Some(4711), None).unwrap();
+        refused(&home, &home.run(&args), "listed: it belongs to user 4711, neither to you nor to root");
+    }
+}
