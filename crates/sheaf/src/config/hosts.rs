@@ -151,7 +151,7 @@ pub fn find(hosts: &Sourced<String>, groups: &GroupSources) -> Result<Hosts, Str
         expression.to_owned()
     };
     let set = HostSet::parse_with(&listed, groups).map_err(|error| format!("{}: {error}", short(&listed)))?;
-    match set.len() as usize {
+    match set.len() {
         0 => Err(format!("{expression} is empty")),
         count if count > HOSTS_MAX => Err(format!("{count} hosts are more than {HOSTS_MAX}")),
         _ => match set.iter().find(|name| name.len() > NAME_BYTES_MAX) {

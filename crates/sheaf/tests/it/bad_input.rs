@@ -120,6 +120,7 @@ fn patterns_and_trees_that_mean_nothing() {
     sheaf: ".hidden" cannot be the name of a session
     4 cp none :/x
     sheaf: none: No such file or directory (ENOENT)
+    copied: nothing
     "#);
 }
 

@@ -104,10 +104,18 @@ fn a_home_that_cannot_be_read_is_told_with_what_to_do() {
     let home = Home::new();
     let closed = home.path().join("closed");
     std::fs::create_dir(&closed).unwrap();
-    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o0)).unwrap();
+    // Where the program was built may be closed to others, too.
+    let open = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(open.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = open.path().join("sheaf");
+    std::fs::copy(env!("CARGO_BIN_EXE_sheaf"), &program).unwrap();
     for (variable, file) in [("HOME", ".config/sheaf/sheaf.toml"), ("XDG_CONFIG_HOME", "sheaf/sheaf.toml")] {
-        let mut command = home.command(&["cat", "/x"]);
-        command.env(variable, &closed).current_dir("/");
+        let mut command = std::process::Command::new(&program);
+        for (name, value) in home.command(&[]).get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        command.args(["cat", "/x"]).env(variable, &closed).current_dir("/");
         if rustix::process::geteuid().is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }

@@ -1,6 +1,6 @@
 //! Sessions that stay: started once, used by many, ended wholly.
 use crate::cluster::{NAME, Running, Up, nothing_is_left, of_home, turn, wait_until};
-use crate::support::Home;
+use crate::support::{Home, Run};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -147,7 +147,7 @@ fn clients_do_not_disturb_each_other() {
     grep();
     drop(kept_stdin);
     let run = kept.wait();
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "copied to n[1-16]: 16 files\n"));
     wait_until("the killed copy has left nothing", || {
         (1..=16).all(|host| {
             let dir = std::fs::read_dir(up.home.path().join(format!("export/n{host}"))).unwrap();
@@ -202,7 +202,9 @@ fn two_that_start_at_once_become_one_session() {
     let (first, second) = (start(), start());
     let runs = [first.wait(), second.wait()];
     assert_eq!(runs.iter().filter(|run| run.code == Some(0)).count(), 1, "{runs:?}");
-    assert!(runs.iter().all(|run| run.stderr.lines().count() == 1), "{runs:?}");
+    // Who started it is told how to use it.
+    let lines = |run: &Run| if run.code == Some(0) { 2 } else { 1 };
+    assert!(runs.iter().all(|run| run.stderr.lines().count() == lines(run)), "{runs:?}");
     assert_eq!(home.run(&["down", NAME]).code, Some(0));
     nothing_is_left(&home);
 }
@@ -301,7 +303,7 @@ fn a_reader_that_sleeps_fills_nobodys_memory() {
     assert!(!copy.has_ended(), "it has not waited for the reader");
     sleeper.signal(Signal::CONT);
     let run = copy.wait();
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "copied to n[1-8]: 8 files\n"), "{run:?}");
 
     for (before, after) in before.iter().zip(peaks()) {
         assert!(after - before < GROWTH_KILOBYTES_MAX, "{before} kB grew to {after} kB");
