@@ -143,7 +143,7 @@ pub async fn get(
         members.union_with(&hosts);
     }
     if let Some((leaf, one, other, local)) = plan.clash() {
-        let host = session.hosts().get(leaf as usize).unwrap_or_default();
+        let host = session.host(leaf).unwrap_or_default();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let (one, other, local) = (text(one), text(other), local.display());
         let text = format!("{host}: {one} and {other} would both become {host}/{local}; nothing was copied");
