@@ -5,7 +5,7 @@ mod wrong;
 pub use global::{Color, GlobalArgs, Link};
 
 use crate::cmd;
-use crate::exit::CODES;
+use crate::exit::{CODES, Exit, Stop};
 use clap::builder::StyledStr;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::{ContextKind, ContextValue};
@@ -175,17 +175,16 @@ fn without_danger(mut error: clap::Error) -> clap::Error {
 /// Ends the program with what clap has to say: help as it is, an error on one line.
 fn end(error: &clap::Error) -> ! {
     use clap::error::ErrorKind;
-    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         error.exit();
     }
-    let (text, exit) = (wrong::told(error), crate::exit::Exit::Usage);
+    let outcome = match error.use_stderr() {
+        true => Err(Stop::usage(wrong::told(error)).into()),
+        false => crate::output::print_help(error).map(|()| Exit::Success).map_err(Into::into),
+    };
     // What could not be parsed may have asked for JSON all the same.
-    if std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json") {
-        println!("{}", crate::output::json::error(&text, exit));
-    } else {
-        eprintln!("sheaf: {text}");
-    }
-    std::process::exit(exit as i32);
+    let as_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    std::process::exit(crate::output::conclude(outcome, as_json) as i32);
 }
 
 /// The arguments of `sheaf serve …` when that is the command, parsed without the others.

@@ -12,12 +12,10 @@ mod output;
 mod probe;
 mod session;
 mod size;
-mod stdin;
+mod stdio;
 mod trust;
 
 use anyhow::Context;
-use exit::Exit;
-use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -40,19 +38,5 @@ fn main() -> ExitCode {
             cmd::run(&cli.command, &cli.global)
         }
     };
-    match outcome {
-        Ok(exit) => exit.into(),
-        // Whoever read us has seen enough; nobody is left to tell.
-        Err(error) if exit::is_broken_pipe(&error) => Exit::Success.into(),
-        Err(error) => {
-            let (text, exit) = (exit::one_line(&error), exit::of_error(&error));
-            // A closed stream must not turn one failure into another.
-            let _ = if as_json {
-                writeln!(std::io::stdout(), "{}", output::json::error(&text, exit))
-            } else {
-                writeln!(std::io::stderr(), "sheaf: {text}")
-            };
-            exit.into()
-        }
-    }
+    output::conclude(outcome, as_json).into()
 }

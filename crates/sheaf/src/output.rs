@@ -4,6 +4,7 @@ pub mod json;
 mod paths;
 mod printer;
 mod report;
+mod stderr;
 mod stdout;
 
 pub use changes::Changes;
@@ -11,10 +12,11 @@ pub use json::Records;
 pub use paths::{fold_paths, printable};
 pub use printer::{Heads, Layout, Line, Printer};
 pub use report::{Failure, HostNames, Report, Silence, Silent};
-pub use stdout::{Stdout, stdout};
+pub use stderr::tell;
+pub use stdout::{Stdout, print_help, stdout};
 
 use crate::cli::{Color, GlobalArgs};
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use anstyle::{AnsiColor, Style};
 use std::io::{self, IsTerminal, Write};
 
@@ -93,6 +95,24 @@ impl Output {
             let _ = report.write_text(hosts, &self.stderr, &mut io::stderr().lock());
         }
         Ok(report.exit())
+    }
+}
+
+/// How the program ends, once what went wrong is told: as a line on standard error, or as a record.
+pub fn conclude(outcome: anyhow::Result<Exit>, as_json: bool) -> Exit {
+    let flushed = |exit| stdout().flush().map(|()| exit).map_err(anyhow::Error::from);
+    match outcome.and_then(flushed) {
+        Ok(exit) => exit,
+        // Whoever read us has seen enough; nobody is left to tell.
+        Err(error) if exit::is_broken_pipe(&error) => Exit::Success,
+        Err(error) => {
+            let (text, exit) = (exit::one_line(&error), exit::of_error(&error));
+            // Where records do not arrive, a line may.
+            if !as_json || writeln!(stdout(), "{}", json::error(&text, exit)).is_err() {
+                tell(format_args!("sheaf: {text}"));
+            }
+            exit
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use sheaf_tree::link::Listen;
 use sheaf_tree::topology::Topology;
 use sheaf_tree::{Network, Tuning};
 use std::collections::HashSet;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -101,14 +102,26 @@ impl Connected {
     }
 }
 
+/// The descriptors that a runtime and its signals need, which panics without them.
+const RUNTIME_DESCRIPTORS: usize = 6;
+
 /// One thread runs everything; files are worked on by as many more as there are cores.
+///
+/// # Errors
+/// When the limit of descriptors leaves too few to begin with.
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).max(2);
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(threads)
-        .build()
-        .context("cannot start the runtime")
+    let built = (0..RUNTIME_DESCRIPTORS)
+        .map(|_| std::fs::File::open("/dev/null"))
+        .collect::<io::Result<Vec<_>>>()
+        .and_then(|free| {
+            drop(free);
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(threads).build()
+        });
+    built.map_err(|error| {
+        let error = crate::exit::io_text("cannot start".as_ref(), &error);
+        Stop::unreachable(format!("{error}; ulimit -n says how many descriptors there may be")).into()
+    })
 }
 
 /// Starts the tree. `depth`: levels that are to come above it.

@@ -1,16 +1,19 @@
 //! What comes before a change: the question, and the dry run.
 use crate::config::Config;
 use crate::output::printable;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use sheaf_core::RangeSet;
 use sheaf_tools::Target;
 use sheaf_tools::edit::EditOptions;
-use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};
 
 /// The most addresses that a question lists.
 const LISTED_MAX: usize = 20;
+
+/// The terminal of this process, whatever its streams are.
+const TERMINAL: &str = "/dev/tty";
 
 /// How careful a command is.
 #[derive(Args, Clone, Copy, Debug)]
@@ -48,7 +51,7 @@ impl Caution {
     pub fn ask(self, question: &Question<'_>, targets: &[Target], config: &Config) -> Result<bool> {
         let mut all = RangeSet::new();
         targets.iter().for_each(|target| all.union_with(&target.members));
-        let on_terminal = || stdin().is_terminal() && stderr().is_terminal();
+        let on_terminal = || stdin().is_terminal() && (stdout().is_terminal() || stderr().is_terminal());
         let by_itself = question.by_itself && !self.yes && all.len() > 1 && on_terminal();
         if self.dry_run || !(self.interactive || by_itself) {
             return Ok(true);
@@ -65,18 +68,33 @@ impl Caution {
         }
         let noun = if all.len() == 1 { "host" } else { "hosts" };
         write!(out, "Go on, on {} {noun}? [y/N] ", all.len())?;
-        stderr().write_all(&out)?;
+        let mut asker = asker()?;
+        say(&mut asker, &out)?;
         let answer = answer(question.stdin_is_taken)?;
         // Where nobody has ended the line of the question, it ends here.
         if !answer.ends_with('\n') {
-            writeln!(stderr())?;
+            say(&mut asker, b"\n")?;
         }
         let goes_on = is_yes(&answer);
         if !goes_on {
-            writeln!(stderr(), "sheaf: nothing was changed")?;
+            say(&mut asker, b"sheaf: nothing was changed\n")?;
         }
         Ok(goes_on)
     }
+}
+
+/// Where the question goes: to who answers, also where standard error is kept in a file.
+fn asker() -> Result<Box<dyn Write>> {
+    if stdin().is_terminal() && !stderr().is_terminal() {
+        let terminal = OpenOptions::new().write(true).open(TERMINAL).context(TERMINAL)?;
+        return Ok(Box::new(terminal));
+    }
+    Ok(Box::new(stderr()))
+}
+
+/// A question that nobody sees is not asked, whatever the reason: this is no end of a reader.
+fn say(asker: &mut dyn Write, text: &[u8]) -> Result<()> {
+    asker.write_all(text).map_err(|error| anyhow!("cannot ask, so nothing was changed: {error}"))
 }
 
 /// The line that answers.
@@ -84,7 +102,7 @@ fn answer(stdin_is_taken: bool) -> Result<String> {
     let mut line = String::new();
     if stdin_is_taken {
         let terminal =
-            File::open("/dev/tty").context("-i needs a terminal, where standard input is written")?;
+            File::open(TERMINAL).context("-i needs a terminal, where standard input is written")?;
         BufReader::new(terminal).read_line(&mut line)?;
     } else {
         stdin().lock().read_line(&mut line)?;

@@ -45,7 +45,7 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
 fn told(name: &str, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({ "type": "ended", "session": name });
-        Records::new(global).write(&mut std::io::stdout(), record)?;
+        Records::new(global).write(&mut crate::output::stdout(), record)?;
     }
     Ok(())
 }

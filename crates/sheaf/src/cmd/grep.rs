@@ -264,7 +264,7 @@ fn text_of(pattern: &OsStr) -> Result<String> {
 
 fn read_patterns(path: &Path) -> Result<String> {
     let mut text = String::new();
-    let file = if path == Path::new("-") { Ok(crate::stdin::open()?) } else { std::fs::File::open(path) };
+    let file = if path == Path::new("-") { Ok(crate::stdio::input()?) } else { std::fs::File::open(path) };
     let read = file.and_then(|file| file.take(PATTERN_FILE_BYTES_MAX + 1).read_to_string(&mut text));
     let len = read.with_context(|| format!("{}: cannot read patterns", path.display()))?;
     if len as u64 > PATTERN_FILE_BYTES_MAX {

@@ -17,7 +17,7 @@ use operands::Operands;
 use serde_json::json;
 use set::Set;
 use sheaf_core::hostset::{AUTOSTEP_OFF, FoldOptions, Groups, NumberSet};
-use std::io::{BufRead, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -154,7 +154,7 @@ struct Streams<'s> {
 /// Runs the command with the groups of the configuration and the global options.
 pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
     let groups = crate::config::groups(global, args.groupsconf.as_deref())?;
-    let (mut input, mut out) = (std::io::stdin().lock(), crate::output::stdout());
+    let (mut input, mut out) = (BufReader::new(crate::stdio::Input::new()), crate::output::stdout());
     let mut stderr = std::io::stderr();
     let warnings: Option<&mut dyn Write> =
         if global.quiet || args.quiet_answers { None } else { Some(&mut stderr) };

@@ -111,7 +111,7 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         printer.flush()?;
         if !output.json && !output.quiet {
-            gaps.iter().for_each(|line| eprintln!("{line}"));
+            gaps.iter().for_each(crate::output::tell);
         }
         let extra = super::reasons(&mut outcome, |errno| reason(errno, &options));
         // A sum that lacks somebody's number is not the sum of all.

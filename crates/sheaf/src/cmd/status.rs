@@ -44,9 +44,9 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
     if names.is_empty() {
         if output.json {
             let nobody = Report::default().to_json(&Nobody);
-            output.records.write(&mut std::io::stdout(), nobody)?;
+            output.records.write(&mut crate::output::stdout(), nobody)?;
         } else if !global.quiet {
-            eprintln!("no session is running; start one with: sheaf up");
+            crate::output::tell("no session is running; start one with: sheaf up");
         }
         return Ok(Exit::Success);
     }

@@ -52,7 +52,11 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     if !global.quiet && !global.json {
         let file = args.output.as_deref().unwrap_or(Path::new("FILE"));
-        eprintln!("join with: sheaf serve --join {} --token-file {}", issued.join, file.display());
+        crate::output::tell(format_args!(
+            "join with: sheaf serve --join {} --token-file {}",
+            issued.join,
+            file.display()
+        ));
     }
     Ok(Exit::Success)
 }

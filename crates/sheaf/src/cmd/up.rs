@@ -64,11 +64,14 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
             "type": "started", "session": name, "running": started.hosts, "of": all, "pid": started.pid,
             "exit": exit as u8,
         });
-        Records::new(&global).write(&mut std::io::stdout(), record)?;
+        Records::new(&global).write(&mut crate::output::stdout(), record)?;
     } else if !global.quiet {
-        eprintln!("session {name}: {} of {all} hosts, process {}", started.hosts, started.pid);
+        crate::output::tell(format_args!(
+            "session {name}: {} of {all} hosts, process {}",
+            started.hosts, started.pid
+        ));
         if !is_joined_unasked(name) {
-            eprintln!("use it with: --session {name}");
+            crate::output::tell(format_args!("use it with: --session {name}"));
         }
     }
     Ok(exit)

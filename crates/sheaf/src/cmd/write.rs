@@ -7,7 +7,7 @@ use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::output::{Changes, Failure, Printer};
 use crate::session::{self, Ended, Opening};
-use crate::{mode, size, stdin};
+use crate::{mode, size, stdio};
 use anyhow::Result;
 use clap::Args;
 use sheaf_core::{Errno, MemberSet, RangeSet};
@@ -128,7 +128,7 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
     opening.run(async |connected, config, output| {
         let source: Box<dyn Read + Send> = match &args.data {
             Some(data) => Box::new(Cursor::new(data.as_bytes().to_vec())),
-            None => Box::new(stdin::open()?),
+            None => Box::new(stdio::input()?),
         };
         let mut printer = Printer::new(output, config.hosts()?);
         let order = ArgumentOrder::new(&targets);

@@ -3,18 +3,12 @@ use crate::support::{Home, Run};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
 
 /// Runs the binary in a shell, which redirects it as `redirection` says.
 fn redirected(home: &Home, args: &[&str], redirection: &str) -> Run {
     let export = home.path().join("%h");
     let global = ["--embedded", "2", "--export", export.to_str().unwrap()];
-    let direct = home.command(&[&global, args].concat());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("exec \"$0\" \"$@\" {redirection}")]);
-    shell.arg(direct.get_program()).args(direct.get_args()).current_dir(home.path()).env_clear();
-    shell.envs(direct.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    Run::of(shell.output().unwrap())
+    home.redirected(&[&global, args].concat(), redirection)
 }
 
 fn two_hosts() -> Home {

@@ -31,6 +31,7 @@ mod sessions;
 mod slurm;
 mod ssh_launch;
 mod strangers;
+mod streams;
 mod support;
 mod tree;
 mod tree_show;

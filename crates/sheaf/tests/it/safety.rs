@@ -39,9 +39,15 @@ impl Hosts {
 
     /// Runs on a terminal where this is typed; what is printed comes on standard output.
     fn typed(&self, input: &str, args: &[&str]) -> Run {
+        self.typed_with(input, args, "")
+    }
+
+    /// The same, redirected as a shell is told.
+    fn typed_with(&self, input: &str, args: &[&str], redirection: &str) -> Run {
         let quote = |word: String| format!("'{word}'");
         let words = self.global().into_iter().chain(args.iter().map(|word| (*word).to_owned())).map(quote);
-        let line = format!("{} {}", env!("CARGO_BIN_EXE_sheaf"), words.collect::<Vec<_>>().join(" "));
+        let words = words.collect::<Vec<_>>().join(" ");
+        let line = format!("{} {words} {redirection}", env!("CARGO_BIN_EXE_sheaf"));
         let own = self.home.command(&[]);
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).current_dir(self.home.path()).env_clear();
@@ -293,6 +299,13 @@ fn a_terminal_is_asked_before_files_of_several_hosts_go() {
             assert!(hosts.are_untouched(), "{what}");
             assert_eq!(std::fs::read_to_string(hosts.home.path().join("n2/d/a")).unwrap(), "a\n");
         }
+    }
+    // What is printed may be kept in a file: who types is asked all the same.
+    for redirection in ["2>log", ">log"] {
+        let hosts = Hosts::new();
+        let run = hosts.typed_with("n\n", &["rm", "-v", addresses[0], addresses[1]], redirection);
+        assert!(run.stdout.contains(&question("rm")), "{redirection}: {run:?}");
+        assert!(run.code == Some(1) && hosts.are_untouched(), "{redirection}: {run:?}");
     }
     let hosts = Hosts::new();
     let run = hosts.typed("yes\n", &["rm", ":/d/a"]);

@@ -51,6 +51,21 @@ impl Home {
     pub fn run(&self, args: &[&str]) -> Run {
         Run::of(self.command(args).output().unwrap())
     }
+
+    /// Runs the binary in a shell, which redirects it as `redirection` says.
+    pub fn redirected(&self, args: &[&str], redirection: &str) -> Run {
+        self.shell(args, &format!("exec \"$0\" \"$@\" {redirection}"))
+    }
+
+    /// Runs a shell script in which `"$0" "$@"` is the binary with its arguments.
+    pub fn shell(&self, args: &[&str], script: &str) -> Run {
+        let direct = self.command(args);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        shell.arg(direct.get_program()).args(direct.get_args()).current_dir(self.path()).env_clear();
+        shell.envs(direct.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Run::of(shell.output().unwrap())
+    }
 }
 
 /// How a run ended and what it printed.

@@ -45,7 +45,7 @@ impl Display {
             Self::Lines(last) => {
                 if last.elapsed() >= LINE_INTERVAL {
                     *last = Instant::now();
-                    eprintln!("sheaf: {}", line(progress));
+                    crate::output::tell(format_args!("sheaf: {}", line(progress)));
                 }
             }
         }

@@ -154,11 +154,11 @@ impl Told<'_> {
                     .records
                     .write(&mut out, json!({ "type": "error", "path": path, "error": text }))?;
             } else if !self.output.quiet {
-                eprintln!("sheaf: {}: {text}", printable(&path));
+                crate::output::tell(format_args!("sheaf: {}: {text}", printable(&path)));
             }
         }
         if more > 0 && !self.output.quiet && !self.output.json {
-            eprintln!("sheaf: … and {more} more files of this machine");
+            crate::output::tell(format_args!("sheaf: … and {more} more files of this machine"));
         }
         Ok(errors.len() as u64 + more)
     }

@@ -4,7 +4,7 @@ use crate::address::{Address, Place, Purpose, rooted};
 use crate::cmd::target_of;
 use crate::config::Config;
 use crate::exit::Stop;
-use crate::stdin;
+use crate::stdio;
 use anyhow::Result;
 use sheaf_file::Pattern;
 use sheaf_tools::Target;
@@ -96,7 +96,7 @@ fn is_stdin(place: &Place) -> bool {
 
 fn source(place: Place) -> Result<Source> {
     Ok(match place {
-        Place::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(stdin::open()?)),
+        Place::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(stdio::input()?)),
         Place::Here(path) | Place::Hosts(Address { path, .. }) => Source::Path(path),
     })
 }

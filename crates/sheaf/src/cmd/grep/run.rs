@@ -68,7 +68,7 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         if found.partial_folds && output.json {
             output.records.write(&mut out, json!({ "type": "note", "note": IN_PARTS }))?;
         } else if found.partial_folds && !output.quiet {
-            eprintln!("sheaf: {IN_PARTS}");
+            crate::output::tell(format_args!("sheaf: {IN_PARTS}"));
         }
         out.flush()?;
         drop(out);
