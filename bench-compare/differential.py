@@ -64,9 +64,9 @@ class Sheaf:
         return f"n[{','.join(ranges)}]"
 
     @staticmethod
-    def address(hosts, path, is_pattern=True):
-        """What is typed for a literal path on hosts; the destination of a copy is no pattern."""
-        escaped = re.sub(r"([\\*?\[\]{},])", r"\\\1", path) if is_pattern else path
+    def address(hosts, path):
+        """What is typed for a literal path on hosts."""
+        escaped = re.sub(r"([\\*?\[\]{},])", r"\\\1", path)
         return f"{'' if len(hosts) == len(HOSTS) else Sheaf.fold(hosts)}:{escaped}"
 
 
@@ -534,7 +534,7 @@ class Case:
         for host, (ours, _) in pairs.items():
             os.rename(ours, f"{scene}/{host}")
         here = run([self.sheaf.binary, "--embedded", str(len(HOSTS)), "--export", f"{scene}/%h", "cp", "--async",
-                    *way, *flags, "--", *sources, Sheaf.address(list(HOSTS), to, is_pattern=False)], self.user, world.dir, world.env)
+                    *way, *flags, "--", *sources, Sheaf.address(list(HOSTS), to)], self.user, world.dir, world.env)
         # Like Sheaf, and unlike a plain cp, links at the destination stay within the host.
         theirs = {host: run(["cp", *flags, "--", *sources, twin + to], self.user, world.dir, world.env)
                   for host, (_, twin) in pairs.items()}
