@@ -469,7 +469,7 @@ class Case:
         if is_pattern:
             pattern = os.path.dirname(path).rstrip("/") + "/" + self.rng.choice(["*", "?*", "[!b]*", "{a,b}", "*.txt"])
             above = re.sub(r"([\\*?\[\]{},])", r"\\\1", os.path.dirname(pattern))
-            address = Sheaf.address(hosts, "", False) + f"{above.rstrip('/')}/{os.path.basename(pattern)}"
+            address = Sheaf.address(hosts, "") + f"{above.rstrip('/')}/{os.path.basename(pattern)}"
             paths = {host: self.matches(host, *os.path.split(pattern)) for host in hosts}
         else:
             address, paths = Sheaf.address(hosts, path), {host: [os.fsencode(path)] for host in hosts}
