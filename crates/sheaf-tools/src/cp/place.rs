@@ -107,17 +107,14 @@ impl Writer {
         staged.commit(&attributes, Some(&Digest(digest.to_vec()))).map(drop)
     }
 
-    /// Makes a directory, unless it is there. Inside a copy (not at its top) a link to a
-    /// directory is in the way of one.
-    pub fn make_dir(&self, path: &Path, attrs: &Attrs, is_top: bool) -> Result<Dir, Errno> {
+    /// Makes a directory, unless it is there. A link to a directory is in the way of one, unless it is
+    /// `named` as what things are copied into.
+    pub fn make_dir(&self, path: &Path, attrs: &Attrs, named: bool) -> Result<Dir, Errno> {
         let mode = Mode::from_raw_mode(attrs.mode & 0o777 | 0o700);
         let is_new = match self.export.create_dir(path, mode, false) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
-                let there = if is_top { self.export.stat(path) } else { self.export.lstat(path) };
-                if !there?.is_dir() {
-                    return Err(Errno::NOTDIR);
-                }
+                self.check_dir(path, named)?;
                 false
             }
             Err(errno) => return Err(errno),
@@ -128,6 +125,11 @@ impl Writer {
             closing.mode = Some(made & !(0o700 & !attrs.mode));
         }
         Ok(Dir { closing: (closing != Attributes::default()).then_some(closing), is_new })
+    }
+
+    fn check_dir(&self, path: &Path, named: bool) -> Result<(), Errno> {
+        let there = if named { self.export.stat(path) } else { self.export.lstat(path) };
+        if there?.is_dir() { Ok(()) } else { Err(Errno::NOTDIR) }
     }
 
     /// Sets what [`Dir::closing`] says.
@@ -220,12 +222,18 @@ impl Writer {
         Err(Errno::EXIST)
     }
 
-    /// What would become of `path`, without doing it.
-    pub fn plan(&self, path: &Path, is_dir: bool) -> Result<&'static [u8], Errno> {
-        let there = if is_dir { self.export.stat(path) } else { self.export.lstat(path) };
-        match there {
-            Ok(there) if is_dir && there.is_dir() => Ok(b"enter"),
-            Ok(_) if is_dir => Err(Errno::NOTDIR),
+    /// What [`Self::make_dir`] would do, without doing it.
+    pub fn plan_dir(&self, path: &Path, named: bool) -> Result<&'static [u8], Errno> {
+        match self.check_dir(path, named) {
+            Ok(()) => Ok(b"enter"),
+            Err(Errno::NOENT) => self.plan_new(path),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// What would become of `path`, which is to be no directory, without doing it.
+    pub fn plan(&self, path: &Path) -> Result<&'static [u8], Errno> {
+        match self.export.lstat(path) {
             Ok(there) if there.is_dir() => Err(Errno::ISDIR),
             Ok(there) => {
                 if there.kind == FileKind::File {
@@ -233,16 +241,14 @@ impl Writer {
                 }
                 Ok(b"replace")
             }
-            Err(Errno::NOENT) => {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                match self.export.stat(parent.unwrap_or(Path::new("."))) {
-                    Ok(parent) if parent.is_dir() => Ok(b"create"),
-                    Ok(_) => Err(Errno::NOTDIR),
-                    Err(errno) => Err(errno),
-                }
-            }
+            Err(Errno::NOENT) => self.plan_new(path),
             Err(errno) => Err(errno),
         }
+    }
+
+    fn plan_new(&self, path: &Path) -> Result<&'static [u8], Errno> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        self.check_dir(parent.unwrap_or(Path::new(".")), true).map(|()| &b"create"[..])
     }
 
     /// What to set in the end.

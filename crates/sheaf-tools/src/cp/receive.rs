@@ -31,6 +31,8 @@ struct Receiver {
     dry_run: bool,
     /// The destination is a directory that sources come into.
     is_into: bool,
+    /// The destination is the very name, also where it is a link.
+    is_exact: bool,
     /// Why nothing can be written at all.
     refused: Option<Errno>,
     writer: Option<Writer>,
@@ -85,6 +87,7 @@ impl Receiver {
             destination,
             dry_run: options.dry_run,
             is_into: is_dir && !options.exact_name,
+            is_exact: options.exact_name,
             refused,
             writer,
             bases: Vec::new(),
@@ -161,9 +164,10 @@ impl Receiver {
 
     fn dir(&mut self, relative: Vec<u8>, path: PathBuf, attrs: &Attrs) {
         let Some(writer) = &self.writer else { return };
+        let named = relative.is_empty() && !self.is_exact && path == self.destination;
         if self.dry_run {
             let is_imagined = self.is_imagined();
-            let plan = if is_imagined { Ok(&b"create"[..]) } else { writer.plan(&path, true) };
+            let plan = if is_imagined { Ok(&b"create"[..]) } else { writer.plan_dir(&path, named) };
             let is_imagined = matches!(plan, Ok(b"create"));
             self.report(&path, plan);
             self.totals.dirs += u64::from(is_imagined);
@@ -173,7 +177,7 @@ impl Receiver {
             }
             return;
         }
-        match writer.make_dir(&path, attrs, relative.is_empty()) {
+        match writer.make_dir(&path, attrs, named) {
             Ok(made) => {
                 self.totals.dirs += u64::from(made.is_new);
                 self.dirs.push(OpenDir { relative, path, closing: made.closing, is_imagined: false });
@@ -256,7 +260,7 @@ impl Receiver {
     /// Tells what would become of a path that is no directory.
     fn imagine(&mut self, path: &Path) {
         let Some(writer) = &self.writer else { return };
-        let plan = if self.is_imagined() { Ok(&b"create"[..]) } else { writer.plan(path, false) };
+        let plan = if self.is_imagined() { Ok(&b"create"[..]) } else { writer.plan(path) };
         self.totals.files += u64::from(plan.is_ok());
         self.report(path, plan);
     }

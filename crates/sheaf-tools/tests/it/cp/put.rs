@@ -8,6 +8,7 @@ use sheaf_tools::Target;
 use sheaf_tools::cp::{CopyMode, CopyOptions, PACKET_BYTES, Put, Source, put};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -287,6 +288,40 @@ fn nothing_is_made_through_a_link_that_leads_nowhere() {
 }
 
 /// A mode for files leaves a tree that can be entered.
+/// GNU cp on the same: a directory does not come through a link that has its name.
+#[test]
+fn a_link_with_the_name_of_a_directory_is_in_its_way() {
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("dir");
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("file"), "new").unwrap();
+    std::fs::set_permissions(&from, std::fs::Permissions::from_mode(0o700)).unwrap();
+    // What the source is called, what is copied into, and whether cp goes on.
+    for (from, to, exact_name, goes_on) in [
+        (from.clone(), "/", false, false),
+        (from.clone(), "/dir", true, false),
+        (from.join("."), "/dir", false, true),
+    ] {
+        for dry_run in [true, false] {
+            let cluster = Cluster::new(2);
+            let kept = cluster.path(0, "kept");
+            std::fs::create_dir(&kept).unwrap();
+            std::fs::set_permissions(&kept, std::fs::Permissions::from_mode(0o755)).unwrap();
+            std::os::unix::fs::symlink("kept", cluster.path(0, "dir")).unwrap();
+            std::fs::create_dir(cluster.path(1, "dir")).unwrap();
+            let options = CopyOptions { exact_name, dry_run, preserve: true, ..recursive() };
+            let done = run(copy(&cluster, "1x2", &from, &cluster.target(to), &options));
+            let expected: &[_] =
+                if goes_on { &[] } else { &[(Errno::NOTDIR, "/dir", RangeSet::from_iter([0]))] };
+            assert_eq!(errors(&done), expected, "{to:?} {dry_run}");
+            let mode = std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777;
+            let entered = goes_on && !dry_run;
+            assert_eq!((mode, kept.join("file").exists()), (if entered { 0o700 } else { 0o755 }, entered));
+            assert_eq!(cluster.path(1, "dir/file").exists(), !dry_run);
+        }
+    }
+}
+
 #[test]
 fn a_mode_for_a_tree_leaves_its_directories_open() {
     let here = tempfile::tempdir().unwrap();
