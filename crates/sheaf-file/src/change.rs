@@ -10,15 +10,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 impl Export {
-    /// Makes a directory; with `parents`, also those above it that are missing, and one that exists
-    /// already is no error. The umask applies; parents can always be entered by their owner.
+    /// Makes a directory. The umask applies.
+    ///
+    /// # Errors
+    /// Those of `mkdir(2)`.
+    pub fn create_dir(&self, path: &Path, mode: Mode) -> Result<()> {
+        match self.place(path) {
+            Ok(place) => Ok(rustix::fs::mkdirat(&place.dir, &place.name, mode)?),
+            // `/`, and paths that end in a dot or two, name directories that exist if anything.
+            Err(Errno::INVAL) => self.resolve(path, OFlags::DIRECTORY).and(Err(Errno::EXIST)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Makes a directory and those above it that are missing; one that exists already is no error.
+    /// `made` is told of each that was made, also when one below it then fails. The umask applies;
+    /// those above can always be entered by their owner.
     ///
     /// # Errors
     /// Those of `mkdir(2)`; `ENOTDIR` where something else stands in the way.
-    pub fn create_dir(&self, path: &Path, mode: Mode, parents: bool) -> Result<()> {
-        if !parents {
-            return self.make_dir(path, mode);
-        }
+    pub fn create_dirs(&self, path: &Path, mode: Mode, made: &mut dyn FnMut(&Path)) -> Result<()> {
         let bytes = path.as_os_str().as_bytes();
         let is_end = |at: usize| bytes[at] != b'/' && bytes.get(at + 1).is_none_or(|&next| next == b'/');
         let ends: Vec<usize> = (0..bytes.len()).filter(|&at| is_end(at)).map(|at| at + 1).collect();
@@ -31,10 +42,13 @@ impl Export {
                 Err(errno) => return Err(errno),
             }
             let mode = if is_last { mode } else { Mode::from_raw_mode(0o777) };
-            match self.make_dir(above, mode) {
+            match self.create_dir(above, mode) {
                 // Somebody else made it meanwhile, or a link leads nowhere.
                 Err(Errno::EXIST) => drop(self.resolve(above, OFlags::DIRECTORY)?),
-                done => done?,
+                done => {
+                    done?;
+                    made(above);
+                }
             }
         }
         if ends.is_empty() { self.resolve(path, OFlags::DIRECTORY).map(drop) } else { Ok(()) }
@@ -79,15 +93,6 @@ impl Export {
     pub fn truncate(&self, path: &Path, size: u64) -> Result<()> {
         let file = self.open_file(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())?;
         Ok(rustix::fs::ftruncate(&file, size)?)
-    }
-
-    fn make_dir(&self, path: &Path, mode: Mode) -> Result<()> {
-        match self.place(path) {
-            Ok(place) => Ok(rustix::fs::mkdirat(&place.dir, &place.name, mode)?),
-            // `/`, and paths that end in a dot or two, name directories that exist if anything.
-            Err(Errno::INVAL) => self.resolve(path, OFlags::DIRECTORY).and(Err(Errno::EXIST)),
-            Err(errno) => Err(errno),
-        }
     }
 
     /// A place for something that is no directory, so a slash at the end is an error.

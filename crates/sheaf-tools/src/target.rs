@@ -150,13 +150,18 @@ impl ArgumentOrder {
         Self { patterns: paths.into_iter().map(|path| Pattern::new(path).ok()).collect() }
     }
 
-    /// The place of the first argument that stands for `path` or for a directory above it.
+    /// The place of the first argument that stands for `path` or for a directory above it; of a
+    /// directory that was made on the way to an argument, that of this one.
     fn place(&self, path: &[u8]) -> usize {
         let path = Path::new(OsStr::from_bytes(path));
         let stands_for = |pattern: &Option<Pattern>| {
             pattern.as_ref().is_some_and(|p| path.ancestors().any(|at| p.matches(at)))
         };
-        self.patterns.iter().position(stands_for).unwrap_or(self.patterns.len())
+        let leads_to = |pattern: &Option<Pattern>| {
+            pattern.as_ref().and_then(Pattern::literal).is_some_and(|argument| argument.starts_with(path))
+        };
+        let place = self.patterns.iter().position(stands_for);
+        place.or_else(|| self.patterns.iter().position(leads_to)).unwrap_or(self.patterns.len())
     }
 
     /// Puts entries that are sorted by path into the order of their arguments.
@@ -204,5 +209,8 @@ mod tests {
         let order = ArgumentOrder::new(&[target(0..1, "/d/b*"), target(0..2, "/d"), target(0..1, "/a")]);
         let places = ["/d/b1", "/d/b1/x", "/d/c", "/a", "/e"].map(|path| order.place(path.as_bytes()));
         assert_eq!(places, [0, 0, 1, 2, 3]);
+        let order = ArgumentOrder::new(&[target(0..1, "/z/b"), target(0..1, "/a/b/c")]);
+        let places = ["/a", "/a/b", "/a/b/c", "/z", "/z/b", "/zz"].map(|path| order.place(path.as_bytes()));
+        assert_eq!(places, [1, 1, 1, 0, 0, 2]);
     }
 }

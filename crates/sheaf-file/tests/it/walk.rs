@@ -135,7 +135,7 @@ fn paths_may_be_longer_than_the_kernel_takes_at_once() {
         assert_eq!(export.stat(&deepest.join(link)), Err(Errno::NAMETOOLONG), "{link}");
     }
     assert_eq!(export.read_link(&deepest.join("absolute")).unwrap(), Path::new("/top"));
-    export.create_dir(&deepest.join("new"), sheaf_file::Mode::from_raw_mode(0o755), false).unwrap();
+    export.create_dir(&deepest.join("new"), sheaf_file::Mode::from_raw_mode(0o755)).unwrap();
     assert!(export.stat(&deepest.join("new///")).unwrap().is_dir());
     export.rename(&deepest.join("new"), Path::new("/out"), false).unwrap();
     assert_eq!(export.stat(&deepest.join("new")), Err(Errno::NOENT));

@@ -111,7 +111,7 @@ impl Writer {
     /// `named` as what things are copied into.
     pub fn make_dir(&self, path: &Path, attrs: &Attrs, named: bool) -> Result<Dir, Errno> {
         let mode = Mode::from_raw_mode(attrs.mode & 0o777 | 0o700);
-        let is_new = match self.export.create_dir(path, mode, false) {
+        let is_new = match self.export.create_dir(path, mode) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
                 self.check_dir(path, named)?;

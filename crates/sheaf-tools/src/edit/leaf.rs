@@ -10,6 +10,7 @@ use sheaf_file::{
 };
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Running, Tool};
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -54,8 +55,17 @@ impl Tool for EditTool {
         };
         // Without the file that says what to do, nothing is done.
         let paths = if refused.is_some() { Vec::new() } else { paths };
-        let editor =
-            Editor { edit, owner, reference, refused, options, changed: 0, walk: None, removal: None };
+        let editor = Editor {
+            edit,
+            owner,
+            reference,
+            refused,
+            options,
+            changed: 0,
+            planned: BTreeSet::new(),
+            walk: None,
+            removal: None,
+        };
         Ok(Box::new(AtWork::new(Box::new(editor), paths)))
     }
 }
@@ -71,6 +81,8 @@ struct Editor {
     options: EditOptions,
     /// Files that were changed, or would be.
     changed: u64,
+    /// Directories that a dry run has said would be made.
+    planned: BTreeSet<PathBuf>,
     walk: Option<Walk>,
     /// What is being removed, by its path.
     removal: Option<(PathBuf, Removal)>,
@@ -126,7 +138,14 @@ impl PerPath for Editor {
                 self.removal = Some((path.to_owned(), host.export.removal(path, self.removing())?));
                 return Ok(());
             }
-            Edit::Mkdir { parents, mode } => make_dir(path, *parents, mode.as_ref(), is_dry, host)?,
+            Edit::Mkdir { parents, mode } => {
+                let mut made = Vec::new();
+                let result = match is_dry {
+                    true => would_make_dir(path, *parents, &self.planned, host, &mut made),
+                    false => make_dir(path, *parents, mode.as_ref(), host, &mut made),
+                };
+                return self.say_made(made, result, answer);
+            }
             Edit::Link { target, symbolic, force, no_dereference } => {
                 link::link(target, path, *symbolic, *force, *no_dereference, is_dry, host)?
             }
@@ -200,6 +219,24 @@ impl Editor {
             answer.path(path.as_os_str().as_bytes());
             let _ = answer.entry(Entry::new(EntryKind::Line, done.text.as_bytes()));
         }
+    }
+
+    /// Says which directories were made, also where the last of them was not.
+    fn say_made(
+        &mut self,
+        made: Vec<PathBuf>,
+        result: Result<(), Errno>,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let is_dry = self.options.dry_run;
+        let text = if is_dry { "directory would be created" } else { "created directory" };
+        for path in made {
+            self.say(&path, &Done::one(text), answer);
+            if is_dry {
+                self.planned.insert(path);
+            }
+        }
+        result
     }
 
     fn chmod(
@@ -342,44 +379,58 @@ fn would_truncate(
     }
 }
 
+/// Makes a directory, and adds to `made` all that were made.
 fn make_dir(
     path: &Path,
     parents: bool,
     mode: Option<&ModeChange>,
-    is_dry: bool,
     host: &Host,
-) -> Result<Done, Errno> {
+    made: &mut Vec<PathBuf>,
+) -> Result<(), Errno> {
     if parents && host.export.stat(path).is_ok_and(|metadata| metadata.is_dir()) {
-        return Ok(Done::NOTHING);
-    }
-    if is_dry {
-        return would_make_dir(path, parents, host);
+        return Ok(());
     }
     let exact = mode.map(|change| change.apply(0o777, true));
     // Until it has its mode, nobody may enter that must not in the end.
     let first = Mode::from_raw_mode(exact.unwrap_or(0o777) & 0o777);
-    host.export.create_dir(path, first, parents)?;
-    if let Some(mode) = exact {
-        host.export.set_mode(path, mode)?;
+    if parents {
+        host.export.create_dirs(path, first, &mut |path| made.push(path.to_owned()))?;
+    } else {
+        host.export.create_dir(path, first)?;
+        made.push(path.to_owned());
     }
-    Ok(Done::one("created directory"))
+    match exact {
+        Some(mode) => host.export.set_mode(path, mode),
+        None => Ok(()),
+    }
 }
 
-fn would_make_dir(path: &Path, parents: bool, host: &Host) -> Result<Done, Errno> {
-    if host.export.lstat(path).is_ok() {
-        return Err(Errno::EXIST);
+/// Adds to `made` the directories that would be made, without those that others would have made before.
+fn would_make_dir(
+    path: &Path,
+    parents: bool,
+    planned: &BTreeSet<PathBuf>,
+    host: &Host,
+    made: &mut Vec<PathBuf>,
+) -> Result<(), Errno> {
+    match host.export.stat(path) {
+        Ok(there) if parents && there.is_dir() => return Ok(()),
+        Err(Errno::NOENT) if parents && planned.contains(path) => return Ok(()),
+        _ if host.export.lstat(path).is_ok() || planned.contains(path) => return Err(Errno::EXIST),
+        _ => {}
     }
-    let above = path.ancestors().skip(1).map(|above| match above.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => above,
-    });
-    for above in above {
+    let mut missing = vec![path.to_owned()];
+    for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+        if planned.contains(above) {
+            break;
+        }
         match host.export.stat(above) {
             Ok(metadata) if metadata.is_dir() => break,
             Ok(_) => return Err(Errno::NOTDIR),
-            Err(Errno::NOENT) if parents => {}
+            Err(Errno::NOENT) if parents => missing.push(above.to_owned()),
             Err(errno) => return Err(errno),
         }
     }
-    Ok(Done::one("directory would be created"))
+    made.extend(missing.into_iter().rev());
+    Ok(())
 }

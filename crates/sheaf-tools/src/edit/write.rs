@@ -9,8 +9,8 @@ use leaf::{Params, Piece};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Algorithm, Digester, OFlags};
-use sheaf_group::entry::Merged;
-use sheaf_group::flags::O_PARTIAL;
+use sheaf_group::entry::{EntryKind, Merged};
+use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
 use sheaf_group::message::{Open, Operation};
 use sheaf_group::tool::Tools;
 use sheaf_group::{Call, Group, GroupError, Outcome, Session};
@@ -57,17 +57,19 @@ pub struct WriteOptions {
     pub way: Way,
     /// Make files that do not exist.
     pub create: bool,
-    /// Make the files; if one exists anywhere, none is made.
+    /// Make the files; if one exists anywhere, none is made. Those that were given up because of
+    /// others fail with `ECANCELED`.
     pub exclusive: bool,
     /// Mode of files that are made, before the umask of the host.
     pub mode: u32,
 }
 
 impl WriteOptions {
-    /// How a new file is made that must not exist anywhere.
+    /// How a new file is made that must not exist anywhere. Where some do not open, those that do are
+    /// members all the same, so that they can be named before they are given up.
     fn open(&self, paths: Vec<String>) -> Open {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        Open::new(paths, flags.bits() | O_PARTIAL, self.mode)
+        Open::new(paths, flags.bits() | O_BESTEFFORT | O_PARTIAL, self.mode)
     }
 
     fn operation(&self, at: u64) -> Operation {
@@ -117,9 +119,42 @@ pub async fn write(
     source: Box<dyn Read + Send>,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<Written, ToolError> {
-    if options.exclusive && !edit.dry_run {
+    if !options.exclusive {
+        return write_each(session, targets, options, edit, source, sink).await;
+    }
+    if !edit.dry_run {
         return write_new(session, targets, options, source).await;
     }
+    // Nothing is said of a file before it is known that all can be made.
+    let mut planned: Vec<(String, RangeSet)> = Vec::new();
+    let mut gather = |merged: &Merged| {
+        let lines = merged.sorted().into_iter().filter(|entry| entry.entry.kind == EntryKind::Line);
+        planned.extend(
+            lines.map(|line| (String::from_utf8_lossy(line.path).into_owned(), line.leaves.clone())),
+        );
+        Ok(())
+    };
+    let empty = || Box::new(std::io::empty());
+    let mut written = write_each(session, targets, options, edit, empty(), &mut gather).await?;
+    if written.outcome.is_ok() {
+        return write_each(session, targets, options, edit, empty(), sink).await;
+    }
+    for (path, leaves) in planned {
+        written.outcome.add_path_error(Errno::CANCELED, &path, leaves);
+    }
+    (written.outcome.status, written.changed) = Default::default();
+    Ok(written)
+}
+
+/// Writes, or plans to, each file whatever becomes of the others.
+async fn write_each(
+    session: &Session,
+    targets: &[Target],
+    options: &WriteOptions,
+    edit: EditOptions,
+    source: Box<dyn Read + Send>,
+    sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
+) -> Result<Written, ToolError> {
     let mut calls = Vec::new();
     for (members, paths) in by_hosts(targets) {
         let WriteOptions { way, create, exclusive, mode } = *options;
@@ -274,13 +309,33 @@ impl Files {
             }
         }
         if !files.outcome.is_ok() {
-            for (group, _) in std::mem::take(&mut files.groups) {
-                if let Err(GroupError::Members(outcome)) = group.abandon().await {
-                    files.add(*outcome);
-                }
-            }
+            files.give_up().await?;
         }
         Ok(files)
+    }
+
+    /// Removes all that was made; who had made something is told by its name.
+    async fn give_up(&mut self) -> Result<(), ToolError> {
+        for (group, _) in std::mem::take(&mut self.groups) {
+            let named = group.paths().await;
+            let abandoned = group.abandon().await;
+            match named {
+                Ok(named) => {
+                    for (leaf, path) in named {
+                        let path = String::from_utf8_lossy(&path);
+                        self.outcome.add_path_error(Errno::CANCELED, &path, RangeSet::single(leaf));
+                    }
+                }
+                Err(GroupError::Members(outcome)) => self.add(*outcome),
+                Err(error) => return Err(error.into()),
+            }
+            match abandoned {
+                Ok(()) => {}
+                Err(GroupError::Members(outcome)) => self.add(*outcome),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Takes in who failed; who succeeded is known in the end.

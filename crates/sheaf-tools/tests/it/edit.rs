@@ -49,6 +49,13 @@ fn told(merged: &Merged) -> Vec<String> {
         .collect()
 }
 
+/// Who failed, of each path.
+fn failures(outcome: &Outcome) -> Vec<String> {
+    let name = |errno: Errno| errno.name().unwrap_or_default();
+    let errors = outcome.errors.iter();
+    errors.map(|error| format!("{}: {} {}", error.path, name(error.errno), error.members.leaves())).collect()
+}
+
 fn populate(cluster: &Cluster) {
     for leaf in 0..cluster.hosts {
         for (path, mode) in
@@ -217,7 +224,7 @@ fn a_dry_run_says_what_would_be_done() {
         ("/d/f", truncate(false), "size would change from 7 to 3", 1),
         ("/new", truncate(true), "would be created, 3 bytes", 1),
         ("/new", truncate(false), "", 0),
-        ("/a/b", mkdir(true), "directory would be created", 1),
+        ("/d/a", mkdir(true), "directory would be created", 1),
         ("/d", mkdir(true), "", 0),
         ("/new", link(false), "would be made, -> f", 1),
         ("/top", link(true), "would be replaced, -> f", 1),
@@ -338,6 +345,35 @@ fn mkdir_does_what_gnu_mkdir_does() {
     compare(&mkdir(false, Some("1777")), "new", "mkdir", &["-m", "1777", "new"]);
     compare(&mkdir(true, Some("go-rx")), "a/b", "mkdir", &["-p", "-m", "go-rx", "a/b"]);
     compare(&mkdir(false, None), "d/*/new", "sh", &["-c", "for dir in d/*/; do mkdir $dir/new; done"]);
+}
+
+/// As `mkdir -pv`, and so does a dry run; several arguments make what they share once.
+#[test]
+fn every_directory_that_is_made_is_named() {
+    for (options, text) in [(DRY, "directory would be created"), (VERBOSE, "created directory")] {
+        let cluster = Cluster::new(2);
+        std::fs::create_dir(cluster.path(1, "a")).unwrap();
+        cluster.write(1, "a/file", "");
+        run(async {
+            let session = cluster.session("flat");
+            let targets = ["/a/b/c", "/a/b/d", "/a"].map(|path| cluster.target(path));
+            let mkdir = Edit::Mkdir { parents: true, mode: None };
+            let (lines, edited) = apply_with(&session, &targets, &mkdir, options).await;
+            let told = ["0:/a", "0-1:/a/b", "0-1:/a/b/c", "0-1:/a/b/d"].map(|made| format!("{made}: {text}"));
+            assert_eq!((edited.outcome.is_ok(), lines), (true, told.to_vec()), "{options:?}");
+            assert_eq!((edited.files(), edited.hosts()), (7, RangeSet::full(2)));
+        });
+    }
+    // What was made counts, also where the last is not.
+    let cluster = Cluster::new(1);
+    run(async {
+        let session = cluster.session("flat");
+        let target = cluster.target(&format!("/a/{}", "n".repeat(256)));
+        let mkdir = Edit::Mkdir { parents: true, mode: None };
+        let (lines, edited) = apply_with(&session, &[target], &mkdir, VERBOSE).await;
+        assert_eq!((edited.files(), lines), (1, vec!["0:/a: created directory".to_owned()]));
+        assert_eq!(edited.outcome.errors[0].errno, Errno::NAMETOOLONG);
+    });
 }
 
 #[test]
@@ -576,9 +612,36 @@ fn exclusive_writes_happen_everywhere_or_nowhere() {
             let (options, sink) = (EditOptions::default(), &mut |_: &Merged| Ok(()));
             let written = write(&session, targets, &exclusive, options, source, sink).await.unwrap();
             assert_eq!((written.outcome.errors[0].errno, written.outcome.status.count), (Errno::EXIST, 0));
+            // Who was given up because of that is named, and told apart.
+            let told = failures(&written.outcome);
+            assert_eq!(told, ["/lock: EEXIST 4", "/lock: ECANCELED 0-3,5"]);
+            assert_eq!((written.outcome.failed_count(), written.changed), (6, vec![]));
             let there: Vec<u32> = (0..6).filter(|leaf| cluster.path(*leaf, "lock").exists()).collect();
             assert_eq!(there, [4]);
         }
+        // Of a pattern each path is named; a dry run refuses what the change refuses.
+        let targets = [cluster.target("/{lock,other}")];
+        for options in [EditOptions::default(), DRY] {
+            let mut lines = Vec::new();
+            let mut sink = |merged: &Merged| {
+                lines.extend(told(merged));
+                Ok(())
+            };
+            let source = Box::new(Cursor::new(b"mine".to_vec()));
+            let written = write(&session, &targets, &exclusive, options, source, &mut sink).await.unwrap();
+            let mut failures = failures(&written.outcome);
+            failures.sort();
+            assert_eq!(failures, ["/lock: ECANCELED 0-3,5", "/lock: EEXIST 4", "/other: ECANCELED 0-5"]);
+            assert_eq!((written.outcome.member_count(), written.changed.len(), lines.len()), (12, 0, 0));
+        }
+        let source = Box::new(std::io::empty());
+        let mut lines = Vec::new();
+        let mut sink = |merged: &Merged| {
+            lines.extend(told(merged));
+            Ok(())
+        };
+        let planned = write(&session, &halves[..1], &exclusive, DRY, source, &mut sink).await.unwrap();
+        assert_eq!((planned.outcome.is_ok(), &lines[..]), (true, &["0-2:/lock: would be created".to_owned()][..]));
         let (_, outcome) = put(&session, halves[0].clone(), &exclusive, b"mine".to_vec()).await;
         assert_eq!(
             (outcome.is_ok(), outcome.status.count, cluster.read(1, "lock")),

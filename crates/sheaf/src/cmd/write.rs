@@ -54,7 +54,7 @@ pub struct WriteArgs {
     #[arg(long)]
     pub create: bool,
 
-    /// Create, and fail everywhere if the file exists anywhere
+    /// Create, and write nothing if the file exists anywhere
     #[arg(long)]
     pub excl: bool,
 
@@ -74,9 +74,10 @@ impl WriteArgs {
             Errno::MFILE,
             "all files of a write are open at once: raise ulimit -n of its server, or write fewer at a time",
         );
+        const NONE: (Errno, &str) = (Errno::CANCELED, "--excl writes all files or none");
         const BESIDE: (Errno, &str) = (Errno::ACCES, "--in-place needs no right to its directory");
         match self.options() {
-            WriteOptions { exclusive: true, .. } => vec![OPEN],
+            WriteOptions { exclusive: true, .. } => vec![OPEN, NONE],
             WriteOptions { create: false, way: Way::Replace, .. } => vec![MISSING, BESIDE, OPEN],
             WriteOptions { create: false, .. } => vec![MISSING, OPEN],
             WriteOptions { way: Way::Replace, .. } => vec![BESIDE, OPEN],

@@ -572,3 +572,32 @@ fn modes_and_files_to_take_them_from() {
     assert_eq!(std::fs::metadata(hosts.home.path().join("n1/d/a")).unwrap().len(), 5);
     assert_eq!(hosts.run(&["chmod", "0644"]).code, Some(2));
 }
+
+#[test]
+fn writes_of_all_or_none_name_all() {
+    let hosts = Hosts::new();
+    hosts.home.write("n3/lock", "theirs");
+    for (dry, done) in [(&["--dry-run"][..], "would be written: nothing"), (&[], "written: nothing")] {
+        let args = [&["write", "--excl", "--data", "mine"], dry, &[":/lock"]].concat();
+        let run = hosts.run(&args);
+        let told = [
+            done,
+            "n[1-2,4]:/lock: Operation canceled (ECANCELED): --excl writes all files or none, 3 of 4 members",
+            "n3:/lock: File exists (EEXIST), 1 of 4 members",
+            "sheaf: 0 of 4 members succeeded, 4 failed",
+        ];
+        assert_eq!(run.stderr.lines().collect::<Vec<_>>(), told, "{run:?}");
+        assert_eq!((run.stdout.as_str(), run.code), ("", Some(4)));
+    }
+    let there = (1..=4).filter(|host| hosts.home.path().join(format!("n{host}/lock")).exists());
+    assert_eq!(there.collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn all_directories_on_the_way_are_told_and_counted() {
+    let hosts = Hosts::new();
+    let run = hosts.run(&["mkdir", "-pv", ":/z/y", ":/d/new/x"]);
+    let told = ["/z", "/z/y", "/d/new", "/d/new/x"].map(|path| format!("n[1-4]:{path}: created directory\n"));
+    assert_eq!((run.stdout.as_str(), run.code), (told.concat().as_str(), Some(0)), "{run:?}");
+    assert_eq!(run.stderr, "made on n[1-4]: 16 directories\n");
+}
