@@ -22,5 +22,5 @@ pub mod tool;
 
 pub use client::{Call, Class, Group, Limits, Outcome, Reading, Session, Value};
 pub use error::GroupError;
-pub use server::{Servers, service_config};
+pub use server::{Servers, THREADS_MAX, service_config};
 pub use stat::Stat;

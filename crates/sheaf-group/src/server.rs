@@ -1,7 +1,7 @@
 //! The server: group operations and tools on one host's files.
 use crate::aggregate::Partial;
 use crate::message::Request;
-use crate::tool::{Host, Tools};
+use crate::tool::{Asked, Host, Tools};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
@@ -9,7 +9,7 @@ use sheaf_file::Export;
 use sheaf_tree::proto::Packet;
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 
 mod attention;
@@ -17,12 +17,16 @@ mod call;
 mod group;
 mod lane;
 mod operate;
+mod pool;
 mod transfer;
 
 use attention::{Attention, Kind};
 use call::Call;
 use group::Group;
 use lane::{Job, Lane};
+use pool::{Pool, Work};
+
+pub use pool::THREADS_MAX;
 
 /// What servers are told when they start: the path of their export, in which `%h` stands for the host's
 /// name, and the umask of whoever starts the session, which holds for files that they make. Without one a
@@ -46,18 +50,25 @@ fn read_config(config: &[u8]) -> Result<(&str, Option<u32>), String> {
 }
 
 /// Makes the server of each leaf; the session's service configuration is a [`service_config`].
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Servers {
     tools: Tools,
+    pool: Arc<Pool<Worker>>,
     /// Leaves of one process with the same root share its descriptor.
     exports: Arc<Mutex<FxHashMap<PathBuf, Export>>>,
 }
 
+impl Default for Servers {
+    fn default() -> Self {
+        Self::new(Tools::default())
+    }
+}
+
 impl Servers {
-    /// Servers with these tools.
+    /// Servers with these tools. At most [`THREADS_MAX`] threads work for all of them.
     #[must_use]
     pub fn new(tools: Tools) -> Self {
-        Self { tools, exports: Arc::default() }
+        Self { tools, pool: Pool::new(), exports: Arc::default() }
     }
 
     fn export(&self, config: &[u8], host: &str) -> Result<Export, ServiceError> {
@@ -91,7 +102,8 @@ impl Services for Servers {
         let host = Host::new(host, leaf, self.export(config, host)?);
         // Streams may be closed from threads outside the runtime.
         let runtime = Handle::current();
-        Ok(Box::new(Server { runtime, host, tools: self.tools.clone(), handle, lanes: FxHashMap::default() }))
+        let (tools, pool) = (self.tools.clone(), Arc::clone(&self.pool));
+        Ok(Box::new(Server { runtime, host, tools, pool, handle, lanes: FxHashMap::default() }))
     }
 }
 
@@ -101,6 +113,7 @@ struct Server {
     runtime: Handle,
     host: Host,
     tools: Tools,
+    pool: Arc<Pool<Worker>>,
     handle: LeafHandle,
     lanes: FxHashMap<u32, Arc<Lane>>,
 }
@@ -124,9 +137,10 @@ impl Service for Server {
                 lane: Arc::clone(lane),
                 host: self.host.clone(),
                 tools: self.tools.clone(),
+                pool: Arc::clone(&self.pool),
                 handle: self.handle.clone(),
             };
-            self.runtime.spawn_blocking(move || worker.run());
+            self.pool.spawn(worker, &self.runtime);
         }
     }
 
@@ -153,19 +167,57 @@ struct Worker {
     lane: Arc<Lane>,
     host: Host,
     tools: Tools,
+    pool: Arc<Pool<Self>>,
     handle: LeafHandle,
 }
 
-impl Worker {
+impl Work for Worker {
     fn run(self) {
-        loop {
-            let mut job = match self.lane.next() {
-                Ok(job) => job,
-                Err(0) => return,
-                Err(consumed) => return self.handle.with(|leaf| leaf.consumed(self.lane.stream, consumed)),
-            };
+        while let Some(mut job) = self.next() {
             self.serve(&mut job);
         }
+    }
+
+    fn refuse(self) {
+        // Who comes with input for a tool that was not started is told so when he asks for its answer.
+        self.occupant().call.get_or_insert(Err(Errno::AGAIN));
+        while let Some(job) = self.next() {
+            self.reply(&job, job.answer.then_some(job.wave), &Err(Errno::AGAIN));
+        }
+    }
+}
+
+/// A request that shows that its thread does not hang.
+struct Alive {
+    attention: Arc<Attention>,
+    pool: Arc<Pool<Worker>>,
+}
+
+impl Asked for Alive {
+    fn stopped(&self) -> Option<Errno> {
+        self.pool.beat();
+        self.attention.stopped()
+    }
+
+    fn is_late(&self) -> bool {
+        self.attention.is_late()
+    }
+}
+
+impl Worker {
+    fn next(&self) -> Option<Job> {
+        match self.lane.next() {
+            Ok(job) => Some(job),
+            Err(0) => None,
+            Err(consumed) => {
+                self.handle.with(|leaf| leaf.consumed(self.lane.stream, consumed));
+                None
+            }
+        }
+    }
+
+    fn occupant(&self) -> MutexGuard<'_, Occupant> {
+        self.lane.occupant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn serve(&self, job: &mut Job) {
@@ -221,9 +273,9 @@ impl Worker {
         job: &Job,
         attention: &Arc<Attention>,
     ) -> Result<Partial, Errno> {
-        let mut occupant = self.lane.occupant.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = Arc::clone(attention);
-        let host = self.host.for_request(asked);
+        let mut occupant = self.occupant();
+        let (attention_too, pool) = (Arc::clone(attention), Arc::clone(&self.pool));
+        let host = self.host.for_request(Arc::new(Alive { attention: attention_too, pool }));
         // What every host was told to bring to its end is, also when nobody waits for it any more.
         let is_end = matches!(request, Request::Settle | Request::Unread { .. } | Request::Close { .. });
         if let Some(errno) = host.stopped().filter(|_| !is_end) {

@@ -6,7 +6,7 @@ use crate::output::{Changes, Failure, Output, Report};
 use crate::probe::WithProbe;
 use anyhow::{Context, Result};
 use sheaf_core::{Errno, RangeSet};
-use sheaf_group::{Limits, Outcome, Servers, Session};
+use sheaf_group::{Limits, Outcome, Servers, Session, THREADS_MAX};
 use sheaf_tools::Target;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
@@ -25,6 +25,9 @@ pub mod daemon;
 mod deadline;
 pub mod tokens;
 pub mod wire;
+
+/// The most threads that work on files of this machine beside the servers'.
+const OTHER_THREADS_MAX: usize = 8;
 
 /// A command's session with what it was made from.
 pub struct Connected {
@@ -105,12 +108,13 @@ impl Connected {
 /// The descriptors that a runtime and its signals need, which panics without them.
 const RUNTIME_DESCRIPTORS: usize = 6;
 
-/// One thread runs everything; files are worked on by as many more as there are cores.
+/// One thread runs everything; files are worked on by others, of which the servers here have as many as
+/// there are cores, and more for those that hang.
 ///
 /// # Errors
 /// When the limit of descriptors leaves too few to begin with.
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+    let threads = THREADS_MAX + OTHER_THREADS_MAX;
     let built = (0..RUNTIME_DESCRIPTORS)
         .map(|_| std::fs::File::open("/dev/null"))
         .collect::<io::Result<Vec<_>>>()
@@ -434,7 +438,11 @@ pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Repo
         let mut paths: Vec<&str> = theirs.map(|target| target.path.as_str()).collect();
         paths.dedup();
         let path = if let [path] = paths[..] { path.to_owned() } else { String::new() };
-        report.failures.push(Failure { leaves: leaves.clone(), path, errno: *errno, detail: hint(*errno) });
+        let detail = match *errno {
+            Errno::AGAIN => Some(format!("all of its server's {THREADS_MAX} threads hang")),
+            errno => hint(errno),
+        };
+        report.failures.push(Failure { leaves: leaves.clone(), path, errno: *errno, detail });
     }
     report.failures.extend(extra.iter().cloned());
     let notices = connected.session.network().notices();

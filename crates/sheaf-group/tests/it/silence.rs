@@ -5,7 +5,7 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Mode, OFlags};
 use sheaf_group::entry::{Entry, EntryKind, Merged, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
-use sheaf_group::{Limits, Session};
+use sheaf_group::{GroupError, Limits, Session, THREADS_MAX};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -197,6 +197,44 @@ fn a_host_that_hangs_over_its_answer_loses_nobody_elses() {
             only_one_is_missing(&classes, call.outcome(), b"text", 5);
         });
     }
+}
+
+/// Each thread that hangs is one less, and nobody notices before the last.
+#[test]
+fn requests_that_hang_hold_no_other_up_until_no_thread_is_left() {
+    let (cluster, pipe) = with_pipe(HUNG + 1);
+    cluster.write_all("f", "text");
+    run(async {
+        let release = Release(pipe);
+        let session = session(&cluster, "flat", Limits::default().with_timeout(Duration::from_secs(120)));
+        let hung = RangeSet::single(HUNG);
+        let hang = |count: usize| {
+            for _ in 0..count {
+                let mut call = session.call(&hung, "hang", b"").unwrap();
+                tokio::spawn(async move { call.next_bodies().await.map(drop) });
+            }
+        };
+        hang(THREADS_MAX - 2);
+        let everyone = cluster.everyone();
+        let group = session.gopenat(&everyone, "/f", 0, 0).await.unwrap();
+        assert_eq!(group.size(), everyone.len());
+        hang(2);
+        let begun = Instant::now();
+        let outcome = loop {
+            match session.gopenat(&hung, "/f", 0, 0).await {
+                Err(GroupError::Members(outcome)) => break outcome,
+                // The last two may be on their way.
+                other => assert!(other.is_ok() && begun.elapsed() < Duration::from_secs(60), "{other:?}"),
+            }
+        };
+        assert_eq!(outcome.failed, [(Errno::AGAIN, hung.clone())]);
+        let mut call = session.call(&hung, "work", b"").unwrap();
+        let mut merged = Merged::new();
+        while call.next_entries(&mut merged).await.unwrap() {}
+        assert_eq!(call.finish().failed, [(Errno::AGAIN, hung.clone())]);
+        drop(release);
+        assert_eq!(session.gopenat(&hung, "/f", 0, 0).await.unwrap().size(), 1);
+    });
 }
 
 #[test]

@@ -112,10 +112,9 @@ fn serve_as(
     registry: &Registry,
     services: &dyn Services,
 ) -> Result<(), ServeError> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).max(2);
+    // How many threads may block is for the services to say, which know what each of them is at.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(threads)
         .thread_keep_alive(Duration::from_secs(2))
         .build()?;
     let done = runtime.block_on(arrive_as(channel, how, registry, services));
