@@ -21,6 +21,7 @@ mod error;
 mod file;
 mod graph;
 mod names;
+mod prune;
 mod shape;
 mod spec;
 mod stats;

@@ -2,6 +2,7 @@
 //! came from.
 mod file;
 mod hosts;
+pub mod names;
 mod selection;
 mod tree;
 mod tuning;

@@ -37,6 +37,14 @@ pub enum TopologyError {
     /// No host to put a leaf or an inner node on.
     #[error("there are no hosts to build a tree of")]
     NoHosts,
+    /// A host that is to be left out has an inner node above leaves that are not.
+    #[error("{host} is left out, but it is the inner node above {below}")]
+    NotSpared {
+        /// The host.
+        host: String,
+        /// The hosts of the leaves below, folded.
+        below: String,
+    },
     /// More nodes than [`NODES_MAX`].
     #[error("a tree has at most {NODES_MAX} nodes")]
     TooManyNodes,

@@ -1,5 +1,5 @@
 //! MRNet's topology files: `host:n => host:n host:n … ;`, one parent in each statement.
-use super::{NODES_MAX, Names, Role, Topology, TopologyError};
+use super::{NODES_MAX, Role, Topology, TopologyError};
 use rustc_hash::FxHashMap;
 use std::fmt::Write as _;
 
@@ -263,20 +263,7 @@ impl<'a> Parser<'a> {
     fn build(&self, order: &[u32]) -> Result<Topology, TopologyError> {
         let counts: Vec<u32> =
             order.iter().map(|&node| self.nodes[node as usize].children.len() as u32).collect();
-        let mut tree = Topology::from_counts(&counts, 0, Role::Root)?;
-        let mut leaf_hosts = vec![""; tree.leaves_len() as usize];
-        let (mut others, mut places) = (Names::new(), Vec::new());
-        for (place, &node) in order.iter().enumerate() {
-            let host = self.nodes[node as usize].host;
-            if counts[place] > 0 || place == 0 {
-                others.push(host);
-                places.push(place);
-            } else {
-                leaf_hosts[tree.nodes[place].leaves_start as usize] = host;
-            }
-        }
-        tree.names = leaf_hosts.into_iter().collect::<Names>().join(others);
-        tree.name_in_order(places.into_iter());
-        Ok(tree)
+        let hosts: Vec<&str> = order.iter().map(|&node| self.nodes[node as usize].host).collect();
+        Topology::of(&counts, &hosts)
     }
 }

@@ -264,3 +264,26 @@ fn drawings() {
     insta::assert_snapshot!("svg", build("1x32x2", 64).to_svg());
     insta::assert_snapshot!("file_1x2x20", build("1x2x20", 40).to_file());
 }
+
+/// Whoever stays keeps his place between the others; nodes without leaves go.
+#[test]
+fn leaves_are_left_out_with_the_nodes_that_have_no_others() {
+    let tree = Topology::from_file(
+        "login:0 => a:0 b:0 n1:0 ; a:0 => n5:0 n2:0 ; b:0 => c:0 d:0 ; c:0 => n3:0 ; d:0 => n4:0 n6:0 ;",
+    )
+    .unwrap();
+    let without = |hosts: &[&str]| tree.without(&|host| hosts.contains(&host));
+    let left = |hosts: &[&str]| {
+        let left = without(hosts).unwrap();
+        check(&left);
+        left.to_file().replace('\n', "").replace(":0", "")
+    };
+    assert_eq!(left(&[]), "login => a b n1 ;a => n5 n2 ;b => c d ;c => n3 ;d => n4 n6 ;");
+    assert_eq!(left(&["n3"]), "login => a b n1 ;a => n5 n2 ;b => d ;d => n4 n6 ;");
+    assert_eq!(left(&["n3", "n4", "n6", "n5"]), "login => a n1 ;a => n2 ;");
+    assert_eq!(left(&["n3", "c"]), "login => a b n1 ;a => n5 n2 ;b => d ;d => n4 n6 ;");
+    assert_eq!(left(&["n2", "n3", "n4", "n5", "n6"]), "login => n1 ;");
+    let told = |hosts: &[&str]| without(hosts).unwrap_err().to_string();
+    assert_eq!(told(&["b", "n4"]), "b is left out, but it is the inner node above n[3,6]");
+    assert_eq!(told(&["n1", "n2", "n3", "n4", "n5", "n6"]), "there are no hosts to build a tree of");
+}

@@ -1,5 +1,5 @@
 //! The options every command takes.
-use crate::config::Launch;
+use crate::config::{Launch, names};
 use clap::{ArgAction, Args, ValueEnum};
 use std::fmt;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ pub struct GlobalArgs {
 
     /// Log in to hosts as this user
     #[arg(short = 'l', long, global = true, value_name = "USER")]
-    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(value_parser = names::user)]
     pub user: Option<String>,
 
     /// Start servers through sudo -n

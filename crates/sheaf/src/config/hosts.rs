@@ -1,5 +1,5 @@
 //! The hosts of a cluster: found out from what `hosts = …` says, numbered, folded for printing.
-use super::{Origin, Sourced};
+use super::{Origin, Sourced, names};
 use crate::groups::{GroupSources, union, upcall};
 use crate::trust;
 use sheaf_core::RangeSet;
@@ -154,11 +154,18 @@ pub fn find(hosts: &Sourced<String>, groups: &GroupSources) -> Result<Hosts, Str
     match set.len() {
         0 => Err(format!("{expression} is empty")),
         count if count > HOSTS_MAX => Err(format!("{count} hosts are more than {HOSTS_MAX}")),
-        _ => match set.iter().find(|name| name.len() > NAME_BYTES_MAX) {
-            Some(name) => Err(format!("{}: a host's name has at most {NAME_BYTES_MAX} bytes", short(&name))),
+        _ => match set.iter().find_map(|name| problem(&name)) {
+            Some(problem) => Err(problem),
             None => Ok(Hosts::new(set.iter().collect())),
         },
     }
+}
+
+fn problem(name: &str) -> Option<String> {
+    if name.len() > NAME_BYTES_MAX {
+        return Some(format!("{}: a host's name has at most {NAME_BYTES_MAX} bytes", short(name)));
+    }
+    names::host_problem(name)
 }
 
 /// The nodes of the Slurm job that this runs in.

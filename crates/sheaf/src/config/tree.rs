@@ -1,7 +1,7 @@
 //! The tree that a configuration asks for. It decides which leaf is which host: a set of hosts has no
 //! order of its own, and a file of a tree may name them in any.
 use super::hosts::{Hosts, fold};
-use super::{Config, Launch};
+use super::{Config, Launch, names};
 use crate::cli::Link;
 use crate::exit::{self, Stop};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology, TopologyError};
@@ -23,7 +23,7 @@ pub fn plan(config: &Config) -> Result<Topology, Stop> {
     if let Spec::File(path) = &spec {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Stop::usage(exit::io_text(path.as_ref(), &error)))?;
-        let topology = Topology::from_file(&text).map_err(|error| Stop::usage(format!("{path}: {error}")))?;
+        let topology = from_file(config, &text).map_err(|why| Stop::usage(format!("{path}: {why}")))?;
         return match difference(&topology.leaf_hosts(), &hosts) {
             None => Ok(topology),
             Some(difference) => {
@@ -38,6 +38,23 @@ pub fn plan(config: &Config) -> Result<Topology, Stop> {
     let placement = inner.as_ref().map_or(Placement::LeafHosts, Placement::InnerHosts);
     let names: Names = hosts.names().iter().cloned().collect();
     Topology::build(&spec, "root", names, placement).map_err(usage)
+}
+
+/// The tree of a file, without the hosts of `-x`.
+fn from_file(config: &Config, text: &str) -> Result<Topology, String> {
+    let mut topology = Topology::from_file(text).map_err(|error| error.to_string())?;
+    if let Some(problem) = topology.nodes().find_map(|node| names::host_problem(&node.host())) {
+        return Err(problem);
+    }
+    if let Some(excluded) = config.excluded.get() {
+        topology = topology.without(&|host| excluded.contains(host)).map_err(|error| match error {
+            TopologyError::NotSpared { .. } => {
+                format!("{error}, which stay; leave these out as well, or give them another node in the file")
+            }
+            error => error.to_string(),
+        })?;
+    }
+    Ok(topology)
 }
 
 /// `--user` is for ssh to log in with, and `--sudo` for servers that are started from here.

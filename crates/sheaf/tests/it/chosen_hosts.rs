@@ -125,6 +125,73 @@ fn a_configured_cluster_is_cut_to_the_hosts_that_are_said() {
     assert_eq!(lines, told, "{shown:?}");
 }
 
+/// Whatever would run as an ssh does not run.
+#[test]
+fn names_that_ssh_would_not_take_for_names_are_refused() {
+    let (home, _) = home();
+    let ran = home.path().join("ran");
+    let ssh = home.write("ssh", &format!("#!/bin/sh\necho \"$@\" >> {}\nexit 255\n", ran.display()));
+    std::fs::set_permissions(&ssh, PermissionsExt::from_mode(0o755)).unwrap();
+    let write = |hosts: &str, more: &str| {
+        let config = format!("[cluster.lab]\nhosts = {hosts:?}\nssh = \"{}\"\n{more}", ssh.display());
+        home.write("sheaf.toml", &config);
+    };
+    let lab = |told: &str| format!("hosts of cluster lab: {told}");
+    write("n1", "");
+    let refused = |args: &[&str], told: &str| refuses(&home.run(&[args, &["cat", "/x"]].concat()), told);
+    let blank = "\"a b\" cannot be the name of a host: it has a blank; hosts are joined by commas";
+    refused(&["-C", "lab", "-w", "a b"], &lab(blank));
+    refused(&["-w", "a b"], &format!("hosts of cluster ssh: {blank}"));
+    let dash = "\"-oProxyCommand=x\" cannot be the name of a host: it begins with a dash";
+    refused(&["-C", "lab", "-w", "n1,-oProxyCommand=x"], &lab(dash));
+    refused(&["-C", "lab", "--hosts=-oProxyCommand=x"], &lab(dash));
+    let wrong = |user: &str, why: &str| {
+        format!("invalid value '{user}' for '--user <USER>': a user cannot be called so: {why}")
+    };
+    refused(&["-w", "n1", "-l", "x y"], &wrong("x y", "it has a blank"));
+    refused(&["-w", "n1", "--user=-oProxyCommand=x"], &wrong("-oProxyCommand=x", "it begins with a dash"));
+    assert_eq!(home.run(&["-w", "n1", "-l", "-x", "cat", "/x"]).code, Some(2));
+    // The same of a configuration, of what it reads, and of nodes between the others.
+    write("@command: echo -- -oProxyCommand=x", "");
+    refused(&[], &lab("\"--\" cannot be the name of a host: it begins with a dash"));
+    home.write("hosts", "n1\n-oProxyCommand=x\n");
+    write("@file:hosts", "");
+    refused(&[], &lab(dash));
+    write("n1", "inner_hosts = \"-oProxyCommand=x\"\n");
+    refused(&[], &format!("inner hosts of cluster lab: {dash}"));
+    home.write("tree.top", "root:0 => -oProxyCommand:0 ; -oProxyCommand:0 => n1:0 ;");
+    write("n1", "tree = \"file:tree.top\"\n");
+    refused(&[], "tree.top: \"-oProxyCommand\" cannot be the name of a host: it begins with a dash");
+    let check = home.run(&["config", "check"]);
+    assert_eq!(check.code, Some(0), "{check:?}");
+    assert!(!ran.exists());
+}
+
+#[test]
+fn hosts_are_left_out_of_the_tree_of_a_file() {
+    let (home, export) = home();
+    home.write(
+        "sheaf.toml",
+        &format!(
+            "[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"processes\"\nexport = {export:?}\n\
+             tree = \"file:tree.top\"\n"
+        ),
+    );
+    home.write("tree.top", "root:0 => a:0 n4:1 ; a:0 => n2:0 n1:0 ; n4:1 => n4:0 n3:0 ;");
+    prints(&home.run(&["grep", ".", "/same"]), "n[1-4]:/same:x\n");
+    prints(&home.run(&["-x", "n2", "grep", ".", "/who"]), "n1:/who:n1\nn4:/who:n4\nn3:/who:n3\n");
+    prints(&home.run(&["-x", "n[1-2]", "grep", ".", "/same"]), "n[3-4]:/same:x\n");
+    let drawn = home.run(&["-x", "n[1-2]", "tree", "plan"]);
+    assert!(drawn.stdout.contains("2 leaves") && !drawn.stdout.contains(" a"), "{drawn:?}");
+    prints(&home.run(&["-x", "n[3-4]", "grep", ".", "/same"]), "n[1-2]:/same:x\n");
+    refuses(
+        &home.run(&["-x", "n4", "cat", "/same"]),
+        "tree.top: n4 is left out, but it is the inner node above n3, which stay; leave these out as well, \
+         or give them another node in the file",
+    );
+    refuses(&home.run(&["-x", "@all", "cat", "/same"]), "--exclude-hosts leaves no host");
+}
+
 #[test]
 fn a_running_session_is_asked_only_for_the_hosts_that_are_said() {
     let (home, export) = home();
