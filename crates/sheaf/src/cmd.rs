@@ -34,6 +34,7 @@ use crate::cli::GlobalArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Failure;
+use crate::session;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use sheaf_core::Errno;
@@ -84,8 +85,9 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
 /// Commands that nobody is led to who mistyped another.
 pub const DESTROYERS: &[&str] = &["cp", "write", "chmod", "chown", "truncate", "rm", "ln", "down"];
 
-/// Runs the command of the command line.
+/// Runs the command of the command line, which has begun with this.
 pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
+    session::deadline::watch(global.timeout);
     match command {
         Command::Grep(args) => grep::run(args, global),
         Command::Cat(args) => cat::run(args, global),

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 mod causes;
 pub mod daemon;
-mod deadline;
+pub mod deadline;
 pub mod tokens;
 pub mod wire;
 
@@ -68,7 +68,6 @@ impl Opening {
     /// the program. Servers notice the end of their session by themselves.
     pub fn run<T>(self, act: impl AsyncFnOnce(&Connected, &Config, &Output) -> Result<T>) -> Result<T> {
         let Self { config, output, runtime, joined } = self;
-        deadline::watch(&config);
         let result = runtime.block_on(async {
             // Before the first process starts, so that none is left behind at any moment.
             let signals = Signals::listen()?;

@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Start a session that later commands use
 #[derive(Args, Debug)]
@@ -42,6 +43,7 @@ pub struct UpArgs {
 pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut global = global.clone();
     global.cluster = args.name.clone().or(global.cluster);
+    let begun = Instant::now();
     let config = Config::load(&global)?;
     // What cannot be planned is refused here, not by a process in the background.
     let topology = config.topology()?;
@@ -56,6 +58,11 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     arguments.push("--foreground".into());
+    if let Some(timeout) = global.timeout {
+        // What is left of it; the last that is said counts.
+        let left = timeout.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
+        arguments.extend(["--timeout".into(), left.as_secs_f64().to_string().into()]);
+    }
     let started = daemon::up(&config, &arguments)?;
     let (name, all) = (daemon::name(&config), u64::from(topology.leaves_len()));
     let exit = if started.hosts == all { Exit::Success } else { Exit::Partial };

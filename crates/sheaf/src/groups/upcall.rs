@@ -2,7 +2,9 @@
 use super::GroupError;
 use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most a command may answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -42,6 +44,42 @@ pub fn is_plain(name: &str) -> bool {
     !name.starts_with('-') && name.chars().all(|c| c.is_alphanumeric() || "_-.+=%/".contains(c))
 }
 
+/// Commands that run. None of them has been waited for, so that its number is no other's.
+static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+fn running() -> MutexGuard<'static, Vec<Pid>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the commands that run, with what they have started, as this program ends. Whoever waits for one
+/// goes on waiting: that it was ended is not to be taken for its answer.
+pub fn end_all() {
+    let running = running();
+    running.iter().for_each(|pid| end(*pid));
+    std::mem::forget(running);
+}
+
+/// Ends a process and those below it. What has ended already cannot be ended, and need not.
+fn end(pid: Pid) {
+    // Stopped, it starts no more of them.
+    let _ = kill_process(pid, Signal::STOP);
+    let pid_text = pid.as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{pid_text}/task/{pid_text}/children"));
+    let children = children.unwrap_or_default();
+    children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).for_each(end);
+    let _ = kill_process(pid, Signal::KILL);
+}
+
+/// Waits for a command that is one of those that run.
+fn wait(child: &mut Child) -> std::io::Result<std::process::ExitStatus> {
+    let pid = Pid::from_child(child);
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), ended))?;
+    let mut running = running();
+    running.retain(|other| *other != pid);
+    child.wait()
+}
+
 /// What a command prints, run by the shell; its errors go to our stderr.
 pub fn run(command: &str, directory: &Path) -> Result<String, GroupError> {
     let failed = |why: String| GroupError(format!("command {command:?}: {why}"));
@@ -52,12 +90,13 @@ pub fn run(command: &str, directory: &Path) -> Result<String, GroupError> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| failed(error.to_string()))?;
+    running().push(Pid::from_child(&child));
     let mut answer = Vec::new();
     let read = match child.stdout.take() {
         Some(stdout) => stdout.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut answer),
         None => Ok(0),
     };
-    let status = child.wait().map_err(|error| failed(error.to_string()))?;
+    let status = wait(&mut child).map_err(|error| failed(error.to_string()))?;
     read.map_err(|error| failed(error.to_string()))?;
     if answer.len() as u64 > ANSWER_BYTES_MAX {
         return Err(failed(format!("answered more than {ANSWER_BYTES_MAX} bytes")));

@@ -3,7 +3,7 @@
 //! The socket is `NAME.sock` in a directory that only this user can enter. Both ends check who
 //! the other is: a client trusts no socket of somebody else's, a session lets nobody else in.
 use super::wire::About;
-use super::{Connected, Signals, TokenFile, connect, runtime};
+use super::{Connected, Signals, TokenFile, connect, deadline, runtime};
 use crate::config::{Config, Launch, nearest, some_of};
 use crate::exit::{Exit, Stop};
 use crate::trust;
@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags, flock};
 use rustix::process::{Pid, Signal};
 use sheaf_group::Session;
 use sheaf_tree::launch;
+use sheaf_tree::topology::Role;
 use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -21,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// How long `down` waits for a session to be gone.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long those may take to say so that have started in time, where others have not.
+const COUNT_TIME: Duration = Duration::from_millis(400);
 
 /// How long a session waits after it could not let a client in.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -253,17 +257,29 @@ pub fn run(config: &Config, tokens: Option<&TokenFile>) -> Result<()> {
 }
 
 async fn start_and_serve(connected: &Connected, config: &Config, listener: UnixListener) -> Result<()> {
-    let ready = match config.launch() {
+    let hosts = match config.launch() {
         // Hosts come when they come.
-        Launch::Attach => None,
-        _ => {
-            let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
-            connected.session.network().ready(start_timeout).await
-        }
+        Launch::Attach => 0,
+        _ => started(connected, config).await,
     };
     let about = about(config)?;
-    announce(ready.map_or(0, |leaves| leaves.len()))?;
+    announce(hosts)?;
+    deadline::lift();
     serve(connected, listener, &about).await
+}
+
+/// How many hosts run once all have started or failed to, or their time to do so is over.
+async fn started(connected: &Connected, config: &Config) -> u64 {
+    let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
+    let left = config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let patience = left.map_or(start_timeout, |left| left.min(start_timeout));
+    let network = connected.session.network();
+    if let Some(leaves) = network.ready(patience).await {
+        return leaves.len();
+    }
+    let survey = network.survey(COUNT_TIME).await;
+    let nodes = survey.reports.iter().filter_map(|report| connected.topology.node(report.rank));
+    nodes.filter(|node| node.role() == Role::Leaf).count() as u64
 }
 
 fn about(config: &Config) -> Result<About> {

@@ -1,7 +1,9 @@
-//! `--timeout` bounds the whole command, whatever hangs: a pipe that nobody reads, a disk of this machine.
-use crate::config::Config;
+//! `--timeout` bounds the whole command, whatever hangs: standard input from which nothing comes, a
+//! command that lists hosts, a pipe that nobody reads, a disk of this machine.
 use crate::exit::Exit;
+use crate::groups::upcall;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long the processes of a command have to end once its time is over.
@@ -10,13 +12,21 @@ pub const END_TIME: Duration = Duration::from_millis(700);
 /// How long after its deadline a command is ended whatever it does.
 const GRACE: Duration = Duration::from_millis(900);
 
-/// Ends the program if it is not over soon after its deadline. Operations end by themselves at the
+/// What was to be done in time is done.
+static LIFTED: AtomicBool = AtomicBool::new(false);
+
+/// Ends the program if it is not over soon after this time. Operations end by themselves at the
 /// deadline, and say who has not answered; this is for all that can hang beside them.
-pub fn watch(config: &Config) {
-    let Some(deadline) = config.deadline else { return };
-    let seconds = config.timeout.value.as_secs_f64();
+pub fn watch(timeout: Option<Duration>) {
+    let Some(timeout) = timeout else { return };
+    let (end, seconds) = (Instant::now() + timeout + GRACE, timeout.as_secs_f64());
     let wait = move || {
-        std::thread::sleep((deadline + GRACE).saturating_duration_since(Instant::now()));
+        std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        if LIFTED.load(Ordering::Relaxed) {
+            return;
+        }
+        // They would keep what this program has open, such as a pipe that somebody reads to its end.
+        upcall::end_all();
         // Standard error may be what hangs: it has a moment, and then the program ends all the same.
         std::thread::spawn(move || {
             let _ = writeln!(std::io::stderr(), "sheaf: not done within {seconds} s, as --timeout asks");
@@ -29,4 +39,9 @@ pub fn watch(config: &Config) {
     if let Err(error) = std::thread::Builder::new().name("sheaf-timeout".to_owned()).spawn(wait) {
         tracing::warn!(%error, "no thread to watch over --timeout");
     }
+}
+
+/// The program stays from now on, as long as it likes: a session that runs.
+pub fn lift() {
+    LIFTED.store(true, Ordering::Relaxed);
 }

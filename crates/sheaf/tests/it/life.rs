@@ -1,5 +1,5 @@
 //! `--timeout` bounds a command; a host that hangs is named, and fails nobody else.
-use crate::cluster::{NAME, Running, Up, nothing_is_left, of_home, turn};
+use crate::cluster::{NAME, Running, Up, nothing_is_left, of_home, turn, wait_until};
 use crate::support::{Home, Run};
 use rustix::process::Signal;
 use std::io::Write;
@@ -65,6 +65,49 @@ fn the_timeout_bounds_a_cat_that_nobody_reads() {
     let run = Run::of(child.wait_with_output().unwrap());
     assert_eq!(run.stderr, "sheaf: not done within 2 s, as --timeout asks\n");
     nothing_is_left(&home);
+}
+
+/// Runs with a standard input from which nothing comes, and that does not end.
+fn unfed(home: &Home, args: &[&str]) -> Run {
+    let mut run = Running::start(home.command(args).stdin(Stdio::piped()));
+    let stdin = run.stdin();
+    let run = run.wait();
+    drop(stdin);
+    run
+}
+
+#[test]
+fn the_timeout_bounds_what_comes_before_hosts_are_asked() {
+    let home = Home::new();
+    for args in [&["--embedded", "1", "grep", "-f", "-", "/etc/passwd"][..], &["hosts", "-f", "-"]] {
+        let begun = Instant::now();
+        let run = unfed(&home, &[&["--timeout", "1"], args].concat());
+        ended_within(1, begun);
+        let told = "sheaf: not done within 1 s, as --timeout asks\n";
+        assert_eq!((run.code, run.stderr.as_str()), (Some(4), told), "{args:?}: {run:?}");
+    }
+}
+
+#[test]
+fn the_timeout_bounds_the_start_of_a_session() {
+    let _turn = turn();
+    // What lists the hosts hangs, for the command or for the session's own process.
+    for command in ["sleep 600", "test -e again && sleep 600; touch again; echo n1"] {
+        let config = format!("[cluster.lab]\nhosts = \"@command: {command}\"\nlaunch = \"processes\"\n");
+        let home = Home::with_config(&config);
+        let begun = Instant::now();
+        let run = unfed(&home, &["--timeout", "2", "up"]);
+        ended_within(2, begun);
+        assert_eq!(run.code, Some(4), "{run:?}");
+        assert!(run.stderr.contains("not done within "), "{run:?}");
+        nothing_is_left(&home);
+    }
+    // What has started in time stays.
+    let begun = Instant::now();
+    let up = Up::new(&["--timeout", "3", "--processes", "2"]);
+    wait_until("its time is over", || begun.elapsed() > Duration::from_secs(5));
+    let run = up.run(&["grep", "-c", "root", "/etc/passwd"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
 }
 
 #[test]

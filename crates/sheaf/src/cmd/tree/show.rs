@@ -5,7 +5,7 @@ mod write;
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::Output;
-use crate::session::{Connected, Opening, daemon};
+use crate::session::{Connected, Opening, daemon, deadline};
 use anyhow::Result;
 use clap::Args;
 use state::State;
@@ -46,6 +46,7 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
     if args.watch.is_some() {
         // Each survey has this long; the command goes on until it is interrupted.
         opening.config.deadline = None;
+        deadline::lift();
     }
     if !opening.is_joined() && !opening.config.is_ad_hoc() {
         let name = daemon::name(&opening.config);
