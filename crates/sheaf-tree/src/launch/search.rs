@@ -176,8 +176,6 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
     Found::End
 }
 
-/// Whether the node has certainly ended: on this machine nothing but the end of its process
-/// closes the socket at which it listens.
 /// Says which address was tried, and what can be done about it.
 fn unreached(parent: &Ancestor, error: io::Error) -> io::Error {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
@@ -187,7 +185,7 @@ fn unreached(parent: &Ancestor, error: io::Error) -> io::Error {
     }
     let at: Vec<String> = all.iter().map(ToString::to_string).collect();
     let text = format!(
-        "{} at {}: {error}; the setting listen says at which address and port it is to wait",
+        "{} at {}: {error}; nodes wait at ports that the system chooses, the root at the address of the setting listen",
         UNREACHED,
         at.join(" or ")
     );
@@ -197,6 +195,8 @@ fn unreached(parent: &Ancestor, error: io::Error) -> io::Error {
 /// How the phrase of [`unreached`] begins.
 pub(super) const UNREACHED: &str = "cannot reach the node above";
 
+/// Whether the node has certainly ended: on this machine nothing but the end of its process
+/// closes the socket at which it listens.
 fn is_gone(ancestor: &Ancestor, error: &io::Error) -> bool {
     let is_local = match &ancestor.address {
         Address::Abstract(_) => true,

@@ -277,3 +277,44 @@ fn who_is_up_and_cannot_serve_is_not_called_down() {
     let told = "h3: it does not serve (ENOENT): its export /root/only cannot be opened: ";
     assert!(run.stderr.starts_with(told), "{run:?}");
 }
+
+#[test]
+fn an_inner_node_that_cannot_log_in_to_a_host_is_named_with_the_reason() {
+    let _turn = turn();
+    let tuning = "[tuning]\nssh_retries = 0\nrelaunch_ms = 0\n";
+    let Some(machines) = machines(4, "1x2x2", tuning) else { return };
+    // h1 starts h2, and h3 starts h4.
+    std::fs::remove_file(machines.home(1, ".ssh/key")).unwrap();
+    let run = machines.run(&["grep", "equal", "/root/data"]);
+    all_answer(&run, "h[1,3-4]");
+    assert_eq!(run.code, Some(4), "{run:?}");
+    let told = "h2: it does not serve (EACCES): from h1: not started: root@h2: Permission denied (publickey";
+    assert!(run.stderr.starts_with(told), "{run:?}");
+    assert!(run.stderr.ends_with("\nsheaf: 3 of 4 members succeeded; 1 host silent\n"), "{run:?}");
+    let json = machines.run(&["--json", "grep", "equal", "/root/data"]);
+    let summary: serde_json::Value = serde_json::from_str(json.stdout.lines().last().unwrap()).unwrap();
+    let silent = &summary["silent"][0];
+    assert_eq!((&silent["hosts"], &silent["errno"]), (&"h2".into(), &"EACCES".into()), "{json:?}");
+    assert!(silent["cause"].as_str().unwrap().starts_with("from h1: not started: root@h2: "), "{json:?}");
+    // Below a node that could not be started, all are missed for the same reason, and once.
+    std::fs::remove_file(machines.home(LOGIN, ".ssh/key")).unwrap();
+    let run = machines.run(&["grep", "equal", "/root/data"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{run:?}");
+    assert!(!run.stderr.contains("from "), "{run:?}");
+    assert!(run.stderr.contains("not started: root@"), "{run:?}");
+}
+
+#[test]
+fn an_address_that_hosts_cannot_reach_is_named_with_what_sets_it() {
+    let _turn = turn();
+    // Each host has that address itself, and nobody listens there.
+    let more = "listen = \"127.0.0.1\"\n[tuning]\nssh_retries = 0\nrelaunch_ms = 0\n";
+    let Some(machines) = machines(2, "flat", more) else { return };
+    let run = machines.run(&["grep", "equal", "/root/data"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{run:?}");
+    let told = "h[1-2]: it does not serve (EHOSTUNREACH): not started: ";
+    assert!(run.stderr.starts_with(told), "{run:?}");
+    assert!(run.stderr.contains("cannot reach the node above at 127.0.0.1:"), "{run:?}");
+    assert!(run.stderr.contains(", the root at the address of the setting listen\n"), "{run:?}");
+    wait_until("no server is left", || nothing_runs(&machines));
+}
