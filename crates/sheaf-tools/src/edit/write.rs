@@ -129,9 +129,8 @@ pub async fn write(
     let mut planned: Vec<(String, RangeSet)> = Vec::new();
     let mut gather = |merged: &Merged| {
         let lines = merged.sorted().into_iter().filter(|entry| entry.entry.kind == EntryKind::Line);
-        planned.extend(
-            lines.map(|line| (String::from_utf8_lossy(line.path).into_owned(), line.leaves.clone())),
-        );
+        planned
+            .extend(lines.map(|line| (String::from_utf8_lossy(line.path).into_owned(), line.leaves.clone())));
         Ok(())
     };
     let empty = || Box::new(std::io::empty());

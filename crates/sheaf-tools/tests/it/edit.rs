@@ -641,7 +641,10 @@ fn exclusive_writes_happen_everywhere_or_nowhere() {
             Ok(())
         };
         let planned = write(&session, &halves[..1], &exclusive, DRY, source, &mut sink).await.unwrap();
-        assert_eq!((planned.outcome.is_ok(), &lines[..]), (true, &["0-2:/lock: would be created".to_owned()][..]));
+        assert_eq!(
+            (planned.outcome.is_ok(), &lines[..]),
+            (true, &["0-2:/lock: would be created".to_owned()][..])
+        );
         let (_, outcome) = put(&session, halves[0].clone(), &exclusive, b"mine".to_vec()).await;
         assert_eq!(
             (outcome.is_ok(), outcome.status.count, cluster.read(1, "lock")),

@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn what_ssh_would_not_take_for_a_name_is_none() {
-        for name in ["", "-oProxyCommand=x", "a b", "a\tb", "a\u{a0}b", "a\nb", "a;b", "$(x)", "`x`", "a\\b"] {
+        for name in ["", "-oProxyCommand=x", "a b", "a\tb", "a\u{a0}b", "a\nb", "a;b", "$(x)", "`x`", "a\\b"]
+        {
             assert!(host_problem(name).is_some(), "{name:?}");
         }
         for name in ["n1", "n-1.example.org", "2001:db8::1", "a_b", "fe80::1%eth0", "über"] {

@@ -1,8 +1,8 @@
 //! Shell commands that answer questions about hosts: ClusterShell's group sources and `@command:`.
 use super::GroupError;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io::Read;
 use std::path::Path;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
