@@ -180,7 +180,10 @@ fn end(error: &clap::Error) -> ! {
     }
     let outcome = match error.use_stderr() {
         true => Err(Stop::usage(wrong::told(error)).into()),
-        false => crate::output::print_help(error).map(|()| Exit::Success).map_err(Into::into),
+        false => {
+            crate::output::print_help(error);
+            Ok(Exit::Success)
+        }
     };
     // What could not be parsed may have asked for JSON all the same.
     let as_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");

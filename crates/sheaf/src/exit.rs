@@ -110,14 +110,6 @@ pub fn io_text(path: &Path, error: &std::io::Error) -> String {
     }
 }
 
-/// Whether the reader of our output went away (`sheaf … | head`), which is no error.
-pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,12 +126,5 @@ mod tests {
     fn no_cause_is_told_twice() {
         let error = anyhow::anyhow!("no link").context("no parent: no link").context("cannot serve");
         assert_eq!(one_line(&error), "cannot serve: no parent: no link");
-    }
-
-    #[test]
-    fn a_broken_pipe_is_found_below_other_causes() {
-        let io = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        assert!(is_broken_pipe(&anyhow::Error::new(io).context("writing the answer")));
-        assert!(!is_broken_pipe(&anyhow::anyhow!("broken pipe")));
     }
 }

@@ -11,9 +11,9 @@ pub use changes::Changes;
 pub use json::Records;
 pub use paths::{fold_paths, printable};
 pub use printer::{Heads, Layout, Line, Printer};
-pub use report::{Failure, HostNames, Report, Silence, Silent};
+pub use report::{Failure, HostNames, Nobody, Report, Silence, Silent};
 pub use stderr::tell;
-pub use stdout::{Stdout, print_help, stdout};
+pub use stdout::{Stdout, is_over, print_help, stdout, stdout_error};
 
 use crate::cli::{Color, GlobalArgs};
 use crate::exit::{self, Exit};
@@ -90,7 +90,8 @@ impl Output {
             let mut stdout = stdout();
             self.records.write(&mut stdout, report.to_json(hosts))?;
             stdout.flush()?;
-        } else if !self.quiet {
+        }
+        if if self.json { is_over() } else { !self.quiet } {
             // What cannot be said on stderr still shows in the exit code.
             let _ = report.write_text(hosts, &self.stderr, &mut io::stderr().lock());
         }
@@ -99,19 +100,25 @@ impl Output {
 }
 
 /// How the program ends, once what went wrong is told: as a line on standard error, or as a record.
+/// An answer that could not be printed is not whole, whatever it was.
 pub fn conclude(outcome: anyhow::Result<Exit>, as_json: bool) -> Exit {
-    let flushed = |exit| stdout().flush().map(|()| exit).map_err(anyhow::Error::from);
-    match outcome.and_then(flushed) {
-        Ok(exit) => exit,
-        // Whoever read us has seen enough; nobody is left to tell.
-        Err(error) if exit::is_broken_pipe(&error) => Exit::Success,
-        Err(error) => {
-            let (text, exit) = (exit::one_line(&error), exit::of_error(&error));
-            // Where records do not arrive, a line may.
-            if !as_json || writeln!(stdout(), "{}", json::error(&text, exit)).is_err() {
-                tell(format_args!("sheaf: {text}"));
-            }
-            exit
+    let mut out = stdout();
+    let exit = outcome.unwrap_or_else(|error| {
+        let (text, exit) = (exit::one_line(&error), exit::of_error(&error));
+        let _ = out.flush();
+        // Where records do not arrive, a line may.
+        let is_told = as_json && !is_over() && writeln!(out, "{}", json::error(&text, exit)).is_ok();
+        if !is_told || is_over() {
+            tell(format_args!("sheaf: {text}"));
+        }
+        exit
+    });
+    let _ = out.flush();
+    match (stdout_error(), exit) {
+        (None, _) => exit,
+        (Some(text), _) => {
+            tell(format_args!("sheaf: {text}"));
+            if matches!(exit, Exit::Success | Exit::Unmatched) { Exit::Partial } else { exit }
         }
     }
 }

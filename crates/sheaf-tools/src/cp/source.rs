@@ -254,6 +254,8 @@ impl Reader<'_> {
                 return Err(Errno::STALE.into());
             }
             wait_for_tick(before.ctime);
+            // What cannot be read must not empty what is written in place.
+            let _ = file.read_at(&mut [0], 0)?;
             let attrs = self.attrs(at, &before, follow)?;
             self.record(&Record::File { path: path.clone(), attrs, size: before.size, linked })?;
             if self.options.dry_run {
@@ -296,6 +298,10 @@ impl Reader<'_> {
 
     /// A file made of what comes out of a stream.
     fn contents(&mut self, mut stream: Box<dyn Read + Send>, attrs: Attrs) -> Result<(), Halt> {
+        // What cannot be read must not empty what is written in place. A dry run reads nothing.
+        let first = if self.options.dry_run { Vec::new() } else { first_byte(&mut *stream)? };
+        let rest = if first.is_empty() { 0 } else { u64::MAX };
+        let mut stream = first.as_slice().chain(stream.take(rest));
         self.record(&Record::File { path: Vec::new(), attrs, size: 0, linked: false })?;
         if self.options.dry_run {
             return Ok(self.record(&Record::FileAbort)?);
@@ -411,6 +417,20 @@ impl Reader<'_> {
             self.sent.errors.push(PathError { path: path.to_owned(), errno });
         } else {
             self.sent.errors_more += 1;
+        }
+    }
+}
+
+/// The first byte, or none of an empty stream.
+fn first_byte(stream: &mut dyn Read) -> Result<Vec<u8>, Halt> {
+    let mut first = vec![0];
+    loop {
+        match stream.read(&mut first) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            length => {
+                first.truncate(length?);
+                return Ok(first);
+            }
         }
     }
 }

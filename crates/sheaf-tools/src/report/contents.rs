@@ -13,7 +13,7 @@ use sheaf_group::entry::{Answer, Entry, EntryKind, Merged, Sink};
 use sheaf_group::message::DataAggregation;
 use sheaf_group::tool::Host;
 use sheaf_group::{Group, Outcome, Session, Value};
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -76,7 +76,7 @@ struct Counted<R> {
 }
 
 impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(buffer)?;
         self.len += got as u64;
         Ok(got)
@@ -86,18 +86,21 @@ impl<R: Read> Read for Counted<R> {
 /// Gives every distinct content of every path to `sink`, in the order of `targets` and then by first
 /// host; with `each`, every host's by itself, in host order.
 ///
+/// A `sink` that returns [`ErrorKind::BrokenPipe`] has had enough, and ends it well: nothing more is
+/// fetched, and what hosts came to until then is returned.
+///
 /// # Errors
-/// What `sink` returns, and answers that do not decode or fit.
+/// What else `sink` returns, and answers that do not decode or fit.
 pub async fn cat(
     session: &Session,
     targets: &[Target],
     each: bool,
-    sink: &mut dyn FnMut(Piece<'_>) -> std::io::Result<()>,
+    sink: &mut dyn FnMut(Piece<'_>) -> io::Result<()>,
 ) -> Result<Outcome, ToolError> {
     let mut all: Vec<Content> = Vec::new();
     let order = ArgumentOrder::new(targets);
     let mut outcome = report(session, targets, &Report::Contents, &mut |merged| {
-        all.extend(contents(merged, &order));
+        all.extend(contents(merged, &order)?);
         Ok(())
     })
     .await?;
@@ -119,10 +122,14 @@ pub async fn cat(
             is_last,
             same_hosts,
         };
-        match &content.body {
-            Ok(bytes) => sink(piece(0, bytes, true)).map_err(ToolError::Sink)?,
-            Err(summary) => {
-                if let Err(errno) = fetch(session, piece(0, b"", false), summary, sink).await? {
+        let fetched = match &content.body {
+            Ok(bytes) => sink(piece(0, bytes, true)).map(Ok).map_err(ToolError::Sink),
+            Err(summary) => fetch(session, piece(0, b"", false), summary, sink).await,
+        };
+        match fetched {
+            Err(ToolError::Sink(error)) if error.kind() == ErrorKind::BrokenPipe => break,
+            fetched => {
+                if let Err(errno) = fetched? {
                     let path = String::from_utf8_lossy(&content.path);
                     outcome.status.count = outcome.status.count.saturating_sub(content.leaves.len());
                     outcome.add_path_error(errno, &path, content.leaves.clone());
@@ -141,14 +148,17 @@ struct Content {
     body: Result<Vec<u8>, std::sync::Arc<Summary>>,
 }
 
-fn contents(merged: &Merged, order: &ArgumentOrder) -> Vec<Content> {
+fn contents(merged: &Merged, order: &ArgumentOrder) -> io::Result<Vec<Content>> {
     let content = |entry: sheaf_group::entry::MergedEntry<'_>| {
         let body = match entry.entry.kind {
             EntryKind::Line => Ok(entry.entry.text.to_vec()),
-            EntryKind::Path => Err(std::sync::Arc::new(postcard::from_bytes(entry.entry.text).ok()?)),
+            EntryKind::Path => match postcard::from_bytes(entry.entry.text) {
+                Ok(summary) => Err(std::sync::Arc::new(summary)),
+                Err(error) => return Some(Err(io::Error::new(ErrorKind::InvalidData, error))),
+            },
             _ => return None,
         };
-        Some(Content { path: entry.path.to_vec(), leaves: entry.leaves.clone(), body })
+        Some(Ok(Content { path: entry.path.to_vec(), leaves: entry.leaves.clone(), body }))
     };
     let mut entries = merged.sorted();
     order.sort(&mut entries);
@@ -161,7 +171,7 @@ pub(crate) async fn fetch(
     session: &Session,
     content: Piece<'_>,
     summary: &Summary,
-    sink: &mut dyn FnMut(Piece<'_>) -> std::io::Result<()>,
+    sink: &mut dyn FnMut(Piece<'_>) -> io::Result<()>,
 ) -> Result<Result<(), Errno>, ToolError> {
     let (mut at, mut digester) = (0, Digester::new(Algorithm::Blake3));
     let mut candidates = content.leaves.iter().take(CANDIDATES_MAX);

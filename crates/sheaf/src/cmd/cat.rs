@@ -3,11 +3,12 @@ use super::Addresses;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::output::json::put_text;
-use crate::output::{Heads, Layout, Printer};
+use crate::output::{Heads, Layout, Printer, is_over};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use clap::Args;
 use sheaf_tools::report::{self, Piece};
+use std::io::ErrorKind;
 
 /// Print the content of files, equal contents once
 #[derive(Args, Debug)]
@@ -45,6 +46,9 @@ pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
         printer.label_paths(&targets);
         let mut numbers = Numbers::default();
         let mut print = |piece: Piece<'_>| {
+            if is_over() {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
             if output.json {
                 return print_json(&mut printer, &piece);
             }

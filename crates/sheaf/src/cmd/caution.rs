@@ -1,6 +1,8 @@
 //! What comes before a change: the question, and the dry run.
+use crate::cli::GlobalArgs;
 use crate::config::Config;
-use crate::output::printable;
+use crate::exit::Exit;
+use crate::output::{Nobody, Records, Report, printable};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use sheaf_core::RangeSet;
@@ -81,6 +83,15 @@ impl Caution {
         }
         Ok(goes_on)
     }
+}
+
+/// How a change ends that the answer has refused.
+pub fn refused(global: &GlobalArgs) -> Result<Exit> {
+    let report = Report { unmatched: true, ..Report::default() };
+    if global.json {
+        Records::new(global).write(&mut crate::output::stdout(), report.to_json(&Nobody))?;
+    }
+    Ok(report.exit())
 }
 
 /// Where the question goes: to who answers, also where standard error is kept in a file.

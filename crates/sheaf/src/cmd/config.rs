@@ -90,7 +90,7 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
         )?;
     } else {
         for problem in problems {
-            writeln!(std::io::stderr(), "sheaf: {problem}")?;
+            crate::output::tell(format_args!("sheaf: {problem}"));
         }
     }
     Ok(exit)

@@ -28,7 +28,7 @@ pub fn run(args: &HelpArgs) -> Result<Exit> {
     let words = ["sheaf"].into_iter().chain(args.command.iter().map(String::as_str)).chain(["--help"]);
     // To clap, help is an error that is printed like no other.
     if let Err(help) = command.clone().try_get_matches_from(words) {
-        crate::output::print_help(&help)?;
+        crate::output::print_help(&help);
     }
     Ok(Exit::Success)
 }

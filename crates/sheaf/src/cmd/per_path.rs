@@ -69,7 +69,7 @@ pub fn edit(
         stdin_is_taken: false,
     };
     if !task.caution.ask(&question, &targets, &opening.config)? {
-        return Ok(Exit::Unmatched);
+        return super::caution::refused(global);
     }
     let options = task.caution.options(global.verbose > 0);
     opening.run(async |connected, config, output| {

@@ -2,8 +2,8 @@
 use crate::cli::GlobalArgs;
 use crate::cmd::tree::event;
 use crate::config::Config;
-use crate::exit::{Exit, is_broken_pipe, of_error, one_line};
-use crate::output::{HostNames, Output, Report};
+use crate::exit::{Exit, of_error, one_line};
+use crate::output::{Nobody, Output, Report};
 use crate::session;
 use crate::session::{Connected, Ended, daemon};
 use anyhow::Result;
@@ -63,7 +63,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         });
         match shown {
             // One session that cannot be asked does not hide the others.
-            Err(error) if asked.is_none() && !is_broken_pipe(&error) => {
+            Err(error) if asked.is_none() => {
                 show_failure(&error, &output)?;
                 exits.push(of_error(&error));
             }
@@ -191,15 +191,6 @@ async fn show(
     let mut summary = report.to_json(hosts);
     summary["session"] = json!(name);
     Ok((report.exit(), summary))
-}
-
-/// The hosts of no session.
-struct Nobody;
-
-impl HostNames for Nobody {
-    fn fold(&self, _: &RangeSet) -> String {
-        String::new()
-    }
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
     let targets = resolve(&args.files.addrs, &opening.config, Purpose::Change("write"))?;
     let question = Question { what: "write", by_itself: false, stdin_is_taken: args.data.is_none() };
     if !args.caution.ask(&question, &targets, &opening.config)? {
-        return Ok(Exit::Unmatched);
+        return super::caution::refused(global);
     }
     let edit = args.caution.options(global.verbose > 0);
     opening.run(async |connected, config, output| {

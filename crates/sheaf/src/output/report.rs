@@ -23,6 +23,15 @@ impl HostNames for Hosts {
     }
 }
 
+/// The hosts of no session.
+pub struct Nobody;
+
+impl HostNames for Nobody {
+    fn fold(&self, _: &RangeSet) -> String {
+        String::new()
+    }
+}
+
 /// One file that failed on one or more hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {

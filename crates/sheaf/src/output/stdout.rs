@@ -1,10 +1,21 @@
-//! Standard output, whose errors say that they are its own.
+//! Standard output, whose trouble is no end of the command: what is done is done, and is reported.
 use crate::exit::io_text;
 use crate::stdio;
-use std::io::{self, StdoutLock, Write};
+use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::path::Path;
+use std::sync::OnceLock;
 
-/// Standard output, locked.
+/// Why nothing more is printed.
+static FAILED: OnceLock<Failed> = OnceLock::new();
+
+struct Failed {
+    /// Whoever read us has seen enough.
+    reader_left: bool,
+    text: String,
+}
+
+/// Standard output, locked. Once it has failed, it takes everything and prints nothing:
+/// [`stdout_error`] tells why, [`is_over`] that it does.
 pub struct Stdout {
     out: StdoutLock<'static>,
     /// What is written arrives.
@@ -17,29 +28,49 @@ pub fn stdout() -> Stdout {
 }
 
 /// Prints the help, or the version, that was asked for.
-pub fn print_help(asked: &clap::Error) -> io::Result<()> {
-    let mut out = stdout();
-    if !out.prints {
-        return out.write_all(b"help");
+pub fn print_help(asked: &clap::Error) {
+    let printed = if stdio::prints() { asked.print() } else { Err(rustix::io::Errno::BADF.into()) };
+    if let Err(error) = printed.and_then(|()| io::stdout().flush()) {
+        fail(&error);
     }
-    drop(out);
-    asked.print().and_then(|()| io::stdout().flush()).map_err(named)
+}
+
+/// Why standard output is not whole, unless its reader went away, which is no error (`sheaf … | head`).
+pub fn stdout_error() -> Option<&'static str> {
+    FAILED.get().filter(|failed| !failed.reader_left).map(|failed| failed.text.as_str())
+}
+
+/// Whether nothing more is printed, so that what would only be printed need not be fetched.
+pub fn is_over() -> bool {
+    FAILED.get().is_some()
+}
+
+fn fail(error: &io::Error) {
+    let text = io_text(Path::new("standard output"), error);
+    // The first one counts.
+    let _ = FAILED.set(Failed { reader_left: error.kind() == ErrorKind::BrokenPipe, text });
 }
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.prints || bytes.is_empty() {
-            true => self.out.write(bytes).map_err(named),
-            false => Err(named(io::Error::from(rustix::io::Errno::BADF))),
+        if bytes.is_empty() || is_over() {
+            return Ok(bytes.len());
+        }
+        let written = if self.prints { self.out.write(bytes) } else { Err(rustix::io::Errno::BADF.into()) };
+        match written {
+            Err(error) if error.kind() != ErrorKind::Interrupted => {
+                fail(&error);
+                Ok(bytes.len())
+            }
+            written => written,
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush().map_err(named)
+        match self.out.flush() {
+            Err(error) if !is_over() => fail(&error),
+            _ => {}
+        }
+        Ok(())
     }
-}
-
-/// The same kind of error, so that a reader who left is known as one.
-fn named(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), io_text(Path::new("standard output"), &error))
 }

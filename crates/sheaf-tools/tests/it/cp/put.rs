@@ -330,16 +330,9 @@ fn a_mode_for_a_tree_leaves_its_directories_open() {
     let cluster = Cluster::new(1);
     for (text, dir, file) in [("0640", 0o750, 0o640), ("D2711,F600", 0o2711, 0o600), ("a-x,o=", 0o750, 0o640)]
     {
-        std::fs::set_permissions(
-            here.path().join("from/sub"),
-            std::os::unix::fs::PermissionsExt::from_mode(0o755),
-        )
-        .unwrap();
-        std::fs::set_permissions(
-            here.path().join("from/sub/file"),
-            std::os::unix::fs::PermissionsExt::from_mode(0o755),
-        )
-        .unwrap();
+        std::fs::set_permissions(here.path().join("from/sub"), PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(here.path().join("from/sub/file"), PermissionsExt::from_mode(0o755))
+            .unwrap();
         let options = CopyOptions { chmod: Some(CopyMode::parse(text, 0o022).unwrap()), ..recursive() };
         let target = cluster.target("/to");
         let done = run(copy(&cluster, "flat", &here.path().join("from/sub"), &target, &options));

@@ -113,10 +113,9 @@ fn print_costs(
         let costs = json!({ "type": "costs", "init_s": init_s, "read_s": read_s, "root_bytes": root_bytes });
         output.records.write(out, costs)?;
     } else {
-        writeln!(
-            std::io::stderr(),
+        crate::output::tell(format_args!(
             "{init_s:.4} s to start, {read_s:.4} s to search, {root_bytes} bytes received at the root"
-        )?;
+        ));
     }
     Ok(())
 }

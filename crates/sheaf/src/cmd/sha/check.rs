@@ -14,7 +14,7 @@ use sheaf_tools::ArgumentOrder;
 use sheaf_tools::entry::Merged;
 use sheaf_tools::report::check::{CheckOptions, Checked, NO_FILE, NO_LINE, Verdict};
 use sheaf_tools::report::{Report, report};
-use std::io::{self, Write};
+use std::io;
 
 /// What there is to say of lists that could not be checked.
 const EXPLAINED: &[(Errno, &str)] =
@@ -110,7 +110,7 @@ impl Found {
                     .records
                     .write(&mut crate::output::stdout(), json!({ "type": "note", "note": text }))?;
             } else if !output.quiet {
-                writeln!(io::stderr(), "sheaf: warning: {text}")?;
+                crate::output::tell(format_args!("sheaf: warning: {text}"));
             }
         }
         Ok(())

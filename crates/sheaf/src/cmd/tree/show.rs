@@ -59,7 +59,7 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
         let timeout = config.timeout.value.min(SURVEY_TIMEOUT_MAX);
         loop {
             let exit = once(args, connected, daemon::name(config), timeout, output).await?;
-            let Some(seconds) = args.watch else { return Ok(exit) };
+            let Some(seconds) = args.watch.filter(|_| !crate::output::is_over()) else { return Ok(exit) };
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
                 () = connected.session.interrupted() => return Ok(Exit::Interrupted),
