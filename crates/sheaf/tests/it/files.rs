@@ -115,7 +115,7 @@ fn changes_say_what_was_done_and_what_failed() {
         "mode set on n[1,3-4]: 3 files\n\
          n2:/d/a: No such file or directory (ENOENT), 1 of 4 members\nsheaf: 3 of 4 members succeeded, 1 failed\n"
     );
-    hosts.does(&["mkdir", "-p", ":/new/dir"], "made on n[1-4]: 4 directories\n");
+    hosts.does(&["mkdir", "-p", ":/new/dir"], "made on n[1-4]: 8 directories\n");
     hosts.does(&["ln", "-s", "../d/b", ":/new/link"], "linked on n[1-4]: 4 names\n");
     hosts.does(&["truncate", "-s", "4", ":/new/link"], "size set on n[1-4]: 4 files\n");
     assert_eq!(hosts.read("n4/d/b"), "line");
