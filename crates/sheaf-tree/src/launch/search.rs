@@ -16,6 +16,9 @@ const ARRIVE_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long one attempt to reach an ancestor may take. One that is stopped accepts connections
 /// (its kernel does) and says nothing.
 const CALL_TIMEOUT: Duration = Duration::from_millis(700);
+/// The last one, the root, may be busy with others that call: each round it has twice the time, so many
+/// times.
+const CALL_DOUBLINGS_MAX: u32 = 2;
 /// The same where there is another one to try: whoever was lost is tried first, and others wait.
 const NEAR_CALL_TIMEOUT: Duration = Duration::from_millis(300);
 /// The same for the one below which the parent has said that this node's place is: it is there, and may
@@ -75,11 +78,13 @@ pub(super) struct Search {
     next: usize,
     /// The first one is known to be there.
     is_sent: bool,
+    /// How often the root was called since then.
+    root_calls: u32,
 }
 
 impl Search {
     pub fn new(ancestors: Vec<Ancestor>) -> Self {
-        Self { ancestors, since: None, next: 0, is_sent: false }
+        Self { ancestors, since: None, next: 0, is_sent: false, root_calls: 0 }
     }
 
     /// Its parent has said below whom its place is.
@@ -94,7 +99,8 @@ impl Search {
         if at == 0 && std::mem::take(&mut self.is_sent) {
             PLACE_CALL_TIMEOUT
         } else if at + 1 == self.ancestors.len() {
-            CALL_TIMEOUT
+            self.root_calls += 1;
+            CALL_TIMEOUT * (1 << (self.root_calls - 1).min(CALL_DOUBLINGS_MAX))
         } else {
             NEAR_CALL_TIMEOUT
         }
@@ -110,7 +116,7 @@ pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, search:
         search.begin_with(place);
     }
     if search.since != since {
-        (search.since, search.next) = (since, 0);
+        (search.since, search.next, search.root_calls) = (since, 0, 0);
     } else {
         tokio::time::sleep(PAUSE_MIN).await;
     }

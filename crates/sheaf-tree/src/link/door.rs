@@ -1,7 +1,11 @@
 //! Where a node listens for its children and for orphans, and who gets in.
 //!
-//! A stranger costs a node one socket and one small task, for at most [`GREETING_TIMEOUT`]; there
-//! are never more than [`GUESTS_MAX`] of them, and none of them reaches the node itself.
+//! Everybody is let onto the porch at once, so that nobody of the session waits behind strangers. Who
+//! has shown nothing yet costs a node one socket and one small task, for at most [`GREETING_TIMEOUT`];
+//! there are never more than [`SILENT_MAX`] of them, and whoever comes beyond that takes the place of
+//! the one that has been silent longest, of those from where most are. A member shows the session's
+//! token with its first bytes ([`hello::knock`]), which are checked before anything is reckoned; from
+//! then on no stranger takes its place.
 use super::audit::{Audit, Refusal};
 use super::hello::{self, Hello, Welcome};
 use super::tls::Keys;
@@ -9,27 +13,39 @@ use super::wire::{Channel, GreetingError, Wire, peer_user, set_tcp_options};
 use super::{Address, Secret, fill_random};
 use crate::driver::register;
 use crate::proto::control::PROTOCOL_VERSION;
+use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 /// How long a connection may take to say who it is.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections that have not said who they are, at one time.
-pub const GUESTS_MAX: usize = 256;
-/// With so many there, who has been silent this long goes when another one comes. A child needs
-/// a few milliseconds.
-const SILENT_MAX: Duration = Duration::from_secs(1);
+/// Connections that have shown nothing, at one time; fewer where the process may have few descriptors.
+pub const SILENT_MAX: usize = 2048;
+/// They take at most one in so many of the descriptors that the process may have.
+const DESCRIPTORS_SHARE: u64 = 4;
+/// With so many there, who has been silent this long goes when another one comes. A member needs a few
+/// milliseconds; so short that the queue of the kernel is empty again before members call once more.
+const SILENT_FOR: Duration = Duration::from_millis(100);
+/// When there is no room, one in so many goes at once.
+const THINNED: usize = 16;
+/// Connections that have shown the token and shake hands, at one time.
+pub const KNOWN_MAX: usize = 4096;
 /// Connections the kernel keeps for the node to take.
-const BACKLOG: i32 = 1024;
+const BACKLOG: i32 = 4096;
+/// Connections taken before those that were get their turn.
+const ACCEPTED_PER_TURN: usize = 32;
 /// After an error that concerns no single connection (no more descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -92,7 +108,8 @@ impl Door {
         let is_tcp = matches!(self.address, Address::Tcp(_));
         let keys = keys.filter(|_| is_tcp);
         let socket = register(self.socket, Interest::READABLE)?;
-        let porch = Porch { rank, secret, keys, audit, host, is_tcp };
+        let known = Semaphore::new(KNOWN_MAX);
+        let porch = Porch { rank, secret, keys, audit, host, is_tcp, known };
         Ok(Doorkeeper(tokio::spawn(watch(socket, Arc::new(porch)))))
     }
 }
@@ -110,39 +127,98 @@ struct Porch {
     audit: Arc<Audit>,
     host: Arc<dyn Host>,
     is_tcp: bool,
+    /// Places for those that have shown the token.
+    known: Semaphore,
 }
 
-/// Connections that have not said who they are, oldest first.
-#[derive(Default)]
-struct Guests(VecDeque<(Instant, String, AbortHandle)>);
+/// A connection on the porch.
+struct Guest {
+    since: Instant,
+    /// Whom to name in the log; also what counts as one origin.
+    peer: String,
+    /// It has shown the token.
+    known: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+/// Connections that have not been let in, oldest first.
+struct Guests {
+    silent: VecDeque<Guest>,
+    silent_max: usize,
+    known: Vec<AbortHandle>,
+}
 
 impl Guests {
+    fn new() -> Self {
+        let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / DESCRIPTORS_SHARE;
+        let silent_max = usize::try_from(allowed).unwrap_or(usize::MAX).clamp(THINNED, SILENT_MAX);
+        Self { silent: VecDeque::new(), silent_max, known: Vec::new() }
+    }
+
+    fn add(&mut self, guest: Guest) {
+        self.silent.push_back(guest);
+    }
+
+    /// Forgets who is gone, and those that have shown the token: nobody takes their places.
+    fn look(&mut self) {
+        self.known.retain(|task| !task.is_finished());
+        let known = &mut self.known;
+        self.silent.retain(|guest| {
+            let is_known = guest.known.load(Ordering::Relaxed);
+            let is_here = !guest.task.is_finished();
+            if is_known && is_here {
+                known.push(guest.task.clone());
+            }
+            is_here && !is_known
+        });
+    }
+
     /// Makes room for another one; when there is none yet, says when there will be.
     fn make_room(&mut self, audit: &Audit) -> Result<(), Instant> {
-        self.0.retain(|(_, _, task)| !task.is_finished());
-        if self.0.len() < GUESTS_MAX {
+        if self.silent.len() < self.silent_max {
             return Ok(());
         }
-        let Some((since, ..)) = self.0.front() else { return Ok(()) };
-        if since.elapsed() < SILENT_MAX {
-            return Err(*since + SILENT_MAX);
+        self.look();
+        if self.silent.len() < self.silent_max {
+            return Ok(());
         }
-        if let Some((_, peer, task)) = self.0.pop_front() {
-            task.abort();
-            audit.refuse(&peer, Refusal::Crowded);
+        self.thin_out(SILENT_FOR, audit)
+    }
+
+    /// Sends away the oldest of those from where most have come, if they have been silent for `least`;
+    /// otherwise says when they will have been.
+    fn thin_out(&mut self, least: Duration, audit: &Audit) -> Result<(), Instant> {
+        let mut origins: FxHashMap<&str, usize> = FxHashMap::default();
+        self.silent.iter().for_each(|guest| *origins.entry(&guest.peer).or_default() += 1);
+        let Some((origin, _)) = origins.into_iter().max_by_key(|(_, count)| *count) else { return Ok(()) };
+        let origin = origin.to_owned();
+        let oldest = self.silent.iter().find(|guest| guest.peer == origin).map(|guest| guest.since);
+        if let Some(since) = oldest.filter(|since| since.elapsed() < least) {
+            return Err(since + least);
         }
+        let mut places = (self.silent_max / THINNED).max(1);
+        self.silent.retain(|guest| {
+            let goes = places > 0 && guest.peer == origin && guest.since.elapsed() >= least;
+            if goes {
+                places -= 1;
+                guest.task.abort();
+                audit.refuse(&guest.peer, Refusal::Crowded);
+            }
+            !goes
+        });
         Ok(())
     }
 }
 
 impl Drop for Guests {
     fn drop(&mut self) {
-        self.0.iter().for_each(|(_, _, task)| task.abort());
+        self.silent.iter().map(|guest| &guest.task).chain(&self.known).for_each(AbortHandle::abort);
     }
 }
 
 async fn watch(socket: AsyncFd<OwnedFd>, porch: Arc<Porch>) {
-    let mut guests = Guests::default();
+    let mut guests = Guests::new();
+    let mut accepted_in_turn = 0;
     loop {
         if let Err(until) = guests.make_room(&porch.audit) {
             // Nearly always somebody has been let in by then.
@@ -153,18 +229,21 @@ async fn watch(socket: AsyncFd<OwnedFd>, porch: Arc<Porch>) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let accepted = ready.try_io(|fd| Ok(rustix::net::accept_with(fd.get_ref(), flags)?));
         match accepted {
-            Ok(Ok(fd)) => {
-                let peer = peer_name(&fd);
-                let (porch, name) = (Arc::clone(&porch), peer.clone());
-                let task = tokio::spawn(async move { porch.receive(fd, &name).await });
-                guests.0.push_back((Instant::now(), peer, task.abort_handle()));
-            }
+            Ok(Ok(fd)) => guests.add(Porch::take(&porch, fd)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Ok(Err(error)) => {
                 tracing::warn!(%error, "connections cannot be taken");
+                // Whatever there is too little of, strangers have no right to it.
+                guests.look();
+                let _too_young = guests.thin_out(SILENT_FOR, &porch.audit);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-            Err(_would_block) => {}
+            Err(_would_block) => accepted_in_turn = 0,
+        }
+        accepted_in_turn += 1;
+        if accepted_in_turn >= ACCEPTED_PER_TURN {
+            accepted_in_turn = 0;
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -183,9 +262,17 @@ fn peer_name(fd: &OwnedFd) -> String {
 }
 
 impl Porch {
+    /// Lets a connection onto the porch.
+    fn take(porch: &Arc<Self>, fd: OwnedFd) -> Guest {
+        let (peer, known) = (peer_name(&fd), Arc::new(AtomicBool::new(false)));
+        let (porch, name, shown) = (Arc::clone(porch), peer.clone(), Arc::clone(&known));
+        let task = tokio::spawn(async move { porch.receive(fd, &name, &shown).await });
+        Guest { since: Instant::now(), peer, known, task: task.abort_handle() }
+    }
+
     /// Finds out who has connected, and lets it in or not.
-    async fn receive(&self, fd: OwnedFd, peer: &str) {
-        let greeted = tokio::time::timeout(GREETING_TIMEOUT, self.greet(fd)).await;
+    async fn receive(&self, fd: OwnedFd, peer: &str, known: &AtomicBool) {
+        let greeted = tokio::time::timeout(GREETING_TIMEOUT, self.greet(fd, known)).await;
         let admitted = match greeted.unwrap_or(Err(Refusal::Late)) {
             Ok((hello, channel)) => {
                 self.host.admit(&hello, channel).map_err(|error| (Refusal::Unexpected, Some(error)))
@@ -203,7 +290,7 @@ impl Porch {
         }
     }
 
-    async fn greet(&self, fd: OwnedFd) -> Result<(Hello, Channel), Refusal> {
+    async fn greet(&self, fd: OwnedFd, known: &AtomicBool) -> Result<(Hello, Channel), Refusal> {
         if self.is_tcp {
             set_tcp_options(&fd).map_err(|_| Refusal::Left)?;
         } else {
@@ -211,15 +298,19 @@ impl Porch {
             let own = rustix::process::geteuid();
             peer_user(&fd).ok().filter(|peer| *peer == own || peer.is_root()).ok_or(Refusal::User)?;
         }
-        let tls = match &self.keys {
-            Some(keys) => Some(keys.accept().map_err(|_| Refusal::Handshake)?),
-            None => None,
-        };
-        let mut wire = Wire::new(fd, tls).map_err(|_| Refusal::Left)?;
-        wire.handshake().await.map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Refusal::Left,
-            _ => Refusal::Handshake,
-        })?;
+        let mut wire = Wire::new(fd, None).map_err(|_| Refusal::Left)?;
+        let mut _place = None;
+        if let Some(keys) = &self.keys {
+            self.expect_knock(&mut wire).await?;
+            known.store(true, Ordering::Relaxed);
+            _place = Some(self.known.try_acquire().map_err(|_| Refusal::Crowded)?);
+            let tls = keys.accept().map_err(|_| Refusal::Handshake)?;
+            wire.secure(tls).map_err(|_| Refusal::Handshake)?;
+            wire.handshake().await.map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Refusal::Left,
+                _ => Refusal::Handshake,
+            })?;
+        }
         let frame = wire.read_greeting().await.map_err(|error| match error {
             GreetingError::Io(error) if error.kind() == io::ErrorKind::Other => Refusal::Handshake,
             GreetingError::Io(_) => Refusal::Left,
@@ -229,6 +320,13 @@ impl Porch {
         self.check(&hello, &wire)?;
         wire.write_all(&Welcome { rank: self.rank }.frame()).await.map_err(|_| Refusal::Left)?;
         Ok((hello, wire.into_channel()))
+    }
+
+    /// Waits for the first bytes of a member.
+    async fn expect_knock(&self, wire: &mut Wire) -> Result<(), Refusal> {
+        let knock = wire.read_exact(hello::KNOCK_BYTES).await.map_err(|_| Refusal::Left)?;
+        let knock = knock.first_chunk().ok_or(Refusal::Greeting)?;
+        hello::check_knock(knock, &self.secret)
     }
 
     fn check(&self, hello: &Hello, wire: &Wire) -> Result<(), Refusal> {
@@ -242,5 +340,44 @@ impl Porch {
             return Err(Refusal::Rank);
         }
         self.host.expects(hello)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn silent(peer: &str) -> Guest {
+        let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        Guest { since: Instant::now(), peer: peer.to_owned(), known: Arc::default(), task }
+    }
+
+    fn count(guests: &Guests, peer: &str) -> usize {
+        guests.silent.iter().filter(|guest| guest.peer == peer).count()
+    }
+
+    #[tokio::test]
+    async fn who_comes_in_a_crowd_makes_room_and_who_has_shown_the_token_stays() {
+        let (audit, mut guests) = (Audit::default(), Guests::new());
+        guests.silent_max = 64;
+        let (members, few, many) = (8, 10, 46);
+        for _ in 0..members {
+            let member = silent("10.0.0.1");
+            member.known.store(true, Ordering::Relaxed);
+            guests.add(member);
+        }
+        (0..few).for_each(|_| guests.add(silent("10.0.0.2")));
+        (0..members + many).for_each(|_| {
+            assert_eq!(guests.make_room(&audit), Ok(()));
+            guests.add(silent("10.0.0.1"));
+        });
+        assert_eq!(guests.known.len(), members, "they are counted no more");
+        assert!(guests.make_room(&audit).is_err(), "who has just come may be a member");
+        guests.silent.iter_mut().for_each(|guest| guest.since -= SILENT_FOR);
+        assert_eq!(guests.make_room(&audit), Ok(()));
+        assert_eq!(count(&guests, "10.0.0.2"), few, "they come from where few are");
+        assert_eq!(count(&guests, "10.0.0.1"), members + many - 64 / THINNED);
+        assert!(guests.known.iter().all(|task| !task.is_finished()));
+        assert_eq!(audit.counts().refused, [(Refusal::Crowded, 64 / THINNED as u64)]);
     }
 }

@@ -1,5 +1,6 @@
 //! The first frames on a connection to a node that listens: who connects, and who answers.
 use super::Secret;
+use super::audit::Refusal;
 use crate::proto::control;
 use crate::proto::frame::{HEADER_BYTES, Header, Kind, Violation};
 use crate::topology::NAME_BYTES_MAX;
@@ -10,7 +11,42 @@ use std::fmt;
 /// The largest body of a greeting, either way: the longest name of a host, and what is beside it.
 pub const HELLO_BYTES_MAX: usize = 128 + NAME_BYTES_MAX;
 
-/// What whoever connects says first.
+/// What a knock begins with.
+const KNOCK_MARK: [u8; 4] = *b"shf?";
+/// Bytes of a knock: the mark, the version of the protocol (little-endian), and the proof.
+pub const KNOCK_BYTES: usize = KNOCK_MARK.len() + 4 + 32;
+
+/// What whoever connects over TLS says before anything else. It can be checked in no time, so that
+/// strangers do not make a node reckon, nor wait where members wait. Whoever listens on the way can
+/// repeat it, and has gained a place among members at the door, no more.
+#[must_use]
+pub fn knock(secret: &Secret) -> [u8; KNOCK_BYTES] {
+    let mut knock = [0; KNOCK_BYTES];
+    knock[..4].copy_from_slice(&KNOCK_MARK);
+    knock[4..8].copy_from_slice(&control::PROTOCOL_VERSION.to_le_bytes());
+    // The token itself cannot be found from this.
+    knock[8..].copy_from_slice(blake3::keyed_hash(&secret.token, &secret.session).as_bytes());
+    knock
+}
+
+/// Whether `knock` is that of a member of the session of `secret`, and why not.
+///
+/// # Errors
+/// The reason to refuse whoever has said it.
+pub fn check_knock(knock: &[u8; KNOCK_BYTES], secret: &Secret) -> Result<(), Refusal> {
+    let expected = self::knock(secret);
+    if knock[..4] != expected[..4] {
+        return Err(Refusal::Greeting);
+    }
+    if knock[4..8] != expected[4..8] {
+        return Err(Refusal::Version);
+    }
+    // Comparing these does not depend on the bytes.
+    let proof = |knock: &[u8; KNOCK_BYTES]| knock.last_chunk::<32>().copied().map(blake3::Hash::from_bytes);
+    if proof(knock) == proof(&expected) { Ok(()) } else { Err(Refusal::Token) }
+}
+
+/// What whoever connects says first, or behind its knock.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`control::PROTOCOL_VERSION`] of the sender.
@@ -86,4 +122,23 @@ pub fn frame_len(head: &[u8; HEADER_BYTES]) -> Result<usize, Violation> {
 /// When the body does not decode.
 pub fn decode<T: serde::de::DeserializeOwned>(frame: &[u8]) -> Result<T, Violation> {
     control::decode(Kind::Hello, frame.get(HEADER_BYTES..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_knock_proves_the_session_and_says_the_version() {
+        let (ours, theirs) = (Secret::random().unwrap(), Secret::random().unwrap());
+        assert_eq!(check_knock(&knock(&ours), &ours), Ok(()));
+        assert_eq!(check_knock(&knock(&theirs), &ours), Err(Refusal::Token));
+        let mut old = knock(&ours);
+        old[4] ^= 1;
+        assert_eq!(check_knock(&old, &ours), Err(Refusal::Version));
+        assert_eq!(check_knock(&[0x16; KNOCK_BYTES], &ours), Err(Refusal::Greeting));
+        let mut wrong = knock(&ours);
+        wrong[KNOCK_BYTES - 1] ^= 1;
+        assert_eq!(check_knock(&wrong, &ours), Err(Refusal::Token));
+    }
 }

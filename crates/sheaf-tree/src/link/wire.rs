@@ -89,6 +89,14 @@ impl Wire {
         self.tls.as_deref()
     }
 
+    /// From here on the bytes are sealed; what has come behind the last plain ones is already.
+    pub fn secure(&mut self, mut tls: Tls) -> io::Result<()> {
+        let sealed = self.early.split();
+        tls.open(&sealed, &mut self.early)?;
+        self.tls = Some(Box::new(tls));
+        Ok(())
+    }
+
     /// Lets the ends get to know each other.
     pub async fn handshake(&mut self) -> io::Result<()> {
         while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
@@ -217,13 +225,13 @@ pub(crate) struct Caller<'a> {
 /// Connects to the node `to`, says who `caller` is, and waits to be let in.
 pub(crate) async fn call(to: &Ancestor, caller: &Caller<'_>, orphan: bool) -> io::Result<Channel> {
     let fd = connect(&to.address, caller.user).await?;
+    let mut wire = Wire::new(fd, None)?;
     // Over a unix socket of this machine nobody can listen in; TCP is plain only to be measured.
-    let tls = match (caller.keys, &to.address) {
-        (Some(keys), Address::Tcp(_)) => Some(keys.connect(to.rank)?),
-        _ => None,
-    };
-    let mut wire = Wire::new(fd, tls)?;
-    wire.handshake().await?;
+    if let (Some(keys), Address::Tcp(_)) = (caller.keys, &to.address) {
+        wire.write_all(&hello::knock(caller.secret)).await?;
+        wire.secure(keys.connect(to.rank)?)?;
+        wire.handshake().await?;
+    }
     wire.write_all(&Hello::new(caller.secret, caller.rank, caller.host, orphan).frame()).await?;
     let answer = wire.read_greeting().await?;
     let welcome: Welcome = hello::decode(&answer).map_err(GreetingError::from)?;

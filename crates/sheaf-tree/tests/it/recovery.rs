@@ -4,7 +4,7 @@ use crate::oracle::{Crowd, Nature, Outcome, for_seeds, registry};
 use rustc_hash::FxHashMap;
 use sheaf_core::RangeSet;
 use sheaf_tree::proto::frame::{CHUNK_BYTES, HEADER_BYTES};
-use sheaf_tree::proto::{LINK_OUT_BYTES, Sync, Time, Tuning};
+use sheaf_tree::proto::{LINK_OUT_BYTES, Notice, Sync, Time, Tuning};
 use sheaf_tree::sim::{Fault, Shape, Sim, SimConfig, fault};
 use std::time::Duration;
 
@@ -294,6 +294,30 @@ fn scatter(seed: u64) {
 #[test]
 fn who_can_reach_the_root_without_its_ancestors_does() {
     for_seeds(300, scatter);
+}
+
+#[test]
+fn leaves_that_find_no_way_are_not_said_to_have_ended_as_the_node_above_them_did() {
+    let shape = Shape::balanced(&[2, 2]);
+    let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
+    let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), SimConfig::seeded(1));
+    let dead = 1;
+    for rank in shape.children(dead) {
+        sim.schedule(Duration::ZERO, Fault::Stop { rank });
+    }
+    sim.schedule(Duration::ZERO, Fault::Kill { rank: dead });
+    sim.run_for(SETTLED);
+    let causes: Vec<&str> = sim
+        .notices()
+        .iter()
+        .filter_map(|notice| match notice {
+            Notice::Lost { rank, cause, .. } if *rank == dead => Some(&cause[..]),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(causes.len(), 1, "{:?}", sim.notices());
+    assert!(causes[0].starts_with("a node above it was lost ("), "{causes:?}");
+    assert!(causes[0].ends_with("), and it reached no other within 3 s"), "{causes:?}");
 }
 
 /// Commands that come one after another, each with a stream of its own: between them nodes that were

@@ -9,6 +9,7 @@ mod cluster;
 mod config;
 mod copies;
 mod coreutils;
+mod crowd;
 mod errors;
 mod exit_codes;
 mod files;

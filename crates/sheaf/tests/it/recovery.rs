@@ -37,7 +37,7 @@ fn report(what: &str, mut took: Vec<Duration>) {
 }
 
 /// Kills `victim` while sums are under way; how long it took until everybody was counted again.
-async fn kill_during_sums(tree: &Tree, stream: &sheaf_tree::Stream, victim: Process) -> Duration {
+pub async fn kill_during_sums(tree: &Tree, stream: &sheaf_tree::Stream, victim: Process) -> Duration {
     const UNDER_WAY: usize = 4;
     const LATER: usize = 3;
     for _ in 0..UNDER_WAY {

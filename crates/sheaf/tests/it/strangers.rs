@@ -4,8 +4,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sheaf_core::RangeSet;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, Carrier, Invitation, Program, attach};
+use sheaf_tree::link::hello::knock;
 use sheaf_tree::link::tls::{Keys, Tls};
-use sheaf_tree::link::{Address, Authority, Hello, Refusal, Secret};
+use sheaf_tree::link::{Address, Authority, Credentials, Hello, Refusal, Secret};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Notice, Stream, Tuning};
 use std::io::{self, IoSlice, Read, Write};
@@ -84,9 +85,11 @@ fn say(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     rest(stream)
 }
 
-/// Greets over TLS with these keys; whether anything of the application came back.
-fn greet(to: SocketAddr, mut tls: Tls, hello: &Hello) -> bool {
+/// Knocks with this secret and greets over TLS with these keys; whether anything of the application came
+/// back.
+fn greet(to: SocketAddr, secret: &Secret, mut tls: Tls, hello: &Hello) -> bool {
     let mut stream = connect(to);
+    stream.write_all(&knock(secret)).unwrap();
     let (mut opened, mut said) = (bytes::BytesMut::new(), false);
     let mut buffer = [0; 4096];
     loop {
@@ -134,9 +137,9 @@ fn strangers_get_nothing_over_tls() {
                 assert!(rest(stream).len() < 64);
             }
             let keys = Keys::new(&stranger.issue(3).unwrap()).unwrap();
-            let hello = Hello::new(&Secret::random().unwrap(), 3, "n3", true);
-            // It does not trust us either: it would find out first.
-            assert!(!greet(to, keys.connect(0).unwrap(), &hello));
+            let secret = Secret::random().unwrap();
+            let hello = Hello::new(&secret, 3, "n3", true);
+            assert!(!greet(to, &secret, keys.connect(0).unwrap(), &hello));
         };
         let (mut quiet, mut attacked) = (0, 0);
         const TURNS: usize = 4;
@@ -156,7 +159,8 @@ fn strangers_get_nothing_over_tls() {
             }
             attacker.join().unwrap();
         }
-        running.until_refused(Refusal::Handshake, 2 * TURNS as u64).await;
+        running.until_refused(Refusal::Greeting, 2 * TURNS as u64).await;
+        running.until_refused(Refusal::Token, TURNS as u64).await;
         running.until_refused(Refusal::Left, TURNS as u64).await;
         assert_eq!(running.network.audit().accepted, accepted, "nobody got in");
         // The attacker takes a share of the processors, and no more.
@@ -188,9 +192,13 @@ fn a_member_cannot_speak_for_another_and_wrong_tokens_are_refused() {
     });
 }
 
-/// Starts a session of n1 and n2, to which somebody comes who was invited as n1 and says `hello`; it
-/// is told nothing, and refused because of `why`. Gives the root.
-async fn refused_guest(hello: fn(&Invitation) -> Hello, why: Refusal) -> Network {
+fn own_keys(invited: &Invitation) -> Keys {
+    Keys::new(invited.credentials.as_ref().unwrap()).unwrap()
+}
+
+/// Starts a session of n1 and n2, to which somebody comes who knocks as n1, which was invited, and goes
+/// on as `guest`; it is told nothing, and refused because of `why`. Gives the root.
+async fn refused_guest(guest: fn(&Invitation) -> (Keys, Hello), why: Refusal) -> Network {
     let names: Names = ["n1", "n2"].into_iter().collect();
     let topology =
         Topology::build(&Spec::parse("flat").unwrap(), "root", names, Placement::LeafHosts).unwrap();
@@ -203,8 +211,8 @@ async fn refused_guest(hello: fn(&Invitation) -> Hello, why: Refusal) -> Network
     let stranger = tokio::task::spawn_blocking(move || {
         let invited = attach::enrol(&at.to_string(), &token, "n1").unwrap().remove(0);
         let Address::Tcp(to) = &invited.ancestors[0].address else { panic!("not TCP") };
-        let keys = Keys::new(invited.credentials.as_ref().unwrap()).unwrap();
-        greet(to[0], keys.connect(0).unwrap(), &hello(&invited))
+        let (keys, hello) = guest(&invited);
+        greet(to[0], &invited.secret, keys.connect(0).unwrap(), &hello)
     });
     assert!(!stranger.await.unwrap(), "it is told nothing");
     let counts = || network.audit().refused.into_iter().find(|(counted, _)| *counted == why);
@@ -221,15 +229,33 @@ async fn refused_guest(hello: fn(&Invitation) -> Hello, why: Refusal) -> Network
 fn a_certificate_of_another_rank_is_refused_and_counted() {
     runtime().block_on(async {
         // It is of this session, has a key of its authority, and claims to be its sister.
-        let sister = |invited: &Invitation| Hello::new(&invited.secret, invited.rank + 1, "n2", false);
+        let sister = |invited: &Invitation| {
+            (own_keys(invited), Hello::new(&invited.secret, invited.rank + 1, "n2", false))
+        };
         refused_guest(sister, Refusal::Rank).await.shutdown().await;
+    });
+}
+
+#[test]
+fn a_knock_that_was_overheard_leads_no_further_than_the_handshake() {
+    runtime().block_on(async {
+        let forger = |invited: &Invitation| {
+            // It trusts the session, and has made its certificate itself.
+            let own = Authority::new().unwrap().issue(invited.rank).unwrap();
+            let ca_der = invited.credentials.as_ref().unwrap().ca_der.clone();
+            let keys = Keys::new(&Credentials { ca_der, ..own }).unwrap();
+            (keys, Hello::new(&invited.secret, invited.rank, "n1", false))
+        };
+        refused_guest(forger, Refusal::Handshake).await.shutdown().await;
     });
 }
 
 #[test]
 fn a_server_that_was_started_for_another_host_is_refused_and_its_leaf_is_lost_for_that() {
     runtime().block_on(async {
-        let other = |invited: &Invitation| Hello::new(&invited.secret, invited.rank, "n2", false);
+        let other = |invited: &Invitation| {
+            (own_keys(invited), Hello::new(&invited.secret, invited.rank, "n2", false))
+        };
         let network = refused_guest(other, Refusal::Name).await;
         let lost = network.notices().into_iter().find_map(|notice| match notice {
             Notice::Lost { leaves, cause, .. } => Some((leaves, cause)),
@@ -257,12 +283,12 @@ fn a_thousand_idle_connections_and_a_slow_one_go_by_themselves() {
         let to = running.address();
         let connected = tokio::task::spawn_blocking(move || (0..IDLE).map(|_| connect(to)).collect());
         let idle: Vec<TcpStream> = connected.await.unwrap();
-        // It says one byte of a TLS record at a time, for ever.
+        // It says one byte at a time, for ever.
         let slow = std::thread::spawn(move || {
             let mut slow = connect(to);
             slow.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
             loop {
-                if slow.write_all(&[0x16]).is_err() {
+                if slow.write_all(b"s").is_err() {
                     return;
                 }
                 match slow.read(&mut [0; 64]) {

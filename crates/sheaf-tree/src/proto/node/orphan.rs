@@ -234,13 +234,23 @@ impl Node {
         let tuning = self.config.tuning;
         for at in 0..self.links.len() {
             let since = self.links[at].since;
-            match &self.links[at].stage {
-                Stage::Awaited(awaited) if awaited.until <= now => self.give_up_waiting(at),
+            let (alive, below) = (self.links[at].alive, self.links[at].claim.len() > 1);
+            match &mut self.links[at].stage {
+                Stage::Awaited(awaited) if awaited.until <= now => {
+                    if below {
+                        // What became of the node above them is not what became of them.
+                        let (cause, grace) = (&awaited.cause, tuning.adoption_grace.as_secs_f64());
+                        awaited.cause = format!(
+                            "a node above it was lost ({cause}), and it reached no other within {grace} s"
+                        );
+                    }
+                    self.give_up_waiting(at);
+                }
                 Stage::Awaited(awaited) => {
                     let until = awaited.until;
                     self.recover_by(until);
                 }
-                Stage::Knocking if self.links[at].alive => {
+                Stage::Knocking if alive => {
                     let until = since + tuning.heartbeat_timeout;
                     if until <= now {
                         self.hang_up(at);
