@@ -3,6 +3,7 @@
 mod file;
 mod hosts;
 pub mod names;
+mod said;
 mod selection;
 mod tree;
 mod tuning;
@@ -14,6 +15,7 @@ pub use tuning::{SETTINGS, Tuning};
 use crate::cli::{GlobalArgs, Link};
 use crate::exit::Stop;
 use crate::groups::GroupSources;
+use said::Said;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
 use sheaf_tree::topology::Topology;
@@ -148,6 +150,10 @@ pub struct Config {
     is_joined: Cell<bool>,
     /// Host sets that are left out.
     pub exclude_hosts: Vec<String>,
+    /// The hosts that are said are some of those that the cluster has in its file.
+    selects: bool,
+    /// What the options mean that the user may not expect; whoever starts or joins a tree says it.
+    pub note: Option<String>,
     excluded: OnceCell<HostSet>,
     everyone: OnceCell<RangeSet>,
 }
@@ -155,10 +161,11 @@ pub struct Config {
 impl Config {
     /// Reads `sheaf.toml`, if there is one, and applies the options.
     pub fn load(global: &GlobalArgs) -> Result<Self, Stop> {
-        let file = File::find(global.config.as_deref())?;
+        let mut file = File::find(global.config.as_deref())?;
         file.check()?;
-        let cluster = choose(&file, global)?;
-        let File { groups, tuning, .. } = file;
+        let groups = GroupSources::new(std::mem::take(&mut file.groups));
+        let Said { cluster, selects, note } = choose(&file, &groups, global)?;
+        let tuning = file.tuning;
         let timeout = match global.timeout {
             Some(timeout) => Sourced::option(timeout, "--timeout"),
             None => Sourced {
@@ -169,7 +176,7 @@ impl Config {
         Ok(Self {
             cluster,
             tuning,
-            groups: GroupSources::new(groups),
+            groups,
             session: global.session.clone(),
             timeout,
             deadline: global.timeout.map(|timeout| Instant::now() + timeout),
@@ -177,6 +184,8 @@ impl Config {
             hosts: OnceCell::new(),
             is_joined: Cell::new(false),
             exclude_hosts: global.exclude_hosts.clone(),
+            selects,
+            note,
             excluded: OnceCell::new(),
             everyone: OnceCell::new(),
         })
@@ -210,7 +219,8 @@ impl Config {
     /// Whether the cluster was made up on the command line, for this command alone.
     pub fn is_ad_hoc(&self) -> bool {
         let Cluster { hosts, launch, .. } = &self.cluster;
-        [&hosts.origin, &launch.origin].iter().any(|origin| matches!(origin, Origin::Option(_)))
+        let is_said = |origin: &Origin| matches!(origin, Origin::Option(_));
+        is_said(&launch.origin) || (is_said(&hosts.origin) && !self.selects)
     }
 
     /// The option that says how servers are started, if there is one: it is of no use once they run.
@@ -267,25 +277,24 @@ pub fn groups(global: &GlobalArgs, groups_conf: Option<&Path>) -> Result<GroupSo
 }
 
 /// The cluster the options and the file mean, with the options' changes.
-fn choose(file: &File, global: &GlobalArgs) -> Result<Cluster, Stop> {
+fn choose(file: &File, groups: &GroupSources, global: &GlobalArgs) -> Result<Said, Stop> {
     let hosts = (!global.on_hosts.is_empty()).then(|| global.on_hosts.join(","));
-    let mut cluster = match (global.embedded, global.processes) {
-        (None, None) if hosts.is_some() && global.cluster.is_none() => ad_hoc("ssh", Launch::Ssh, "--hosts"),
-        (None, None) => match named(file, global)? {
+    let made = |cluster| Said { cluster, selects: false, note: None };
+    let mut said = match (global.embedded, global.processes, hosts) {
+        (None, None, Some(hosts)) => said::find(file, groups, global, hosts)?,
+        (None, None, None) => made(match named(file, global)? {
             Some((name, section)) => section.cluster(name),
             None => this_machine(),
-        },
-        _ if hosts.is_some() || global.launch.is_some() => {
+        }),
+        (_, _, hosts) if hosts.is_some() || global.launch.is_some() => {
             let text = "--embedded N and --processes N say what the hosts are and how they are started: \
                         write --hosts HOSTSET --launch processes for hosts of other names";
             return Err(Stop::usage(text));
         }
-        (Some(count), _) => numbered(count, Launch::Embedded, "--embedded"),
-        (_, Some(count)) => numbered(count, Launch::Processes, "--processes"),
+        (Some(count), _, _) => made(numbered(count, Launch::Embedded, "--embedded")),
+        (_, Some(count), _) => made(numbered(count, Launch::Processes, "--processes")),
     };
-    if let Some(hosts) = hosts {
-        cluster.hosts = Sourced::option(hosts, "--hosts");
-    }
+    let cluster = &mut said.cluster;
     if let Some(launch) = global.launch {
         cluster.launch = Sourced::option(launch, "--launch");
     }
@@ -307,7 +316,7 @@ fn choose(file: &File, global: &GlobalArgs) -> Result<Cluster, Stop> {
     if let Some(link) = global.link {
         cluster.link = Some(Sourced::option(link, "--link"));
     }
-    Ok(cluster)
+    Ok(said)
 }
 
 /// The section of the file that is meant: by option, by the file's `default`, or as its only one.
@@ -453,7 +462,7 @@ mod tests {
     #[test]
     fn options_make_clusters_of_their_own() {
         let global = GlobalArgs { embedded: Some(4), tree: Some("flat".into()), ..GlobalArgs::default() };
-        let cluster = choose(&File::default(), &global).unwrap();
+        let cluster = choose(&File::default(), &GroupSources::default(), &global).unwrap().cluster;
         assert_eq!(cluster.hosts.value, "n[1-4]");
         assert_eq!(cluster.launch.value, Launch::Embedded);
         assert_eq!(cluster.tree, Sourced::option("flat".to_owned(), "--tree"));

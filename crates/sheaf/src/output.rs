@@ -84,6 +84,21 @@ impl Output {
         }
     }
 
+    /// Says what the user may not expect, if there is something: as a line on standard error, or as a
+    /// record.
+    pub fn note(&self, note: Option<&str>) -> io::Result<()> {
+        match note {
+            Some(note) if self.json => {
+                self.records.write(&mut stdout(), serde_json::json!({ "type": "note", "note": note }))
+            }
+            Some(note) if !self.quiet => {
+                tell(format_args!("sheaf: {note}"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Ends a command: the report as JSON on standard output, or as lines on standard error.
     pub fn finish(&self, report: &Report, hosts: &dyn HostNames) -> io::Result<Exit> {
         if self.json {

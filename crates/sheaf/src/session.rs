@@ -52,6 +52,7 @@ impl Opening {
     /// hosts are then the cluster's.
     pub fn new(global: &GlobalArgs) -> Result<Self> {
         let (config, output) = (Config::load(global)?, Output::new(global));
+        output.note(config.note.as_deref())?;
         let runtime = runtime()?;
         let joined = runtime.block_on(async { daemon::join(&config) })?;
         Ok(Self { config, output, runtime, joined })

@@ -33,7 +33,8 @@ pub struct GlobalArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(PROCESSES_MAX)))]
     pub processes: Option<u32>,
 
-    /// Work on these hosts; no file has to know them. With -C they are the hosts of that cluster
+    /// Work on these hosts: those of the cluster if it has them all, else over ssh; no file has to
+    /// know them. With -C they are the hosts of that cluster
     #[arg(short = 'w', long = "hosts", value_name = "HOSTSET")]
     pub on_hosts: Vec<String>,
 

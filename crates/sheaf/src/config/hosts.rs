@@ -1,9 +1,9 @@
 //! The hosts of a cluster: found out from what `hosts = …` says, numbered, folded for printing.
 use super::{Origin, Sourced, names};
-use crate::groups::{GroupSources, union, upcall};
+use crate::groups::{union, upcall};
 use crate::trust;
 use sheaf_core::RangeSet;
-use sheaf_core::hostset::HostSet;
+use sheaf_core::hostset::{Groups, HostSet};
 use sheaf_tree::topology::NAME_BYTES_MAX;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -134,7 +134,7 @@ impl Row {
 }
 
 /// Finds out what `hosts` stands for.
-pub fn find(hosts: &Sourced<String>, groups: &GroupSources) -> Result<Hosts, String> {
+pub fn find(hosts: &Sourced<String>, groups: &dyn Groups) -> Result<Hosts, String> {
     let expression = hosts.value.trim();
     let listed = if let Some(path) = expression.strip_prefix("@file:") {
         let path = beside(&hosts.origin, path);
@@ -212,6 +212,7 @@ pub fn own_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::groups::GroupSources;
     use proptest::prelude::*;
 
     fn hosts(expression: &str) -> Hosts {

@@ -9,7 +9,7 @@ use sheaf_core::hostset::{Groups, HostSet};
 use std::cell::OnceCell;
 
 /// The groups of the configuration, and `@all` for every host of the cluster that the command is for.
-struct ClusterGroups<'a> {
+pub(super) struct ClusterGroups<'a> {
     groups: &'a GroupSources,
     everyone: String,
     /// Why a group that was asked for is none.
@@ -17,8 +17,13 @@ struct ClusterGroups<'a> {
 }
 
 impl<'a> ClusterGroups<'a> {
-    fn new(groups: &'a GroupSources, everyone: String) -> Self {
+    pub(super) fn new(groups: &'a GroupSources, everyone: String) -> Self {
         Self { groups, everyone, missing: OnceCell::new() }
+    }
+
+    /// Why a group that was asked for is none, if that was so.
+    pub(super) fn missing(&self) -> Option<&str> {
+        self.missing.get().map(String::as_str)
     }
 
     /// The host set of a group. A name that no group has is an error here, though nodeset takes it for

@@ -310,3 +310,78 @@ fn hosts_are_logged_in_to_as_the_user_who_is_said_and_sudo_makes_servers_roots()
     assert!(run.stderr.contains("not started: sudo: a password is required"), "{run:?}");
     assert!(!machines.home(LOGIN, "sheaf.toml").exists(), "there was no file");
 }
+
+/// A stand-in for ssh that no host lets in.
+fn deny_ssh(home: &Home) -> String {
+    let ssh = home.write("bin/ssh", "#!/bin/sh\necho nobody is let in >&2\nexit 255\n");
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:/usr/bin:/bin", home.path().join("bin").display())
+}
+
+#[test]
+fn hosts_of_the_default_cluster_are_that_clusters() {
+    let (home, export) = home();
+    let clusters = |export: &str| {
+        format!(
+            "default = \"lab\"\n[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"processes\"\nexport = {export:?}\n\
+             [cluster.other]\nhosts = \"n[1-9]\"\n[groups]\nodd = \"n[1,3]\"\n"
+        )
+    };
+    home.write("sheaf.toml", &clusters(&export));
+    prints(&home.run(&["-w", "n[1-2]", "grep", ".", "/same"]), "n[1-2]:/same:x\n");
+    prints(&home.run(&["-w", "@odd", "grep", ".", "/same"]), "n[1,3]:/same:x\n");
+    prints(&home.run(&["-w", "@all", "-x", "n1", "grep", ".", "/same"]), "n[2-4]:/same:x\n");
+    removes(&home.run(&["-w", "n1", "rm", "/same"]), "n1");
+    assert_eq!(present(&home, "same"), [2, 3, 4]);
+    refuses(&home.run(&["-w", "@ood", "cat", "/same"]), "no group @ood; did you mean @odd?");
+
+    // Its session is asked, whatever the file says meanwhile.
+    assert_eq!(home.run(&["up"]).code, Some(0));
+    home.write("sheaf.toml", &clusters("/nowhere"));
+    for words in [&["-w", "n[2-3]"][..], &["-C", "lab", "-w", "n[2-3]"]] {
+        prints(&home.run(&[words, &["grep", ".", "/same"]].concat()), "n[2-3]:/same:x\n");
+    }
+    removes(&home.run(&["-w", "n2", "rm", "/same"]), "n2");
+    assert_eq!(present(&home, "same"), [3, 4]);
+    assert_eq!(home.run(&["down"]).code, Some(0));
+    nothing_is_left(&home);
+}
+
+#[test]
+fn hosts_outside_of_the_default_cluster_are_said_to_be() {
+    let (home, export) = home();
+    home.write(
+        "sheaf.toml",
+        &format!("[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"processes\"\nexport = {export:?}\n"),
+    );
+    let path = deny_ssh(&home);
+    let run = |args: &[&str]| Run::of(home.command(args).env("PATH", &path).output().unwrap());
+    for (hosts, note) in [
+        ("h9", "h9 is no host of cluster lab: over ssh, outside of it"),
+        ("h[8-9]", "h[8-9] are no hosts of cluster lab: over ssh, outside of it"),
+        ("n[4-5]", "n5 is no host of cluster lab: all of n[4-5] over ssh, outside of it"),
+    ] {
+        let told = run(&["-w", hosts, "cat", "/same"]);
+        assert_eq!((told.stdout.as_str(), told.code), ("", Some(3)), "{told:?}");
+        assert_eq!(told.stderr.lines().next().unwrap(), format!("sheaf: {note}"));
+        assert!(told.stderr.contains("nobody is let in"), "{told:?}");
+        let quiet = run(&["-w", hosts, "--quiet", "cat", "/same"]);
+        assert_eq!((quiet.stderr.as_str(), quiet.code), ("", Some(3)));
+        let json = run(&["-w", hosts, "--json", "cat", "/same"]);
+        let first: serde_json::Value = serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
+        assert_eq!((first["type"].as_str(), first["note"].as_str()), (Some("note"), Some(note)));
+    }
+    // Who says ssh means it, and who says another way means that.
+    let told = run(&["-w", "n1", "--launch", "ssh", "cat", "/same"]);
+    assert_eq!(told.code, Some(3), "{told:?}");
+    assert!(told.stderr.contains("nobody is let in") && !told.stderr.contains("outside"), "{told:?}");
+    let launched = run(&["-w", "n[4-5]", "--launch", "embedded", "--export", &export, "grep", ".", "/same"]);
+    assert!(launched.stdout == "n4:/same:x\n" && !launched.stderr.contains("outside"), "{launched:?}");
+
+    home.write("sheaf.toml", "[cluster.lab]\nhosts = \"@file:missing\"\n");
+    refuses(
+        &run(&["-w", "n1", "cat", "/same"]),
+        "hosts of cluster lab: missing: No such file or directory (ENOENT); --launch ssh reaches hosts over \
+         ssh, outside of cluster lab",
+    );
+}

@@ -1,0 +1,94 @@
+//! What the hosts of `-w` are to the configuration: hosts of a cluster that it has, or hosts that no file
+//! has to know, over ssh.
+//!
+//! Whoever has a default cluster means its hosts, by whatever way they are reached, when naming some of
+//! them: never another file of the same path on the same machine, because ssh leads to its real `/`.
+use super::hosts::{self, Hosts, fold};
+use super::selection::ClusterGroups;
+use super::{Cluster, File, Origin, Sourced, ad_hoc, named};
+use crate::cli::GlobalArgs;
+use crate::config::Launch;
+use crate::exit::Stop;
+use crate::groups::GroupSources;
+
+/// The cluster that hosts of the command line belong to.
+pub struct Said {
+    pub cluster: Cluster,
+    /// All of them are hosts that the cluster has in its file, and are chosen among those.
+    pub selects: bool,
+    /// What the user may not expect.
+    pub note: Option<String>,
+}
+
+/// The cluster of the hosts that `-w` says.
+pub fn find(file: &File, groups: &GroupSources, global: &GlobalArgs, said: String) -> Result<Said, Stop> {
+    let said = Sourced::option(said, "--hosts");
+    let outside = |note| {
+        let cluster = Cluster { hosts: said.clone(), ..ad_hoc("ssh", Launch::Ssh, "--hosts") };
+        Said { cluster, selects: false, note }
+    };
+    if global.cluster.is_some() {
+        return of_named(file, groups, global, &said);
+    }
+    // Whoever says how to start servers, or which session to ask, says that it is not the default.
+    if global.launch.is_some() || global.session.is_some() {
+        return Ok(outside(None));
+    }
+    let has_default = file.default.is_some() || file.clusters.len() == 1;
+    let Some((name, section)) = has_default.then(|| named(file, global)).transpose()?.flatten() else {
+        return Ok(outside(None));
+    };
+    let cluster = section.cluster(name);
+    let known = cluster.find_hosts(groups).map_err(|why| {
+        let name = &cluster.name.value;
+        Stop::usage(format!("{why}; --launch ssh reaches hosts over ssh, outside of cluster {name}"))
+    })?;
+    let (meant, unknown) = compare(&said, &known, groups)?;
+    if unknown.is_empty() {
+        return Ok(selected(cluster, &meant));
+    }
+    let (are, name) = (if unknown.len() == 1 { "is no host" } else { "are no hosts" }, &cluster.name.value);
+    let all = if unknown.len() < meant.len() { format!("all of {} ", fold(&meant)) } else { String::new() };
+    Ok(outside(Some(format!("{} {are} of cluster {name}: {all}over ssh, outside of it", fold(&unknown)))))
+}
+
+/// With `-C` they are the hosts of that cluster, whether its section has them or not.
+fn of_named(
+    file: &File,
+    groups: &GroupSources,
+    global: &GlobalArgs,
+    said: &Sourced<String>,
+) -> Result<Said, Stop> {
+    let Some((name, section)) = named(file, global)? else {
+        return Err(Stop::usage("no cluster is named"));
+    };
+    let cluster = section.cluster(name);
+    // What its section says of hosts need not hold here, such as those of a job of Slurm.
+    if let Ok(known) = cluster.find_hosts(groups)
+        && let (meant, unknown) = compare(said, &known, groups)?
+        && unknown.is_empty()
+        && global.launch.is_none()
+    {
+        return Ok(selected(cluster, &meant));
+    }
+    Ok(Said { cluster: Cluster { hosts: said.clone(), ..cluster }, selects: false, note: None })
+}
+
+fn selected(cluster: Cluster, meant: &[String]) -> Said {
+    let hosts = Sourced { value: fold(meant), origin: Origin::Option("--hosts") };
+    Said { cluster: Cluster { hosts, ..cluster }, selects: true, note: None }
+}
+
+/// The hosts that are said, and those of them that the cluster does not have.
+fn compare(
+    said: &Sourced<String>,
+    known: &Hosts,
+    groups: &GroupSources,
+) -> Result<(Vec<String>, Vec<String>), Stop> {
+    let groups = ClusterGroups::new(groups, known.everyone());
+    let meant = hosts::find(said, &groups)
+        .map_err(|text| Stop::usage(groups.missing().map_or(format!("--hosts: {text}"), ToOwned::to_owned)))?;
+    let meant = meant.names().to_vec();
+    let unknown = meant.iter().filter(|name| known.leaf(name).is_none()).cloned().collect();
+    Ok((meant, unknown))
+}
