@@ -33,7 +33,7 @@ fn main() -> ExitCode {
             }
             let cli = cli::parse();
             // A session's own process is read by the one that starts it, as text.
-            let is_session = matches!(&cli.command, cmd::Command::Up(up) if up.foreground);
+            let is_session = matches!(&cli.command, cmd::Command::Up(up) if up.announce);
             as_json = cli.global.json && !is_session;
             cmd::run(&cli.command, &cli.global)
         }

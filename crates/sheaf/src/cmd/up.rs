@@ -2,12 +2,13 @@
 use crate::cli::GlobalArgs;
 use crate::config::{Config, Launch};
 use crate::exit::{Exit, Stop};
-use crate::output::Records;
+use crate::output::{Output, Records};
 use crate::session::{TokenFile, daemon};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,10 @@ pub struct UpArgs {
     /// Stay in the foreground until interrupted
     #[arg(long)]
     pub foreground: bool,
+
+    /// Be the process of a session that another `sheaf up` starts and waits for
+    #[arg(long, hide = true)]
+    pub announce: bool,
 }
 
 /// Starts the session.
@@ -45,38 +50,49 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     global.cluster = args.name.clone().or(global.cluster);
     let begun = Instant::now();
     let config = Config::load(&global)?;
+    if !args.announce {
+        Output::new(&global).note(config.note.as_deref())?;
+    }
     // What cannot be planned is refused here, not by a process in the background.
     let topology = config.topology()?;
     if args.tokens.is_some() && matches!(config.launch(), Launch::Embedded | Launch::Processes) {
         let text = format!("launch = {} is not for --tokens FILE: nobody can join it", config.launch());
         return Err(Stop::usage(text).into());
     }
-    if args.foreground {
+    let all = u64::from(topology.leaves_len());
+    if args.announce || args.foreground {
         let tokens = args.tokens.as_ref().map(|path| TokenFile { path: path.clone(), uses: args.token_uses });
-        daemon::run(&config, tokens.as_ref())?;
+        let listening = |hosts| match args.announce {
+            true => daemon::announce(hosts),
+            false => told(&config, (hosts, all), std::process::id(), &global).map(drop),
+        };
+        daemon::run(&config, tokens.as_ref(), listening)?;
         return Ok(Exit::Success);
     }
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    arguments.push("--foreground".into());
+    arguments.push("--announce".into());
     if let Some(timeout) = global.timeout {
         // What is left of it; the last that is said counts.
         let left = timeout.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
         arguments.extend(["--timeout".into(), left.as_secs_f64().to_string().into()]);
     }
     let started = daemon::up(&config, &arguments)?;
-    let (name, all) = (daemon::name(&config), u64::from(topology.leaves_len()));
-    let exit = if started.hosts == all { Exit::Success } else { Exit::Partial };
+    told(&config, (started.hosts, all), started.pid, &global)
+}
+
+/// Says that a session runs, and with how many of its hosts.
+fn told(config: &Config, (hosts, all): (u64, u64), pid: u32, global: &GlobalArgs) -> Result<Exit> {
+    let name = daemon::name(config);
+    let exit = if hosts == all { Exit::Success } else { Exit::Partial };
     if global.json {
         let record = json!({
-            "type": "started", "session": name, "running": started.hosts, "of": all, "pid": started.pid,
-            "exit": exit as u8,
+            "type": "started", "session": name, "running": hosts, "of": all, "pid": pid, "exit": exit as u8,
         });
-        Records::new(&global).write(&mut crate::output::stdout(), record)?;
+        let mut stdout = crate::output::stdout();
+        Records::new(global).write(&mut stdout, record)?;
+        stdout.flush()?;
     } else if !global.quiet {
-        crate::output::tell(format_args!(
-            "session {name}: {} of {all} hosts, process {}",
-            started.hosts, started.pid
-        ));
+        crate::output::tell(format_args!("session {name}: {hosts} of {all} hosts, process {pid}"));
         if !is_joined_unasked(name) {
             crate::output::tell(format_args!("use it with: --session {name}"));
         }

@@ -29,6 +29,9 @@ const COUNT_TIME: Duration = Duration::from_millis(400);
 /// How long a session waits after it could not let a client in.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What can be done where a session runs already.
+const ANOTHER_NAME: &str = "give another one another name (--session NAME), or end it with sheaf down";
+
 /// Name of the session that the configuration means.
 pub fn name(config: &Config) -> &str {
     config.session.as_deref().unwrap_or(&config.cluster.name.value)
@@ -195,7 +198,9 @@ pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> 
     let name = name(config).to_owned();
     if let Some(stream) = open(&name)? {
         let pid = peer_pid(&stream)?;
-        bail!("session {name} runs already, as process {}", pid.as_raw_nonzero());
+        let pid = pid.as_raw_nonzero();
+        let text = format!("session {name} runs already, as process {pid}: {ANOTHER_NAME}");
+        return Err(Stop::usage(text).into());
     }
     let (mut said, ours) = std::io::pipe()?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -231,8 +236,12 @@ fn not_started(name: &str, child: Child) -> anyhow::Error {
     }
 }
 
-/// Runs a session until it is asked to end. Closes standard output once it listens.
-pub fn run(config: &Config, tokens: Option<&TokenFile>) -> Result<()> {
+/// Runs a session until it is asked to end. Once it listens, `listening` is given the number of its hosts.
+pub fn run(
+    config: &Config,
+    tokens: Option<&TokenFile>,
+    listening: impl FnOnce(u64) -> Result<()>,
+) -> Result<()> {
     let runtime = runtime()?;
     let result = runtime.block_on(async {
         let mut signals = Signals::listen()?;
@@ -243,7 +252,7 @@ pub fn run(config: &Config, tokens: Option<&TokenFile>) -> Result<()> {
         let requests = tokio::net::UnixListener::from_std(requests)?;
         let desk = tokio::spawn(super::tokens::serve(requests, connected.desk.clone()));
         let served = tokio::select! {
-            served = start_and_serve(&connected, config, listener) => served,
+            served = start_and_serve(&connected, config, listener, listening) => served,
             () = signals.heard() => Ok(()),
         };
         // The name goes first, so that nobody connects to a session that ends.
@@ -256,14 +265,19 @@ pub fn run(config: &Config, tokens: Option<&TokenFile>) -> Result<()> {
     result
 }
 
-async fn start_and_serve(connected: &Connected, config: &Config, listener: UnixListener) -> Result<()> {
+async fn start_and_serve(
+    connected: &Connected,
+    config: &Config,
+    listener: UnixListener,
+    listening: impl FnOnce(u64) -> Result<()>,
+) -> Result<()> {
     let hosts = match config.launch() {
         // Hosts come when they come.
         Launch::Attach => 0,
         _ => started(connected, config).await,
     };
     let about = about(config)?;
-    announce(hosts)?;
+    listening(hosts)?;
     deadline::lift();
     serve(connected, listener, &about).await
 }
@@ -298,8 +312,8 @@ fn about(config: &Config) -> Result<About> {
     })
 }
 
-/// Says on standard output that the session runs, and closes it: whoever waits goes on.
-fn announce(leaves: u64) -> Result<()> {
+/// Says on standard output that the session runs, and closes it: the process that waits for it goes on.
+pub fn announce(leaves: u64) -> Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{leaves}")?;
@@ -350,7 +364,9 @@ impl Lock {
             let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
                 .map_err(|errno| anyhow::anyhow!(crate::exit::io_text(&path, &errno.into())))?;
             if flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-                bail!("another process is starting or running the session at {}", socket.display());
+                let text =
+                    format!("another process starts or runs the session at {}: {ANOTHER_NAME}", socket.display());
+                return Err(Stop::usage(text).into());
             }
             // A session that ended in between has removed the file that is locked now.
             let locked = rustix::fs::fstat(&file)?.st_ino;

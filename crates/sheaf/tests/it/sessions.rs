@@ -19,8 +19,12 @@ fn lines_of_passwd(up: &Up, hosts: &str) {
 fn a_session_is_started_once_and_ends_wholly() {
     let up = Up::new(&["--processes", "16"]);
     let again = up.home.run(&["up", "--processes", "16", "--session", NAME]);
-    assert_eq!(again.code, Some(4), "{again:?}");
-    let told = format!("sheaf: session {NAME} runs already, as process {}\n", up.session.pid);
+    assert_eq!(again.code, Some(2), "{again:?}");
+    let told = format!(
+        "sheaf: session {NAME} runs already, as process {}: give another one another name (--session NAME), \
+         or end it with sheaf down\n",
+        up.session.pid
+    );
     assert_eq!(again.stderr, told);
     lines_of_passwd(&up, "n[1-16]");
     let down = up.down();
@@ -31,6 +35,23 @@ fn a_session_is_started_once_and_ends_wholly() {
     let run = up.run(&["grep", "x", "/etc/passwd"]);
     assert_eq!(run.code, Some(3), "{run:?}");
     assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+}
+
+#[test]
+fn a_session_in_the_foreground_says_that_it_runs() {
+    for (json, told) in [(false, "session x: 2 of 2 hosts, process "), (true, "{\"exit\":0,\"of\":2,")] {
+        let home = Home::new();
+        let mut args = vec!["up", "--foreground", "--processes", "2", "--session", "x"];
+        args.extend(json.then_some("--json"));
+        let session = Running::start(home.command(&args).stdin(Stdio::null()));
+        wait_until("it listens", || home.run(&["--session", "x", "cat", "n1:/etc/passwd"]).code == Some(0));
+        session.signal(Signal::INT);
+        let run = session.wait();
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let (said, other) = if json { (run.stdout, run.stderr) } else { (run.stderr, run.stdout) };
+        assert!(said.starts_with(told) && other.is_empty(), "{said} {other}");
+        nothing_is_left(&home);
+    }
 }
 
 /// A forgotten `--session` must not change this machine's files in place of the session's.
