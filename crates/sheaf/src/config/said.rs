@@ -43,7 +43,7 @@ pub fn find(file: &File, groups: &GroupSources, global: &GlobalArgs, said: Strin
         let name = &cluster.name.value;
         Stop::usage(format!("{why}; --launch ssh reaches hosts over ssh, outside of cluster {name}"))
     })?;
-    let (meant, unknown) = compare(&said, &known, groups)?;
+    let (meant, unknown) = compare(&said, &cluster, &known, groups)?;
     if unknown.is_empty() {
         return Ok(selected(cluster, &meant));
     }
@@ -65,7 +65,7 @@ fn of_named(
     let cluster = section.cluster(name);
     // What its section says of hosts need not hold here, such as those of a job of Slurm.
     if let Ok(known) = cluster.find_hosts(groups)
-        && let (meant, unknown) = compare(said, &known, groups)?
+        && let (meant, unknown) = compare(said, &cluster, &known, groups)?
         && unknown.is_empty()
         && global.launch.is_none()
     {
@@ -82,12 +82,15 @@ fn selected(cluster: Cluster, meant: &[String]) -> Said {
 /// The hosts that are said, and those of them that the cluster does not have.
 fn compare(
     said: &Sourced<String>,
+    cluster: &Cluster,
     known: &Hosts,
     groups: &GroupSources,
 ) -> Result<(Vec<String>, Vec<String>), Stop> {
     let groups = ClusterGroups::new(groups, known.everyone());
-    let meant = hosts::find(said, &groups)
-        .map_err(|text| Stop::usage(groups.missing().map_or(format!("--hosts: {text}"), ToOwned::to_owned)))?;
+    let meant = hosts::find(said, &groups).map_err(|text| match groups.missing() {
+        Some(missing) => Stop::usage(missing),
+        None => Stop::usage(format!("hosts of cluster {}: {text}", cluster.name.value)),
+    })?;
     let meant = meant.names().to_vec();
     let unknown = meant.iter().filter(|name| known.leaf(name).is_none()).cloned().collect();
     Ok((meant, unknown))

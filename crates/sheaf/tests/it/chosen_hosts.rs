@@ -141,7 +141,8 @@ fn names_that_ssh_would_not_take_for_names_are_refused() {
     let refused = |args: &[&str], told: &str| refuses(&home.run(&[args, &["cat", "/x"]].concat()), told);
     let blank = "\"a b\" cannot be the name of a host: it has a blank; hosts are joined by commas";
     refused(&["-C", "lab", "-w", "a b"], &lab(blank));
-    refused(&["-w", "a b"], &format!("hosts of cluster ssh: {blank}"));
+    refused(&["-w", "a b"], &lab(blank));
+    refused(&["-w", "a b", "--launch", "ssh"], &format!("hosts of cluster ssh: {blank}"));
     let dash = "\"-oProxyCommand=x\" cannot be the name of a host: it begins with a dash";
     refused(&["-C", "lab", "-w", "n1,-oProxyCommand=x"], &lab(dash));
     refused(&["-C", "lab", "--hosts=-oProxyCommand=x"], &lab(dash));
