@@ -364,8 +364,10 @@ impl Lock {
             let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
                 .map_err(|errno| anyhow::anyhow!(crate::exit::io_text(&path, &errno.into())))?;
             if flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-                let text =
-                    format!("another process starts or runs the session at {}: {ANOTHER_NAME}", socket.display());
+                let text = format!(
+                    "another process starts or runs the session at {}: {ANOTHER_NAME}",
+                    socket.display()
+                );
                 return Err(Stop::usage(text).into());
             }
             // A session that ended in between has removed the file that is locked now.
