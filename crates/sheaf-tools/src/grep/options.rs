@@ -60,6 +60,8 @@ pub struct GrepOptions {
     pub decompress: bool,
     /// Descend into directories (`-r`).
     pub recursive: bool,
+    /// Follow symbolic links come across below directories (`-R`).
+    pub follow: bool,
     /// Of the files found by descending, only those with such a name.
     pub include: Vec<String>,
     /// Of the files found by descending, none with such a name.

@@ -114,9 +114,18 @@ impl Running for Search {
                         FileKind::File if entry.depth == 0 || self.filter.wants(name) => {
                             return self.search(&entry.path, answer, host);
                         }
+                        // A link that leads nowhere: the search says so.
+                        FileKind::Symlink if self.options.follow && self.filter.wants(name) => {
+                            return self.search(&entry.path, answer, host);
+                        }
                         _ => {}
                     }
                 }
+                // A link to a directory it lies in: all that is there is searched already.
+                Some(Err(error))
+                    if self.options.follow
+                        && error.errno == Errno::LOOP
+                        && host.export.stat(&error.path).is_ok_and(|metadata| metadata.is_dir()) => {}
                 Some(Err(error)) => answer.error(error.path.as_os_str().as_bytes(), error.errno),
                 None => self.walk = None,
             }
@@ -126,7 +135,7 @@ impl Running for Search {
             // Of a path that cannot be looked at, the search says why.
             if self.options.recursive && host.export.stat(&path).is_ok_and(|metadata| metadata.is_dir()) {
                 let options = WalkOptions {
-                    follow: Follow::Start,
+                    follow: if self.options.follow { Follow::Always } else { Follow::Start },
                     include: NameFilter::default(),
                     ..WalkOptions::default()
                 };

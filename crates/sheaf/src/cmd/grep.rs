@@ -4,11 +4,12 @@ mod run;
 pub use run::run;
 
 use super::Addresses;
-use crate::exit::Stop;
+use crate::exit::{self, Stop};
 use crate::output;
 use crate::size;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
+use sheaf_core::hostset::HostSet;
 use sheaf_tools::grep::print::Layout;
 use sheaf_tools::grep::{GrepOptions, Output};
 use std::ffi::{OsStr, OsString};
@@ -81,14 +82,18 @@ pub struct GrepArgs {
     pub invert_match: bool,
 
     /// Descend into directories
-    #[arg(short, long, short_alias = 'R', help_heading = "Files")]
+    #[arg(short, long, help_heading = "Files")]
     pub recursive: bool,
 
-    /// With -r, only files whose name fits this glob; may be repeated
+    /// Descend into directories, and follow the symbolic links in them
+    #[arg(short = 'R', long, help_heading = "Files")]
+    pub dereference_recursive: bool,
+
+    /// With -r or -R, only files whose name fits this glob; may be repeated
     #[arg(long, value_name = "GLOB", help_heading = "Files")]
     pub include: Vec<String>,
 
-    /// With -r, no files or directories whose name fits this glob; may be repeated
+    /// With -r or -R, no files or directories whose name fits this glob; may be repeated
     #[arg(long, value_name = "GLOB", help_heading = "Files")]
     pub exclude: Vec<String>,
 
@@ -193,6 +198,16 @@ impl GrepArgs {
         Ok(Addresses { addrs })
     }
 
+    /// What to say where hosts may have been given to `-w`, which is grep's own here.
+    pub fn meant_hosts(&self) -> Option<&'static str> {
+        let is_pattern = self.word_regexp && self.patterns.is_empty() && self.files.is_empty();
+        let pattern = self.first.as_ref().filter(|_| is_pattern)?.to_str()?;
+        let names = HostSet::parse(pattern).is_ok_and(|hosts| !hosts.is_empty());
+        let is_no_file = |word: &OsString| !word.to_string_lossy().contains(['/', ':']) && !Path::new(word).exists();
+        let shifted = self.rest.len() > 1 && self.rest.first().is_some_and(is_no_file);
+        (names && (pattern.contains('[') || shifted)).then_some("hosts are said with --hosts, or with -w before grep")
+    }
+
     /// What the hosts are asked for. Reads the files of `-f`.
     pub fn options(&self) -> Result<GrepOptions> {
         let both = self.context.unwrap_or(0);
@@ -212,7 +227,8 @@ impl GrepArgs {
             after: self.after_context.unwrap_or(both),
             text: self.text,
             decompress: self.search_zip,
-            recursive: self.recursive,
+            recursive: self.recursive || self.dereference_recursive,
+            follow: self.dereference_recursive,
             include: self.include.clone(),
             exclude: self.exclude.clone(),
             template: self.template,
@@ -266,7 +282,7 @@ fn read_patterns(path: &Path) -> Result<String> {
     let mut text = String::new();
     let file = if path == Path::new("-") { Ok(crate::stdio::input()?) } else { std::fs::File::open(path) };
     let read = file.and_then(|file| file.take(PATTERN_FILE_BYTES_MAX + 1).read_to_string(&mut text));
-    let len = read.with_context(|| format!("{}: cannot read patterns", path.display()))?;
+    let len = read.map_err(|error| Stop::usage(format!("patterns: {}", exit::io_text(path, &error))))?;
     if len as u64 > PATTERN_FILE_BYTES_MAX {
         let message = format!("{}: more than {PATTERN_FILE_BYTES_MAX} bytes of patterns", path.display());
         return Err(Stop::usage(message).into());

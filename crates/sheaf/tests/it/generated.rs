@@ -45,7 +45,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-demo.1 24
     sheaf-down.1 22
     sheaf-du.1 32
-    sheaf-grep.1 55
+    sheaf-grep.1 56
     sheaf-help.1 21
     sheaf-hosts.1 46
     sheaf-ln.1 27

@@ -16,6 +16,7 @@ mod files;
 mod generated;
 mod heads;
 mod help;
+mod hints;
 mod hosts;
 mod interrupts;
 mod life;

@@ -24,7 +24,11 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
     let engine = options.compile().map_err(|error| pattern_error(&error))?;
     let begun = Instant::now();
     let opening = Opening::new(global)?;
-    let targets = args.addresses()?.resolve(&opening.config)?;
+    let meant_hosts = args.meant_hosts();
+    let targets = args.addresses()?.resolve(&opening.config).map_err(|error| match meant_hosts {
+        Some(hint) => Stop::usage(format!("{error:#}; {hint}")).into(),
+        None => error,
+    })?;
     opening.run(async |connected, config, output| {
         let layout = args.layout(output);
         let hosts = config.hosts()?;
@@ -75,7 +79,8 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let mut outcome = found.outcome;
         let extra = crate::cmd::reasons(&mut outcome, |errno| reason(errno, args));
         let (unmatched, hushed) = (!found.matched, args.no_messages);
-        let ended = Ended { unmatched, hushed, extra: &extra, ..Ended::new(&targets, &outcome) };
+        let hints: Vec<_> = meant_hosts.map(|hint| (Errno::NOENT, hint)).into_iter().collect();
+        let ended = Ended { unmatched, hushed, extra: &extra, hints: &hints, ..Ended::new(&targets, &outcome) };
         session::finish(connected, config, output, &ended)
     })
 }
