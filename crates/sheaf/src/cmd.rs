@@ -114,7 +114,7 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Serve(args) => serve::run(args),
         Command::Demo(args) => demo::run(args, global),
         Command::Completions(args) => completions::run(args),
-        Command::Man(args) => man::run(args),
+        Command::Man(args) => man::run(args, global),
         Command::Help(args) => help::run(args),
     }
 }

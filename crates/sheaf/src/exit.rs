@@ -76,7 +76,13 @@ impl Stop {
 
 /// The exit code an error leads to.
 pub fn of_error(error: &anyhow::Error) -> Exit {
-    error.chain().find_map(|cause| cause.downcast_ref::<Stop>()).map_or(Exit::Partial, Stop::exit)
+    let stop = |cause: &'_ (dyn std::error::Error + 'static)| -> Option<Exit> {
+        // What a reader or writer wraps is no cause of its error.
+        let within = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let within = within.and_then(|error| error.downcast_ref::<Stop>());
+        cause.downcast_ref::<Stop>().or(within).map(Stop::exit)
+    };
+    error.chain().find_map(stop).unwrap_or(Exit::Partial)
 }
 
 /// An error and its causes on one line. A cause that the text before it tells already is not

@@ -62,7 +62,11 @@ impl Input {
 impl Read for Input {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if self.0.is_none() {
-            self.0 = Some(input().map_err(io::Error::other)?);
+            let usage = |error: anyhow::Error| match error.downcast::<Stop>() {
+                Ok(stop) => io::Error::other(stop),
+                Err(error) => io::Error::other(error),
+            };
+            self.0 = Some(input().map_err(usage)?);
         }
         self.0.as_mut().map_or(Ok(0), |file| file.read(bytes))
     }

@@ -1,6 +1,6 @@
 //! `sheaf demo`: a guided tour on servers of this machine.
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::fs;
@@ -62,7 +62,14 @@ const TOUR: &[Stop] = &[
 /// Gives the tour.
 pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
     if let Some(dir) = &args.files {
-        fs::create_dir(dir).with_context(|| dir.display().to_string())?;
+        fs::create_dir(dir).map_err(|error| {
+            let advice = if error.kind() == std::io::ErrorKind::AlreadyExists {
+                ": --files makes a directory: name one that is not there yet"
+            } else {
+                ""
+            };
+            exit::Stop::usage(exit::io_text(dir, &error) + advice)
+        })?;
         furnish(dir, args.servers)?;
         return Ok(Exit::Success);
     }

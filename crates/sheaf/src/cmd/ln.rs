@@ -1,9 +1,10 @@
 //! `sheaf ln`: links made.
 use super::caution::Caution;
 use super::per_path::{self, Task};
+use crate::address::Address;
 use crate::cli::GlobalArgs;
 use crate::config::Config;
-use crate::exit::Exit;
+use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::Args;
 use sheaf_tools::edit::Edit;
@@ -44,8 +45,20 @@ pub struct LnArgs {
     pub caution: Caution,
 }
 
+/// Refuses a target with hosts: only LINK has some, and a link would lead to a file of that name.
+fn check_target(args: &LnArgs) -> Result<(), Stop> {
+    let address = Address::parse(&args.target)?;
+    if address.hosts.is_none() || !address.path.is_absolute() {
+        return Ok(());
+    }
+    let (target, path) = (args.target.display(), address.path.display());
+    let literal = if args.symbolic { format!(" (a file of that very name is ./{target})") } else { String::new() };
+    Err(Stop::usage(format!("{target}: write the target without hosts, which LINK says: {path}{literal}")))
+}
+
 /// Makes the link.
 pub fn run(args: &LnArgs, global: &GlobalArgs) -> Result<Exit> {
+    check_target(args)?;
     let edit = |config: &Config| {
         // The text of a symbolic link means what it will mean there; a file to link is looked for.
         let target = if args.symbolic { args.target.clone() } else { super::on_hosts(&args.target, config)? };

@@ -1,5 +1,6 @@
 //! `sheaf man`: the manual pages, one for each command.
-use crate::exit::{self, CODES, Exit};
+use crate::cli::GlobalArgs;
+use crate::exit::{self, CODES, Exit, Stop};
 use anyhow::{Result, anyhow};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -16,21 +17,41 @@ pub struct ManArgs {
 }
 
 /// Writes the pages.
-pub fn run(args: &ManArgs) -> Result<Exit> {
+pub fn run(args: &ManArgs, global: &GlobalArgs) -> Result<Exit> {
+    check_is_no_page(&args.directory)?;
     let write = || {
         std::fs::create_dir_all(&args.directory)?;
         let mut command = crate::cli::command().disable_help_subcommand(true);
         command.build();
         pages(&command, &args.directory)
     };
-    write().map_err(|error| anyhow!(exit::io_text(&args.directory, &error)))?;
+    let count = write().map_err(|error| anyhow!(exit::io_text(&args.directory, &error)))?;
+    if !global.quiet {
+        crate::output::tell(format_args!("{count} pages written to {}", args.directory.display()));
+    }
     Ok(Exit::Success)
 }
 
-/// Writes the page of `command` and those of the commands below it.
-fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<()> {
+/// Refuses what was meant as `man grep` is: the page of a command.
+fn check_is_no_page(directory: &Path) -> Result<(), Stop> {
+    let command = crate::cli::command();
+    let Some(name) = directory.to_str().filter(|name| command.find_subcommand(name).is_some()) else {
+        return Ok(());
+    };
+    if directory.exists() {
+        return Ok(());
+    }
+    Err(Stop::usage(format!(
+        "{name}: man writes all pages into a directory; sheaf help {name} shows what there is of {name} (a \
+         directory of that name is ./{name})"
+    )))
+}
+
+/// Writes the page of `command` and those of the commands below it; returns how many.
+fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<u32> {
+    let mut count = 1;
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-        pages(below, directory)?;
+        count += pages(below, directory)?;
     }
     let page = clap_mangen::Man::new(command.clone());
     let mut text = Vec::new();
@@ -39,7 +60,8 @@ fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<()> {
     if command.get_bin_name().is_some_and(|name| name.contains(' ')) {
         text.extend_from_slice(exit_status().as_bytes());
     }
-    std::fs::write(directory.join(page.get_filename()), text)
+    std::fs::write(directory.join(page.get_filename()), text)?;
+    Ok(count)
 }
 
 /// The section that says what exit codes mean.

@@ -19,8 +19,8 @@ use std::io::{BufWriter, Write};
 
 /// What can be done about failures of copies to hosts, where only what is in the way can be a directory.
 const PUT_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "a directory is in the file's place")];
-/// What can be done about failures of copies from hosts.
-const GET_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "-r copies directories")];
+/// What can be done about sources that fail, on hosts or here.
+const SOURCE_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "-r copies directories")];
 
 /// Copies, in the direction that the places say.
 pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
@@ -75,7 +75,7 @@ impl Told<'_> {
         }
         out.flush()?;
         drop(out);
-        let failed_here = self.local(&put.errors, put.errors_more)?;
+        let failed_here = self.local(&put.errors, put.errors_more, SOURCE_HINTS)?;
         let made = |(totals, leaves): &(Totals, RangeSet)| Made {
             files: (totals.files + totals.links) * leaves.len(),
             dirs: totals.dirs * leaves.len(),
@@ -108,7 +108,7 @@ impl Told<'_> {
         }
         out.flush()?;
         drop(out);
-        let failed_here = self.local(&got.errors, got.errors_more)?;
+        let failed_here = self.local(&got.errors, got.errors_more, &[])?;
         let (changed, errors) =
             got.outcome.errors.into_iter().partition(|error| error.errno == Errno::BADMSG);
         got.outcome.errors = errors;
@@ -123,7 +123,7 @@ impl Told<'_> {
         self.finish(&Ended {
             extra: &extra,
             failed_here,
-            hints: GET_HINTS,
+            hints: SOURCE_HINTS,
             changes: Some(changes("from", std::iter::once(got.made), options)),
             ..Ended::new(targets, &got.outcome)
         })
@@ -141,13 +141,16 @@ impl Told<'_> {
     }
 
     /// Names files of this machine that failed; returns how many there are.
-    fn local(&self, errors: &[PathError], more: u64) -> Result<u64> {
+    fn local(&self, errors: &[PathError], more: u64, hints: &[(Errno, &str)]) -> Result<u64> {
         let mut out = crate::output::stdout();
         for PathError { path, errno } in errors {
             let path = path.display().to_string();
             let text = match *errno {
                 Errno::BADMSG => "it changed while it was copied".to_owned(),
-                errno => errno.to_string(),
+                errno => match hints.iter().find(|(of, _)| *of == errno) {
+                    Some((_, hint)) => format!("{errno}: {hint}"),
+                    None => errno.to_string(),
+                },
             };
             if self.output.json {
                 self.output
