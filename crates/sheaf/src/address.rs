@@ -57,6 +57,10 @@ impl Address {
             Some((hosts, path)) => (Some(hosts), path),
             None => (None, text.as_bytes()),
         };
+        if hosts.is_none() && path == b"-" {
+            let told = "-: standard input is not read here; a file of that name is written with its directory";
+            return Err(Stop::usage(told));
+        }
         if hosts.is_none() && path.is_empty() {
             return Err(Stop::usage("an empty address names no file"));
         }
@@ -165,6 +169,16 @@ impl Address {
             }));
         }
         let (path, right) = (self.path.display(), rooted(&self.path));
+        if self.path.starts_with(".") || self.path.starts_with("..") {
+            return Err(Stop::usage(format!(
+                "{hosts}{colon}{path}: there is no working directory on hosts: write the path from the top, {hosts}{colon}/…"
+            )));
+        }
+        if self.path.as_os_str().as_bytes().starts_with(b"~") {
+            return Err(Stop::usage(format!(
+                "{hosts}{colon}{path}: there is no ~ on hosts: write the path from the top, {hosts}{colon}/…"
+            )));
+        }
         Err(Stop::usage(format!(
             "{hosts}{colon}{path}: a path on hosts begins with a slash: write {hosts}{colon}{right}"
         )))

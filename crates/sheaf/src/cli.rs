@@ -1,8 +1,10 @@
 //! The command line: global options, the list of commands, and how the two share short options.
 mod global;
+mod named;
 mod wrong;
 
 pub use global::{Color, GlobalArgs, Link};
+pub use named::Named;
 
 use crate::cmd;
 use crate::exit::{CODES, Exit, Stop};
@@ -160,11 +162,15 @@ fn try_parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
     parsed.map_err(without_danger)
 }
 
-/// An error of clap whose guess at what was meant is nothing that destroys.
+/// An error of clap whose guess at what was meant is near, and nothing that destroys.
 fn without_danger(mut error: clap::Error) -> clap::Error {
     let kind = ContextKind::SuggestedSubcommand;
+    let word = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => word.clone(),
+        _ => String::new(),
+    };
     if let Some(ContextValue::Strings(mut names)) = error.remove(kind) {
-        names.retain(|name| !cmd::DESTROYERS.contains(&name.as_str()));
+        names.retain(|name| !cmd::DESTROYERS.contains(&name.as_str()) && wrong::is_near(&word, name));
         if !names.is_empty() {
             error.insert(kind, ContextValue::Strings(names));
         }
@@ -179,7 +185,7 @@ fn end(error: &clap::Error) -> ! {
         error.exit();
     }
     let outcome = match error.use_stderr() {
-        true => Err(Stop::usage(wrong::told(error)).into()),
+        true => Err(Stop::usage(wrong::told(error, &std::env::args_os().collect::<Vec<_>>())).into()),
         false => {
             crate::output::print_help(error);
             Ok(Exit::Success)
@@ -283,8 +289,9 @@ mod tests {
 
     /// What clap says of these words.
     fn said(words: &[&str]) -> String {
-        let error = try_parse(words.iter().map(Into::into)).unwrap_err();
-        wrong::told(&error)
+        let words: Vec<OsString> = words.iter().map(Into::into).collect();
+        let error = try_parse(words.clone()).unwrap_err();
+        wrong::told(&error, &words)
     }
 
     #[test]
@@ -349,6 +356,7 @@ mod tests {
     #[test]
     fn commands_of_other_tools_lead_to_what_there_is() {
         for (word, line) in [
+            ("rmdir", "there is no command rmdir: sheaf rm -d removes empty directories"),
             ("diff", "there is no command diff: sheaf read -a classes and sheaf sha show who has what"),
             ("run", "there is no command run: sheaf works on files and runs no programs on hosts"),
             ("mv", "there is no command mv: files on hosts cannot be renamed yet"),
@@ -366,7 +374,16 @@ mod tests {
     #[test]
     fn errors_of_the_command_line_are_one_line() {
         for (words, line) in [
-            (&["sheaf", "cat"][..], "the following required arguments were not provided: <ADDR>..."),
+            (&["sheaf", "cat"][..], "the following required arguments were not provided: <ADDR>...; see sheaf cat --help"),
+            (&["sheaf", "ls", "-h"], "the following required arguments were not provided: <ADDR>...; see sheaf ls --help"),
+            (&["sheaf", "cp", ":/a"], "the following required arguments were not provided: <DEST>; see sheaf cp --help"),
+            (&["sheaf", "cp"], "the following required arguments were not provided: <SRC>... <DEST>; see sheaf cp --help"),
+            (&["sheaf", "--embedded", "cat"], "invalid value 'cat' for '--embedded <N>': it has to be a number"),
+            (&["sheaf", "-w", "h1", "h2", "h3", "cat", "/x"], "there is no command h2; hosts are joined by commas: -w h1,h2,h3"),
+            (&["sheaf", "--exclude-hosts", "h1", "h2", "cat", "/x"], "there is no command h2; hosts are joined by commas: --exclude-hosts h1,h2"),
+            (&["sheaf", "-w", "h1", "h2"], "unrecognized subcommand 'h2'; see sheaf help"),
+            (&["sheaf", "read", "--sum", "/x"], "read has no option --sum; see sheaf read --help"),
+            (&["sheaf", "gerp", "/x"], "unrecognized subcommand 'gerp'; a similar subcommand exists: 'grep'; see sheaf help"),
             (
                 &["sheaf", "grepp", "/x"],
                 "unrecognized subcommand 'grepp'; a similar subcommand exists: 'grep'; see sheaf help",

@@ -1,6 +1,7 @@
 //! The options every command takes.
+use super::Named;
 use crate::config::{Launch, names};
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub struct GlobalArgs {
     pub cluster: Option<String>,
 
     /// Read this file in place of the sheaf.toml that would be found
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
 
     /// Work on N servers inside this process, called n1 to nN
@@ -43,7 +44,8 @@ pub struct GlobalArgs {
     pub exclude_hosts: Vec<String>,
 
     /// How servers are started: ssh (for -w), embedded, processes, slurm, attach
-    #[arg(long, global = true, value_name = "HOW", value_parser = launch)]
+    #[arg(long, global = true, value_name = "HOW", hide_possible_values = true)]
+    #[arg(value_parser = Named(launch, Launch::NAMES.map(|(name, _)| name)))]
     pub launch: Option<Launch>,
 
     /// Log in to hosts as this user

@@ -1,22 +1,45 @@
 //! What is said of a command line that is wrong.
 use crate::cmd;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::ffi::OsString;
 
 /// Commands that other tools have: what does it here, or that nothing does.
-pub const ELSEWHERE: [(&str, &str); 9] = [
+pub const ELSEWHERE: [(&str, &str); 28] = [
+    ("append", "sheaf write --append writes at the end of files (--create makes those that are not there)"),
+    ("awk", "sheaf read -a sum --column N combines columns, and sheaf cat prints files for awk"),
+    ("df", "nothing tells free space yet; sheaf du tells what files take"),
     ("diff", "sheaf read -a classes and sheaf sha show who has what"),
     ("exec", "sheaf works on files and runs no programs on hosts"),
+    ("find", "sheaf ls -R lists directories with what is below, and globs are expanded on hosts"),
+    ("get", "sheaf cp HOSTSET:PATH DEST copies from hosts to here"),
+    ("groups", "sheaf hosts --list lists the groups of hosts"),
+    ("head", "sheaf grep -m N '' prints the first lines, sheaf read -a classes --count N the first bytes"),
+    ("less", "sheaf cat prints files, also into less"),
     ("md5sum", "sheaf sha prints sha256, sha512 and blake3"),
     ("mv", "files on hosts cannot be renamed yet"),
+    ("ps", "sheaf works on files; sheaf grep . '/proc/[0-9]*/comm' searches those of processes"),
+    ("put", "sheaf cp SRC HOSTSET:DEST copies from here to hosts"),
+    ("rmdir", "sheaf rm -d removes empty directories"),
+    ("rsync", "sheaf cp -a copies directories to hosts and from hosts"),
     ("run", "sheaf works on files and runs no programs on hosts"),
+    ("scp", "sheaf cp copies to hosts and from hosts"),
+    ("sed", "sheaf grep prints lines, and sheaf write replaces files"),
     ("sha256sum", "sheaf sha prints and checks the same digests"),
+    ("ssh", "sheaf works on files and runs no programs on hosts; -w HOSTSET reaches hosts over ssh"),
+    ("start", "sheaf up starts a session"),
+    ("stop", "sheaf down ends a session"),
     ("sync", "see sheaf cp --help for copies to and from hosts"),
     ("tail", "sheaf cat, sheaf grep and sheaf read --offset read files"),
-    ("head", "sheaf read --count reads the beginning of files"),
+    ("touch", "sheaf truncate -s +0 makes files that are not there, and leaves others as they are"),
+    ("version", "sheaf --version prints it"),
+    ("wc", "sheaf grep -c '' counts lines, and sheaf stat -c %s tells bytes"),
 ];
 
-/// An error of clap on one line, with where to read on.
-pub fn told(error: &clap::Error) -> String {
+/// Options whose values are hosts.
+const HOST_OPTIONS: [&str; 4] = ["-w", "--hosts", "-x", "--exclude-hosts"];
+
+/// An error of clap on one line, with where to read on. `words` are those of the command line.
+pub fn told(error: &clap::Error, words: &[OsString]) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -34,18 +57,48 @@ pub fn told(error: &clap::Error) -> String {
             if let Some((_, there)) = there {
                 return format!("there is no command {word}: {there}");
             }
+            if let Some(hosts) = parted_hosts(words, word).filter(|_| above.is_empty()) {
+                return format!("there is no command {word}; hosts are joined by commas: {hosts}");
+            }
             let help = [&["sheaf help".to_owned()], &above[..]].concat().join(" ");
             return format!("{}; see {help}", one_line(&error.render().to_string()));
         }
+        ErrorKind::MissingRequiredArgument => {
+            let command = command_of(error);
+            let mut line = one_line(&error.render().to_string());
+            if command == ["cp"] && !line.contains("<DEST>") {
+                // Of two words that are needed, the only one that is there is the first.
+                line = line.replace("<SRC>...", "<DEST>");
+            }
+            return format!("{line}; see sheaf {}--help", command.join(" ") + if command.is_empty() { "" } else { " " });
+        }
         _ => {}
     }
-    one_line(&error.render().to_string())
+    one_line(&error.render().to_string()).replace("invalid digit found in string", "it has to be a number")
+}
+
+/// `-w h1,h2` for `-w h1 h2 cat`, where `word` is the first that was taken for a command.
+fn parted_hosts(words: &[OsString], word: &str) -> Option<String> {
+    let commands = super::command();
+    let is_command = |word: &str| commands.find_subcommand(word).is_some();
+    let words: Vec<&str> = words.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
+    let at = words.windows(3).position(|three| HOST_OPTIONS.contains(&three[0]) && three[2] == word)?;
+    let end = at + words[at..].iter().position(|word| is_command(word))?;
+    let hosts = &words[at + 1..end];
+    let plain = hosts.iter().all(|word| !word.starts_with('-'));
+    plain.then(|| format!("{} {}", words[at], hosts.join(",")))
+}
+
+/// Whether a guess is near enough to what was written to be of use.
+pub fn is_near(word: &str, guess: &str) -> bool {
+    let name = |word: &str| word.trim_start_matches('-').to_owned();
+    crate::config::nearest(&name(word), [name(guess).as_str()]).is_some()
 }
 
 /// `grep has no option -P; see sheaf grep --help`. Of a command that destroys no option is guessed.
 fn unknown_option(option: &str, near: Option<&str>, command: &[String]) -> String {
     let destroys = command.first().is_some_and(|name| cmd::DESTROYERS.contains(&name.as_str()));
-    let near = near.filter(|_| !destroys).map(|near| format!(" did you mean {near}?")).unwrap_or_default();
+    let near = near.filter(|near| !destroys && is_near(option, near)).map(|near| format!(" did you mean {near}?")).unwrap_or_default();
     match command {
         [] => format!("sheaf has no option {option};{near} see sheaf --help"),
         names => {

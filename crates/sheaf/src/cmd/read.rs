@@ -2,7 +2,7 @@
 mod print;
 
 use super::Addresses;
-use crate::cli::GlobalArgs;
+use crate::cli::{GlobalArgs, Named};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 use crate::session::{self, Ended, Opening};
@@ -18,7 +18,7 @@ use sheaf_tools::entry::ANSWER_BYTES_MAX;
 use sheaf_tools::read::{self, ReadOptions};
 
 /// The aggregations by name; an unknown one is answered with the nearest of these.
-pub const AGGREGATIONS: &[&str] = &[
+pub const AGGREGATIONS: [&str; 14] = [
     "concatenate",
     "packed",
     "sum",
@@ -61,7 +61,8 @@ pub struct ReadArgs {
     pub files: Addresses,
 
     /// How the contents are combined; see below
-    #[arg(short, long, value_name = "NAME", default_value = "concatenate", value_parser = aggregation)]
+    #[arg(short, long, value_name = "NAME", default_value = "concatenate", hide_possible_values = true)]
+    #[arg(value_parser = Named(aggregation, AGGREGATIONS))]
     pub aggregate: String,
 
     /// Aggregate only the numbers in this column of each line, counted from 1; may be repeated
@@ -82,7 +83,7 @@ fn aggregation(name: &str) -> Result<String, Stop> {
     if DataAggregation::by_name(name, &[], 0, 0).is_some() {
         return Ok(name.to_owned());
     }
-    Err(Stop::usage(match crate::config::nearest(name, AGGREGATIONS.iter().copied()) {
+    Err(Stop::usage(match crate::config::nearest(name, AGGREGATIONS) {
         Some(near) => format!("no such aggregation; did you mean {near}?"),
         None => format!("no such aggregation; there are {}", AGGREGATIONS.join(", ")),
     }))

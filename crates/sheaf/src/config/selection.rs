@@ -7,6 +7,7 @@ use crate::groups::GroupSources;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::{Groups, HostSet};
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
 /// The groups of the configuration, and `@all` for every host of the cluster that the command is for.
 pub(super) struct ClusterGroups<'a> {
@@ -118,6 +119,9 @@ impl Config {
                 None => unknown.push(name),
             }
         }
+        if !unknown.is_empty() && self.is_this_machine() {
+            return Err(nobody_is_named(&unknown, &groups.everyone));
+        }
         if !unknown.is_empty() {
             return Err(self.unknown(&unknown, hosts, &groups.everyone));
         }
@@ -173,6 +177,20 @@ fn parse(expression: &str, groups: &ClusterGroups<'_>) -> Result<HostSet, Stop> 
         Some(missing) => Stop::usage(missing),
         None => Stop::usage(format!("{expression}: {error}")),
     })
+}
+
+/// The error of hosts where no configuration names any.
+fn nobody_is_named(hosts: &[String], own: &str) -> Stop {
+    // As for ssh: USER@HOST.
+    let parts: Vec<_> = hosts.iter().map(|host| host.rsplit_once('@').unwrap_or(("", host))).collect();
+    let users: BTreeSet<&str> = parts.iter().map(|(user, _)| *user).filter(|user| !user.is_empty()).collect();
+    let names: Vec<String> = parts.iter().map(|(_, host)| (*host).to_owned()).collect();
+    let user: String = users.iter().map(|user| format!(" -l {user}")).collect();
+    Stop::usage(format!(
+        "no configuration names hosts, so there is only this machine ({own}): give them with -w '{}'{user}, or \
+         write a sheaf.toml",
+        fold(&names)
+    ))
 }
 
 fn nobody_left() -> Stop {
