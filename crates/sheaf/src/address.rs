@@ -58,7 +58,8 @@ impl Address {
             None => (None, text.as_bytes()),
         };
         if hosts.is_none() && path == b"-" {
-            let told = "-: standard input is not read here; a file of that name is written with its directory";
+            let told =
+                "-: standard input is not read here; a file of that name is written with its directory";
             return Err(Stop::usage(told));
         }
         if hosts.is_none() && path.is_empty() {

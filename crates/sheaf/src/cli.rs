@@ -374,16 +374,40 @@ mod tests {
     #[test]
     fn errors_of_the_command_line_are_one_line() {
         for (words, line) in [
-            (&["sheaf", "cat"][..], "the following required arguments were not provided: <ADDR>...; see sheaf cat --help"),
-            (&["sheaf", "ls", "-h"], "the following required arguments were not provided: <ADDR>...; see sheaf ls --help"),
-            (&["sheaf", "cp", ":/a"], "the following required arguments were not provided: <DEST>; see sheaf cp --help"),
-            (&["sheaf", "cp"], "the following required arguments were not provided: <SRC>... <DEST>; see sheaf cp --help"),
-            (&["sheaf", "--embedded", "cat"], "invalid value 'cat' for '--embedded <N>': it has to be a number"),
-            (&["sheaf", "-w", "h1", "h2", "h3", "cat", "/x"], "there is no command h2; hosts are joined by commas: -w h1,h2,h3"),
-            (&["sheaf", "--exclude-hosts", "h1", "h2", "cat", "/x"], "there is no command h2; hosts are joined by commas: --exclude-hosts h1,h2"),
+            (
+                &["sheaf", "cat"][..],
+                "the following required arguments were not provided: <ADDR>...; see sheaf cat --help",
+            ),
+            (
+                &["sheaf", "ls", "-h"],
+                "the following required arguments were not provided: <ADDR>...; see sheaf ls --help",
+            ),
+            (
+                &["sheaf", "cp", ":/a"],
+                "the following required arguments were not provided: <DEST>; see sheaf cp --help",
+            ),
+            (
+                &["sheaf", "cp"],
+                "the following required arguments were not provided: <SRC>... <DEST>; see sheaf cp --help",
+            ),
+            (
+                &["sheaf", "--embedded", "cat"],
+                "invalid value 'cat' for '--embedded <N>': it has to be a number",
+            ),
+            (
+                &["sheaf", "-w", "h1", "h2", "h3", "cat", "/x"],
+                "there is no command h2; hosts are joined by commas: -w h1,h2,h3",
+            ),
+            (
+                &["sheaf", "--exclude-hosts", "h1", "h2", "cat", "/x"],
+                "there is no command h2; hosts are joined by commas: --exclude-hosts h1,h2",
+            ),
             (&["sheaf", "-w", "h1", "h2"], "unrecognized subcommand 'h2'; see sheaf help"),
             (&["sheaf", "read", "--sum", "/x"], "read has no option --sum; see sheaf read --help"),
-            (&["sheaf", "gerp", "/x"], "unrecognized subcommand 'gerp'; a similar subcommand exists: 'grep'; see sheaf help"),
+            (
+                &["sheaf", "gerp", "/x"],
+                "unrecognized subcommand 'gerp'; a similar subcommand exists: 'grep'; see sheaf help",
+            ),
             (
                 &["sheaf", "grepp", "/x"],
                 "unrecognized subcommand 'grepp'; a similar subcommand exists: 'grep'; see sheaf help",

@@ -70,7 +70,10 @@ pub fn told(error: &clap::Error, words: &[OsString]) -> String {
                 // Of two words that are needed, the only one that is there is the first.
                 line = line.replace("<SRC>...", "<DEST>");
             }
-            return format!("{line}; see sheaf {}--help", command.join(" ") + if command.is_empty() { "" } else { " " });
+            return format!(
+                "{line}; see sheaf {}--help",
+                command.join(" ") + if command.is_empty() { "" } else { " " }
+            );
         }
         _ => {}
     }
@@ -98,7 +101,10 @@ pub fn is_near(word: &str, guess: &str) -> bool {
 /// `grep has no option -P; see sheaf grep --help`. Of a command that destroys no option is guessed.
 fn unknown_option(option: &str, near: Option<&str>, command: &[String]) -> String {
     let destroys = command.first().is_some_and(|name| cmd::DESTROYERS.contains(&name.as_str()));
-    let near = near.filter(|near| !destroys && is_near(option, near)).map(|near| format!(" did you mean {near}?")).unwrap_or_default();
+    let near = near
+        .filter(|near| !destroys && is_near(option, near))
+        .map(|near| format!(" did you mean {near}?"))
+        .unwrap_or_default();
     match command {
         [] => format!("sheaf has no option {option};{near} see sheaf --help"),
         names => {

@@ -203,9 +203,11 @@ impl GrepArgs {
         let is_pattern = self.word_regexp && self.patterns.is_empty() && self.files.is_empty();
         let pattern = self.first.as_ref().filter(|_| is_pattern)?.to_str()?;
         let names = HostSet::parse(pattern).is_ok_and(|hosts| !hosts.is_empty());
-        let is_no_file = |word: &OsString| !word.to_string_lossy().contains(['/', ':']) && !Path::new(word).exists();
+        let is_no_file =
+            |word: &OsString| !word.to_string_lossy().contains(['/', ':']) && !Path::new(word).exists();
         let shifted = self.rest.len() > 1 && self.rest.first().is_some_and(is_no_file);
-        (names && (pattern.contains('[') || shifted)).then_some("hosts are said with --hosts, or with -w before grep")
+        (names && (pattern.contains('[') || shifted))
+            .then_some("hosts are said with --hosts, or with -w before grep")
     }
 
     /// What the hosts are asked for. Reads the files of `-f`.

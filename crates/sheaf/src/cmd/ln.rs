@@ -52,7 +52,8 @@ fn check_target(args: &LnArgs) -> Result<(), Stop> {
         return Ok(());
     }
     let (target, path) = (args.target.display(), address.path.display());
-    let literal = if args.symbolic { format!(" (a file of that very name is ./{target})") } else { String::new() };
+    let literal =
+        if args.symbolic { format!(" (a file of that very name is ./{target})") } else { String::new() };
     Err(Stop::usage(format!("{target}: write the target without hosts, which LINK says: {path}{literal}")))
 }
 

@@ -104,7 +104,10 @@ fn hosts_that_no_configuration_names_lead_to_the_option() {
     assert_eq!(told("h[1-2]:/etc/hostname"), "give them with -w 'h[1-2]', or write a sheaf.toml");
     assert_eq!(told("root@h1:/etc/hostname"), "give them with -w 'h1' -l root, or write a sheaf.toml");
     // Where hosts are named, these are no hosts of theirs.
-    refuses(&on_hosts(&home, &["cat", "h1:/x"]), "h1 is no host of cluster embedded (n[1-2]); did you mean n1?");
+    refuses(
+        &on_hosts(&home, &["cat", "h1:/x"]),
+        "h1 is no host of cluster embedded (n[1-2]); did you mean n1?",
+    );
 }
 
 #[test]

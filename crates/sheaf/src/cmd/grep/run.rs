@@ -80,7 +80,8 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let extra = crate::cmd::reasons(&mut outcome, |errno| reason(errno, args));
         let (unmatched, hushed) = (!found.matched, args.no_messages);
         let hints: Vec<_> = meant_hosts.map(|hint| (Errno::NOENT, hint)).into_iter().collect();
-        let ended = Ended { unmatched, hushed, extra: &extra, hints: &hints, ..Ended::new(&targets, &outcome) };
+        let ended =
+            Ended { unmatched, hushed, extra: &extra, hints: &hints, ..Ended::new(&targets, &outcome) };
         session::finish(connected, config, output, &ended)
     })
 }
