@@ -66,15 +66,13 @@ pub fn join(config: &Config) -> Result<Option<Connected>> {
 /// [`join`], with what the session says of itself.
 pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     let asked = config.session.is_some();
-    if !asked && config.is_ad_hoc() {
+    // What a running session cannot heed, whoever has not asked for one gets from a tree of their own.
+    if !asked && (config.is_ad_hoc() || config.says_login().is_some() || config.says_start().is_some()) {
         return Ok(None);
     }
     if let Some(option) = config.says_login() {
-        if asked {
-            let text = format!("session {}: {option} is said when it is started", name(config));
-            return Err(Stop::usage(text).into());
-        }
-        return Ok(None);
+        let text = format!("session {}: {option} is said when it is started", name(config));
+        return Err(Stop::usage(text).into());
     }
     let Some(stream) = open(name(config))? else {
         if asked {
@@ -82,7 +80,7 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
         }
         return Ok(None);
     };
-    if let Some(option) = config.says_start().filter(|_| asked) {
+    if let Some(option) = config.says_start() {
         let text = format!(
             "session {}: {option} says nothing to a running session; it is said when that is started",
             name(config)

@@ -342,6 +342,13 @@ fn hosts_of_the_default_cluster_are_that_clusters() {
     for words in [&["-w", "n[2-3]"][..], &["-C", "lab", "-w", "n[2-3]"]] {
         prints(&home.run(&[words, &["grep", ".", "/same"]].concat()), "n[2-3]:/same:x\n");
     }
+    // It cannot heed what says how servers are started, which is not passed over.
+    home.write("other/n2/same", "other\n");
+    let other = home.path().join("other/%h").to_str().unwrap().to_owned();
+    for words in [&["-w", "n2"][..], &["-C", "lab", "-w", "n2"], &["-x", "n[1,3-4]"]] {
+        let args = [words, &["--export", &other, "grep", ".", "/same"]].concat();
+        prints(&home.run(&args), "n2:/same:other\n");
+    }
     removes(&home.run(&["-w", "n2", "rm", "/same"]), "n2");
     assert_eq!(present(&home, "same"), [3, 4]);
     assert_eq!(home.run(&["down"]).code, Some(0));
