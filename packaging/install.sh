@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs libsheaf.so, the headers, the programs of trees, and what pkg-config and CMake need.
+# Installs libsheaf.so, what runs WebAssembly filters if it is built, the headers, the programs of trees, and what pkg-config and CMake need.
 #
 #   packaging/install.sh [--prefix DIR] [--destdir DIR] [--target DIR]
 #
-# Build first: cargo build --release -p sheaf-capi
+# Build first: cargo build --release -p sheaf-capi -p sheaf-wasm
 set -eu
 
 prefix=/usr/local destdir= target=
@@ -32,6 +32,14 @@ install -m 644 "$here/include/"sheaf*.h "$to/include/"
 install -m 755 "$library" "$to/lib/libsheaf.so.$version"
 ln -sf "libsheaf.so.$version" "$to/lib/libsheaf.so.0"
 ln -sf libsheaf.so.0 "$to/lib/libsheaf.so"
+engine=$target/libsheaf_wasm.so
+[ -e "$engine" ] || engine=$target/deps/libsheaf_wasm.so
+if [ -e "$engine" ]; then
+    mkdir -p "$to/lib/sheaf"
+    install -m 755 "$engine" "$to/lib/sheaf/"
+else
+    echo "$0: without WebAssembly filters: libsheaf_wasm.so is not built" >&2
+fi
 install -m 755 "$target/mrnet_commnode" "$target/mrnet_topgen" "$to/bin/"
 fill() { sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" "$here/packaging/$1" >"$2"; }
 fill sheaf.pc.in "$to/lib/pkgconfig/sheaf.pc"

@@ -11,9 +11,10 @@
 //! assert_eq!(all.difference(&lost).len(), 60);
 //! assert_eq!(lost.to_string(), "3,7-9");
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod errno;
+pub mod filter_abi;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hostset;

@@ -17,7 +17,7 @@ mod reply;
 
 pub use info::{LinkClock, LinkClocks, NodeInfo, Place};
 pub(crate) use module::Modules;
-pub use module::{MODULES_BYTES_MAX, MODULES_MAX, ModuleId};
+pub use module::{MODULES_BYTES_MAX, MODULES_MAX, ModuleId, use_engine};
 pub use reply::{REPLIES_PER_WAVE_MAX, REPLY_BYTES_MAX, Replies, Reply};
 
 /// One contribution to a wave.
@@ -219,6 +219,12 @@ impl Registry {
     /// The same filters in another process, which has no modules yet.
     pub(crate) fn apart(&self) -> Self {
         Self { factories: Arc::clone(&self.factories), modules: Arc::default() }
+    }
+
+    /// The same filters in a process beside which no engine for WebAssembly is installed.
+    #[cfg(test)]
+    pub(crate) fn without_engine(&self) -> Self {
+        Self { factories: Arc::clone(&self.factories), modules: Arc::new(Modules::without_engine()) }
     }
 
     pub(crate) fn modules(&self) -> &Modules {

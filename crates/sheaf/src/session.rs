@@ -285,6 +285,8 @@ fn ssh(config: &Config) -> Result<Ssh> {
 
 /// The filters that every node of a session knows.
 pub fn registry() -> Registry {
+    #[cfg(feature = "wasm")]
+    sheaf_tree::filter::use_engine(&sheaf_wasm::ENGINE);
     let mut registry = Registry::with_builtins();
     sheaf_group::aggregate::register(&mut registry);
     registry

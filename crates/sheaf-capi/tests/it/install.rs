@@ -9,6 +9,7 @@ fn installed(shop: &Workshop) -> PathBuf {
     let prefix = shop.path("prefix");
     let script = root().join("packaging/install.sh");
     succeeds(Command::new(script).arg("--prefix").arg(&prefix).arg("--target").arg(built()));
+    assert!(prefix.join("lib/sheaf/libsheaf_wasm.so").exists(), "where the library looks for it");
     prefix
 }
 

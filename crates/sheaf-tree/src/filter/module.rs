@@ -12,11 +12,12 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+mod engine;
 mod guest;
 mod native;
-#[cfg(feature = "wasm")]
-mod wasm;
 
+use engine::Engines;
+pub use engine::use_engine;
 use guest::{Guest, ModuleFilter};
 
 /// The most bytes of modules that a process keeps.
@@ -68,34 +69,32 @@ impl FromStr for ModuleId {
     }
 }
 
+/// What WebAssembly modules begin with.
+const WASM: &[u8] = b"\0asm";
+
 /// What a module's bytes begin with says what it is.
 enum Code {
     Native(native::Library),
-    #[cfg(feature = "wasm")]
-    Wasm(wasm::Compiled),
+    Wasm(engine::Compiled),
 }
 
 impl Code {
-    fn of(bytes: &[u8]) -> Result<Self, FilterError> {
+    fn of(bytes: &[u8], engines: &Engines) -> Result<Self, FilterError> {
         if bytes.starts_with(b"\x7fELF") {
             return native::Library::load(bytes).map(Self::Native);
         }
-        if bytes.starts_with(b"\0asm") {
-            #[cfg(feature = "wasm")]
-            return wasm::Compiled::compile(bytes).map(Self::Wasm);
-            #[cfg(not(feature = "wasm"))]
-            return Err(FilterError::new(Errno::NOSYS, "this program was built without WebAssembly"));
+        if bytes.starts_with(WASM) {
+            return engines.compile(bytes).map(Self::Wasm);
         }
         let message = "a filter module is a shared object (ELF) or a WebAssembly module";
         Err(FilterError::new(Errno::NOEXEC, message))
     }
 
     fn guest(&self, function: &str, params: &[u8], info: &NodeInfo) -> Result<Box<dyn Guest>, FilterError> {
-        Ok(match self {
-            Self::Native(library) => Box::new(library.instance(function, params, info)?),
-            #[cfg(feature = "wasm")]
-            Self::Wasm(compiled) => Box::new(compiled.instance(function, params, info)?),
-        })
+        Ok(Box::new(match self {
+            Self::Native(library) => library.instance(function, params, info)?,
+            Self::Wasm(compiled) => compiled.instance(function, params, info)?,
+        }))
     }
 }
 
@@ -107,8 +106,8 @@ struct Module {
 }
 
 impl Module {
-    fn code(&self) -> Result<&Code, FilterError> {
-        self.code.get_or_init(|| Code::of(&self.bytes)).as_ref().map_err(Clone::clone)
+    fn code(&self, engines: &Engines) -> Result<&Code, FilterError> {
+        self.code.get_or_init(|| Code::of(&self.bytes, engines)).as_ref().map_err(Clone::clone)
     }
 }
 
@@ -118,6 +117,7 @@ pub(crate) struct Modules {
     list: Mutex<Vec<Arc<Module>>>,
     /// Leaves of this process keep them too.
     at_leaves: AtomicBool,
+    engines: Engines,
 }
 
 impl Modules {
@@ -148,6 +148,32 @@ impl Modules {
         self.at_leaves.store(true, Ordering::Relaxed);
     }
 
+    /// Modules of a process beside which no engine is installed.
+    #[cfg(test)]
+    pub fn without_engine() -> Self {
+        Self { engines: Engines::bare(), ..Self::default() }
+    }
+
+    /// Whether a module that begins so needs the engine.
+    pub fn need_engine(beginning: &[u8]) -> bool {
+        beginning.starts_with(WASM)
+    }
+
+    /// Whether there is no use in being sent the engine.
+    pub fn has_engine(&self) -> bool {
+        self.engines.has()
+    }
+
+    /// Keeps the engine, which has come down the tree.
+    pub fn keep_engine(&self, bytes: Bytes) {
+        self.engines.keep(bytes);
+    }
+
+    /// The engine for nodes that have none.
+    pub fn engine(&self) -> Result<Bytes, FilterError> {
+        self.engines.bytes()
+    }
+
     fn find(&self, id: ModuleId) -> Option<Arc<Module>> {
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         list.iter().find(|module| module.id == id).cloned()
@@ -160,7 +186,7 @@ impl Modules {
 
     /// Links or compiles a module now, which otherwise happens when a stream first uses it.
     pub fn prepare(&self, id: ModuleId) -> Result<(), FilterError> {
-        self.find(id).ok_or_else(|| missing(id))?.code().map(|_| ())
+        self.find(id).ok_or_else(|| missing(id))?.code(&self.engines).map(|_| ())
     }
 
     /// Whether `name` is that of a filter from a module.
@@ -180,7 +206,7 @@ impl Modules {
             FilterError::new(Errno::INVAL, format!("{name:?} names no function of a module"))
         })?;
         let module = id.parse().and_then(|id| self.find(id).ok_or_else(|| missing(id)))?;
-        let guest = module.code()?.guest(function, params, info)?;
+        let guest = module.code(&self.engines)?.guest(function, params, info)?;
         Ok(Box::new(ModuleFilter::new(guest, Arc::clone(&info.clocks))))
     }
 }

@@ -125,6 +125,9 @@ pub mod flag {
     /// Open: the receiver may have had the stream before, and answers with a credit that has this flag
     /// as well: what it has sent until then belongs to the stream as it was.
     pub const ANEW: u8 = 4;
+    /// Ready, Adopt: there is no use in sending the engine for WebAssembly to the sender. Module: that is
+    /// what it is.
+    pub const ENGINE: u8 = 1;
     /// Credit: for bytes that went up (otherwise down).
     pub const UPWARD: u8 = 1;
     /// Credit: for filters' replies that went down; `wave` is how many bytes more.

@@ -166,6 +166,8 @@ pub(super) struct Link {
     pub waiting: VecDeque<u32>,
     /// The sub-tree below has reported that it runs.
     pub ready: bool,
+    /// The node there wants no engine for WebAssembly: it has one, or no use for it.
+    pub has_engine: bool,
     pub stage: Stage,
     /// Of a link to a client: where the identifiers of its streams begin.
     pub streams_from: u32,
@@ -208,6 +210,7 @@ impl Link {
             spoke: now,
             waiting: VecDeque::new(),
             ready: false,
+            has_engine: false,
             stage: Stage::Member,
             streams_from: 0,
             epoch: 0,

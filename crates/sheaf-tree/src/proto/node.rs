@@ -482,7 +482,7 @@ impl Node {
                 let frame = whole.slice(at..at + header.frame_len());
                 self.on_module(header, &frame)
             }
-            (Kind::Ready, true) => self.on_ready(link, body),
+            (Kind::Ready, true) => self.on_ready(link, header, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
             (Kind::Door, true) => self.on_door(link, body),
             (Kind::Shutdown, false) => {
@@ -505,8 +505,12 @@ impl Node {
     ) -> Result<(), Violation> {
         match (header.kind, &self.links[link].stage) {
             (Kind::Heartbeat, _) => self.on_heartbeat(now, link, header, body),
-            (Kind::Adopt, Stage::Knocking) => self.on_adopt(now, link, body),
+            (Kind::Adopt, Stage::Knocking) => {
+                self.links[link].has_engine = header.has(flag::ENGINE);
+                self.on_adopt(now, link, body)
+            }
             (Kind::Ready, Stage::Knocking) => {
+                self.links[link].has_engine = header.has(flag::ENGINE);
                 let ready: control::Ready = control::decode(Kind::Ready, body)?;
                 self.on_newcomer(now, link, ready.leaves)
             }
@@ -554,8 +558,9 @@ impl Node {
         Ok(())
     }
 
-    fn on_ready(&mut self, link: usize, body: &[u8]) -> Result<(), Violation> {
+    fn on_ready(&mut self, link: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
         let ready: control::Ready = control::decode(Kind::Ready, body)?;
+        self.links[link].has_engine |= header.has(flag::ENGINE);
         self.child_ready(link, &ready.leaves);
         Ok(())
     }
@@ -584,7 +589,7 @@ impl Node {
         }
         self.events.push_back(Event::Ready(self.ready_leaves.clone()));
         let ready = control::Ready { leaves: self.ready_leaves.clone() };
-        self.tell_parents(&control::control(Header::new(Kind::Ready), &ready));
+        self.tell_parents(&control::control(self.with_engine(Kind::Ready), &ready));
     }
 
     fn on_notice(&mut self, link: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
@@ -673,7 +678,7 @@ impl Node {
         let mut frames: Vec<Bytes> = notices.collect();
         if self.ready_told {
             let ready = control::Ready { leaves: self.ready_leaves.clone() };
-            frames.push(control::control(Header::new(Kind::Ready), &ready));
+            frames.push(control::control(self.with_engine(Kind::Ready), &ready));
         }
         for frame in frames {
             self.links[link].out.push(frame);

@@ -39,6 +39,7 @@ struct Hosts {
     _desk: Desk,
     address: String,
     token: std::path::PathBuf,
+    program: std::path::PathBuf,
     running: BTreeMap<u32, Running>,
     _dir: tempfile::TempDir,
 }
@@ -46,12 +47,12 @@ struct Hosts {
 const LEAVES: u32 = 8;
 
 impl Hosts {
-    async fn start() -> Self {
+    async fn start(path: &Path) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let names: Names = (1..=LEAVES).map(|n| format!("n{n}")).collect();
         let spec = Spec::parse("1x2x2x2").unwrap();
         let topology = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
-        let program = Program::new(env!("CARGO_BIN_EXE_sheaf").into(), vec!["serve".to_owned()]);
+        let program = Program::new(path.to_owned(), vec!["serve".to_owned()]);
         let tuning = Tuning { adoption_grace: Duration::from_millis(500), ..Tuning::default() };
         let service = dir.path().as_os_str().as_encoded_bytes().to_vec();
         let options = launch::Options { tuning, service, ..Default::default() };
@@ -63,7 +64,8 @@ impl Hosts {
         std::fs::write(&token, desk.issue(100).unwrap().to_string()).unwrap();
         let address = desk.address().unwrap().to_string();
         let running = BTreeMap::new();
-        let mut hosts = Self { network, _desk: desk, address, token, running, _dir: dir };
+        let program = path.to_owned();
+        let mut hosts = Self { network, _desk: desk, address, token, program, running, _dir: dir };
         (1..=LEAVES).for_each(|host| hosts.join(host));
         let ready = hosts.network.ready(DEADLINE).await.expect("the tree starts");
         assert_eq!(ready.len(), u64::from(LEAVES), "{:?}", hosts.network.notices());
@@ -71,7 +73,7 @@ impl Hosts {
     }
 
     fn join(&mut self, host: u32) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sheaf"));
+        let mut command = Command::new(&self.program);
         command.args(["serve", "--join", &self.address, "--host", &format!("n{host}"), "--token-file"]);
         command.arg(&self.token).stdin(Stdio::null());
         self.running.insert(host, Running::start(&mut command));
@@ -136,9 +138,28 @@ async fn ask(stream: &Stream) {
     stream.send(ECHO, b"", Some(Duration::from_secs(20))).await;
 }
 
-async fn outlive(module: Option<Vec<u8>>) {
+/// What nodes between the root and the leaves have of the engine for WebAssembly: nothing, its file, or what
+/// came down the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    No,
+    Installed,
+    Sent,
+}
+
+/// What is mapped into a process.
+fn engine_of(process: Process) -> Engine {
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid)).unwrap();
+    match (maps.contains("libsheaf_wasm.so"), maps.contains("/memfd:sheaf-filter")) {
+        (true, _) => Engine::Installed,
+        (false, true) => Engine::Sent,
+        (false, false) => Engine::No,
+    }
+}
+
+async fn outlive(module: Option<Vec<u8>>, program: &Path, engine: Option<Engine>) {
     let Some(module) = module else { return };
-    let mut hosts = Hosts::start().await;
+    let mut hosts = Hosts::start(program).await;
     let id = hosts.network.load_filter(module).unwrap();
     let open = |hosts: &Hosts| {
         hosts.network.open(hosts.network.everyone(), &id.filter("relay"), b"", Sync::WaitForAll)
@@ -171,6 +192,10 @@ async fn outlive(module: Option<Vec<u8>>) {
     assert_eq!(hosts.wave(&stream).await, hosts.network.everyone());
     let nodes = hosts.nodes().await;
     assert_eq!(nodes[&8].0, 1, "the node that came late has it");
+    for (&rank, (_, process)) in nodes.iter().filter(|_| engine.is_some()) {
+        let expected = engine.filter(|_| rank < 7).unwrap_or(Engine::No);
+        assert_eq!(engine_of(*process), expected, "the node {rank}");
+    }
     let failed = |notice: &Notice| matches!(notice, Notice::FilterFailed { .. });
     assert!(!hosts.network.notices().iter().any(failed), "{:?}", hosts.network.notices());
     drop(stream);
@@ -183,14 +208,31 @@ async fn outlive(module: Option<Vec<u8>>) {
 #[test]
 fn a_native_filter_runs_at_nodes_that_came_late() {
     let _turn = turn();
-    runtime().block_on(outlive(module("cc", &["-O2", "-shared", "-fPIC"])));
+    // What such a node has mapped is the module.
+    runtime().block_on(outlive(module("cc", &["-O2", "-shared", "-fPIC"]), program(), None));
 }
 
 #[test]
 fn a_webassembly_filter_runs_at_nodes_that_came_late() {
     let _turn = turn();
-    let arguments = ["--target=wasm32-wasi", "-mexec-model=reactor", "-O2"];
-    runtime().block_on(outlive(module("clang", &arguments)));
+    runtime().block_on(outlive(module("clang", &WASI), program(), Some(Engine::Installed)));
+}
+
+/// Hosts that were given the program alone: the engine comes to the nodes that combine, those too that come
+/// late, and to no leaf.
+#[test]
+fn a_webassembly_filter_runs_on_hosts_without_an_engine() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let alone = dir.path().join("sheaf");
+    std::fs::copy(program(), &alone).unwrap();
+    runtime().block_on(outlive(module("clang", &WASI), &alone, Some(Engine::Sent)));
+}
+
+const WASI: [&str; 3] = ["--target=wasm32-wasi", "-mexec-model=reactor", "-O2"];
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_sheaf"))
 }
 
 /// The compile lines of docs/filters.md run as they stand there, in the top directory of the source, and

@@ -3,34 +3,8 @@ use crate::filter::builtin::GATHERED_BYTES_MAX;
 use crate::filter::packets::{self, PACKETS_MAX};
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, LinkClocks, Replies};
 use sheaf_core::Errno;
+use sheaf_core::filter_abi::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// What a module's function is asked for; the numbers are those of `sheaf_filter.h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum Entry {
-    Wave = 0,
-    Create = 1,
-    Destroy = 2,
-    State = 3,
-    Absorb = 4,
-}
-
-impl Entry {
-    /// The companion that answers for it is called so.
-    pub fn suffix(self) -> &'static str {
-        match self {
-            Self::Wave => "",
-            Self::Create => "_create",
-            Self::Destroy => "_destroy",
-            Self::State => "_state",
-            Self::Absorb => "_absorb",
-        }
-    }
-}
-
-/// The version of `sheaf_filter.h`.
-pub(super) const ABI: u32 = 1;
 
 /// A packet of a wave, as a guest sees it.
 #[derive(Debug, Clone, Default)]

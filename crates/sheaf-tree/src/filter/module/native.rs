@@ -2,64 +2,19 @@
 //! broken, which is why WebAssembly is the kind to prefer for code that is not trusted.
 #![allow(unsafe_code)]
 
-use super::guest::{ABI, Entry, Guest, Packet, Sent};
+use super::guest::{Guest, Packet, Sent};
 use crate::filter::{Emit, FilterError, NodeInfo};
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use sheaf_core::Errno;
-use std::ffi::{c_char, c_void};
+use sheaf_core::filter_abi::{ABI, Call as RawCall, Entry, Function, Node as RawNode, Packet as RawPacket};
+use std::ffi::{OsStr, c_char, c_void};
 use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::ptr;
 
-/// `sheaf_packet`.
-#[repr(C)]
-struct RawPacket {
-    data: *const u8,
-    len: usize,
-    tag: i32,
-    child: u32,
-    rank: u32,
-    raw: u32,
-    clock_offset_ns: i64,
-    clock_error_ns: u64,
-}
-
-/// `sheaf_node`.
-#[repr(C)]
-struct RawNode {
-    rank: u32,
-    stream: u32,
-    depth: u32,
-    height: u32,
-    nearest_leaf: u32,
-    children: u32,
-    siblings: u32,
-    descendants: u32,
-    leaves: u32,
-}
-
-/// `sheaf_call`.
-#[repr(C)]
-struct RawCall {
-    abi: u32,
-    entry: u32,
-    emit: u32,
-    reserved: u32,
-    inputs: *const RawPacket,
-    inputs_len: usize,
-    params: *const u8,
-    params_len: usize,
-    node: *const RawNode,
-    state: *mut c_void,
-    host: *mut c_void,
-    output: unsafe extern "C" fn(*mut c_void, i32, *const u8, usize) -> i32,
-    reply: unsafe extern "C" fn(*mut c_void, i32, *const u8, usize) -> i32,
-    fail: unsafe extern "C" fn(*mut c_void, *const c_char, usize),
-}
-
-type Function = unsafe extern "C" fn(*mut RawCall) -> i32;
 type Trampoline = unsafe extern "C" fn(*mut RawCall, *mut c_void, *const c_char) -> i32;
 
 /// A shared object that has been linked into this process, for as long as that lives.
@@ -67,32 +22,45 @@ pub(super) struct Library {
     // Never unloaded: threads and destructors that its code has registered must stay callable.
     loaded: ManuallyDrop<Loaded>,
     trampoline: Option<Trampoline>,
-    /// Kept open, so that no later library is found under the same name.
-    _file: std::fs::File,
 }
 
 fn broken(message: impl Into<String>) -> FilterError {
     FilterError::new(Errno::NOEXEC, message)
 }
 
+/// Links a shared object that is in memory into this process.
+pub(super) fn link_bytes(bytes: &[u8]) -> Result<Loaded, FilterError> {
+    let failed = |error: std::io::Error| {
+        let errno = Errno(error.raw_os_error().unwrap_or(Errno::IO.0));
+        FilterError::new(errno, format!("cannot keep the module in memory: {error}"))
+    };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = memfd_create("sheaf-filter", flags).map_err(|error| failed(error.into()))?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(bytes).map_err(failed)?;
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
+    fcntl_add_seals(&file, seals).map_err(|error| failed(error.into()))?;
+    let loaded = link_file(format!("/proc/self/fd/{}", file.as_raw_fd()).as_ref())?;
+    // Kept open, so that no later library is found under the same name.
+    std::mem::forget(file);
+    Ok(loaded)
+}
+
+/// Links a shared object into this process.
+pub(super) fn link_file(path: &Path) -> Result<Loaded, FilterError> {
+    if cfg!(target_feature = "crt-static") {
+        return Err(broken("this program is linked statically and can load no shared object"));
+    }
+    // SAFETY: linking runs the constructors of the library. Whoever may load filters, or install
+    // something beside this program, may run code in this process; that is what a native filter is.
+    unsafe { Loaded::open(Some::<&OsStr>(path.as_ref()), RTLD_NOW | RTLD_LOCAL) }
+        .map_err(|error| broken(format!("the shared object cannot be linked: {error}")))
+}
+
 impl Library {
     pub fn load(bytes: &[u8]) -> Result<Self, FilterError> {
-        let failed = |error: std::io::Error| {
-            let errno = Errno(error.raw_os_error().unwrap_or(Errno::IO.0));
-            FilterError::new(errno, format!("cannot keep the module in memory: {error}"))
-        };
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = memfd_create("sheaf-filter", flags).map_err(|error| failed(error.into()))?;
-        let mut file = std::fs::File::from(fd);
-        file.write_all(bytes).map_err(failed)?;
-        let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
-        fcntl_add_seals(&file, seals).map_err(|error| failed(error.into()))?;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // SAFETY: linking runs the constructors of the library. Whoever may load filters may run
-        // code in this process; that is what a native filter is.
-        let loaded = unsafe { Loaded::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
-            .map_err(|error| broken(format!("the shared object cannot be linked: {error}")))?;
-        let mut library = Self { loaded: ManuallyDrop::new(loaded), trampoline: None, _file: file };
+        let loaded = link_bytes(bytes)?;
+        let mut library = Self { loaded: ManuallyDrop::new(loaded), trampoline: None };
         match library.symbol("sheaf_filter_abi") {
             Some(abi) => {
                 // SAFETY: the header gives this symbol the type `uint32_t (void)`.
@@ -151,7 +119,7 @@ impl Library {
             calls,
             params: aligned(params),
             params_len: params.len(),
-            node: RawNode::of(info),
+            node: node(info),
             state: ptr::null_mut(),
         };
         if native.has(Entry::Create) {
@@ -170,7 +138,13 @@ unsafe impl Sync for Library {}
 #[derive(Clone, Copy)]
 enum Call {
     Direct(Function),
-    Through { trampoline: Trampoline, symbol: *mut c_void, format: *const c_char },
+    Through {
+        trampoline: Trampoline,
+        symbol: *mut c_void,
+        format: *const c_char,
+    },
+    /// The engine's, which copies what it is given.
+    Engine(Function),
 }
 
 impl Call {
@@ -180,19 +154,84 @@ impl Call {
     }
 }
 
-impl RawNode {
-    fn of(info: &NodeInfo) -> Self {
-        Self {
-            rank: info.rank,
-            stream: info.stream,
-            depth: info.depth,
-            height: info.place.height,
-            nearest_leaf: info.place.nearest_leaf,
-            children: info.children,
-            siblings: info.place.siblings,
-            descendants: info.place.descendants,
-            leaves: info.leaves,
+/// What a filter is told of its node.
+pub(super) fn node(info: &NodeInfo) -> RawNode {
+    RawNode {
+        rank: info.rank,
+        stream: info.stream,
+        depth: info.depth,
+        height: info.place.height,
+        nearest_leaf: info.place.nearest_leaf,
+        children: info.children,
+        siblings: info.place.siblings,
+        descendants: info.place.descendants,
+        leaves: info.leaves,
+    }
+}
+
+/// What a function is asked.
+pub(super) struct Asked<'a> {
+    pub entry: Entry,
+    pub emit: Emit,
+    pub packets: &'a [RawPacket],
+    pub params: &'a [u8],
+    pub node: &'a RawNode,
+    pub state: *mut c_void,
+}
+
+/// What it has left.
+pub(super) struct Left {
+    pub state: *mut c_void,
+    pub reserved: u32,
+}
+
+impl<'a> Asked<'a> {
+    pub fn new(entry: Entry) -> Self {
+        const NOWHERE: &RawNode = &RawNode {
+            rank: 0,
+            stream: 0,
+            depth: 0,
+            height: 0,
+            nearest_leaf: 0,
+            children: 0,
+            siblings: 0,
+            descendants: 0,
+            leaves: 0,
+        };
+        let state = ptr::null_mut();
+        Self { entry, emit: Emit::Partial, packets: &[], params: &[], node: NOWHERE, state }
+    }
+
+    fn raw(&self, sent: &mut Sent) -> RawCall {
+        RawCall {
+            abi: ABI,
+            entry: self.entry as u32,
+            emit: u32::from(self.emit == Emit::Result),
+            reserved: 0,
+            inputs: self.packets.as_ptr(),
+            inputs_len: self.packets.len(),
+            params: self.params.as_ptr(),
+            params_len: self.params.len(),
+            node: self.node,
+            state: self.state,
+            host: ptr::from_mut(sent).cast(),
+            output: host_output,
+            reply: host_reply,
+            fail: host_fail,
         }
+    }
+
+    /// # Safety
+    /// The function has to be one that may be called so.
+    pub unsafe fn call(&self, function: Function) -> Result<Left, FilterError> {
+        let mut sent = Sent::default();
+        let mut raw = self.raw(&mut sent);
+        // SAFETY: promised by the caller; all that `raw` points to lives until the call returns.
+        let status = unsafe { function(&raw mut raw) };
+        let (state, reserved) = (raw.state, raw.reserved);
+        // Who only begins sends nothing.
+        sent.outcome(status)?;
+        Ok(Left { state, reserved })
     }
 }
 
@@ -217,6 +256,22 @@ pub(super) struct Native {
     state: *mut c_void,
 }
 
+impl Native {
+    /// An instance that the engine has opened, with these companions (bits by [`Entry`]).
+    pub fn of_engine(
+        call: Function,
+        companions: u32,
+        state: *mut c_void,
+        params: &[u8],
+        node: RawNode,
+    ) -> Self {
+        // The engine is told of the end whether or not the guest wants to be.
+        let there = companions | 1 << Entry::Destroy as u32;
+        let calls = Entry::ALL.map(|entry| (there >> entry as u32 & 1 == 1).then_some(Call::Engine(call)));
+        Self { calls, params: aligned(params), params_len: params.len(), node, state }
+    }
+}
+
 // SAFETY: the state belongs to the guest, which is called by one thread at a time; the interface
 // does not promise it the same thread each time.
 unsafe impl Send for Native {}
@@ -232,31 +287,25 @@ impl Guest for Native {
 
     fn call(&mut self, entry: Entry, emit: Emit, inputs: &[Packet]) -> Result<Sent, FilterError> {
         let Some(call) = self.calls[entry as usize] else { return Ok(Sent::default()) };
-        let payloads: Vec<Vec<u64>> = inputs.iter().map(|packet| aligned(&packet.data)).collect();
-        let packets: Vec<RawPacket> =
-            inputs.iter().zip(&payloads).map(|(packet, payload)| RawPacket::of(packet, payload)).collect();
-        let mut sent = Sent::default();
-        let mut raw = RawCall {
-            abi: ABI,
-            entry: entry as u32,
-            emit: u32::from(emit == Emit::Result),
-            reserved: 0,
-            inputs: packets.as_ptr(),
-            inputs_len: packets.len(),
-            params: self.params.as_ptr().cast(),
-            params_len: self.params_len,
-            node: &raw const self.node,
-            state: self.state,
-            host: (&raw mut sent).cast(),
-            output: host_output,
-            reply: host_reply,
-            fail: host_fail,
+        let copies: Vec<Vec<u64>> = match call {
+            Call::Engine(_) => Vec::new(),
+            _ => inputs.iter().map(|packet| aligned(&packet.data)).collect(),
         };
+        let packets = inputs.iter().enumerate().map(|(at, packet)| {
+            let data = copies.get(at).map_or(packet.data.as_ptr(), |copy| copy.as_ptr().cast());
+            raw_packet(packet, data)
+        });
+        let packets: Vec<RawPacket> = packets.collect();
+        let mut sent = Sent::default();
+        let asked =
+            Asked { entry, emit, packets: &packets, params: &[], node: &self.node, state: self.state };
+        let mut raw = asked.raw(&mut sent);
+        (raw.params, raw.params_len) = (self.params.as_ptr().cast(), self.params_len);
         // SAFETY: all that `raw` points to lives until the call returns; the function has the type
         // that the header demands of it.
         let status = unsafe {
             match call {
-                Call::Direct(function) => function(&raw mut raw),
+                Call::Direct(function) | Call::Engine(function) => function(&raw mut raw),
                 Call::Through { trampoline, symbol, format } => trampoline(&raw mut raw, symbol, format),
             }
         };
@@ -265,18 +314,16 @@ impl Guest for Native {
     }
 }
 
-impl RawPacket {
-    fn of(packet: &Packet, payload: &[u64]) -> Self {
-        Self {
-            data: payload.as_ptr().cast(),
-            len: packet.data.len(),
-            tag: packet.tag,
-            child: packet.child,
-            rank: packet.rank,
-            raw: u32::from(packet.raw),
-            clock_offset_ns: packet.clock_offset_ns,
-            clock_error_ns: packet.clock_error_ns,
-        }
+fn raw_packet(packet: &Packet, data: *const u8) -> RawPacket {
+    RawPacket {
+        data,
+        len: packet.data.len(),
+        tag: packet.tag,
+        child: packet.child,
+        rank: packet.rank,
+        raw: u32::from(packet.raw),
+        clock_offset_ns: packet.clock_offset_ns,
+        clock_error_ns: packet.clock_error_ns,
     }
 }
 
@@ -312,6 +359,3 @@ unsafe extern "C" fn host_fail(host: *mut c_void, text: *const c_char, len: usiz
     // SAFETY: as in `host_output`.
     sent.fail(unsafe { bytes(text.cast(), len) });
 }
-
-const _: () =
-    assert!(size_of::<RawPacket>() == 48 && size_of::<RawNode>() == 36 && size_of::<RawCall>() == 96);

@@ -1,11 +1,16 @@
 //! Modules of filters on their way down: every node keeps them, and passes each part on before it
 //! has the next.
+//!
+//! A WebAssembly module wants the engine that runs it, which many hosts have beside the program. A child
+//! says, when it is ready or asks to be taken, whether it does; one that does not say so is sent the
+//! engine before its first WebAssembly module, as a module with a mark. It stays there: whoever passes
+//! modules on decides anew for each child.
 use super::super::Role;
-use super::super::frame::{self, CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation};
+use super::super::frame::{self, CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
 use super::super::link::{Stage, Way};
 use super::super::stream::mark;
 use super::Node;
-use crate::filter::{FilterError, MODULES_BYTES_MAX, ModuleId};
+use crate::filter::{FilterError, MODULES_BYTES_MAX, ModuleId, Modules, Registry};
 use bytes::Bytes;
 use sheaf_core::Errno;
 
@@ -29,6 +34,7 @@ struct Arriving {
     id: ModuleId,
     total: usize,
     bytes: Vec<u8>,
+    is_engine: bool,
 }
 
 impl Node {
@@ -47,10 +53,40 @@ impl Node {
         }
         self.registry.modules().add(id, bytes.clone())?;
         self.modules.whole.push(id);
-        for frame in frames(id, bytes.len(), bytes) {
+        if Modules::need_engine(bytes) {
+            self.send_engine_to_all();
+        }
+        for frame in frames(Header::new(Kind::Module), id, bytes.len(), bytes) {
             self.pass_on(&frame);
         }
         Ok(id)
+    }
+
+    /// A header that says whether this node wants no engine for WebAssembly.
+    pub(super) fn with_engine(&self, kind: Kind) -> Header {
+        let modules = self.registry.modules();
+        let idle = self.config.role == Role::Leaf && !modules.are_at_leaves();
+        let flags = if idle || modules.has_engine() { flag::ENGINE } else { 0 };
+        Header { flags, ..Header::new(kind) }
+    }
+
+    /// Sends the engine to those of `links` that want it.
+    fn send_engine(&mut self, links: impl IntoIterator<Item = usize>) {
+        // Read and cut once, if somebody wants it.
+        let mut engine: Option<Vec<Bytes>> = None;
+        for link in links {
+            if std::mem::replace(&mut self.links[link].has_engine, true) {
+                continue;
+            }
+            let parts = engine.get_or_insert_with(|| engine_frames(&self.registry, self.config.rank));
+            parts.iter().for_each(|frame| self.links[link].out.push(frame.clone()));
+            mark(&mut self.links, &mut self.dirty, link);
+        }
+    }
+
+    fn send_engine_to_all(&mut self) {
+        let links = (0..self.links.len()).filter(|&at| self.passes_on_to(at)).collect::<Vec<_>>();
+        self.send_engine(links);
     }
 
     /// The hashes of the modules that are here as a whole.
@@ -65,10 +101,19 @@ impl Node {
     pub fn send_modules(&mut self, link: usize, known: &[[u8; 32]]) {
         let lacking = self.modules.whole.iter().filter(|id| !known.contains(&id.0));
         let whole = lacking.filter_map(|&id| Some((id, self.registry.modules().bytes(id)?)));
-        let mut queued: Vec<Bytes> = whole.flat_map(|(id, bytes)| frames(id, bytes.len(), &bytes)).collect();
+        let whole: Vec<(ModuleId, Bytes)> = whole.collect();
         // What is still arriving goes on with the parts that come.
-        for part in &self.modules.arriving {
-            queued.extend(frames(part.id, part.total, &part.bytes));
+        let arriving = self.modules.arriving.iter().filter(|part| !part.is_engine);
+        let header = Header::new(Kind::Module);
+        let mut queued: Vec<Bytes> =
+            whole.iter().flat_map(|(id, bytes)| frames(header, *id, bytes.len(), bytes)).collect();
+        let mut wanted = whole.iter().any(|(_, bytes)| Modules::need_engine(bytes));
+        for part in arriving {
+            wanted |= Modules::need_engine(&part.bytes);
+            queued.extend(frames(header, part.id, part.total, &part.bytes));
+        }
+        if wanted {
+            self.send_engine([link]);
         }
         if !queued.is_empty() {
             queued.into_iter().for_each(|frame| self.links[link].out.push(frame));
@@ -93,8 +138,21 @@ impl Node {
         }
         let id = ModuleId(*hash);
         let last = offset + part.len() == total;
+        if header.has(flag::ENGINE) {
+            if !self.registry.modules().has_engine()
+                && self.modules.take(id, offset, total, part, true)
+                && last
+            {
+                self.module_arrived(id)?;
+            }
+            return Ok(());
+        }
         if self.modules.whole.contains(&id) {
             return Ok(());
+        }
+        // Whoever wants the engine has it before the module that needs it.
+        if offset == 0 && Modules::need_engine(part) {
+            self.send_engine_to_all();
         }
         if self.registry.modules().bytes(id).is_some() {
             // Another node of this process has it, so that here it only passes through.
@@ -104,7 +162,7 @@ impl Node {
             }
             return Ok(());
         }
-        if self.modules.take(id, offset, total, part) {
+        if self.modules.take(id, offset, total, part, false) {
             self.pass_on(frame);
             if last {
                 self.module_arrived(id)?;
@@ -115,9 +173,14 @@ impl Node {
 
     fn module_arrived(&mut self, id: ModuleId) -> Result<(), Violation> {
         let Some(at) = self.modules.arriving.iter().position(|part| part.id == id) else { return Ok(()) };
-        let bytes = Bytes::from(self.modules.arriving.swap_remove(at).bytes);
+        let Arriving { bytes, is_engine, .. } = self.modules.arriving.swap_remove(at);
+        let bytes = Bytes::from(bytes);
         if ModuleId::of(&bytes) != id {
             return Err(Violation::Bound("a module is not what its hash says"));
+        }
+        if is_engine {
+            self.registry.modules().keep_engine(bytes);
+            return Ok(());
         }
         match self.registry.modules().add(id, bytes) {
             Ok(()) => self.modules.whole.push(id),
@@ -127,11 +190,15 @@ impl Node {
         Ok(())
     }
 
+    fn passes_on_to(&self, link: usize) -> bool {
+        // Who is being taken in gets all of it when that is done.
+        let link = &self.links[link];
+        link.way == Way::Down && link.alive && matches!(link.stage, Stage::Member)
+    }
+
     fn pass_on(&mut self, frame: &Bytes) {
         for at in 0..self.links.len() {
-            // Who is being taken in gets all of it when that is done.
-            let member = matches!(self.links[at].stage, Stage::Member);
-            if self.links[at].way == Way::Down && self.links[at].alive && member {
+            if self.passes_on_to(at) {
                 self.links[at].out.push(frame.clone());
                 mark(&mut self.links, &mut self.dirty, at);
             }
@@ -139,9 +206,28 @@ impl Node {
     }
 }
 
+/// The engine as it is sent. Where it cannot be had, those that want it say that they have none.
+fn engine_frames(registry: &Registry, rank: u32) -> Vec<Bytes> {
+    match registry.modules().engine() {
+        Ok(engine) if engine.len() <= MODULES_BYTES_MAX => {
+            let header = Header { flags: flag::ENGINE, ..Header::new(Kind::Module) };
+            frames(header, ModuleId::of(&engine), engine.len(), &engine)
+        }
+        Ok(engine) => {
+            let bytes = engine.len();
+            tracing::warn!(rank, bytes, "the engine is longer than a module may be ({MODULES_BYTES_MAX})");
+            Vec::new()
+        }
+        Err(error) => {
+            tracing::warn!(rank, "no engine for nodes below that have none: {error}");
+            Vec::new()
+        }
+    }
+}
+
 impl Passed {
     /// Takes a part; returns whether it is the next one of its module.
-    fn take(&mut self, id: ModuleId, offset: usize, total: usize, part: &[u8]) -> bool {
+    fn take(&mut self, id: ModuleId, offset: usize, total: usize, part: &[u8], is_engine: bool) -> bool {
         let mut at = self.arriving.iter().position(|arriving| arriving.id == id);
         if offset == 0 {
             // It begins, or begins anew because another parent sends it.
@@ -152,7 +238,7 @@ impl Passed {
             if self.arriving.len() >= ARRIVING_MAX || under_way + total > MODULES_BYTES_MAX {
                 return false;
             }
-            self.arriving.push(Arriving { id, total, bytes: Vec::new() });
+            self.arriving.push(Arriving { id, total, bytes: Vec::new(), is_engine });
             at = Some(self.arriving.len() - 1);
         }
         let Some(arriving) = at.map(|at| &mut self.arriving[at]) else { return false };
@@ -165,10 +251,10 @@ impl Passed {
 }
 
 /// The frames of the first bytes of a module.
-fn frames(id: ModuleId, total: usize, bytes: &[u8]) -> Vec<Bytes> {
+fn frames(header: Header, id: ModuleId, total: usize, bytes: &[u8]) -> Vec<Bytes> {
     let parts = bytes.chunks(CHUNK_BYTES).enumerate().map(|(at, part)| {
         let wave = (total as u64) << 32 | (at * CHUNK_BYTES) as u64;
-        frame::encode_parts(Header { wave, ..Header::new(Kind::Module) }, &[&id.0, part])
+        frame::encode_parts(Header { wave, ..header }, &[&id.0, part])
     });
     parts.collect()
 }
@@ -176,8 +262,7 @@ fn frames(id: ModuleId, total: usize, bytes: &[u8]) -> Vec<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::Registry;
-    use crate::proto::{Child, Config, Time, Tuning};
+    use crate::proto::{Child, Config, Time, Tuning, control};
     use sheaf_core::RangeSet;
 
     const NOW: Time = Time(0);
@@ -286,5 +371,51 @@ mod tests {
         leaf.registry.keep_modules_at_leaves();
         leaf.receive(NOW, 0, &frame(id, 0, 100, &good)).unwrap();
         assert_eq!(leaf.modules(), [id.0], "its service may want to");
+    }
+
+    fn bare(role: Role) -> Node {
+        let registry = Registry::with_builtins().without_engine();
+        let mut node = Node::new(node(role, 1).config, registry, NOW);
+        node.add_parent(NOW);
+        node
+    }
+
+    fn engine_bytes(frames: impl IntoIterator<Item = Bytes>) -> usize {
+        let engine = frames.into_iter().filter(|frame| frame[5] & flag::ENGINE != 0);
+        engine.map(|frame| frame.len() - HEADER_BYTES - HASH_BYTES).sum()
+    }
+
+    /// Two levels without an engine get it before the module that wants it, from the root, which has it
+    /// beside it; who says that it has one, or is a leaf, gets none, and nobody gets it twice.
+    #[test]
+    fn the_engine_goes_before_the_module_to_those_that_lack_it() {
+        let module = Bytes::from_static(b"\0asm\x01\0\0\0");
+        let (mut root, mut inner, mut below, leaf) =
+            (node(Role::Root, 3), bare(Role::Inner), bare(Role::Inner), bare(Role::Leaf));
+        let whole = root.registry.modules().engine().expect("it is built with the tests");
+        for (link, child) in [(0, &inner), (1, &node(Role::Inner, 1)), (2, &leaf)] {
+            let ready = control::Ready { leaves: RangeSet::new() };
+            let frame = control::control(child.with_engine(Kind::Ready), &ready);
+            root.receive(NOW, link, &frame).unwrap();
+        }
+        let wants: Vec<bool> = root.links.iter().take(3).map(|link| !link.has_engine).collect();
+        assert_eq!(wants, [true, false, false]);
+        let first = root.add_module(&module).unwrap();
+        assert_eq!([1, 2].map(|link| engine_bytes(root.output(link).take())), [0, 0]);
+        pass(&mut root, 0, &mut inner).unwrap();
+        pass(&mut inner, 0, &mut below).unwrap();
+        for node in [&inner, &below] {
+            assert_eq!(node.registry.modules().engine().unwrap(), whole);
+            assert_eq!(node.modules(), [first.0], "the engine is no module of the user's");
+            assert_eq!(node.with_engine(Kind::Adopt).flags, flag::ENGINE);
+        }
+        root.add_module(&Bytes::from_static(b"\0asm\x01\0\0\0\0\0")).unwrap();
+        assert_eq!(engine_bytes(root.output(0).take()), 0, "it has been sent");
+        // Who comes later and lacks it gets it with the modules.
+        root.links[0].has_engine = false;
+        root.send_modules(0, &[first.0]);
+        let mut late = bare(Role::Inner);
+        pass(&mut root, 0, &mut late).unwrap();
+        assert_eq!((late.modules().len(), late.registry.modules().engine().unwrap()), (1, whole));
     }
 }

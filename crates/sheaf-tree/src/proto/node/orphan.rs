@@ -50,7 +50,8 @@ impl Node {
             streams,
             modules: self.modules(),
         };
-        self.links[link].out.push(control::control(Header::new(Kind::Adopt), &adopt));
+        let frame = control::control(self.with_engine(Kind::Adopt), &adopt);
+        self.links[link].out.push(frame);
         mark(&mut self.links, &mut self.dirty, link);
         link
     }

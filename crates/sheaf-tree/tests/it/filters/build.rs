@@ -88,9 +88,6 @@ const RUST_WASM: [&str; 10] = [
 
 /// Whether the compiler is there, with what it needs for an empty program of this kind.
 fn can(compiler: &str, language: &str, kind: Kind, scratch: &Path) -> bool {
-    if kind == Kind::Wasm && cfg!(not(feature = "wasm")) {
-        return false;
-    }
     let (probe, out) = (scratch.join(format!("probe.{language}")), scratch.join("probe"));
     let text =
         if language == "rs" { "" } else { "#include <stdlib.h>\nvoid *probe(void) { return malloc(1); }\n" };

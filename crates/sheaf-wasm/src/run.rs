@@ -1,15 +1,14 @@
 //! Modules that are WebAssembly: they reach nothing but their own memory and the three functions
 //! of `sheaf_filter.h`, and every call of one ends within a bound.
-use super::guest::{ABI, Entry, Guest, Packet, Sent};
-use crate::filter::{Emit, FilterError, NodeInfo};
+use crate::{Failure, bytes, inputs};
 use sheaf_core::Errno;
+use sheaf_core::filter_abi::{ABI, Call, Entry, Node, Packet, Take};
+use std::ptr;
 use std::sync::OnceLock;
 use wasmtime::{
-    Caller, Config, Engine, Extern, Instance, InstancePre, Linker, Memory, Module, Store, StoreLimits,
+    Caller, Config, Engine, Extern, InstancePre, Linker, Memory, Module, Store, StoreLimits,
     StoreLimitsBuilder, Trap, TypedFunc,
 };
-
-mod wasi;
 
 /// The most memory of one instance: one stream at one node.
 const MEMORY_BYTES_MAX: usize = 64 << 20;
@@ -24,8 +23,8 @@ const FUEL_PER_BYTE: u64 = 1 << 8;
 const FUEL_MAX: u64 = 1 << 31;
 
 /// The compiler and its settings, made when the first module needs it.
-fn engine() -> Result<&'static Engine, FilterError> {
-    static ENGINE: OnceLock<Result<Engine, FilterError>> = OnceLock::new();
+fn engine() -> Result<&'static Engine, Failure> {
+    static ENGINE: OnceLock<Result<Engine, Failure>> = OnceLock::new();
     let engine = ENGINE.get_or_init(|| {
         let mut config = Config::new();
         config
@@ -38,55 +37,57 @@ fn engine() -> Result<&'static Engine, FilterError> {
             .memory_guard_size(0)
             .max_wasm_stack(STACK_BYTES_MAX);
         Engine::new(&config)
-            .map_err(|error| FilterError::new(Errno::NOSYS, format!("no WebAssembly here: {error:#}")))
+            .map_err(|error| Failure::new(Errno::NOSYS, format!("no WebAssembly here: {error:#}")))
     });
     engine.as_ref().map_err(Clone::clone)
 }
 
 /// A module's machine code.
-pub(super) struct Compiled {
+pub(crate) struct Compiled {
     linked: InstancePre<Host>,
 }
 
 /// What a guest's calls of the node work on.
-struct Host {
+pub(crate) struct Host {
     limits: StoreLimits,
-    sent: Sent,
+    /// The call under way, whose caller takes what the guest sends; null before the first one.
+    call: *const Call,
+    /// The guest only begins, and there is nobody yet to whom it could send.
+    begins: bool,
 }
 
-fn broken(message: impl Into<String>) -> FilterError {
-    FilterError::new(Errno::NOEXEC, message)
+// SAFETY: `call` is only followed during that call, by the thread that makes it.
+unsafe impl Send for Host {}
+
+impl Host {
+    fn send(&self, take: impl Fn(&Call) -> Take, tag: i32, bytes: &[u8]) -> i32 {
+        // SAFETY: it is null, or the call under way, which the node keeps until it returns.
+        let Some(call) = unsafe { self.call.as_ref() }.filter(|_| !self.begins) else { return 0 };
+        // SAFETY: `host` is what the node wants back; the bytes live until it returns.
+        unsafe { take(call)(call.host, tag, bytes.as_ptr(), bytes.len()) }
+    }
+
+    fn fail(&self, text: &[u8]) {
+        // SAFETY: as in `send`.
+        if let Some(call) = unsafe { self.call.as_ref() } {
+            // SAFETY: as in `send`.
+            unsafe { (call.fail)(call.host, text.as_ptr().cast(), text.len()) };
+        }
+    }
+}
+
+fn broken(message: impl Into<String>) -> Failure {
+    Failure::new(Errno::NOEXEC, message)
 }
 
 impl Compiled {
-    pub fn compile(bytes: &[u8]) -> Result<Self, FilterError> {
+    pub fn compile(bytes: &[u8]) -> Result<Self, Failure> {
         let engine = engine()?;
         let module = Module::from_binary(engine, bytes)
             .map_err(|error| broken(format!("the WebAssembly module is not valid: {error:#}")))?;
         let linked = link(engine, &module)
             .map_err(|error| broken(format!("the WebAssembly module cannot be linked: {error:#}")))?;
         Ok(Self { linked })
-    }
-
-    /// An instance of a function for one stream at one node.
-    pub fn instance(&self, function: &str, params: &[u8], info: &NodeInfo) -> Result<Wasm, FilterError> {
-        if !self
-            .linked
-            .module()
-            .exports()
-            .any(|export| export.name() == function && export.ty().func().is_some())
-        {
-            return Err(FilterError::new(Errno::NOSYS, format!("the module has no function {function:?}")));
-        }
-        let mut wasm = Wasm {
-            linked: self.linked.clone(),
-            function: function.to_owned(),
-            params: params.to_vec(),
-            info: info.clone(),
-            live: None,
-        };
-        wasm.start()?;
-        Ok(wasm)
     }
 }
 
@@ -98,7 +99,7 @@ fn link(engine: &Engine, module: &Module) -> wasmtime::Result<InstancePre<Host>>
         "output",
         move |mut caller: Caller<'_, Host>, tag: i32, data: u32, len: u32| {
             let (bytes, host) = guest_bytes(&mut caller, data, len).ok_or_else(out_of_memory)?;
-            wasmtime::Result::Ok(host.sent.output(tag, bytes))
+            wasmtime::Result::Ok(host.send(|call| call.output, tag, bytes))
         },
     )?;
     linker.func_wrap(
@@ -106,21 +107,22 @@ fn link(engine: &Engine, module: &Module) -> wasmtime::Result<InstancePre<Host>>
         "reply",
         move |mut caller: Caller<'_, Host>, tag: i32, data: u32, len: u32| {
             let (bytes, host) = guest_bytes(&mut caller, data, len).ok_or_else(out_of_memory)?;
-            wasmtime::Result::Ok(host.sent.reply(tag, bytes))
+            wasmtime::Result::Ok(host.send(|call| call.reply, tag, bytes))
         },
     )?;
     linker.func_wrap("sheaf", "fail", move |mut caller: Caller<'_, Host>, data: u32, len: u32| {
         let (bytes, host) = guest_bytes(&mut caller, data, len).ok_or_else(out_of_memory)?;
-        host.sent.fail(bytes);
+        host.fail(bytes);
         wasmtime::Result::Ok(())
     })?;
-    wasi::link(&mut linker)?;
+    crate::wasi::link(&mut linker)?;
     // Whatever else a library would like to have, it must do without when it runs.
     linker.define_unknown_imports_as_traps(module)?;
     linker.instantiate_pre(module)
 }
 
-fn guest_bytes<'a>(
+/// What a guest points to in its memory.
+pub(crate) fn guest_bytes<'a>(
     caller: &'a mut Caller<'_, Host>,
     data: u32,
     len: u32,
@@ -131,13 +133,11 @@ fn guest_bytes<'a>(
     Some((bytes, host))
 }
 
-/// One instance. When a call traps its memory is not to be trusted any more, so the next call gets
-/// a new one, without the state of the old.
-pub(super) struct Wasm {
+/// One instance: one stream at one node. When a call traps its memory is not to be trusted any more, so
+/// the next wave gets a new one, without the state of the old.
+pub(crate) struct Instance {
     linked: InstancePre<Host>,
     function: String,
-    params: Vec<u8>,
-    info: NodeInfo,
     live: Option<Live>,
 }
 
@@ -151,34 +151,48 @@ struct Live {
     state: u32,
 }
 
-impl Wasm {
-    fn start(&mut self) -> Result<&mut Live, FilterError> {
+impl Instance {
+    /// An instance of `function`, and which companions that has.
+    pub fn open(module: &Compiled, function: &str, call: &Call) -> Result<(Self, u32), Failure> {
+        let is_it = |name: &str, is_function: bool| is_function && name == function;
+        let mut exports = module.linked.module().exports();
+        if !exports.any(|export| is_it(export.name(), export.ty().func().is_some())) {
+            return Err(Failure::new(Errno::NOSYS, format!("the module has no function {function:?}")));
+        }
+        let mut instance = Self { linked: module.linked.clone(), function: function.to_owned(), live: None };
+        let live = instance.start(call)?;
+        let companions = Entry::ALL.into_iter().filter(|&entry| live.entries[entry as usize].is_some());
+        let bits = companions.fold(0, |bits, entry| bits | 1 << entry as u32);
+        Ok((instance, bits))
+    }
+
+    fn start(&mut self, call: &Call) -> Result<&mut Live, Failure> {
         if self.live.is_none() {
             let mut live = Live::new(&self.linked, &self.function)
                 .map_err(|error| explain("the WebAssembly module cannot start", Errno::NOEXEC, &error))?;
             if live.entries[Entry::Create as usize].is_some() {
-                live.call(Entry::Create, Emit::Partial, &[], &self.params, &self.info)?;
+                let status = live.call(Entry::Create, call)?;
+                if status != 0 {
+                    return Err(Failure { errno: Errno(status), message: None });
+                }
             }
             self.live = Some(live);
         }
         Ok(self.live.as_mut().expect("it has just been made"))
     }
-}
 
-impl Guest for Wasm {
-    fn has(&self, entry: Entry) -> bool {
-        self.live.as_ref().is_some_and(|live| live.entries[entry as usize].is_some())
-    }
-
-    fn set_params(&mut self, params: &[u8]) {
-        self.params = params.to_vec();
-    }
-
-    fn call(&mut self, entry: Entry, emit: Emit, inputs: &[Packet]) -> Result<Sent, FilterError> {
-        self.start()?;
-        let Some(live) = self.live.as_mut() else { return Ok(Sent::default()) };
-        let outcome = live.call(entry, emit, inputs, &self.params, &self.info);
-        if live.poisoned() {
+    /// What the function, or its companion, returns; one that is not there gives nothing.
+    pub fn call(&mut self, call: &Call) -> Result<i32, Failure> {
+        let Some(entry) = Entry::ALL.into_iter().find(|&entry| entry as u32 == call.entry) else {
+            return Err(Failure::new(Errno::INVAL, format!("there is no entry {}", call.entry)));
+        };
+        // Only a wave is worth starting anew for: nothing else is left to ask a new one for.
+        if entry == Entry::Wave {
+            self.start(call)?;
+        }
+        let Some(live) = self.live.as_mut() else { return Ok(0) };
+        let outcome = live.call(entry, call);
+        if outcome.is_err() {
             self.live = None;
         }
         outcome
@@ -194,7 +208,8 @@ impl Live {
             .memories(1)
             .tables(8)
             .build();
-        let mut store = Store::new(linked.module().engine(), Host { limits, sent: Sent::default() });
+        let mut store =
+            Store::new(linked.module().engine(), Host { limits, call: ptr::null(), begins: true });
         store.limiter(|host| &mut host.limits);
         store.set_fuel(FUEL_MIN)?;
         let instance = linked.instantiate(&mut store)?;
@@ -212,35 +227,23 @@ impl Live {
             .ok_or_else(|| wasmtime::Error::msg("the module exports no memory"))?;
         let alloc = instance.get_typed_func(&mut store, "sheaf_alloc")?;
         let free = instance.get_typed_func(&mut store, "sheaf_free")?;
-        let entries = [Entry::Wave, Entry::Create, Entry::Destroy, Entry::State, Entry::Absorb]
-            .map(|entry| typed(&instance, &mut store, &format!("{function}{}", entry.suffix())));
+        let entries =
+            Entry::ALL.map(|entry| typed(&instance, &mut store, &format!("{function}{}", entry.suffix())));
         let [wave, create, destroy, state, absorb] = entries;
         let entries = [wave?, create?, destroy?, state?, absorb?];
         Ok(Self { store, memory, alloc, free, entries, state: 0 })
     }
 
-    fn call(
-        &mut self,
-        entry: Entry,
-        emit: Emit,
-        inputs: &[Packet],
-        params: &[u8],
-        info: &NodeInfo,
-    ) -> Result<Sent, FilterError> {
-        let Some(function) = self.entries[entry as usize].clone() else { return Ok(Sent::default()) };
-        let mut image = Image::new(entry, emit, inputs, params, info, self.state);
-        self.store.data_mut().sent = Sent::default();
+    /// Calls what answers for `entry`; an error leaves this in an unknown state.
+    fn call(&mut self, entry: Entry, call: &Call) -> Result<i32, Failure> {
+        let Some(function) = self.entries[entry as usize].clone() else { return Ok(0) };
+        let mut image = Image::new(entry, call, self.state);
+        let host = self.store.data_mut();
+        (host.call, host.begins) = (call, entry == Entry::Create);
         let fuel = FUEL_MIN.saturating_add(image.len() as u64 * FUEL_PER_BYTE).min(FUEL_MAX);
         let status = self.run(&function, &mut image, fuel);
-        let sent = std::mem::take(&mut self.store.data_mut().sent);
-        match status {
-            Ok(status) => sent.outcome(status),
-            Err(error) => {
-                // What would be left is in an unknown state.
-                self.entries = Default::default();
-                Err(explain("the filter broke down", Errno::FAULT, &error))
-            }
-        }
+        self.store.data_mut().call = ptr::null();
+        status.map_err(|error| explain("the filter broke down", Errno::FAULT, &error))
     }
 
     fn run(&mut self, function: &TypedFunc<u32, i32>, image: &mut Image, fuel: u64) -> wasmtime::Result<i32> {
@@ -257,14 +260,10 @@ impl Live {
         self.free.call(&mut self.store, at)?;
         Ok(status)
     }
-
-    fn poisoned(&self) -> bool {
-        self.entries[Entry::Wave as usize].is_none()
-    }
 }
 
 fn typed(
-    instance: &Instance,
+    instance: &wasmtime::Instance,
     store: &mut Store<Host>,
     name: &str,
 ) -> wasmtime::Result<Option<TypedFunc<u32, i32>>> {
@@ -272,13 +271,13 @@ fn typed(
 }
 
 /// Says what a trap means to the user of a stream.
-fn explain(what: &str, otherwise: Errno, error: &wasmtime::Error) -> FilterError {
+fn explain(what: &str, otherwise: Errno, error: &wasmtime::Error) -> Failure {
     match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => {
-            FilterError::new(Errno::TIMEDOUT, format!("{what}: it did not end within its bound of steps"))
+            Failure::new(Errno::TIMEDOUT, format!("{what}: it did not end within its bound of steps"))
         }
-        Some(trap) => FilterError::new(Errno::FAULT, format!("{what}: {trap}")),
-        None => FilterError::new(otherwise, format!("{what}: {error:#}")),
+        Some(trap) => Failure::new(Errno::FAULT, format!("{what}: {trap}")),
+        None => Failure::new(otherwise, format!("{what}: {error:#}")),
     }
 }
 
@@ -296,31 +295,40 @@ impl Image {
     const NODE_BYTES: usize = 40;
     const PACKET_BYTES: usize = 40;
 
-    fn new(entry: Entry, emit: Emit, inputs: &[Packet], params: &[u8], info: &NodeInfo, state: u32) -> Self {
+    fn new(entry: Entry, call: &Call, state: u32) -> Self {
+        // SAFETY: what a call points to lives as long as it.
+        let (packets, params) = unsafe { (inputs(call), bytes(call.params, call.params_len)) };
+        // Who begins gets no packets, whatever wave made it begin.
+        let packets = if entry == Entry::Create { &[] } else { packets };
+        // SAFETY: as above; it is null or a node.
+        let node = unsafe { call.node.as_ref() }.copied().unwrap_or_default();
         let packets_at = Self::CALL_BYTES + Self::NODE_BYTES;
-        let mut data_at = packets_at + inputs.len() * Self::PACKET_BYTES;
+        let mut data_at = packets_at + packets.len() * Self::PACKET_BYTES;
         let params_at = data_at;
         data_at += params.len().next_multiple_of(8);
-        let total =
-            data_at + inputs.iter().map(|packet| packet.data.len().next_multiple_of(8)).sum::<usize>();
+        let total = data_at + packets.iter().map(|packet| packet.len.next_multiple_of(8)).sum::<usize>();
         let mut image = Self { bytes: Vec::with_capacity(total + 8), pointers: vec![16, 24, 32] };
-        let (packets, params_len) = (inputs.len() as u32, params.len() as u32);
-        image.words(&[ABI, entry as u32, u32::from(emit == Emit::Result), 0, packets_at as u32, packets]);
+        let (count, params_len) = (packets.len() as u32, params.len() as u32);
+        image.words(&[ABI, entry as u32, call.emit, 0, packets_at as u32, count]);
         image.words(&[params_at as u32, params_len, Self::CALL_BYTES as u32, state]);
-        let place = info.place;
-        image.words(&[info.rank, info.stream, info.depth, place.height, place.nearest_leaf]);
-        image.words(&[info.children, place.siblings, place.descendants, info.leaves, 0]);
-        for packet in inputs {
+        image.node(&node);
+        for packet in packets {
             image.pointers.push(image.bytes.len());
-            image.words(&[data_at as u32, packet.data.len() as u32, packet.tag.cast_unsigned()]);
-            image.words(&[packet.child, packet.rank, u32::from(packet.raw)]);
+            image.words(&[data_at as u32, packet.len as u32, packet.tag.cast_unsigned()]);
+            image.words(&[packet.child, packet.rank, packet.raw]);
             image.bytes.extend_from_slice(&packet.clock_offset_ns.to_le_bytes());
             image.bytes.extend_from_slice(&packet.clock_error_ns.to_le_bytes());
-            data_at += packet.data.len().next_multiple_of(8);
+            data_at += packet.len.next_multiple_of(8);
         }
         image.data(params);
-        inputs.iter().for_each(|packet| image.data(&packet.data));
+        // SAFETY: as above.
+        packets.iter().for_each(|packet: &Packet| image.data(unsafe { bytes(packet.data, packet.len) }));
         image
+    }
+
+    fn node(&mut self, node: &Node) {
+        self.words(&[node.rank, node.stream, node.depth, node.height, node.nearest_leaf]);
+        self.words(&[node.children, node.siblings, node.descendants, node.leaves, 0]);
     }
 
     fn words(&mut self, words: &[u32]) {

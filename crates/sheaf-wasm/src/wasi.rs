@@ -1,6 +1,6 @@
 //! The part of WASI that C and Rust libraries link to whether or not they use it. There are no
 //! files, no arguments, no environment and no clock; what is printed goes nowhere.
-use super::{Host, guest_bytes};
+use crate::run::{Host, guest_bytes};
 use wasmtime::{Caller, Error, Extern, Linker, Result};
 
 const MODULE: &str = "wasi_snapshot_preview1";
@@ -26,7 +26,7 @@ fn length(caller: &mut Caller<'_, Host>, pieces: u32, count: u32) -> Option<u32>
     Some(lengths.fold(0, u32::wrapping_add))
 }
 
-pub(super) fn link(linker: &mut Linker<Host>) -> Result<()> {
+pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
     linker.func_wrap(
         MODULE,
         "fd_write",
