@@ -43,7 +43,7 @@ impl Services for WithProbe {
             posting: None,
             room: Arc::default(),
             sunk: 0,
-            digest: blake3::Hasher::new(),
+            digest: None,
             number: Vec::new(),
         }))
     }
@@ -57,7 +57,8 @@ struct Probed {
     /// Stream, and packets still to post on it.
     posting: Option<(u32, u64)>,
     sunk: u64,
-    digest: blake3::Hasher,
+    /// Made when it is first asked for: finding out what the processor can do takes a while.
+    digest: Option<Box<blake3::Hasher>>,
     number: Vec<u8>,
 }
 
@@ -152,12 +153,13 @@ impl Service for Probed {
             }
             DIGEST => {
                 leaf.consumed(stream, packet.frame_bytes);
+                let digest = self.digest.get_or_insert_default();
                 if packet.first {
-                    self.digest.reset();
+                    digest.reset();
                 }
-                self.digest.update(&packet.payload);
+                digest.update(&packet.payload);
                 if packet.last {
-                    let digest = self.digest.finalize();
+                    let digest = digest.finalize();
                     let number =
                         digest.as_bytes().first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
                     leaf.reply(stream, wave, tag, self.number(number & DIGEST_MASK));
