@@ -1,0 +1,29 @@
+#!/bin/sh
+# Builds what is installed and measured, in target/dist: the program, and what runs WebAssembly filters.
+# It takes several times as long as cargo build --release.
+#
+#   packaging/build.sh            sheaf and libsheaf_wasm.so, for this machine's libc
+#   packaging/build.sh --static   sheaf alone, linked with musl: for hosts with another or an older libc.
+#                                 Needs: rustup target add x86_64-unknown-linux-musl, and a C compiler for it
+#                                 (Debian: musl-tools). It loads no native filters; --features wasm has those
+#                                 of WebAssembly inside.
+#
+# Further arguments are cargo's.
+set -eu
+cd "$(dirname "$0")/.."
+
+if [ "${1:-}" = --static ]; then
+    shift
+    target=$(uname -m)-unknown-linux-musl
+    exec cargo build --profile dist -p sheaf --target "$target" "$@"
+fi
+# Relocations in a tenth of the room, which a dynamic linker understands since glibc 2.36; a program made
+# so says "GLIBC_ABI_DT_RELR not found" to an older one.
+glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null || true)
+minor=${glibc#glibc 2.}
+case $minor in
+    '' | *[!0-9]*) ;;
+    *) [ "$minor" -lt 36 ] || RUSTFLAGS="${RUSTFLAGS:-} -C link-arg=-Wl,-z,pack-relative-relocs" ;;
+esac
+export RUSTFLAGS="${RUSTFLAGS:-}"
+exec cargo build --profile dist -p sheaf -p sheaf-wasm "$@"
