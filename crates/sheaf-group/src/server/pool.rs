@@ -6,7 +6,7 @@
 //! once all of them hang, requests are refused.
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
@@ -31,7 +31,8 @@ pub(super) trait Work: Send + 'static {
 
 /// The threads, and what waits for one.
 pub(super) struct Pool<W> {
-    at_once: usize,
+    /// Asked for by the first work: it takes many system calls, and a server that starts has none yet.
+    at_once: OnceLock<usize>,
     threads_max: usize,
     state: Mutex<State<W>>,
     /// Signs of life.
@@ -57,11 +58,10 @@ struct Place<W: Work> {
 
 impl<W: Work> Pool<W> {
     pub fn new() -> Arc<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::with(cores.max(2), THREADS_MAX)
+        Self::with(OnceLock::new(), THREADS_MAX)
     }
 
-    fn with(at_once: usize, threads_max: usize) -> Arc<Self> {
+    fn with(at_once: OnceLock<usize>, threads_max: usize) -> Arc<Self> {
         let state = State {
             waiting: VecDeque::new(),
             threads: BTreeMap::new(),
@@ -70,6 +70,10 @@ impl<W: Work> Pool<W> {
             watched: false,
         };
         Arc::new(Self { at_once, threads_max, state: Mutex::new(state), beats: AtomicU64::new(0) })
+    }
+
+    fn at_once(&self) -> usize {
+        *self.at_once.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from).max(2))
     }
 
     fn state(&self) -> MutexGuard<'_, State<W>> {
@@ -102,7 +106,7 @@ impl<W: Work> Pool<W> {
     /// The threads that are to be started for what waits.
     fn places(self: &Arc<Self>, state: &mut State<W>, now: Instant) -> Vec<(Place<W>, Handle)> {
         let busy = state.threads.values().filter(|since| now.duration_since(**since) < PATIENCE).count();
-        let room = self.at_once.saturating_sub(busy).min(self.threads_max - state.threads.len());
+        let room = self.at_once().saturating_sub(busy).min(self.threads_max - state.threads.len());
         let runtimes: Vec<Handle> =
             state.waiting.iter().take(room).map(|(_, runtime)| runtime.clone()).collect();
         let mut place = |runtime| {
@@ -206,7 +210,7 @@ mod tests {
     #[test]
     fn threads_that_hang_hold_nobody_up_until_all_do() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let pool = Pool::with(2, 5);
+        let pool = Pool::with(2.into(), 5);
         let say = || {
             let (to, said) = channel();
             pool.spawn(Task::Say(to), runtime.handle());
@@ -232,7 +236,7 @@ mod tests {
     #[test]
     fn nobody_is_refused_while_somebody_shows_life() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let pool = Pool::with(1, 1);
+        let pool = Pool::with(1.into(), 1);
         let (until, hangs) = channel();
         pool.spawn(Task::Hang(hangs), runtime.handle());
         let (to, said) = channel();
