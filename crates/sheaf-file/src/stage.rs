@@ -122,6 +122,12 @@ impl Staged {
         self.content.size()
     }
 
+    /// Whether it is written directly: what was written so far stays, whatever follows.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        matches!(self.destination.kind, Kind::InPlace | Kind::Stream)
+    }
+
     /// The BLAKE3 digest of the contents so far. It was computed while they were written, or if they
     /// did not come in order, is read from the new file.
     ///

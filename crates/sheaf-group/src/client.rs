@@ -20,7 +20,7 @@ mod layout;
 mod outcome;
 mod patience;
 
-pub use call::Call;
+pub use call::{Call, Unfinished};
 pub use group::{Group, Reading, Value};
 pub use outcome::Outcome;
 

@@ -20,7 +20,7 @@ mod server;
 mod stat;
 pub mod tool;
 
-pub use client::{Call, Class, Group, Limits, Outcome, Reading, Session, Value};
+pub use client::{Call, Class, Group, Limits, Outcome, Reading, Session, Unfinished, Value};
 pub use error::GroupError;
 pub use server::{Servers, THREADS_MAX, service_config};
 pub use stat::Stat;

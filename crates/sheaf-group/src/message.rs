@@ -87,6 +87,12 @@ pub(crate) enum Request {
         /// For how many leaves each of `leaves` speaks, in their order; empty: each for itself.
         weights: Vec<u64>,
     },
+    /// Nobody wants the rest of what the tool was to do: it ends, and these leaves say what it has done.
+    /// Input that was not taken in yet is thrown away.
+    Last {
+        /// Who is asked; the others answer nothing.
+        leaves: RangeSet,
+    },
 }
 
 /// How the answers of a tool come up.

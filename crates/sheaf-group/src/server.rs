@@ -277,7 +277,10 @@ impl Worker {
         let (attention_too, pool) = (Arc::clone(attention), Arc::clone(&self.pool));
         let host = self.host.for_request(Arc::new(Alive { attention: attention_too, pool }));
         // What every host was told to bring to its end is, also when nobody waits for it any more.
-        let is_end = matches!(request, Request::Settle | Request::Unread { .. } | Request::Close { .. });
+        let is_end = matches!(
+            request,
+            Request::Settle | Request::Unread { .. } | Request::Close { .. } | Request::Last { .. }
+        );
         if let Some(errno) = host.stopped().filter(|_| !is_end) {
             return Err(errno);
         }
@@ -335,6 +338,12 @@ impl Worker {
                     _ => return Err(Errno::STALE),
                 }
             }
+            Request::Last { leaves } if leaves.contains(host.leaf) => match &mut occupant.call {
+                Some(Ok(call)) => call.last(host.leaf),
+                // It was not begun.
+                Some(Err(_)) | None => call::said(host.leaf, true, b"", host.leaf),
+            },
+            Request::Last { .. } => Default::default(),
             request => group::serve(&mut occupant.group, request, &data, job.wave, host)?,
         })
     }

@@ -113,6 +113,12 @@ pub trait Running: Send {
     /// Does one step (a file, a buffer), appending to the answer. Steps go on until the tool is
     /// done or the answer is long enough to be sent.
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step;
+
+    /// Says what was changed so far, of all that it has done: it may be the last that is heard of it. With
+    /// `is_over` it is: what is half done is given up, and told. Tools that change nothing say nothing.
+    fn so_far(&mut self, answer: &mut Reply, is_over: bool) {
+        let _ = (answer, is_over);
+    }
 }
 
 /// Whether a tool has more to say.

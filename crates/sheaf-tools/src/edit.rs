@@ -1,14 +1,14 @@
 //! Changes of files on many hosts: `chmod`, `chown`, `truncate`, `rm`, `mkdir`, `ln`; and `write`.
 //!
 //! Each path fails or succeeds by itself on each host; equal failures fold over hosts.
-use crate::paths;
+use crate::paths::{self, Effect};
 use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
 use sheaf_file::ModeChange;
 use sheaf_group::entry::{EntryKind, Merged, MergedEntry};
 use sheaf_group::tool::Tools;
-use sheaf_group::{Outcome, Session};
+use sheaf_group::{Outcome, Session, Unfinished};
 use std::path::{Component, Path};
 
 mod leaf;
@@ -16,8 +16,9 @@ mod link;
 mod size;
 mod write;
 
+pub use crate::paths::Cut;
 pub use size::SizeChange;
-pub use write::{Cut, Way, WriteOptions, Written, write};
+pub use write::{Way, WriteOptions, Written, write};
 
 /// Makes the leaves' part known to servers.
 pub fn register(tools: &mut Tools) {
@@ -117,8 +118,11 @@ pub struct EditOptions {
 pub struct Edited {
     /// Which paths failed; the status counts the paths that went well.
     pub outcome: Outcome,
-    /// How many files were changed (would be, in a dry run) on each host, by equal numbers.
+    /// How many files were changed (would be, in a dry run) on each host, by equal numbers. Where a host is
+    /// not known to have come to its end it may be more.
     pub changed: Vec<(u64, RangeSet)>,
+    /// Hosts that did not come to the end.
+    pub unfinished: Unfinished,
 }
 
 impl Edited {
@@ -162,9 +166,25 @@ pub async fn edit(
     let params = |paths| leaf::Params { edit: edit.clone(), paths, options };
     let mut changed = Vec::new();
     let mut sink = counting(&mut changed, sink);
-    let outcome = paths::run(session, targets, leaf::NAME, params, &mut sink).await?.outcome;
+    let tool = (leaf::NAME, Effect::of_change(options.dry_run));
+    let paths::Said { outcome, unfinished, .. } =
+        paths::run(session, targets, tool, params, &mut sink).await?;
     drop(sink);
-    Ok(Edited { outcome, changed })
+    Ok(Edited { outcome, changed: greatest(changed), unfinished })
+}
+
+/// A host that is long at work says several times how many files it has changed: the last number counts.
+fn greatest(mut said: Vec<(u64, RangeSet)>) -> Vec<(u64, RangeSet)> {
+    said.sort_by_key(|(files, leaves)| (std::cmp::Reverse(*files), leaves.first()));
+    let (mut seen, mut last) = (RangeSet::new(), Vec::new());
+    for (files, leaves) in said {
+        let leaves = leaves.difference(&seen);
+        seen.union_with(&leaves);
+        if !leaves.is_empty() {
+            last.push((files, leaves));
+        }
+    }
+    last
 }
 
 /// Takes the numbers of changed files out of what goes to `sink`.
@@ -206,7 +226,16 @@ pub(crate) fn decode_any(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::is_root;
+    use super::{greatest, is_root};
+    use sheaf_core::RangeSet;
+
+    #[test]
+    fn the_last_number_of_each_host_counts() {
+        let said = vec![(256, RangeSet::full(4)), (512, RangeSet::full(2)), (600, RangeSet::single(1))];
+        let last = greatest(said);
+        let texts: Vec<_> = last.iter().map(|(files, leaves)| format!("{files}: {leaves}")).collect();
+        assert_eq!(texts, ["600: 1", "512: 0", "256: 2-3"]);
+    }
 
     #[test]
     fn roots_are_known_by_every_name() {

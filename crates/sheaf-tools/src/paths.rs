@@ -1,12 +1,12 @@
 //! Tools that do one thing with one path after the other: their part at the leaves and at the root.
 use crate::target::{Target, ToolError, by_hosts, drop_unmatched};
 use serde::Serialize;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Globbed;
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::entry::{Answer, AnswerForm, Merged, Sink, Stats};
 use sheaf_group::tool::{Host, Reply, Running, Step};
-use sheaf_group::{Call, GroupError, Outcome, Session};
+use sheaf_group::{Call, GroupError, Outcome, Session, Unfinished};
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,11 @@ pub(crate) trait PerPath: Send {
         false
     }
 
+    /// Says what was changed so far; see [`Running::so_far`].
+    fn so_far(&mut self, answer: &mut Answer, is_over: bool) {
+        let _ = (answer, is_over);
+    }
+
     /// Says what comes after all paths.
     fn conclude(&mut self, answer: &mut Answer, host: &Host) {
         let _ = (answer, host);
@@ -67,15 +72,15 @@ impl Running for AtWork {
         let answer = answer.entries_with(FORM);
         if self.is_begun {
             self.is_begun = self.work.go_on(answer, host);
+            if !self.is_begun {
+                let files = u64::from(self.work.counts_paths());
+                answer.stats(Stats { files, ..Stats::default() });
+            }
             return Step::More;
         }
         if let Some(path) = self.files.pop_front() {
             match self.work.begin(&path, answer, host) {
-                Ok(()) => {
-                    let files = u64::from(self.work.counts_paths());
-                    answer.stats(Stats { files, ..Stats::default() });
-                    self.is_begun = true;
-                }
+                Ok(()) => self.is_begun = true,
                 Err(errno) => answer.error(path.as_os_str().as_bytes(), errno),
             }
             return Step::More;
@@ -89,6 +94,21 @@ impl Running for AtWork {
         self.files = paths.into();
         Step::More
     }
+
+    fn so_far(&mut self, answer: &mut Reply, is_over: bool) {
+        self.work.so_far(answer.entries_with(FORM), is_over);
+    }
+}
+
+/// A file that got a part of the bytes, and is not as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// Its path.
+    pub path: String,
+    /// The hosts where it got as many.
+    pub leaves: RangeSet,
+    /// How many it got.
+    pub bytes: u64,
 }
 
 /// What hosts said, beside their entries.
@@ -98,6 +118,26 @@ pub(crate) struct Said {
     pub outcome: Outcome,
     /// Entries were passed on before all had come, so equal ones may have been passed on twice.
     pub in_parts: bool,
+    /// Who did not come to the end of a change.
+    pub unfinished: Unfinished,
+}
+
+/// Whether a tool changes files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Reads,
+    Changes,
+}
+
+impl Effect {
+    /// Of a change that is made, or only said.
+    pub fn of_change(is_dry: bool) -> Self {
+        if is_dry { Self::Reads } else { Self::Changes }
+    }
+
+    pub async fn call(self, call: Call) -> Call {
+        if self == Self::Changes { call.that_changes().await } else { call }
+    }
 }
 
 /// Runs a tool that counts paths; `params` makes its parameters for some paths. Equal entries of
@@ -105,14 +145,14 @@ pub(crate) struct Said {
 pub(crate) async fn run<P: Serialize>(
     session: &Session,
     targets: &[Target],
-    tool: &str,
+    (tool, effect): (&str, Effect),
     params: impl Fn(Vec<String>) -> P,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<Said, ToolError> {
     let mut hearing = Hearing::new(sink);
     for (members, paths) in by_hosts(targets) {
         let params = postcard::to_stdvec(&params(paths)).map_err(|_| ToolError::Protocol)?;
-        hearing.hear(session.call(&members, tool, &params)?).await?;
+        hearing.hear(effect.call(session.call(&members, tool, &params)?).await).await?;
     }
     hearing.end(targets)
 }
@@ -139,7 +179,25 @@ impl<'a> Hearing<'a> {
                 self.pass_on(&mut merged)?;
             }
         }
-        let mut outcome = call.finish();
+        let (outcome, unfinished) = call.conclude(&mut merged).await?;
+        self.take_in(merged, outcome, &unfinished)
+    }
+
+    /// Hears from hosts that are to go no further, because of this, what they have done.
+    pub async fn hear_last(&mut self, call: Call, errno: Errno) -> Result<(), ToolError> {
+        let (mut merged, mut outcome) = (Merged::new(), Outcome::default());
+        outcome.add_silent(errno, call.members());
+        let (_, unfinished) = call.conclude(&mut merged).await?;
+        self.take_in(merged, outcome, &unfinished)
+    }
+
+    fn take_in(
+        &mut self,
+        merged: Merged,
+        mut outcome: Outcome,
+        unfinished: &Unfinished,
+    ) -> Result<(), ToolError> {
+        self.said.unfinished.merge(unfinished);
         outcome.status = StatusSum::default();
         self.said.outcome.merge(outcome);
         let Some(mut whole) = self.whole.take() else {

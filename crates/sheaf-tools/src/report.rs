@@ -66,14 +66,25 @@ pub async fn report(
 ) -> Result<Outcome, ToolError> {
     let params = |paths| leaf::Params { report: report.clone(), paths };
     if !matches!(report, Report::Check(_)) {
-        return Ok(crate::paths::run(session, targets, leaf::NAME, params, sink).await?.outcome);
+        return Ok(crate::paths::run(
+            session,
+            targets,
+            (leaf::NAME, crate::paths::Effect::Reads),
+            params,
+            sink,
+        )
+        .await?
+        .outcome);
     }
     let mut unread = Outcome::default();
     let mut hear = |merged: &Merged| {
         check::add_unread(merged, &mut unread);
         sink(merged)
     };
-    let mut outcome = crate::paths::run(session, targets, leaf::NAME, params, &mut hear).await?.outcome;
+    let mut outcome =
+        crate::paths::run(session, targets, (leaf::NAME, crate::paths::Effect::Reads), params, &mut hear)
+            .await?
+            .outcome;
     outcome.merge(unread);
     Ok(outcome)
 }

@@ -18,7 +18,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod causes;
 pub mod daemon;
@@ -334,6 +334,10 @@ pub fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
+/// Signals that follow each other so soon are one: who ends a group of processes may signal each of them
+/// for itself and in the group, and the report of what was done until then must not be lost by that.
+const ONE_SIGNAL: Duration = Duration::from_millis(250);
+
 /// The signals that ask a command to end.
 struct Signals(Vec<tokio::signal::unix::Signal>);
 
@@ -349,8 +353,11 @@ impl Signals {
     /// Ends the operations of `session` at the first signal, the program at the second.
     async fn heed(mut self, session: Session) {
         self.heard().await;
+        let first = Instant::now();
         session.interrupt();
-        self.heard().await;
+        while first.elapsed() < ONE_SIGNAL {
+            self.heard().await;
+        }
         std::process::exit(Exit::Interrupted as i32);
     }
 
@@ -451,5 +458,6 @@ pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Repo
     for (errno, leaves) in &outcome.silent {
         causes::add(&mut report, *errno, leaves, &notices, connected, config.timeout.value);
     }
+    report.tell_unfinished();
     report
 }

@@ -4,8 +4,9 @@ use super::interrupt::Interruptible;
 use crate::aggregate::Partial;
 use crate::error::GroupError;
 use crate::message::Request;
-use sheaf_tree::{Pending, Stream, WaveResult};
-use std::time::Duration;
+use sheaf_core::Errno;
+use sheaf_tree::{Coverage, Pending, Stream, WaveResult};
+use std::time::{Duration, Instant};
 
 /// How long hosts have at least to undo what was begun, also when the time is over.
 const UNDO_TIMEOUT_MIN: Duration = Duration::from_millis(500);
@@ -14,6 +15,8 @@ const UNDO_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 pub(super) struct Asked<'a> {
     pending: Pending<'a>,
     interrupt: Interruptible,
+    /// When it is cancelled.
+    until: Option<Instant>,
 }
 
 impl Session {
@@ -36,7 +39,7 @@ impl Session {
     ) -> Result<Asked<'a>, GroupError> {
         let interrupt = self.inner.interrupts.begin();
         let pending = stream.request(0, &request.encode(data), timeout).await;
-        Ok(Asked { pending: pending.map_err(|_| GroupError::Ended)?, interrupt })
+        Ok(Asked { pending: pending.map_err(|_| GroupError::Ended)?, interrupt, until: None })
     }
 
     /// One request and its answer.
@@ -49,13 +52,34 @@ impl Session {
         self.send(stream, request, data).await?.answer().await
     }
 
+    /// One request and its answer, which is cancelled when the session's time is over: who does not answer
+    /// by then is not given up, and can be asked what it has done.
+    pub(super) async fn ask_to_change(
+        &self,
+        stream: &Stream,
+        request: &Request,
+        data: &[u8],
+    ) -> Result<(Partial, WaveResult), GroupError> {
+        let mut asked = self.send_within(stream, request, data, self.patience_with_change()).await?;
+        asked.until = self.limits.deadline;
+        asked.answer().await
+    }
+
     /// One request that has its answer whatever the user wants: it undoes something.
     pub(super) async fn insist(
         &self,
         stream: &Stream,
         request: &Request,
     ) -> Result<(Partial, WaveResult), GroupError> {
-        let timeout = self.patience().max(UNDO_TIMEOUT_MIN);
+        self.insist_within(stream, request, self.patience().max(UNDO_TIMEOUT_MIN)).await
+    }
+
+    pub(super) async fn insist_within(
+        &self,
+        stream: &Stream,
+        request: &Request,
+        timeout: Duration,
+    ) -> Result<(Partial, WaveResult), GroupError> {
         let asked = self.send_within(stream, request, b"", timeout).await?;
         let mut wave = asked.pending.answer().await;
         Ok((partial_of(&mut wave)?, wave))
@@ -65,13 +89,24 @@ impl Session {
 impl Asked<'_> {
     /// Waits for the answer; an interrupt ends that with what has come.
     pub async fn answer(mut self) -> Result<(Partial, WaveResult), GroupError> {
-        let mut wave = tokio::select! {
-            wave = self.pending.answer() => wave,
-            () = self.interrupt.interrupted() => {
-                self.pending.cancel();
-                self.pending.answer().await
+        let late = async {
+            match self.until {
+                Some(until) => tokio::time::sleep_until(until.into()).await,
+                None => std::future::pending().await,
             }
         };
+        let is_late = tokio::select! {
+            mut wave = self.pending.answer() => return Ok((partial_of(&mut wave)?, wave)),
+            () = self.interrupt.interrupted() => false,
+            () = late => true,
+        };
+        self.pending.cancel();
+        let mut wave = self.pending.answer().await;
+        if is_late {
+            let Coverage { failed, silent, .. } = &mut wave.coverage;
+            let cancelled = failed.iter_mut().chain(silent).filter(|(errno, _)| *errno == Errno::CANCELED);
+            cancelled.for_each(|(errno, _)| *errno = Errno::TIMEDOUT);
+        }
         Ok((partial_of(&mut wave)?, wave))
     }
 }

@@ -6,7 +6,8 @@ use crate::entry::Merged;
 use crate::error::GroupError;
 use crate::message::{Answer, Request};
 use sheaf_core::{Errno, RangeSet};
-use sheaf_tree::Stream;
+use sheaf_tree::{Notice, Stream};
+use std::time::Duration;
 
 /// A tool's call. Its answer comes in batches: equal ones cross the tree once.
 ///
@@ -23,7 +24,38 @@ pub struct Call {
     start: Option<(String, Vec<u8>)>,
     /// A future was dropped before its end, or failed: the hosts are not where we think they are.
     torn: bool,
+    /// It changes something.
+    changes: bool,
+    /// Hosts that were gone before it began.
+    gone: RangeSet,
     outcome: Outcome,
+}
+
+/// How long it is waited before a change for a session to say who is gone. Of a host that is found to be gone
+/// only later it is not known that it was before.
+const GREETING_TIME: Duration = Duration::from_millis(100);
+
+/// Hosts that did not come to the end of a call that changes something.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// They have ended before they were done, and said all that they have done.
+    pub heard: RangeSet,
+    /// What they have done is not known beyond what they said before. They may still be at it.
+    pub unknown: RangeSet,
+}
+
+impl Unfinished {
+    /// Whether every host was done.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.heard.is_empty() && self.unknown.is_empty()
+    }
+
+    /// Takes in those of another call.
+    pub fn merge(&mut self, other: &Self) {
+        self.heard.union_with(&other.heard);
+        self.unknown.union_with(&other.unknown);
+    }
 }
 
 impl Session {
@@ -39,12 +71,36 @@ impl Session {
             more: members.clone(),
             start: Some((tool.to_owned(), params.to_vec())),
             torn: false,
+            changes: false,
+            gone: RangeSet::new(),
             outcome: Outcome::default(),
         })
+    }
+
+    /// Hosts that are known to be gone.
+    async fn gone(&self) -> RangeSet {
+        // Whoever joins a session is told who is gone before it is told who is there.
+        drop(self.network().ready(GREETING_TIME).await);
+        let mut gone = RangeSet::new();
+        for notice in self.network().notices() {
+            match notice {
+                Notice::Lost { leaves, .. } | Notice::Left { leaves, .. } => gone.union_with(&leaves),
+                Notice::Joined { leaves, .. } => gone = gone.difference(&leaves),
+                _ => {}
+            }
+        }
+        gone
     }
 }
 
 impl Call {
+    /// The same of a tool that changes something. Once the session is over its hosts are asked for nothing
+    /// more, and [`Call::conclude`] hears from those that were not done what they have changed.
+    pub async fn that_changes(self) -> Self {
+        let gone = self.session.gone().await;
+        Self { changes: true, gone, ..self }
+    }
+
     /// Whether some host has more to say.
     #[must_use]
     pub fn has_more(&self) -> bool {
@@ -157,7 +213,8 @@ impl Call {
         for (errno, leaves) in &lost {
             outcome.add_silent(*errno, leaves);
         }
-        Ok((!more.is_empty(), more))
+        let goes_on = !more.is_empty() && !(self.changes && self.session.is_over().is_some());
+        Ok((goes_on, more))
     }
 
     async fn bodies(&mut self, outcome: &mut Outcome) -> Result<(Vec<Class>, RangeSet), GroupError> {
@@ -176,7 +233,11 @@ impl Call {
             Some((tool, params)) => (Request::Call { tool, answer }, params),
             None => (Request::More { leaves: self.more.clone(), answer }, Vec::new()),
         };
-        let (mut partial, wave) = self.session.ask(&self.stream, &request, &params).await?;
+        let (mut partial, wave) = if self.changes {
+            self.session.ask_to_change(&self.stream, &request, &params).await?
+        } else {
+            self.session.ask(&self.stream, &request, &params).await?
+        };
         // A host that had said everything before it was lost is not missing.
         outcome.add_coverage_of(&wave.coverage, &self.more);
         for error in errors_of(&mut partial) {
@@ -201,14 +262,69 @@ impl Call {
         &self.outcome
     }
 
+    /// [`Call::finish`] of a call that changes something. Hosts that did not come to their end say what they
+    /// have done until now ([`Running::so_far`](crate::tool::Running::so_far)), which is folded into `merged`.
+    ///
+    /// # Errors
+    /// [`GroupError::Protocol`] when that does not decode, [`GroupError::Ended`] when the session has ended.
+    pub async fn conclude(self, merged: &mut Merged) -> Result<(Outcome, Unfinished), GroupError> {
+        let mut unfinished = Unfinished::default();
+        // Of what was not begun nothing is done.
+        let (begun, changes) = (self.start.is_none(), self.changes);
+        let (session, gone) = (self.session.clone(), self.gone.clone());
+        let (outcome, stream) = self.end_with_stream();
+        if !changes || !begun {
+            return Ok((outcome, unfinished));
+        }
+        let (mut lost, mut there) = (RangeSet::new(), RangeSet::new());
+        for (errno, leaves) in &outcome.silent {
+            if *errno == Errno::HOSTDOWN { &mut lost } else { &mut there }.union_with(leaves);
+        }
+        if !there.is_empty() {
+            unfinished.heard = last_words(&session, &stream, there.clone(), merged).await?;
+        }
+        unfinished.unknown = lost.difference(&gone);
+        unfinished.unknown.union_with(&there.difference(&unfinished.heard));
+        Ok((outcome, unfinished))
+    }
+
     /// Ends the call and gives what the hosts came to. Those that had more to say are silent, with the
     /// reason why the session is over, or `ECANCELED`.
     #[must_use]
     pub fn finish(self) -> Outcome {
+        self.end_with_stream().0
+    }
+
+    fn end_with_stream(self) -> (Outcome, Stream) {
         let mut outcome = self.outcome.clone();
         let unheard = self.more.difference(&outcome.missing_hosts());
         outcome.add_silent(self.session.is_over().unwrap_or(Errno::CANCELED), &unheard);
         self.count(&mut outcome);
-        outcome
+        (outcome, self.stream)
     }
+}
+
+/// Has `leaves` end what they are at, and folds what they have done into `merged`. Returns who has said it.
+async fn last_words(
+    session: &Session,
+    stream: &Stream,
+    leaves: RangeSet,
+    merged: &mut Merged,
+) -> Result<RangeSet, GroupError> {
+    let (request, patience) = (Request::Last { leaves }, session.patience_with_last_words());
+    let asked = session.insist_within(stream, &request, patience);
+    // Where there is no room for the question, because some host takes nothing, nobody can be asked.
+    let Ok(answered) = tokio::time::timeout(patience * 2, asked).await else { return Ok(RangeSet::new()) };
+    let mut heard = RangeSet::new();
+    merged.next_batch();
+    if let Data::Classes(classes) = answered?.0.data {
+        for (_, class) in classes.into_sorted() {
+            let (Some(body), leaves) = (class.body, class.members.leaves()) else { continue };
+            if !body.is_empty() {
+                merged.fold_raw_set(&leaves, &body)?;
+            }
+            heard.union_with(&leaves);
+        }
+    }
+    Ok(heard)
 }

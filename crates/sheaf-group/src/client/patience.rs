@@ -6,6 +6,13 @@ use std::time::{Duration, Instant};
 /// How long hosts have for what they are asked just before the deadline.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
+/// How long after the deadline, at which it is cancelled, a change would be given up. Nothing waits so long.
+const CANCEL_TIME: Duration = Duration::from_secs(1);
+
+/// How long hosts have to say what they have done: after the deadline, and after an interrupt.
+const LAST_WORDS_LATE: Duration = Duration::from_millis(250);
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 impl Session {
     /// Why nothing more is to be begun: `ECANCELED` after an interrupt, `ETIMEDOUT` after the deadline.
     #[must_use]
@@ -37,6 +44,20 @@ impl Session {
             if self.is_over() == Some(Errno::TIMEDOUT) { Duration::from_millis(1) } else { LAST_WAIT };
         let left = self.limits.deadline.map(|at| at.saturating_duration_since(Instant::now()).max(least));
         left.map_or(self.limits.timeout, |left| left.min(self.limits.timeout))
+    }
+
+    /// How long the answer to a change is waited for that is cancelled at the deadline.
+    pub(super) fn patience_with_change(&self) -> Duration {
+        let left = self.limits.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        match left {
+            Some(left) if left <= self.limits.timeout => left + CANCEL_TIME,
+            _ => self.limits.timeout,
+        }
+    }
+
+    /// How long it is waited for what hosts say they have done.
+    pub(super) fn patience_with_last_words(&self) -> Duration {
+        if self.is_over() == Some(Errno::TIMEDOUT) { LAST_WORDS_LATE } else { LAST_WORDS }
     }
 
     /// How long a host may take nothing of what is sent to all. Where the time is bounded, half of

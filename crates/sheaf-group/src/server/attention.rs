@@ -136,7 +136,8 @@ impl Attention {
 impl Asked for Attention {
     fn stopped(&self) -> Option<Errno> {
         let present = self.present();
-        if present.cancelled.load(Ordering::Relaxed) || self.lane.ended.load(Ordering::Relaxed) {
+        let is_over = [&*present.cancelled, &*self.lane.ended, &self.lane.last];
+        if is_over.into_iter().any(|over| over.load(Ordering::Relaxed)) {
             return Some(Errno::CANCELED);
         }
         if present.deadline.is_none() && present.due.is_none() {

@@ -10,6 +10,9 @@ use sheaf_core::{Errno, MemberSet, RangeSet};
 /// A tool's answer is sent on once it is this long; the rest follows when it is asked for.
 const ANSWER_BYTES: usize = 4 << 20;
 
+/// What was not sent yet when nobody wants the rest comes along with the last words up to this length.
+const LAST_BYTES: usize = 64 << 10;
+
 pub(super) struct Call {
     running: Box<dyn Running>,
     done: bool,
@@ -33,6 +36,7 @@ impl Call {
         let mut reply = self.unsaid.take().unwrap_or_else(|| Reply::Bytes(Vec::new()));
         while !self.done && reply.len() < ANSWER_BYTES {
             if let Some(errno) = host.stopped() {
+                self.unsaid = Some(reply);
                 return Err(errno);
             }
             match self.running.step(&mut reply, host) {
@@ -47,8 +51,21 @@ impl Call {
             self.unsaid = Some(reply);
             return Ok(Partial::default());
         };
+        if !self.done {
+            self.running.so_far(&mut reply, false);
+        }
         self.body = reply.into_bytes();
         Ok(said(host.leaf, self.done, &self.body, eager))
+    }
+
+    /// Ends the tool, and says what it has done.
+    pub fn last(&mut self, leaf: u32) -> Partial {
+        self.done = true;
+        let unsaid = self.unsaid.take().filter(|unsaid| unsaid.len() <= LAST_BYTES);
+        let mut reply = unsaid.unwrap_or_else(|| Reply::Bytes(Vec::new()));
+        self.running.so_far(&mut reply, true);
+        self.body = reply.into_bytes();
+        said(leaf, true, &self.body, leaf)
     }
 
     pub fn fetch(&self, leaf: u32, lines: bool, bytes_max: u64, weight: u64) -> Result<Partial, Errno> {

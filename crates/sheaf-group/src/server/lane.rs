@@ -23,6 +23,8 @@ pub(super) struct Lane {
     replied: Mutex<Option<(u64, Bytes)>>,
     /// The stream is over.
     pub ended: Arc<AtomicBool>,
+    /// A [`Request::Last`] has come: nobody wants what was asked for before.
+    pub last: AtomicBool,
 }
 
 #[derive(Default)]
@@ -62,7 +64,7 @@ struct Parts {
 impl Lane {
     pub fn new(stream: u32) -> Self {
         let (queue, occupant, replied) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { stream, queue, occupant, replied, ended: Arc::default() }
+        Self { stream, queue, occupant, replied, ended: Arc::default(), last: AtomicBool::new(false) }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -103,6 +105,12 @@ impl Lane {
             return false;
         }
         let job = queue.parts.take().map(|parts| parts.join(is_cancelled));
+        if job
+            .as_ref()
+            .is_some_and(|job| matches!(Request::decode(&job.packet), Ok((Request::Last { .. }, _))))
+        {
+            self.last.store(true, Ordering::Relaxed);
+        }
         queue.jobs.extend(job);
         !std::mem::replace(&mut queue.busy, true)
     }

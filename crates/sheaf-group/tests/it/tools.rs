@@ -7,7 +7,8 @@ use sheaf_group::GroupError;
 use sheaf_group::entry::{AnswerForm, Entry, EntryKind, Merged, Sink, Stats};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Answers with this many lines of a kilobyte, some of them its host's own.
 struct Talk;
@@ -102,7 +103,7 @@ impl Running for Hold {
     fn feed(&mut self, data: Bytes, _: &Host) {
         assert_eq!(&data[..], b"first");
         while !self.0.load(Ordering::SeqCst) {
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
+            std::thread::park_timeout(Duration::from_millis(1));
         }
     }
 
@@ -248,4 +249,90 @@ fn a_call_whose_future_is_dropped_is_over_and_never_complete() {
         assert!(matches!(call.next_bodies().await, Err(GroupError::Torn)));
         assert_eq!(call.finish().missing_hosts(), cluster.everyone());
     });
+}
+
+/// Counts its steps; on the first host it hangs after some.
+#[derive(Default, Clone)]
+struct Counting {
+    /// Hosts that have come far enough, and whether who hangs may go on.
+    far: Arc<AtomicUsize>,
+    released: Arc<AtomicBool>,
+}
+
+struct CountingOn {
+    tool: Counting,
+    leaf: u32,
+    steps: u64,
+}
+
+const FAR: u64 = 10;
+
+impl Tool for Counting {
+    fn start(&self, _: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
+        Ok(Box::new(CountingOn { tool: self.clone(), leaf: host.leaf, steps: 0 }))
+    }
+}
+
+impl Running for CountingOn {
+    fn step(&mut self, _: &mut Reply, _: &Host) -> Step {
+        self.steps += 1;
+        if self.steps < FAR {
+            return Step::Pause;
+        }
+        if self.steps == FAR {
+            self.tool.far.fetch_add(1, Ordering::SeqCst);
+        }
+        while self.leaf == 0 && !self.tool.released.load(Ordering::SeqCst) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        Step::More
+    }
+
+    fn so_far(&mut self, answer: &mut Reply, is_over: bool) {
+        let steps = if is_over { self.steps } else { self.steps.min(FAR - 1) };
+        let answer = answer.entries();
+        answer.path(b"");
+        let _ = answer.entry(Entry::new(EntryKind::Count, steps.to_string().as_bytes()));
+    }
+}
+
+/// Who ends a change hears from the hosts what they have done; of one that hangs it is known what it had said.
+#[test]
+fn a_change_that_is_ended_says_how_far_it_came() {
+    for by_deadline in [false, true] {
+        let cluster = Cluster::new(4);
+        let counting = Counting::default();
+        let (far, released) = (Arc::clone(&counting.far), Arc::clone(&counting.released));
+        let mut tools = tools();
+        tools.register("count", counting);
+        run(async {
+            let session = cluster.session_with("k-ary:2", tools);
+            let deadline = by_deadline.then(|| Instant::now() + Duration::from_secs(3));
+            let session = session.with_limits(session.limits().with_deadline(deadline));
+            let mut call = session.call(&cluster.everyone(), "count", b"").unwrap().that_changes().await;
+            let other = session.clone();
+            let interrupt = async {
+                while far.load(Ordering::SeqCst) < 4 {
+                    tokio::task::yield_now().await;
+                }
+                if !by_deadline {
+                    other.interrupt();
+                }
+            };
+            let mut merged = Merged::new();
+            let hear = async { while call.next_entries(&mut merged).await.unwrap() {} };
+            tokio::join!(hear, interrupt);
+            let (outcome, unfinished) = call.conclude(&mut merged).await.unwrap();
+            released.store(true, Ordering::SeqCst);
+            assert_eq!(outcome.missing_hosts(), cluster.everyone());
+            assert_eq!(unfinished.heard.to_string(), "1-3");
+            assert_eq!(unfinished.unknown.to_string(), "0");
+            let most = |leaf: u32| {
+                let said = merged.sorted().into_iter().filter(|entry| entry.leaves.contains(leaf));
+                said.map(|entry| String::from_utf8_lossy(entry.entry.text).parse::<u64>().unwrap()).max()
+            };
+            assert_eq!(most(0), Some(FAR - 1));
+            (1..4).for_each(|leaf| assert!(most(leaf) >= Some(FAR), "{leaf}: {:?}", most(leaf)));
+        });
+    }
 }

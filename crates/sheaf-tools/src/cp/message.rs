@@ -164,6 +164,13 @@ pub struct Totals {
     pub failed: u64,
 }
 
+impl Totals {
+    /// How much was made, to compare what one host said at different times.
+    pub(super) fn made(&self) -> (u64, u64, u64) {
+        (self.files + self.dirs + self.links, self.bytes, self.failed)
+    }
+}
+
 /// What a packet that is not understood counts as.
 pub(super) fn malformed(_: Malformed) -> Errno {
     Errno::PROTO

@@ -2,12 +2,14 @@
 use super::message::{PutParams, Totals};
 use super::options::{CopyOptions, Progress};
 use super::source::{Filled, Sent, Source, Stopped, name_of, read_all};
+use crate::paths::{Cut, Effect};
 use crate::target::{Target, ToolError};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::PathError;
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::entry::{EntryKind, Merged};
-use sheaf_group::{Call, Outcome, Session};
+use sheaf_group::{Call, Outcome, Session, Unfinished};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,6 +32,10 @@ pub struct Put {
     pub errors_more: u64,
     /// What hosts wrote, by equal numbers.
     pub totals: Vec<(Totals, RangeSet)>,
+    /// Files that were written in place, did not get all, and are not as they were.
+    pub cut: Vec<Cut>,
+    /// Hosts that did not come to the end.
+    pub unfinished: Unfinished,
     /// What a dry run has to say, folded over hosts: `create`, `replace` or `enter` for each path.
     pub lines: Merged,
     /// How much was read and sent.
@@ -62,7 +68,8 @@ pub async fn put(
     let into = sources.len() > 1;
     let params = PutParams { destination: target.path.clone(), into, options: options.clone() };
     let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-    let mut call = session.call(&target.members, TOOL, &params)?;
+    let call = session.call(&target.members, TOOL, &params)?;
+    let mut call = Effect::of_change(options.dry_run).call(call).await;
     let (send, mut packets) = mpsc::channel(PACKETS_AHEAD_MAX);
     let reading = start_reading(sources, options.clone(), send)?;
     let mut sent = Progress { bytes_total, ..Progress::default() };
@@ -78,19 +85,24 @@ pub async fn put(
         errors: Vec::new(),
         errors_more: 0,
         totals: Vec::new(),
+        cut: Vec::new(),
+        unfinished: Unfinished::default(),
         lines: Merged::new(),
         sent: Progress::default(),
     };
     match fed {
         Ok(is_all_sent) => {
             while call.next_entries(&mut put.lines).await? {}
-            put.outcome = call.finish();
+            (put.outcome, put.unfinished) = call.conclude(&mut put.lines).await?;
             // A reader of a pipe may never end.
             if is_all_sent && let Ok(Ok(Sent { errors, errors_more })) = reading.await {
                 (put.errors, put.errors_more) = (errors, errors_more);
             }
         }
-        Err(errno) => put.outcome.add_silent(errno, &target.members),
+        Err(errno) => {
+            put.outcome.add_silent(errno, &target.members);
+            (_, put.unfinished) = call.conclude(&mut put.lines).await?;
+        }
     }
     put.sent = sent;
     put.sum_up(&target.members);
@@ -219,12 +231,28 @@ impl Put {
             self.outcome.add_path_error(errno, &String::from_utf8_lossy(path), leaves.clone());
         }
         for entry in self.lines.sorted() {
-            if entry.entry.kind == EntryKind::Count
-                && let Ok(totals) = postcard::from_bytes(entry.entry.text)
-            {
-                self.totals.push((totals, entry.leaves.clone()));
+            let (path, text, leaves) = (entry.path, entry.entry.text, entry.leaves.clone());
+            match entry.entry.kind {
+                EntryKind::Count => {
+                    self.totals.extend(postcard::from_bytes(text).map(|totals| (totals, leaves)));
+                }
+                EntryKind::Part => {
+                    let bytes = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+                    let path = String::from_utf8_lossy(path).into_owned();
+                    self.cut.extend(bytes.map(|bytes| Cut { path, leaves, bytes }));
+                }
+                _ => {}
             }
         }
+        // A host may say twice how far it came.
+        self.totals.sort_by_key(|(totals, leaves)| (Reverse(totals.made()), leaves.first()));
+        let mut seen = RangeSet::new();
+        for (_, leaves) in &mut self.totals {
+            *leaves = leaves.difference(&seen);
+            seen.union_with(leaves);
+        }
+        self.totals.retain(|(_, leaves)| !leaves.is_empty());
+        self.totals.sort_by_key(|(_, leaves)| leaves.first());
         self.outcome.status = StatusSum::default();
         for leaf in members.difference(&failed).iter() {
             let totals = self.totals.iter().find(|(_, leaves)| leaves.contains(leaf));

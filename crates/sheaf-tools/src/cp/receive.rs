@@ -39,6 +39,8 @@ struct Receiver {
     /// Where each source went.
     bases: Vec<PathBuf>,
     file: Option<Incoming>,
+    /// Files that are written in place and did not get all, with the bytes they got.
+    cut: Vec<(PathBuf, u64)>,
     /// The directories above the present path, outermost first.
     dirs: Vec<OpenDir>,
     /// What is beneath this path is passed over: its directory failed.
@@ -92,6 +94,7 @@ impl Receiver {
             writer,
             bases: Vec::new(),
             file: None,
+            cut: Vec::new(),
             dirs: Vec::new(),
             skipped: None,
             failed_links: HashMap::new(),
@@ -106,7 +109,7 @@ impl Receiver {
             Record::Source { name } => self.source(&name),
             Record::Data { offset, .. } => self.data(offset, data),
             Record::FileEnd { size, digest } => self.file_end(size, &digest),
-            Record::FileAbort => self.file = None,
+            Record::FileAbort => self.drop_file(),
             Record::End => {
                 self.leave_dirs(None);
                 self.is_complete = true;
@@ -131,7 +134,7 @@ impl Receiver {
 
     fn source(&mut self, name: &[u8]) {
         self.leave_dirs(None);
-        self.file = None;
+        self.drop_file();
         self.skipped = None;
         let name = OsStr::from_bytes(name);
         let inside = self.is_into && !name.is_empty();
@@ -140,7 +143,7 @@ impl Receiver {
 
     /// The place of a path of the present source, unless it is passed over.
     fn enter(&mut self, relative: &[u8]) -> Option<PathBuf> {
-        self.file = None;
+        self.drop_file();
         if self.refused.is_some() || self.skipped.as_ref().is_some_and(|dir| is_beneath(relative, dir)) {
             return None;
         }
@@ -206,25 +209,33 @@ impl Receiver {
     fn data(&mut self, offset: u64, data: &[u8]) {
         let Some(file) = &mut self.file else { return };
         if let Err(errno) = file.staged.write_at(offset, data)
-            && let Some(Incoming { relative, path, is_linked, .. }) = self.file.take()
+            && let Some(file) = self.file.take()
         {
+            self.cut.extend(file.cut());
+            let Incoming { relative, path, is_linked, .. } = file;
             self.fail_file(relative, &path, is_linked, errno);
         }
     }
 
+    /// Gives up the file that is coming in: what was written in place stays.
+    fn drop_file(&mut self) {
+        self.cut.extend(self.file.take().and_then(|file| file.cut()));
+    }
+
     fn file_end(&mut self, size: u64, digest: &[u8; 32]) {
-        let (Some(Incoming { relative, path, attrs, is_linked, mut staged }), Some(writer)) =
-            (self.file.take(), &self.writer)
-        else {
-            return;
-        };
+        let (Some(file), Some(writer)) = (self.file.take(), &self.writer) else { return };
+        let cut = file.cut();
+        let Incoming { relative, path, attrs, is_linked, mut staged } = file;
         let extended = if size > staged.size() { staged.extend(size) } else { Ok(()) };
         match extended.and_then(|()| writer.finish(staged, &attrs, digest)) {
             Ok(()) => {
                 self.totals.files += 1;
                 self.totals.bytes += size;
             }
-            Err(errno) => self.fail_file(relative, &path, is_linked, errno),
+            Err(errno) => {
+                self.cut.extend(cut);
+                self.fail_file(relative, &path, is_linked, errno);
+            }
         }
     }
 
@@ -307,11 +318,11 @@ impl Running for Receiver {
                 }
             }
         }
-        self.file = None;
+        self.drop_file();
     }
 
     fn step(&mut self, answer: &mut Reply, _: &Host) -> Step {
-        self.file = None;
+        self.drop_file();
         if !self.is_complete {
             self.refused.get_or_insert(Errno::CANCELED);
         }
@@ -319,12 +330,37 @@ impl Running for Receiver {
             let destination = self.destination.clone();
             self.fail(&destination, errno);
         }
+        self.say(answer);
+        Step::Done
+    }
+
+    fn so_far(&mut self, answer: &mut Reply, is_over: bool) {
+        if is_over {
+            self.drop_file();
+            self.say(answer);
+        }
+    }
+}
+
+impl Receiver {
+    /// Says what was done, and what went wrong since it was last said.
+    fn say(&mut self, answer: &mut Reply) {
+        for (path, bytes) in self.cut.drain(..) {
+            self.answer.path(path.as_os_str().as_bytes());
+            let _ = self.answer.entry(Entry::new(EntryKind::Part, bytes.to_string().as_bytes()));
+        }
         let totals = postcard::to_stdvec(&self.totals).expect("numbers can be serialised");
         self.answer.path(self.destination.as_os_str().as_bytes());
         // Without room for the totals there is at least one error, which is what counts.
         let _ = self.answer.entry(Entry::new(EntryKind::Count, &totals));
         *answer = Reply::Entries(std::mem::replace(&mut self.answer, Answer::new(AnswerForm::default())));
-        Step::Done
+    }
+}
+
+impl Incoming {
+    /// It with the bytes that it got, if it is not as it was.
+    fn cut(&self) -> Option<(PathBuf, u64)> {
+        self.staged.is_direct().then(|| (self.path.clone(), self.staged.size()))
     }
 }
 

@@ -156,9 +156,13 @@ impl PerPath for Editor {
 
     fn go_on(&mut self, answer: &mut Answer, host: &Host) -> bool {
         if self.removal.is_some() {
-            return self.go_on_removing(answer);
+            return self.go_on_removing(answer, host);
         }
         for _ in 0..STEP_FILES {
+            // Whoever ends it hears soon how far it came.
+            if host.should_stop() {
+                return true;
+            }
             let Some(walk) = &mut self.walk else { return false };
             let (path, result) = match walk.next() {
                 None => {
@@ -189,12 +193,24 @@ impl PerPath for Editor {
         true
     }
 
+    fn so_far(&mut self, answer: &mut Answer, is_over: bool) {
+        let under_way = self.removal.as_ref().map_or(0, |(_, removal)| removal.removed().names);
+        let files = self.changed + under_way;
+        // Hosts that are about as far are told as one.
+        say_count(if is_over { files } else { rounded(files) }, answer);
+    }
+
     fn conclude(&mut self, answer: &mut Answer, _: &Host) {
         if let Some((path, errno)) = &self.refused {
             answer.error(path.as_bytes(), *errno);
         }
         say_count(self.changed, answer);
     }
+}
+
+/// The power of two that is not beyond a number.
+pub(super) fn rounded(files: u64) -> u64 {
+    files.checked_ilog2().map_or(0, |log| 1 << log)
 }
 
 /// Says how many files were changed, if any were.
@@ -314,9 +330,9 @@ impl Editor {
     }
 
     /// Removes some names more, so that whoever waits can stop it.
-    fn go_on_removing(&mut self, answer: &mut Answer) -> bool {
+    fn go_on_removing(&mut self, answer: &mut Answer, host: &Host) -> bool {
         let Some((path, mut removal)) = self.removal.take() else { return false };
-        if (0..STEP_FILES).all(|_| removal.step()) {
+        if (0..STEP_FILES).all(|_| host.should_stop() || removal.step()) {
             self.removal = Some((path, removal));
             return true;
         }

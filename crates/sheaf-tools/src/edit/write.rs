@@ -2,8 +2,8 @@
 //!
 //! By default each host writes them beside the file, checks their digest, and renames: whoever reads
 //! sees the old contents or the new ones. The other ways write into the file itself.
-use super::{EditOptions, counting, numbers};
-use crate::paths::Hearing;
+use super::{EditOptions, counting, greatest, numbers};
+use crate::paths::{Cut, Effect, Hearing, Said};
 use crate::target::{Target, ToolError, by_hosts, by_members};
 use leaf::{Params, Piece};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use sheaf_group::entry::{EntryKind, Merged};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
 use sheaf_group::message::{Open, Operation};
 use sheaf_group::tool::Tools;
-use sheaf_group::{Call, Group, GroupError, Outcome, Session};
+use sheaf_group::{Call, Group, GroupError, Outcome, Session, Unfinished};
 use std::io::Read;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -89,19 +89,12 @@ pub struct Written {
     pub outcome: Outcome,
     /// How many files were written (would be, in a dry run) on each host, by equal numbers.
     pub changed: Vec<(u64, RangeSet)>,
-    /// Files that failed and are not as they were.
+    /// Files that did not get all and are not as they were.
     pub cut: Vec<Cut>,
-}
-
-/// A file that got a part of the bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
-    /// Its path.
-    pub path: String,
-    /// The hosts where it got as many.
-    pub leaves: RangeSet,
-    /// How many it got.
-    pub bytes: u64,
+    /// The source was not read to its end: `bytes` are not all that there were.
+    pub is_cut: bool,
+    /// Hosts that did not come to the end.
+    pub unfinished: Unfinished,
 }
 
 /// Writes all that `source` gives into every file of `targets`. A file in which a piece could not
@@ -159,18 +152,17 @@ async fn write_each(
         let WriteOptions { way, create, exclusive, mode } = *options;
         let params = Params { paths, way, create, exclusive, mode, options: edit };
         let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-        calls.push(session.call(&members, leaf::NAME, &params)?);
+        let call = session.call(&members, leaf::NAME, &params)?;
+        calls.push(Effect::of_change(edit.dry_run).call(call).await);
     }
     let mut written = Written::default();
-    let fed = if edit.dry_run { Ok(0) } else { feed(session, &mut calls, source).await };
-    match fed {
-        Ok(bytes) => written.bytes = bytes,
+    let fed = if edit.dry_run { Ok(()) } else { feed(session, &mut calls, source, &mut written.bytes).await };
+    let stopped = match fed {
+        Ok(()) => None,
         Err(Unfed::Local(error)) => return Err(error),
-        Err(Unfed::Stopped(errno)) => {
-            calls.iter().for_each(|call| written.outcome.add_silent(errno, call.members()));
-            return Ok(written);
-        }
-    }
+        Err(Unfed::Stopped(errno)) => Some(errno),
+    };
+    written.is_cut = stopped.is_some();
     let cut = &mut written.cut;
     let mut sink = |merged: &Merged| {
         let of_files = numbers(merged)?.into_iter().filter(|(path, ..)| !path.is_empty());
@@ -180,11 +172,15 @@ async fn write_each(
     let mut sink = counting(&mut written.changed, &mut sink);
     let mut hearing = Hearing::new(&mut sink);
     for call in calls {
-        hearing.hear(call).await?;
+        match stopped {
+            None => hearing.hear(call).await?,
+            Some(errno) => hearing.hear_last(call, errno).await?,
+        }
     }
-    written.outcome = hearing.end(targets)?.outcome;
+    let Said { outcome, unfinished, .. } = hearing.end(targets)?;
     drop(sink);
-    Ok(written)
+    written.changed = greatest(written.changed);
+    Ok(Written { outcome, unfinished, ..written })
 }
 
 /// Why not everything was sent.
@@ -193,33 +189,37 @@ enum Unfed {
     Stopped(Errno),
 }
 
-/// Sends all that `source` gives to every host, and in the end what it was.
-async fn feed(session: &Session, calls: &mut [Call], source: Box<dyn Read + Send>) -> Result<u64, Unfed> {
+/// Sends all that `source` gives to every host, and in the end what it was; `size` is how much that is.
+async fn feed(
+    session: &Session,
+    calls: &mut [Call],
+    source: Box<dyn Read + Send>,
+    size: &mut u64,
+) -> Result<(), Unfed> {
     let mut pieces = read_ahead(source);
-    let (mut digester, mut size) = (Digester::new(Algorithm::Blake3), 0);
+    let mut digester = Digester::new(Algorithm::Blake3);
     loop {
         let piece = tokio::select! {
-            () = session.interrupted() => return Err(Unfed::Stopped(Errno::CANCELED)),
+            errno = session.over() => return Err(Unfed::Stopped(errno)),
             piece = pieces.recv() => piece,
         };
         let Some(piece) = piece.transpose().map_err(|error| Unfed::Local(local(error)))? else { break };
         digester.update(&piece);
-        size += piece.len() as u64;
+        *size += piece.len() as u64;
         send(session, calls, &Piece::Data(&piece)).await.map_err(Unfed::Stopped)?;
     }
     let digest = digester.finish().0;
-    send(session, calls, &Piece::End { size, digest: &digest }).await.map_err(Unfed::Stopped)?;
-    Ok(size)
+    send(session, calls, &Piece::End { size: *size, digest: &digest }).await.map_err(Unfed::Stopped)
 }
 
-/// Sends a piece to every host. Stops with `ECANCELED` at an interrupt, and with `ETIMEDOUT` when
-/// there is no room for too long.
+/// Sends a piece to every host. Stops with `ECANCELED` at an interrupt, and with `ETIMEDOUT` at the
+/// deadline or when there is no room for too long.
 async fn send(session: &Session, calls: &mut [Call], piece: &Piece<'_>) -> Result<(), Errno> {
     let stall = session.limits().timeout.max(STALL_MIN);
     let bytes = postcard::to_stdvec(piece).map_err(|_| Errno::PROTO)?;
     for call in calls {
         tokio::select! {
-            () = session.interrupted() => return Err(Errno::CANCELED),
+            errno = session.over() => return Err(errno),
             fed = tokio::time::timeout(stall, call.feed(&bytes)) => fed.map_err(|_| Errno::TIMEDOUT)?,
         }
     }
@@ -244,18 +244,20 @@ async fn write_new(
     let mut piece = pieces.recv().await.transpose().map_err(local)?;
     let mut written = Written::default();
     let mut files = Files::open(session, targets, options).await?;
-    let mut bytes = piece.take().unwrap_or_default();
-    while !files.groups.is_empty() && session.is_over().is_none() {
-        files.write(&options.operation(written.bytes), &bytes).await?;
-        written.bytes += bytes.len() as u64;
-        match pieces.recv().await.transpose().map_err(local)? {
-            Some(next) => bytes = next,
-            None => break,
-        }
+    if !files.groups.is_empty() {
+        let first = piece.take().unwrap_or_default();
+        files.fill(session, options, first, &mut pieces, &mut written).await?;
+    }
+    if written.is_cut {
+        files.leave_cut(session, targets, &mut written);
     }
     written.outcome = files.close().await?;
     let failed = written.outcome.missing_hosts();
     for (members, paths) in by_members(targets) {
+        if written.is_cut {
+            written.outcome.status.count = 0;
+            break;
+        }
         let mut members = members.difference(&failed);
         written.outcome.errors.iter().for_each(|error| members = members.difference(&error.members.leaves()));
         if !members.is_empty() && written.outcome.status.count > 0 {
@@ -340,6 +342,50 @@ impl Files {
     /// Takes in who failed; who succeeded is known in the end.
     fn add(&mut self, outcome: Outcome) {
         self.outcome.merge(Outcome { status: Default::default(), ..outcome });
+    }
+
+    /// Writes what comes, to its end or until the session is over.
+    async fn fill(
+        &mut self,
+        session: &Session,
+        options: &WriteOptions,
+        mut bytes: Vec<u8>,
+        pieces: &mut mpsc::Receiver<std::io::Result<Vec<u8>>>,
+        written: &mut Written,
+    ) -> Result<(), ToolError> {
+        loop {
+            self.write(&options.operation(written.bytes), &bytes).await?;
+            written.bytes += bytes.len() as u64;
+            let next = tokio::select! {
+                biased;
+                _ = session.over() => {
+                    written.is_cut = true;
+                    return Ok(());
+                }
+                next = pieces.recv() => next,
+            };
+            match next.transpose().map_err(local)? {
+                Some(next) => bytes = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The files have been made, and stay with what they have got: of hosts that did not answer to the last
+    /// piece that is not known.
+    fn leave_cut(&mut self, session: &Session, targets: &[Target], written: &mut Written) {
+        let (missing, mut failed) = (self.outcome.missing_hosts(), RangeSet::new());
+        self.outcome.errors.iter().for_each(|error| failed.union_with(&error.members.leaves()));
+        let errno = session.is_over().unwrap_or(Errno::CANCELED);
+        for Target { members, path } in targets {
+            let leaves = members.difference(&missing).difference(&failed);
+            written.unfinished.heard.union_with(&leaves);
+            written.unfinished.unknown.union_with(&members.intersection(&missing));
+            self.outcome.add_silent(errno, &leaves);
+            if !leaves.is_empty() {
+                written.cut.push(Cut { path: path.clone(), leaves, bytes: written.bytes });
+            }
+        }
     }
 
     async fn write(&mut self, operation: &Operation, bytes: &[u8]) -> Result<(), ToolError> {

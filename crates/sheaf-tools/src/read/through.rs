@@ -122,11 +122,12 @@ pub(super) async fn read(
     let params = |paths| Params { digests, count: options.count, offset: options.offset, paths };
     let (mut sums, mut contents) = (Sums::default(), Contents::default());
     let mut malformed = false;
-    let paths::Said { outcome, .. } = paths::run(session, &targets, NAME, params, &mut |merged| {
-        malformed |= sums.take(merged).and_then(|()| contents.take(merged)).is_err();
-        Ok(())
-    })
-    .await?;
+    let paths::Said { outcome, .. } =
+        paths::run(session, &targets, (NAME, paths::Effect::Reads), params, &mut |merged| {
+            malformed |= sums.take(merged).and_then(|()| contents.take(merged)).is_err();
+            Ok(())
+        })
+        .await?;
     if malformed {
         return Err(ToolError::Protocol);
     }

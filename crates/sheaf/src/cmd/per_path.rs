@@ -8,10 +8,10 @@ use crate::exit::Exit;
 use crate::output::{Changes, Failure, Heads, Layout, Line, Printer};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_group::Outcome;
 use sheaf_tools::ArgumentOrder;
-use sheaf_tools::edit::{self, Edit};
+use sheaf_tools::edit::{self, Cut, Edit};
 use sheaf_tools::entry::{EntryKind, Merged, MergedEntry};
 use sheaf_tools::report::{self, Report};
 use std::ffi::OsString;
@@ -80,9 +80,9 @@ pub fn edit(
         let mut edited = edited.map_err(super::stop)?;
         let (done, one, many) = task.words;
         let (files, leaves) = (edited.files(), edited.hosts());
-        let in_part = (0, RangeSet::new());
-        let changes =
-            Changes { done, way: "on", nouns: (one, many), files, leaves, in_part, is_dry: options.dry_run };
+        let (in_part, unfinished) = ((0, RangeSet::new()), edited.unfinished.clone());
+        let (nouns, is_dry) = ((one, many), options.dry_run);
+        let changes = Changes { done, way: "on", nouns, files, leaves, in_part, unfinished, is_dry };
         let extra = explained(&mut edited.outcome, task.explained);
         let ended = Ended::new(&targets, &edited.outcome);
         session::finish(connected, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
@@ -101,6 +101,48 @@ pub fn print_done(printer: &mut Printer<'_>, merged: &Merged, order: &ArgumentOr
 pub fn done_line<'a>(printer: &Printer<'_>, path: &'a [u8], leaves: &'a RangeSet, text: &[u8]) -> Line<'a> {
     let blank: &[u8] = if printer.layout() == Layout::Json { b"" } else { b" " };
     Line { path, leaves, text: [blank, text].concat() }
+}
+
+/// Takes out of what went wrong the files that did not get all of their bytes and are not as they were, to be
+/// told with how many they got. `detail` says that of a number.
+pub fn told_cuts(outcome: &mut Outcome, cuts: &[Cut], detail: impl Fn(u64) -> String) -> Vec<Failure> {
+    let (mut told, mut unfinished) = (Vec::new(), Vec::new());
+    for Cut { path, leaves, bytes } in cuts {
+        let mut failure = |leaves, errno| {
+            told.push(Failure { leaves, path: path.clone(), errno, detail: Some(detail(*bytes)) });
+        };
+        let mut rest = leaves.clone();
+        for error in outcome.errors.iter_mut().filter(|error| error.path == *path) {
+            let all = error.members.leaves();
+            let leaves = all.intersection(&rest);
+            if !leaves.is_empty() {
+                rest = rest.difference(&leaves);
+                error.members = MemberSet::of_leaves(0, all.difference(&leaves));
+                failure(leaves, error.errno);
+            }
+        }
+        // Those of a host that was ended have no error of their own, but its.
+        for (errno, silent) in &outcome.silent {
+            let leaves = silent.intersection(&rest);
+            if !leaves.is_empty() {
+                unfinished.push(leaves.clone());
+                failure(leaves, *errno);
+            }
+        }
+    }
+    outcome.errors.retain(|error| !error.members.leaves().is_empty());
+    for leaves in unfinished {
+        outcome.silent.iter_mut().for_each(|(_, silent)| *silent = silent.difference(&leaves));
+    }
+    outcome.silent.retain(|(_, leaves)| !leaves.is_empty());
+    told
+}
+
+/// How many files those are, and where.
+pub fn in_part(cuts: &[Cut]) -> (u64, RangeSet) {
+    let mut leaves = RangeSet::new();
+    cuts.iter().for_each(|cut| leaves.union_with(&cut.leaves));
+    (cuts.iter().map(|cut| cut.leaves.len()).sum(), leaves)
 }
 
 /// Takes errors out that there is more to say of, to be told with it.

@@ -1,16 +1,16 @@
 //! `sheaf write`: the same bytes into the same file of many hosts.
 use super::caution::{Caution, Question};
-use super::per_path::{done_line, explained, print_done};
+use super::per_path::{done_line, explained, in_part, print_done, told_cuts};
 use super::{Changed, resolve};
 use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{Changes, Failure, Printer};
+use crate::output::{Changes, Printer};
 use crate::session::{self, Ended, Opening};
 use crate::{mode, size, stdio};
 use anyhow::Result;
 use clap::Args;
-use sheaf_core::{Errno, MemberSet, RangeSet};
+use sheaf_core::{Errno, RangeSet};
 use sheaf_tools::ArgumentOrder;
 use sheaf_tools::edit::{self, Way, WriteOptions, Written};
 use sheaf_tools::entry::Merged;
@@ -85,25 +85,12 @@ impl WriteArgs {
         }
     }
 
-    /// Takes out of the errors the files that are not as they were, to be told with what they got.
-    fn cut(&self, written: &mut Written) -> Vec<Failure> {
+    /// What is said of a file that got so many bytes.
+    fn cut(&self, bytes: u64, written: &Written) -> String {
         let gone = if self.in_place { "; the old content is gone" } else { "" };
-        let mut told = Vec::new();
-        for cut in &written.cut {
-            let detail = format!("{} of {} bytes were written{gone}", cut.bytes, written.bytes);
-            for error in written.outcome.errors.iter_mut().filter(|error| error.path == cut.path) {
-                let all = error.members.leaves();
-                let leaves = all.intersection(&cut.leaves);
-                if leaves.is_empty() {
-                    continue;
-                }
-                error.members = MemberSet::of_leaves(0, all.difference(&leaves));
-                let (path, errno) = (cut.path.clone(), error.errno);
-                told.push(Failure { leaves, path, errno, detail: Some(detail.clone()) });
-            }
-        }
-        written.outcome.errors.retain(|error| !error.members.leaves().is_empty());
-        told
+        // Of a source that was not read to its end it is not known how long it is.
+        let of = if written.is_cut { String::new() } else { format!(" of {}", written.bytes) };
+        format!("{bytes}{of} bytes were written{gone}")
     }
 
     fn options(&self) -> WriteOptions {
@@ -149,14 +136,13 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
             printer.flush()?;
         }
         let nouns = ("file", "files");
-        let mut extra = args.cut(&mut written);
-        let mut cut = RangeSet::new();
-        extra.iter().for_each(|failure| cut.union_with(&failure.leaves));
-        let in_part = (extra.iter().map(|failure| failure.leaves.len()).sum(), cut);
+        let mut outcome = std::mem::take(&mut written.outcome);
+        let mut extra = told_cuts(&mut outcome, &written.cut, |bytes| args.cut(bytes, &written));
+        let (in_part, unfinished, is_dry) = (in_part(&written.cut), written.unfinished.clone(), edit.dry_run);
         let changes =
-            Changes { done: "written", way: "on", nouns, files, leaves, in_part, is_dry: edit.dry_run };
-        extra.extend(explained(&mut written.outcome, &args.advice()));
-        let ended = Ended::new(&targets, &written.outcome);
+            Changes { done: "written", way: "on", nouns, files, leaves, in_part, unfinished, is_dry };
+        extra.extend(explained(&mut outcome, &args.advice()));
+        let ended = Ended::new(&targets, &outcome);
         session::finish(connected, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
     })
 }

@@ -2,6 +2,7 @@
 use super::HostNames;
 use serde_json::{Value, json};
 use sheaf_core::RangeSet;
+use sheaf_group::Unfinished;
 
 /// What was changed where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,14 +18,22 @@ pub struct Changes {
     pub leaves: RangeSet,
     /// On how many more files it was begun and failed, and where.
     pub in_part: (u64, RangeSet),
+    /// Hosts that did not come to the end.
+    pub unfinished: Unfinished,
     /// It was only said and not done.
     pub is_dry: bool,
 }
 
 impl Changes {
-    /// `removed on n[1-16]: 16 files`, `written on n[1-2]: 2 files, in part on n3: 1 file`.
+    /// Whether something was changed, or may have been.
+    pub fn may_be_any(&self) -> bool {
+        !self.is_dry && (self.files > 0 || self.in_part.0 > 0 || !self.unfinished.unknown.is_empty())
+    }
+
+    /// `removed on n[1-16]: 16 files`, `written on n[1-2]: 2 files, in part on n3: 1 file`; where hosts
+    /// have not said all, `removed on n[1-2]: at least 512 files`.
     pub fn text(&self, hosts: &dyn HostNames) -> String {
-        let Self { done, way, files, nouns: (one, many), leaves, in_part, is_dry } = self;
+        let Self { done, way, files, nouns: (one, many), leaves, in_part, unfinished, is_dry } = self;
         let done = match (is_dry, done.split_once(' ')) {
             (false, _) => (*done).to_owned(),
             (true, None) => format!("would be {done}"),
@@ -32,10 +41,12 @@ impl Changes {
         };
         let on = |files: u64, leaves: &RangeSet| {
             let noun = if files == 1 { one } else { many };
-            format!("{way} {}: {files} {noun}", hosts.fold(leaves))
+            let least = if leaves.is_disjoint(&unfinished.unknown) { "" } else { "at least " };
+            format!("{way} {}: {least}{files} {noun}", hosts.fold(leaves))
         };
         match (*files, in_part) {
-            (0, (0, _)) => format!("{done}: nothing"),
+            (0, (0, _)) if unfinished.unknown.is_empty() => format!("{done}: nothing"),
+            (0, (0, _)) => format!("{done}: not known"),
             (0, (cut, there)) => format!("{done} in part {}", on(*cut, there)),
             (files, (0, _)) => format!("{done} {}", on(files, leaves)),
             (files, (cut, there)) => {
@@ -48,8 +59,12 @@ impl Changes {
     pub fn json(&self, hosts: &dyn HostNames) -> Value {
         let mut object = json!({
             "done": self.done, "hosts": hosts.fold(&self.leaves), "count": self.leaves.len(),
-            "files": self.files, "dry_run": self.is_dry,
+            "files": self.files, "dry_run": self.is_dry, "complete": self.unfinished.is_none(),
         });
+        let unknown = &self.unfinished.unknown;
+        if !unknown.is_empty() {
+            object["unknown"] = json!({ "hosts": hosts.fold(unknown), "count": unknown.len() });
+        }
         let (files, leaves) = &self.in_part;
         if *files > 0 {
             object["in_part"] = json!({ "hosts": hosts.fold(leaves), "count": leaves.len(), "files": files });

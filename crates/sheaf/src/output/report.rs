@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Lines of failures and of silent hosts that are printed; the rest is one line more.
 const LINES_MAX: usize = 20;
 
+/// How the cause begins where a host could not be started; the host that tried may stand before it.
+pub const NOT_STARTED: &str = "not started: ";
+
 /// Prints sets of leaves as sets of hosts.
 pub trait HostNames {
     /// The folded host set of these leaves.
@@ -60,6 +63,10 @@ pub enum Silence {
     Unserved(Errno, String),
     /// The user ended the command first.
     Cancelled,
+    /// It ended before it was done because of this, and has said what it has changed until then.
+    Undone(Box<Silence>),
+    /// What it has changed, or still will, is not known because of this.
+    Unknown(Box<Silence>),
 }
 
 impl Silence {
@@ -69,6 +76,7 @@ impl Silence {
             Self::Down(_) => Errno::HOSTDOWN,
             Self::Unserved(errno, _) => *errno,
             Self::Cancelled => Errno::CANCELED,
+            Self::Undone(why) | Self::Unknown(why) => why.errno(),
         }
     }
 
@@ -79,6 +87,16 @@ impl Silence {
             Self::Down(_) => "host is down".to_owned(),
             Self::Unserved(..) => "it does not serve".to_owned(),
             Self::Cancelled => "interrupted before it answered".to_owned(),
+            Self::Undone(why) => match &**why {
+                Self::NoAnswer(after) => format!("not done within {} s", after.as_secs_f64()),
+                Self::Cancelled => "interrupted before it was done".to_owned(),
+                other => other.text(),
+            },
+            Self::Unknown(why) => match &**why {
+                Self::NoAnswer(_) => format!("{}; it may have done it, or may do it yet", why.text()),
+                Self::Cancelled => "interrupted; what it had done until then is not known".to_owned(),
+                other => format!("{}; what it had done until then is not known", other.text()),
+            },
         }
     }
 
@@ -88,11 +106,21 @@ impl Silence {
         self.cause().map(|cause| cause.replace("%h", name))
     }
 
+    /// Whether the host may have begun: it was started, and can serve.
+    fn was_started(&self) -> bool {
+        match self {
+            Self::Unserved(..) => false,
+            Self::Down(Some(cause)) => !cause.contains(NOT_STARTED),
+            _ => true,
+        }
+    }
+
     fn cause(&self) -> Option<&str> {
         match self {
             Self::NoAnswer(_) | Self::Cancelled => None,
             Self::Down(cause) => cause.as_deref(),
             Self::Unserved(_, cause) => Some(cause),
+            Self::Undone(why) | Self::Unknown(why) => why.cause(),
         }
     }
 }
@@ -159,7 +187,7 @@ impl Report {
         match (self.is_whole(), self.unmatched) {
             (true, false) => Exit::Success,
             (true, true) => Exit::Unmatched,
-            (false, _) if self.is_nobody_there() => Exit::Unreachable,
+            (false, _) if self.is_nobody_there() && !self.may_have_changed() => Exit::Unreachable,
             (false, _) => Exit::Partial,
         }
     }
@@ -167,6 +195,36 @@ impl Report {
     /// Whether everybody contributed.
     fn is_whole(&self) -> bool {
         self.failures.is_empty() && self.silent.is_empty() && self.failed_here == 0 && !self.incomplete
+    }
+
+    /// Whether a command that changes files has changed any, or is not known not to have.
+    fn may_have_changed(&self) -> bool {
+        self.changes.as_ref().is_some_and(Changes::may_be_any)
+    }
+
+    /// Says of hosts that were silent in the middle of a change what is known of what they did.
+    pub fn tell_unfinished(&mut self) {
+        let Some(changes) = &mut self.changes else { return };
+        // Who was not even started has done nothing.
+        let mut may_be_at_it = RangeSet::new();
+        for silent in self.silent.iter().filter(|silent| silent.why.was_started()) {
+            may_be_at_it.union_with(&silent.leaves);
+        }
+        let unfinished = &mut changes.unfinished;
+        unfinished.unknown = unfinished.unknown.intersection(&may_be_at_it);
+        let mut changed = changes.leaves.clone();
+        changed.union_with(&changes.in_part.1);
+        let undone = unfinished.heard.intersection(&changed);
+        let mut told = Vec::new();
+        for Silent { leaves, why } in std::mem::take(&mut self.silent) {
+            let (ended, at_it) = (leaves.intersection(&undone), leaves.intersection(&unfinished.unknown));
+            let rest = leaves.difference(&ended).difference(&at_it);
+            told.push(Silent { leaves: ended, why: Silence::Undone(Box::new(why.clone())) });
+            told.push(Silent { leaves: at_it, why: Silence::Unknown(Box::new(why.clone())) });
+            told.push(Silent { leaves: rest, why });
+        }
+        told.retain(|silent| !silent.leaves.is_empty());
+        self.silent = told;
     }
 
     /// Whether of those who were asked not one said anything.
@@ -219,11 +277,16 @@ impl Report {
             0 => {}
             failed => text += &format!(", {failed} failed"),
         }
-        match self.silent_hosts() {
-            0 => text,
-            1 => text + "; 1 host silent",
-            hosts => format!("{text}; {hosts} hosts silent"),
+        let undone = self.silent.iter().filter(|silent| matches!(silent.why, Silence::Undone(_)));
+        let undone: u64 = undone.map(|silent| silent.leaves.len()).sum();
+        for (hosts, what) in [(undone, "not done"), (self.silent_hosts().saturating_sub(undone), "silent")] {
+            match hosts {
+                0 => {}
+                1 => text += &format!("; 1 host {what}"),
+                hosts => text += &format!("; {hosts} hosts {what}"),
+            }
         }
+        text
     }
 
     /// The record that ends the output as JSON, also when all is well.

@@ -1,6 +1,6 @@
 //! Why hosts were silent, in words: what the tree noticed of each.
 use super::Connected;
-use crate::output::{Report, Silence, Silent};
+use crate::output::{NOT_STARTED, Report, Silence, Silent};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::Notice;
 use std::time::Duration;
@@ -90,7 +90,7 @@ fn told(connected: &Connected, by: u32, leaves: &RangeSet, cause: &str) -> Strin
     }
     let root = connected.topology.root();
     let starter = connected.topology.nodes().find(|node| node.rank() == by && by != root.rank());
-    match starter.filter(|_| cause.starts_with("not started: ")) {
+    match starter.filter(|_| cause.starts_with(NOT_STARTED)) {
         Some(node) if node.host() != root.host() => format!("from {}: {text}", node.host()),
         _ => text,
     }

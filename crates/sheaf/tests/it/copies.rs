@@ -202,7 +202,7 @@ fn a_copy_says_what_it_did() {
         last["changed"].clone()
     };
     let both = serde_json::json!(
-        { "done": "copied", "hosts": "n[1-2]", "count": 2, "files": 2, "dry_run": false }
+        { "done": "copied", "hosts": "n[1-2]", "count": 2, "files": 2, "dry_run": false, "complete": true }
     );
     assert_eq!(changed(&["--json", "cp", "from/file", ":/old"]), both);
     assert_eq!(changed(&["--json", "cp", ":/old", "got"]), both);

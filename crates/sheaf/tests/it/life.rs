@@ -187,8 +187,9 @@ fn a_disk_that_is_frozen_fails_nobody_elses_copy() {
     let code = command.status().unwrap().code();
     let (told, took) = (std::fs::read_to_string(told).unwrap(), begun.elapsed());
     assert_eq!(code, Some(4), "{told}");
-    let expected = "copied to n[1,3-4]: 3 files\nn2: no answer within 8 s (ETIMEDOUT)\n";
-    assert!(told.starts_with(expected), "{told}");
+    let unclear = "it may have done it, or may do it yet";
+    let expected = format!("copied to n[1,3-4]: 3 files\nn2: no answer within 8 s; {unclear} (ETIMEDOUT)\n");
+    assert!(told.starts_with(&expected), "{told}");
     assert!(took < Duration::from_secs(9) + SLACK, "{took:?}");
     for host in ["n1", "n3", "n4"] {
         let copy = std::fs::read(home.path().join(format!("export/{host}/copy"))).unwrap();

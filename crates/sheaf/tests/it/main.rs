@@ -38,3 +38,4 @@ mod support;
 mod tree;
 mod tree_show;
 mod trust;
+mod unfinished;

@@ -377,7 +377,7 @@ fn a_dry_run_says_on_how_many_hosts_and_changes_nothing() {
     let run = hosts.run(&["--json", "write", "--dry-run", ":/d/a"]);
     let summary: serde_json::Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
     let changed = serde_json::json!(
-        { "done": "written", "hosts": "n[1-4]", "count": 4, "files": 4, "dry_run": true }
+        { "done": "written", "hosts": "n[1-4]", "count": 4, "files": 4, "dry_run": true, "complete": true }
     );
     assert_eq!(summary["changed"], changed, "{run:?}");
 }

@@ -1,7 +1,7 @@
 //! A host writes what is sent to it.
 use super::Way;
 use crate::edit::EditOptions;
-use crate::edit::leaf::say_count;
+use crate::edit::leaf::{rounded, say_count};
 use crate::paths::FORM;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -98,19 +98,32 @@ impl Failure {
 
     /// A file is given up.
     fn of(file: Writable, errno: Errno, way: Way) -> Self {
-        let is_changed = file.is_new || way == Way::InPlace || file.written > 0;
-        let written = (matches!(file.to, To::File(_)) && is_changed).then_some(file.written);
-        Self { path: file.path, errno, written }
+        Self { written: file.cut(way), path: file.path, errno }
     }
 
     /// The bytes come before the error, as a number at the path.
     fn say(&self, answer: &mut Answer) {
-        let path = self.path.as_os_str().as_bytes();
-        if let Some(written) = self.written {
-            answer.path(path);
-            let _ = answer.entry(Entry::new(EntryKind::Count, written.to_string().as_bytes()));
-        }
-        answer.error(path, self.errno);
+        say_cut(&self.path, self.written, answer);
+        answer.error(self.path.as_os_str().as_bytes(), self.errno);
+    }
+}
+
+fn say_cut(path: &Path, written: Option<u64>, answer: &mut Answer) {
+    if let Some(written) = written {
+        answer.path(path.as_os_str().as_bytes());
+        let _ = answer.entry(Entry::new(EntryKind::Count, written.to_string().as_bytes()));
+    }
+}
+
+impl Writable {
+    /// How many bytes it got, if it is not as it was.
+    fn cut(&self, way: Way) -> Option<u64> {
+        let written = match &self.to {
+            To::File(_) => self.written,
+            To::Staged(staged) if staged.is_direct() => staged.size(),
+            To::Staged(_) => return None,
+        };
+        (self.is_new || way == Way::InPlace || written > 0).then_some(written)
     }
 }
 
@@ -306,5 +319,16 @@ impl Running for Writing {
         }
         say_count(self.changed, answer);
         Step::Done
+    }
+
+    /// A file that was not finished is told with its bytes, and without an error: it did not fail.
+    fn so_far(&mut self, answer: &mut Reply, is_over: bool) {
+        let answer = answer.entries_with(FORM);
+        if is_over {
+            let way = self.params.way;
+            self.failures.drain(..).for_each(|failure| failure.say(answer));
+            self.files.drain(..).for_each(|file| say_cut(&file.path, file.cut(way), answer));
+        }
+        say_count(if is_over { self.changed } else { rounded(self.changed) }, answer);
     }
 }

@@ -3,6 +3,7 @@ use super::CpArgs;
 use super::progress::Display;
 use super::way::{Way, way};
 use crate::cli::GlobalArgs;
+use crate::cmd::per_path::{in_part, told_cuts};
 use crate::cmd::stop;
 use crate::config::Config;
 use crate::exit::Exit;
@@ -12,6 +13,7 @@ use anyhow::Result;
 use serde_json::json;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::PathError;
+use sheaf_group::Unfinished;
 use sheaf_tools::Target;
 use sheaf_tools::cp::{self, CopyOptions, Got, Made, Put, Totals};
 use sheaf_tools::entry::EntryKind;
@@ -35,7 +37,7 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
             Way::Put(sources, target) => {
                 let put = cp::put(&connected.session, sources, &target, &options, &mut show).await;
                 display.end();
-                told.put(&[target], &put.map_err(stop)?, &options)
+                told.put(&[target], put.map_err(stop)?, &options)
             }
             Way::Get(targets, destination) => {
                 let got = cp::get(&connected.session, &targets, &destination, &options, &mut show).await;
@@ -54,7 +56,7 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    fn put(&self, targets: &[Target], put: &Put, options: &CopyOptions) -> Result<Exit> {
+    fn put(&self, targets: &[Target], mut put: Put, options: &CopyOptions) -> Result<Exit> {
         let hosts = self.config.hosts()?;
         let mut out = BufWriter::new(crate::output::stdout());
         for line in put.lines.sorted().iter().filter(|line| line.entry.kind == EntryKind::Line) {
@@ -81,9 +83,16 @@ impl Told<'_> {
             dirs: totals.dirs * leaves.len(),
             leaves: leaves.clone(),
         };
-        let changes = Some(changes("to", put.totals.iter().map(made), options));
+        let changes = Changes {
+            in_part: in_part(&put.cut),
+            unfinished: put.unfinished,
+            ..changes("to", put.totals.iter().map(made), options)
+        };
+        let detail = |bytes| format!("{bytes} bytes were written in place");
+        let extra = told_cuts(&mut put.outcome, &put.cut, detail);
         let ended = Ended::new(targets, &put.outcome);
-        self.finish(&Ended { failed_here, hints: PUT_HINTS, changes, ..ended })
+        let changes = Some(changes);
+        self.finish(&Ended { extra: &extra, failed_here, hints: PUT_HINTS, changes, ..ended })
     }
 
     fn got(&self, targets: &[Target], mut got: Got, options: &CopyOptions) -> Result<Exit> {
@@ -181,6 +190,6 @@ fn changes(way: &'static str, made: impl Iterator<Item = Made>, options: &CopyOp
     };
     let mut leaves = RangeSet::new();
     made.iter().filter(|made| made.files + made.dirs > 0).for_each(|made| leaves.union_with(&made.leaves));
-    let in_part = (0, RangeSet::new());
-    Changes { done: "copied", way, nouns, files, leaves, in_part, is_dry: options.dry_run }
+    let (in_part, unfinished, is_dry) = ((0, RangeSet::new()), Unfinished::default(), options.dry_run);
+    Changes { done: "copied", way, nouns, files, leaves, in_part, unfinished, is_dry }
 }

@@ -1,0 +1,215 @@
+//! A change that is ended before it is done says what it has done.
+use crate::cluster::{Running, turn, wait_until};
+use crate::support::{Home, Run};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// Files of a directory whose change takes longer than it takes to end it.
+const MANY: usize = 40_000;
+const HOSTS: [&str; 2] = ["n1", "n2"];
+
+/// Two empty exports, and the option for them.
+fn home() -> (Home, String) {
+    let home = Home::new();
+    for host in HOSTS {
+        std::fs::create_dir_all(path(&home, host, "")).unwrap();
+    }
+    let export = home.path().join("export/%h").to_str().unwrap().to_owned();
+    (home, export)
+}
+
+fn path(home: &Home, host: &str, name: &str) -> PathBuf {
+    home.path().join("export").join(host).join(name)
+}
+
+/// A directory with many files on each host.
+fn populate(home: &Home) {
+    for host in HOSTS {
+        let dir = path(home, host, "t");
+        std::fs::create_dir(&dir).unwrap();
+        for number in 0..MANY {
+            std::fs::File::create(dir.join(number.to_string())).unwrap();
+        }
+    }
+}
+
+fn start(home: &Home, export: &str, args: &[&str]) -> Running {
+    let common = ["--embedded", "2", "--export", export];
+    Running::start(home.command(&[&common, args].concat()).stdin(Stdio::piped()))
+}
+
+fn entries(dir: &Path) -> usize {
+    std::fs::read_dir(dir).map_or(0, Iterator::count)
+}
+
+/// How many names are gone.
+fn removed(home: &Home) -> usize {
+    HOSTS.iter().map(|host| MANY - entries(&path(home, host, "t"))).sum()
+}
+
+/// How many names have the mode 0600, the directories among them.
+fn changed(home: &Home) -> usize {
+    let of = |host: &&str| {
+        let entries = std::fs::read_dir(path(home, host, "t")).unwrap();
+        let modes = entries.map(|entry| entry.unwrap().metadata().unwrap().permissions().mode() & 0o777);
+        let own = std::fs::metadata(path(home, host, "t")).unwrap().permissions().mode() & 0o777;
+        modes.chain([own]).filter(|mode| *mode == 0o600).count()
+    };
+    HOSTS.iter().map(of).sum()
+}
+
+/// The number in `… 12 files`, or `… at least 12 files`.
+#[track_caller]
+fn told_files(run: &Run, done: &str) -> usize {
+    let line = run.stderr.lines().find(|line| line.starts_with(done));
+    let line = line.unwrap_or_else(|| panic!("no line {done:?}: {run:?}"));
+    let mut words = line.split(' ').rev();
+    assert!(words.next().is_some_and(|word| word.starts_with("file")), "{run:?}");
+    words.next().unwrap().parse().unwrap_or_else(|_| panic!("{run:?}"))
+}
+
+#[track_caller]
+fn summary(run: &Run) -> Value {
+    let last = run.stdout.lines().last().unwrap_or_else(|| panic!("no summary: {run:?}"));
+    serde_json::from_str(last).unwrap()
+}
+
+/// What is told is something, and no more than what was done.
+#[track_caller]
+fn is_true(told: usize, done: usize, run: &Run) {
+    assert!(0 < told && told <= done, "{told} of {done}: {run:?}");
+}
+
+/// Ends a change once so many are changed, and checks that what it says of itself is so.
+#[track_caller]
+fn interrupt(args: &[&str], signal: Signal, home: &Home, export: &str, count: fn(&Home) -> usize) {
+    let before = count(home);
+    let change = start(home, export, args);
+    wait_until("it has begun", || count(home) > before);
+    change.signal(signal);
+    let run = change.wait();
+    assert_eq!(run.code, Some(130), "too quick for this test? {run:?}");
+    let done = count(home) - before;
+    if args[0] == "--json" {
+        let changed = &summary(&run)["changed"];
+        assert_eq!(changed["complete"], false, "{run:?}");
+        is_true(usize::try_from(changed["files"].as_u64().unwrap()).unwrap(), done, &run);
+        return;
+    }
+    is_true(told_files(&run, "removed on n"), done, &run);
+    assert!(run.stderr.contains(": interrupted before it was done (ECANCELED)"), "{run:?}");
+    assert!(run.stderr.contains("0 of 2 members succeeded; 2 hosts"), "{run:?}");
+}
+
+#[test]
+fn a_long_change_that_is_ended_says_how_much_is_changed() {
+    let _turn = turn();
+    let (home, export) = home();
+    populate(&home);
+    interrupt(&["--json", "chmod", "-R", "600", ":/t"], Signal::INT, &home, &export, changed);
+    interrupt(&["rm", "-r", ":/t"], Signal::INT, &home, &export, removed);
+    interrupt(&["--json", "rm", "-r", ":/t"], Signal::TERM, &home, &export, removed);
+    // Its time is over before it is done.
+    let before = removed(&home);
+    let run = start(&home, &export, &["--timeout", "0.4", "--json", "rm", "-r", ":/t"]).wait();
+    assert_eq!(run.code, Some(4), "too quick for this test? {run:?}");
+    let (told, done) = (&summary(&run)["changed"], removed(&home) - before);
+    assert_eq!(told["complete"], false, "{run:?}");
+    is_true(usize::try_from(told["files"].as_u64().unwrap()).unwrap(), done, &run);
+}
+
+/// Four files, of which the first comes soon and the last takes for ever.
+fn sources(home: &Home) -> Vec<String> {
+    let source = |name| home.write(name, &"x".repeat(1 << 20)).to_str().unwrap().to_owned();
+    ["1", "2", "3", "4"].map(source).into()
+}
+
+#[test]
+fn a_copy_that_is_ended_says_which_files_are_there() {
+    let _turn = turn();
+    for ended in ["interrupted", "late"] {
+        let (home, export) = home();
+        let sources = sources(&home);
+        let mut args = vec!["cp", "--bwlimit", "800K"];
+        args.extend(sources.iter().map(String::as_str));
+        args.push(":/");
+        let timeout: &[&str] = if ended == "late" { &["--timeout", "4"] } else { &[] };
+        let copy = start(&home, &export, &[timeout, &args].concat());
+        if ended == "interrupted" {
+            wait_until("a file is there", || HOSTS.iter().all(|host| path(&home, host, "1").exists()));
+            copy.signal(Signal::INT);
+        }
+        let run = copy.wait();
+        assert_eq!(run.code, Some(if ended == "late" { 4 } else { 130 }), "{run:?}");
+        let there: usize = HOSTS.iter().map(|host| entries(&path(&home, host, ""))).sum();
+        assert_eq!(told_files(&run, "copied to n[1-2]: "), there, "{run:?}");
+        let why = if ended == "late" { "not done within 4 s" } else { "interrupted before it was done" };
+        assert!(run.stderr.contains(&format!("n[1-2]: {why} (E")), "{run:?}");
+    }
+}
+
+#[test]
+fn a_copy_in_place_that_is_ended_says_what_is_cut() {
+    let _turn = turn();
+    let (home, export) = home();
+    let sources = sources(&home);
+    let args = ["--json", "cp", "--no-atomic", "--bwlimit", "300K", &sources[0], ":/f"];
+    let copy = start(&home, &export, &args);
+    let has_some = |host: &&str| std::fs::metadata(path(&home, host, "f")).is_ok_and(|file| file.len() > 0);
+    wait_until("a part is there", || HOSTS.iter().all(|host| has_some(&host)));
+    copy.signal(Signal::INT);
+    let run = copy.wait();
+    assert_eq!(run.code, Some(130), "{run:?}");
+    let changed = &summary(&run)["changed"];
+    assert_eq!(changed["files"], 0, "{run:?}");
+    assert_eq!(changed["complete"], false, "{run:?}");
+    assert_eq!(changed["in_part"]["hosts"], "n[1-2]", "{run:?}");
+    let bytes = std::fs::metadata(path(&home, "n1", "f")).unwrap().len();
+    assert!(run.stdout.contains(&format!("\"{bytes} bytes were written in place\"")), "{run:?}");
+}
+
+#[test]
+fn a_write_into_a_file_that_is_ended_says_how_much_came() {
+    let _turn = turn();
+    for (way, ended) in [("--in-place", "interrupted"), ("--append", "interrupted"), ("--in-place", "late")] {
+        let (home, export) = home();
+        HOSTS.iter().for_each(|host| std::fs::write(path(&home, host, "f"), "old").unwrap());
+        let timeout: &[&str] = if ended == "late" { &["--timeout", "3"] } else { &[] };
+        let mut write = start(&home, &export, &[timeout, &["write", way, ":/f"]].concat());
+        let mut stdin = write.stdin();
+        stdin.write_all(&vec![b'x'; 1 << 20]).unwrap();
+        let len = |host: &str| std::fs::metadata(path(&home, host, "f")).unwrap().len();
+        if ended == "interrupted" {
+            wait_until("a part is there", || HOSTS.iter().all(|host| len(host) > 512 << 10));
+            write.signal(Signal::INT);
+        }
+        let run = write.wait();
+        drop(stdin);
+        assert_eq!(run.code, Some(if ended == "late" { 4 } else { 130 }), "{run:?}");
+        assert!(run.stderr.starts_with("written in part on n[1-2]: 2 files\n"), "{run:?}");
+        let (old, gone) = if way == "--append" { (3, "") } else { (0, "; the old content is gone") };
+        for host in HOSTS {
+            let told = format!("{} bytes were written{gone}", len(host) - old);
+            assert!(run.stderr.contains(&told), "{told} {run:?}");
+        }
+    }
+}
+
+#[test]
+fn a_new_file_that_is_ended_is_there_in_part() {
+    let _turn = turn();
+    let (home, export) = home();
+    let mut write = start(&home, &export, &["--timeout", "3", "write", "--create", "--excl", ":/new"]);
+    let mut stdin = write.stdin();
+    stdin.write_all(&vec![b'x'; 1 << 20]).unwrap();
+    let run = write.wait();
+    drop(stdin);
+    assert_eq!(run.code, Some(4), "{run:?}");
+    assert!(run.stderr.starts_with("written in part on n[1-2]: 2 files\n"), "{run:?}");
+    let bytes = std::fs::metadata(path(&home, "n2", "new")).unwrap().len();
+    assert!(run.stderr.contains(&format!("{bytes} bytes were written")), "{run:?}");
+}
