@@ -103,7 +103,8 @@ impl Services for Servers {
         // Streams may be closed from threads outside the runtime.
         let runtime = Handle::current();
         let (tools, pool) = (self.tools.clone(), Arc::clone(&self.pool));
-        Ok(Box::new(Server { runtime, host, tools, pool, handle, lanes: FxHashMap::default() }))
+        let (lanes, waiting) = (FxHashMap::default(), Vec::new());
+        Ok(Box::new(Server { runtime, host, tools, pool, handle, lanes, waiting }))
     }
 }
 
@@ -116,6 +117,8 @@ struct Server {
     pool: Arc<Pool<Worker>>,
     handle: LeafHandle,
     lanes: FxHashMap<u32, Arc<Lane>>,
+    /// Lanes with something to do that nobody works on yet.
+    waiting: Vec<Arc<Lane>>,
 }
 
 /// What a stream is used for.
@@ -133,8 +136,16 @@ impl Service for Server {
         let stream = packet.stream;
         let lane = self.lanes.entry(stream).or_insert_with(|| Arc::new(Lane::new(stream)));
         if lane.enqueue(packet, leaf) {
+            self.waiting.push(Arc::clone(lane));
+        }
+    }
+
+    /// Nothing is begun before all that has come was looked at: what is cancelled by then is not done. A host
+    /// that was stopped finds many requests at once, and behind them that nobody waits for them any more.
+    fn resume(&mut self, _: &mut Leaf<'_>) {
+        for lane in self.waiting.drain(..) {
             let worker = Worker {
-                lane: Arc::clone(lane),
+                lane,
                 host: self.host.clone(),
                 tools: self.tools.clone(),
                 pool: Arc::clone(&self.pool),

@@ -1,5 +1,5 @@
 //! A change that is ended before it is done says what it has done.
-use crate::cluster::{Running, turn, wait_until};
+use crate::cluster::{Running, Up, turn, wait_until};
 use crate::support::{Home, Run};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -212,4 +212,34 @@ fn a_new_file_that_is_ended_is_there_in_part() {
     assert!(run.stderr.starts_with("written in part on n[1-2]: 2 files\n"), "{run:?}");
     let bytes = std::fs::metadata(path(&home, "n2", "new")).unwrap().len();
     assert!(run.stderr.contains(&format!("{bytes} bytes were written")), "{run:?}");
+}
+
+/// Requests wait in the socket of a host that is stopped, and behind them that they are given up.
+#[test]
+fn what_was_given_up_is_not_done_by_a_host_that_goes_on() {
+    let _turn = turn();
+    const FILES: usize = 16;
+    let (home, export) = home();
+    for host in HOSTS {
+        (0..FILES).for_each(|number| std::fs::write(path(&home, host, &format!("f{number}")), "").unwrap());
+    }
+    let up = Up::at(home, &["--processes", "2", "--export", &export]);
+    up.servers["n2"].signal(Signal::STOP);
+    let removal = |number| {
+        let file = format!(":/f{number}");
+        let args = ["--session", crate::cluster::NAME, "--timeout", "2", "rm", &file];
+        Running::start(up.home.command(&args).stdin(Stdio::null()))
+    };
+    let removals: Vec<Running> = (0..FILES).map(removal).collect();
+    for removal in removals {
+        let run = removal.wait();
+        assert_eq!(run.code, Some(4), "{run:?}");
+        assert!(run.stderr.starts_with("removed on n1: 1 file\n"), "{run:?}");
+        let told = "n2: no answer within 2 s; it may have done it, or may do it yet (ETIMEDOUT)";
+        assert!(run.stderr.contains(told), "{run:?}");
+    }
+    up.servers["n2"].signal(Signal::CONT);
+    wait_until("n2 answers", || up.run(&["ls", "n2:/"]).code == Some(0));
+    assert_eq!(entries(&path(&up.home, "n2", "")), FILES);
+    assert_eq!(entries(&path(&up.home, "n1", "")), 0);
 }
