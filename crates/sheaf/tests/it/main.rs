@@ -3,6 +3,7 @@ mod arguments;
 mod attach;
 mod bad_input;
 mod behaviour;
+mod chaos;
 mod check;
 mod chosen_hosts;
 mod cluster;

@@ -14,7 +14,7 @@ const LEAVES: u32 = 64;
 /// A session whose root is gone leaves nothing behind after this.
 const END_MAX: Duration = Duration::from_secs(10);
 
-fn quick() -> Tuning {
+pub fn quick() -> Tuning {
     Tuning {
         heartbeat_interval: Duration::from_millis(100),
         heartbeat_timeout: Duration::from_millis(800),
