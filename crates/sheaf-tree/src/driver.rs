@@ -16,6 +16,7 @@ use std::task::Waker;
 use std::time::Instant;
 use tokio::sync::Notify;
 
+mod alibi;
 mod claims;
 mod socket;
 
@@ -475,6 +476,7 @@ impl Core {
         }
         for node in 0..self.nodes.len() {
             if self.nodes[node].next_timeout().is_some_and(|due| due <= now) {
+                self.vouch(now, node);
                 self.nodes[node].tick(now);
                 self.work.push_back(node);
             }

@@ -76,6 +76,8 @@ pub struct SimConfig {
     pub tuning: Tuning,
     /// Links carry heartbeats, and fail when they do not.
     pub heartbeats: bool,
+    /// The links of the planned tree are between processes of one machine.
+    pub near: bool,
     /// Bytes arrive in other pieces than they were sent in.
     pub shred: bool,
     /// Looks after every step at how many bytes a node holds ([`Sim::queued_bytes_peak`]); slow.
@@ -91,6 +93,7 @@ impl SimConfig {
             physics: Physics::default(),
             tuning: Tuning::default(),
             heartbeats: true,
+            near: false,
             shred: false,
             watch_queues: false,
         }

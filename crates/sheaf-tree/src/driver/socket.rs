@@ -7,6 +7,8 @@ use crate::proto::frame::Header;
 use crate::proto::{Time, Violation};
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno as Os;
+use rustix::net::{AddressFamily, sockopt};
+use rustix::process::Pid;
 use sheaf_core::Errno;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -34,6 +36,12 @@ pub(crate) struct Socket {
     fd: AsyncFd<OwnedFd>,
 }
 
+impl Socket {
+    pub fn fd(&self) -> &OwnedFd {
+        self.fd.get_ref()
+    }
+}
+
 /// Finds out how the process at the other end ended: a phrase for the notice.
 pub(crate) type Autopsy = Box<dyn FnOnce() -> std::pin::Pin<Box<dyn Future<Output = String> + Send>> + Send>;
 
@@ -43,6 +51,7 @@ pub(crate) struct Peer {
     pub autopsy: Autopsy,
     /// Nothing lives on below it when it has ended.
     pub is_leaf: bool,
+    pub pid: Option<Pid>,
 }
 
 /// A socket's place in the core, for its task.
@@ -56,6 +65,8 @@ pub(super) struct Port {
     /// time would wake this process once more for every message that its peer reads.)
     writable: Option<AsyncFd<OwnedFd>>,
     waker: Option<Waker>,
+    /// The process at the other end, where it is one of this machine.
+    pub(super) pid: Option<Pid>,
     /// The beginning of a frame whose rest has not come.
     partial: BytesMut,
     /// What protects the bytes on the way.
@@ -74,6 +85,8 @@ impl Shared {
     ) -> io::Result<()> {
         let Channel { fd, early, tls } = channel.into();
         rustix::io::ioctl_fionbio(&fd, true)?;
+        let is_near = sockopt::socket_domain(&fd)? == AddressFamily::UNIX;
+        let pid = peer.as_ref().and_then(|peer| peer.pid).or_else(|| process_behind(&fd));
         let socket = Arc::new(Socket { fd: register(fd, Interest::READABLE)? });
         let port = Port {
             socket: Arc::clone(&socket),
@@ -82,6 +95,7 @@ impl Shared {
             blocked: false,
             writable: None,
             waker: None,
+            pid,
             partial: early,
             tls,
         };
@@ -93,7 +107,10 @@ impl Shared {
             }
             core.sockets[at] = Some(port);
             core.set_route(node, link, Route::Socket(at));
-            core.nodes[node].attach(now, link);
+            match is_near {
+                true => core.nodes[node].attach_near(now, link),
+                false => core.nodes[node].attach(now, link),
+            }
             // Frames may have come right behind the greeting.
             let sound = core.received(now, node, link, at);
             core.flush(now, node, link);
@@ -104,6 +121,14 @@ impl Shared {
         tokio::spawn(serve_link(Arc::downgrade(self), socket, at, peer, early_end));
         Ok(())
     }
+}
+
+/// The process that has connected a unix socket, or has made a pair of them. (Who has made the pair itself
+/// finds itself, and that says nothing.)
+fn process_behind(fd: &OwnedFd) -> Option<Pid> {
+    let is_unix = sockopt::socket_domain(fd).ok()? == AddressFamily::UNIX;
+    let peer = is_unix.then(|| sockopt::socket_peercred(fd).ok())??;
+    Some(peer.pid).filter(|pid| *pid != rustix::process::getpid())
 }
 
 /// How long the process of a link may take to end after its socket.
@@ -129,7 +154,7 @@ async fn serve_link(
     drop(socket);
     let Some((node, link)) = place else { return };
     let mut is_over = false;
-    if let Some(Peer { autopsy, is_leaf }) = peer
+    if let Some(Peer { autopsy, is_leaf, .. }) = peer
         && let Ok(found) = tokio::time::timeout(AUTOPSY_TIMEOUT, autopsy()).await
     {
         cause = found;

@@ -1,6 +1,6 @@
 //! Child processes: how they ended, and that they are gone in the end.
 use super::nursery::Nursery;
-use crate::driver::{Autopsy, register};
+use crate::driver::{Autopsy, Peer, register};
 use crate::link::door::Doorkeeper;
 use crate::network::End;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -28,10 +28,10 @@ impl Kin {
         self.lock().id()
     }
 
-    /// Finds out, once its link has closed, how it ended.
-    pub fn autopsy(&self) -> Autopsy {
-        let kin = self.clone();
-        Box::new(move || Box::pin(async move { kin.ended().await }))
+    /// It at the other end of a link: once that has closed it can be found out how it ended.
+    pub fn as_peer(&self, is_leaf: bool) -> Peer {
+        let (kin, pid) = (self.clone(), self.raw_pid());
+        Peer { autopsy: Box::new(move || Box::pin(async move { kin.ended().await })), is_leaf, pid }
     }
 
     /// Waits for its end; says how it was.
@@ -50,9 +50,12 @@ impl Kin {
         self.lock().wait()
     }
 
+    fn raw_pid(&self) -> Option<Pid> {
+        i32::try_from(self.pid()).ok().and_then(Pid::from_raw)
+    }
+
     fn pidfd(&self) -> io::Result<OwnedFd> {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("no such process"))?;
+        let pid = self.raw_pid().ok_or_else(|| io::Error::other("no such process"))?;
         Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?)
     }
 
@@ -80,17 +83,18 @@ fn phrase(status: ExitStatus) -> String {
 }
 
 /// The end of the process at the other end of a unix socket, which somebody else has started.
-pub(super) fn watch(socket: &OwnedFd) -> Option<Autopsy> {
+pub(super) fn watch(socket: &OwnedFd, is_leaf: bool) -> Option<Peer> {
     let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
     let pidfd = pidfd_open(peer.pid, PidfdFlags::NONBLOCK).ok()?;
-    Some(Box::new(move || {
+    let autopsy: Autopsy = Box::new(move || {
         Box::pin(async move {
             if let Ok(pidfd) = register(pidfd, tokio::io::Interest::READABLE) {
                 let _ended = pidfd.readable().await;
             }
             "its process ended".to_owned()
         })
-    }))
+    });
+    Some(Peer { autopsy, is_leaf, pid: Some(peer.pid) })
 }
 
 /// The processes that one node has started.

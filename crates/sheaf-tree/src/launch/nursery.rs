@@ -290,8 +290,7 @@ impl Nursery {
         let link =
             link.map_err(|violation: crate::proto::Violation| io::Error::other(violation.to_string()))?;
         self.entered(shared, node.rank(), link);
-        let peer = lock(&self.kin).get(&node.rank()).map(Kin::autopsy);
-        let peer = peer.map(|autopsy| Peer { autopsy, is_leaf: node.leaf_index().is_some() });
+        let peer = lock(&self.kin).get(&node.rank()).map(|kin| kin.as_peer(node.leaf_index().is_some()));
         shared.attach(0, link, channel, peer)
     }
 
@@ -310,9 +309,8 @@ impl Nursery {
 
     /// What can be known of the process of a node that has come from elsewhere.
     fn peer(&self, rank: u32, is_leaf: bool, channel: &Channel) -> Option<Peer> {
-        let own = lock(&self.kin).get(&rank).map(Kin::autopsy);
-        let autopsy = own.or_else(|| watch(&channel.fd))?;
-        Some(Peer { autopsy, is_leaf })
+        let own = lock(&self.kin).get(&rank).map(|kin| kin.as_peer(is_leaf));
+        own.or_else(|| watch(&channel.fd, is_leaf))
     }
 }
 
@@ -379,7 +377,7 @@ impl Host for Doorway {
             nursery.entered(&shared, hello.rank, child.link);
             child.watch.inspect(AbortHandle::abort);
             let is_leaf = child.is_leaf;
-            let peer = child.kin.map(|kin| Peer { autopsy: kin.autopsy(), is_leaf });
+            let peer = child.kin.map(|kin| kin.as_peer(is_leaf));
             return shared.attach(0, child.link, channel, peer);
         }
         let node = nursery.topology.node(hello.rank).ok_or_else(gone)?;

@@ -9,7 +9,7 @@ use super::push::this_program;
 use super::reception::{Reception, bring_back};
 use super::spawn::{fork, leaf_program};
 use super::{Carrier, LaunchError, Options, Program, Starter, config};
-use crate::driver::{Peer, Shared};
+use crate::driver::Shared;
 use crate::filter::Registry;
 use crate::link::Ancestor;
 use crate::network::Network;
@@ -219,7 +219,7 @@ impl Birth<'_> {
             let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
             let kin = Kin::new(fork(program, is_leaf, leaf.as_ref(), pair.1)?);
             self.nursery.started(rank, &kin);
-            self.shared.attach(0, self.link, pair.0, Some(Peer { autopsy: kin.autopsy(), is_leaf }))?;
+            self.shared.attach(0, self.link, pair.0, Some(kin.as_peer(is_leaf)))?;
             return Ok(Born::Here);
         }
         if matches!(program.starter, Starter::Come { .. }) {

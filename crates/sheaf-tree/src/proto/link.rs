@@ -155,6 +155,10 @@ pub(super) struct Link {
     pub attached: bool,
     /// In-process links need no heartbeats: they fail with the process.
     pub quiet: bool,
+    /// The peer is a process of this machine: the kernel closes the link when it ends.
+    pub near: bool,
+    /// When the driver last saw that the peer lives, though nothing was heard of it.
+    pub vouched: Time,
     pub out: OutQueue,
     /// On the node's list of links with something to write.
     pub dirty: bool,
@@ -194,6 +198,11 @@ pub struct Counters {
 }
 
 impl Link {
+    /// Whether the peer must show signs of life.
+    pub fn is_watched(&self) -> bool {
+        self.alive && self.attached && !self.quiet
+    }
+
     pub fn new(way: Way, rank: u32, leaves: RangeSet, now: Time) -> Self {
         Self {
             way,
@@ -203,6 +212,8 @@ impl Link {
             alive: true,
             attached: false,
             quiet: false,
+            near: false,
+            vouched: now,
             out: OutQueue::default(),
             dirty: false,
             carry: Vec::new(),

@@ -112,7 +112,9 @@ pub struct Node {
     fresh: Vec<u32>,
     /// No stream has a deadline before this.
     stream_timer: Option<Time>,
-    last_tick: Time,
+    /// When heartbeats are due, and when those to near peers are.
+    beat_at: Time,
+    near_beat_at: Time,
     /// Streams that gather a run.
     runs: Vec<u32>,
     next_stream: u32,
@@ -179,7 +181,8 @@ impl Node {
             fresh: Vec::new(),
             stream_timer: None,
             runs: Vec::new(),
-            last_tick: now,
+            beat_at: now + config.tuning.heartbeat_interval,
+            near_beat_at: now,
             ready_leaves: RangeSet::new(),
             ready_told: false,
             scratch: Vec::new(),
@@ -268,12 +271,15 @@ impl Node {
         let at = &mut self.links[link];
         at.reconnects += u32::from(at.attached && at.counters.bytes_in > 0);
         at.attached = true;
+        at.near = false;
+        at.vouched = now;
         at.heard = now;
         at.spoke = now;
         at.since = now;
         if let Some(pulse) = &mut at.pulse {
             pulse.restart();
         }
+        self.beat_at = self.beat_at.min(now + self.config.tuning.heartbeat_interval);
     }
 
     /// `link` is inside this process and needs no heartbeats.
@@ -717,8 +723,7 @@ impl Node {
     /// When [`Node::tick`] wants to be called next.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
-        let beats = self.links.iter().any(|link| link.alive && link.attached && !link.quiet);
-        let beat = beats.then(|| self.last_tick + self.config.tuning.heartbeat_interval);
+        let beat = self.links.iter().any(Link::is_watched).then_some(self.beat_at);
         [beat, self.stream_timer, self.recover_at, self.survey_timeout()].into_iter().flatten().min()
     }
 
@@ -730,36 +735,10 @@ impl Node {
         if self.recover_at.is_some_and(|at| at <= now) {
             self.recover(now);
         }
-        if now - self.last_tick >= self.config.tuning.heartbeat_interval {
-            self.acknowledge_all(now);
-        }
-        self.beat(now);
-    }
-
-    /// Heartbeats, and peers that have gone quiet.
-    fn beat(&mut self, now: Time) {
         self.expire_surveys(now);
-        let interval = self.config.tuning.heartbeat_interval;
-        if now - self.last_tick < interval {
-            return;
-        }
-        // A node that slept (stopped, suspended, starved) cannot judge how quiet others were.
-        let slept = now - self.last_tick > interval * 3;
-        self.last_tick = now;
-        for at in 0..self.links.len() {
-            let link = &mut self.links[at];
-            if !link.alive || !link.attached || link.quiet {
-                continue;
-            }
-            if slept {
-                link.heard = now;
-            }
-            if now - link.heard > self.config.tuning.heartbeat_timeout {
-                let cause = format!("no sign of life for {} s", (now - link.heard).as_secs());
-                self.link_lost(now, at, Errno::HOSTDOWN, &cause);
-            } else {
-                self.send_heartbeat(now, at);
-            }
+        if self.beat_at <= now {
+            self.acknowledge_all(now);
+            self.beat(now);
         }
     }
 }

@@ -18,6 +18,7 @@ impl Host {
         }
         for link in 0..shape.children(rank).len() + usize::from(rank > 0) {
             match config.heartbeats {
+                true if config.near => node.attach_near(start, link),
                 true => node.attach(start, link),
                 false => node.attach_quiet(link),
             }

@@ -2,6 +2,7 @@
 mod ahead;
 mod filters;
 mod flow;
+mod near;
 mod oracle;
 mod order;
 mod recovery;

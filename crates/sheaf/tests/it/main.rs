@@ -20,6 +20,7 @@ mod help;
 mod hints;
 mod hosts;
 mod interrupts;
+mod late_starts;
 mod life;
 mod lost_hosts;
 mod machines;

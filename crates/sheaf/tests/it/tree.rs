@@ -30,8 +30,22 @@ impl Tree {
     /// Starts it and waits until every leaf runs. The export of the host n1 is the directory n1.
     pub async fn start(shape: &str, leaves: u32, carrier: Carrier, tuning: Tuning) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sheaf"), dir.path().join("sheaf")).unwrap();
+        let tree = Self::begin(shape, leaves, carrier, tuning, dir).await;
+        let ready = tree.network.ready(DEADLINE).await.expect("the tree starts");
+        assert_eq!(ready.len(), u64::from(leaves), "{:?}", tree.network.notices());
+        tree
+    }
+
+    /// [`Tree::start`] without waiting for anybody; every node runs the program `sheaf` in `dir`.
+    pub async fn begin(
+        shape: &str,
+        leaves: u32,
+        carrier: Carrier,
+        tuning: Tuning,
+        dir: tempfile::TempDir,
+    ) -> Self {
         let path = dir.path().join("sheaf");
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sheaf"), &path).unwrap();
         let names: Names = (1..=leaves).map(|n| format!("n{n}")).collect();
         for leaf in 1..=leaves {
             std::fs::create_dir(dir.path().join(format!("n{leaf}"))).unwrap();
@@ -45,8 +59,6 @@ impl Tree {
         let mut registry = Registry::with_builtins();
         aggregate::register(&mut registry);
         let network = launch::processes(&topology, &registry, &options, &program).await.unwrap();
-        let ready = network.ready(DEADLINE).await.expect("the tree starts");
-        assert_eq!(ready.len(), u64::from(leaves), "{:?}", network.notices());
         Self { network, topology, dir, path }
     }
 

@@ -8,13 +8,20 @@
 //! ```
 //! `sent` and `held` are nanoseconds of the node's [`Time`]; `wall` is nanoseconds since 1970, 0 when
 //! nobody told the node. An echo of 0 is none. Without a body it is a sign of life and no more.
+//!
+//! Of a *near* peer, a process of the same machine, the kernel tells when it ends. Only one that is
+//! stopped or hangs has to be found out, and so it is asked seldom, by the upper end: the lower one
+//! answers, and speaks by itself only when it was not asked.
 use super::super::Time;
 use super::super::frame::{self, Header, Kind, Violation};
+use super::super::link::Link;
 use super::super::link::Way;
 use super::super::report::{PeerClock, RoundTrip};
 use super::super::stream::mark;
+use super::super::{Role, Tuning};
 use super::Node;
 use crate::filter::LinkClock;
+use sheaf_core::Errno;
 use std::time::Duration;
 
 /// Flag of a heartbeat that is to be answered at once.
@@ -22,6 +29,12 @@ const PING: u8 = 1;
 const BODY_BYTES: usize = 40;
 /// Two clocks may drift apart by this many nanoseconds per second; what was measured ages so.
 const DRIFT_NS_PER_S: u64 = 200_000;
+
+/// Near peers are asked once in so many intervals, if they can still miss so many in time.
+const NEAR_INTERVALS: u32 = 4;
+const NEAR_BEATS_MIN: u32 = 3;
+/// A peer that nothing was heard of is given up after so many timeouts, whoever vouches for it.
+const VOUCHED_TIMEOUTS: u32 = 10;
 
 /// What heartbeats say of one link.
 #[derive(Debug, Default, Clone)]
@@ -118,7 +131,9 @@ impl Node {
 
     /// A heartbeat for `link`, if everything before it is on its way.
     pub(super) fn send_heartbeat(&mut self, now: Time, link: usize) {
-        let asks = self.links[link].pulse.as_ref().is_none_or(|pulse| pulse.round_trip.is_none());
+        let near_child = self.links[link].near && self.links[link].way == Way::Down;
+        let unmeasured = self.links[link].pulse.as_ref().is_none_or(|pulse| pulse.round_trip.is_none());
+        let asks = near_child || unmeasured;
         self.put_heartbeat(now, link, if asks { PING } else { 0 });
     }
 
@@ -173,10 +188,91 @@ impl Node {
     }
 }
 
+impl Node {
+    /// A transport now carries `link`, and its peer is a process of this machine whose end the kernel
+    /// tells.
+    pub fn attach_near(&mut self, now: Time, link: usize) {
+        self.attach(now, link);
+        self.links[link].near = true;
+    }
+
+    /// Links whose peers are given up by the next [`Node::tick`], unless somebody vouches for them.
+    pub fn overdue(&self, now: Time) -> Vec<usize> {
+        let silent = |at: &usize| {
+            let link = &self.links[*at];
+            link.is_watched() && self.silent_until(link) <= now
+        };
+        (0..self.links.len()).filter(silent).collect()
+    }
+
+    /// The driver sees that the peer of `link` lives, and has only had no chance to say so: it has just
+    /// been started, or waits for the processor. It is believed for a while.
+    pub fn vouch(&mut self, now: Time, link: usize) {
+        self.links[link].vouched = now;
+    }
+
+    /// When the peer has been silent for too long.
+    fn silent_until(&self, link: &Link) -> Time {
+        let timeout = self.config.tuning.heartbeat_timeout;
+        (link.heard.max(link.vouched) + timeout).min(link.heard + timeout * VOUCHED_TIMEOUTS)
+    }
+
+    /// Heartbeats that are due, and peers that have gone quiet.
+    pub(super) fn beat(&mut self, now: Time) {
+        let tuning = self.config.tuning;
+        // A node that slept (stopped, suspended, starved) cannot judge how quiet others were.
+        let slept = now - self.beat_at > tuning.heartbeat_interval * 2;
+        let near_pause = near_pause(&tuning);
+        let near_is_due = self.near_beat_at <= now;
+        let asks = self.links.iter().any(|link| link.is_watched() && link.near && link.way == Way::Down);
+        for at in 0..self.links.len() {
+            if !self.links[at].is_watched() {
+                continue;
+            }
+            if slept {
+                self.links[at].heard = now;
+            }
+            let link = &self.links[at];
+            if self.silent_until(link) <= now {
+                let cause = format!("no sign of life for {} s", (now - link.heard).as_secs());
+                self.link_lost(now, at, Errno::HOSTDOWN, &cause);
+                continue;
+            }
+            // Who asks children tells its parent at the same moment: when it is stopped, both notice at
+            // about the same time.
+            let beats =
+                if link.near { near_is_due && (asks || now - link.spoke >= near_pause) } else { true };
+            if beats {
+                self.send_heartbeat(now, at);
+            }
+        }
+        if near_is_due {
+            self.near_beat_at = now + if asks { near_pause } else { near_pause * 3 / 2 };
+        }
+        self.beat_at = self.next_beat(now);
+    }
+
+    fn next_beat(&self, now: Time) -> Time {
+        let watched = || self.links.iter().filter(|link| link.is_watched());
+        // The root acknowledges as well while there are streams.
+        let often =
+            watched().any(|link| !link.near) || (self.config.role == Role::Root && !self.streams.is_empty());
+        let beat = if often { now + self.config.tuning.heartbeat_interval } else { self.near_beat_at };
+        watched().map(|link| self.silent_until(link)).fold(beat, Time::min)
+    }
+}
+
+/// How long a near peer may be silent before it is asked.
+fn near_pause(tuning: &Tuning) -> Duration {
+    let interval = tuning.heartbeat_interval;
+    (interval * NEAR_INTERVALS).min(tuning.heartbeat_timeout / NEAR_BEATS_MIN).max(interval)
+}
+
 /// A peer that has not been heard for this long has missed heartbeats.
-pub(super) fn late_after(interval: Duration) -> Duration {
-    // One is due each interval, as each end counts it, and may be on its way.
-    interval * 5 / 2
+pub(in crate::proto) fn late_after(link: &Link, tuning: &Tuning) -> Duration {
+    let pause = if link.near { near_pause(tuning) } else { tuning.heartbeat_interval };
+    // One is due each pause, as each end counts it, and may be on its way.
+    pause * 5 / 2
 }
 
 #[cfg(test)]

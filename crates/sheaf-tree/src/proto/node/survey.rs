@@ -255,7 +255,6 @@ impl Node {
     pub fn report(&self, now: Time) -> NodeReport {
         let none = Diagnosis::default();
         let diagnosis = self.diagnosis.as_deref().unwrap_or(&none);
-        let late_after = late_after(self.config.tuning.heartbeat_interval);
         let links = self.links.iter().take(LINKS_REPORTED_MAX);
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
@@ -271,7 +270,7 @@ impl Node {
             host: diagnosis.host.clone(),
             pid: diagnosis.pid,
             uptime_ms: millis(now - Time(0)),
-            links: links.map(|link| link_report(link, now, late_after)).collect(),
+            links: links.map(|link| link_report(link, now, late_after(link, &self.config.tuning))).collect(),
             links_more: self.links.len().saturating_sub(LINKS_REPORTED_MAX) as u32,
             streams: told.map(|&id| stream_report(id, &self.streams[&id])).collect(),
             streams_more: ids.len().saturating_sub(STREAMS_REPORTED_MAX) as u32,
