@@ -213,7 +213,7 @@ impl Call {
         for (errno, leaves) in &lost {
             outcome.add_silent(*errno, leaves);
         }
-        let goes_on = !more.is_empty() && !(self.changes && self.session.is_over().is_some());
+        let goes_on = !more.is_empty() && (!self.changes || self.session.is_over().is_none());
         Ok((goes_on, more))
     }
 
