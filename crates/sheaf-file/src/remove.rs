@@ -172,6 +172,8 @@ impl Removal {
             Some(Ok(Step::Leaf(entry))) => removed.take(tree.parent(), entry, AtFlags::empty()),
             Some(Ok(Step::Leave(entry))) if self.is_root && entry.depth == 0 => {}
             Some(Ok(Step::Leave(entry))) => removed.take(tree.parent(), entry, AtFlags::REMOVEDIR),
+            // A directory that is gone before it was entered.
+            Some(Err(PathError { errno: Errno::NOENT, .. })) => {}
             Some(Err(error)) => removed.fail(error),
         }
         true
@@ -196,8 +198,9 @@ impl Removed {
             return;
         }
         match self.unlink(dir, name, flags) {
-            // What is gone already was to be removed.
-            Ok(()) | Err(Errno::NOENT) => self.names += 1,
+            Ok(()) => self.names += 1,
+            // What is gone already was to be removed, and somebody else has done that.
+            Err(Errno::NOENT) => {}
             // Why the directory is not empty was told before.
             Err(Errno::NOTEMPTY | Errno::EXIST) if !self.errors.is_empty() => {}
             Err(errno) => self.fail(PathError { path: entry.path, errno }),

@@ -269,6 +269,26 @@ fn a_removal_goes_on_name_by_name() {
     assert!(!export.removal(p("t"), RemoveOptions { missing_ok: true, ..RECURSIVE }).unwrap().step());
 }
 
+/// Of two removals at once each counts what it has removed itself, and neither misses what the other has.
+#[test]
+fn two_removals_at_once_count_each_name_once() {
+    let names: Vec<String> = (0..6).flat_map(|d| (0..7).map(move |f| format!("t/{d}/{d}/{f}"))).collect();
+    for uneven in 1..40 {
+        let (dir, export) = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let options = RemoveOptions { missing_ok: true, ..RECURSIVE };
+        let mut removals = [(); 2].map(|()| export.removal(p("t"), options).unwrap());
+        let mut going = true;
+        while going {
+            let [one, other] = &mut removals;
+            let stepped = (0..uneven).map(|_| one.step()).filter(|more| *more).count();
+            going = other.step() || stepped > 0;
+        }
+        let counted: u64 = removals.iter().map(|removal| removal.removed().names).sum();
+        assert_eq!((counted, dir.path().join("t").exists()), (1 + 6 * 2 + 42, false), "{uneven}");
+        removals.iter().for_each(|removal| assert_eq!(removal.removed().errors, [], "{uneven}"));
+    }
+}
+
 #[test]
 fn patterns_that_sweep_the_root_are_known() {
     let (_dir, export) = tree(&["a/b", "l -> /", "a/up -> .."]);
