@@ -1,7 +1,8 @@
 //! The export: one directory, and the resolution of every path beneath it.
 
 use crate::dir::{self, DirEntry};
-use crate::{Metadata, Result};
+use crate::{FileKind, Metadata, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno as SysErrno;
@@ -45,6 +46,19 @@ pub(crate) struct Place {
 /// Those of `close(2)`; the file is closed all the same.
 pub fn close(file: File) -> Result<()> {
     nix::unistd::close(file).map_err(|errno| Errno(errno as i32))
+}
+
+/// Whether a file is a pipe in which there is nothing: nobody has written to it yet, or ever will.
+///
+/// # Errors
+/// Those of `fstat(2)` and `poll(2)`.
+pub fn is_empty_pipe(file: &File) -> Result<bool> {
+    if fd_metadata(file.as_fd())?.kind != FileKind::Fifo {
+        return Ok(false);
+    }
+    let mut polled = [PollFd::new(file, PollFlags::IN)];
+    rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(!polled[0].revents().contains(PollFlags::IN))
 }
 
 impl Export {
@@ -93,6 +107,16 @@ impl Export {
         Ok(file)
     }
 
+    /// As [`Export::open_read`], for whoever reads a file as a whole: a pipe in which there is nothing
+    /// is not an empty file.
+    ///
+    /// # Errors
+    /// Those of [`Export::open_read`]; `EAGAIN` for such a pipe.
+    pub fn open_ready(&self, path: &Path) -> Result<File> {
+        let file = self.open_read(path)?;
+        if is_empty_pipe(&file)? { Err(Errno::AGAIN) } else { Ok(file) }
+    }
+
     /// What `stat(2)` tells; symbolic links are followed.
     ///
     /// # Errors
@@ -115,7 +139,7 @@ impl Export {
     /// `EINVAL` when it is not a symbolic link, and those of `readlink(2)`.
     pub fn read_link(&self, path: &Path) -> Result<PathBuf> {
         let link = self.resolve(path, OFlags::NOFOLLOW)?;
-        if fd_metadata(link.as_fd())?.kind != crate::FileKind::Symlink {
+        if fd_metadata(link.as_fd())?.kind != FileKind::Symlink {
             return Err(Errno::INVAL);
         }
         let target = rustix::fs::readlinkat(&link, "", Vec::new())?;

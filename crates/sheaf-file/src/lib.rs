@@ -50,7 +50,7 @@ pub use attributes::{Attributes, SetTime, Xattr};
 pub use digest::{Algorithm, Digest, Digester, digest};
 pub use dir::{DIR_ENTRIES_MAX, DirEntry};
 pub use error::{PathError, PatternError};
-pub use export::{Export, close};
+pub use export::{Export, close, is_empty_pipe};
 pub use glob::{GLOB_DEPTH_MAX, GLOB_ERRORS_MAX, GLOB_MATCHES_MAX, Globbed};
 pub use metadata::{FileKind, Metadata, Timestamp};
 pub use mode_change::ModeChange;

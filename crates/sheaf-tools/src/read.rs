@@ -4,7 +4,7 @@ use sheaf_core::{MemberSet, RangeSet};
 use sheaf_file::is_pattern;
 use sheaf_group::aggregate::{Digest, NumberAt};
 use sheaf_group::entry::Merged;
-use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
+use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL, O_READY};
 use sheaf_group::message::{DataAggregation, Open, Operation, READ_BYTES_MAX};
 use sheaf_group::tool::Tools;
 use sheaf_group::{Class, GroupError, Outcome, Reading, Session, Value};
@@ -121,7 +121,7 @@ async fn read_group(
         return Err(ToolError::Usage(text));
     }
     let (operation, joined) = operation(session, aggregate.clone(), options);
-    let open = Open::new(paths.clone(), O_PARTIAL | O_BESTEFFORT, 0);
+    let open = Open::new(paths.clone(), O_PARTIAL | O_BESTEFFORT | O_READY, 0);
     // With one path on every host the names are known, and one trip does it all.
     let only = match &paths[..] {
         [path] if !is_pattern(path) => Some(path.clone()),

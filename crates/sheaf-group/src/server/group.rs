@@ -2,7 +2,7 @@
 use super::call::{body, body_lines};
 use super::operate;
 use crate::aggregate::{Data, ErrorClass, Packed, Partial};
-use crate::flags::{GROUP_FLAGS, O_BESTEFFORT, O_UNIQUE};
+use crate::flags::{GROUP_FLAGS, O_BESTEFFORT, O_READY, O_UNIQUE};
 use crate::message::{Open, Operation, Request};
 use crate::tool::Host;
 use bytes::Bytes;
@@ -282,6 +282,9 @@ fn open_member(path: &Path, open: &Open, host: &Host) -> Result<Member, Errno> {
     let flags = OFlags::from_bits_retain(open.flags & !GROUP_FLAGS) | OFlags::NONBLOCK;
     let mode = Mode::from_raw_mode(open.mode & 0o7777);
     let mut open_file = host.export.open_tentative(path, flags, mode)?;
+    if open.flags & O_READY != 0 && sheaf_file::is_empty_pipe(&open_file.file)? {
+        return Err(Errno::AGAIN);
+    }
     if open.flags & O_BESTEFFORT != 0 {
         // One member is enough for the group to open.
         open_file.settle()?;

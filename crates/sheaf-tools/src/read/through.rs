@@ -58,7 +58,7 @@ struct Through {
 
 impl PerPath for Through {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
-        let mut file = host.export.open_read(path)?;
+        let mut file = host.export.open_ready(path)?;
         // A plain read works also where there are no offsets.
         if self.offset > 0 {
             file.seek(SeekFrom::Start(self.offset))?;

@@ -54,7 +54,7 @@ pub(super) struct Contents;
 
 impl PerPath for Contents {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
-        let mut file = host.attentive(host.export.open_read(path)?);
+        let mut file = host.attentive(host.export.open_ready(path)?);
         let mut head = Vec::new();
         (&mut file).take(INLINE_BYTES_MAX + 1).read_to_end(&mut head)?;
         answer.path(path.as_os_str().as_bytes());

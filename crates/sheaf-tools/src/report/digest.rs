@@ -19,7 +19,7 @@ impl Digests {
 
 impl PerPath for Digests {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
-        let file = host.export.open_read(path)?;
+        let file = host.export.open_ready(path)?;
         let digest = sheaf_file::digest(&mut host.attentive(file), self.algorithm)?;
         answer.path(path.as_os_str().as_bytes());
         // An answer that is full ends the batch, not the report.
