@@ -358,8 +358,9 @@ impl Lister {
 
 impl PerPath for Lister {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
-        // A link to a directory is listed as that, unless the row would show where it leads.
-        let follows = !self.options.long && !self.options.directory;
+        // A link to a directory is listed as that, unless the row would show where it leads, or that it does.
+        let shows_links = self.options.long || self.options.marks == Marks::All;
+        let follows = !shows_links && !self.options.directory;
         let metadata = match follows.then(|| host.export.stat(path)) {
             Some(Ok(metadata)) if metadata.is_dir() => metadata,
             // Only of a link that leads nowhere it is known that it leads to no directory.
