@@ -147,6 +147,10 @@ impl PerPath for Editor {
                 return self.say_made(made, result, answer);
             }
             Edit::Link { target, symbolic, force, no_dereference } => {
+                if !symbolic && let Err(errno) = link::check_target(target, host) {
+                    answer.error(target, errno);
+                    return Ok(());
+                }
                 link::link(target, path, *symbolic, *force, *no_dereference, is_dry, host)?
             }
         };

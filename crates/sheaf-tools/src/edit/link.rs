@@ -10,6 +10,11 @@ use std::path::{Path, PathBuf};
 /// Names that are tried for the link while the old file is still there.
 const TEMP_NAMES_MAX: u32 = 100;
 
+/// What a hard link needs is there; what is wrong with it is no fault of the link's own path.
+pub fn check_target(target: &[u8], host: &Host) -> Result<(), Errno> {
+    host.export.lstat(Path::new(OsStr::from_bytes(target))).map(drop)
+}
+
 /// Makes a link to `target` at `path`, or in it if it is a directory.
 pub fn link(
     target: &[u8],
@@ -31,9 +36,6 @@ pub fn link(
     };
     let arrow = if symbolic { "->" } else { "=>" };
     if is_dry {
-        if !symbolic {
-            host.export.lstat(target)?;
-        }
         return match host.export.lstat(&path) {
             Ok(there) if !force || there.is_dir() => Err(Errno::EXIST),
             Ok(_) => Ok(Done::one(format!("would be replaced, {arrow} {}", target.display()))),
