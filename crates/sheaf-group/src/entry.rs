@@ -14,7 +14,7 @@ mod merge;
 mod wire;
 
 pub use answer::{ANSWER_BYTES_MAX, Answer, AnswerForm};
-pub use merge::{MERGED_BYTES_MAX, MergeError, Merged, MergedEntry};
+pub use merge::{MERGED_BYTES_MAX, MergeError, Merged, MergedEntry, MergedError};
 
 /// What an entry is. Part of its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,7 +33,8 @@ pub enum EntryKind {
     Path = 5,
     /// A binary file has a match; the text is empty.
     Binary = 6,
-    /// The path failed; the number is the errno, the text is empty.
+    /// The path failed; the number is the errno. The text is the member that has failed with it, if the
+    /// path is not what was named, but lies beneath it.
     Error = 7,
 }
 
@@ -89,9 +90,11 @@ pub trait Sink {
     fn stats(&mut self, stats: Stats);
 }
 
-/// Sums over files and hosts, kept only when they are asked for (they tell hosts apart).
+/// Sums over members, files and hosts, kept only when they are asked for (they tell hosts apart).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
+    /// Paths that were named, of which nothing failed.
+    pub members: u64,
     /// Files searched.
     pub files: u64,
     /// Files with at least one selected line.
@@ -106,6 +109,7 @@ impl Stats {
     /// Adds `other`, `times` times. Sums stop at the largest number instead of wrapping.
     pub fn add(&mut self, other: Self, times: u64) {
         let add = |have: u64, more: u64| have.saturating_add(more.saturating_mul(times));
+        self.members = add(self.members, other.members);
         self.files = add(self.files, other.files);
         self.files_matched = add(self.files_matched, other.files_matched);
         self.lines = add(self.lines, other.lines);
@@ -113,13 +117,14 @@ impl Stats {
     }
 
     fn encode(self, out: &mut Vec<u8>) {
-        for number in [self.files, self.files_matched, self.lines, self.bytes] {
+        for number in [self.members, self.files, self.files_matched, self.lines, self.bytes] {
             varint::put(out, number);
         }
     }
 
     fn decode(input: &mut &[u8]) -> Result<Self, Malformed> {
         Ok(Self {
+            members: varint::get(input)?,
             files: varint::get(input)?,
             files_matched: varint::get(input)?,
             lines: varint::get(input)?,

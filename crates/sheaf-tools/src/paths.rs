@@ -1,5 +1,6 @@
 //! Tools that do one thing with one path after the other: their part at the leaves and at the root.
 use crate::target::{Target, ToolError, by_hosts, drop_unmatched};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Globbed;
@@ -14,8 +15,51 @@ use std::path::{Path, PathBuf};
 /// Distinct entries are held back and folded up to this size; beyond, what is there is passed on.
 pub(crate) const HELD_BYTES: usize = 64 << 20;
 
-/// How an answer is written: the paths that were dealt with are counted.
+/// How an answer is written: members of which nothing failed are counted.
 pub(crate) const FORM: AnswerForm = AnswerForm { ordered: false, stats: true };
+
+/// The members of a host: what was named there, after expansion. Each is counted once, however often it is
+/// named and whatever fails beneath it.
+#[derive(Default)]
+pub(crate) struct Members {
+    /// The one at hand.
+    present: Vec<u8>,
+    /// Whether nothing of it failed.
+    all: FxHashMap<Vec<u8>, bool>,
+}
+
+impl Members {
+    /// What follows is about the member at hand.
+    pub fn resume(&self, answer: &mut Answer) {
+        answer.of_member(&self.present);
+    }
+
+    /// The next one.
+    pub fn begin(&mut self, path: &Path, answer: &mut Answer) {
+        self.present = path.as_os_str().as_bytes().to_vec();
+        self.all.entry(self.present.clone()).or_insert(true);
+        answer.of_member(&self.present);
+    }
+
+    /// What follows is about no member, or about several.
+    pub fn leave(&mut self, answer: &mut Answer) {
+        self.present.clear();
+        answer.of_member(b"");
+    }
+
+    /// Takes in what has failed meanwhile.
+    pub fn note(&mut self, answer: &mut Answer) {
+        for failed in answer.take_failed() {
+            self.all.insert(failed, false);
+        }
+    }
+
+    /// Says how many there are of which nothing failed, once all have been dealt with.
+    pub fn say(&self, answer: &mut Answer) {
+        let members = self.all.values().filter(|is_well| **is_well).count() as u64;
+        answer.stats(Stats { members, ..Stats::default() });
+    }
+}
 
 /// What is done with one path after the other.
 pub(crate) trait PerPath: Send {
@@ -24,7 +68,7 @@ pub(crate) trait PerPath: Send {
         host.expand(pattern)
     }
 
-    /// Whether a path counts as dealt with once it is begun.
+    /// Whether the paths are the members; otherwise the tool counts those itself.
     fn counts_paths(&self) -> bool {
         true
     }
@@ -57,34 +101,55 @@ pub(crate) struct AtWork {
     work: Box<dyn PerPath>,
     patterns: VecDeque<String>,
     files: VecDeque<PathBuf>,
+    members: Members,
     /// A path was begun and may go on.
     is_begun: bool,
 }
 
 impl AtWork {
     pub fn new(work: Box<dyn PerPath>, patterns: Vec<String>) -> Self {
-        Self { work, patterns: patterns.into(), files: VecDeque::new(), is_begun: false }
+        Self {
+            work,
+            patterns: patterns.into(),
+            files: VecDeque::new(),
+            members: Members::default(),
+            is_begun: false,
+        }
     }
 }
 
 impl Running for AtWork {
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
         let answer = answer.entries_with(FORM);
+        self.members.resume(answer);
+        let step = self.next(answer, host);
+        self.members.note(answer);
+        if step == Step::Done && self.work.counts_paths() {
+            self.members.say(answer);
+        }
+        step
+    }
+
+    fn so_far(&mut self, answer: &mut Reply, is_over: bool) {
+        self.work.so_far(answer.entries_with(FORM), is_over);
+    }
+}
+
+impl AtWork {
+    fn next(&mut self, answer: &mut Answer, host: &Host) -> Step {
         if self.is_begun {
             self.is_begun = self.work.go_on(answer, host);
-            if !self.is_begun {
-                let files = u64::from(self.work.counts_paths());
-                answer.stats(Stats { files, ..Stats::default() });
-            }
             return Step::More;
         }
         if let Some(path) = self.files.pop_front() {
+            self.members.begin(&path, answer);
             match self.work.begin(&path, answer, host) {
                 Ok(()) => self.is_begun = true,
                 Err(errno) => answer.error(path.as_os_str().as_bytes(), errno),
             }
             return Step::More;
         }
+        self.members.leave(answer);
         let Some(pattern) = self.patterns.pop_front() else {
             self.work.conclude(answer, host);
             return Step::Done;
@@ -93,10 +158,6 @@ impl Running for AtWork {
         errors.iter().for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
         self.files = paths.into();
         Step::More
-    }
-
-    fn so_far(&mut self, answer: &mut Reply, is_over: bool) {
-        self.work.so_far(answer.entries_with(FORM), is_over);
     }
 }
 
@@ -227,10 +288,8 @@ impl<'a> Hearing<'a> {
 
     fn pass_on(&mut self, merged: &mut Merged) -> Result<(), ToolError> {
         let outcome = &mut self.said.outcome;
-        outcome.status.count += merged.stats().map_or(0, |stats| stats.files);
-        for (path, errno, leaves) in merged.errors() {
-            outcome.add_path_error(errno, &String::from_utf8_lossy(path), leaves.clone());
-        }
+        outcome.status.count += merged.stats().map_or(0, |stats| stats.members);
+        outcome.add_errors(merged);
         (self.sink)(merged).map_err(ToolError::Sink)?;
         merged.clear();
         Ok(())

@@ -170,8 +170,7 @@ fn reasons(outcome: &mut Outcome, reason: impl Fn(Errno) -> Option<String>) -> V
     let mut told = Vec::new();
     outcome.errors.retain(|error| {
         let Some(detail) = reason(error.errno) else { return true };
-        let (leaves, path) = (error.members.leaves(), error.path.clone());
-        told.push(Failure { leaves, path, errno: error.errno, detail: Some(detail) });
+        told.push(Failure::of(error, Some(detail)));
         false
     });
     told

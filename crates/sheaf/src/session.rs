@@ -371,6 +371,9 @@ impl Signals {
     }
 }
 
+/// What there is to say of failures, whatever the command.
+const HINTS: [(Errno, &str); 1] = [(Errno::AGAIN, "it is a pipe or a device, which is not waited for")];
+
 /// What a command came to.
 pub struct Ended<'a> {
     /// What was asked for, of whom.
@@ -380,6 +383,8 @@ pub struct Ended<'a> {
     pub extra: &'a [Failure],
     /// Files of this machine that failed.
     pub failed_here: u64,
+    /// Members that failed because of this machine alone.
+    pub lost_here: u64,
     /// Members that answered lack something that others have, and were named for it.
     pub incomplete: bool,
     /// Nothing matched.
@@ -400,6 +405,7 @@ impl<'a> Ended<'a> {
             outcome,
             extra: &[],
             failed_here: 0,
+            lost_here: 0,
             incomplete: false,
             unmatched: false,
             hushed: false,
@@ -417,7 +423,9 @@ pub fn finish(connected: &Connected, config: &Config, output: &Output, ended: &E
 
 /// The report of an outcome, with what the tree knows of the hosts that were lost.
 pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Report {
-    let Ended { targets, outcome, extra, failed_here, incomplete, unmatched, hushed, hints, .. } = *ended;
+    let Ended {
+        targets, outcome, extra, failed_here, lost_here, incomplete, unmatched, hushed, hints, ..
+    } = *ended;
     let changes = ended.changes.clone();
     let mut outcome = outcome.clone();
     outcome.count_once();
@@ -429,6 +437,7 @@ pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Repo
         asked,
         succeeded,
         failed_here,
+        lost_here,
         incomplete,
         unmatched,
         interrupted,
@@ -436,10 +445,11 @@ pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Repo
         changes,
         ..Report::default()
     };
-    let hint = |errno: Errno| hints.iter().find(|(of, _)| *of == errno).map(|(_, text)| (*text).to_owned());
+    let hint = |errno: Errno| {
+        hints.iter().chain(&HINTS).find(|(of, _)| *of == errno).map(|(_, text)| (*text).to_owned())
+    };
     for error in &outcome.errors {
-        let (leaves, errno) = (error.members.leaves(), error.errno);
-        report.failures.push(Failure { leaves, path: error.path.clone(), errno, detail: hint(errno) });
+        report.failures.push(Failure::of(error, hint(error.errno)));
     }
     for (errno, leaves) in &outcome.failed {
         // Of a host that failed as a whole it is at least known what it was asked for.
@@ -451,7 +461,7 @@ pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Repo
             Errno::AGAIN => Some(format!("all of its server's {THREADS_MAX} threads hang")),
             errno => hint(errno),
         };
-        report.failures.push(Failure { leaves: leaves.clone(), path, errno: *errno, detail });
+        report.failures.push(Failure::new(leaves.clone(), path, *errno, detail));
     }
     report.failures.extend(extra.iter().cloned());
     let notices = connected.session.network().notices();

@@ -89,6 +89,9 @@ pub struct ErrorClass {
     pub errno: Errno,
     /// Which path, as the host sees it; empty when it concerns no path.
     pub path: String,
+    /// The path that was named, where this one lies beneath it: that is the member that failed. Empty when
+    /// the path itself is. Inner nodes know none.
+    pub beneath: String,
     /// Who.
     pub members: MemberSet,
     /// So many more, of whom no place is known that would tell them apart.
@@ -99,7 +102,20 @@ impl ErrorClass {
     /// Members that failed alike.
     #[must_use]
     pub fn new(errno: Errno, path: impl Into<String>, members: MemberSet) -> Self {
-        Self { errno, path: path.into(), members, more: 0 }
+        Self { errno, path: path.into(), beneath: String::new(), members, more: 0 }
+    }
+
+    /// The same, as a failure of the member `named`, which may be the path itself.
+    #[must_use]
+    pub fn beneath(self, named: impl Into<String>) -> Self {
+        let named = named.into();
+        Self { beneath: if named == self.path { String::new() } else { named }, ..self }
+    }
+
+    /// The path that was named.
+    #[must_use]
+    pub fn named(&self) -> &str {
+        if self.beneath.is_empty() { &self.path } else { &self.beneath }
     }
 
     /// The same for another reason.
@@ -132,6 +148,6 @@ impl ErrorClass {
         let errno = Errno(i32::try_from(varint::get(input)?).map_err(|_| Malformed)?);
         let path = String::from_utf8_lossy(varint::get_bytes(input)?).into_owned();
         let members = MemberSet::decode_within(input, ranges_left)?;
-        Ok(Self { errno, path, members, more: varint::get(input)? })
+        Ok(Self { errno, path, beneath: String::new(), members, more: varint::get(input)? })
     }
 }

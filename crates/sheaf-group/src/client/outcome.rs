@@ -1,5 +1,7 @@
 //! What the members of an operation came to, beside the data.
 use crate::aggregate::{ErrorClass, StatusSum};
+use crate::entry::{Merged, MergedError};
+use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::Coverage;
 
@@ -23,11 +25,16 @@ impl Outcome {
         self.errors.is_empty() && self.failed.is_empty() && self.silent.is_empty()
     }
 
-    /// How many members and whole hosts failed or were silent.
+    /// How many members and whole hosts failed or were silent: each once, whatever went wrong with it.
     #[must_use]
     pub fn failed_count(&self) -> u64 {
         let hosts: u64 = self.failed.iter().chain(&self.silent).map(|(_, leaves)| leaves.len()).sum();
-        hosts + self.errors.iter().map(ErrorClass::count).sum::<u64>()
+        let mut members: FxHashMap<&str, MemberSet> = FxHashMap::default();
+        for error in &self.errors {
+            members.entry(error.named()).or_default().union_with(&error.members);
+        }
+        let more = self.errors.iter().map(|error| error.more).sum::<u64>();
+        hosts + more + members.values().map(MemberSet::len).sum::<u64>()
     }
 
     /// How many members and whole hosts there were.
@@ -82,7 +89,10 @@ impl Outcome {
 
     /// Counts members as failed.
     pub fn add_error(&mut self, error: ErrorClass) {
-        match self.errors.iter_mut().find(|have| (have.errno, &have.path) == (error.errno, &error.path)) {
+        let is_same = |have: &&mut ErrorClass| {
+            (have.errno, &have.path, &have.beneath) == (error.errno, &error.path, &error.beneath)
+        };
+        match self.errors.iter_mut().find(is_same) {
             Some(have) => {
                 have.members.union_with(&error.members);
                 have.more = have.more.saturating_add(error.more);
@@ -94,6 +104,15 @@ impl Outcome {
     /// Counts `path` as failed on these hosts.
     pub fn add_path_error(&mut self, errno: Errno, path: &str, leaves: RangeSet) {
         self.add_error(ErrorClass::new(errno, path, MemberSet::of_leaves(0, leaves)));
+    }
+
+    /// Takes in the errors of tools' answers.
+    pub fn add_errors(&mut self, merged: &Merged) {
+        for MergedError { path, errno, beneath, leaves } in merged.errors() {
+            let [path, beneath] = [path, beneath].map(String::from_utf8_lossy);
+            let class = ErrorClass::new(errno, path, MemberSet::of_leaves(0, leaves.clone()));
+            self.add_error(class.beneath(beneath));
+        }
     }
 
     /// Hosts that failed as a whole or were silent.

@@ -38,6 +38,9 @@ pub struct Answer {
     /// Where the texts without number of the open section are in `out`, to have each once.
     seen: HashTable<Seen>,
     stats: Stats,
+    /// What was named on this host and is being worked on; whatever fails, it has failed with it.
+    member: Vec<u8>,
+    failed: Vec<Vec<u8>>,
     bytes_max: usize,
     overflowed: bool,
 }
@@ -68,6 +71,8 @@ impl Answer {
             section_open: false,
             seen: HashTable::new(),
             stats: Stats::default(),
+            member: Vec::new(),
+            failed: Vec::new(),
             bytes_max,
             overflowed: false,
         }
@@ -94,6 +99,20 @@ impl Answer {
             self.stats.encode(&mut self.out);
         }
         self.out
+    }
+
+    /// What follows is about `member`, a path that was named: an error of any path beneath it makes it
+    /// fail. Where it is empty, each path that fails is a member itself.
+    pub fn of_member(&mut self, member: &[u8]) {
+        if self.member != member {
+            self.member.clear();
+            self.member.extend_from_slice(member);
+        }
+    }
+
+    /// The members that failed since this was asked last, each at least once.
+    pub fn take_failed(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.failed)
     }
 
     fn close_section(&mut self) {
@@ -145,7 +164,12 @@ impl Answer {
     fn put_error(&mut self, errno: Errno) {
         self.open_section();
         let number = Some(u64::from(errno.0.unsigned_abs()));
-        wire::put_entry(&mut self.out, &Entry { kind: EntryKind::Error, number, text: b"" });
+        let beneath: &[u8] = if self.member == self.path { b"" } else { &self.member };
+        wire::put_entry(&mut self.out, &Entry { kind: EntryKind::Error, number, text: beneath });
+        let member = if beneath.is_empty() { &self.path } else { &self.member };
+        if self.failed.last() != Some(member) {
+            self.failed.push(member.clone());
+        }
     }
 
     /// Whether an equal entry is in the open section already; if not, it is now taken to be.
@@ -199,7 +223,7 @@ impl Sink for Answer {
 
     fn error(&mut self, path: &[u8], errno: Errno) {
         self.path(path);
-        if self.overflowed || self.out.len() + path.len() > self.bytes_max {
+        if self.overflowed || self.out.len() + path.len() + self.member.len() > self.bytes_max {
             // The tool hears of it with its next entry.
             let _ = self.overflow();
             return;

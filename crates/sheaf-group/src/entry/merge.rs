@@ -119,6 +119,20 @@ pub struct MergedEntry<'a> {
     pub leaves: &'a RangeSet,
 }
 
+/// A path that failed on some leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MergedError<'a> {
+    /// The path, as the leaves named it.
+    pub path: &'a [u8],
+    /// Why.
+    pub errno: Errno,
+    /// The member that has failed with it; empty when it is the path itself.
+    pub beneath: &'a [u8],
+    /// The leaves where it failed.
+    pub leaves: &'a RangeSet,
+}
+
 impl Default for Merged {
     fn default() -> Self {
         Self::new()
@@ -261,13 +275,14 @@ impl Merged {
 
     /// The paths that failed, why, and on which leaves.
     #[must_use]
-    pub fn errors(&self) -> Vec<(&[u8], Errno, &RangeSet)> {
+    pub fn errors(&self) -> Vec<MergedError<'_>> {
         let slots = self.sorted_slots().into_iter().filter(|slot| slot.kind == EntryKind::Error);
         slots
             .map(|slot| {
                 let number = slot.number.and_then(|number| i32::try_from(number).ok());
                 let errno = number.map_or(Errno::IO, Errno);
-                (self.paths[slot.path as usize].of(&self.arena), errno, &slot.leaves)
+                let path = self.paths[slot.path as usize].of(&self.arena);
+                MergedError { path, errno, beneath: slot.text.of(&self.arena), leaves: &slot.leaves }
             })
             .collect()
     }

@@ -17,6 +17,7 @@ use sheaf_file::{PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::tool::Tools;
 use sheaf_group::{GroupError, Outcome, Session};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -47,13 +48,17 @@ pub(super) fn decode_any(data: &[u8]) {
 /// What copying from hosts came to.
 #[derive(Debug, Default)]
 pub struct Got {
-    /// Which hosts and paths failed; the status counts the hosts from which everything came.
+    /// Which hosts and paths failed; the status counts the paths that were named, on each host, from which
+    /// everything came.
     /// `EBADMSG` is a file that changed while it was copied.
     pub outcome: Outcome,
     /// Paths of this machine that could not be written.
     pub errors: Vec<PathError>,
     /// How many more there were.
     pub errors_more: u64,
+    /// Paths that were named, on each host, of which something could not be written here and nothing failed
+    /// there.
+    pub lost_here: u64,
     /// What a dry run has to say.
     pub planned: Vec<Planned>,
     /// How much was fetched.
@@ -134,13 +139,11 @@ pub async fn get(
     let (base, name) =
         exact.map_or((destination, None), |(base, name)| (base, Some(name.as_bytes().to_vec())));
     let mut plan = Plan::new(name);
-    let mut members = RangeSet::new();
     for (hosts, paths) in by_members(targets) {
         let mut outcome = list(session, &hosts, &paths, options, &mut plan).await?;
         let asked = |path: &String| Target { members: hosts.clone(), path: path.clone() };
         drop_unmatched(&mut outcome, &paths.iter().map(asked).collect::<Vec<_>>());
         got.outcome.merge(outcome);
-        members.union_with(&hosts);
     }
     if let Some((leaf, one, other, local)) = plan.clash() {
         let host = session.host(leaf).unwrap_or_default();
@@ -151,7 +154,8 @@ pub async fn get(
     }
     got.fetched.bytes_total = Some(plan.bytes());
     progress(got.fetched);
-    let mut failed = RangeSet::new();
+    let named = std::mem::take(&mut plan.named);
+    let mut unwritten = HashMap::new();
     if options.dry_run {
         let in_base = |local: PathBuf| if options.exact_name { base.join(local) } else { local };
         let planned =
@@ -166,16 +170,39 @@ pub async fn get(
         let pace = Pace::new(options.rate_max);
         Fetch { session, local: Arc::clone(&local), got: &mut got, pace, progress }.all(plan).await?;
         let mut local = local.lock().unwrap_or_else(PoisonError::into_inner);
-        failed = local.failed_leaves.clone();
+        unwritten = std::mem::take(&mut local.failed_named);
         got.errors = std::mem::take(&mut local.errors);
         got.made = std::mem::take(&mut local.made);
         (got.errors_more, got.files, got.bytes) = (local.errors_more, local.files, local.bytes);
     }
     got.outcome.count_once();
-    failed.union_with(&got.outcome.missing_hosts());
-    got.outcome.errors.iter().for_each(|error| failed.union_with(&error.members.leaves()));
-    got.outcome.status = StatusSum { count: members.difference(&failed).len(), ..StatusSum::default() };
+    got.count(&named, &unwritten);
     Ok(got)
+}
+
+/// Paths that were named, with the hosts that they are of.
+type Named = HashMap<Arc<[u8]>, RangeSet>;
+
+impl Got {
+    /// Counts the members of which everything came, and those that could not all be written.
+    fn count(&mut self, named: &Named, unwritten: &Named) {
+        let missing = self.outcome.missing_hosts();
+        let mut failed: HashMap<&str, RangeSet> = HashMap::new();
+        for error in &self.outcome.errors {
+            failed.entry(error.named()).or_default().union_with(&error.members.leaves());
+        }
+        let mut whole = 0;
+        for (path, leaves) in named {
+            let mut good = leaves.difference(&missing);
+            if let Some(failed) = failed.get(&*String::from_utf8_lossy(path)) {
+                good = good.difference(failed);
+            }
+            let lost = unwritten.get(path).map_or(0, |lost| lost.intersection(&good).len());
+            self.lost_here += lost;
+            whole += good.len() - lost;
+        }
+        self.outcome.status = StatusSum { count: whole, ..StatusSum::default() };
+    }
 }
 
 /// A destination as the directory that it is in, and its name there; what has no name is the directory.
@@ -337,7 +364,7 @@ impl Fetch<'_> {
                     return Ok(());
                 }
                 Err(Trouble::Local(errno)) => {
-                    self.here(move |local| local.fail(leaf, &copy.local, errno)).await;
+                    self.here(move |local| local.fail(leaf, &copy, errno)).await;
                     (place, last) = (place + 1, errno);
                 }
                 Err(Trouble::Lack(lack)) => {
@@ -353,7 +380,7 @@ impl Fetch<'_> {
         self.here(move |local| {
             let rest =
                 content.copies.iter().flat_map(|copy| copy.leaves.iter().map(move |leaf| (leaf, copy)));
-            rest.skip(places.len()).for_each(|(leaf, copy)| local.fail(leaf, &copy.local, last));
+            rest.skip(places.len()).for_each(|(leaf, copy)| local.fail(leaf, copy, last));
         })
         .await;
         Ok(())
@@ -424,10 +451,7 @@ impl Fetch<'_> {
         for copy in &content.copies {
             match lack {
                 Lack::Silent(errno) => self.got.outcome.add_silent(errno, &copy.leaves),
-                Lack::Failed(errno) => {
-                    let path = String::from_utf8_lossy(&copy.remote);
-                    self.got.outcome.add_path_error(errno, &path, copy.leaves.clone());
-                }
+                Lack::Failed(errno) => self.got.outcome.add_error(copy.error(errno)),
             }
         }
         self.here(move |local| local.lack(&content.copies)).await;

@@ -24,7 +24,8 @@ const PACKETS_AHEAD_MAX: usize = 2;
 /// What copying to hosts came to.
 #[derive(Debug)]
 pub struct Put {
-    /// Which hosts and paths failed; the status counts the hosts where everything is as asked.
+    /// Which hosts and paths failed; the status counts the hosts where everything is as asked: the
+    /// destination of each is the member.
     pub outcome: Outcome,
     /// Files of this machine that could not be read, and so were not copied.
     pub errors: Vec<PathError>,
@@ -40,6 +41,8 @@ pub struct Put {
     pub lines: Merged,
     /// How much was read and sent.
     pub sent: Progress,
+    /// Something could be read, so that hosts were asked for something.
+    is_asked: bool,
 }
 
 /// Copies `sources` to `target`. A directory that is there is copied into, otherwise the path of
@@ -89,14 +92,15 @@ pub async fn put(
         unfinished: Unfinished::default(),
         lines: Merged::new(),
         sent: Progress::default(),
+        is_asked: true,
     };
     match fed {
         Ok(is_all_sent) => {
             while call.next_entries(&mut put.lines).await? {}
             (put.outcome, put.unfinished) = call.conclude(&mut put.lines).await?;
             // A reader of a pipe may never end.
-            if is_all_sent && let Ok(Ok(Sent { errors, errors_more })) = reading.await {
-                (put.errors, put.errors_more) = (errors, errors_more);
+            if is_all_sent && let Ok(Ok(Sent { errors, errors_more, is_anything })) = reading.await {
+                (put.errors, put.errors_more, put.is_asked) = (errors, errors_more, is_anything);
             }
         }
         Err(errno) => {
@@ -226,10 +230,8 @@ impl Put {
     /// Takes errors and totals out of the entries.
     fn sum_up(&mut self, members: &RangeSet) {
         let mut failed = self.outcome.missing_hosts();
-        for (path, errno, leaves) in self.lines.errors() {
-            failed.union_with(leaves);
-            self.outcome.add_path_error(errno, &String::from_utf8_lossy(path), leaves.clone());
-        }
+        self.lines.errors().iter().for_each(|error| failed.union_with(error.leaves));
+        self.outcome.add_errors(&self.lines);
         for entry in self.lines.sorted() {
             let (path, text, leaves) = (entry.path, entry.entry.text, entry.leaves.clone());
             match entry.entry.kind {
@@ -254,6 +256,9 @@ impl Put {
         self.totals.retain(|(_, leaves)| !leaves.is_empty());
         self.totals.sort_by_key(|(_, leaves)| leaves.first());
         self.outcome.status = StatusSum::default();
+        if !self.is_asked {
+            return;
+        }
         for leaf in members.difference(&failed).iter() {
             let totals = self.totals.iter().find(|(_, leaves)| leaves.contains(leaf));
             self.outcome.status.add(totals.map_or(0, |(totals, _)| totals.bytes));

@@ -33,6 +33,8 @@ struct Receiver {
     is_into: bool,
     /// The destination is the very name, also where it is a link.
     is_exact: bool,
+    /// Why the destination can become nothing but a directory: it ends with a slash, and this is there.
+    no_dir: Option<Errno>,
     /// Why nothing can be written at all.
     refused: Option<Errno>,
     writer: Option<Writer>,
@@ -79,17 +81,23 @@ impl Receiver {
         };
         let there = writer.as_ref().map(|writer| writer.export.stat(&destination));
         let is_dir = matches!(&there, Some(Ok(metadata)) if metadata.is_dir());
-        if into && !is_dir && refused.is_none() {
-            refused = Some(match there {
-                Some(Err(errno)) => errno,
-                _ => Errno::NOTDIR,
-            });
+        let no_dir = match there {
+            _ if is_dir => None,
+            Some(Err(errno)) => Some(errno),
+            _ => Some(Errno::NOTDIR),
+        };
+        if into {
+            refused = refused.or(no_dir);
         }
+        let is_slashed = destination.as_os_str().as_bytes().ends_with(b"/");
+        let mut answer = Answer::with_limit(AnswerForm::default(), ANSWER_BYTES_MAX);
+        answer.of_member(destination.as_os_str().as_bytes());
         Self {
             destination,
             dry_run: options.dry_run,
             is_into: is_dir && !options.exact_name,
             is_exact: options.exact_name,
+            no_dir: no_dir.filter(|_| is_slashed),
             refused,
             writer,
             bases: Vec::new(),
@@ -98,7 +106,7 @@ impl Receiver {
             dirs: Vec::new(),
             skipped: None,
             failed_links: HashMap::new(),
-            answer: Answer::with_limit(AnswerForm::default(), ANSWER_BYTES_MAX),
+            answer,
             totals: Totals::default(),
             is_complete: false,
         }
@@ -120,7 +128,7 @@ impl Receiver {
                 }
             }
             Record::File { path, attrs, linked, .. } => {
-                if let Some(place) = self.enter(&path) {
+                if let Some(place) = self.enter_file(&path) {
                     self.begin_file(path, place, attrs, linked);
                 }
             }
@@ -150,6 +158,14 @@ impl Receiver {
         self.skipped = None;
         self.leave_dirs(Some(relative));
         Some(place(self.bases.last()?, relative))
+    }
+
+    /// The place of what is no directory.
+    fn enter_file(&mut self, relative: &[u8]) -> Option<PathBuf> {
+        let place = self.enter(relative)?;
+        let Some(errno) = self.no_dir.filter(|_| relative.is_empty()) else { return Some(place) };
+        self.fail(&place, errno);
+        None
     }
 
     /// Closes the directories that `next` is not in.
@@ -257,7 +273,7 @@ impl Receiver {
     }
 
     fn link(&mut self, path: &[u8], make: impl FnOnce(&Writer, &Path) -> Result<(), Errno>) {
-        let Some(place) = self.enter(path) else { return };
+        let Some(place) = self.enter_file(path) else { return };
         if self.dry_run {
             return self.imagine(&place);
         }

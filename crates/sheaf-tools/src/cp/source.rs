@@ -30,6 +30,8 @@ pub enum Source {
 pub(super) struct Sent {
     pub errors: Vec<PathError>,
     pub errors_more: u64,
+    /// Hosts were asked for anything.
+    pub is_anything: bool,
 }
 
 /// How often a file is read that changes meanwhile.
@@ -392,6 +394,9 @@ impl Reader<'_> {
     }
 
     fn record(&mut self, record: &Record) -> Result<(), Stopped> {
+        // A file that begins may yet turn out not to be readable.
+        let is_promise = !self.options.dry_run && matches!(record, Record::File { .. });
+        self.sent.is_anything |= !is_promise && !matches!(record, Record::FileAbort);
         self.packet.put(record);
         if self.packet.room() == 0 { self.flush() } else { Ok(()) }
     }

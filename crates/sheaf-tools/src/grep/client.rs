@@ -18,7 +18,7 @@ pub struct Found {
     /// Lines were passed on before all had come, so equal ones may have been passed on twice.
     pub partial_folds: bool,
     /// Who failed and who was silent; files that could not be read are errors. The status counts
-    /// the files that were searched: as members that failed are files, too, or whole hosts.
+    /// the paths that were named and searched whole.
     pub outcome: Outcome,
 }
 

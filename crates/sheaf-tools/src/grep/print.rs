@@ -84,7 +84,7 @@ impl Printer<'_> {
     /// # Errors
     /// Those of `out`.
     pub fn print_stats(&self, out: &mut dyn Write, stats: Stats) -> io::Result<()> {
-        let Stats { files, files_matched, lines, bytes } = stats;
+        let Stats { files, files_matched, lines, bytes, .. } = stats;
         writeln!(out, "{lines} lines in {files_matched} of {files} files selected, {bytes} bytes read")
     }
 }

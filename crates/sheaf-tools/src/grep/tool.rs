@@ -1,10 +1,11 @@
 //! Grep at a leaf: one file a step, long ones in several.
 use super::aside::{Aside, Progress};
 use super::{Engine, GrepOptions, PathFilter};
+use crate::paths::Members;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{FileKind, Follow, Globbed, NameFilter, Walk, WalkOptions};
-use sheaf_group::entry::Sink;
+use sheaf_group::entry::{Answer, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -67,6 +68,7 @@ impl Tool for GrepTool {
             pool: Arc::clone(&self.pool),
             patterns: params.paths.into(),
             files: VecDeque::new(),
+            members: Members::default(),
             walk: None,
         }))
     }
@@ -81,6 +83,7 @@ struct Search {
     pool: Pool,
     patterns: VecDeque<String>,
     files: VecDeque<PathBuf>,
+    members: Members,
     walk: Option<Walk>,
 }
 
@@ -99,6 +102,18 @@ impl Drop for Search {
 impl Running for Search {
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
         let answer = answer.entries_with(self.options.answer_form());
+        self.members.resume(answer);
+        let step = self.next(answer, host);
+        self.members.note(answer);
+        if step == Step::Done {
+            self.members.say(answer);
+        }
+        step
+    }
+}
+
+impl Search {
+    fn next(&mut self, answer: &mut Answer, host: &Host) -> Step {
         if self.aside.is_some() {
             return self.search_on(answer);
         }
@@ -132,6 +147,7 @@ impl Running for Search {
             return Step::More;
         }
         if let Some(path) = self.files.pop_front() {
+            self.members.begin(&path, answer);
             // Of a path that cannot be looked at, the search says why.
             if self.options.recursive && host.export.stat(&path).is_ok_and(|metadata| metadata.is_dir()) {
                 let options = WalkOptions {
@@ -144,18 +160,17 @@ impl Running for Search {
             }
             return self.search(&path, answer, host);
         }
+        self.members.leave(answer);
         let Some(pattern) = self.patterns.pop_front() else { return Step::Done };
         let Globbed { paths, errors } = host.expand(&pattern);
         errors.iter().for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
         self.files = paths.into();
         Step::More
     }
-}
 
-impl Search {
     fn search(&mut self, path: &Path, answer: &mut dyn Sink, host: &Host) -> Step {
         let name = path.as_os_str().as_bytes();
-        let begun = host.export.open_read(path).and_then(|file| self.begin(file, name, answer, host));
+        let begun = host.export.open_ready(path).and_then(|file| self.begin(file, name, answer, host));
         begun.unwrap_or_else(|errno| {
             answer.error(name, errno);
             Step::More

@@ -40,6 +40,8 @@ pub(super) async fn read(
             Ok(body) => content.body = Some(body),
             // Its digest is known; who has it is told that the content could not be had.
             Err(errno) => content.files.iter().for_each(|(path, leaves)| {
+                let status = &mut readout.outcome.status;
+                status.count = status.count.saturating_sub(leaves.len());
                 readout.outcome.add_path_error(errno, path, leaves.clone());
             }),
         }

@@ -142,7 +142,7 @@ impl PerPath for Checks {
     }
 
     fn begin(&mut self, path: &Path, _: &mut Answer, host: &Host) -> Result<(), Errno> {
-        let reader = BufReader::new(host.export.open_read(path)?);
+        let reader = BufReader::new(host.export.open_ready(path)?);
         self.list = Some(List {
             path: path.to_owned(),
             reader,
@@ -209,14 +209,14 @@ impl List {
     fn check(&mut self, digest: &[u8], name: &[u8], options: CheckOptions, answer: &mut Answer, host: &Host) {
         self.proper += 1;
         let path = self.place(name);
-        let file = host.export.open_read(&path);
+        let file = host.export.open_ready(&path);
         let found = file.and_then(|file| sheaf_file::digest(&mut host.attentive(file), options.algorithm));
         let verdict = match found {
             Err(Errno::NOENT) if options.ignore_missing => return,
             Err(errno) => Verdict::Unread(errno),
             Ok(found) => {
                 self.verified += 1;
-                answer.stats(Stats { files: 1, ..Stats::default() });
+                answer.stats(Stats { members: 1, ..Stats::default() });
                 let is_same = found.to_string().as_bytes().eq_ignore_ascii_case(digest);
                 if is_same { Verdict::Same } else { Verdict::Differs }
             }

@@ -187,7 +187,7 @@ fn a_directory_is_an_error_of_its_path() {
     assert!(options.compile().unwrap().search(&dir, b"/", &mut answer).is_continue());
     let mut merged = Merged::new();
     merged.fold_raw(0, &answer.into_bytes()).unwrap();
-    assert_eq!(merged.errors()[0].1, sheaf_core::Errno::ISDIR);
+    assert_eq!(merged.errors()[0].errno, sheaf_core::Errno::ISDIR);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_line_too_long_is_an_error_and_not_a_full_memory() {
     assert!(options.compile().unwrap().search_reader(endless, b"/endless", &mut answer).is_continue());
     let mut merged = Merged::new();
     merged.fold_raw(0, &answer.into_bytes()).unwrap();
-    assert_eq!(merged.errors()[0].1, sheaf_core::Errno::MSGSIZE);
+    assert_eq!(merged.errors()[0].errno, sheaf_core::Errno::MSGSIZE);
 }
 
 #[test]

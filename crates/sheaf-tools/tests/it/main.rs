@@ -5,6 +5,7 @@ mod edit;
 mod gnu_grep;
 mod long_grep;
 mod long_paths;
+mod members;
 mod merge;
 mod print;
 mod read;

@@ -29,7 +29,7 @@ fn answer(host: &Host, form: AnswerForm) -> Vec<u8> {
         if lines.len() == 5 {
             answer.error(path.as_bytes(), Errno::ACCES);
         }
-        answer.stats(Stats { files: 1, files_matched: 1, lines: lines.len() as u64, bytes: 7 });
+        answer.stats(Stats { members: 1, files: 1, files_matched: 1, lines: lines.len() as u64, bytes: 7 });
     }
     answer.into_bytes()
 }
@@ -90,9 +90,9 @@ proptest! {
         }).collect();
         prop_assert_eq!(merged.sorted().len(), got.len());
         prop_assert_eq!(got, expected);
-        let got: BTreeMap<String, BTreeSet<u32>> = merged.errors().iter().map(|(path, errno, leaves)| {
-            assert_eq!(*errno, Errno::ACCES);
-            (String::from_utf8(path.to_vec()).unwrap(), leaves.iter().collect())
+        let got: BTreeMap<String, BTreeSet<u32>> = merged.errors().iter().map(|error| {
+            assert_eq!(error.errno, Errno::ACCES);
+            (String::from_utf8(error.path.to_vec()).unwrap(), error.leaves.iter().collect())
         }).collect();
         prop_assert_eq!(got, failed);
         prop_assert_eq!(merged.stats().unwrap().lines, lines_total);

@@ -77,7 +77,7 @@ pub fn run(args: &ChmodArgs, global: &GlobalArgs) -> Result<Exit> {
         addrs: &addresses(&args.mode, &args.addrs, args.reference.as_ref()),
         caution: args.caution,
         asks: args.recursive.then_some("chmod -R"),
-        words: ("mode set", "file", "files"),
+        words: ("mode set", if args.recursive { per_path::ALL } else { ("file", "files") }),
         explained: &[],
     };
     per_path::edit(global, &task, edit)

@@ -93,7 +93,7 @@ pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
         addrs: &addresses(&args.owner, &args.addrs, args.reference.as_ref()),
         caution: args.caution,
         asks: args.recursive.then_some("chown -R"),
-        words: ("owner set", "file", "files"),
+        words: ("owner set", if args.recursive { per_path::ALL } else { ("file", "files") }),
         explained: &explained,
     };
     per_path::edit(global, &task, edit)

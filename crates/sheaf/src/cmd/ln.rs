@@ -75,7 +75,7 @@ pub fn run(args: &LnArgs, global: &GlobalArgs) -> Result<Exit> {
         addrs: std::slice::from_ref(&args.link),
         caution: args.caution,
         asks: None,
-        words: ("linked", "name", "names"),
+        words: ("linked", ("name", "names")),
         explained: &[],
     };
     per_path::edit(global, &task, edit)

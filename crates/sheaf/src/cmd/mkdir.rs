@@ -41,7 +41,7 @@ pub fn run(args: &MkdirArgs, global: &GlobalArgs) -> Result<Exit> {
         addrs: &args.files.addrs,
         caution: args.caution,
         asks: None,
-        words: ("made", "directory", "directories"),
+        words: ("made", ("directory", "directories")),
         explained: &[(Errno::NOENT, "-p makes the directories above")],
     };
     per_path::edit(global, &task, |_| Ok(edit))

@@ -48,11 +48,14 @@ pub struct Task<'a> {
     pub caution: Caution,
     /// What is asked about on a terminal, if it is to be.
     pub asks: Option<&'a str>,
-    /// What is done to a file, and what a file is called: `removed`, `file`, `files`.
-    pub words: (&'static str, &'static str, &'static str),
+    /// What is done to a file, and what a file is called, as one and as many.
+    pub words: (&'static str, (&'static str, &'static str)),
     /// What there is to say of an error.
     pub explained: &'a [(Errno, &'a str)],
 }
+
+/// What files are called where all beneath directories is changed, too.
+pub const ALL: (&str, &str) = ("file or directory", "files and directories");
 
 /// Changes files on their hosts; `-v` says what was done.
 pub fn edit(
@@ -78,10 +81,10 @@ pub fn edit(
         let mut sink = |merged: &Merged| print_done(&mut printer, merged, &order);
         let edited = edit::edit(&connected.session, &targets, &change, options, &mut sink).await;
         let mut edited = edited.map_err(super::stop)?;
-        let (done, one, many) = task.words;
+        let (done, nouns) = task.words;
         let (files, leaves) = (edited.files(), edited.hosts());
         let (in_part, unfinished) = ((0, RangeSet::new()), edited.unfinished.clone());
-        let (nouns, is_dry) = ((one, many), options.dry_run);
+        let is_dry = options.dry_run;
         let changes = Changes { done, way: "on", nouns, files, leaves, in_part, unfinished, is_dry };
         let extra = explained(&mut edited.outcome, task.explained);
         let ended = Ended::new(&targets, &edited.outcome);
@@ -109,7 +112,7 @@ pub fn told_cuts(outcome: &mut Outcome, cuts: &[Cut], detail: impl Fn(u64) -> St
     let (mut told, mut unfinished) = (Vec::new(), Vec::new());
     for Cut { path, leaves, bytes } in cuts {
         let mut failure = |leaves, errno| {
-            told.push(Failure { leaves, path: path.clone(), errno, detail: Some(detail(*bytes)) });
+            told.push(Failure::new(leaves, path, errno, Some(detail(*bytes))));
         };
         let mut rest = leaves.clone();
         for error in outcome.errors.iter_mut().filter(|error| error.path == *path) {
@@ -149,12 +152,8 @@ pub fn in_part(cuts: &[Cut]) -> (u64, RangeSet) {
 pub fn explained(outcome: &mut Outcome, explained: &[(Errno, &str)]) -> Vec<Failure> {
     let mut told = Vec::new();
     for (errno, text) in explained {
-        told.extend(outcome.errors.extract_if(.., |error| error.errno == *errno).map(|error| Failure {
-            leaves: error.members.leaves(),
-            path: error.path,
-            errno: *errno,
-            detail: Some((*text).to_owned()),
-        }));
+        let errors = outcome.errors.extract_if(.., |error| error.errno == *errno);
+        told.extend(errors.map(|error| Failure::of(&error, Some((*text).to_owned()))));
     }
     told
 }

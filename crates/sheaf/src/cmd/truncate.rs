@@ -59,7 +59,7 @@ pub fn run(args: &TruncateArgs, global: &GlobalArgs) -> Result<Exit> {
         addrs: &args.files.addrs,
         caution: args.caution,
         asks: Some("truncate"),
-        words: ("size set", "file", "files"),
+        words: ("size set", ("file", "files")),
         explained: &[],
     };
     per_path::edit(global, &task, edit)

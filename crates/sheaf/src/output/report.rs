@@ -4,7 +4,8 @@ use crate::config::Hosts;
 use crate::exit::Exit;
 use serde_json::{Value, json};
 use sheaf_core::{Errno, RangeSet};
-use std::collections::BTreeMap;
+use sheaf_group::aggregate::ErrorClass;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -40,9 +41,34 @@ impl HostNames for Nobody {
 pub struct Failure {
     pub leaves: RangeSet,
     pub path: String,
+    /// The member that has failed with it, where the path is not what was named, but lies beneath it;
+    /// empty otherwise.
+    pub beneath: String,
+    /// So many more members of these hosts, of which the path is not known.
+    pub more: u64,
     pub errno: Errno,
     /// What more there is to say, such as the limit that was reached.
     pub detail: Option<String>,
+}
+
+impl Failure {
+    /// A path that was named.
+    pub fn new(leaves: RangeSet, path: impl Into<String>, errno: Errno, detail: Option<String>) -> Self {
+        Self { leaves, path: path.into(), beneath: String::new(), more: 0, errno, detail }
+    }
+
+    /// What an operation says of members that failed alike.
+    pub fn of(error: &ErrorClass, detail: Option<String>) -> Self {
+        let leaves = error.members.leaves();
+        let more = error.count() - leaves.len();
+        let failure = Self::new(leaves, &error.path, error.errno, detail);
+        Self { beneath: error.beneath.clone(), more, ..failure }
+    }
+
+    /// The path that was named.
+    fn named(&self) -> &str {
+        if self.beneath.is_empty() { &self.path } else { &self.beneath }
+    }
 }
 
 /// Hosts that gave no answer.
@@ -135,8 +161,10 @@ pub struct Report {
     pub succeeded: u64,
     pub failures: Vec<Failure>,
     pub silent: Vec<Silent>,
-    /// Files of this machine that failed; they are named as they fail.
+    /// Files of this machine that failed; they are named as they fail. They are no members.
     pub failed_here: u64,
+    /// Members that failed because of this machine alone, as copies that could not be written.
+    pub lost_here: u64,
     /// Members that answered lack something that others have, and were named for it.
     pub incomplete: bool,
     /// Nothing matched.
@@ -153,20 +181,28 @@ pub struct Report {
 struct Folded<'a> {
     leaves: RangeSet,
     paths: Vec<&'a str>,
+    /// The members that failed with these paths.
+    named: BTreeSet<&'a str>,
+    more: u64,
     errno: Errno,
     detail: Option<&'a str>,
 }
 
 impl Folded<'_> {
     fn members(&self) -> u64 {
-        self.leaves.len() * self.paths.len() as u64
+        self.leaves.len() * self.named.len() as u64 + self.more
     }
 }
 
 impl Report {
-    /// How many members failed.
+    /// How many members failed: each once, whatever failed of it and for how many reasons.
     pub fn failed(&self) -> u64 {
-        self.folded().iter().map(Folded::members).sum()
+        let mut members: BTreeMap<&str, RangeSet> = BTreeMap::new();
+        for failure in &self.failures {
+            members.entry(failure.named()).or_default().union_with(&failure.leaves);
+        }
+        let more: u64 = self.failures.iter().map(|failure| failure.more).sum();
+        self.lost_here + more + members.values().map(RangeSet::len).sum::<u64>()
     }
 
     /// How many hosts stayed silent.
@@ -246,7 +282,7 @@ impl Report {
         if self.hushed {
             failures.clear();
         }
-        if failures.is_empty() && silent.is_empty() {
+        if failures.is_empty() && silent.is_empty() && self.lost_here == 0 {
             return Ok(());
         }
         let members = self.members();
@@ -319,18 +355,31 @@ impl Report {
     /// Failures folded twice: hosts with the same path and error, then paths with the same hosts
     /// and error. Most members first, then by host.
     fn folded(&self) -> Vec<Folded<'_>> {
-        let mut by_path: BTreeMap<(Errno, Option<&str>, &str), RangeSet> = BTreeMap::new();
+        type OfPath<'a> = (RangeSet, BTreeSet<&'a str>, u64);
+        let mut by_path: BTreeMap<(Errno, Option<&str>, &str), OfPath<'_>> = BTreeMap::new();
         for failure in &self.failures {
             let key = (failure.errno, failure.detail.as_deref(), failure.path.as_str());
-            by_path.entry(key).or_default().union_with(&failure.leaves);
+            let (leaves, named, more) = by_path.entry(key).or_default();
+            leaves.union_with(&failure.leaves);
+            named.insert(failure.named());
+            *more += failure.more;
         }
-        let mut by_leaves: BTreeMap<(Errno, Option<&str>, RangeSet), Vec<&str>> = BTreeMap::new();
-        for ((errno, detail, path), leaves) in by_path {
-            by_leaves.entry((errno, detail, leaves)).or_default().push(path);
+        let mut by_leaves: BTreeMap<(Errno, Option<&str>, RangeSet), Folded<'_>> = BTreeMap::new();
+        for ((errno, detail, path), (leaves, named, more)) in by_path {
+            let new = || Folded {
+                leaves: leaves.clone(),
+                paths: Vec::new(),
+                named: BTreeSet::new(),
+                more: 0,
+                errno,
+                detail,
+            };
+            let folded = by_leaves.entry((errno, detail, leaves.clone())).or_insert_with(new);
+            folded.paths.push(path);
+            folded.named.extend(named);
+            folded.more += more;
         }
-        let folded = by_leaves.into_iter();
-        let mut folded: Vec<Folded<'_>> =
-            folded.map(|((errno, detail, leaves), paths)| Folded { leaves, paths, errno, detail }).collect();
+        let mut folded: Vec<Folded<'_>> = by_leaves.into_values().collect();
         folded.sort_by_key(|failure| (std::cmp::Reverse(failure.members()), failure.leaves.first()));
         folded
     }
@@ -415,7 +464,7 @@ mod tests {
 
     fn failure(leaves: &[u32], path: &str, errno: Errno) -> Failure {
         let leaves = leaves.iter().map(|host| host - 1).collect();
-        Failure { leaves, path: path.to_owned(), errno, detail: None }
+        Failure::new(leaves, path, errno, None)
     }
 
     fn silent(host: u32, why: Silence) -> Silent {
@@ -475,6 +524,38 @@ mod tests {
         n12: host is down (EHOSTDOWN): its process ended with signal 9
         sheaf: 56 of 64 members succeeded, 6 failed; 2 hosts silent
         ");
+    }
+
+    #[test]
+    fn a_member_fails_once_whatever_fails_beneath_it() {
+        let beneath = |path: &str, errno| Failure { beneath: "/d".to_owned(), ..failure(&[1], path, errno) };
+        let report = Report {
+            succeeded: 3,
+            failures: vec![
+                beneath("/d/a", Errno::ACCES),
+                beneath("/d/b", Errno::ACCES),
+                beneath("/d/b", Errno::PERM),
+                failure(&[2], "/d", Errno::ACCES),
+            ],
+            silent: vec![silent(4, Silence::Cancelled)],
+            ..Report::default()
+        };
+        insta::assert_snapshot!(text(&report), @"
+        n1:/d/b: Operation not permitted (EPERM), 1 of 6 members
+        n1:/d/{a,b}: Permission denied (EACCES), 1 of 6 members
+        n2:/d: Permission denied (EACCES), 1 of 6 members
+        n4: interrupted before it answered (ECANCELED)
+        sheaf: 3 of 6 members succeeded, 2 failed; 1 host silent
+        ");
+        let report = Report { succeeded: 1, lost_here: 2, failed_here: 5, ..Report::default() };
+        assert_eq!(text(&report), "sheaf: 1 of 3 members succeeded, 2 failed\n");
+    }
+
+    #[test]
+    fn members_beyond_those_that_are_named_are_counted() {
+        let class = ErrorClass::new(Errno::IO, "", sheaf_core::MemberSet::of_leaves(3, RangeSet::full(2)));
+        let failure = Failure { more: 10, ..Failure::of(&class, None) };
+        assert_eq!(Report { failures: vec![failure], ..Report::default() }.failed(), 12);
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn changes_say_what_was_done_and_what_failed() {
     hosts.does(&["ln", "-s", "../d/b", ":/new/link"], "linked on n[1-4]: 4 names\n");
     hosts.does(&["truncate", "-s", "4", ":/new/link"], "size set on n[1-4]: 4 files\n");
     assert_eq!(hosts.read("n4/d/b"), "line");
-    hosts.does(&["rm", "-r", ":/new"], "removed on n[1-4]: 12 files\n");
+    hosts.does(&["rm", "-r", ":/new"], "removed on n[1-4]: 12 files and directories\n");
     hosts.does(&["rm", "-f", ":/new"], "removed: nothing\n");
     hosts.prints(&["--quiet", "mkdir", ":/new"], "");
     let refused = hosts.run(&["rm", "-rf", ":/"]);

@@ -24,6 +24,7 @@ mod late_starts;
 mod life;
 mod lost_hosts;
 mod machines;
+mod members;
 mod modules;
 mod names;
 mod readme;

@@ -348,7 +348,7 @@ fn without_a_terminal_only_the_option_asks() {
     let run = hosts.fed("y\n", &["mkdir", "-i", ":/c"]);
     assert!(run.code == Some(0) && hosts.names(3, "") == ["c", "d"], "{run:?}");
     let run = hosts.fed("", &["rm", "-r", ":/c"]);
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "removed on n[1-4]: 4 files\n"));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "removed on n[1-4]: 4 files and directories\n"));
     let run = hosts.fed("y\n", &["write", "-i", "n1:/d/a"]);
     assert!(run.code != Some(0) && hosts.are_untouched(), "there is no terminal to ask: {run:?}");
 }
@@ -403,7 +403,7 @@ fn all_that_a_host_serves_stays_unless_that_is_asked_for() {
         assert!(hosts.are_untouched(), "{path}");
     }
     let run = hosts.run(&["rm", "-rf", "--no-preserve-root", "n[1-2]:/d/..", "n3:/*"]);
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "removed on n[1-3]: 9 files\n"));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "removed on n[1-3]: 9 files and directories\n"));
     assert_eq!([1, 2, 3, 4].map(|host| hosts.names(host, "").len()), [0, 0, 0, 1]);
 }
 
@@ -431,8 +431,8 @@ fn a_dry_run_sees_that_a_file_is_a_mount_point() {
     let Some(run) = with_mounts(&hosts, script) else { return };
     let busy = "n1:/d/a: Device or resource busy (EBUSY)";
     assert_eq!(run.stdout.matches(busy).count(), 2, "{run:?}");
-    assert!(run.stdout.contains("would be removed on n1: 1 file\n"), "{run:?}");
-    assert!(run.stdout.contains("\nremoved on n1: 1 file\n"), "{run:?}");
+    assert!(run.stdout.contains("would be removed on n1: 1 file or directory\n"), "{run:?}");
+    assert!(run.stdout.contains("\nremoved on n1: 1 file or directory\n"), "{run:?}");
     assert_eq!(run.stdout.lines().filter(|line| *line == "4").count(), 2, "{run:?}");
 }
 
@@ -516,8 +516,8 @@ fn mount_points_stay_unless_that_is_asked_for() {
         run.stdout,
         format!(
             "removed: nothing\nn1:/d/below/mounted: {busy}, 1 of 1 members\nsheaf: 0 of 1 members succeeded, 1 failed\n4\n\
-             removed on n1: 2 files\nn1:/d/below/mounted: {busy}, 1 of 2 members\nsheaf: 1 of 2 members succeeded, 1 failed\n4\n\
-             removed on n1: 1 file\n0\n4\n"
+             removed on n1: 2 files and directories\nn1:/d/below/mounted: {busy}, 1 of 1 members\nsheaf: 0 of 1 members succeeded, 1 failed\n4\n\
+             removed on n1: 1 file or directory\n0\n4\n"
         ),
         "{run:?}"
     );

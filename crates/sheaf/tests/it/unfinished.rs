@@ -67,9 +67,10 @@ fn changed(home: &Home) -> usize {
 fn told_files(run: &Run, done: &str) -> usize {
     let line = run.stderr.lines().find(|line| line.starts_with(done));
     let line = line.unwrap_or_else(|| panic!("no line {done:?}: {run:?}"));
-    let mut words = line.split(' ').rev();
-    assert!(words.next().is_some_and(|word| word.starts_with("file")), "{run:?}");
-    words.next().unwrap().parse().unwrap_or_else(|_| panic!("{run:?}"))
+    let (_, counted) = line.rsplit_once(": ").unwrap_or_else(|| panic!("{run:?}"));
+    let (files, noun) = counted.split_once(' ').unwrap_or_else(|| panic!("{run:?}"));
+    assert!(noun.starts_with("file"), "{run:?}");
+    files.parse().unwrap_or_else(|_| panic!("{run:?}"))
 }
 
 #[track_caller]

@@ -9,6 +9,7 @@ use sheaf_group::Session;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Directories of hosts that are kept open.
 const HOSTS_OPEN_MAX: usize = 64;
@@ -30,10 +31,11 @@ pub(super) struct Local {
     /// Files that could not be written, and so are not linked to.
     failed: HashSet<(u32, PathBuf)>,
     /// Directories with attributes to set once everything is in them.
-    closing: Vec<(u32, PathBuf, sheaf_file::Attributes)>,
+    closing: Vec<(u32, Copy, sheaf_file::Attributes)>,
     pub errors: Vec<PathError>,
     pub errors_more: u64,
-    pub failed_leaves: RangeSet,
+    /// Of which paths that were named, and of which hosts, something could not be written.
+    pub failed_named: HashMap<Arc<[u8]>, RangeSet>,
     pub files: u64,
     pub bytes: u64,
     pub made: Made,
@@ -59,7 +61,7 @@ impl Local {
             closing: Vec::new(),
             errors: Vec::new(),
             errors_more: 0,
-            failed_leaves: RangeSet::new(),
+            failed_named: HashMap::new(),
             files: 0,
             bytes: 0,
             made: Made::default(),
@@ -101,7 +103,7 @@ impl Local {
                 local.made.add(leaf, true);
             }
             if let Some(attributes) = closing {
-                local.closing.push((leaf, path.to_owned(), attributes));
+                local.closing.push((leaf, copy.clone(), attributes));
             }
             Ok(())
         });
@@ -134,7 +136,7 @@ impl Local {
     pub fn replicate(&mut self, content: &Content, first: (u32, &Copy)) {
         let from = match self.at(first.0).and_then(|writer| writer.export.open_read(&first.1.local)) {
             Ok(file) => file,
-            Err(errno) => return self.fail(first.0, &first.1.local, errno),
+            Err(errno) => return self.fail(first.0, first.1, errno),
         };
         let mut buffer = vec![0; COPY_BYTES];
         self.each(content.copies.iter(), |local, leaf, copy| {
@@ -179,10 +181,11 @@ impl Local {
 
     /// Gives directories their attributes, innermost first.
     pub fn close_dirs(&mut self) {
-        for (leaf, path, attributes) in std::mem::take(&mut self.closing).into_iter().rev() {
-            let closed = self.at(leaf).and_then(|writer| writer.close_dir(&path, attributes));
+        for (leaf, copy, attributes) in std::mem::take(&mut self.closing).into_iter().rev() {
+            let path = dot(&copy.local);
+            let closed = self.at(leaf).and_then(|writer| writer.close_dir(path, attributes));
             if let Err(errno) = closed {
-                self.fail(leaf, &path, errno);
+                self.fail(leaf, &copy, errno);
             }
         }
     }
@@ -203,7 +206,7 @@ impl Local {
         for copy in copies {
             for leaf in copy.leaves.iter() {
                 if let Err(errno) = act(self, leaf, copy) {
-                    self.fail(leaf, &copy.local, errno);
+                    self.fail(leaf, copy, errno);
                 }
             }
         }
@@ -215,10 +218,10 @@ impl Local {
         self.bytes += bytes;
     }
 
-    pub fn fail(&mut self, leaf: u32, path: &Path, errno: Errno) {
-        self.failed.insert((leaf, path.to_owned()));
-        self.failed_leaves.insert(leaf);
-        let path = self.host_dir(leaf).join(path);
+    pub fn fail(&mut self, leaf: u32, copy: &Copy, errno: Errno) {
+        self.failed.insert((leaf, copy.local.clone()));
+        self.failed_named.entry(Arc::clone(&copy.named)).or_default().insert(leaf);
+        let path = self.host_dir(leaf).join(&copy.local);
         if self.errors.len() < ERRORS_MAX {
             self.errors.push(PathError { path, errno });
         } else {

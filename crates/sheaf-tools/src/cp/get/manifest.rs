@@ -79,9 +79,10 @@ pub(super) enum Item {
         rdev: u64,
         attrs: Attrs,
     },
-    /// This whole path failed.
+    /// This whole path failed, and with it the root `beneath` which it lies; empty: it is what was named.
     Error {
         path: Vec<u8>,
+        beneath: Vec<u8>,
         errno: i32,
     },
 }
@@ -200,6 +201,7 @@ impl Lister {
     }
 
     fn expand(&mut self, of: u32, pattern: &str, out: &mut Vec<u8>, host: &Host) {
+        self.root = None;
         let Globbed { paths, errors } = host.expand(pattern);
         errors.iter().for_each(|error| self.fail(error.path.as_os_str().as_bytes(), error.errno, out));
         self.roots = paths.into_iter().map(|path| (of, path)).collect();
@@ -341,7 +343,9 @@ impl Lister {
     }
 
     fn fail(&mut self, path: &[u8], errno: Errno, out: &mut Vec<u8>) {
-        put(out, &Item::Error { path: path.to_vec(), errno: errno.0 });
+        let root = self.root.as_ref().map(|(_, root)| root.as_os_str().as_bytes());
+        let beneath = root.filter(|root| *root != path).unwrap_or_default().to_vec();
+        put(out, &Item::Error { path: path.to_vec(), beneath, errno: errno.0 });
     }
 }
 

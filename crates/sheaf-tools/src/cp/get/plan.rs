@@ -1,18 +1,22 @@
 //! What is to be written here, from the manifests of all hosts: each distinct content once.
 use super::super::message::{Attrs, Special};
 use super::manifest::{Item, local_name};
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_group::Outcome;
+use sheaf_group::aggregate::ErrorClass;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// A path on hosts, and where it comes to beneath the directory of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Copy {
     pub leaves: RangeSet,
     pub remote: Vec<u8>,
+    /// The path that was named, which it is or lies beneath.
+    pub named: Arc<[u8]>,
     pub local: PathBuf,
     pub attrs: Attrs,
     pub has_holes: bool,
@@ -35,6 +39,18 @@ pub(super) enum Link {
     Node(Special, u64),
 }
 
+impl Copy {
+    /// It could not be had from its hosts.
+    pub fn error(&self, errno: Errno) -> ErrorClass {
+        error(errno, &self.remote, &self.named, &self.leaves)
+    }
+}
+
+fn error(errno: Errno, path: &[u8], named: &[u8], leaves: &RangeSet) -> ErrorClass {
+    let [path, named] = [path, named].map(String::from_utf8_lossy);
+    ErrorClass::new(errno, path, MemberSet::of_leaves(0, leaves.clone())).beneath(named)
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// In the order in which they can be made.
@@ -42,6 +58,8 @@ pub(super) struct Plan {
     pub contents: Vec<Content>,
     pub inline: Vec<(Copy, Vec<u8>)>,
     pub links: Vec<(Copy, Link)>,
+    /// The paths that were named, of each host's own.
+    pub named: HashMap<Arc<[u8]>, RangeSet>,
     /// What the one path is called here, in place of its own name.
     name: Option<Vec<u8>>,
     by_digest: HashMap<([u8; 32], u64), usize>,
@@ -50,7 +68,7 @@ pub(super) struct Plan {
 /// Where the items of a batch are, at present.
 struct Root {
     leaves: RangeSet,
-    remote: Vec<u8>,
+    remote: Arc<[u8]>,
     local: Vec<u8>,
 }
 
@@ -62,12 +80,12 @@ impl Plan {
 
     /// Takes in what all of `leaves` have.
     pub fn add(&mut self, leaves: &RangeSet, items: Vec<Item>, patterns: &[String], outcome: &mut Outcome) {
-        let mut root = Root { leaves: RangeSet::new(), remote: Vec::new(), local: Vec::new() };
+        let mut root = Root { leaves: RangeSet::new(), remote: Arc::default(), local: Vec::new() };
         for item in items {
             match item {
                 Item::Root { of, path } => root = self.root(leaves, patterns.get(of as usize), path, outcome),
-                Item::Error { path, errno } => {
-                    outcome.add_path_error(Errno(errno), &String::from_utf8_lossy(&path), leaves.clone());
+                Item::Error { path, beneath, errno } => {
+                    outcome.add_error(error(Errno(errno), &path, &beneath, leaves));
                 }
                 item if root.leaves.is_empty() => drop(item),
                 item => self.item(&root, item, outcome),
@@ -85,9 +103,11 @@ impl Plan {
         let name = |pattern: &String| self.name.clone().unwrap_or_else(|| local_name(pattern, &remote));
         let local = pattern.map(name).filter(|local| is_beneath(local));
         let Some(local) = local else {
-            outcome.add_path_error(Errno::PROTO, &String::from_utf8_lossy(&remote), leaves.clone());
-            return Root { leaves: RangeSet::new(), remote, local: Vec::new() };
+            outcome.add_error(error(Errno::PROTO, &remote, b"", leaves));
+            return Root { leaves: RangeSet::new(), remote: remote.into(), local: Vec::new() };
         };
+        let remote: Arc<[u8]> = remote.into();
+        self.named.entry(Arc::clone(&remote)).or_default().union_with(leaves);
         let above: Vec<&Path> =
             path(&local).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
         for above in above.into_iter().rev() {
@@ -95,6 +115,7 @@ impl Plan {
             self.dirs.push(Copy {
                 leaves: leaves.clone(),
                 remote: Vec::new(),
+                named: Arc::clone(&remote),
                 local: above.to_owned(),
                 attrs,
                 has_holes: false,
@@ -122,7 +143,7 @@ impl Plan {
         let is_safe = |path: &Path| is_beneath(path.as_os_str().as_bytes());
         let leads_out = matches!(&rest, Rest::Link(Link::Hardlink(target)) if !is_safe(target));
         if !is_safe(&copy.local) || leads_out {
-            return outcome.add_path_error(Errno::PROTO, &String::from_utf8_lossy(&copy.remote), copy.leaves);
+            return outcome.add_error(copy.error(Errno::PROTO));
         }
         match rest {
             Rest::Dir => self.dirs.push(copy),
@@ -191,6 +212,7 @@ impl Root {
         Copy {
             leaves: self.leaves.clone(),
             remote: joined(&self.remote, relative),
+            named: Arc::clone(&self.remote),
             local: path(&joined(&self.local, relative)).to_owned(),
             attrs,
             has_holes: false,

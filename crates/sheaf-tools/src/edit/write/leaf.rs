@@ -257,7 +257,7 @@ impl Writing {
 
     fn say(&mut self, path: &Path, text: &str, answer: &mut Answer) {
         self.changed += 1;
-        answer.stats(Stats { files: 1, ..Stats::default() });
+        answer.stats(Stats { members: 1, ..Stats::default() });
         if self.params.options.verbose || self.params.options.dry_run {
             answer.path(path.as_os_str().as_bytes());
             let _ = answer.entry(Entry::new(EntryKind::Line, text.as_bytes()));

@@ -20,7 +20,8 @@ use sheaf_tools::entry::EntryKind;
 use std::io::{BufWriter, Write};
 
 /// What can be done about failures of copies to hosts, where only what is in the way can be a directory.
-const PUT_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "a directory is in the file's place")];
+const PUT_HINTS: &[(Errno, &str)] =
+    &[(Errno::ISDIR, "a directory is in the file's place"), (Errno::NOENT, "there is no such directory")];
 /// What can be done about sources that fail, on hosts or here.
 const SOURCE_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "-r copies directories")];
 
@@ -118,20 +119,15 @@ impl Told<'_> {
         out.flush()?;
         drop(out);
         let failed_here = self.local(&got.errors, got.errors_more, &[])?;
-        let (changed, errors) =
+        let (changed, errors): (Vec<_>, Vec<_>) =
             got.outcome.errors.into_iter().partition(|error| error.errno == Errno::BADMSG);
         got.outcome.errors = errors;
-        let changed: Vec<_> = changed;
-        let changed = changed.into_iter().map(|error| Failure {
-            leaves: error.members.leaves(),
-            path: error.path,
-            errno: error.errno,
-            detail: Some("it changed while it was copied".to_owned()),
-        });
-        let extra: Vec<Failure> = changed.collect();
+        let told = |error| Failure::of(error, Some("it changed while it was copied".to_owned()));
+        let extra: Vec<Failure> = changed.iter().map(told).collect();
         self.finish(&Ended {
             extra: &extra,
             failed_here,
+            lost_here: got.lost_here,
             hints: SOURCE_HINTS,
             changes: Some(changes("from", std::iter::once(got.made), options)),
             ..Ended::new(targets, &got.outcome)
