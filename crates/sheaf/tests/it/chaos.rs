@@ -18,14 +18,18 @@ use std::time::{Duration, Instant};
 /// Rounds without a word from outside: each shape over each carrier once.
 const ROUNDS: u64 = 6;
 const SHAPES: [(&str, u32); 3] = [("1x8x8", 64), ("1x2x2x16", 64), ("1x1x1x4", 4)];
-/// One round in so many has strangers at the door.
-const WITH_STRANGERS: u64 = 6;
+/// One round in so many has strangers at the door, if that is a port.
+const WITH_STRANGERS: u64 = 5;
 const FAULTS_MAX: usize = 5;
 const BROADCAST_BYTES: usize = 1 << 20;
 /// When the last fault is over, everybody who lives is counted within this.
 const SETTLED: Duration = Duration::from_secs(40);
 
 const O_WRONLY_CREAT_APPEND: u32 = 0o2101;
+
+fn carrier(seed: u64) -> Carrier {
+    if (seed / SHAPES.len() as u64).is_multiple_of(2) { Carrier::Tls } else { Carrier::Unix }
+}
 
 /// What one round is, as its seed says.
 struct Round {
@@ -38,7 +42,7 @@ struct Round {
 impl Round {
     async fn start(seed: u64) -> Self {
         let (shape, leaves) = SHAPES[(seed % SHAPES.len() as u64) as usize];
-        let carrier = if seed / SHAPES.len() as u64 % 2 == 0 { Carrier::Tls } else { Carrier::Unix };
+        let carrier = carrier(seed);
         let tree = Tree::start(shape, leaves, carrier, quick()).await;
         let survey = tree.network.survey(DEADLINE).await;
         let servers = survey.reports.iter().filter(|node| node.place == Place::Leaf);
@@ -172,8 +176,7 @@ fn one(seed: u64) {
     runtime().block_on(async {
         let mut round = Round::start(seed).await;
         let mut crowd = None;
-        // Strangers come to ports.
-        if seed % WITH_STRANGERS == 0 {
+        if seed.is_multiple_of(WITH_STRANGERS) && carrier(seed) == Carrier::Tls {
             crowd = Crowd::gather(door_of(&round.tree), STRANGERS).await;
         }
         round.run().await;
