@@ -206,7 +206,11 @@ impl RangeSet {
     /// Whether no value is in both.
     #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
-        self.intersection(other).is_empty()
+        let (few, many) = if self.ranges.len() <= other.ranges.len() { (self, other) } else { (other, self) };
+        few.ranges.iter().all(|&(first, last)| {
+            let at = many.ranges.partition_point(|&(_, end)| end < first);
+            many.ranges.get(at).is_none_or(|&(start, _)| start > last)
+        })
     }
 
     /// Appends the wire form: runs of `(gap, length − 1, repeats, spacing)` as variable-length
