@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Version of everything on a link; both ends must have the same.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// How a node collects the contributions to a wave before it sends on what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +102,14 @@ pub struct Adopt {
     pub modules: Vec<[u8; 32]>,
 }
 
+impl Adopt {
+    /// How far it has got with a stream, once its streams have been put in order.
+    pub(crate) fn place(&self, id: u32) -> Option<&AdoptStream> {
+        let at = self.streams.binary_search_by_key(&id, |place| place.id).ok()?;
+        self.streams.get(at)
+    }
+}
+
 /// How far a node has got with a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdoptStream {
@@ -111,6 +119,8 @@ pub struct AdoptStream {
     pub received: u64,
     /// Of these, how many every leaf below has consumed.
     pub acked: u64,
+    /// The wave it began with: nothing comes of earlier ones.
+    pub since: u64,
     /// State of its filter, for the adopter's filter to absorb.
     pub state: Option<Vec<u8>>,
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 mod ack;
 mod adopt;
 mod app;
+mod check;
 mod down;
 mod guide;
 mod handover;
@@ -26,6 +27,7 @@ mod survey;
 mod up;
 
 pub use app::Outgoing;
+pub(super) use check::rule;
 pub use handover::HandOver;
 pub(super) use heartbeat::Pulse;
 pub use survey::SURVEYS_MAX;

@@ -12,7 +12,9 @@ use sheaf_core::RangeSet;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+mod check;
 mod kept;
+mod members;
 
 pub(super) use kept::{Kept, WaveSet};
 
@@ -164,6 +166,8 @@ pub(super) struct Stream {
     /// At the root: waves that are over and of which it has not said so, and their number.
     pub over: WaveSet,
     pub over_count: u32,
+    /// The wave it began with here: nothing goes up for earlier ones.
+    pub since: u64,
     /// From the owner: received in all, and of it consumed by everyone below.
     pub received: u64,
     pub down: Flow,
@@ -208,7 +212,7 @@ impl Stream {
         complaint: &mut Option<FilterError>,
     ) -> Result<After, Violation> {
         // Who was given up may still send what it was working on.
-        if !self.children[arrival.child].live {
+        if !self.children[arrival.child].contributes_to(wave) {
             return Ok(After::Drop);
         }
         self.unsteady();
@@ -242,6 +246,12 @@ impl Stream {
             self.left = false;
         }
         !self.left
+    }
+
+    /// The first wave that nobody has begun and nobody who takes part contributes to.
+    pub fn gap(&self) -> Option<u64> {
+        let live = self.children.iter().filter(|member| member.live);
+        self.waves.unbegun_before(live.map(|member| member.since).min()?)
     }
 
     /// Number of the frame that will come next.
@@ -506,7 +516,10 @@ impl Stream {
             let uniform = self.uniform?;
             let calm = self.sync == Sync::WaitForAll
                 && self.waves.is_idle()
-                && self.children.iter().all(|member| member.live && !member.moved)
+                && self
+                    .children
+                    .iter()
+                    .all(|member| member.contributes_to(self.waves.base()) && !member.moved)
                 && self.lanes.iter().all(|lane| !lane.away && !lane.fresh);
             if !calm {
                 return None;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::Time;
 use super::steady::Steady;
 
+mod check;
 mod mix;
 
 /// Slots kept for later waves of a stream: as many as a fast sender's window holds, so that a
@@ -231,8 +232,18 @@ pub(super) struct Member {
     /// Some of its leaves are below another child now, but it may still name them.
     pub moved: bool,
     pub live: bool,
-    /// Why it is not.
+    /// The first wave that it contributes to: it joined then, here or at a parent that it had before.
+    pub since: u64,
+    /// Why it is not live, or what became of its leaves before that wave.
     pub lost: Errno,
+}
+
+impl Member {
+    /// Whether something may come of it for `wave`.
+    #[inline]
+    pub fn contributes_to(&self, wave: u64) -> bool {
+        self.live && self.since <= wave
+    }
 }
 
 /// A contribution as it arrived.
@@ -293,7 +304,7 @@ impl Waves {
         }
         let slot = &mut self.ring[at];
         if slot.phase == Phase::Unused {
-            slot.begin(members);
+            slot.begin(wave, members);
             if self.irregular {
                 slot.turn = usize::MAX;
             }
@@ -374,6 +385,13 @@ impl Waves {
         }
     }
 
+    /// The first wave before `since` that nobody has begun.
+    pub fn unbegun_before(&self, since: u64) -> Option<u64> {
+        let ring = (self.base..since).zip(&self.ring);
+        let unused = ring.filter(|(_, slot)| slot.phase == Phase::Unused).map(|(wave, _)| wave).next();
+        unused.or_else(|| (self.end() < since).then(|| self.end()))
+    }
+
     /// Numbers of the open waves.
     pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         let open = self.ring.iter().enumerate().filter(|(_, slot)| slot.phase == Phase::Open);
@@ -409,12 +427,13 @@ impl Waves {
 }
 
 impl Slot {
-    fn begin(&mut self, members: &[Member]) {
+    fn begin(&mut self, wave: u64, members: &[Member]) {
         self.phase = Phase::Open;
-        self.pending = members.iter().filter(|member| member.live).count() as u32;
+        self.pending = members.iter().filter(|member| member.contributes_to(wave)).count() as u32;
         self.from.clear();
         self.from.resize(members.len(), Contribution::default());
-        for (from, member) in self.from.iter_mut().zip(members).filter(|(_, member)| !member.live) {
+        let nobodys = |(_, member): &(_, &Member)| !member.contributes_to(wave);
+        for (from, member) in self.from.iter_mut().zip(members).filter(nobodys) {
             // Whose leaves are all below others now is missed by nobody.
             from.0 |= Contribution::DONE | if member.leaves.is_empty() { Contribution::FULL } else { 0 };
         }
@@ -484,7 +503,13 @@ impl Slot {
         self.wanted |= arrival.flags & flag::ACK_WANTED;
         if self.mixed || (!full && members[child].moved) {
             match self.judge(arrival, members, within, &mut payload)? {
-                Some(named) => cover = Some(named),
+                Some(named) => {
+                    // Leaves that are another child's by now may come once more with that one.
+                    if !named.everyone().is_subset(&members[child].leaves) {
+                        self.mix(members);
+                    }
+                    cover = Some(named);
+                }
                 None => return Ok(self.refused(arrival)),
             }
         } else {
@@ -666,7 +691,8 @@ impl Slot {
         if last {
             for (from, member) in self.from.iter().zip(members) {
                 if !from.full() {
-                    let errno = if member.live { late } else { member.lost };
+                    // Who has done its part without naming them was given up, and is not late.
+                    let errno = if member.live && !from.done() { late } else { member.lost };
                     cover.silence(errno, &member.leaves.difference(&self.told));
                 }
             }
@@ -679,6 +705,59 @@ impl Slot {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    struct Nothing;
+
+    impl Filter for Nothing {
+        fn accumulator(&self) -> Box<dyn Accumulator> {
+            Box::new(Self)
+        }
+    }
+
+    impl Accumulator for Nothing {
+        fn fold(&mut self, _: Input<'_>) -> Result<(), FilterError> {
+            Ok(())
+        }
+        fn finish(&mut self, _: Emit, _: &mut Vec<u8>) -> Result<(), FilterError> {
+            Ok(())
+        }
+    }
+
+    fn member(leaves: RangeSet, moved: bool, since: u64) -> Member {
+        Member { rank: 1, leaves: Arc::new(leaves), moved, live: true, since, lost: Errno::HOSTDOWN }
+    }
+
+    /// What a child sends of leaves that were its own once counts, and so these do not count again when
+    /// they come with another child, which has begun the stream anew.
+    #[test]
+    fn a_leaf_that_went_to_another_child_counts_once() {
+        let members = [member(RangeSet::from_range(0, 2), true, 0), member(RangeSet::single(2), true, 0)];
+        let within = RangeSet::full(3);
+        let mut named = Vec::new();
+        Coverage { ok: Arc::new(RangeSet::from_range(1, 3)), ..Coverage::default() }.encode(&mut named);
+        let contribute = |slot: &mut Slot, child, flags, body: &[u8]| {
+            let arrival = Arrival { child, flags, tag: 0, bytes: 0, body };
+            slot.contribute(&arrival, &members, &within, &Nothing, Sync::WaitForAll, &mut None)
+        };
+        let mut waves = Waves::default();
+        let slot = waves.open(0, &members).unwrap().unwrap();
+        assert_eq!(contribute(slot, 0, 0, &named), Ok(After::Wait));
+        assert_eq!(contribute(slot, 1, flag::FULL | flag::FINAL, b"again"), Ok(After::Wait));
+        assert!(!slot.from[1].full(), "leaf 2 is counted already");
+        assert_eq!(slot.counted(&members), RangeSet::from_range(1, 3));
+        assert!(slot.late() == [0]);
+    }
+
+    #[test]
+    fn a_wave_is_not_expected_of_who_joined_later() {
+        let members = [member(RangeSet::single(0), false, 0), member(RangeSet::single(1), false, 2)];
+        let mut waves = Waves::default();
+        assert_eq!(waves.open(1, &members).unwrap().unwrap().late(), [0]);
+        assert_eq!(waves.open(2, &members).unwrap().unwrap().late(), [0, 1]);
+        assert_eq!(waves.unbegun_before(2), Some(0));
+        assert_eq!(Waves::starting_at(5).unbegun_before(7), Some(5));
+        assert_eq!(Waves::starting_at(5).unbegun_before(5), None);
+    }
 
     proptest! {
         #[test]

@@ -186,6 +186,11 @@ impl<L: Leaves> Sim<L> {
         let now = self.now;
         let host = &mut self.hosts[rank as usize];
         let Some(node) = host.node.as_mut() else { return };
+        if cfg!(debug_assertions)
+            && let Err(broken) = node.check()
+        {
+            panic!("node {rank} at {} ns: {broken}", now.0);
+        }
         if self.config.watch_queues {
             self.queued_bytes_peak = self.queued_bytes_peak.max(node.queued_bytes());
         }

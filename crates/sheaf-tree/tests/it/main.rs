@@ -1,5 +1,6 @@
 //! Integration tests.
 mod ahead;
+mod apart;
 mod filters;
 mod flow;
 mod near;

@@ -8,11 +8,10 @@ use super::super::control::{self, Adopt, Adopted, Notice, Open, Release, Release
 use super::super::frame::{self, Header, Kind, Violation, flag};
 use super::super::link::{Awaited, Link, Stage, Way};
 use super::super::stream::{Lane, Owner, Stream, mark, wait};
-use super::super::wave::Member;
+use super::super::wave::WAVES_OPEN_MAX;
 use super::super::{Role, Time};
-use super::Node;
+use super::{Node, rule};
 use sheaf_core::{Errno, RangeSet};
-use std::sync::Arc;
 
 /// The most links of a node, with those of nodes whose leaves have not come back.
 pub(super) const LINKS_MAX: usize = 1 << 16;
@@ -27,7 +26,7 @@ pub(super) struct Job {
     to: To,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum To {
     /// The parent asked for them.
     Parent,
@@ -51,20 +50,8 @@ impl Node {
         if let Some(planned) = self.links.iter().position(waiting) {
             return Ok(planned);
         }
-        let free = (self.config.children.len()..self.links.len()).find(|&at| self.is_vacant(at));
-        if free.is_none() && self.links.len() >= LINKS_MAX {
-            return Err(Violation::Bound("more nodes are here, or waited for, than a node takes"));
-        }
         let (stage, claim) = (Stage::Knocking, leaves.clone());
-        let link = Link { stage, claim, ..Link::new(Way::Down, rank, RangeSet::new(), now) };
-        let at = free.unwrap_or(self.links.len());
-        match free {
-            Some(at) => {
-                self.links[at] = link;
-                self.streams.values_mut().for_each(|stream| stream.vacate(at, rank));
-            }
-            None => self.links.push(link),
-        }
+        let at = self.add_down(Link { stage, claim, ..Link::new(Way::Down, rank, RangeSet::new(), now) })?;
         self.recover_by(now + self.config.tuning.heartbeat_timeout);
         if self.over {
             self.shut_down_children();
@@ -72,14 +59,32 @@ impl Node {
         Ok(at)
     }
 
+    /// A place for one more link to a child: that of one which nobody has to do with any more, or a new one.
+    pub(super) fn add_down(&mut self, link: Link) -> Result<usize, Violation> {
+        let (places, rank) = (self.config.children.len()..self.links.len(), link.rank);
+        if let Some(at) = places.clone().find(|&at| self.is_vacant(at)) {
+            self.links[at] = link;
+            self.streams.values_mut().for_each(|stream| stream.vacate(at, rank));
+            return Ok(at);
+        }
+        if self.links.len() >= LINKS_MAX {
+            return Err(Violation::Bound("more nodes are here, or waited for, than a node takes"));
+        }
+        self.links.push(link);
+        Ok(places.end)
+    }
+
     /// Whether the place of a link can be taken by another: its node is gone, all its leaves are below
     /// others, and nobody has anything to do with it any more.
     fn is_vacant(&self, at: usize) -> bool {
         let link = &self.links[at];
         let gone = link.way == Way::Down && !link.alive && link.leaves.is_empty();
-        let known = link.dirty || !link.out.is_empty() || self.dead.contains(&at);
+        if !gone || link.dirty || !link.out.is_empty() {
+            // Almost all are: who looks through all links for each of many nodes is to be quick.
+            return false;
+        }
         let asked = |job: &Job| job.to == To::Child(at) || job.waiting.contains(&at);
-        gone && !known && !self.jobs.iter().any(asked) && !self.is_surveyed(at)
+        !self.dead.contains(&at) && !self.jobs.iter().any(asked) && !self.is_surveyed(at)
     }
 
     pub(super) fn on_adopt(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
@@ -153,8 +158,7 @@ impl Node {
         let mut waiting = Vec::new();
         for at in 0..self.links.len() {
             let other = &self.links[at];
-            let theirs = other.leaves.intersection(leaves);
-            if other.way == Way::Up || to == To::Child(at) || theirs.is_empty() {
+            if other.way == Way::Up || to == To::Child(at) || other.leaves.is_disjoint(leaves) {
                 continue;
             }
             if other.alive && other.rank == rank {
@@ -163,7 +167,7 @@ impl Node {
             }
             let other = &mut self.links[at];
             if other.alive && other.attached {
-                let theirs = theirs.intersection(&wanted);
+                let theirs = other.leaves.intersection(&wanted);
                 if theirs.is_empty() {
                     continue;
                 }
@@ -184,11 +188,10 @@ impl Node {
     fn gather(&mut self, link: usize, leaves: &RangeSet) {
         for at in (0..self.links.len()).filter(|&at| at != link) {
             let other = &self.links[at];
-            if other.way == Way::Down && !(other.alive && other.attached) {
+            let holds = other.way == Way::Down && !(other.alive && other.attached);
+            if holds && !other.leaves.is_disjoint(leaves) {
                 let theirs = other.leaves.intersection(leaves);
-                if !theirs.is_empty() {
-                    self.move_leaves(at, link, &theirs);
-                }
+                self.move_leaves(at, link, &theirs);
             }
         }
     }
@@ -236,6 +239,21 @@ impl Node {
                 break;
             }
         }
+    }
+
+    /// Whether a job collects leaves for the node on `link`.
+    pub(super) fn is_asked_for(&self, link: usize) -> bool {
+        self.jobs.iter().any(|job| job.to == To::Child(link))
+    }
+
+    /// Each job waits for links that can answer, or are watched.
+    pub(super) fn check_jobs(&self) -> Result<(), String> {
+        for job in &self.jobs {
+            let answers = |&at: &usize| self.links[at].alive && self.links[at].attached;
+            let waits = !job.waiting.is_empty() && job.waiting.iter().all(answers);
+            rule!(waits, "{} are collected for {:?}, and nobody is asked", job.leaves, job.to);
+        }
+        Ok(())
     }
 
     fn finish_jobs(&mut self, now: Time) {
@@ -320,19 +338,27 @@ impl Node {
             for wave in complete {
                 self.finish_wave(id, wave, true, Errno::HOSTDOWN);
             }
+            self.close_gaps(id);
         }
     }
 
     /// All leaves of the node on `link` are its own now: it goes on where it was, where that is
     /// possible.
+    ///
+    /// Assumes that no other living child has any of its leaves; it may have none left itself. Then it goes
+    /// on with no stream: nothing would be expected of it, or for ever. Afterwards each stream of its leaves
+    /// is continued, opened, or to be opened with the next packet; and where it is continued, waves that were
+    /// open here before the node joined (at a parent that was further) do not wait for it, and those that
+    /// nobody will begin any more are over.
     fn adopted(&mut self, now: Time, link: usize) {
         self.unsettle();
         if !matches!(self.links[link].stage, Stage::Pending(_)) {
             return self.await_again(now, link);
         }
-        let Stage::Pending(adopt) = std::mem::replace(&mut self.links[link].stage, Stage::Member) else {
+        let Stage::Pending(mut adopt) = std::mem::replace(&mut self.links[link].stage, Stage::Member) else {
             return;
         };
+        adopt.streams.sort_unstable_by_key(|place| place.id);
         self.gather(link, &adopt.leaves);
         // One that was started anew and has none of its leaves is given some later.
         if self.links[link].leaves.is_empty() && !adopt.leaves.is_subset(&adopt.lost) {
@@ -346,12 +372,15 @@ impl Node {
         ids.sort_unstable();
         let mut continued = Vec::new();
         for &id in &ids {
-            let place = adopt.streams.iter().find(|place| place.id == id);
+            let place = adopt.place(id);
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let Some(child) = stream.child(link) else { continue };
-            if let Some(place) = place.filter(|_| !stream.left)
+            let counts = !stream.left && !stream.children[child].leaves.is_empty();
+            if let Some(place) = place.filter(|_| counts)
+                && place.since.saturating_sub(stream.waves.base()) < WAVES_OPEN_MAX
                 && stream.resume_lane(child, place.received, place.acked)
             {
+                stream.children[child].since = place.since;
                 continued.push(id);
             }
         }
@@ -363,10 +392,11 @@ impl Node {
         }
         self.send_modules(link, &adopt.modules);
         for id in ids {
-            if continued.contains(&id) {
+            // In order, as the streams are.
+            if continued.binary_search(&id).is_ok() {
                 self.continue_stream(id, link, &adopt);
             } else {
-                let unknown = !newcomer && adopt.streams.iter().all(|place| place.id != id);
+                let unknown = !newcomer && adopt.place(id).is_none();
                 self.begin_stream(id, link, unknown);
             }
         }
@@ -379,11 +409,16 @@ impl Node {
 
     fn continue_stream(&mut self, id: u32, link: usize, adopt: &Adopt) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let state = adopt.streams.iter().find(|place| place.id == id).and_then(|place| place.state.as_ref());
+        let complete = stream.give_up_before_joining(link);
+        let state = adopt.place(id).and_then(|place| place.state.as_ref());
         let complaint = state.and_then(|state| stream.filter.absorb(state).err());
         stream.tell_acked(id, &mut self.links[link]);
         wait(&mut self.links[link], id);
         stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+        for wave in complete {
+            self.finish_wave(id, wave, true, Errno::HOSTDOWN);
+        }
+        self.close_gaps(id);
         if let Some(error) = complaint {
             self.complain(id, 0, &error);
         }
@@ -416,13 +451,22 @@ impl Node {
         for wave in complete {
             self.finish_wave(id, wave, true, Errno::HOSTDOWN);
         }
+        self.close_gaps(id);
         self.let_in(id);
     }
 
     /// Opens the stream at the children that wait for a packet to begin.
+    ///
+    /// Not while the owner believes that nobody is left here: it would drop what they contribute, and its
+    /// waves would end without them, although they were let in. Afterwards each of them contributes to every
+    /// wave that begins from now on, and to none before: who counts them from another parent's number on
+    /// ([`Member::since`]) knows what not to wait for.
     pub(super) fn let_in(&mut self, id: u32) {
         self.unsettle();
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.mid_packet) else { return };
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.mid_packet && !stream.left)
+        else {
+            return;
+        };
         stream.joining = false;
         let (offset, number, wave_base) = (stream.received, stream.log_end(), stream.waves.end());
         let Ok(mut open) = control::decode::<Open>(Kind::Open, &stream.open[frame::HEADER_BYTES..]) else {
@@ -433,10 +477,11 @@ impl Node {
         let frame = control::control(header, &open);
         for (lane, member) in stream.lanes.iter_mut().zip(&mut stream.children).filter(|at| at.0.fresh) {
             *lane = Lane { stale: true, ..Lane::new(lane.link, offset, number) };
-            member.live = true;
+            (member.live, member.since) = (true, wave_base);
             self.links[lane.link].out.push(frame.clone());
             mark(&mut self.links, &mut self.dirty, lane.link);
         }
+        self.close_gaps(id);
     }
 
     /// Tells the root which leaves are back, and which were lost on the way.
@@ -459,6 +504,12 @@ impl Node {
     }
 
     /// A child says that leaves are back: streams that it had left are opened anew there.
+    ///
+    /// Assumes that the child has said before that it left them, or never had them. Afterwards each stream
+    /// of these leaves is open at the child, or closed there and the child marked as one that joins. The
+    /// second is for streams of which the owner here believes that nobody is left. The notice that this
+    /// answers is on its way to the owner behind that belief, and makes it open the stream anew; when it is
+    /// lost with the link, another parent is asked, and [`Node::on_adopted`] finds the mark.
     pub(super) fn reopen(&mut self, link: usize, leaves: &RangeSet) {
         self.unsettle();
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
@@ -468,14 +519,16 @@ impl Node {
             let Some(child) = stream.child(link) else { continue };
             let wanted = stream.is_wanted();
             let member = &stream.children[child];
-            if member.live || !wanted || member.leaves.is_disjoint(leaves) || stream.lanes[child].fresh {
+            if member.live || member.leaves.is_disjoint(leaves) || stream.lanes[child].fresh {
                 continue;
             }
             let close = Header { stream: id, ..Header::new(Kind::Close) };
             self.links[link].out.append(&close.to_bytes());
             mark(&mut self.links, &mut self.dirty, link);
             stream.not_before_next_packet(child);
-            self.let_in(id);
+            if wanted {
+                self.let_in(id);
+            }
         }
     }
 
@@ -537,6 +590,10 @@ impl Node {
     }
 
     /// These leaves are below another node now, and [`Node::pass_on_news`] has been called for them.
+    ///
+    /// The parent knows which leaves went by what it is told before; it does not know which of the others
+    /// are lost. So who has nobody left of those says so, behind that: else the parent would wait for this
+    /// node, and would not open the stream again when one of them comes back.
     pub(super) fn forget_leaves(&mut self, leaves: &RangeSet) {
         for id in self.streams_of(leaves) {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
@@ -545,6 +602,9 @@ impl Node {
             for wave in complete {
                 self.finish_wave(id, wave, true, Errno::HOSTDOWN);
             }
+            self.close_gaps(id);
+            // Of those that are still its own all may be lost, and the parent counts on them.
+            self.leave(id);
         }
         for link in self.links.iter_mut().filter(|link| link.way == Way::Down) {
             if !link.leaves.is_disjoint(leaves) {
@@ -554,169 +614,6 @@ impl Node {
         self.config.leaves = self.config.leaves.difference(leaves);
         self.lost = self.lost.difference(leaves);
         self.ready_leaves = self.ready_leaves.difference(leaves);
-    }
-}
-
-impl Stream {
-    /// Moves members from the child on link `from` to that on `to`. Returns the waves that this
-    /// completes.
-    fn move_members(&mut self, from: usize, to: usize, rank: u32, leaves: &RangeSet) -> Vec<u64> {
-        let Some(old) = self.child(from) else { return Vec::new() };
-        let moved = self.children[old].leaves.intersection(leaves);
-        if moved.is_empty() {
-            return Vec::new();
-        }
-        let new = self.child(to).unwrap_or_else(|| self.add_child(to, rank));
-        let numbers: Vec<u64> = self.waves.numbers().collect();
-        for &wave in &numbers {
-            if let Some(slot) = self.waves.get(wave) {
-                slot.mix(&self.children);
-            }
-        }
-        let left = self.children[old].leaves.difference(&moved);
-        let emptied = left.is_empty();
-        Arc::make_mut(&mut self.children[new].leaves).union_with(&moved);
-        self.children[old].leaves = Arc::new(left);
-        self.children[old].moved = true;
-        if self.children[old].live {
-            let acked = self.lanes[old].acked;
-            let lane = &mut self.lanes[new];
-            lane.acked = if self.children[new].live { lane.acked.min(acked) } else { acked };
-            lane.sent = lane.sent.max(lane.acked);
-            self.children[new].live = true;
-        }
-        self.children[new].lost = self.children[old].lost;
-        if emptied {
-            self.children[old].live = false;
-        }
-        let mut complete = Vec::new();
-        for wave in numbers {
-            let Some(slot) = self.waves.get(wave) else { continue };
-            if slot.expects(old) {
-                slot.expect(new, &self.children);
-                if emptied {
-                    slot.give_up_on(old);
-                }
-            }
-            if slot.is_complete() {
-                complete.push(wave);
-            }
-        }
-        complete
-    }
-
-    /// Another node is on `link` now, and has nothing of the one before.
-    fn vacate(&mut self, link: usize, rank: u32) {
-        let Some(child) = self.child(link) else { return };
-        self.forget_credit(child);
-        self.waves.vacate(child);
-        let leaves = Arc::default();
-        self.children[child] = Member { rank, leaves, moved: true, live: false, lost: Errno::HOSTDOWN };
-        self.lanes[child] = Lane { away: true, ..Lane::new(link, self.log_base, self.log_first) };
-    }
-
-    /// Tells the node on `link` which waves the root has said are over.
-    fn tell_acked(&self, id: u32, link: &mut Link) {
-        if !self.acked.is_empty() {
-            let ack = control::Ack { waves: self.acked.ranges().to_vec(), partial: Vec::new() };
-            link.out.push(control::control(Header { stream: id, ..Header::new(Kind::Ack) }, &ack));
-        }
-    }
-
-    /// A place for the child on `link`, without leaves so far.
-    fn add_child(&mut self, link: usize, rank: u32) -> usize {
-        let child = self.children.len();
-        if self.ordinal.len() <= link {
-            self.ordinal.resize(link + 1, u32::MAX);
-        }
-        self.ordinal[link] = child as u32;
-        let leaves = Arc::new(RangeSet::new());
-        // What it contributed to before may name leaves that it has no more.
-        self.children.push(Member { rank, leaves, moved: true, live: false, lost: Errno::HOSTDOWN });
-        self.lanes.push(Lane { away: true, ..Lane::new(link, self.log_base, self.log_first) });
-        self.waves.irregular = true;
-        let numbers: Vec<u64> = self.waves.numbers().collect();
-        for wave in numbers {
-            if let Some(slot) = self.waves.get(wave) {
-                slot.add_child();
-            }
-        }
-        child
-    }
-
-    /// Lets a child go on after the `received` bytes it has; `false` when what follows them is no
-    /// longer here.
-    fn resume_lane(&mut self, child: usize, received: u64, acked: u64) -> bool {
-        let (mut at, mut number) = (self.log_base, self.log_first);
-        for frame in &self.log {
-            if at >= received {
-                break;
-            }
-            at += frame.len() as u64;
-            number += 1;
-        }
-        if at != received {
-            return false;
-        }
-        let lane = &mut self.lanes[child];
-        let acked = acked.clamp(self.log_base.min(received), received);
-        *lane = Lane { acked, ..Lane::new(lane.link, received, number) };
-        self.children[child].live = true;
-        true
-    }
-
-    /// A child takes no part in what is open, and joins when the next packet begins. Returns the
-    /// waves that this completes.
-    fn not_before_next_packet(&mut self, child: usize) -> Vec<u64> {
-        self.drop_child(child);
-        self.forget_credit(child);
-        self.lanes[child].fresh = true;
-        self.lanes[child].up = Default::default();
-        self.children[child].live = false;
-        self.joining = true;
-        let numbers: Vec<u64> = self.waves.numbers().collect();
-        let ended = |wave: &u64| {
-            let slot = self.waves.get(*wave);
-            slot.is_some_and(|slot| slot.expects(child) && slot.give_up_on(child))
-        };
-        numbers.into_iter().filter(ended).collect()
-    }
-
-    /// Members that are below another node now are none of this one's any more.
-    fn drop_members(&mut self, leaves: &RangeSet) -> Vec<u64> {
-        self.name_members();
-        let numbers: Vec<u64> = self.waves.numbers().collect();
-        for &wave in &numbers {
-            if let Some(slot) = self.waves.get(wave) {
-                slot.mix(&self.children);
-            }
-        }
-        self.members = Arc::new(self.members.difference(leaves));
-        let mut emptied = Vec::new();
-        for (child, member) in self.children.iter_mut().enumerate() {
-            if member.leaves.is_disjoint(leaves) {
-                continue;
-            }
-            member.leaves = Arc::new(member.leaves.difference(leaves));
-            member.moved = true;
-            if member.leaves.is_empty() {
-                member.live = false;
-                emptied.push(child);
-            }
-        }
-        // Who has nobody left here is known by the answer to the release.
-        self.left |= !self.has_members();
-        let mut complete = Vec::new();
-        for wave in numbers {
-            let Some(slot) = self.waves.get(wave) else { continue };
-            for &child in &emptied {
-                slot.give_up_on(child);
-            }
-            if slot.is_complete() {
-                complete.push(wave);
-            }
-        }
-        complete
     }
 }
 

@@ -111,7 +111,8 @@ impl Node {
             let live = link.alive || matches!(link.stage, Stage::Awaited(_));
             let away = !link.alive || matches!(link.stage, Stage::Pending(_));
             let (rank, moved) = (link.rank, false);
-            children.push(Member { rank, leaves: Arc::new(leaves), moved, live, lost: Errno::HOSTDOWN });
+            let (leaves, lost) = (Arc::new(leaves), Errno::HOSTDOWN);
+            children.push(Member { rank, leaves, moved, live, since: 0, lost });
             lanes.push(Lane { away, stale: anew, ..Lane::new(at, open.offset, 0) });
             if !away {
                 link.out.push(frame.clone());
@@ -165,6 +166,7 @@ impl Node {
             acked,
             over: WaveSet::default(),
             over_count: 0,
+            since: open.wave_base,
             received: open.offset,
             down: Flow { done: open.offset, acked: open.offset },
             log: VecDeque::new(),
@@ -294,7 +296,7 @@ impl Node {
         slot.once = once;
         stream.timer = Some(stream.timer.map_or(deadline, |timer| timer.min(deadline)));
         self.stream_timer = Some(self.stream_timer.map_or(deadline, |timer| timer.min(deadline)));
-        if !stream.has_members() {
+        if slot.is_complete() {
             self.finish_wave(id, wave, true, Errno::HOSTDOWN);
         }
         Ok(())

@@ -13,7 +13,6 @@ use super::super::frame::{Header, Kind, Violation};
 use super::super::link::{Awaited, Link, Stage, Way};
 use super::super::stream::mark;
 use super::super::{Role, Time};
-use super::adopt::LINKS_MAX;
 use super::{Event, Node};
 use sheaf_core::{Errno, RangeSet};
 
@@ -74,17 +73,14 @@ impl Node {
         if self.parent != Some(link) || self.config.role != Role::Inner {
             return Err(Violation::OutOfPlace(Kind::Take));
         }
-        if self.links.len() >= LINKS_MAX {
-            return Err(Violation::Bound("too many nodes have come and gone"));
-        }
         let leaves = take.leaves.difference(&self.config.leaves);
-        self.config.leaves.union_with(&leaves);
-        self.ready_leaves.union_with(&leaves);
         let until = now + self.config.tuning.adoption_grace;
         let awaited =
             Awaited { until, errno: Errno::HOSTDOWN, cause: "it did not come to its place".to_owned() };
-        let coming = Link { alive: false, ..Link::new(Way::Down, take.rank, leaves, now) };
-        self.links.push(Link { stage: Stage::Awaited(Box::new(awaited)), ..coming });
+        let coming = Link { alive: false, ..Link::new(Way::Down, take.rank, leaves.clone(), now) };
+        self.add_down(Link { stage: Stage::Awaited(Box::new(awaited)), ..coming })?;
+        self.config.leaves.union_with(&leaves);
+        self.ready_leaves.union_with(&leaves);
         self.recover_by(until);
         Ok(())
     }
@@ -97,5 +93,49 @@ impl Node {
         self.events.push_back(Event::Go(to));
         self.link_lost(now, link, Errno::CONNRESET, "its place is elsewhere");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::control::Release;
+    use super::super::super::{Config, Tuning};
+    use super::*;
+    use crate::filter::Registry;
+    use bytes::Bytes;
+    use sheaf_core::RangeSet;
+
+    /// A child that is to come and does not, again and again, leaves no link behind.
+    #[test]
+    fn the_place_of_who_did_not_come_is_used_again() {
+        let now = Time(0);
+        let config = Config {
+            rank: 1,
+            role: Role::Inner,
+            depth: 1,
+            leaves: RangeSet::new(),
+            children: Vec::new(),
+            stream_base: 0,
+            place: Default::default(),
+            tuning: Tuning::default(),
+        };
+        let mut node = Node::new(config, Registry::with_builtins(), now);
+        let parent = node.add_parent(now);
+        node.attach(now, parent);
+        let hear = |node: &mut Node, kind, body: Bytes| {
+            assert_eq!(Header::parse(&body).unwrap().unwrap().kind, kind);
+            node.receive(now, parent, &body).unwrap();
+            assert_eq!(node.check(), Ok(()));
+        };
+        for rank in 10..30 {
+            let leaves = RangeSet::single(rank);
+            let take = Take { rank, leaves: leaves.clone() };
+            hear(&mut node, Kind::Take, control::control(Header::new(Kind::Take), &take));
+            assert_eq!(node.config.leaves, leaves);
+            let release = Release { leaves, rank };
+            hear(&mut node, Kind::Release, control::control(Header::new(Kind::Release), &release));
+            assert!(node.config.leaves.is_empty());
+        }
+        assert_eq!(node.links.len(), 2);
     }
 }

@@ -11,7 +11,7 @@ use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
 /// Frames for the root that are kept while there is no parent; the oldest go first.
-const UNSENT_MAX: usize = 1024;
+pub(super) const UNSENT_MAX: usize = 1024;
 
 impl Node {
     /// At an orphan: the link for a connection to an ancestor. What it says first is queued.
@@ -30,10 +30,11 @@ impl Node {
             // What is consumed from here on is told to the new parent.
             stream.down.acked = stream.down.done;
             let state = if self.config.role == Role::Leaf { None } else { stream.filter.state() };
-            streams.push(AdoptStream { id, received: stream.received, acked: stream.down.done, state });
+            let (received, acked, since) = (stream.received, stream.down.done, stream.since);
+            streams.push(AdoptStream { id, received, acked, since, state });
         }
         // Streams that ended with an earlier parent cannot begin again where they began.
-        let gone = |&id: &u32| AdoptStream { id, received: u64::MAX, acked: 0, state: None };
+        let gone = |&id: &u32| AdoptStream { id, received: u64::MAX, acked: 0, since: 0, state: None };
         streams.extend(self.dropped.iter().map(gone));
         streams.sort_unstable_by_key(|stream| stream.id);
         let mut away = RangeSet::new();
@@ -139,9 +140,16 @@ impl Node {
         self.events.push_back(Event::Orphaned);
     }
 
+    /// An ancestor is the parent from now on.
+    ///
+    /// Assumes nothing of what the last parent had been told: it may never have heard it. Afterwards the
+    /// streams are those that the new one continues. It has been told how far each has got, takes it that
+    /// somebody is left here, and is told otherwise; who waits to join one (because the last parent believed
+    /// that nobody was left, [`Node::reopen`]) joins.
     pub(super) fn on_adopted(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
-        let adopted: Adopted = control::decode(Kind::Adopted, body)?;
+        let mut adopted: Adopted = control::decode(Kind::Adopted, body)?;
+        adopted.continued.sort_unstable();
         if !matches!(self.links[link].stage, Stage::Asking) {
             return Err(Violation::OutOfPlace(Kind::Adopted));
         }
@@ -163,7 +171,7 @@ impl Node {
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            if !adopted.continued.contains(&id) {
+            if adopted.continued.binary_search(&id).is_err() {
                 self.drop_stream(id);
                 continue;
             }
@@ -207,8 +215,14 @@ impl Node {
         self.dropped.retain(|&dropped| dropped != id);
     }
 
+    /// Tells all parents something, or later the next one.
+    ///
+    /// An ancestor that is asked takes nothing but what belongs to asking, and so what is to be said waits
+    /// until it has answered. (A node that was started again asks without having been an orphan.) What was
+    /// put on a link that turns out to have been dead is lost: whatever must hold nevertheless is in
+    /// [`Adopt`], which says how things are and not what has happened.
     pub(super) fn tell_parents(&mut self, frame: &Bytes) {
-        if self.orphan.is_some() {
+        if self.orphan.is_some() || self.asking.is_some() {
             if self.unsent.len() == UNSENT_MAX {
                 self.unsent.pop_front();
             }

@@ -286,6 +286,18 @@ impl Node {
         self.scratch.shrink_to(1 << 20);
     }
 
+    /// Ends the waves that nobody will begin: all who take part joined later, and whoever joins from now on
+    /// does so later still. To be called when somebody joins, goes on or is lost; without it the owner
+    /// would wait for this node in them.
+    pub(super) fn close_gaps(&mut self, id: u32) {
+        while let Some(stream) = self.streams.get_mut(&id)
+            && let Some(wave) = stream.gap()
+            && let Ok(Some(_)) = stream.waves.open(wave, &stream.children)
+        {
+            self.finish_wave(id, wave, true, Errno::HOSTDOWN);
+        }
+    }
+
     /// What has come late of earlier waves goes on before this one: packets of one sender stay in order.
     fn pass_on_before(&mut self, id: u32, wave: u64) {
         while let Some(stream) = self.streams.get_mut(&id)
@@ -376,6 +388,7 @@ impl Node {
         for wave in complete {
             self.finish_wave(id, wave, true, errno);
         }
+        self.close_gaps(id);
         self.leave(id);
     }
 

@@ -54,12 +54,12 @@ impl Kept {
         self.bytes += u64::from(len);
     }
 
-    /// Drops what belongs to waves that are over: now these, with those before them `all`.
+    /// Drops what belongs to waves that are over: now `waves`, which `all` holds too.
+    ///
+    /// In a stream whose waves end in order all of that is in front; what is not is found by its number, so
+    /// that each range costs no more than what it ends, unless entries are out of order.
     pub fn drop_waves(&mut self, waves: &[(u64, u64)], all: &WaveSet) {
-        let over = |entry: &Entry| match entry.count {
-            1 => waves.iter().any(|&(first, last)| (first..=last).contains(&entry.wave)),
-            count => all.covers(entry.wave, entry.wave + u64::from(count) - 1),
-        };
+        let over = |entry: &Entry| all.covers(entry.wave, entry.wave + u64::from(entry.count) - 1);
         while let Some(entry) = self.entries.front()
             && (entry.gone || over(entry))
         {
@@ -69,12 +69,21 @@ impl Kept {
             self.head += entry.len as usize;
             self.entries.pop_front();
         }
-        // In a stream whose waves end in order, all that is over was in front.
-        let further = |first: &Entry| waves.iter().any(|&(_, last)| last >= first.wave);
-        if self.entries.front().is_some_and(|first| self.disordered || further(first)) {
-            for entry in self.entries.iter_mut().filter(|entry| !entry.gone && over(entry)) {
-                entry.gone = true;
-                self.bytes -= u64::from(entry.len);
+        for &(first, last) in waves {
+            let from = match self.disordered {
+                true => 0,
+                // A run begins with a wave before those that are over.
+                false => self.entries.partition_point(|entry| entry.wave < first).saturating_sub(1),
+            };
+            let in_range = |entry: &&mut Entry| self.disordered || entry.wave <= last;
+            for entry in self.entries.range_mut(from..).take_while(in_range) {
+                if !entry.gone && over(entry) {
+                    entry.gone = true;
+                    self.bytes -= u64::from(entry.len);
+                }
+            }
+            if self.disordered {
+                break;
             }
         }
         self.compact();
@@ -247,12 +256,41 @@ mod tests {
         let mut kept = Kept::default();
         (0..2000u64)
             .for_each(|wave| push(&mut kept, wave, flag::FIRST | flag::LAST | flag::FULL, b"0123456789"));
-        kept.drop_waves(&[(500, 1999)], &WaveSet::default());
+        let mut over = WaveSet::default();
+        over.insert(500, 1999);
+        kept.drop_waves(&[(500, 1999)], &over);
         assert_eq!(kept.bytes(), 500 * 34);
-        kept.drop_waves(&[(0, 9), (20, 29)], &WaveSet::default());
+        over.insert(0, 9);
+        over.insert(20, 29);
+        kept.drop_waves(&[(0, 9), (20, 29)], &over);
         let waves: Vec<u64> =
             kept.take().iter().map(|frame| Header::parse(frame).unwrap().unwrap().wave).collect();
         assert_eq!(waves, (10..20).chain(30..500).collect::<Vec<_>>());
+    }
+
+    /// Runs go when all their waves are over; and what came out of order goes too.
+    #[test]
+    fn runs_and_late_entries_go() {
+        let mut kept = Kept::default();
+        let mut over = WaveSet::default();
+        let run = |kept: &mut Kept, wave, count| {
+            let header = Header { wave, body_len: count, ..Header::new(Kind::Run) };
+            kept.push(wave, count, &header.to_bytes(), &vec![0; count as usize]);
+        };
+        run(&mut kept, 0, 1);
+        run(&mut kept, 1, 10);
+        run(&mut kept, 11, 10);
+        for (first, last, left) in [(5, 15, 3), (1, 4, 2), (16, 30, 1), (0, 0, 0)] {
+            over.insert(first, last);
+            kept.drop_waves(&[(first, last)], &over);
+            assert_eq!(kept.entries.iter().filter(|entry| !entry.gone).count(), left, "{first}..={last}");
+        }
+        [40, 42, 41]
+            .into_iter()
+            .for_each(|wave| push(&mut kept, wave, flag::FIRST | flag::LAST | flag::FULL, b"x"));
+        over.insert(41, 41);
+        kept.drop_waves(&[(41, 41)], &over);
+        assert_eq!(kept.take().len(), 2);
     }
 
     #[test]
