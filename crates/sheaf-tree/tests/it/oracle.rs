@@ -137,6 +137,9 @@ pub struct Crowd {
     closed: FxHashSet<(u32, u32)>,
     /// Every stream is opened before the first request: who has not lost it gets each of them.
     pub from_start: bool,
+    /// Leaves that were not sent the first requests of such a stream, because they were lost when they
+    /// were sent.
+    pub late: RangeSet,
     /// The last request looked at, which is the same for all leaves.
     request: (u32, u64, Vec<u8>),
 }
@@ -149,6 +152,7 @@ impl Crowd {
             packets: 0,
             closed: FxHashSet::default(),
             from_start: false,
+            late: RangeSet::new(),
             request: (0, 0, Vec::new()),
         }
     }
@@ -159,7 +163,10 @@ impl Leaves for Crowd {
         let (stream, wave) = (packet.stream, packet.wave);
         let (last, request) = self.partial.entry((leaf, stream)).or_default();
         if packet.first {
-            let begins = last.is_none() && (!self.from_start || self.closed.contains(&(leaf, stream)));
+            let begins = last.is_none();
+            if begins && wave > 0 && self.from_start && !self.closed.contains(&(leaf, stream)) {
+                self.late.insert(leaf);
+            }
             let next = last.map_or(0, |last| last + 1);
             assert!(begins || wave == next, "leaf {leaf}: wave {wave} after {last:?}");
             assert!(packet.expect.is_some(), "an answer is expected");
@@ -239,13 +246,15 @@ impl Outcome {
             count(&mut self.silent, &mut all, leaves);
             self.errnos.push((*errno, leaves.clone()));
         }
-        let expected = cover.ok.iter().map(|leaf| nature.answer(leaf, stream, result.wave));
-        let expected: Vec<u8> = expected.flatten().collect();
+        let mut expected = Vec::new();
+        for leaf in cover.ok.iter() {
+            expected.extend_from_slice(&nature.answer(leaf, stream, result.wave));
+        }
         let payload = result.payload.as_deref().unwrap_or_default();
         if in_order {
             assert!(payload == expected, "wave {}: not the answers of {}", result.wave, cover.ok);
         } else {
-            assert!(sorted(payload) == sorted(&expected), "wave {}: not those of {}", result.wave, cover.ok);
+            assert!(bag(payload) == bag(&expected), "wave {}: not those of {}", result.wave, cover.ok);
         }
     }
 
@@ -274,39 +283,58 @@ impl Outcome {
     }
 }
 
-fn sorted(payload: &[u8]) -> Vec<&[u8]> {
-    let mut records: Vec<&[u8]> = payload.chunks(RECORD).collect();
-    records.sort_unstable();
-    records
+/// What a payload holds, in whatever order: how many records, and the sum of their digests.
+fn bag(payload: &[u8]) -> (usize, u64) {
+    let (records, rest) = payload.as_chunks::<RECORD>();
+    assert!(rest.is_empty(), "a payload of {} bytes is not made of records", payload.len());
+    let digest = |record: &[u8; RECORD]| {
+        let [a, b, c] = *record.as_chunks::<4>().0 else { unreachable!("twelve bytes are three words") };
+        mix(&[
+            u64::from(u32::from_le_bytes(a)),
+            u64::from(u32::from_le_bytes(b)),
+            u64::from(u32::from_le_bytes(c)),
+        ])
+    };
+    (records.len(), records.iter().map(digest).fold(0, u64::wrapping_add))
 }
 
-/// Runs `check` for `count` seeds, or `SHEAF_SIM_TIMES` as many, on all cores; or for the one in
-/// `SHEAF_SIM_SEED`. Says of each seed that fails how it is replayed.
+/// A number in an environment variable.
+pub fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is to be a number, and is {text:?}")))
+}
+
+/// Runs `check` for `count` seeds, or `SHEAF_SIM_TIMES` as many, from `SHEAF_SIM_FROM` on, on
+/// `SHEAF_SIM_THREADS` threads (as many as there are cores); or for the one in `SHEAF_SIM_SEED`. Says of
+/// each seed that fails how it is replayed.
 pub fn for_seeds(count: u64, check: impl Fn(u64) + Sync) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("SHEAF_SIM_SEED") {
         return check(seed);
     }
+    let from = number("SHEAF_SIM_FROM").unwrap_or(0);
     let count = count * number("SHEAF_SIM_TIMES").unwrap_or(1);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = number("SHEAF_SIM_THREADS").map_or(threads, |threads| threads as usize);
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let work = || {
         let fails = |seed| catch_unwind(AssertUnwindSafe(|| check(seed))).is_err();
         while failed.lock().unwrap().len() < FAILURES_MAX {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= count {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= count {
                 break;
             }
+            let seed = from + at;
             if fails(seed) {
-                eprintln!(
-                    "to replay: SHEAF_SIM_SEED={seed} cargo test -p sheaf-tree --test it -- --exact {test}"
-                );
+                let faults = number("SHEAF_SIM_FAULTS").map(|faults| format!("SHEAF_SIM_FAULTS={faults} "));
+                let run = "cargo test -p sheaf-tree --test it -- --exact";
+                eprintln!("to replay: {}SHEAF_SIM_SEED={seed} {run} {test}", faults.unwrap_or_default());
                 failed.lock().unwrap().push(seed);
             }
         }
     };
     std::thread::scope(|scope| {
-        (0..std::thread::available_parallelism().map_or(1, usize::from)).for_each(|_| {
+        (0..threads).for_each(|_| {
             scope.spawn(work);
         });
     });
