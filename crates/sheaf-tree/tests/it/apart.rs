@@ -109,27 +109,3 @@ fn a_node_that_lets_the_last_go_says_that_nobody_is_left() {
         scene.ends_well(&format!("turn {turn}"));
     }
 }
-
-/// A leaf joins a stream again where its parent has got to, which is ahead of the root; then it comes to
-/// the root, where others begin waves before those: they are not to wait for it.
-#[test]
-fn nobody_waits_for_waves_before_one_joined() {
-    for turn in 0..6 {
-        let mut scene = Scene::new(&[2, 2, 2], turn);
-        // Nodes 3 and 4 are below 1, leaves 9 and 10 below 4, and 11 below 5, which is below 2.
-        scene.ask(Duration::from_secs(20)).run_ms(50);
-        for rank in [9, 11] {
-            scene.at_ms(0, Fault::Stop { rank }).at_ms(15_000, Fault::Continue { rank });
-        }
-        scene.run_ms(50);
-        (0..5).for_each(|_| {
-            scene.ask(Duration::from_secs(20));
-        });
-        scene.at_ms(900, Fault::Cut { rank: 1 });
-        // All else that begins these waves is held up until the leaf is at the root.
-        scene.at_ms(6_950, Fault::Stop { rank: 2 }).at_ms(12_600, Fault::Continue { rank: 2 });
-        scene.at_ms(10_150 + turn * 20, Fault::Continue { rank: 9 });
-        scene.at_ms(10_500, Fault::Kill { rank: 4 });
-        scene.ends_well(&format!("turn {turn}"));
-    }
-}
