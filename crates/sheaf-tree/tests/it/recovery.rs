@@ -1,7 +1,7 @@
 //! Recovery under random faults: nobody is counted twice, nothing hangs, and who lives and has a
 //! way to the root is in every wave that is begun once the tree has settled.
 use crate::oracle::{Crowd, Nature, Outcome, for_seeds, number, registry};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::RangeSet;
 use sheaf_tree::proto::frame::{CHUNK_BYTES, HEADER_BYTES};
 use sheaf_tree::proto::{LINK_OUT_BYTES, Notice, Sync, Time, Tuning};
@@ -71,6 +71,30 @@ fn struck(shape: &Shape, faults: &[(Time, Fault)]) -> RangeSet {
     ranks.filter_map(|rank| shape.leaf(rank)).collect()
 }
 
+/// Ancestors that take a call and say nothing use up an orphan's time, a third of it each.
+const SILENT_ANCESTORS_MAX: usize = 2;
+
+/// Leaves below more silent nodes than an orphan has time for.
+fn overwhelmed(shape: &Shape, faults: &[(Time, Fault)]) -> RangeSet {
+    let silent = faults.iter().filter_map(|(_, fault)| match *fault {
+        Fault::PowerOff { rank } | Fault::Stop { rank } | Fault::Isolate { rank } => Some(rank),
+        _ => None,
+    });
+    let silent: FxHashSet<u32> = silent.collect();
+    let silent_above = |mut rank: u32| {
+        let mut count = 0;
+        while rank > 0 {
+            rank = shape.parent(rank);
+            count += usize::from(silent.contains(&rank));
+        }
+        count
+    };
+    (1..shape.nodes())
+        .filter(|&rank| silent_above(rank) > SILENT_ANCESTORS_MAX)
+        .filter_map(|rank| shape.leaf(rank))
+        .collect()
+}
+
 /// Leaves that the root was told to be lost, however soon they came back.
 fn lost(sim: &Sim<Crowd>) -> RangeSet {
     let mut all = RangeSet::new();
@@ -96,7 +120,7 @@ struct Trial {
     /// On which nobody asks and every leaf posts.
     posts: Stream,
     window: u64,
-    /// Leaves that were struck themselves.
+    /// Leaves that were struck themselves, or have to call too many who say nothing.
     struck: RangeSet,
     rng: fastrand::Rng,
 }
@@ -176,6 +200,7 @@ impl Trial {
     fn suffer(&mut self, storm: Storm) {
         let faults = fault::random(self.sim.shape(), &mut self.rng, storm.faults, storm.span);
         self.struck = struck(self.sim.shape(), &faults);
+        self.struck.union_with(&overwhelmed(self.sim.shape(), &faults));
         for (at, fault) in faults {
             self.sim.schedule(at - Time(0), fault);
         }
