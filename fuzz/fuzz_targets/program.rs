@@ -11,6 +11,10 @@ use std::path::Path;
 #[path = "../../crates/sheaf/src/cli/global.rs"]
 mod global;
 
+#[path = "../../crates/sheaf/src/cli/named.rs"]
+mod named;
+use named::Named;
+
 mod cli {
     pub use super::global::{GlobalArgs, Link};
 }
