@@ -169,7 +169,7 @@ fn a_copy_in_place_that_is_ended_says_what_is_cut() {
     let args = ["--json", "cp", "--no-atomic", "--bwlimit", "300K", &sources[0], ":/f"];
     let copy = start(&home, &export, &args);
     let has_some = |host: &&str| std::fs::metadata(path(&home, host, "f")).is_ok_and(|file| file.len() > 0);
-    wait_until("a part is there", || HOSTS.iter().all(|host| has_some(host)));
+    wait_until("a part is there", || HOSTS.iter().all(&has_some));
     copy.signal(Signal::INT);
     let run = copy.wait();
     assert_eq!(run.code, Some(130), "{run:?}");
