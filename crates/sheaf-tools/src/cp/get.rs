@@ -146,7 +146,7 @@ pub async fn get(
         got.outcome.merge(outcome);
     }
     if let Some((leaf, one, other, local)) = plan.clash() {
-        let host = session.host(leaf).unwrap_or_default();
+        let host = session.host(leaf).unwrap_or_else(|| leaf.to_string());
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let (one, other, local) = (text(one), text(other), local.display());
         let text = format!("{host}: {one} and {other} would both become {host}/{local}; nothing was copied");

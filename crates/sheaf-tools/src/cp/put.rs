@@ -50,9 +50,9 @@ pub struct Put {
 ///
 /// # Errors
 /// [`ToolError::Usage`] when there is nothing to copy, or when two sources would get one name;
-/// [`ToolError::Local`] when no thread can be
-/// started to read it; those of the group operation. What fails on hosts or of single files is in
-/// the [`Put`].
+/// [`ToolError::Local`] when no thread can be started to read it; [`ToolError::Protocol`] for answers
+/// that do not decode; those of the group operation. What fails on hosts or of single files is in the
+/// [`Put`].
 pub async fn put(
     session: &Session,
     sources: Vec<Source>,
@@ -109,7 +109,7 @@ pub async fn put(
         }
     }
     put.sent = sent;
-    put.sum_up(&target.members);
+    put.sum_up(&target.members)?;
     Ok(put)
 }
 
@@ -228,7 +228,7 @@ fn sizes(sources: &[Source]) -> Option<u64> {
 
 impl Put {
     /// Takes errors and totals out of the entries.
-    fn sum_up(&mut self, members: &RangeSet) {
+    fn sum_up(&mut self, members: &RangeSet) -> Result<(), ToolError> {
         let mut failed = self.outcome.missing_hosts();
         self.lines.errors().iter().for_each(|error| failed.union_with(error.leaves));
         self.outcome.add_errors(&self.lines);
@@ -236,12 +236,14 @@ impl Put {
             let (path, text, leaves) = (entry.path, entry.entry.text, entry.leaves.clone());
             match entry.entry.kind {
                 EntryKind::Count => {
-                    self.totals.extend(postcard::from_bytes(text).map(|totals| (totals, leaves)));
+                    let totals = postcard::from_bytes(text).map_err(|_| ToolError::Protocol)?;
+                    self.totals.push((totals, leaves));
                 }
                 EntryKind::Part => {
                     let bytes = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-                    let path = String::from_utf8_lossy(path).into_owned();
-                    self.cut.extend(bytes.map(|bytes| Cut { path, leaves, bytes }));
+                    let (path, bytes) =
+                        (String::from_utf8_lossy(path).into_owned(), bytes.ok_or(ToolError::Protocol)?);
+                    self.cut.push(Cut { path, leaves, bytes });
                 }
                 _ => {}
             }
@@ -257,11 +259,12 @@ impl Put {
         self.totals.sort_by_key(|(_, leaves)| leaves.first());
         self.outcome.status = StatusSum::default();
         if !self.is_asked {
-            return;
+            return Ok(());
         }
         for leaf in members.difference(&failed).iter() {
             let totals = self.totals.iter().find(|(_, leaves)| leaves.contains(leaf));
             self.outcome.status.add(totals.map_or(0, |(totals, _)| totals.bytes));
         }
+        Ok(())
     }
 }

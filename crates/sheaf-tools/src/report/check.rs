@@ -106,9 +106,15 @@ impl<'a> Checked<'a> {
 /// Counts files that could not be read as failed.
 pub(super) fn add_unread(merged: &Merged, outcome: &mut Outcome) {
     for entry in merged.sorted() {
-        if let Some(Checked::File(Verdict::Unread(errno), path)) = Checked::read(&entry.entry) {
-            outcome.add_path_error(errno, &String::from_utf8_lossy(path), entry.leaves.clone());
-        }
+        let (path, errno) = match Checked::read(&entry.entry) {
+            Some(Checked::File(Verdict::Unread(errno), path)) => (path, errno),
+            // What a host says and nobody can read is no verdict.
+            None if matches!(entry.entry.kind, EntryKind::Line | EntryKind::Count) => {
+                (entry.path, Errno::BADMSG)
+            }
+            _ => continue,
+        };
+        outcome.add_path_error(errno, &String::from_utf8_lossy(path), entry.leaves.clone());
     }
 }
 
