@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sheaf_tree::fuzzing::control(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sheaf_proto::fuzzing::control(data));

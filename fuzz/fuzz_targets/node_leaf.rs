@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sheaf_tree::fuzzing::node_leaf(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sheaf_proto::fuzzing::node_leaf(data));

@@ -226,6 +226,7 @@ impl Core {
 
     /// Adds a node; its links lead nowhere yet.
     pub fn add_node(&mut self, config: Config, registry: Registry) -> usize {
+        crate::filter::link_modules(&registry);
         let node = Node::new(config, registry, self.now());
         self.routes.push(vec![Route::Unattached; node.config().children.len()]);
         self.nodes.push(node);
@@ -471,7 +472,7 @@ impl Core {
             own.set_wall_clock(now, wall.map_or(0, |wall| wall.as_nanos() as u64));
             let counts = self.audit.counts();
             if counts != Default::default() {
-                own.set_door_counts(&counts);
+                own.set_door_counts(counts.named());
             }
         }
         for node in 0..self.nodes.len() {

@@ -162,36 +162,21 @@ fn config(node: NodeRef<'_>, tuning: Tuning, depth: u32) -> Config {
         leaves: leaves(node),
         children: node.children().map(|child| Child { rank: child.rank(), leaves: leaves(child) }).collect(),
         stream_base: 0,
-        place: place(node),
+        place: Place::of(node),
         tuning,
-    }
-}
-
-/// Where a node stands, for its filters. (Of a sub-tree's root the siblings are not known here.)
-pub(crate) fn place(node: NodeRef<'_>) -> Place {
-    let siblings = node.parent().map_or(0, |parent| parent.children().len() as u32 - 1);
-    let mut place = Place { siblings, ..Place::default() };
-    let (mut level, mut nearest) = (vec![node], None);
-    loop {
-        if nearest.is_none() && level.iter().any(|node| node.children().len() == 0) {
-            nearest = Some(place.height);
-        }
-        level = level.into_iter().flat_map(NodeRef::children).collect();
-        if level.is_empty() {
-            return Place { nearest_leaf: nearest.unwrap_or(place.height), ..place };
-        }
-        place.descendants += level.len() as u32;
-        place.height += 1;
     }
 }
 
 /// For fuzzing: what hosts, programs that start nodes, and the nodes above say to one that is starting.
 pub(crate) fn decode_any(data: &[u8]) {
     let Some((which, rest)) = data.split_first() else { return };
-    match which % 4 {
+    match which % 8 {
         0 => ssh::decode_any(rest),
         1 => slurm::decode_any(rest),
         2 => attach::decode_any(rest),
-        _ => plan::decode_any(rest),
+        3 => plan::decode_any(rest),
+        4 => drop(Invitation::from_bytes(rest)),
+        5 => drop(postcard::from_bytes::<Program>(rest)),
+        _ => crate::link::hello::decode_any(rest),
     }
 }

@@ -42,13 +42,11 @@ pub mod fuzzing;
 pub mod launch;
 pub mod link;
 mod network;
-pub mod packet;
-pub mod proto;
 pub mod service;
-pub mod sim;
 pub mod status;
-pub mod topology;
 
 pub use driver::NOTICES_MAX;
 pub use network::{Network, Pending, Stream, StreamError};
 pub use proto::{Counters, Coverage, Notice, Packet, Sync, Tuning, WaveResult};
+pub use sheaf_proto as proto;
+pub use sheaf_proto::{packet, sim, topology};

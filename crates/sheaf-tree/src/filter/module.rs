@@ -1,216 +1,67 @@
-//! Filters that users bring: shared objects and WebAssembly modules, known by their content.
-//!
-//! The bytes travel down the tree once ([`crate::Network::load_filter`]); a stream whose filter is
-//! called [`ModuleId::filter`] runs a function of them at every node on the way up. The function
-//! sees the packets of a wave in the order of the children, and gives none, one or several; so
-//! partials and results of such a stream are lists of packets ([`super::packets`]).
-use super::{Filter, FilterError, NodeInfo};
+//! Running the modules of filters that users bring: shared objects and WebAssembly.
+use crate::filter::{Filter, FilterError, NodeInfo, Registry};
 use bytes::Bytes;
 use sheaf_core::Errno;
-use std::fmt;
-use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use sheaf_proto::filter::{Linked, Linker};
+use std::sync::Arc;
 
 mod engine;
 mod guest;
 mod native;
 
-use engine::Engines;
 pub use engine::use_engine;
+use engine::{Compiled, Engines};
 use guest::{Guest, ModuleFilter};
 
-/// The most bytes of modules that a process keeps.
-pub const MODULES_BYTES_MAX: usize = 64 << 20;
-
-/// The most modules that a process keeps.
-pub const MODULES_MAX: usize = 256;
-
-/// What the names of filters from modules begin with.
-const PREFIX: &str = "module:";
-
-/// A module, by the BLAKE3 hash of its bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ModuleId(pub [u8; 32]);
-
-impl ModuleId {
-    /// The module with these bytes.
-    #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(*blake3::hash(bytes).as_bytes())
-    }
-
-    /// What a stream calls the filter that is `function` of this module.
-    #[must_use]
-    pub fn filter(&self, function: &str) -> String {
-        format!("{PREFIX}{self}:{function}")
-    }
+/// Lets modules run that are added to this registry, or come down the tree to a node of it. Starting or
+/// joining a tree does so too; calling it again changes nothing.
+pub fn link_modules(registry: &Registry) {
+    registry.link_modules_with(|| Box::new(Engines::default()));
 }
-
-impl fmt::Display for ModuleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for ModuleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-impl FromStr for ModuleId {
-    type Err = FilterError;
-
-    fn from_str(text: &str) -> Result<Self, FilterError> {
-        let hash = blake3::Hash::from_hex(text)
-            .map_err(|_| FilterError::new(Errno::INVAL, format!("{text:?} is no hash of a module")))?;
-        Ok(Self(*hash.as_bytes()))
-    }
-}
-
-/// What WebAssembly modules begin with.
-const WASM: &[u8] = b"\0asm";
 
 /// What a module's bytes begin with says what it is.
 enum Code {
     Native(native::Library),
-    Wasm(engine::Compiled),
+    Wasm(Compiled),
 }
 
-impl Code {
-    fn of(bytes: &[u8], engines: &Engines) -> Result<Self, FilterError> {
-        if bytes.starts_with(b"\x7fELF") {
-            return native::Library::load(bytes).map(Self::Native);
-        }
-        if bytes.starts_with(WASM) {
-            return engines.compile(bytes).map(Self::Wasm);
-        }
-        let message = "a filter module is a shared object (ELF) or a WebAssembly module";
-        Err(FilterError::new(Errno::NOEXEC, message))
+impl Linker for Engines {
+    fn link(&self, bytes: &[u8]) -> Result<Box<dyn Linked>, FilterError> {
+        let code = if bytes.starts_with(b"\x7fELF") {
+            native::Library::load(bytes).map(Code::Native)
+        } else if bytes.starts_with(b"\0asm") {
+            self.compile(bytes).map(Code::Wasm)
+        } else {
+            let message = "a filter module is a shared object (ELF) or a WebAssembly module";
+            Err(FilterError::new(Errno::NOEXEC, message))
+        };
+        Ok(Box::new(code?))
     }
 
-    fn guest(&self, function: &str, params: &[u8], info: &NodeInfo) -> Result<Box<dyn Guest>, FilterError> {
-        Ok(Box::new(match self {
-            Self::Native(library) => library.instance(function, params, info)?,
-            Self::Wasm(compiled) => compiled.instance(function, params, info)?,
-        }))
+    fn has_engine(&self) -> bool {
+        self.has()
     }
-}
 
-struct Module {
-    id: ModuleId,
-    bytes: Bytes,
-    /// Made when it is first used: most nodes of a tree, its leaves, never use it.
-    code: OnceLock<Result<Code, FilterError>>,
-}
+    fn keep_engine(&self, bytes: Bytes) {
+        self.keep(bytes);
+    }
 
-impl Module {
-    fn code(&self, engines: &Engines) -> Result<&Code, FilterError> {
-        self.code.get_or_init(|| Code::of(&self.bytes, engines)).as_ref().map_err(Clone::clone)
+    fn engine(&self) -> Result<Bytes, FilterError> {
+        self.bytes()
     }
 }
 
-/// The modules of a process. Nothing is ever unloaded: streams may still run it.
-#[derive(Default)]
-pub(crate) struct Modules {
-    list: Mutex<Vec<Arc<Module>>>,
-    /// Leaves of this process keep them too.
-    at_leaves: AtomicBool,
-    engines: Engines,
-}
-
-impl Modules {
-    /// Keeps a module. Adding one that is there already changes nothing.
-    pub fn add(&self, id: ModuleId, bytes: Bytes) -> Result<(), FilterError> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if list.iter().any(|module| module.id == id) {
-            return Ok(());
-        }
-        let have: usize = list.iter().map(|module| module.bytes.len()).sum();
-        if list.len() >= MODULES_MAX || have + bytes.len() > MODULES_BYTES_MAX {
-            let message = format!(
-                "a node keeps at most {MODULES_MAX} modules and {MODULES_BYTES_MAX} bytes of them in all"
-            );
-            return Err(FilterError::new(Errno::NOSPC, message));
-        }
-        list.push(Arc::new(Module { id, bytes, code: OnceLock::new() }));
-        Ok(())
-    }
-
-    /// Whether leaves of this process keep modules.
-    pub fn are_at_leaves(&self) -> bool {
-        self.at_leaves.load(Ordering::Relaxed)
-    }
-
-    /// Lets leaves of this process keep them.
-    pub fn keep_at_leaves(&self) {
-        self.at_leaves.store(true, Ordering::Relaxed);
-    }
-
-    /// Modules of a process beside which no engine is installed.
-    #[cfg(test)]
-    pub fn without_engine() -> Self {
-        Self { engines: Engines::bare(), ..Self::default() }
-    }
-
-    /// Whether a module that begins so needs the engine.
-    pub fn need_engine(beginning: &[u8]) -> bool {
-        beginning.starts_with(WASM)
-    }
-
-    /// Whether there is no use in being sent the engine.
-    pub fn has_engine(&self) -> bool {
-        self.engines.has()
-    }
-
-    /// Keeps the engine, which has come down the tree.
-    pub fn keep_engine(&self, bytes: Bytes) {
-        self.engines.keep(bytes);
-    }
-
-    /// The engine for nodes that have none.
-    pub fn engine(&self) -> Result<Bytes, FilterError> {
-        self.engines.bytes()
-    }
-
-    fn find(&self, id: ModuleId) -> Option<Arc<Module>> {
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        list.iter().find(|module| module.id == id).cloned()
-    }
-
-    /// The bytes of a module that is here.
-    pub fn bytes(&self, id: ModuleId) -> Option<Bytes> {
-        self.find(id).map(|module| module.bytes.clone())
-    }
-
-    /// Links or compiles a module now, which otherwise happens when a stream first uses it.
-    pub fn prepare(&self, id: ModuleId) -> Result<(), FilterError> {
-        self.find(id).ok_or_else(|| missing(id))?.code(&self.engines).map(|_| ())
-    }
-
-    /// Whether `name` is that of a filter from a module.
-    pub fn is_theirs(name: &str) -> bool {
-        name.starts_with(PREFIX)
-    }
-
-    /// The filter that `name` says.
-    pub fn instantiate(
+impl Linked for Code {
+    fn instance(
         &self,
-        name: &str,
+        function: &str,
         params: &[u8],
         info: &NodeInfo,
     ) -> Result<Box<dyn Filter>, FilterError> {
-        let rest = name.strip_prefix(PREFIX).unwrap_or(name);
-        let (id, function) = rest.split_once(':').ok_or_else(|| {
-            FilterError::new(Errno::INVAL, format!("{name:?} names no function of a module"))
-        })?;
-        let module = id.parse().and_then(|id| self.find(id).ok_or_else(|| missing(id)))?;
-        let guest = module.code(&self.engines)?.guest(function, params, info)?;
+        let guest: Box<dyn Guest> = Box::new(match self {
+            Self::Native(library) => library.instance(function, params, info)?,
+            Self::Wasm(compiled) => compiled.instance(function, params, info)?,
+        });
         Ok(Box::new(ModuleFilter::new(guest, Arc::clone(&info.clocks))))
     }
-}
-
-fn missing(id: ModuleId) -> FilterError {
-    FilterError::new(Errno::NOENT, format!("the module {id} is not here"))
 }

@@ -2,9 +2,10 @@
 //!
 //! To the session's root a client is one more parent: streams it opens end at its link, and are
 //! closed when it goes away. To the client the session is its only child, with all leaves below.
+use super::processes::read_first;
 use super::serve::ServeError;
-use super::{place, processes::read_first};
 use crate::driver::Shared;
+use crate::filter::Place;
 use crate::filter::Registry;
 use crate::network::Network;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
@@ -89,7 +90,7 @@ pub fn join(link: OwnedFd, registry: &Registry) -> Result<Joined, ServeError> {
         leaves: leaves.clone(),
         children: vec![Child { rank: 0, leaves }],
         stream_base: assign.stream_base,
-        place: place(topology.root()).above(),
+        place: Place::of(topology.root()).above(),
         tuning: assign.tuning,
     };
     let shared = Shared::new();

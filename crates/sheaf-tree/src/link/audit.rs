@@ -88,6 +88,13 @@ pub struct AuditCounts {
 }
 
 impl AuditCounts {
+    /// The counts by name, for the report of a node.
+    #[must_use]
+    pub(crate) fn named(&self) -> Vec<(String, u64)> {
+        let refused = self.refused.iter().map(|(why, count)| (format!("{why:?}").to_lowercase(), *count));
+        std::iter::once(("accepted".to_owned(), self.accepted)).chain(refused).collect()
+    }
+
     /// Connections that were refused, for whatever reason.
     #[must_use]
     pub fn refused_total(&self) -> u64 {

@@ -124,6 +124,17 @@ pub fn decode<T: serde::de::DeserializeOwned>(frame: &[u8]) -> Result<T, Violati
     control::decode(Kind::Hello, frame.get(HEADER_BYTES..).unwrap_or_default())
 }
 
+/// For fuzzing: greetings, and the answers to them.
+pub(crate) fn decode_any(data: &[u8]) {
+    let _ = data.first_chunk().map(frame_len);
+    let _ = decode::<Welcome>(data);
+    if let Ok(hello) = decode::<Hello>(data) {
+        let frame = control::control(Header::new(Kind::Hello), &hello);
+        let back = decode::<Hello>(&frame[HEADER_BYTES..]);
+        assert!(back.is_ok_and(|back| back == hello), "a greeting comes back from its own bytes");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

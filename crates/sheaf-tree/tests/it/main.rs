@@ -1,18 +1,10 @@
 //! Integration tests.
-mod ahead;
-mod apart;
 mod filters;
-mod flow;
-mod near;
+#[path = "../../../sheaf-proto/tests/it/oracle.rs"]
+#[allow(dead_code)]
 mod oracle;
-mod order;
-mod recovery;
-mod runs;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
-mod sim;
-mod stateful;
-mod waves;
 
 #[test]
 fn the_seeds_of_fuzz_targets_pass() {

@@ -93,23 +93,15 @@ fn holder() -> Option<PathBuf> {
 pub(super) struct Engines {
     /// What has come down the tree.
     sent: OnceLock<Bytes>,
-    /// Of trees that have to do without what is installed, to test that.
-    bare: bool,
     loaded: OnceLock<Result<Engine, FilterError>>,
 }
 
 impl Engines {
-    /// Those of a process beside which nothing is installed.
-    #[cfg(test)]
-    pub fn bare() -> Self {
-        Self { bare: true, ..Self::default() }
-    }
-
     /// Whether there is no use in being sent one.
     pub fn has(&self) -> bool {
         // What is linked statically could load none.
         let own = INSIDE.get().is_some() || cfg!(target_feature = "crt-static");
-        self.sent.get().is_some() || !self.bare && (own || installed().is_ok())
+        self.sent.get().is_some() || own || installed().is_ok()
     }
 
     /// Keeps one that has come down the tree.
@@ -140,7 +132,7 @@ impl Engines {
     }
 
     fn load(&self) -> Result<Engine, FilterError> {
-        if let Some(engine) = INSIDE.get().filter(|_| !self.bare) {
+        if let Some(engine) = INSIDE.get() {
             return Ok(*engine);
         }
         if cfg!(target_feature = "crt-static") {

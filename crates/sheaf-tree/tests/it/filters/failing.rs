@@ -3,7 +3,9 @@
 use super::build::{KINDS, Kind, module};
 use super::tree::{REGISTRY, Tree, until};
 use sheaf_core::{Errno, RangeSet};
-use sheaf_tree::filter::{Emit, Input, ModuleId, NodeInfo, REPLIES_PER_WAVE_MAX, Registry, packets};
+use sheaf_tree::filter::{
+    Emit, Input, ModuleId, NodeInfo, REPLIES_PER_WAVE_MAX, Registry, link_modules, packets,
+};
 use sheaf_tree::{Coverage, packet};
 
 const SOURCE: &str = "crates/sheaf-tree/tests/filters/misbehave.c";
@@ -95,6 +97,7 @@ async fn garbage_is_no_module() {
     let tree = Tree::new("1x2x3", echo);
     for garbage in [&b"garbage"[..], b"\0asm\x01\0\0\0garbage", b"\x7fELFgarbage", b"\0asm\x01\0\0\0", b""] {
         let registry = Registry::with_builtins();
+        link_modules(&registry);
         let error = registry.add_module(garbage).and_then(|id| {
             // An empty module is a valid one, which has no functions.
             registry.instantiate(&id.filter("f"), b"", &NodeInfo::default()).map(|_| ())
@@ -238,6 +241,7 @@ fn damaged_modules_are_refused_or_stay_within_bounds() {
             bytes.truncate(random.usize(..bytes.len()));
         }
         let registry = Registry::with_builtins();
+        link_modules(&registry);
         let made = registry
             .add_module(bytes)
             .and_then(|id| registry.instantiate(&id.filter("relay"), b"", &NodeInfo::default()));

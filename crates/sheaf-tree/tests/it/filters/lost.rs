@@ -3,7 +3,7 @@ use super::build::{KINDS, Kind, module};
 use crate::oracle::for_seeds;
 use bytes::Bytes;
 use sheaf_core::RangeSet;
-use sheaf_tree::filter::{Registry, packets};
+use sheaf_tree::filter::{Registry, link_modules, packets};
 use sheaf_tree::proto::{Node, Notice, Packet, Sync, Time, Tuning};
 use sheaf_tree::sim::{Fault, Shape, Sim, SimConfig, fault};
 use std::collections::BTreeMap;
@@ -14,6 +14,13 @@ const PADDING: usize = 300_000;
 const SETTLED: Duration = Duration::from_secs(40);
 
 type World = Sim<fn(u32, &Packet, &mut Node)>;
+
+/// The built-in filters, and modules that can be run.
+fn registry() -> Registry {
+    let registry = Registry::with_builtins();
+    link_modules(&registry);
+    registry
+}
 
 fn answer(leaf: u32, packet: &Packet, node: &mut Node) {
     node.reply(packet.stream, packet.wave, packet.tag, &leaf.to_le_bytes());
@@ -63,7 +70,7 @@ fn survive(module: &[u8], seed: u64) {
     let answer: fn(u32, &Packet, &mut Node) = answer;
     let tuning = Tuning { window_bytes: 1 << rng.u32(12..21), ..Tuning::default() };
     let config = SimConfig { shred: rng.bool(), tuning, ..SimConfig::seeded(seed) };
-    let mut sim = Sim::new(shape.clone(), Registry::with_builtins(), answer, config);
+    let mut sim = Sim::new(shape.clone(), registry(), answer, config);
     for _ in 0..rng.u32(1..5) {
         let rank = *rng.choice(&inner).unwrap();
         let at = Duration::from_millis(rng.u64(0..3_000));
@@ -116,6 +123,6 @@ fn nodes_that_come_back_have_webassembly_modules_before_they_combine() {
 fn a_long_module_is_a_module() {
     for kind in KINDS {
         let Some(bytes) = long_module(kind) else { continue };
-        Registry::with_builtins().add_module(bytes).unwrap();
+        registry().add_module(bytes).unwrap();
     }
 }

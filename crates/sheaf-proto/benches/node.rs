@@ -1,0 +1,137 @@
+//! What a frame costs an inner node with 8 children, without sockets.
+//!
+//! `cargo bench -p sheaf-tree --bench node`. Sums come in batches of 64 waves, as they do when a
+//! reader finds many frames in its socket; items are the children's frames.
+#![allow(missing_docs)]
+use bytes::Bytes;
+use divan::counter::{BytesCount, ItemsCount};
+use divan::{Bencher, black_box};
+use sheaf_core::RangeSet;
+use sheaf_proto::filter::Registry;
+use sheaf_proto::frame::{self, CHUNK_BYTES, Header, Kind, flag};
+use sheaf_proto::packet::put_scalar;
+use sheaf_proto::sim::Shape;
+use sheaf_proto::{Node, Sync, Time, Tuning};
+
+const CHILDREN: usize = 8;
+const WAVES: u64 = 64;
+const STREAM: u32 = 1;
+const NOW: Time = Time(0);
+
+fn main() {
+    divan::main();
+}
+
+/// Rank 1 of the tree 1x1x8, and the stream that its parent has opened.
+struct Inner {
+    node: Node,
+    sent_up: u64,
+    sent_down: u64,
+}
+
+impl Inner {
+    fn new(filter: &str) -> Self {
+        let shape = Shape::balanced(&[1, CHILDREN as u32]);
+        let tuning = Tuning { window_bytes: 16 << 20, ..Tuning::default() };
+        let mut root = Node::new(shape.config(0, tuning), Registry::with_builtins(), NOW);
+        root.attach_quiet(0);
+        let params = if filter == "sum" { &b"%uld"[..] } else { b"" };
+        let stream = root.open(RangeSet::full(CHILDREN as u32), filter, params, Sync::WaitForAll);
+        assert_eq!(stream, STREAM);
+        let mut node = Node::new(shape.config(1, tuning), Registry::with_builtins(), NOW);
+        node.add_parent(NOW);
+        (0..=CHILDREN).for_each(|link| node.attach_quiet(link));
+        for frame in root.output(0).take() {
+            node.receive(NOW, CHILDREN, &frame).unwrap();
+        }
+        let mut inner = Self { node, sent_up: 0, sent_down: 0 };
+        inner.drain();
+        inner
+    }
+
+    /// Takes what the node has written, as its driver would.
+    fn drain(&mut self) {
+        while let Some(link) = self.node.next_dirty() {
+            let bytes: usize = self.node.output(link).take().iter().map(|piece| black_box(piece).len()).sum();
+            if link == CHILDREN {
+                self.sent_up += bytes as u64;
+            }
+            self.node.refill(link);
+        }
+    }
+
+    fn credit(&mut self, link: usize, flags: u8, total: u64) {
+        let header = Header { flags, stream: STREAM, wave: total, ..Header::new(Kind::Credit) };
+        self.node.receive(NOW, link, &frame::encode(header, &[])).unwrap();
+    }
+}
+
+/// One child's contributions to waves from `first` on.
+fn contributions(first: u64) -> Bytes {
+    let mut batch = Vec::new();
+    for wave in first..first + WAVES {
+        let mut body = Vec::new();
+        put_scalar(wave, &mut body);
+        let flags = flag::FIRST | flag::LAST | flag::FULL | flag::FINAL | flag::RAW;
+        let header = Header { flags, stream: STREAM, wave, ..Header::new(Kind::Up) };
+        batch.extend_from_slice(&frame::encode(header, &body));
+    }
+    batch.into()
+}
+
+#[divan::bench(sample_count = 500, args = ["sum", "count"])]
+fn up_frames_of_64_waves(bencher: Bencher<'_, '_>, filter: &str) {
+    let mut inner = Inner::new(filter);
+    let mut next = 0;
+    bencher
+        .counter(ItemsCount::new(CHILDREN as u64 * WAVES))
+        .with_inputs(|| {
+            next += WAVES;
+            contributions(next - WAVES)
+        })
+        .bench_local_values(|batch| {
+            for link in 0..CHILDREN {
+                inner.node.receive(NOW, link, &batch).unwrap();
+            }
+            inner.drain();
+            let total = inner.sent_up;
+            inner.credit(CHILDREN, flag::UPWARD, total);
+        });
+}
+
+#[divan::bench(sample_count = 500, sample_size = 50)]
+fn one_wave_at_a_time(bencher: Bencher<'_, '_>) {
+    let mut inner = Inner::new("sum");
+    let mut batch = contributions(0);
+    let mut next = 0;
+    let frame_bytes = batch.len() / WAVES as usize;
+    bencher.counter(ItemsCount::new(CHILDREN as u64)).bench_local(|| {
+        if batch.is_empty() {
+            next += WAVES;
+            batch = contributions(next);
+        }
+        let frame = batch.split_to(frame_bytes);
+        for link in 0..CHILDREN {
+            inner.node.receive(NOW, link, &frame).unwrap();
+        }
+        inner.drain();
+        let total = inner.sent_up;
+        inner.credit(CHILDREN, flag::UPWARD, total);
+    });
+}
+
+#[divan::bench(sample_count = 500, sample_size = 50)]
+fn forward_64_kib_to_8_children(bencher: Bencher<'_, '_>) {
+    let mut inner = Inner::new("count");
+    let header = Header { flags: flag::FIRST | flag::LAST, stream: STREAM, ..Header::new(Kind::Down) };
+    let chunk = frame::encode(header, &vec![7; CHUNK_BYTES]);
+    bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| {
+        inner.node.receive(NOW, CHILDREN, &chunk).unwrap();
+        inner.drain();
+        inner.sent_down += chunk.len() as u64;
+        for link in 0..CHILDREN {
+            let total = inner.sent_down;
+            inner.credit(link, 0, total);
+        }
+    });
+}

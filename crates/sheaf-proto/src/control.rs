@@ -1,0 +1,248 @@
+//! Bodies of control frames.
+use super::frame::{self, Header, Kind, Violation};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use sheaf_core::{Errno, RangeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Version of everything on a link; both ends must have the same.
+pub const PROTOCOL_VERSION: u32 = 4;
+
+/// How a node collects the contributions to a wave before it sends on what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sync {
+    /// One packet from every child (MRNet's Wait For All).
+    WaitForAll,
+    /// What has come when this long has passed since the first contribution; late ones follow as
+    /// further partials of the same wave (MRNet's Time Out).
+    TimeOut(Duration),
+    /// Each contribution at once (MRNet's Do Not Wait).
+    DontWait,
+}
+
+/// Opens a stream at the nodes that lead to its members.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// The communicator: which leaves take part.
+    pub members: RangeSet,
+    /// Name of the filter on the way up.
+    pub filter: String,
+    /// Parameters of the filter.
+    pub params: Vec<u8>,
+    /// When waves are passed on.
+    pub sync: Sync,
+    /// Bytes that may be under way on one link, each way.
+    pub window_bytes: u32,
+    /// For who joins late: bytes of the stream that went before.
+    pub offset: u64,
+    /// For who joins late: the first wave it takes part in.
+    pub wave_base: u64,
+}
+
+/// First frame on a link from parent to child.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assign {
+    /// [`PROTOCOL_VERSION`] of the parent.
+    pub version: u32,
+    /// The child's depth; the root has 0.
+    pub depth: u32,
+    /// The child's sub-tree ([`crate::topology`], wire form).
+    pub subtree: Vec<u8>,
+    /// Tuning of every node of the session.
+    pub tuning: super::Tuning,
+    /// What a service at the leaves needs to start (for a file server: its export).
+    pub service: Vec<u8>,
+    /// How a node reaches the children it starts.
+    pub launch: Vec<u8>,
+    /// The other children of the child's parent.
+    pub siblings: u32,
+    /// Where the child's stream identifiers begin (clients of a session only).
+    pub stream_base: u32,
+    /// Where the nodes above the child listen: its parent first, the root last.
+    pub ancestors: Vec<Ancestor>,
+}
+
+/// Where a node listens for others that have lost their parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ancestor {
+    /// Its rank.
+    pub rank: u32,
+    /// How to reach it.
+    pub address: Address,
+}
+
+/// How to reach a node. Only drivers look into it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Address {
+    /// A unix socket of this machine, by its abstract name.
+    Abstract(String),
+    /// TCP, to be tried in this order.
+    Tcp(Vec<SocketAddr>),
+}
+
+/// A node that has lost its parent asks an ancestor to take it: its second frame there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopt {
+    /// Its rank.
+    pub rank: u32,
+    /// How often it has looked for a parent; a connection of an earlier time is stale.
+    pub epoch: u64,
+    /// The leaves below it.
+    pub leaves: RangeSet,
+    /// Those of them that it has given up.
+    pub lost: RangeSet,
+    /// Those of them whose link it has lost: whoever else has them may keep them.
+    pub away: RangeSet,
+    /// Those that run, once it has reported that.
+    pub ready: Option<RangeSet>,
+    /// Its streams.
+    pub streams: Vec<AdoptStream>,
+    /// Modules it has, by hash.
+    pub modules: Vec<[u8; 32]>,
+}
+
+impl Adopt {
+    /// How far it has got with a stream, once its streams have been put in order.
+    pub(crate) fn place(&self, id: u32) -> Option<&AdoptStream> {
+        let at = self.streams.binary_search_by_key(&id, |place| place.id).ok()?;
+        self.streams.get(at)
+    }
+}
+
+/// How far a node has got with a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptStream {
+    /// The stream.
+    pub id: u32,
+    /// Bytes of it that have come, since it was opened.
+    pub received: u64,
+    /// Of these, how many every leaf below has consumed.
+    pub acked: u64,
+    /// The wave it began with: nothing comes of earlier ones.
+    pub since: u64,
+    /// State of its filter, for the adopter's filter to absorb.
+    pub state: Option<Vec<u8>>,
+}
+
+/// The answer to [`Adopt`]. Streams that are not named are over; others are opened anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// Streams that go on where they were.
+    pub continued: Vec<u32>,
+    /// Leaves that it still speaks for.
+    pub leaves: RangeSet,
+}
+
+/// Leaves that are below another node from now on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// Which.
+    pub leaves: RangeSet,
+    /// Rank of the node that has them now.
+    pub rank: u32,
+}
+
+/// A child of the receiver's that comes to it from the sender: its place is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Take {
+    /// Its rank.
+    pub rank: u32,
+    /// The leaves that come with it.
+    pub leaves: RangeSet,
+}
+
+/// The answer to [`Release`]: from here on the sender does not speak for these leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Released {
+    /// Which. Leaves that were asked for and that are below the sender for certain are not among
+    /// them: who asked for them does not know that they have left it.
+    pub leaves: RangeSet,
+    /// The rank that the question named.
+    pub rank: u32,
+}
+
+/// What the root has of a stream's waves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ack {
+    /// Waves that are over: first and last of each range.
+    pub waves: Vec<(u64, u64)>,
+    /// Waves that are not, with the leaves that are counted in them.
+    pub partial: Vec<(u64, RangeSet)>,
+}
+
+/// A sub-tree has started, with these leaves; the others are told of by [`Notice::Lost`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Leaves that run.
+    pub leaves: RangeSet,
+}
+
+/// Something that travels to the root unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// A child of `by` is gone and these leaves with it.
+    Lost {
+        /// Rank of the node that noticed.
+        by: u32,
+        /// Rank of the node that is gone.
+        rank: u32,
+        /// The leaves below it.
+        leaves: RangeSet,
+        /// `EHOSTDOWN` and the like.
+        errno: Errno,
+        /// Why, in one phrase: "its process ended with signal 9".
+        cause: String,
+    },
+    /// Leaves that were lost take part again, from the next wave on.
+    Joined {
+        /// Rank of the node that took them.
+        by: u32,
+        /// Rank of the node that came.
+        rank: u32,
+        /// The leaves below it.
+        leaves: RangeSet,
+    },
+    /// A leaf has left as planned.
+    Left {
+        /// Its rank.
+        rank: u32,
+        /// Itself.
+        leaves: RangeSet,
+    },
+    /// A filter could not combine; the leaves are `failed` in that wave.
+    FilterFailed {
+        /// Rank of the node where it happened.
+        by: u32,
+        /// The stream.
+        stream: u32,
+        /// The wave.
+        wave: u64,
+        /// What the filter said.
+        message: String,
+    },
+}
+
+/// The frame of an assignment.
+#[must_use]
+pub fn assign(assign: &Assign) -> Bytes {
+    control(Header::new(Kind::Assign), assign)
+}
+
+/// Encodes a control frame.
+///
+/// # Panics
+/// When the body holds what cannot be serialised; none of this module's does.
+#[must_use]
+pub fn control<T: Serialize>(header: Header, body: &T) -> Bytes {
+    let body = postcard::to_stdvec(body).expect("control bodies hold nothing that cannot be serialised");
+    frame::encode(header, &body)
+}
+
+/// Decodes the body of a control frame.
+///
+/// # Errors
+/// [`Violation::Body`] when it does not decode.
+pub fn decode<T: DeserializeOwned>(kind: Kind, body: &[u8]) -> Result<T, Violation> {
+    postcard::from_bytes(body).map_err(|_| Violation::Body(kind))
+}

@@ -1,0 +1,47 @@
+//! The node as a pure state machine: bytes and the time in, bytes and events out.
+//!
+//! A [`Node`] opens no socket, reads no clock and starts no task. A driver gives it what arrived
+//! ([`Node::receive`]), tells it when a link is lost ([`Node::link_lost`]) and what time it is
+//! ([`Node::tick`]); it writes what [`Node::next_dirty`] names, and hands [`Event`]s to the local
+//! application. The same code runs over sockets, inside one process, and in the simulator.
+//!
+//! Root, inner node and leaf are one type: they differ in where a stream's waves end (at the
+//! application that opened it, or on the link it came from) and where its packets end (at the
+//! children, or at the service of a leaf). A client of a running session is one more parent.
+
+mod config;
+pub mod control;
+pub mod filter;
+pub mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
+mod link;
+mod node;
+pub mod packet;
+pub mod report;
+pub mod sim;
+mod steady;
+mod stream;
+pub mod topology;
+mod wave;
+
+pub use config::{Child, Config, Role, Time, Tuning};
+pub use control::{Notice, Sync};
+pub use frame::Violation;
+pub use link::{Counters, OutQueue};
+pub use node::{Event, HandOver, Node, Outgoing, Packet, SURVEYS_MAX};
+pub use stream::WaveResult;
+pub use wave::{Coverage, WAVES_OPEN_MAX};
+
+/// Data frames are put on a link's queue only while it holds less than this; the rest waits with
+/// its stream, so that streams take turns and a stopped peer costs at most its windows.
+pub const LINK_OUT_BYTES: usize = 256 << 10;
+
+/// The largest window of a stream; a wave counts what it owes a child in fewer than 2²⁸ bytes.
+pub const WINDOW_BYTES_MAX: u32 = 128 << 20;
+
+/// Identifiers of streams that each client of a session has for itself.
+pub const STREAMS_PER_CLIENT: u32 = 1 << 18;
+
+/// The most streams a node keeps open.
+pub const STREAMS_MAX: usize = 1 << 16;

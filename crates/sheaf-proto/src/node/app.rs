@@ -1,0 +1,460 @@
+//! What the process of a node does with it: a root opens streams and takes results, a leaf takes
+//! packets and answers.
+use super::super::control::{self, Notice, Open, Sync};
+use super::super::frame::{self, CHUNK_BYTES, Header, Kind, flag};
+use super::super::link::Link;
+use super::super::stream::{Owner, WaveResult};
+use super::super::wave::Coverage;
+use super::super::{STREAMS_MAX, STREAMS_PER_CLIENT, Time};
+use super::{Event, Node};
+use sheaf_core::{Errno, RangeSet};
+use std::time::Duration;
+
+/// A packet on its way out, part by part.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    tag: i32,
+    rest: &'a [u8],
+    expect: Option<Duration>,
+    once: bool,
+    wave: Option<u64>,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A packet of which nothing has been sent.
+    #[must_use]
+    pub fn new(tag: i32, payload: &'a [u8], expect: Option<Duration>) -> Self {
+        Self { tag, rest: payload, expect, once: false, wave: None }
+    }
+
+    /// Members that miss the wave take no more part in the stream, so that no later wave waits
+    /// for them again.
+    #[must_use]
+    pub fn once(self) -> Self {
+        Self { once: true, ..self }
+    }
+
+    /// The number of its wave, once a part was sent.
+    #[must_use]
+    pub fn wave(&self) -> Option<u64> {
+        self.wave
+    }
+
+    /// Whether an answer is expected.
+    #[must_use]
+    pub fn is_request(&self) -> bool {
+        self.expect.is_some()
+    }
+}
+
+impl Node {
+    /// The next thing the application or service should know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Opens a stream from here to `members`. Returns its identifier.
+    pub fn open(&mut self, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> u32 {
+        let id = self.free_stream();
+        let window_bytes = self.config.tuning.window_bytes;
+        let open = Open {
+            members,
+            filter: filter.to_owned(),
+            params: params.to_vec(),
+            sync,
+            window_bytes,
+            offset: 0,
+            wave_base: 0,
+        };
+        let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
+        self.open_stream(id, Owner::App, &open, &frame);
+        id
+    }
+
+    /// An identifier for a stream that is opened here. Each is used again as late as possible: of the
+    /// last stream that had it something may still be known further down.
+    fn free_stream(&mut self) -> u32 {
+        let base = self.config.stream_base;
+        for _ in 1..STREAMS_PER_CLIENT {
+            let id = self.next_stream;
+            let next = id - base + 1;
+            self.next_stream = base + if next == STREAMS_PER_CLIENT { 1 } else { next };
+            if !self.streams.contains_key(&id) {
+                return id;
+            }
+        }
+        // More are open than any node keeps: the one that comes next ends.
+        self.close_stream(self.next_stream);
+        self.next_stream
+    }
+
+    /// At a root: where the identifiers of the client on `link` begin. They are not those of any other
+    /// client that is here, nor, as long as there are others, of one that was.
+    pub fn client_base(&mut self, link: usize) -> u32 {
+        const CLIENTS: u32 = u32::MAX / STREAMS_PER_CLIENT;
+        for _ in 0..CLIENTS {
+            self.clients = self.clients % CLIENTS + 1;
+            let ids = self.clients * STREAMS_PER_CLIENT
+                ..=self.clients * STREAMS_PER_CLIENT + (STREAMS_PER_CLIENT - 1);
+            let held = |other: &Link| other.alive && other.streams_from == *ids.start();
+            if !self.links.iter().any(held) && !self.streams.keys().any(|id| ids.contains(id)) {
+                break;
+            }
+        }
+        self.links[link].streams_from = self.clients * STREAMS_PER_CLIENT;
+        self.links[link].streams_from
+    }
+
+    /// Sends a packet to every member. With `expect`, a wave of answers is collected for at most
+    /// that long. Returns the number of the wave.
+    pub fn send(&mut self, now: Time, id: u32, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
+        let mut outgoing = Outgoing::new(tag, payload, expect);
+        while !self.send_part(now, id, &mut outgoing) {}
+        outgoing.wave().unwrap_or(0)
+    }
+
+    /// Sends the next part of a packet; returns whether it was the last. No other packet of the
+    /// stream may be begun in between.
+    pub fn send_part(&mut self, now: Time, id: u32, outgoing: &mut Outgoing<'_>) -> bool {
+        let Some(stream) = self.streams.get_mut(&id) else { return true };
+        let first = outgoing.wave.is_none();
+        let wave = *outgoing.wave.get_or_insert(stream.next_wave);
+        let (part, rest) = outgoing.rest.split_at(outgoing.rest.len().min(CHUNK_BYTES));
+        outgoing.rest = rest;
+        let mut flags = if first { flag::FIRST } else { 0 } | if rest.is_empty() { flag::LAST } else { 0 };
+        let mut deadline = &[][..];
+        let ms;
+        if let Some(expect) = outgoing.expect {
+            flags |= flag::EXPECT | if outgoing.once { flag::ONCE } else { 0 };
+            if first {
+                stream.next_wave += 1;
+                ms = u32::try_from(expect.as_millis()).unwrap_or(u32::MAX).to_le_bytes();
+                deadline = &ms;
+            }
+        }
+        let header = Header { flags, stream: id, tag: outgoing.tag, wave, ..Header::new(Kind::Down) };
+        let frame = frame::encode_parts(header, &[deadline, part]);
+        stream.received += frame.len() as u64;
+        stream.forward(id, &mut self.links, &mut self.dirty, &frame);
+        let joining = stream.joining;
+        if let Some(expect) = outgoing.expect.filter(|_| first) {
+            // The wave just numbered is at most as far ahead as the application let it be.
+            let opened = self.expect_wave(now, id, wave, expect, outgoing.once);
+            debug_assert!(opened.is_ok(), "the application has too many waves open");
+        }
+        if joining {
+            self.let_in(id);
+        }
+        rest.is_empty()
+    }
+
+    /// Whether the application may send (its packets do not pile up) and start a wave on `id`.
+    #[must_use]
+    pub fn has_room(&self, id: u32) -> bool {
+        self.streams.get(&id).is_none_or(|stream| stream.has_room() && stream.waves.has_room())
+    }
+
+    /// Whether a result of the stream is there to be taken.
+    #[must_use]
+    pub fn has_result(&self, id: u32) -> bool {
+        self.streams.get(&id).is_none_or(|stream| !stream.inbox.is_empty())
+    }
+
+    /// Whether any member of a stream may still send something.
+    #[must_use]
+    pub fn has_members(&self, id: u32) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.has_members())
+    }
+
+    /// Takes the oldest result of a stream.
+    pub fn take(&mut self, id: u32) -> Option<WaveResult> {
+        let stream = self.streams.get_mut(&id)?;
+        let (result, from) = stream.inbox.pop_front()?;
+        stream.give_credit(id, &from, &mut self.links, &mut self.dirty);
+        stream.waves.recycle(from);
+        Some(result)
+    }
+
+    /// Streams that have had results since this was last asked.
+    pub fn take_fresh(&mut self, into: &mut Vec<u32>) {
+        for id in &self.fresh {
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.fresh = false;
+            }
+        }
+        into.append(&mut self.fresh);
+    }
+
+    /// Ends the wave with what there is (`u64::MAX`: every open wave of the stream).
+    pub fn cancel(&mut self, now: Time, id: u32, wave: u64) {
+        self.cancel_here(now, id, wave);
+    }
+
+    /// Closes a stream; results not taken are dropped.
+    pub fn close(&mut self, id: u32) {
+        self.close_stream(id);
+    }
+
+    /// At a leaf: answers a wave.
+    pub fn reply(&mut self, id: u32, wave: u64, tag: i32, payload: &[u8]) {
+        let flags = flag::FULL | flag::FINAL | flag::RAW;
+        let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
+        self.emit(header, None, Some(payload), Vec::new());
+    }
+
+    /// At a leaf: answers a wave with an error.
+    pub fn fail(&mut self, id: u32, wave: u64, errno: Errno) {
+        let mut cover = Coverage::default();
+        cover.fail(errno, &self.config.leaves);
+        let header = Header { flags: flag::FINAL, stream: id, wave, ..Header::new(Kind::Up) };
+        self.emit(header, Some(&cover), None, Vec::new());
+    }
+
+    /// At a leaf: sends a packet nobody asked for; the n-th of every member form a wave.
+    pub fn post(&mut self, id: u32, tag: i32, payload: &[u8]) -> u64 {
+        let Some(stream) = self.streams.get_mut(&id) else { return 0 };
+        let wave = stream.next_wave;
+        stream.next_wave += 1;
+        if stream.add_to_run(wave, tag, payload) {
+            if stream.run.count == 1 {
+                self.runs.push(id);
+                if let Owner::Link(link) = stream.owner {
+                    super::super::stream::mark(&mut self.links, &mut self.dirty, link);
+                }
+            } else if stream.run.items.len() + payload.len() > CHUNK_BYTES {
+                stream.seal_run(id, &mut self.links, &mut self.dirty);
+            }
+            return wave;
+        }
+        if payload.len() > CHUNK_BYTES {
+            self.reply(id, wave, tag, payload);
+            return wave;
+        }
+        let flags = flag::FULL | flag::FINAL | flag::RAW | flag::FIRST | flag::LAST;
+        let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
+        stream.send_up(id, header, payload, &[], &mut self.links, &mut self.dirty);
+        wave
+    }
+
+    /// At a leaf: [`Node::post`] of packets of `width` bytes that lie behind one another, as far as they
+    /// make a run of waves; gives how many were posted.
+    pub fn post_run(&mut self, id: u32, tag: i32, packets: &[u8], width: usize) -> usize {
+        let Some(stream) = self.streams.get_mut(&id) else { return 0 };
+        if stream.run.tag != tag {
+            stream.seal_run(id, &mut self.links, &mut self.dirty);
+        }
+        let mut count = 0;
+        for packet in packets.chunks_exact(width.max(1)) {
+            if !stream.add_to_run(stream.next_wave, tag, packet) {
+                break;
+            }
+            stream.next_wave += 1;
+            count += 1;
+            if stream.run.items.len() + width > CHUNK_BYTES {
+                stream.seal_run(id, &mut self.links, &mut self.dirty);
+            }
+        }
+        if stream.run.count > 0 && !self.runs.contains(&id) {
+            self.runs.push(id);
+            if let Owner::Link(link) = stream.owner {
+                super::super::stream::mark(&mut self.links, &mut self.dirty, link);
+            }
+        }
+        count
+    }
+
+    /// At a leaf: numbers its next unasked packet `wave`, and answers the waves in between with
+    /// nothing (a filter's "adds nothing" would still be a packet to `null`).
+    pub fn skip_to(&mut self, id: u32, wave: u64) {
+        let Some(next) = self.streams.get(&id).map(|stream| stream.next_wave) else { return };
+        for wave in next..wave.min(next + super::super::WAVES_OPEN_MAX) {
+            self.fail(id, wave, Errno::CANCELED);
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.next_wave = wave + 1;
+            }
+        }
+    }
+
+    /// Bytes that wait to be written to a link, for credit, or for more to travel with.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> u64 {
+        let links = self.links.iter().filter(|link| link.alive).map(|link| link.out.len());
+        let held = self.streams.values().flat_map(|stream| &stream.held).map(|held| held.frame.len());
+        let runs = self.streams.values().map(|stream| stream.run.items.len());
+        links.chain(held).chain(runs).map(|bytes| bytes as u64).sum()
+    }
+
+    /// At a leaf: takes no more part in a stream.
+    pub fn leave_stream(&mut self, id: u32) {
+        if self.departed.len() >= STREAMS_MAX {
+            self.departed.clear();
+        }
+        self.departed.insert(id);
+        self.stay_away(id);
+    }
+
+    /// Tells the parent that this leaf has left a stream; each parent is told, and whenever the stream
+    /// is opened here again.
+    pub(super) fn stay_away(&mut self, id: u32) {
+        if !self.departed.contains(&id) {
+            return;
+        }
+        let header = Header { stream: id, tag: Errno::CANCELED.0, ..Header::new(Kind::Close) };
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.send_up(id, header, &[], &[], &mut self.links, &mut self.dirty);
+        }
+    }
+
+    /// At a leaf: ends its part in the session by itself. Nobody waits for it to come back.
+    pub fn leave_session(&mut self) {
+        let left = Notice::Left { rank: self.config.rank, leaves: self.config.leaves.clone() };
+        self.tell_parents(&control::control(Header::new(Kind::Notice), &left));
+        self.events.push_back(Event::ParentLost);
+    }
+
+    /// At a leaf: whether packets towards the root are held back for want of credit.
+    #[must_use]
+    pub fn is_held(&self, id: u32) -> bool {
+        self.streams.get(&id).is_some_and(|stream| !stream.held.is_empty())
+    }
+
+    /// At a leaf: `frame_bytes` of a packet's part have been dealt with; more may come.
+    pub fn consumed(&mut self, id: u32, frame_bytes: usize) {
+        let frame_bytes = self.consumed_replies(id, frame_bytes);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            // Packets of a stream that was opened anew meanwhile count no more.
+            let total = (stream.down.done + frame_bytes as u64).min(stream.received);
+            stream.consumed_down(id, total, &mut self.links, &mut self.dirty);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Registry;
+    use crate::{Child, Config, Role, Tuning};
+
+    const NOW: Time = Time(0);
+
+    fn root(stream_base: u32) -> Node {
+        let leaves = RangeSet::single(0);
+        let config = Config {
+            rank: 0,
+            role: Role::Root,
+            depth: 0,
+            leaves: leaves.clone(),
+            children: vec![Child { rank: 1, leaves }],
+            stream_base,
+            place: Default::default(),
+            tuning: Tuning::default(),
+        };
+        Node::new(config, Registry::with_builtins(), NOW)
+    }
+
+    /// A leaf at which the root of [`root`] has opened a stream; gives its number.
+    fn leaf_of(root: &mut Node) -> (Node, u32) {
+        let leaves = RangeSet::single(0);
+        let config = Config {
+            rank: 1,
+            role: Role::Leaf,
+            depth: 1,
+            leaves,
+            children: Vec::new(),
+            ..root.config().clone()
+        };
+        let mut leaf = Node::new(config, Registry::with_builtins(), NOW);
+        let up = leaf.add_parent(NOW);
+        let id = root.open(RangeSet::single(0), "sum", b"%d", Sync::WaitForAll);
+        while let Some(link) = root.next_dirty() {
+            for frame in root.output(link).take() {
+                leaf.receive(NOW, up, &frame).unwrap();
+            }
+        }
+        (leaf, id)
+    }
+
+    #[test]
+    fn packets_that_wait_for_others_count_as_unsent() {
+        let packet = crate::packet::pack(&[crate::packet::Value::I32(1)]).unwrap();
+        let mut root = root(0);
+        let (mut leaf, id) = leaf_of(&mut root);
+        while let Some(link) = leaf.next_dirty() {
+            leaf.output(link).take();
+        }
+        assert_eq!(leaf.unsent_bytes(), 0);
+        leaf.post(id, 1, &packet);
+        leaf.post(id, 1, &packet);
+        assert_eq!(leaf.unsent_bytes(), 2 * packet.len() as u64, "they wait for a third one");
+        let many = packet.repeat(3);
+        assert_eq!(leaf.post_run(id, 1, &many, packet.len()), 3);
+        assert_eq!(leaf.unsent_bytes(), 5 * packet.len() as u64);
+        let link = leaf.next_dirty().expect("the link has something to write");
+        assert!(leaf.unsent_bytes() > 5 * packet.len() as u64, "their frame waits for the link");
+        for frame in leaf.output(link).take() {
+            root.receive(NOW, 0, &frame).unwrap();
+        }
+        assert_eq!(leaf.unsent_bytes(), 0);
+        let sums = std::iter::from_fn(|| root.take(id)).map(|result| (result.wave, result.payload));
+        let sums: Vec<_> = sums.collect();
+        assert_eq!(sums, (0..5).map(|wave| (wave, Some(packet.clone().into()))).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn many_packets_are_numbered_as_one_by_one() {
+        let packet = |value| crate::packet::pack(&[crate::packet::Value::I32(value)]).unwrap();
+        let mut root = root(0);
+        let (mut leaf, id) = leaf_of(&mut root);
+        let width = packet(0).len();
+        // More than one frame holds, and another tag in between.
+        let count = 2 * CHUNK_BYTES / width;
+        let many: Vec<u8> = (0..count).flat_map(|at| packet(at as i32)).collect();
+        assert_eq!(leaf.post_run(id, 1, &many, width), count);
+        assert_eq!(leaf.post(id, 2, &packet(-1)), count as u64);
+        assert_eq!(leaf.post_run(id, 1, &many[..2 * width], width), 2);
+        assert_eq!(leaf.post_run(id, 1, &many[..3 * width], width + 1), 0, "of another length");
+        while let Some(link) = leaf.next_dirty() {
+            for frame in leaf.output(link).take() {
+                root.receive(NOW, 0, &frame).unwrap();
+            }
+        }
+        for at in 0..count + 3 {
+            let result = root.take(id).unwrap();
+            let value = if at < count { at as i32 } else { [-1, 0, 1][at - count] };
+            assert_eq!((result.wave, result.payload), (at as u64, Some(packet(value).into())));
+            assert_eq!(result.tag, if at == count { 2 } else { 1 });
+        }
+        assert!(root.take(id).is_none());
+    }
+
+    #[test]
+    fn identifiers_begin_again_and_leave_out_what_is_open() {
+        let base = STREAMS_PER_CLIENT * (u32::MAX / STREAMS_PER_CLIENT);
+        let mut root = root(base);
+        let open = |root: &mut Node| root.open(RangeSet::single(0), "sum", b"", Sync::WaitForAll);
+        let kept = open(&mut root);
+        for _ in 2..STREAMS_PER_CLIENT {
+            let id = open(&mut root);
+            root.close(id);
+            root.output(0).take();
+        }
+        assert_eq!((kept, open(&mut root)), (base + 1, base + 2));
+    }
+
+    #[test]
+    fn no_client_has_the_identifiers_of_one_that_is_here_or_was_just_here() {
+        let mut root = root(0);
+        let stays = root.add_parent(NOW);
+        let base = root.client_base(stays);
+        let mut seen = Vec::new();
+        for _ in 0..2 * (u32::MAX / STREAMS_PER_CLIENT) {
+            let link = root.add_parent(NOW);
+            seen.push(root.client_base(link));
+            root.link_lost(NOW, link, Errno::CONNRESET, "it has left");
+            while root.next_dead().is_some() {}
+        }
+        assert!(!seen.contains(&base));
+        let rounds = seen.len() / 2 - 1;
+        assert!(seen.windows(rounds).all(|few| few[1..].iter().all(|other| *other != few[0])));
+    }
+}

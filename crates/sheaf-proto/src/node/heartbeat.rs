@@ -1,0 +1,350 @@
+//! Heartbeats: signs of life that also measure. Each carries when it was sent, by its sender's
+//! monotonic and wall clocks, and gives the peer's last one back with the time it was held, so that
+//! both ends learn the round trip, and how far the peer's clock is from their own.
+//!
+//! ```text
+//! header: wave = the sender's epoch of this link; flags: PING asks for an answer at once
+//! body:   sent | wall | echoed epoch | echoed sent | held        (u64 little-endian each)
+//! ```
+//! `sent` and `held` are nanoseconds of the node's [`Time`]; `wall` is nanoseconds since 1970, 0 when
+//! nobody told the node. An echo of 0 is none. Without a body it is a sign of life and no more.
+//!
+//! Of a *near* peer, a process of the same machine, the kernel tells when it ends. Only one that is
+//! stopped or hangs has to be found out, and so it is asked seldom, by the upper end: the lower one
+//! answers, and speaks by itself only when it was not asked.
+use super::super::Time;
+use super::super::frame::{self, Header, Kind, Violation};
+use super::super::link::Link;
+use super::super::link::Way;
+use super::super::report::{PeerClock, RoundTrip};
+use super::super::stream::mark;
+use super::super::{Role, Tuning};
+use super::Node;
+use crate::filter::LinkClock;
+use sheaf_core::Errno;
+use std::time::Duration;
+
+/// Flag of a heartbeat that is to be answered at once.
+const PING: u8 = 1;
+const BODY_BYTES: usize = 40;
+/// Two clocks may drift apart by this many nanoseconds per second; what was measured ages so.
+const DRIFT_NS_PER_S: u64 = 200_000;
+
+/// Near peers are asked once in so many intervals, if they can still miss so many in time.
+const NEAR_INTERVALS: u32 = 4;
+const NEAR_BEATS_MIN: u32 = 3;
+/// A peer that nothing was heard of is given up after so many timeouts, whoever vouches for it.
+const VOUCHED_TIMEOUTS: u32 = 10;
+
+/// What heartbeats say of one link.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Pulse {
+    /// Counts the transports that have carried the link, so that an echo over an earlier one
+    /// measures nothing.
+    epoch: u64,
+    /// The peer's last heartbeat: its epoch, when it was sent by its clock, and came by ours.
+    theirs: Option<(u64, u64, Time)>,
+    round_trip: Option<RoundTrip>,
+    clock: Option<(PeerClock, Time)>,
+}
+
+impl Pulse {
+    /// Another transport carries the link.
+    pub fn restart(&mut self) {
+        *self = Self { epoch: self.epoch + 1, ..Self::default() };
+    }
+
+    pub fn round_trip(&self) -> Option<RoundTrip> {
+        self.round_trip
+    }
+
+    /// The peer's clock, with the error as it has grown since it was measured.
+    pub fn clock(&self, now: Time) -> Option<PeerClock> {
+        let (clock, at) = self.clock?;
+        let drift = (now - at).as_millis() as u64 * DRIFT_NS_PER_S / 1000;
+        Some(PeerClock { error_ns: clock.error_ns.saturating_add(drift), ..clock })
+    }
+
+    fn encode(&self, now: Time, wall_ns: u64, flags: u8) -> [u8; frame::HEADER_BYTES + BODY_BYTES] {
+        let (epoch, sent, held) = match self.theirs {
+            Some((epoch, sent, came)) => (epoch, sent, (now - came).as_nanos() as u64),
+            None => (0, 0, 0),
+        };
+        let header =
+            Header { flags, wave: self.epoch, body_len: BODY_BYTES as u32, ..Header::new(Kind::Heartbeat) };
+        let mut bytes = [0; frame::HEADER_BYTES + BODY_BYTES];
+        bytes[..frame::HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        let fields = [now.0, wall_ns, epoch, sent, held];
+        for (place, field) in bytes[frame::HEADER_BYTES..].chunks_exact_mut(8).zip(fields) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Takes in a heartbeat; `own_wall_ns` is this node's clock.
+    fn take(&mut self, now: Time, own_wall_ns: u64, epoch: u64, body: &[u8; BODY_BYTES]) {
+        let field = |at: usize| {
+            let bytes = body[at * 8..].first_chunk::<8>().expect("five fields of eight bytes");
+            u64::from_le_bytes(*bytes)
+        };
+        let (sent, wall_ns, echo_epoch, echo, held) = (field(0), field(1), field(2), field(3), field(4));
+        self.theirs = Some((epoch, sent, now));
+        if echo == 0 || echo_epoch != self.epoch {
+            return;
+        }
+        let Some(took_ns) = now.0.checked_sub(echo).and_then(|ns| ns.checked_sub(held)) else { return };
+        self.measured(took_ns);
+        if wall_ns > 0 && own_wall_ns > 0 {
+            let theirs = i128::from(wall_ns) + i128::from(took_ns / 2);
+            let offset_ns = i64::try_from(theirs - i128::from(own_wall_ns)).unwrap_or(i64::MAX);
+            let clock = PeerClock { offset_ns, error_ns: took_ns.div_ceil(2) };
+            if self.clock(now).is_none_or(|best| clock.error_ns <= best.error_ns) {
+                self.clock = Some((clock, now));
+            }
+        }
+    }
+
+    fn measured(&mut self, took_ns: u64) {
+        self.round_trip = Some(match self.round_trip {
+            None => RoundTrip { smoothed_ns: took_ns, least_ns: took_ns },
+            Some(old) => RoundTrip {
+                smoothed_ns: (old.smoothed_ns / 8).saturating_mul(7).saturating_add(took_ns / 8),
+                least_ns: old.least_ns.min(took_ns),
+            },
+        });
+    }
+}
+
+impl Node {
+    /// Says what the wall clock is: `wall_ns` nanoseconds since 1970 at `now`. Without it the clocks of
+    /// peers are not compared.
+    pub fn set_wall_clock(&mut self, now: Time, wall_ns: u64) {
+        self.wall_at_zero_ns = wall_ns.saturating_sub(now.0);
+    }
+
+    fn wall_ns(&self, now: Time) -> u64 {
+        match self.wall_at_zero_ns {
+            0 => 0,
+            at_zero => at_zero.saturating_add(now.0),
+        }
+    }
+
+    /// A heartbeat for `link`, if everything before it is on its way.
+    pub(super) fn send_heartbeat(&mut self, now: Time, link: usize) {
+        let near_child = self.links[link].near && self.links[link].way == Way::Down;
+        let unmeasured = self.links[link].pulse.as_ref().is_none_or(|pulse| pulse.round_trip.is_none());
+        let asks = near_child || unmeasured;
+        self.put_heartbeat(now, link, if asks { PING } else { 0 });
+    }
+
+    /// Measures the links to children whose round trip is not known yet.
+    pub(super) fn ping_children(&mut self, now: Time) {
+        let wall_ns = self.wall_ns(now);
+        for at in 0..self.links.len() {
+            let link = &mut self.links[at];
+            if link.way == Way::Down && link.alive && link.attached && !link.quiet {
+                let pulse = link.pulse.get_or_insert_default();
+                if pulse.round_trip.is_none() {
+                    link.out.append(&pulse.encode(now, wall_ns, PING));
+                    mark(&mut self.links, &mut self.dirty, at);
+                }
+            }
+        }
+    }
+
+    fn put_heartbeat(&mut self, now: Time, link: usize, flags: u8) {
+        let wall_ns = self.wall_ns(now);
+        let at = &mut self.links[link];
+        if at.out.is_empty() {
+            let bytes = at.pulse.get_or_insert_default().encode(now, wall_ns, flags);
+            at.out.append(&bytes);
+            mark(&mut self.links, &mut self.dirty, link);
+        }
+    }
+
+    pub(super) fn on_heartbeat(
+        &mut self,
+        now: Time,
+        link: usize,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<(), Violation> {
+        if body.is_empty() {
+            return Ok(());
+        }
+        let body = body.try_into().map_err(|_| Violation::Body(Kind::Heartbeat))?;
+        let wall_ns = self.wall_ns(now);
+        self.links[link].pulse.get_or_insert_default().take(now, wall_ns, header.wave, body);
+        let measured = self.links[link].pulse.as_ref().and_then(|pulse| pulse.clock(now));
+        if let Some(PeerClock { offset_ns, error_ns }) =
+            measured.filter(|_| self.links[link].way == Way::Down)
+        {
+            self.clocks.set(self.links[link].rank, Some(LinkClock { offset_ns, error_ns }));
+        }
+        if header.has(PING) {
+            self.put_heartbeat(now, link, 0);
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// A transport now carries `link`, and its peer is a process of this machine whose end the kernel
+    /// tells.
+    pub fn attach_near(&mut self, now: Time, link: usize) {
+        self.attach(now, link);
+        self.links[link].near = true;
+    }
+
+    /// Links whose peers are given up by the next [`Node::tick`], unless somebody vouches for them.
+    pub fn overdue(&self, now: Time) -> Vec<usize> {
+        let silent = |at: &usize| {
+            let link = &self.links[*at];
+            link.is_watched() && self.silent_until(link) <= now
+        };
+        (0..self.links.len()).filter(silent).collect()
+    }
+
+    /// The driver sees that the peer of `link` lives, and has only had no chance to say so: it has just
+    /// been started, or waits for the processor. It is believed for a while.
+    pub fn vouch(&mut self, now: Time, link: usize) {
+        self.links[link].vouched = now;
+    }
+
+    /// When the peer has been silent for too long.
+    fn silent_until(&self, link: &Link) -> Time {
+        let timeout = self.config.tuning.heartbeat_timeout;
+        (link.heard.max(link.vouched) + timeout).min(link.heard + timeout * VOUCHED_TIMEOUTS)
+    }
+
+    /// Heartbeats that are due, and peers that have gone quiet.
+    pub(super) fn beat(&mut self, now: Time) {
+        let tuning = self.config.tuning;
+        // A node that slept (stopped, suspended, starved) cannot judge how quiet others were.
+        let slept = now - self.beat_at > tuning.heartbeat_interval * 2;
+        let near_pause = near_pause(&tuning);
+        let near_is_due = self.near_beat_at <= now;
+        let asks = self.links.iter().any(|link| link.is_watched() && link.near && link.way == Way::Down);
+        for at in 0..self.links.len() {
+            if !self.links[at].is_watched() {
+                continue;
+            }
+            if slept {
+                self.links[at].heard = now;
+            }
+            let link = &self.links[at];
+            if self.silent_until(link) <= now {
+                let cause = format!("no sign of life for {} s", (now - link.heard).as_secs());
+                self.link_lost(now, at, Errno::HOSTDOWN, &cause);
+                continue;
+            }
+            // Who asks children tells its parent at the same moment: when it is stopped, both notice at
+            // about the same time.
+            let beats =
+                if link.near { near_is_due && (asks || now - link.spoke >= near_pause) } else { true };
+            if beats {
+                self.send_heartbeat(now, at);
+            }
+        }
+        if near_is_due {
+            self.near_beat_at = now + if asks { near_pause } else { near_pause * 3 / 2 };
+        }
+        self.beat_at = self.next_beat(now);
+    }
+
+    fn next_beat(&self, now: Time) -> Time {
+        let watched = || self.links.iter().filter(|link| link.is_watched());
+        // The root acknowledges as well while there are streams.
+        let often =
+            watched().any(|link| !link.near) || (self.config.role == Role::Root && !self.streams.is_empty());
+        let beat = if often { now + self.config.tuning.heartbeat_interval } else { self.near_beat_at };
+        watched().map(|link| self.silent_until(link)).fold(beat, Time::min)
+    }
+}
+
+/// How long a near peer may be silent before it is asked.
+fn near_pause(tuning: &Tuning) -> Duration {
+    let interval = tuning.heartbeat_interval;
+    (interval * NEAR_INTERVALS).min(tuning.heartbeat_timeout / NEAR_BEATS_MIN).max(interval)
+}
+
+/// A peer that has not been heard for this long has missed heartbeats.
+pub(crate) fn late_after(link: &Link, tuning: &Tuning) -> Duration {
+    let pause = if link.near { near_pause(tuning) } else { tuning.heartbeat_interval };
+    // One is due each pause, as each end counts it, and may be on its way.
+    pause * 5 / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ends whose clocks are apart, and a network that takes its time.
+    struct Pair {
+        ends: [Pulse; 2],
+        now: u64,
+        /// Of the second end's wall clock before the first's.
+        ahead_ns: u64,
+    }
+
+    const WALL: u64 = 1_700_000_000_000_000_000;
+
+    impl Pair {
+        fn beat(&mut self, from: usize, takes_ns: u64) {
+            // Monotonic clocks of two hosts have nothing to do with each other.
+            let mono = |end: usize, at: u64| Time(at + [0, 77_000_000_000][end]);
+            let wall = |end: usize, at: u64| WALL + at + [0, self.ahead_ns][end];
+            let bytes = self.ends[from].encode(mono(from, self.now), wall(from, self.now), 0);
+            self.now += takes_ns;
+            let to = 1 - from;
+            let header = Header::parse(&bytes).unwrap().unwrap();
+            let body = bytes[frame::HEADER_BYTES..].try_into().unwrap();
+            self.ends[to].take(mono(to, self.now), wall(to, self.now), header.wave, body);
+        }
+    }
+
+    #[test]
+    fn both_ends_learn_round_trip_and_offset() {
+        let mut pair =
+            Pair { ends: [Pulse::default(), Pulse::default()], now: 1_000, ahead_ns: 5_000_000_000 };
+        pair.ends.iter_mut().for_each(Pulse::restart);
+        for (there, back) in [(400_000, 600_000), (40_000, 60_000), (900_000, 100_000)] {
+            pair.beat(0, there);
+            pair.now += 300_000_000;
+            pair.beat(1, back);
+            pair.now += 700_000_000;
+        }
+        pair.beat(0, 50_000);
+        let now = Time(pair.now);
+        let first = pair.ends[0].round_trip().unwrap();
+        assert_eq!(first.least_ns, 100_000);
+        assert!((100_001..1_000_000).contains(&first.smoothed_ns), "{first:?}");
+        for (end, ahead) in [(0, 5_000_000_000i64), (1, -5_000_000_000)] {
+            let clock = pair.ends[end].clock(Time(now.0 + [0, 77_000_000_000][end])).unwrap();
+            let off = clock.offset_ns.abs_diff(ahead);
+            assert!(off <= clock.error_ns, "end {end}: {clock:?} is off by {off}");
+        }
+    }
+
+    #[test]
+    fn an_echo_over_an_earlier_transport_measures_nothing() {
+        let mut pair = Pair { ends: [Pulse::default(), Pulse::default()], now: 1_000, ahead_ns: 0 };
+        pair.ends.iter_mut().for_each(Pulse::restart);
+        pair.beat(0, 10_000);
+        pair.ends[0].restart();
+        pair.beat(1, 10_000);
+        assert_eq!(pair.ends[0].round_trip(), None);
+    }
+
+    #[test]
+    fn forged_times_measure_nothing_absurd() {
+        let mut pulse = Pulse::default();
+        pulse.restart();
+        for body in [[0xff; BODY_BYTES], [0; BODY_BYTES], [0x80; BODY_BYTES]] {
+            pulse.take(Time(5), u64::MAX, 1, &body);
+            let _ = pulse.encode(Time(0), u64::MAX, PING);
+            let _ = pulse.clock(Time(u64::MAX));
+        }
+        assert_eq!(pulse.round_trip(), None);
+    }
+}

@@ -1,0 +1,19 @@
+//! Integration tests.
+mod ahead;
+mod apart;
+mod flow;
+mod near;
+mod oracle;
+mod order;
+mod recovery;
+mod runs;
+#[path = "../../../../fuzz/seeds.rs"]
+mod seeds;
+mod sim;
+mod stateful;
+mod waves;
+
+#[test]
+fn the_seeds_of_fuzz_targets_pass() {
+    seeds::pass(sheaf_proto::fuzzing::TARGETS);
+}
