@@ -280,7 +280,14 @@ impl Core {
         if port.partial.is_empty() {
             port.partial = room.shared.take().unwrap_or_default();
         }
-        if port.partial.capacity() - port.partial.len() < READ_BYTES_MIN {
+        let is_short = port.partial.capacity() - port.partial.len() < READ_BYTES_MIN;
+        // A buffer that nothing else refers to begins again: the cache has its beginning. Moving part of a
+        // frame there has to be worth it.
+        let is_again = match port.partial.is_empty() {
+            true => port.partial.try_reclaim(READ_BYTES),
+            false => is_short && port.partial.try_reclaim(READ_BYTES / 2),
+        };
+        if is_short && !is_again {
             room.renew(&mut port.partial);
         }
         if let Some(tls) = &mut port.tls {
