@@ -28,6 +28,8 @@ const READ_BYTES_MIN: usize = 128 << 10;
 const SEALED_READ_BYTES: usize = 96 << 10;
 /// Reads from one link before others get their turn.
 const READS_PER_TURN: usize = 8;
+/// A socket is no longer watched for room to write when it had some this often and nobody wanted it.
+const UNWANTED_MAX: u32 = 16;
 /// Pieces per vectored write.
 const SLICES_MAX: usize = 64;
 
@@ -61,9 +63,11 @@ pub(super) struct Port {
     pub link: usize,
     /// The kernel took less than was to be written.
     pub blocked: bool,
-    /// Says when it takes more; there only while it is waited for. (Watching for that all the
-    /// time would wake this process once more for every message that its peer reads.)
+    /// Says when it takes more; there while it has to be waited for now and then. (Watching for that all
+    /// the time would wake this process once more for every message that its peer reads.)
     writable: Option<AsyncFd<OwnedFd>>,
+    /// How often in a row it has said so to nobody.
+    unwanted: u32,
     waker: Option<Waker>,
     /// The process at the other end, where it is one of this machine.
     pub(super) pid: Option<Pid>,
@@ -94,6 +98,7 @@ impl Shared {
             link,
             blocked: false,
             writable: None,
+            unwanted: 0,
             waker: None,
             pid,
             partial: early,
@@ -179,21 +184,29 @@ async fn serve_link(
 type End = Option<(Errno, String)>;
 
 impl Port {
-    /// Ready once the kernel takes more.
-    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.writable.is_none() {
-            let fd = self.socket.fd.get_ref().try_clone()?;
-            self.writable = Some(register(fd, Interest::WRITABLE)?);
-        }
-        let Some(writable) = &self.writable else { return Poll::Pending };
-        match writable.poll_write_ready(cx) {
-            Poll::Ready(ready) => {
-                let _watched = ready?;
-                self.writable = None;
-                self.blocked = false;
-                Poll::Ready(Ok(()))
+    /// Whether the kernel takes more again; if not, `cx` is woken when it does.
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        loop {
+            let Some(writable) = &self.writable else {
+                if !self.blocked {
+                    return Ok(false);
+                }
+                let fd = self.socket.fd.get_ref().try_clone()?;
+                self.writable = Some(register(fd, Interest::WRITABLE)?);
+                continue;
+            };
+            let Poll::Ready(ready) = writable.poll_write_ready(cx) else { return Ok(false) };
+            // Cleared before it is written to: what the kernel says after refusing is not missed.
+            ready?.clear_ready();
+            if std::mem::take(&mut self.blocked) {
+                self.unwanted = 0;
+                return Ok(true);
             }
-            Poll::Pending => Poll::Pending,
+            self.unwanted += 1;
+            if self.unwanted == UNWANTED_MAX {
+                self.unwanted = 0;
+                self.writable = None;
+            }
         }
     }
 }
@@ -215,15 +228,16 @@ impl Core {
         let port = self.sockets[at].as_mut().filter(|port| Arc::ptr_eq(&port.socket, socket));
         let Some(port) = port else { return Poll::Ready(None) };
         let (node, link) = (port.node, port.link);
-        if port.blocked {
+        loop {
+            let Some(port) = &mut self.sockets[at] else { return Poll::Ready(None) };
             match port.poll_writable(cx) {
-                Poll::Ready(Ok(())) => {
+                Ok(true) => {
                     self.flush_socket(now, node, link, at);
                     // A service that was held back may go on.
                     self.work.push_back(node);
                 }
-                Poll::Ready(Err(error)) => return Poll::Ready(Some(gone(&error))),
-                Poll::Pending => {}
+                Ok(false) => break,
+                Err(error) => return Poll::Ready(Some(gone(&error))),
             }
         }
         for _ in 0..READS_PER_TURN {
@@ -373,7 +387,8 @@ impl Core {
     fn block(&mut self, at: usize) {
         if let Some(port) = &mut self.sockets[at] {
             port.blocked = true;
-            if let Some(waker) = &port.waker {
+            // Where the socket is watched already, the kernel wakes the task.
+            if let Some(waker) = port.waker.as_ref().filter(|_| port.writable.is_none()) {
                 waker.wake_by_ref();
             }
         }
