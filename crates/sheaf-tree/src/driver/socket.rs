@@ -342,8 +342,8 @@ impl Core {
                     Err(_) => return,
                 }
             }
-            let out = self.nodes[node].output(link);
-            if out.is_empty() && !self.nodes[node].refill(link) {
+            // Also behind what the kernel left: else every second write is a small one.
+            if !self.nodes[node].refill(link) {
                 return;
             }
             let out = self.nodes[node].output(link);
