@@ -28,6 +28,9 @@ const READ_BYTES_MIN: usize = 128 << 10;
 const SEALED_READ_BYTES: usize = 96 << 10;
 /// Reads from one link before others get their turn.
 const READS_PER_TURN: usize = 8;
+/// Room of a unix socket for what its reader has not read; the kernel doubles it, for its own use. It is all
+/// that Linux grants by default (`net.core.wmem_max`); TCP finds out itself what it needs.
+const NEAR_BUFFER_BYTES: usize = 208 << 10;
 /// A socket is no longer watched for room to write when it had some this often and nobody wanted it.
 const UNWANTED_MAX: u32 = 16;
 /// Pieces per vectored write.
@@ -90,6 +93,9 @@ impl Shared {
         let Channel { fd, early, tls } = channel.into();
         rustix::io::ioctl_fionbio(&fd, true)?;
         let is_near = sockopt::socket_domain(&fd)? == AddressFamily::UNIX;
+        if is_near {
+            sockopt::set_socket_send_buffer_size(&fd, NEAR_BUFFER_BYTES)?;
+        }
         let pid = peer.as_ref().and_then(|peer| peer.pid).or_else(|| process_behind(&fd));
         let socket = Arc::new(Socket { fd: register(fd, Interest::READABLE)? });
         let port = Port {
