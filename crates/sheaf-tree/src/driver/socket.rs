@@ -23,9 +23,6 @@ use tokio::io::unix::AsyncFd;
 const READ_BYTES: usize = 512 << 10;
 /// With less room than this, more is made first.
 const READ_BYTES_MIN: usize = 128 << 10;
-/// Sealed bytes are read in such pieces; with the rest of a record from before, what they hold
-/// fits into [`READ_BYTES_MIN`].
-const SEALED_READ_BYTES: usize = 96 << 10;
 /// Reads from one link before others get their turn.
 const READS_PER_TURN: usize = 8;
 /// Room of a unix socket for what its reader has not read; the kernel doubles it, for its own use. It is all
@@ -76,6 +73,8 @@ pub(super) struct Port {
     pub(super) pid: Option<Pid>,
     /// The beginning of a frame whose rest has not come.
     partial: BytesMut,
+    /// How many bytes at its end are those of a record whose rest has not come.
+    sealed: usize,
     /// What protects the bytes on the way.
     pub(super) tls: Option<Box<Tls>>,
 }
@@ -90,7 +89,9 @@ impl Shared {
         channel: impl Into<Channel>,
         peer: Option<Peer>,
     ) -> io::Result<()> {
-        let Channel { fd, early, tls } = channel.into();
+        let Channel { fd, mut early, mut tls } = channel.into();
+        let unread = tls.as_mut().map(|tls| tls.take_unread()).unwrap_or_default();
+        early.extend_from_slice(&unread);
         rustix::io::ioctl_fionbio(&fd, true)?;
         let is_near = sockopt::socket_domain(&fd)? == AddressFamily::UNIX;
         if is_near {
@@ -108,6 +109,7 @@ impl Shared {
             waker: None,
             pid,
             partial: early,
+            sealed: unread.len(),
             tls,
         };
         let (at, sound) = self.run(|core, now| {
@@ -310,18 +312,22 @@ impl Core {
         if is_short && !is_again {
             room.renew(&mut port.partial);
         }
-        if let Some(tls) = &mut port.tls {
-            return read_sealed(&socket.fd, &mut room.sealed, tls, &mut port.partial);
-        }
         let offered = port.partial.capacity() - port.partial.len();
         let count = read_more(&socket.fd, &mut port.partial)?;
+        if let Some(tls) = port.tls.as_mut().filter(|_| count > 0) {
+            let sealed = port.sealed + count;
+            port.sealed = match tls.open_in_place(&mut port.partial, sealed) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok((0, true)),
+                opened => opened.map_err(ReadError::Seal)?,
+            };
+        }
         Ok((count, count < offered))
     }
 
     /// Hands the node the whole frames that have come; what is left begins the next one.
     fn received(&mut self, now: Time, node: usize, link: usize, at: usize) -> Result<(), Violation> {
         let Some(port) = &mut self.sockets[at] else { return Ok(()) };
-        let whole = whole_frames(&port.partial)?;
+        let whole = whole_frames(&port.partial[..port.partial.len() - port.sealed])?;
         let chunk = port.partial.split_to(whole).freeze();
         if port.partial.is_empty() {
             self.room.shared = Some(std::mem::take(&mut port.partial));
@@ -339,7 +345,7 @@ impl Core {
             }
             if let Some(tls) = &mut port.tls {
                 match send_sealed(tls, port.socket.fd.get_ref()) {
-                    Ok(true) => {}
+                    Ok(true) => tls.give_room(&mut self.room.sealed),
                     Ok(false) => {
                         self.block(at);
                         return;
@@ -356,6 +362,7 @@ impl Core {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let filled = out.gather(&mut slices);
             if let Some(tls) = &mut port.tls {
+                tls.take_room(&mut self.room.sealed);
                 let Ok(count) = tls.seal(&slices[..filled]) else { return };
                 out.advance(count);
                 self.nodes[node].wrote(now, link, count);
@@ -414,23 +421,6 @@ impl From<Os> for ReadError {
     }
 }
 
-/// Reads sealed bytes and appends what they hold to `into`, which has room for it. Returns how
-/// much was read and whether that was all there is.
-fn read_sealed(
-    fd: &AsyncFd<OwnedFd>,
-    sealed: &mut Vec<u8>,
-    tls: &mut Tls,
-    into: &mut BytesMut,
-) -> Result<(usize, bool), ReadError> {
-    sealed.resize(SEALED_READ_BYTES, 0);
-    let count = rustix::io::read(fd.get_ref(), &mut sealed[..])?;
-    match tls.open(&sealed[..count], into) {
-        Ok(()) => Ok((count, count < SEALED_READ_BYTES)),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok((0, true)),
-        Err(error) => Err(ReadError::Seal(error)),
-    }
-}
-
 /// Writes what is sealed; whether that was all.
 fn send_sealed(tls: &mut Tls, fd: &OwnedFd) -> io::Result<bool> {
     while tls.has_sealed() {
@@ -461,7 +451,7 @@ pub(super) struct Room {
     shared: Option<BytesMut>,
     /// Handles of buffers that were full.
     full: VecDeque<Bytes>,
-    /// Where sealed bytes are read into; there only when a link has TLS.
+    /// Where bytes are sealed that are written at once; a link keeps it while they wait.
     sealed: Vec<u8>,
 }
 
