@@ -1,7 +1,8 @@
 //! Launch engines: how the nodes of a planned tree come to life.
 //!
 //! A node is told who it is by an `Assign` frame, the first on the link from its parent; it
-//! starts its own children, all at once, so that a tree starts in the time of its depth. A node
+//! starts its own children, all at once, so that a tree starts in the time of its depth. On one machine
+//! it forks them (`brood`), and they know. A node
 //! whose parent is gone looks for another one among its ancestors; when there is none, it lets its
 //! children look and ends. When the session is over, it ends after its own children.
 use crate::filter::Place;
@@ -17,6 +18,7 @@ use std::time::Duration;
 pub mod attach;
 mod attached;
 mod beside;
+mod brood;
 mod desk;
 mod embedded;
 mod family;
@@ -41,7 +43,7 @@ pub use beside::{end_with_parent, serve_host};
 pub use desk::Desk;
 pub use embedded::embedded;
 pub use inherited::{close_inherited, hand_nothing_on};
-pub use invitation::Invitation;
+pub use invitation::{Invitation, is_launch_channel};
 pub use invited::{invited, leave_session};
 pub use join::{GREETING_TIMEOUT, Joined, join};
 pub use processes::{over_ssh, processes};
@@ -124,7 +126,8 @@ pub struct LeafProgram {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Starter {
-    /// Every node runs on the machine of its parent, which starts it directly.
+    /// Every node runs on the machine of its parent: the root's children are this program, started
+    /// again, and nodes fork their own.
     #[default]
     Fork,
     /// Nodes run on the hosts that the topology names; each starts its children there by ssh.

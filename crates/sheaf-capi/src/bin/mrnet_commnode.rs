@@ -2,7 +2,6 @@
 //!
 //! Its parent starts it with the link on standard input; on another host ssh starts it as
 //! `serve --invited`, and that process the node itself, as `serve --detached`.
-use rustix::fs::{FileType, fstat};
 use sheaf_capi::filter::registry;
 use sheaf_capi::hub::Hubs;
 use sheaf_tree::launch;
@@ -10,8 +9,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let stdin = std::io::stdin();
-    let kind = fstat(&stdin).map(|stat| FileType::from_raw_mode(stat.st_mode));
-    if !matches!(kind, Ok(FileType::Socket | FileType::Fifo)) {
+    if !launch::is_launch_channel(&stdin).unwrap_or(false) {
         eprintln!("mrnet_commnode: is started by the node above it, not by hand");
         return ExitCode::from(2);
     }

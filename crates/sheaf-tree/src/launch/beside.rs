@@ -1,7 +1,7 @@
 //! The nodes of a host that has joined by itself: its server is this process, inner nodes run beside it.
 use super::push::this_program;
 use super::serve::{ServeError, serve};
-use super::spawn::fork;
+use super::spawn::run_program;
 use super::{Invitation, Program};
 use crate::filter::Registry;
 use crate::service::Services;
@@ -95,7 +95,7 @@ impl Node {
 
 fn spawn(program: &Program, invitation: &Invitation) -> io::Result<Child> {
     let (theirs, ours) = io::pipe()?;
-    let child = fork(program, false, None, theirs.into())?;
+    let child = run_program(program, false, None, theirs.into())?;
     // A pipe takes this much at once.
     invitation.write(ours)?;
     Ok(child)

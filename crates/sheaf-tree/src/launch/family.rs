@@ -3,34 +3,36 @@ use super::nursery::Nursery;
 use crate::driver::{Autopsy, Peer, register};
 use crate::link::door::Doorkeeper;
 use crate::network::End;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::{Child, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// One child process, shared by its link (which wants to know how it ended) and the family.
 #[derive(Clone)]
 pub(super) struct Kin {
-    child: Arc<Mutex<Child>>,
+    pid: Pid,
+    /// How it ended, once it is reaped; until then its number is no other process's.
+    end: Arc<Mutex<Option<ExitStatus>>>,
 }
 
 impl Kin {
-    pub fn new(child: Child) -> Self {
-        Self { child: Arc::new(Mutex::new(child)) }
+    pub fn new(pid: Pid) -> Self {
+        Self { pid, end: Arc::default() }
     }
 
-    pub fn pid(&self) -> u32 {
-        self.lock().id()
+    pub fn of(child: &Child) -> Self {
+        Self::new(Pid::from_child(child))
     }
 
     /// It at the other end of a link: once that has closed it can be found out how it ended.
     pub fn as_peer(&self, is_leaf: bool) -> Peer {
-        let (kin, pid) = (self.clone(), self.raw_pid());
+        let (kin, pid) = (self.clone(), Some(self.pid));
         Peer { autopsy: Box::new(move || Box::pin(async move { kin.ended().await })), is_leaf, pid }
     }
 
@@ -41,36 +43,43 @@ impl Kin {
 
     /// Waits for its end without blocking the thread.
     async fn wait(&self) -> io::Result<ExitStatus> {
-        if let Some(status) = self.lock().try_wait()? {
+        if let Some(status) = self.try_wait()? {
             return Ok(status);
         }
         let pidfd = register(self.pidfd()?, tokio::io::Interest::READABLE)?;
         // Readable once the process has ended.
         let _ended = pidfd.readable().await?;
-        self.lock().wait()
+        self.try_wait()?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    fn raw_pid(&self) -> Option<Pid> {
-        i32::try_from(self.pid()).ok().and_then(Pid::from_raw)
+    /// How it ended, if it has.
+    fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
+        let mut end = self.lock();
+        if end.is_none() {
+            let ended = waitpid(Some(self.pid), WaitOptions::NOHANG)?;
+            *end = ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw()));
+        }
+        Ok(*end)
     }
 
     fn pidfd(&self) -> io::Result<OwnedFd> {
-        let pid = self.raw_pid().ok_or_else(|| io::Error::other("no such process"))?;
-        Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?)
+        Ok(pidfd_open(self.pid, PidfdFlags::NONBLOCK)?)
     }
 
     fn kill(&self) {
-        // The handle is not reaped yet, so the number cannot be another process's.
-        if matches!(self.lock().try_wait(), Ok(None)) {
-            let killed = self.pidfd().and_then(|pidfd| Ok(pidfd_send_signal(pidfd, Signal::KILL)?));
+        let pidfd = self.pidfd();
+        // It is not reaped yet, so the number was not another process's either.
+        if matches!(self.try_wait(), Ok(None)) {
+            let killed = pidfd.and_then(|pidfd| Ok(pidfd_send_signal(pidfd, Signal::KILL)?));
             if let Err(error) = killed {
-                tracing::warn!(pid = self.pid(), %error, "a server process could not be ended");
+                let pid = self.pid.as_raw_pid();
+                tracing::warn!(pid, %error, "a server process could not be ended");
             }
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Child> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<ExitStatus>> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,7 +131,7 @@ impl End for Family {
                     kin.kill();
                     let reaped = tokio::time::timeout(Duration::from_secs(1), kin.wait()).await;
                     if reaped.is_err() {
-                        tracing::warn!(pid = kin.pid(), "a server process does not end");
+                        tracing::warn!(pid = kin.pid.as_raw_pid(), "a server process does not end");
                     }
                 }
             }
@@ -139,7 +148,7 @@ impl Drop for Family {
     /// then they end by themselves; nothing is left to wait for here.
     fn drop(&mut self) {
         for kin in self.nursery.take_kin() {
-            let _ = kin.lock().try_wait();
+            let _ = kin.try_wait();
         }
     }
 }

@@ -9,9 +9,11 @@
 use super::LeafProgram;
 use crate::link::{Ancestor, Credentials, Secret, is_sound};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, MemfdFlags, fstat, memfd_create};
 use serde::{Deserialize, Serialize};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// How an invitation begins.
@@ -79,6 +81,20 @@ impl Invitation {
         to.flush()
     }
 
+    /// A launch channel that holds it and, right behind it, what the node is to be (a frame), so that its
+    /// process knows that before it has called anybody.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub(super) fn with_assignment(&self, frame: &[u8]) -> io::Result<OwnedFd> {
+        let memory = memfd_create("sheaf", MemfdFlags::CLOEXEC)?;
+        let mut file = File::from(memory);
+        self.write(&mut file)?;
+        file.write_all(frame)?;
+        file.rewind()?;
+        Ok(file.into())
+    }
+
     /// Reads one from a launch channel, within `limit`, and nothing behind it.
     ///
     /// # Errors
@@ -92,6 +108,38 @@ impl Invitation {
         read_exact(from.as_fd(), &mut bytes[HEAD_BYTES..], deadline)?;
         Self::from_bytes(&bytes)
     }
+}
+
+/// What leads a process to its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChannelKind {
+    /// The link to its parent, on which the assignment comes first.
+    Link,
+    /// An invitation: the assignment is to be had from the parent.
+    Invitation,
+    /// An invitation and the assignment.
+    Both,
+}
+
+impl ChannelKind {
+    pub(super) fn of(channel: impl AsFd) -> io::Result<Option<Self>> {
+        let stat = fstat(channel)?;
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Socket => Some(Self::Link),
+            FileType::Fifo => Some(Self::Invitation),
+            // No name leads to memory that a launcher has written to.
+            FileType::RegularFile if stat.st_nlink == 0 => Some(Self::Both),
+            _ => None,
+        })
+    }
+}
+
+/// Whether this can be what a node's parent has started it with.
+///
+/// # Errors
+/// When the descriptor is not open.
+pub fn is_launch_channel(channel: impl AsFd) -> io::Result<bool> {
+    Ok(ChannelKind::of(channel)?.is_some())
 }
 
 fn wrong() -> io::Error {

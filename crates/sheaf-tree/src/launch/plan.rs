@@ -3,6 +3,7 @@
 use super::{Carrier, Options, Program, Starter};
 use crate::link::door::Door;
 use crate::link::tls::Keys;
+use crate::link::wire::Caller;
 use crate::link::{Ancestor, Authority, Credentials, Listen, Secret};
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::topology::{NodeRef, Topology};
@@ -77,17 +78,41 @@ impl Station {
     }
 
     /// A node's that has been assigned its place. `keys` are from its invitation.
-    pub fn assigned(node: NodeRef<'_>, assign: &Assign, keys: Option<Keys>) -> Option<Self> {
+    pub fn assigned(
+        node: NodeRef<'_>,
+        assign: &Assign,
+        keys: Option<Keys>,
+        ancestors: Vec<Ancestor>,
+    ) -> Option<Self> {
         let (rank, host) = (node.rank(), node.host());
         let plan: Plan = postcard::from_bytes(&assign.launch).ok()?;
         let issuer = match plan.program.carrier {
             Carrier::Tls => Issuer::Keyring(plan.keyring.into_iter().collect()),
             Carrier::Unix | Carrier::Tcp => Issuer::Nobody,
         };
-        let ancestors = assign.ancestors.clone();
         let Plan { program, secret, late, .. } = plan;
         let user = rustix::process::geteuid();
         Some(Self { rank, host, user, program, secret, keys, ancestors, uplink: None, late, issuer })
+    }
+
+    /// That of a forked child of this node, the root of `below`: what is not its own is let go.
+    pub fn of_child(self, below: &Topology, ancestors: Vec<Ancestor>) -> io::Result<Self> {
+        let (rank, host) = (below.root().rank(), below.root().host());
+        let keys = self.credentials(rank)?.map(|own| Keys::new(&own)).transpose()?;
+        let issuer = match self.issuer {
+            Issuer::Keyring(mut keyring) => {
+                keyring.retain(|rank, _| below.node(*rank).is_some());
+                Issuer::Keyring(keyring)
+            }
+            other => other,
+        };
+        Ok(Self { rank, host, keys, ancestors, issuer, ..self })
+    }
+
+    /// Itself, as it calls others.
+    pub fn caller(&self) -> Caller<'_> {
+        let Self { secret, keys, rank, host, user, .. } = self;
+        Caller { secret, keys: keys.as_ref(), rank: *rank, host, user: *user }
     }
 
     /// A door for the nodes below.
@@ -98,6 +123,13 @@ impl Station {
             (Carrier::Tcp, _) | (Carrier::Tls, Listen::Loopback) => Door::open_tcp(loopback),
             (Carrier::Tls, Listen::Address(root)) => Door::open_tcp(self.uplink.unwrap_or(root)),
         }
+    }
+
+    /// Where the nodes above its children listen, which is at `door` first.
+    pub fn ancestors_below(&self, door: &Door) -> Vec<Ancestor> {
+        let mut ancestors = vec![Ancestor { rank: self.rank, address: door.address.clone() }];
+        ancestors.extend_from_slice(&self.ancestors);
+        ancestors
     }
 
     /// At the root of a session whose links are TLS: who signs its certificates.

@@ -1,4 +1,5 @@
 //! Real processes, each node starting its own children.
+use super::brood::{Brood, Newborn};
 use super::desk::Desk;
 use super::family::{Family, Kin};
 use super::hosts::{self, Planned};
@@ -7,7 +8,7 @@ use super::nursery::{Doorway, Nursery, hand_over};
 use super::plan::Station;
 use super::push::this_program;
 use super::reception::{Reception, bring_back};
-use super::spawn::{fork, leaf_program};
+use super::spawn::{leaf_program, run_program};
 use super::{Carrier, LaunchError, Options, Program, Starter, config};
 use crate::driver::Shared;
 use crate::filter::Registry;
@@ -16,6 +17,7 @@ use crate::network::Network;
 use crate::proto;
 use crate::proto::frame::{self, HEADER_BYTES, Header};
 use crate::topology::{NodeRef, Topology};
+use bytes::Bytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sheaf_core::Errno;
 use std::io::{self, Read};
@@ -69,7 +71,7 @@ pub(super) fn start_root(
     let shared = Shared::new();
     root_node(&shared, topology, registry, options);
     let station = Arc::new(Station::root(topology.root(), program)?);
-    let family = start_children(&shared, topology, options.depth, options, &station)?;
+    let family = start_children(&shared, topology, options, &station, None)?;
     shared.with_node(0, proto::Node::tell_ready);
     let nursery = Arc::clone(&family.nursery);
     Ok((Network::new(shared, topology.leaves_len(), Some(Box::new(family))), nursery))
@@ -84,13 +86,13 @@ pub(super) fn root_node(shared: &Shared, topology: &Topology, registry: &Registr
     });
 }
 
-/// Starts the children of the root of `topology`, which is node 0 here.
+/// Starts the children of the root of `topology`, which is node 0 here, but for those that were forked.
 pub(super) fn start_children(
     shared: &Arc<Shared>,
     topology: &Topology,
-    depth: u32,
     options: &Options,
     station: &Arc<Station>,
+    brood: Option<Brood>,
 ) -> io::Result<Family> {
     // Each level waits longer than the one below it takes.
     let patience = Duration::from_millis(500) + Duration::from_millis(250) * topology.depth();
@@ -98,20 +100,22 @@ pub(super) fn start_children(
         let nursery = Nursery::new(shared, topology, None);
         return Ok(Family { patience, door: None, nursery, starting: None });
     }
-    let door = station.open_door()?;
-    let mut ancestors = vec![Ancestor { rank: station.rank, address: door.address.clone() }];
-    ancestors.extend_from_slice(&station.ancestors);
+    let (door, forked) = match brood {
+        Some(Brood { door, children }) => (door, children),
+        None => (station.open_door()?, Vec::new()),
+    };
+    let ancestors = station.ancestors_below(&door);
     let takes_newcomers = !matches!(station.program.starter, Starter::Fork);
     let reception = takes_newcomers.then(|| Reception {
         station: Arc::clone(station),
-        options: Options { depth, ..options.clone() },
+        options: options.clone(),
         ancestors: ancestors.clone(),
     });
     let nursery = Nursery::new(shared, topology, reception);
     let mut far = Vec::new();
     // Who is started again while the tree runs finds out first which of its leaves are lost.
     if !station.late {
-        far = start_each(shared, topology, depth, options, &nursery, (station, &ancestors));
+        far = start_each(shared, topology, options, forked, &nursery, (station, &ancestors));
     }
     let (secret, keys) = (station.secret.clone(), station.keys.clone());
     let audit = shared.peek(|core| {
@@ -135,17 +139,24 @@ pub(super) fn start_children(
 fn start_each(
     shared: &Arc<Shared>,
     topology: &Topology,
-    depth: u32,
     options: &Options,
+    forked: Vec<Option<io::Result<Newborn>>>,
     nursery: &Arc<Nursery>,
     (station, ancestors): (&Station, &[Ancestor]),
 ) -> Vec<Planned> {
     let own_host = topology.root().host();
     let mut far = Vec::new();
+    let mut forked = forked.into_iter();
     for (link, child) in topology.root().children().enumerate() {
         let birth = Birth { shared, nursery, station, ancestors, link, child };
-        let frame = station.assignment(topology, child, depth + 1, options, ancestors, false);
-        match frame.and_then(|frame| birth.start(frame, &own_host)) {
+        let born = match forked.next().flatten() {
+            Some(newborn) => newborn.and_then(|newborn| birth.take_in(newborn)),
+            None => {
+                let frame = station.assignment(topology, child, options.depth + 1, options, ancestors, false);
+                frame.and_then(|frame| birth.start(frame, &own_host))
+            }
+        };
+        match born {
             Ok(Born::Far(planned)) => far.push(*planned),
             Ok(Born::Here | Born::Coming) => {}
             Err(error) => shared.run(|core, now| {
@@ -207,22 +218,28 @@ struct Birth<'a> {
 }
 
 impl Birth<'_> {
+    /// Takes over one that was forked, and knows already what it is to be.
+    fn take_in(&self, Newborn { kin, link }: Newborn) -> io::Result<Born> {
+        self.belongs(kin, link)?;
+        Ok(Born::Here)
+    }
+
     /// Starts it, if that is done on this host, whose name is `own_host`; what it is to be (`frame`)
     /// is the first thing it hears.
-    fn start(&self, frame: bytes::Bytes, own_host: &str) -> io::Result<Born> {
+    fn start(&self, frame: Bytes, own_host: &str) -> io::Result<Born> {
         let program = &self.station.program;
         let is_leaf = self.child.leaf_index().is_some();
         let rank = self.child.rank();
         let leaf = leaf_program(program, self.child, &self.ancestors[0]);
-        self.shared.with_node(0, |node| node.send_first(self.link, frame));
         if program.carrier == Carrier::Unix {
             let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-            let kin = Kin::new(fork(program, is_leaf, leaf.as_ref(), pair.1)?);
-            self.nursery.started(rank, &kin);
-            self.shared.attach(0, self.link, pair.0, Some(kin.as_peer(is_leaf)))?;
+            let kin = Kin::of(&run_program(program, is_leaf, leaf.as_ref(), pair.1)?);
+            self.send_first(frame);
+            self.belongs(kin, Some(pair.0))?;
             return Ok(Born::Here);
         }
         if matches!(program.starter, Starter::Come { .. }) {
+            self.send_first(frame);
             self.nursery.expect(rank, self.link, is_leaf, None);
             return Ok(Born::Coming);
         }
@@ -234,40 +251,63 @@ impl Birth<'_> {
             credentials: self.station.credentials(rank)?,
             leaf: None,
         };
-        let is_ssh = matches!(program.starter, Starter::Ssh(_));
-        if is_ssh && self.child.host() != own_host {
+        let near = |invitation| hosts::seen_from(invitation, Some(Ipv4Addr::LOCALHOST.into()));
+        if matches!(program.starter, Starter::Fork) {
+            let channel = near(&invitation)?.with_assignment(&frame)?;
+            let kin = Kin::of(&run_program(program, is_leaf, leaf.as_ref(), channel)?);
+            self.belongs(kin, None)?;
+            return Ok(Born::Here);
+        }
+        self.send_first(frame);
+        if self.child.host() != own_host {
             self.nursery.expect(rank, self.link, is_leaf, None);
             let invitation = Invitation { leaf, ..invitation };
             let (host, sudo) = (self.child.host(), program.sudo && is_leaf);
             return Ok(Born::Far(Box::new(Planned { rank, host, invitation, sudo })));
         }
         let (theirs, ours) = io::pipe()?;
-        let kin = Kin::new(if is_ssh && !self.station.ancestors.is_empty() {
-            // The root's path means nothing here.
-            let program = Program { path: this_program(), ..program.clone() };
-            fork(&program, is_leaf, leaf.as_ref(), theirs.into())?
-        } else {
-            fork(program, is_leaf, leaf.as_ref(), theirs.into())?
-        });
+        // The root's path means nothing here.
+        let path = if self.station.ancestors.is_empty() { program.path.clone() } else { this_program() };
+        let program = Program { path, ..program.clone() };
+        let kin = Kin::of(&run_program(&program, is_leaf, leaf.as_ref(), theirs.into())?);
         // A pipe takes this much at once, whether anybody reads or not.
-        hosts::seen_from(&invitation, Some(Ipv4Addr::LOCALHOST.into()))?.write(ours)?;
-        self.nursery.expect(rank, self.link, is_leaf, Some(kin));
+        near(&invitation)?.write(ours)?;
+        self.belongs(kin, None)?;
         Ok(Born::Here)
+    }
+
+    fn send_first(&self, frame: Bytes) {
+        self.shared.with_node(0, |node| node.send_first(self.link, frame));
+    }
+
+    /// The child is the process `kin`, over `link` or soon at the door.
+    fn belongs(&self, kin: Kin, link: Option<OwnedFd>) -> io::Result<()> {
+        let (rank, is_leaf) = (self.child.rank(), self.child.leaf_index().is_some());
+        let Some(link) = link else {
+            self.nursery.expect(rank, self.link, is_leaf, Some(kin));
+            return Ok(());
+        };
+        self.nursery.started(rank, &kin);
+        self.shared.attach(0, self.link, link, Some(kin.as_peer(is_leaf)))
     }
 }
 
 /// Reads the first frame of a link, blocking, at most `limit`.
 pub(super) fn read_first(link: &OwnedFd, limit: Duration) -> io::Result<(Header, Vec<u8>)> {
     use rustix::net::sockopt::{Timeout, set_socket_timeout};
-    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     set_socket_timeout(link, Timeout::Recv, Some(limit))?;
-    let mut link = std::fs::File::from(link.try_clone()?);
+    read_frame(&mut std::fs::File::from(link.try_clone()?))
+}
+
+/// Reads one frame, and nothing behind it.
+pub(super) fn read_frame(from: &mut impl Read) -> io::Result<(Header, Vec<u8>)> {
+    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     let mut head = [0; HEADER_BYTES];
-    link.read_exact(&mut head)?;
+    from.read_exact(&mut head)?;
     let header = Header::parse(&head).map_err(|violation| wrong(violation.to_string()))?;
     let header = header.ok_or_else(|| wrong("no frame".to_owned()))?;
     let mut body = vec![0; header.body_len as usize];
-    link.read_exact(&mut body)?;
+    from.read_exact(&mut body)?;
     Ok((header, body))
 }
 

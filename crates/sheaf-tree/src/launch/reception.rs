@@ -4,7 +4,7 @@ use super::hosts::{self, Planned};
 use super::nursery::{Nursery, leaves_of};
 use super::plan::Station;
 use super::push::this_program;
-use super::spawn::fork;
+use super::spawn::run_program;
 use super::ssh::Ssh;
 use super::{Invitation, Options, Program};
 use crate::link::Ancestor;
@@ -150,7 +150,7 @@ fn start_here(nursery: &Nursery, child: &Planned) -> io::Result<()> {
     let (theirs, ours) = io::pipe()?;
     let is_leaf = nursery.topology().node(child.rank).is_some_and(|node| node.leaf_index().is_some());
     let leaf = program.leaf.as_ref().filter(|_| is_leaf);
-    let kin = Kin::new(fork(&program, is_leaf, leaf, theirs.into())?);
+    let kin = Kin::of(&run_program(&program, is_leaf, leaf, theirs.into())?);
     nursery.started(child.rank, &kin);
     // A pipe takes this much at once, whether anybody reads or not.
     child.invitation.write(ours)

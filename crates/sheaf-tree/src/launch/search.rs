@@ -1,8 +1,6 @@
 //! The ways to a parent: the first one, and another one when that is lost.
-use super::Invitation;
 use super::plan::Station;
 use crate::driver::Shared;
-use crate::link::tls::Keys;
 use crate::link::wire::{Caller, Channel, call};
 use crate::link::{Address, Ancestor};
 use crate::proto::{Node, Time};
@@ -44,18 +42,12 @@ impl Pause {
 }
 
 /// Connects a new child to its parent, the first of `ancestors`.
-pub(super) async fn arrive(
-    invitation: &Invitation,
-    ancestors: &[Ancestor],
-    keys: Option<&Keys>,
-) -> io::Result<Channel> {
-    let Invitation { secret, rank, host, .. } = invitation;
-    let caller = Caller { secret, keys, rank: *rank, host, user: rustix::process::geteuid() };
+pub(super) async fn arrive(caller: &Caller<'_>, ancestors: &[Ancestor]) -> io::Result<Channel> {
     let parent = ancestors.first().ok_or(io::ErrorKind::InvalidData)?;
     let deadline = Instant::now() + ARRIVE_TIMEOUT;
     let mut pause = Pause(PAUSE_MIN);
     loop {
-        let attempt = timeout(ARRIVE_CALL_TIMEOUT, call(parent, &caller, false)).await;
+        let attempt = timeout(ARRIVE_CALL_TIMEOUT, call(parent, caller, false)).await;
         let error = match attempt {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(error)) => error,
@@ -151,8 +143,7 @@ enum Found {
 
 /// Tries ancestor after ancestor.
 async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
-    let Station { secret, keys, rank, host, user, .. } = station;
-    let caller = Caller { secret, keys: keys.as_ref(), rank: *rank, host, user: *user };
+    let caller = station.caller();
     let mut pause = Pause(PAUSE_MIN);
     let mut refused: Option<Instant> = None;
     while !search.ancestors.is_empty() {

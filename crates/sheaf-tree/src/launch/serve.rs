@@ -1,23 +1,24 @@
 //! A server or inner node: a process that was started by its parent.
-use super::invitation::{ANCESTORS_MAX, Invitation};
+use super::brood::{Brood, bear};
+use super::invitation::{ANCESTORS_MAX, ChannelKind, Invitation};
 use super::plan::Station;
-use super::processes::start_children;
+use super::processes::{read_first, read_frame, start_children};
 use super::search::{Search, arrive, find_parent};
 use super::{Options, config, invited};
 use crate::driver::Shared;
 use crate::filter::Registry;
 use crate::link::tls::Keys;
-use crate::link::wire::{Channel, Wire, peer_user};
-use crate::link::{Ancestor, is_sound};
+use crate::link::wire::{Caller, Channel, Wire, peer_user};
+use crate::link::{Address, Ancestor, is_sound};
 use crate::network::End;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::proto::frame::{HEADER_BYTES, Header, Kind};
 use crate::proto::{Node, Role};
 use crate::service::{LeafHandle, Services};
 use crate::topology::Topology;
-use rustix::fs::{FileType, fstat};
 use rustix::net::AddressFamily;
 use rustix::process::Uid;
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -103,7 +104,12 @@ pub async fn leaf_over(
 ) -> Result<(), ServeError> {
     // It was left open for this program only, not for those that it starts.
     rustix::io::fcntl_setfd(&link, rustix::io::FdFlags::CLOEXEC).map_err(io::Error::from)?;
-    arrive_as(link, How::OnlyALeaf, registry, services).await
+    let told = match ChannelKind::of(&link)? {
+        Some(ChannelKind::Both) => told(link)?,
+        // A program that has other things to do does not wait for it in a blocking way.
+        _ => Told::Unread(link),
+    };
+    arrive_as(told, How::OnlyALeaf, registry, services).await
 }
 
 fn serve_as(
@@ -112,74 +118,140 @@ fn serve_as(
     registry: &Registry,
     services: &dyn Services,
 ) -> Result<(), ServeError> {
+    // Children are forked before there is a runtime, which they would share.
+    let told = match told(channel)? {
+        Told::Place(placed) => Told::Place(Box::new(bear(*placed)?)),
+        unread @ Told::Unread(_) => unread,
+    };
     // How many threads may block is for the services to say, which know what each of them is at.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .thread_keep_alive(Duration::from_secs(2))
         .build()?;
-    let done = runtime.block_on(arrive_as(channel, how, registry, services));
+    let done = runtime.block_on(arrive_as(told, how, registry, services));
     // A file operation that hangs must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
     done
 }
 
 async fn arrive_as(
-    channel: OwnedFd,
+    told: Told,
     how: How,
     registry: &Registry,
     services: &dyn Services,
 ) -> Result<(), ServeError> {
-    let placed = Placed::arrive(channel).await?;
+    let mut placed = match told {
+        Told::Place(placed) => *placed,
+        Told::Unread(channel) => Placed::arrive(channel).await?,
+    };
+    let link = match std::mem::replace(&mut placed.link, Uplink::Door) {
+        Uplink::Open(link) => link,
+        Uplink::Door => arrive(&placed.station.caller(), &placed.station.ancestors).await?,
+    };
     if how == How::Invited {
         invited::say_joined();
     }
     if how == How::OnlyALeaf && placed.topology.root().leaf_index().is_none() {
         return Err(ServeError::NotALeaf);
     }
-    Ok(run(placed, how, registry, services).await?)
+    Ok(run(placed, link, how, registry, services).await?)
+}
+
+/// What a process knows before it has a runtime.
+enum Told {
+    /// Who it is.
+    Place(Box<Placed>),
+    /// That it can learn by way of this.
+    Unread(OwnedFd),
+}
+
+/// Reads what `channel` has for a process that may block, as far as nobody has to be called for it.
+fn told(channel: OwnedFd) -> Result<Told, ServeError> {
+    Ok(Told::Place(Box::new(match ChannelKind::of(&channel)? {
+        Some(ChannelKind::Link) => {
+            let (header, body) = read_first(&channel, ASSIGN_TIMEOUT)?;
+            let Said::Assign(assign) = said(&header, &body)? else { return Err(ServeError::Assignment) };
+            Placed::new(Uplink::Open(channel.into()), &assign, None)?
+        }
+        Some(ChannelKind::Both) => {
+            let mut memory = File::from(channel);
+            let invitation = Invitation::read(&memory, INVITATION_TIMEOUT)?;
+            let (header, body) = read_frame(&mut memory)?;
+            let Said::Assign(assign) = said(&header, &body)? else { return Err(ServeError::Assignment) };
+            let keys = invitation.credentials.as_ref().map(Keys::new).transpose()?;
+            let Invitation { host, ancestors, .. } = invitation;
+            Placed::new(Uplink::Door, &assign, Some(Bidden { host, keys, ancestors }))?
+        }
+        _ => return Ok(Told::Unread(channel)),
+    })))
 }
 
 /// A node that has been told who it is and does nothing yet.
-struct Placed {
-    link: Channel,
-    topology: Topology,
-    station: Arc<Station>,
-    options: Options,
-    siblings: u32,
+pub(super) struct Placed {
+    pub link: Uplink,
+    pub topology: Topology,
+    pub station: Station,
+    pub options: Options,
+    pub siblings: u32,
+    /// Its children, if they are there already.
+    pub brood: Option<Brood>,
+}
+
+/// The way to a parent.
+pub(super) enum Uplink {
+    Open(Channel),
+    /// It is to be called at its door.
+    Door,
+}
+
+/// What a node knows from its invitation.
+struct Bidden {
+    /// For whom it was started.
+    host: String,
+    keys: Option<Keys>,
+    /// As this host can reach them.
+    ancestors: Vec<Ancestor>,
 }
 
 impl Placed {
     /// Follows `channel`, which is the link to the parent or has an invitation to it.
     async fn arrive(channel: OwnedFd) -> Result<Self, ServeError> {
-        let kind = FileType::from_raw_mode(fstat(&channel).map_err(io::Error::from)?.st_mode);
-        let (link, assign, keys, ancestors, own) = if kind == FileType::Socket {
+        if ChannelKind::of(&channel)? == Some(ChannelKind::Link) {
             let (link, said) = hear(Channel::from(channel)).await?;
             let Said::Assign(assign) = said else { return Err(ServeError::Assignment) };
-            (link, assign, None, None, None)
-        } else {
-            let invitation = Invitation::read(&channel, INVITATION_TIMEOUT)?;
-            let keys = invitation.credentials.as_ref().map(Keys::new).transpose()?;
-            let (link, assign, ancestors) = find_place(&invitation, keys.as_ref()).await?;
-            (link, assign, keys, Some(ancestors), Some(invitation.host))
-        };
+            return Self::new(Uplink::Open(link), &assign, None);
+        }
+        let invitation = Invitation::read(&channel, INVITATION_TIMEOUT)?;
+        let keys = invitation.credentials.as_ref().map(Keys::new).transpose()?;
+        let (link, assign, ancestors) = find_place(&invitation, keys.as_ref()).await?;
+        let bidden = Bidden { host: invitation.host, keys, ancestors };
+        Self::new(Uplink::Open(link), &assign, Some(bidden))
+    }
+
+    /// The node of that assignment.
+    fn new(link: Uplink, assign: &Assign, bidden: Option<Bidden>) -> Result<Self, ServeError> {
         let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
         let theirs = topology.root().host();
-        if let Some(own) = own.filter(|own| *own != theirs) {
+        let (own, keys, ancestors) = match bidden {
+            Some(Bidden { host, keys, ancestors }) => (host, keys, ancestors),
+            None => (theirs.clone(), None, assign.ancestors.clone()),
+        };
+        if own != theirs {
             return Err(ServeError::Name { own, theirs });
         }
-        let station = Station::assigned(topology.root(), &assign, keys);
+        let station = Station::assigned(topology.root(), assign, keys, ancestors);
         let mut station = station.ok_or(ServeError::Assignment)?;
-        station.uplink = local_ip(&link.fd);
-        if kind == FileType::Socket
-            && let Some(user) = maker_of(&link.fd)
-        {
-            station.user = user;
+        match &link {
+            Uplink::Open(link) => {
+                station.uplink = local_ip(&link.fd);
+                station.user = maker_of(&link.fd).unwrap_or(station.user);
+            }
+            // From one address of this machine to another, which is the same then.
+            Uplink::Door => station.uplink = station.ancestors.first().and_then(ip_of),
         }
-        // These are as this host can reach them.
-        station.ancestors = ancestors.unwrap_or(station.ancestors);
         let siblings = assign.siblings;
-        let options = Options { tuning: assign.tuning, service: assign.service, depth: assign.depth };
-        Ok(Self { link, topology, station: Arc::new(station), options, siblings })
+        let options = Options { tuning: assign.tuning, service: assign.service.clone(), depth: assign.depth };
+        Ok(Self { link, topology, station, options, siblings, brood: None })
     }
 }
 
@@ -197,10 +269,12 @@ async fn find_place(
     invitation: &Invitation,
     keys: Option<&Keys>,
 ) -> Result<(Channel, Box<Assign>, Vec<Ancestor>), ServeError> {
+    let Invitation { secret, rank, host, .. } = invitation;
+    let caller = Caller { secret, keys, rank: *rank, host, user: rustix::process::geteuid() };
     let mut ancestors = invitation.ancestors.clone();
     let mut turned_away = 0;
     loop {
-        let heard = match arrive(invitation, &ancestors, keys).await {
+        let heard = match arrive(&caller, &ancestors).await {
             Ok(link) => hear(link).await,
             Err(error) => Err(error.into()),
         };
@@ -225,27 +299,34 @@ async fn find_place(
 /// Waits for the first frame of a parent.
 async fn hear(link: Channel) -> Result<(Channel, Said), ServeError> {
     let mut wire = Wire::from_channel(link)?;
-    let said = tokio::time::timeout(ASSIGN_TIMEOUT, read_first(&mut wire)).await;
+    let said = tokio::time::timeout(ASSIGN_TIMEOUT, hear_first(&mut wire)).await;
     let said = said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     Ok((wire.into_channel(), said))
 }
 
-async fn read_first(wire: &mut Wire) -> Result<Said, ServeError> {
+async fn hear_first(wire: &mut Wire) -> Result<Said, ServeError> {
     let head = wire.read_exact(HEADER_BYTES).await?;
     let header = Header::parse(&head).ok().flatten().ok_or(ServeError::Assignment)?;
-    if !matches!(header.kind, Kind::Assign | Kind::Go) {
-        return Err(ServeError::Assignment);
-    }
     let body = wire.read_exact(header.body_len as usize).await?;
-    if header.kind == Kind::Go {
-        let to: Ancestor = control::decode(Kind::Go, &body).map_err(|_| ServeError::Assignment)?;
-        return if is_sound(&to.address) { Ok(Said::Go(to)) } else { Err(ServeError::Assignment) };
+    said(&header, &body)
+}
+
+/// What the first frame of a parent means.
+fn said(header: &Header, body: &[u8]) -> Result<Said, ServeError> {
+    match header.kind {
+        Kind::Go => {
+            let to: Ancestor = control::decode(Kind::Go, body).map_err(|_| ServeError::Assignment)?;
+            if is_sound(&to.address) { Ok(Said::Go(to)) } else { Err(ServeError::Assignment) }
+        }
+        Kind::Assign => {
+            let assign: Assign = control::decode(Kind::Assign, body).map_err(|_| ServeError::Assignment)?;
+            if assign.version != PROTOCOL_VERSION {
+                return Err(ServeError::Version { theirs: assign.version });
+            }
+            Ok(Said::Assign(Box::new(assign)))
+        }
+        _ => Err(ServeError::Assignment),
     }
-    let assign: Assign = control::decode(Kind::Assign, &body).map_err(|_| ServeError::Assignment)?;
-    if assign.version != PROTOCOL_VERSION {
-        return Err(ServeError::Version { theirs: assign.version });
-    }
-    Ok(Said::Assign(Box::new(assign)))
 }
 
 /// Who has made a pair of unix sockets.
@@ -254,13 +335,26 @@ fn maker_of(fd: &OwnedFd) -> Option<Uid> {
     is_unix.then(|| peer_user(fd).ok())?
 }
 
+/// Where an ancestor is on TCP.
+fn ip_of(ancestor: &Ancestor) -> Option<IpAddr> {
+    let Address::Tcp(all) = &ancestor.address else { return None };
+    all.first().map(SocketAddr::ip)
+}
+
 /// The address of our end of a TCP connection.
 fn local_ip(fd: &OwnedFd) -> Option<IpAddr> {
     SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok().map(|at| at.ip())
 }
 
-async fn run(placed: Placed, how: How, registry: &Registry, services: &dyn Services) -> io::Result<()> {
-    let Placed { link, topology, station, options, siblings } = placed;
+async fn run(
+    placed: Placed,
+    link: Channel,
+    how: How,
+    registry: &Registry,
+    services: &dyn Services,
+) -> io::Result<()> {
+    let Placed { topology, station, options, siblings, brood, .. } = placed;
+    let station = Arc::new(station);
     let shared = Shared::new();
     let root = topology.root();
     let mut config = config(root, options.tuning, options.depth);
@@ -292,7 +386,7 @@ async fn run(placed: Placed, how: How, registry: &Registry, services: &dyn Servi
         shared.attach(0, parent, link, None)?;
     } else {
         // Streams may have come right behind the assignment; the children's assignments go first.
-        family = Some(start_children(&shared, &topology, options.depth, &options, &station)?);
+        family = Some(start_children(&shared, &topology, &options, &station, brood)?);
         shared.attach(0, parent, link, None)?;
         shared.with_node(0, Node::tell_ready);
     }

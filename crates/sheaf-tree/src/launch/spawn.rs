@@ -48,7 +48,7 @@ pub(super) const SUDO: [&str; 3] = ["sudo", "-n", "--"];
 
 /// Starts a node of `program`, which is a server if `is_leaf`; `channel` (its link, or its invitation)
 /// is its standard input or, for a leaf program of somebody else, a descriptor it inherits.
-pub(super) fn fork(
+pub(super) fn run_program(
     program: &Program,
     is_leaf: bool,
     leaf: Option<&LeafProgram>,

@@ -4,7 +4,6 @@ use crate::exit::{self, Exit, Stop};
 use crate::session;
 use anyhow::{Context, Result};
 use clap::Args;
-use rustix::fs::FileType;
 use sheaf_tree::launch::attach::{self, EnrolError, Token};
 use sheaf_tree::launch::{self, ServeError};
 use std::fs::File;
@@ -54,8 +53,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
         return join(address, file, args.host.as_deref());
     }
     let stdin = std::io::stdin();
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(&stdin).context("standard input")?.st_mode);
-    if !matches!(kind, FileType::Socket | FileType::Fifo) {
+    if !launch::is_launch_channel(&stdin).context("standard input")? {
         let text = "serve is started by the node above it, not by hand; start a session with: sheaf up";
         return Err(Stop::usage(text).into());
     }

@@ -14,6 +14,7 @@ mod crowd;
 mod errors;
 mod exit_codes;
 mod files;
+mod forked;
 mod generated;
 mod heads;
 mod help;
