@@ -42,6 +42,7 @@ pub(super) fn bear(mut placed: Placed) -> io::Result<Placed> {
         if placed.topology.root().children().len() == 0 || !bears(&placed.station) || !is_alone() {
             return Ok(placed);
         }
+        learn_in_advance();
         let door = placed.station.open_door()?;
         match fork_each(&placed, door) {
             Family::Parent(brood) => return Ok(Placed { brood: Some(brood), ..placed }),
@@ -52,6 +53,12 @@ pub(super) fn bear(mut placed: Placed) -> io::Result<Placed> {
             }
         }
     }
+}
+
+/// Does once what each child would do again: to find out what the processor can do takes a while in a
+/// virtual machine.
+fn learn_in_advance() {
+    let _ = blake3::hash(&[]);
 }
 
 /// Whether this node has children that are processes of this machine, and start with it.

@@ -10,19 +10,26 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::io::{self, IoSlice, Write};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes sealed for one write, at most: they are still in the cache when the kernel copies them.
 const SEAL_BYTES: usize = 128 << 10;
 
-/// What a node needs to speak TLS with others of its session.
+/// What a node needs to speak TLS with others of its session. Each side is made when it is first used:
+/// most nodes only connect.
 #[derive(Clone)]
-pub struct Keys {
-    client: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
+pub struct Keys(Arc<Sides>);
+
+struct Sides {
+    provider: Arc<CryptoProvider>,
+    roots: Arc<RootCertStore>,
+    own: Arc<SingleCertAndKey>,
+    client: OnceLock<Arc<ClientConfig>>,
+    server: OnceLock<Arc<ServerConfig>>,
 }
 
 impl Keys {
@@ -34,35 +41,17 @@ impl Keys {
         let ca = CertificateDer::from(credentials.ca_der.clone());
         let mut roots = RootCertStore::empty();
         roots.add(ca.clone()).map_err(io::Error::other)?;
-        let roots = Arc::new(roots);
-        let provider = Arc::new(provider());
-        let chain = || vec![CertificateDer::from(credentials.cert_der.clone()), ca.clone()];
-        let key = || PrivateKeyDer::from(PrivatePkcs8KeyDer::from(credentials.key_der.clone()));
-
-        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(io::Error::other)?
-            .with_root_certificates(Arc::clone(&roots))
-            .with_client_auth_cert(chain(), key())
-            .map_err(io::Error::other)?;
-        // A session's links are made once each: nothing is worth remembering.
-        client.resumption = Resumption::disabled();
-        client.enable_sni = false;
-        client.enable_secret_extraction = true;
-
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
-            .build()
-            .map_err(io::Error::other)?;
-        let mut server = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(io::Error::other)?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain(), key())
-            .map_err(io::Error::other)?;
-        server.session_storage = Arc::new(NoServerSessionStorage {});
-        server.send_tls13_tickets = 0;
-        server.enable_secret_extraction = true;
-        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+        let provider = provider();
+        let chain = vec![CertificateDer::from(credentials.cert_der.clone()), ca];
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(credentials.key_der.clone()));
+        let own = CertifiedKey::from_der(chain, key, &provider).map_err(io::Error::other)?;
+        Ok(Self(Arc::new(Sides {
+            provider: Arc::new(provider),
+            roots: Arc::new(roots),
+            own: Arc::new(SingleCertAndKey::from(own)),
+            client: OnceLock::new(),
+            server: OnceLock::new(),
+        })))
     }
 
     /// The connecting end of a connection to the node `rank`.
@@ -71,7 +60,8 @@ impl Keys {
     /// When the connection cannot be set up.
     pub fn connect(&self, rank: u32) -> io::Result<Tls> {
         let name = ServerName::try_from(node_name(rank)).map_err(io::Error::other)?;
-        let end = UnbufferedClientConnection::new(Arc::clone(&self.client), name);
+        let config = once(&self.0.client, || self.0.client())?;
+        let end = UnbufferedClientConnection::new(config, name);
         Tls::new(State::Calling(Box::new(end.map_err(io::Error::other)?)))
     }
 
@@ -80,9 +70,47 @@ impl Keys {
     /// # Errors
     /// When the connection cannot be set up.
     pub fn accept(&self) -> io::Result<Tls> {
-        let end = UnbufferedServerConnection::new(Arc::clone(&self.server));
+        let config = once(&self.0.server, || self.0.server())?;
+        let end = UnbufferedServerConnection::new(config);
         Tls::new(State::Called(Box::new(end.map_err(io::Error::other)?)))
     }
+}
+
+impl Sides {
+    fn client(&self) -> Result<ClientConfig, rustls::Error> {
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(Arc::clone(&self.roots))
+            .with_client_cert_resolver(Arc::clone(&self.own) as _);
+        // A session's links are made once each: nothing is worth remembering.
+        client.resumption = Resumption::disabled();
+        client.enable_sni = false;
+        client.enable_secret_extraction = true;
+        Ok(client)
+    }
+
+    fn server(&self) -> Result<ServerConfig, rustls::Error> {
+        let (roots, provider) = (Arc::clone(&self.roots), Arc::clone(&self.provider));
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::clone(&self.own) as _);
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        server.enable_secret_extraction = true;
+        Ok(server)
+    }
+}
+
+fn once<T>(place: &OnceLock<Arc<T>>, make: impl FnOnce() -> Result<T, rustls::Error>) -> io::Result<Arc<T>> {
+    if let Some(made) = place.get() {
+        return Ok(Arc::clone(made));
+    }
+    let made = Arc::new(make().map_err(io::Error::other)?);
+    Ok(Arc::clone(place.get_or_init(|| made)))
 }
 
 /// One key exchange, and the two ciphers that every machine does well.
