@@ -11,7 +11,7 @@ use sheaf_proto::filter::Registry;
 use sheaf_proto::frame::{self, CHUNK_BYTES, Header, Kind, flag};
 use sheaf_proto::packet::put_scalar;
 use sheaf_proto::sim::Shape;
-use sheaf_proto::{Node, Sync, Time, Tuning};
+use sheaf_proto::{LinkId, Node, Sync, Time, Tuning};
 
 const CHILDREN: usize = 8;
 const WAVES: u64 = 64;
@@ -29,20 +29,23 @@ struct Inner {
     sent_down: u64,
 }
 
+/// The link to its parent, behind those to its children.
+const PARENT: LinkId = LinkId::new(CHILDREN);
+
 impl Inner {
     fn new(filter: &str) -> Self {
         let shape = Shape::balanced(&[1, CHILDREN as u32]);
         let tuning = Tuning { window_bytes: 16 << 20, ..Tuning::default() };
         let mut root = Node::new(shape.config(0, tuning), Registry::with_builtins(), NOW);
-        root.attach_quiet(0);
+        root.attach_quiet(LinkId::new(0));
         let params = if filter == "sum" { &b"%uld"[..] } else { b"" };
         let stream = root.open(RangeSet::full(CHILDREN as u32), filter, params, Sync::WaitForAll);
         assert_eq!(stream, STREAM);
         let mut node = Node::new(shape.config(1, tuning), Registry::with_builtins(), NOW);
         node.add_parent(NOW);
-        (0..=CHILDREN).for_each(|link| node.attach_quiet(link));
-        for frame in root.output(0).take() {
-            node.receive(NOW, CHILDREN, &frame).unwrap();
+        (0..=CHILDREN).map(LinkId::new).for_each(|link| node.attach_quiet(link));
+        for frame in root.output(LinkId::new(0)).take() {
+            node.receive(NOW, PARENT, &frame).unwrap();
         }
         let mut inner = Self { node, sent_up: 0, sent_down: 0 };
         inner.drain();
@@ -53,14 +56,14 @@ impl Inner {
     fn drain(&mut self) {
         while let Some(link) = self.node.next_dirty() {
             let bytes: usize = self.node.output(link).take().iter().map(|piece| black_box(piece).len()).sum();
-            if link == CHILDREN {
+            if link == PARENT {
                 self.sent_up += bytes as u64;
             }
             self.node.refill(link);
         }
     }
 
-    fn credit(&mut self, link: usize, flags: u8, total: u64) {
+    fn credit(&mut self, link: LinkId, flags: u8, total: u64) {
         let header = Header { flags, stream: STREAM, wave: total, ..Header::new(Kind::Credit) };
         self.node.receive(NOW, link, &frame::encode(header, &[])).unwrap();
     }
@@ -72,7 +75,7 @@ fn contributions(first: u64) -> Bytes {
     for wave in first..first + WAVES {
         let mut body = Vec::new();
         put_scalar(wave, &mut body);
-        let flags = flag::FIRST | flag::LAST | flag::FULL | flag::FINAL | flag::RAW;
+        let flags = flag::part::FIRST | flag::part::LAST | flag::up::FULL | flag::up::FINAL | flag::up::RAW;
         let header = Header { flags, stream: STREAM, wave, ..Header::new(Kind::Up) };
         batch.extend_from_slice(&frame::encode(header, &body));
     }
@@ -90,12 +93,12 @@ fn up_frames_of_64_waves(bencher: Bencher<'_, '_>, filter: &str) {
             contributions(next - WAVES)
         })
         .bench_local_values(|batch| {
-            for link in 0..CHILDREN {
+            for link in (0..CHILDREN).map(LinkId::new) {
                 inner.node.receive(NOW, link, &batch).unwrap();
             }
             inner.drain();
             let total = inner.sent_up;
-            inner.credit(CHILDREN, flag::UPWARD, total);
+            inner.credit(PARENT, flag::credit::UPWARD, total);
         });
 }
 
@@ -111,25 +114,26 @@ fn one_wave_at_a_time(bencher: Bencher<'_, '_>) {
             batch = contributions(next);
         }
         let frame = batch.split_to(frame_bytes);
-        for link in 0..CHILDREN {
+        for link in (0..CHILDREN).map(LinkId::new) {
             inner.node.receive(NOW, link, &frame).unwrap();
         }
         inner.drain();
         let total = inner.sent_up;
-        inner.credit(CHILDREN, flag::UPWARD, total);
+        inner.credit(PARENT, flag::credit::UPWARD, total);
     });
 }
 
 #[divan::bench(sample_count = 500, sample_size = 50)]
 fn forward_64_kib_to_8_children(bencher: Bencher<'_, '_>) {
     let mut inner = Inner::new("count");
-    let header = Header { flags: flag::FIRST | flag::LAST, stream: STREAM, ..Header::new(Kind::Down) };
+    let header =
+        Header { flags: flag::part::FIRST | flag::part::LAST, stream: STREAM, ..Header::new(Kind::Down) };
     let chunk = frame::encode(header, &vec![7; CHUNK_BYTES]);
     bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| {
-        inner.node.receive(NOW, CHILDREN, &chunk).unwrap();
+        inner.node.receive(NOW, PARENT, &chunk).unwrap();
         inner.drain();
         inner.sent_down += chunk.len() as u64;
-        for link in 0..CHILDREN {
+        for link in (0..CHILDREN).map(LinkId::new) {
             let total = inner.sent_down;
             inner.credit(link, 0, total);
         }

@@ -15,6 +15,9 @@ pub const BODY_BYTES_MAX: usize = 16 << 20;
 pub const CHUNK_BYTES: usize = 64 << 10;
 
 const MAGIC: u16 = 0x6653;
+/// Where a header has its kind and its flags.
+const KIND_AT: usize = 4;
+const FLAGS_AT: usize = 5;
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,38 +103,77 @@ const KINDS: [Option<Kind>; 32] = {
     kinds
 };
 
-/// Flag bits; which apply depends on the kind.
+/// Flag bits, by the kinds of frames that have them.
 pub mod flag {
-    /// First part of a packet.
-    pub const FIRST: u8 = 1;
-    /// Last part of a packet.
-    pub const LAST: u8 = 2;
-    /// Down: an answer is expected; the body of the first part begins with the deadline.
-    pub const EXPECT: u8 = 4;
-    /// Down, with `EXPECT`: a member that misses this wave takes no more part in the stream.
-    pub const ONCE: u8 = 8;
-    /// Up: the sender keeps much that the root has not acknowledged.
-    pub const ACK_WANTED: u8 = 4;
-    /// Up: every member below contributed; no coverage block precedes the payload.
-    pub const FULL: u8 = 8;
-    /// Up: nothing more of this wave will come from this child.
-    pub const FINAL: u8 = 16;
-    /// Up: a leaf's own data, not yet folded.
-    pub const RAW: u8 = 32;
-    /// Up: no payload at all (nobody below had one).
-    pub const EMPTY: u8 = 64;
-    /// Up: sent once before, to a parent that is gone.
-    pub const REPLAY: u8 = 128;
-    /// Open: the receiver may have had the stream before, and answers with a credit that has this flag
-    /// as well: what it has sent until then belongs to the stream as it was.
-    pub const ANEW: u8 = 4;
-    /// Ready, Adopt: there is no use in sending the engine for WebAssembly to the sender. Module: that is
-    /// what it is.
-    pub const ENGINE: u8 = 1;
-    /// Credit: for bytes that went up (otherwise down).
-    pub const UPWARD: u8 = 1;
-    /// Credit: for filters' replies that went down; `wave` is how many bytes more.
-    pub const REPLY: u8 = 2;
+    /// Of parts of packets: [`Kind::Down`](super::Kind::Down), [`Kind::Up`](super::Kind::Up),
+    /// [`Kind::Run`](super::Kind::Run) and [`Kind::Reply`](super::Kind::Reply).
+    pub mod part {
+        /// First part of a packet.
+        pub const FIRST: u8 = 1;
+        /// Last part of a packet.
+        pub const LAST: u8 = 2;
+        /// A packet in one part.
+        pub const WHOLE: u8 = FIRST | LAST;
+    }
+
+    /// Of [`Kind::Down`](super::Kind::Down), beside those of [`part`].
+    pub mod down {
+        /// An answer is expected; the body of the first part begins with the deadline.
+        pub const EXPECT: u8 = 4;
+        /// With `EXPECT`: a member that misses this wave takes no more part in the stream.
+        pub const ONCE: u8 = 8;
+    }
+
+    /// Of [`Kind::Up`](super::Kind::Up) and [`Kind::Run`](super::Kind::Run), beside those of [`part`].
+    pub mod up {
+        /// The sender keeps much that the root has not acknowledged.
+        pub const ACK_WANTED: u8 = 4;
+        /// Every member below contributed; no coverage block precedes the payload.
+        pub const FULL: u8 = 8;
+        /// Nothing more of this wave will come from this child.
+        pub const FINAL: u8 = 16;
+        /// A leaf's own data, not yet folded.
+        pub const RAW: u8 = 32;
+        /// No payload at all (nobody below had one).
+        pub const EMPTY: u8 = 64;
+        /// Sent once before, to a parent that is gone.
+        pub const REPLAY: u8 = 128;
+    }
+
+    /// Of [`Kind::Open`](super::Kind::Open).
+    pub mod open {
+        /// The receiver may have had the stream before, and answers with a credit that says so too
+        /// ([`super::credit::ANEW`]): what it has sent until then belongs to the stream as it was.
+        pub const ANEW: u8 = 4;
+    }
+
+    /// Of [`Kind::Credit`](super::Kind::Credit).
+    pub mod credit {
+        /// For bytes that went up (otherwise down).
+        pub const UPWARD: u8 = 1;
+        /// For filters' replies that went down; `wave` is how many bytes more.
+        pub const REPLY: u8 = 2;
+        /// For no bytes: the stream is open anew from here on.
+        pub const ANEW: u8 = 4;
+    }
+
+    /// Of [`Kind::Ready`](super::Kind::Ready) and [`Kind::Adopt`](super::Kind::Adopt).
+    pub mod ready {
+        /// There is no use in sending the engine for WebAssembly to the sender.
+        pub const ENGINE: u8 = 1;
+    }
+
+    /// Of [`Kind::Module`](super::Kind::Module).
+    pub mod module {
+        /// It is the engine for WebAssembly.
+        pub const ENGINE: u8 = 1;
+    }
+
+    /// Of [`Kind::Heartbeat`](super::Kind::Heartbeat).
+    pub mod heartbeat {
+        /// The receiver is to answer at once.
+        pub const PING: u8 = 1;
+    }
 }
 
 /// A decoded header.
@@ -141,7 +183,7 @@ pub struct Header {
     pub body_len: u32,
     /// What the frame is.
     pub kind: Kind,
-    /// [`flag`] bits.
+    /// Bits of the kind's module in [`flag`].
     pub flags: u8,
     /// The stream, or 0.
     pub stream: u32,
@@ -183,8 +225,8 @@ impl Header {
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0..4].copy_from_slice(&self.body_len.to_le_bytes());
-        bytes[4] = self.kind as u8;
-        bytes[5] = self.flags;
+        bytes[KIND_AT] = self.kind as u8;
+        bytes[FLAGS_AT] = self.flags;
         bytes[6..8].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.stream.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.tag.to_le_bytes());
@@ -200,14 +242,14 @@ impl Header {
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Violation> {
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let kind = Kind::from_wire(bytes[4]).filter(|_| [bytes[6], bytes[7]] == MAGIC.to_le_bytes());
+        let kind = Kind::from_wire(bytes[KIND_AT]).filter(|_| [bytes[6], bytes[7]] == MAGIC.to_le_bytes());
         let Some(kind) = kind else { return Err(Violation::NotAFrame) };
         let body_len = word(0);
         if body_len as usize > BODY_BYTES_MAX {
             return Err(Violation::Oversized(body_len));
         }
         let wave = u64::from(word(16)) | u64::from(word(20)) << 32;
-        Ok(Some(Self { body_len, kind, flags: bytes[5], stream: word(8), tag: word(12) as i32, wave }))
+        Ok(Some(Self { body_len, kind, flags: bytes[FLAGS_AT], stream: word(8), tag: word(12) as i32, wave }))
     }
 
     /// Header and body together.
@@ -230,6 +272,27 @@ impl Header {
     pub fn has(&self, bits: u8) -> bool {
         self.flags & bits == bits
     }
+}
+
+/// The body of a whole frame that is known to be one.
+#[inline]
+#[must_use]
+pub fn body(frame: &[u8]) -> &[u8] {
+    &frame[HEADER_BYTES..]
+}
+
+/// Whether a whole frame that is known to be one is of this kind.
+#[inline]
+#[must_use]
+pub fn is_a(frame: &[u8], kind: Kind) -> bool {
+    frame[KIND_AT] == kind as u8
+}
+
+/// The flags of a whole frame that is known to be one.
+#[inline]
+#[must_use]
+pub fn flags(frame: &[u8]) -> u8 {
+    frame[FLAGS_AT]
 }
 
 /// The least an upward frame counts for. A small contribution opens a wave at its receiver, which

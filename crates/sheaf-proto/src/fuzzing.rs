@@ -7,7 +7,7 @@ use crate::frame::{self, Header, Kind};
 use crate::packet::{self, Format};
 use crate::report;
 use crate::topology::{Page, Spec, Topology};
-use crate::{Child, Config, Coverage, Event, Node, Outgoing, Role, Time, Tuning};
+use crate::{Child, Config, Coverage, Event, LinkId, Node, Outgoing, Role, Time, Tuning};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
@@ -183,7 +183,7 @@ pub fn filters(data: &[u8]) {
 pub fn modules(data: &[u8]) {
     const MODULES_KEPT_MAX: usize = 1 << 20;
     let mut play = Play::new(Role::Inner, data);
-    let parent = play.links - 1;
+    let parent = LinkId::new(play.links - 1);
     for _ in 0..STEPS_MAX {
         if play.script.0.is_empty() {
             break;
@@ -265,10 +265,10 @@ impl<'a> Play<'a> {
         };
         let mut node = Node::new(config, Registry::with_builtins(), Time(0));
         let parent = node.add_parent(Time(0));
-        for link in 0..parent {
-            node.attach(Time(0), link);
+        for link in 0..parent.place() {
+            node.attach(Time(0), LinkId::new(link));
         }
-        Self { node, links: parent + 1, now: Time(0), packets: VecDeque::new(), script: Script(data) }
+        Self { node, links: parent.place() + 1, now: Time(0), packets: VecDeque::new(), script: Script(data) }
     }
 
     fn run(mut self) {
@@ -291,8 +291,8 @@ impl<'a> Play<'a> {
         assert!(self.node.queued_bytes() < QUEUED_BYTES_MAX);
     }
 
-    fn link(&mut self) -> usize {
-        usize::from(self.script.byte()) % self.links
+    fn link(&mut self) -> LinkId {
+        LinkId::new(usize::from(self.script.byte()) % self.links)
     }
 
     /// A well-formed frame with forged contents, whole or in two pieces.
@@ -347,7 +347,7 @@ impl<'a> Play<'a> {
         self.receive(link, bytes);
     }
 
-    fn receive(&mut self, link: usize, bytes: Vec<u8>) {
+    fn receive(&mut self, link: LinkId, bytes: Vec<u8>) {
         if let Err(violation) = self.node.receive(self.now, link, &Bytes::from(bytes)) {
             self.node.link_lost(self.now, link, Errno::PROTO, &violation.to_string());
         }

@@ -9,13 +9,23 @@
 //! application that opened it, or on the link it came from) and where its packets end (at the
 //! children, or at the service of a leaf). A client of a running session is one more parent.
 
+/// Fails with the rule that is broken, and where.
+macro_rules! rule {
+    ($holds:expr, $($what:tt)*) => {
+        if !$holds {
+            return Err(format!($($what)*));
+        }
+    };
+}
+pub(crate) use rule;
+
 mod config;
 pub mod control;
 pub mod filter;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
-mod link;
+mod links;
 mod node;
 pub mod packet;
 pub mod report;
@@ -28,7 +38,7 @@ mod wave;
 pub use config::{Child, Config, Role, Time, Tuning};
 pub use control::{Notice, Sync};
 pub use frame::Violation;
-pub use link::{Counters, OutQueue};
+pub use links::{Counters, LinkId, OutQueue};
 pub use node::{Event, HandOver, Node, Outgoing, Packet, SURVEYS_MAX};
 pub use stream::WaveResult;
 pub use wave::{Coverage, WAVES_OPEN_MAX};

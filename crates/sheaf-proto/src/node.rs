@@ -1,9 +1,9 @@
 //! The node: dispatch, links, and time.
 use super::control::{self, Notice};
 use super::frame::{Header, Kind, Violation, flag};
-use super::link::{Counters, Link, OutQueue, Stage, Way};
-use super::stream::{Owner, Stream, mark};
-use super::{Config, LINK_OUT_BYTES, Role, Time};
+use super::links::{Carrier, Counters, Link, LinkId, LinkState, Links, OutQueue, Way};
+use super::stream::{Owner, Stream};
+use super::{Config, Role, Time};
 use crate::filter::{LinkClock, LinkClocks, Registry};
 use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -19,7 +19,6 @@ mod check;
 mod down;
 mod guide;
 mod handover;
-mod heartbeat;
 mod module;
 mod orphan;
 mod reply;
@@ -27,9 +26,7 @@ mod survey;
 mod up;
 
 pub use app::Outgoing;
-pub(super) use check::rule;
 pub use handover::HandOver;
-pub(super) use heartbeat::Pulse;
 pub use survey::SURVEYS_MAX;
 
 /// A packet (or one part of a long one) that has reached a leaf.
@@ -102,21 +99,14 @@ pub enum Event {
 pub struct Node {
     config: Config,
     registry: Registry,
-    links: Vec<Link>,
+    links: Links,
     /// Boxed: most nodes have few, and an empty place in the table should be small.
     streams: FxHashMap<u32, Box<Stream>>,
     events: VecDeque<Event>,
-    /// Links with something to write, each once.
-    dirty: Vec<usize>,
-    /// Links that are no longer alive and that the driver has not been told of.
-    dead: Vec<usize>,
     /// Streams with results for the application since it last asked, each once.
     fresh: Vec<u32>,
     /// No stream has a deadline before this.
     stream_timer: Option<Time>,
-    /// When heartbeats are due, and when those to near peers are.
-    beat_at: Time,
-    near_beat_at: Time,
     /// Streams that gather a run.
     runs: Vec<u32>,
     next_stream: u32,
@@ -128,12 +118,10 @@ pub struct Node {
     scratch: Vec<u8>,
     /// How the children's clocks differ from this node's.
     clocks: Arc<LinkClocks>,
-    /// The wall clock when the driver's was zero; 0: not known.
-    wall_at_zero_ns: u64,
     diagnosis: Option<Box<survey::Diagnosis>>,
     /// The link to the parent, which may be lost; and to an ancestor that was asked to be it.
-    parent: Option<usize>,
-    asking: Option<usize>,
+    parent: Option<LinkId>,
+    asking: Option<LinkId>,
     /// Since when there is no parent, how long one is looked for, and how often one was.
     orphan: Option<Time>,
     patience: Duration,
@@ -168,28 +156,20 @@ impl Node {
     /// A node with its children's links, none of them attached to a transport yet.
     #[must_use]
     pub fn new(config: Config, registry: Registry, now: Time) -> Self {
-        let child = |child: &super::Child| Link::new(Way::Down, child.rank, child.leaves.clone(), now);
-        let mut links = Vec::with_capacity(config.children.len() + 1);
-        links.extend(config.children.iter().map(child));
         Self {
             next_stream: config.stream_base + 1,
             clients: 0,
-            links,
+            links: Links::to(&config.children, &config.tuning, now),
             registry,
             streams: FxHashMap::default(),
             events: VecDeque::new(),
-            dirty: Vec::new(),
-            dead: Vec::new(),
             fresh: Vec::new(),
             stream_timer: None,
             runs: Vec::new(),
-            beat_at: now + config.tuning.heartbeat_interval,
-            near_beat_at: now,
             ready_leaves: RangeSet::new(),
             ready_told: false,
             scratch: Vec::new(),
             clocks: Arc::default(),
-            wall_at_zero_ns: 0,
             diagnosis: None,
             parent: None,
             asking: None,
@@ -230,9 +210,9 @@ impl Node {
         &self.clocks
     }
 
-    /// Adds the link to a parent: the tree's, or a client's. Children have the links
-    /// `0..config.children.len()`; the parent's comes next.
-    pub fn add_parent(&mut self, now: Time) -> usize {
+    /// Adds the link to a parent: the tree's, or a client's. Children have the first links, in the order of
+    /// [`Config::children`]; the parent's comes next.
+    pub fn add_parent(&mut self, now: Time) -> LinkId {
         let link = self.add_up(now);
         if self.config.role != Role::Root {
             self.parent = Some(link);
@@ -240,27 +220,29 @@ impl Node {
         link
     }
 
-    fn add_up(&mut self, now: Time) -> usize {
-        let link = Link { attached: true, ..Link::new(Way::Up, 0, self.config.leaves.clone(), now) };
+    fn add_up(&mut self, now: Time) -> LinkId {
+        let link = Link::new(Way::Up, 0, self.config.leaves.clone(), now).carried_by(Carrier::Connection);
         // The place of a client that has left is taken by the next one.
-        let free = (0..self.links.len()).find(|&at| {
+        let free = self.links.ids().find(|&at| {
             let old = &self.links[at];
             // Streams of an orphan still belong to its last parent.
             let last = self.parent == Some(at);
-            old.way == Way::Up && !old.alive && old.out.is_empty() && !old.dirty && !last
+            old.way == Way::Up && !old.is_alive() && !last && !self.links.is_written(at)
         });
         match free {
-            Some(at) => self.links[at] = link,
-            None => self.links.push(link),
+            Some(at) => {
+                self.links[at] = link;
+                at
+            }
+            None => self.links.add(link),
         }
-        free.unwrap_or(self.links.len() - 1)
     }
 
     /// The child on `link` is known to have ended: nobody waits for the leaves below it to come
     /// back another way. (For an upward link, the same as [`Node::link_lost`].)
-    pub fn child_dead(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
+    pub fn child_dead(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
         if self.links[link].way == Way::Down {
-            if self.links[link].alive {
+            if self.links[link].is_alive() {
                 self.await_leaves(now, link, errno, cause);
             }
             self.give_up_waiting(link);
@@ -270,98 +252,107 @@ impl Node {
     }
 
     /// A transport now carries `link`; from here on the peer must show signs of life.
-    pub fn attach(&mut self, now: Time, link: usize) {
-        let at = &mut self.links[link];
-        at.reconnects += u32::from(at.attached && at.counters.bytes_in > 0);
-        at.attached = true;
-        at.near = false;
-        at.vouched = now;
-        at.heard = now;
-        at.spoke = now;
-        at.since = now;
-        if let Some(pulse) = &mut at.pulse {
-            pulse.restart();
-        }
-        self.beat_at = self.beat_at.min(now + self.config.tuning.heartbeat_interval);
+    pub fn attach(&mut self, now: Time, link: LinkId) {
+        self.links.attach(now, link, Carrier::Connection);
+    }
+
+    /// A transport now carries `link`, and its peer is a process of this machine whose end the kernel
+    /// tells.
+    pub fn attach_near(&mut self, now: Time, link: LinkId) {
+        self.links.attach(now, link, Carrier::Near);
     }
 
     /// `link` is inside this process and needs no heartbeats.
-    pub fn attach_quiet(&mut self, link: usize) {
-        self.links[link].attached = true;
-        self.links[link].quiet = true;
+    pub fn attach_quiet(&mut self, link: LinkId) {
+        self.links[link].carrier = Carrier::Inside;
         if self.links[link].way == Way::Down {
             // Both ends read the same clock.
             self.clocks.set(self.links[link].rank, Some(LinkClock::default()));
         }
     }
 
+    /// Links whose peers are given up by the next [`Node::tick`], unless somebody vouches for them.
+    pub fn overdue(&self, now: Time) -> Vec<LinkId> {
+        self.links.overdue(now)
+    }
+
+    /// The driver sees that the peer of `link` lives, and has only had no chance to say so: it has just
+    /// been started, or waits for the processor. It is believed for a while.
+    pub fn vouch(&mut self, now: Time, link: LinkId) {
+        self.links[link].vouched = now;
+    }
+
+    /// Says what the wall clock is: `wall_ns` nanoseconds since 1970 at `now`. Without it the clocks of
+    /// peers are not compared.
+    pub fn set_wall_clock(&mut self, now: Time, wall_ns: u64) {
+        self.links.heart.set_wall_clock(now, wall_ns);
+    }
+
     /// The next link with something to write; each is named once until more is queued on it.
-    pub fn next_dirty(&mut self) -> Option<usize> {
+    pub fn next_dirty(&mut self) -> Option<LinkId> {
         self.settle_hand_overs();
         while let Some(id) = self.runs.pop() {
             if let Some(stream) = self.streams.get_mut(&id) {
-                stream.seal_run(id, &mut self.links, &mut self.dirty);
+                stream.seal_run(&mut self.links);
             }
         }
-        let link = self.dirty.pop()?;
-        self.links[link].dirty = false;
-        Some(link)
+        self.links.next_dirty()
     }
 
     /// The next link whose peer is no longer counted as there: the driver closes its transport
     /// (once what waits on an upward link has been written, if it cares to).
-    pub fn next_dead(&mut self) -> Option<usize> {
-        self.dead.pop()
+    pub fn next_dead(&mut self) -> Option<LinkId> {
+        self.links.next_dead()
     }
 
     /// Bytes that wait in this node: on links, with streams, and in packets put together.
     #[must_use]
     pub fn queued_bytes(&self) -> u64 {
-        let links = self.links.iter().map(|link| link.out.len() + link.carry.len());
+        let links = self.links.iter().map(|link| link.out().len() + link.carry.len());
         let streams = self.streams.values().map(|stream| stream.queued_bytes());
         links.chain(streams).map(|bytes| bytes as u64).sum()
     }
 
     /// What waits to be written on `link`. After writing, call [`Node::refill`].
-    pub fn output(&mut self, link: usize) -> &mut OutQueue {
-        &mut self.links[link].out
+    pub fn output(&mut self, link: LinkId) -> &mut OutQueue {
+        self.links.output(link)
     }
 
     /// Moves data that waited for room onto `link`, streams taking turns; returns whether there
     /// is something to write.
-    pub fn refill(&mut self, link: usize) -> bool {
-        while self.links[link].out.len() < LINK_OUT_BYTES {
+    pub fn refill(&mut self, link: LinkId) -> bool {
+        while self.links.has_room(link) {
             let Some(id) = self.links[link].waiting.pop_front() else { break };
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            if stream.pump(id, link, &mut self.links, &mut self.dirty) {
+            if stream.pump(link, &mut self.links) {
                 self.links[link].waiting.push_back(id);
             }
         }
-        !self.links[link].out.is_empty()
+        !self.links[link].out().is_empty()
     }
 
     /// Whether the peer of `link` is still counted as there.
     #[must_use]
-    pub fn is_alive(&self, link: usize) -> bool {
-        self.links[link].alive
+    pub fn is_alive(&self, link: LinkId) -> bool {
+        self.links[link].is_alive()
     }
 
     /// Rank of the child on `link`.
     #[must_use]
-    pub fn peer_rank(&self, link: usize) -> u32 {
+    pub fn peer_rank(&self, link: LinkId) -> u32 {
         self.links[link].rank
     }
 
     /// Traffic of `link`.
     #[must_use]
-    pub fn counters(&self, link: usize) -> Counters {
+    pub fn counters(&self, link: LinkId) -> Counters {
         self.links[link].counters
     }
 
     /// Traffic of all links to children together.
     #[must_use]
     pub fn child_counters(&self) -> Counters {
-        let down = self.links.iter().filter(|link| link.way == Way::Down);
+        let down = self.links.down().map(|(_, link)| link);
         down.fold(Counters::default(), |sum, link| Counters {
             frames_in: sum.frames_in + link.counters.frames_in,
             bytes_in: sum.bytes_in + link.counters.bytes_in,
@@ -370,7 +361,7 @@ impl Node {
     }
 
     /// Counts bytes handed to the transport (and that the link was used).
-    pub fn wrote(&mut self, now: Time, link: usize, bytes: usize) {
+    pub fn wrote(&mut self, now: Time, link: LinkId, bytes: usize) {
         self.links[link].spoke = now;
         self.links[link].counters.bytes_out += bytes as u64;
     }
@@ -379,8 +370,8 @@ impl Node {
     ///
     /// # Errors
     /// A [`Violation`] of the peer; the driver closes the link and calls [`Node::link_lost`].
-    pub fn receive(&mut self, now: Time, link: usize, chunk: &Bytes) -> Result<(), Violation> {
-        if !self.links[link].alive {
+    pub fn receive(&mut self, now: Time, link: LinkId, chunk: &Bytes) -> Result<(), Violation> {
+        if !self.links[link].is_alive() {
             return Ok(());
         }
         self.links[link].heard = now;
@@ -390,7 +381,7 @@ impl Node {
             at = self.complete_carry(now, link, chunk)?;
         }
         // A frame may end the link (the session is over); what follows it is nobody's.
-        while self.links[link].alive
+        while self.links[link].is_alive()
             && let Some(header) = Header::parse(&chunk[at..])?
         {
             if chunk.len() - at < header.frame_len() {
@@ -398,14 +389,14 @@ impl Node {
             }
             at = self.dispatch(now, link, header, chunk, at)?;
         }
-        if at < chunk.len() && self.links[link].alive {
+        if at < chunk.len() && self.links[link].is_alive() {
             self.links[link].carry.extend_from_slice(&chunk[at..]);
         }
         Ok(())
     }
 
     /// Completes the frame whose beginning came earlier; returns how much of `chunk` that took.
-    fn complete_carry(&mut self, now: Time, link: usize, chunk: &Bytes) -> Result<usize, Violation> {
+    fn complete_carry(&mut self, now: Time, link: LinkId, chunk: &Bytes) -> Result<usize, Violation> {
         let mut at = 0;
         let mut take = |carry: &mut Vec<u8>, want: usize| {
             let count = want.saturating_sub(carry.len()).min(chunk.len() - at);
@@ -429,7 +420,7 @@ impl Node {
     fn dispatch(
         &mut self,
         now: Time,
-        link: usize,
+        link: LinkId,
         header: Header,
         whole: &Bytes,
         at: usize,
@@ -452,7 +443,7 @@ impl Node {
     fn frame(
         &mut self,
         now: Time,
-        link: usize,
+        link: LinkId,
         header: &Header,
         whole: &Bytes,
         at: usize,
@@ -460,7 +451,7 @@ impl Node {
         let body = &whole[at + super::frame::HEADER_BYTES..at + header.frame_len()];
         self.links[link].counters.frames_in += 1;
         let from_child = self.links[link].way == Way::Down;
-        if !matches!(self.links[link].stage, Stage::Member) {
+        if !self.links[link].is_member() {
             return self.frame_of_stranger(now, link, header, body);
         }
         match (header.kind, from_child) {
@@ -478,7 +469,7 @@ impl Node {
                 let frame = whole.slice(at..at + header.frame_len());
                 self.on_reply(link, header, &frame)
             }
-            (Kind::Heartbeat, _) => self.on_heartbeat(now, link, header, body),
+            (Kind::Heartbeat, _) => self.links.on_heartbeat(now, link, header, body, &self.clocks),
             (Kind::Survey, false) => self.on_survey(now, link, header, body),
             (Kind::Report, true) => self.on_report(now, link, header, body),
             (Kind::Release, false) => self.on_release(now, link, body),
@@ -508,41 +499,41 @@ impl Node {
     fn frame_of_stranger(
         &mut self,
         now: Time,
-        link: usize,
+        link: LinkId,
         header: &Header,
         body: &[u8],
     ) -> Result<(), Violation> {
-        match (header.kind, &self.links[link].stage) {
-            (Kind::Heartbeat, _) => self.on_heartbeat(now, link, header, body),
-            (Kind::Adopt, Stage::Knocking) => {
-                self.links[link].has_engine = header.has(flag::ENGINE);
+        match (header.kind, &self.links[link].state) {
+            (Kind::Heartbeat, _) => self.links.on_heartbeat(now, link, header, body, &self.clocks),
+            (Kind::Adopt, LinkState::Knocking) => {
+                self.links[link].has_engine = header.has(flag::ready::ENGINE);
                 self.on_adopt(now, link, body)
             }
-            (Kind::Ready, Stage::Knocking) => {
-                self.links[link].has_engine = header.has(flag::ENGINE);
+            (Kind::Ready, LinkState::Knocking) => {
+                self.links[link].has_engine = header.has(flag::ready::ENGINE);
                 let ready: control::Ready = control::decode(Kind::Ready, body)?;
                 self.on_newcomer(now, link, ready.leaves)
             }
-            (Kind::Released, Stage::Pending(_)) => self.on_released(now, link, body),
-            (Kind::Release, Stage::Asking) => self.on_release(now, link, body),
-            (Kind::Adopted, Stage::Asking) => self.on_adopted(now, link, body),
-            (Kind::Shutdown, Stage::Asking) => {
+            (Kind::Released, LinkState::Pending(_)) => self.on_released(now, link, body),
+            (Kind::Release, LinkState::Asking) => self.on_release(now, link, body),
+            (Kind::Adopted, LinkState::Asking) => self.on_adopted(now, link, body),
+            (Kind::Shutdown, LinkState::Asking) => {
                 self.session_over(link);
                 Ok(())
             }
             // What an ancestor tells all its children concerns who is one of them.
-            (_, Stage::Asking) => Ok(()),
+            (_, LinkState::Asking) => Ok(()),
             (kind, _) => Err(Violation::OutOfPlace(kind)),
         }
     }
 
-    fn on_credit(&mut self, link: usize, header: &Header) -> Result<(), Violation> {
-        if header.has(flag::REPLY) {
+    fn on_credit(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
+        if header.has(flag::credit::REPLY) {
             return self.on_reply_credit(link, header);
         }
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
         const NEVER_SENT: Violation = Violation::Bound("credit for bytes that were never sent");
-        if header.has(flag::UPWARD) {
+        if header.has(flag::credit::UPWARD) {
             if stream.owner != Owner::Link(link) {
                 return Err(Violation::OutOfPlace(Kind::Credit));
             }
@@ -554,28 +545,27 @@ impl Node {
             let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Credit)) };
             let lane = &mut stream.lanes[child];
             if lane.stale {
-                lane.stale = !header.has(flag::ANEW);
+                lane.stale = !header.has(flag::credit::ANEW);
                 return Ok(());
             }
-            let (links, dirty) = (&mut self.links, &mut self.dirty);
-            if !stream.consumed_by_child(header.stream, child, header.wave, links, dirty) {
+            if !stream.consumed_by_child(child, header.wave, &mut self.links) {
                 return Err(NEVER_SENT);
             }
         }
-        super::stream::wait(&mut self.links[link], header.stream);
+        self.links[link].wait(header.stream);
         self.refill(link);
         Ok(())
     }
 
-    fn on_ready(&mut self, link: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
+    fn on_ready(&mut self, link: LinkId, header: &Header, body: &[u8]) -> Result<(), Violation> {
         let ready: control::Ready = control::decode(Kind::Ready, body)?;
-        self.links[link].has_engine |= header.has(flag::ENGINE);
+        self.links[link].has_engine |= header.has(flag::ready::ENGINE);
         self.child_ready(link, &ready.leaves);
         Ok(())
     }
 
     /// The sub-tree on `link` has started with these leaves (none: it could not).
-    fn child_ready(&mut self, link: usize, leaves: &RangeSet) {
+    fn child_ready(&mut self, link: LinkId, leaves: &RangeSet) {
         if !std::mem::replace(&mut self.links[link].ready, true) {
             self.ready_leaves.union_with(&leaves.intersection(&self.links[link].leaves));
         }
@@ -586,8 +576,8 @@ impl Node {
     /// whose children all failed call it when they begin.
     pub fn tell_ready(&mut self) {
         let waiting = self.links.iter().any(|link| {
-            let member = matches!(link.stage, Stage::Member if link.alive);
-            let expected = member || matches!(link.stage, Stage::Awaited(_) | Stage::Pending(_));
+            let member = matches!(link.state, LinkState::Member if link.is_alive());
+            let expected = member || matches!(link.state, LinkState::Awaited(_) | LinkState::Pending(_));
             link.way == Way::Down && expected && !link.ready && !link.leaves.is_empty()
         });
         if waiting || std::mem::replace(&mut self.ready_told, true) {
@@ -601,7 +591,7 @@ impl Node {
         self.tell_parents(&control::control(self.with_engine(Kind::Ready), &ready));
     }
 
-    fn on_notice(&mut self, link: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
+    fn on_notice(&mut self, link: LinkId, header: &Header, body: &[u8]) -> Result<(), Violation> {
         let mut notice: Notice = control::decode(Kind::Notice, body)?;
         if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =
             &mut notice
@@ -646,16 +636,15 @@ impl Node {
     }
 
     /// Queues a frame of the launcher's (the child's assignment) ahead of everything else.
-    pub fn send_first(&mut self, link: usize, frame: Bytes) {
+    pub fn send_first(&mut self, link: LinkId, frame: Bytes) {
         // A newcomer to a session that is over is told so, behind what it has to hear first.
-        self.links[link].out.push_first(frame);
-        mark(&mut self.links, &mut self.dirty, link);
+        self.links.send_first(link, frame);
     }
 
     /// The transport of `link` has failed or ended, or its child could not be started. What is
     /// below a child may come back another way, and is waited for.
-    pub fn link_lost(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
-        if !self.links[link].alive {
+    pub fn link_lost(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
+        if !self.links[link].is_alive() {
             return;
         }
         self.note_lost(now, link, errno, cause);
@@ -666,23 +655,14 @@ impl Node {
         self.await_leaves(now, link, errno, cause);
         // Who breaks the protocol is not waited for.
         let left = self.links[link].leaves.is_subset(&self.lost);
-        let hopeless = self.links[link].quiet || errno == Errno::PROTO || left;
+        let hopeless = self.links[link].is_inside() || errno == Errno::PROTO || left;
         if hopeless || self.config.tuning.adoption_grace.is_zero() {
             self.give_up_waiting(link);
         }
     }
 
-    fn hang_up(&mut self, link: usize) {
-        let gone = &mut self.links[link];
-        gone.alive = false;
-        gone.carry = Vec::new();
-        gone.out = OutQueue::default();
-        gone.waiting.clear();
-        self.dead.push(link);
-    }
-
     /// Tells a client that has just joined what the others know already.
-    pub fn greet(&mut self, link: usize, notices: &[Notice]) {
+    pub fn greet(&mut self, link: LinkId, notices: &[Notice]) {
         let notices = notices.iter().map(|notice| control::control(Header::new(Kind::Notice), notice));
         let mut frames: Vec<Bytes> = notices.collect();
         if self.ready_told {
@@ -690,9 +670,9 @@ impl Node {
             frames.push(control::control(self.with_engine(Kind::Ready), &ready));
         }
         for frame in frames {
-            self.links[link].out.push(frame);
+            self.links.send(link, frame);
         }
-        mark(&mut self.links, &mut self.dirty, link);
+        self.links.mark(link);
     }
 
     /// At a leaf: its service could not start. Tells the root why, then ends.
@@ -703,8 +683,8 @@ impl Node {
         self.events.push_back(Event::ParentLost);
     }
 
-    fn session_over(&mut self, link: usize) {
-        self.hang_up(link);
+    fn session_over(&mut self, link: LinkId) {
+        self.links.hang_up(link);
         self.close_streams_of(link);
         if self.config.role != Role::Root {
             self.abandon();
@@ -715,18 +695,27 @@ impl Node {
     pub fn shut_down_children(&mut self) {
         self.over = true;
         let frame = super::frame::encode(Header::new(Kind::Shutdown), &[]);
-        for at in 0..self.links.len() {
-            if self.links[at].way == Way::Down && self.links[at].alive {
-                self.links[at].out.push(frame.clone());
-                mark(&mut self.links, &mut self.dirty, at);
+        for at in self.links.ids() {
+            if self.links[at].is_live_child() {
+                self.links.send(at, frame.clone());
             }
+        }
+    }
+
+    /// Heartbeats that are due; peers that have gone quiet are lost.
+    fn beat(&mut self, now: Time) {
+        // The root acknowledges as well while there are streams.
+        let often = self.config.role == Role::Root && !self.streams.is_empty();
+        for link in self.links.beat(now, often) {
+            let cause = format!("no sign of life for {} s", (now - self.links[link].heard).as_secs());
+            self.link_lost(now, link, Errno::HOSTDOWN, &cause);
         }
     }
 
     /// When [`Node::tick`] wants to be called next.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
-        let beat = self.links.iter().any(Link::is_watched).then_some(self.beat_at);
+        let beat = self.links.iter().any(Link::is_watched).then_some(self.links.heart.beat_at);
         [beat, self.stream_timer, self.recover_at, self.survey_timeout()].into_iter().flatten().min()
     }
 
@@ -739,7 +728,7 @@ impl Node {
             self.recover(now);
         }
         self.expire_surveys(now);
-        if self.beat_at <= now {
+        if self.links.heart.beat_at <= now {
             self.acknowledge_all(now);
             self.beat(now);
         }

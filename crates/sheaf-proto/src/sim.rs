@@ -22,7 +22,7 @@
 //! assert_eq!(unpack(&result.payload.unwrap()).unwrap(), [Value::U64(63 * 64 / 2)]);
 //! ```
 use crate::filter::Registry;
-use crate::{Event, Node, Notice, Packet, Sync, Time, Tuning, WaveResult};
+use crate::{Event, LinkId, Node, Notice, Packet, Sync, Time, Tuning, WaveResult};
 use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::RangeSet;
@@ -116,7 +116,7 @@ pub struct Sim<L> {
     /// Connections made since.
     made: Vec<Connection>,
     /// The connection of a node's link, where it is not the planned one.
-    routes: FxHashMap<(u32, u32), u32>,
+    routes: FxHashMap<(u32, LinkId), u32>,
     troubles: FxHashMap<u32, Trouble>,
     /// Pairs of nodes (the lower one first) between which a cable is cut, and by which connection
     /// that was found.
@@ -176,9 +176,9 @@ struct Host {
 struct Connection {
     upper: u32,
     /// `None` until the ancestor has taken it.
-    upper_link: Option<u32>,
+    upper_link: Option<LinkId>,
     lower: u32,
-    lower_link: u32,
+    lower_link: LinkId,
 }
 
 enum Input {

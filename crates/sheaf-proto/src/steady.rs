@@ -19,7 +19,7 @@ pub(super) struct Steady {
     next: Vec<u64>,
     /// What the packets of the open waves are tagged with.
     tag: Option<i32>,
-    /// A contribution carried the flag [`super::frame::flag::ACK_WANTED`].
+    /// A contribution carried the flag [`super::frame::flag::up::ACK_WANTED`].
     pub wanted: bool,
 }
 

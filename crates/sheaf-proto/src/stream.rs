@@ -1,8 +1,8 @@
 //! One stream at one node: its members, its waves, and what may be under way on each link.
 use super::Time;
 use super::control::Sync;
-use super::frame::{Header, Violation};
-use super::link::Link;
+use super::frame::{Header, Kind, Violation, flag};
+use super::links::{LinkId, Links};
 use super::steady::{Complete, Steady};
 use super::wave::{After, Arrival, Contribution, Coverage, Member, WAVES_OPEN_MAX, Waves};
 use super::{LINK_OUT_BYTES, frame};
@@ -32,7 +32,7 @@ pub(super) enum Owner {
     /// The application of this process.
     App,
     /// The peer on this link.
-    Link(usize),
+    Link(LinkId),
 }
 
 /// Flow of one direction of a stream on one link, in bytes since it was opened.
@@ -52,7 +52,7 @@ impl Flow {
 
 /// What a child link carries for the stream. Downwards it is a place in the stream's log.
 pub(super) struct Lane {
-    pub link: usize,
+    pub link: LinkId,
     /// Bytes of the stream that the child has been sent, and number of the frame that follows.
     pub sent: u64,
     pub next: u64,
@@ -78,7 +78,7 @@ pub(super) struct Lane {
 
 impl Lane {
     /// A lane that sends what comes from here on, which is at `sent`, frame `next`.
-    pub fn new(link: usize, sent: u64, next: u64) -> Self {
+    pub fn new(link: LinkId, sent: u64, next: u64) -> Self {
         Self {
             link,
             sent,
@@ -131,6 +131,7 @@ pub(super) struct Run {
 }
 
 pub(super) struct Stream {
+    pub id: u32,
     pub owner: Owner,
     pub members: Arc<RangeSet>,
     /// Those that it had when it was opened here: contributions may still name them.
@@ -196,9 +197,9 @@ pub(super) struct Stream {
 impl Stream {
     /// Ordinal of the child on `link`.
     #[inline]
-    pub fn child(&self, link: usize) -> Option<usize> {
+    pub fn child(&self, link: LinkId) -> Option<usize> {
         self.ordinal
-            .get(link)
+            .get(link.place())
             .map(|&ordinal| ordinal as usize)
             .filter(|&ordinal| ordinal < self.children.len())
     }
@@ -240,7 +241,7 @@ impl Stream {
     /// Whether the owner still counts on this node, or can be made to: what it was to be told when
     /// nobody was left may wait here, behind data that waits for credit.
     pub fn is_wanted(&mut self) -> bool {
-        let is_close = |held: &Held| held.frame[4] == frame::Kind::Close as u8;
+        let is_close = |held: &Held| frame::is_a(&held.frame, Kind::Close);
         if self.left && self.held.back().is_some_and(is_close) {
             self.held.pop_back();
             self.left = false;
@@ -261,32 +262,31 @@ impl Stream {
 
     /// Puts `frame`, which `received` counts already, into the log, and on the link of every live
     /// child that has room and all that came before.
-    pub fn forward(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>, frame: &Bytes) {
+    pub fn forward(&mut self, links: &mut Links, frame: &Bytes) {
         let number = self.log_end();
         for (lane, member) in self.lanes.iter_mut().zip(&self.children) {
             if !member.live || lane.away {
                 continue;
             }
             let link = &mut links[lane.link];
-            if lane.next == number && lane.open(self.window) && link.out.len() < LINK_OUT_BYTES {
+            if lane.next == number && lane.open(self.window) && link.out().len() < LINK_OUT_BYTES {
                 lane.sent += frame.len() as u64;
                 lane.next += 1;
-                link.out.push(frame.clone());
-                mark(links, dirty, lane.link);
+                links.send(lane.link, frame);
             } else {
-                wait(link, id);
+                link.wait(self.id);
             }
         }
         let small = frame.len() <= LOG_COPY_BYTES_MAX;
         self.log.push_back(if small { Bytes::copy_from_slice(frame) } else { frame.clone() });
-        self.mid_packet = frame[5] & frame::flag::LAST == 0;
-        self.acknowledge_down(id, links, dirty);
+        self.mid_packet = frame::flags(frame) & flag::part::LAST == 0;
+        self.acknowledge_down(links);
     }
 
     /// Moves one waiting frame onto `link`, if credit allows. Returns whether more could follow.
-    pub fn pump(&mut self, id: u32, at: usize, links: &mut [Link], dirty: &mut Vec<usize>) -> bool {
+    pub fn pump(&mut self, at: LinkId, links: &mut Links) -> bool {
         if self.owner == Owner::Link(at) {
-            return self.pump_up(id, at, links, dirty);
+            return self.pump_up(at, links);
         }
         let Some(ordinal) = self.child(at) else { return false };
         let end = self.log_end();
@@ -297,20 +297,12 @@ impl Stream {
         let Some(frame) = self.log.get((lane.next - self.log_first) as usize) else { return false };
         lane.sent += frame.len() as u64;
         lane.next += 1;
-        links[at].out.push(frame.clone());
-        mark(links, dirty, at);
+        links.send(at, frame);
         lane.next < end && lane.open(self.window)
     }
 
     /// The leaves below a child have consumed `total` bytes; `false` if it was never sent so many.
-    pub fn consumed_by_child(
-        &mut self,
-        id: u32,
-        child: usize,
-        total: u64,
-        links: &mut [Link],
-        dirty: &mut Vec<usize>,
-    ) -> bool {
+    pub fn consumed_by_child(&mut self, child: usize, total: u64, links: &mut Links) -> bool {
         let lane = &mut self.lanes[child];
         if total > lane.sent {
             return false;
@@ -319,22 +311,22 @@ impl Stream {
         let before = std::mem::replace(&mut lane.acked, total);
         // Only who was furthest behind can have held the others up.
         if before <= self.down.done || before == self.log_base {
-            self.acknowledge_down(id, links, dirty);
+            self.acknowledge_down(links);
         }
         true
     }
 
-    fn pump_up(&mut self, id: u32, at: usize, links: &mut [Link], dirty: &mut Vec<usize>) -> bool {
+    fn pump_up(&mut self, at: LinkId, links: &mut Links) -> bool {
         let Some(held) = self.held.front() else { return false };
-        if !links[at].alive || !self.up.open(self.window) || !self.may_keep(held.frame[5]) {
+        if !links[at].is_alive() || !self.up.open(self.window) || !self.may_keep(frame::flags(&held.frame)) {
             return false;
         }
-        self.send_next_held(id, links, dirty);
+        self.send_next_held(links);
         !self.held.is_empty() && self.up.open(self.window)
     }
 
     /// Tells the owner what all leaves below have consumed, and forgets it.
-    pub fn acknowledge_down(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) {
+    pub fn acknowledge_down(&mut self, links: &mut Links) {
         let passed = self.lanes.iter().zip(&self.children).filter(|(_, member)| member.live);
         // With nobody left to pass it to, everything counts as consumed.
         let least = passed.map(|(lane, _)| lane.acked).min().unwrap_or(self.received);
@@ -347,28 +339,28 @@ impl Stream {
         }
         if least > self.down.done {
             self.down.done = least;
-            self.tell_consumed(id, 1, links, dirty);
+            self.tell_consumed(1, links);
         }
     }
 
     /// At a leaf: `total` bytes of this stream have been consumed.
-    pub fn consumed_down(&mut self, id: u32, total: u64, links: &mut [Link], dirty: &mut Vec<usize>) {
+    pub fn consumed_down(&mut self, total: u64, links: &mut Links) {
         self.down.done = self.down.done.max(total);
-        self.tell_consumed(id, self.credit_step().min(CREDIT_STEP_BYTES_MAX), links, dirty);
+        self.tell_consumed(self.credit_step().min(CREDIT_STEP_BYTES_MAX), links);
     }
 
     /// Tells the owner what has been consumed, however little it is.
-    pub fn tell_now(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) {
-        self.tell_consumed(id, 1, links, dirty);
+    pub fn tell_now(&mut self, links: &mut Links) {
+        self.tell_consumed(1, links);
     }
 
     /// An inner node passes on at once what it is told: would every level wait for a quarter of the
     /// window, a deep tree could hold all of it back.
-    fn tell_consumed(&mut self, id: u32, step: u64, links: &mut [Link], dirty: &mut Vec<usize>) {
+    fn tell_consumed(&mut self, step: u64, links: &mut Links) {
         let Owner::Link(owner) = self.owner else { return };
-        if self.down.done - self.down.acked >= step && links[owner].alive {
+        if self.down.done - self.down.acked >= step && links[owner].is_alive() {
             self.down.acked = self.down.done;
-            credit(id, 0, self.down.done, owner, links, dirty);
+            credit(self.id, 0, self.down.done, owner, links);
         }
     }
 
@@ -379,34 +371,21 @@ impl Stream {
 
     /// Gives the children credit for contributions that have been passed on or dropped.
     #[inline]
-    pub fn give_credit(
-        &mut self,
-        id: u32,
-        from: &[Contribution],
-        links: &mut [Link],
-        dirty: &mut Vec<usize>,
-    ) {
+    pub fn give_credit(&mut self, from: &[Contribution], links: &mut Links) {
         for (ordinal, from) in from.iter().enumerate() {
-            self.consumed_up(id, ordinal, from.bytes() as usize, links, dirty);
+            self.consumed_up(ordinal, from.bytes() as usize, links);
         }
     }
 
     /// Counts `bytes` of a child's as consumed, and tells it now and then.
     #[inline]
-    pub fn consumed_up(
-        &mut self,
-        id: u32,
-        child: usize,
-        bytes: usize,
-        links: &mut [Link],
-        dirty: &mut Vec<usize>,
-    ) {
+    pub fn consumed_up(&mut self, child: usize, bytes: usize, links: &mut Links) {
         let step = self.credit_step();
         let lane = &mut self.lanes[child];
         lane.up.done += bytes as u64;
         if lane.up.done - lane.up.acked >= step {
             lane.up.acked = lane.up.done;
-            credit(id, frame::flag::UPWARD, lane.up.done, lane.link, links, dirty);
+            credit(self.id, flag::credit::UPWARD, lane.up.done, lane.link, links);
         }
     }
 
@@ -427,13 +406,13 @@ impl Stream {
     /// Whether another contribution may be sent before the root has acknowledged some.
     #[inline]
     fn may_keep(&self, flags: u8) -> bool {
-        !self.keeps || flags & frame::flag::FIRST == 0 || self.kept.bytes() < 2 * self.window
+        !self.keeps || flags & flag::part::FIRST == 0 || self.kept.bytes() < 2 * self.window
     }
 
     /// Asks for an acknowledgement when much is kept.
     #[inline]
     fn wants_ack(&self, more: usize) -> u8 {
-        if (self.kept.bytes() + more as u64) * 2 >= self.window { frame::flag::ACK_WANTED } else { 0 }
+        if (self.kept.bytes() + more as u64) * 2 >= self.window { flag::up::ACK_WANTED } else { 0 }
     }
 
     /// What so many waves of a run count for in the window: with all of it a sender is no further ahead
@@ -462,34 +441,27 @@ impl Stream {
     }
 
     /// Sends the run that has been gathered.
-    pub fn seal_run(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) {
+    pub fn seal_run(&mut self, links: &mut Links) {
         if self.run.count == 0 {
             return;
         }
         let items = std::mem::take(&mut self.run.items);
-        let header = run_header(id, self.run.first, self.run.tag);
+        let header = run_header(self.id, self.run.first, self.run.tag);
         self.run.count = 0;
-        self.send_up(id, header, &items, &[], links, dirty);
+        self.send_up(header, &items, &[], links);
         self.run.items = items;
         self.run.items.clear();
     }
 
     /// Sends complete waves to the owner; the children are given credit for them on the way.
-    pub fn send_runs(
-        &mut self,
-        id: u32,
-        complete: &Complete<'_>,
-        steady: &Steady,
-        links: &mut [Link],
-        dirty: &mut Vec<usize>,
-    ) {
+    pub fn send_runs(&mut self, complete: &Complete<'_>, steady: &Steady, links: &mut Links) {
         let width = steady.item_bytes();
         let run = frame::CHUNK_BYTES / width * width;
         for (at, items) in complete.items.chunks(run).enumerate() {
-            let mut header = run_header(id, complete.first + (at * (run / width)) as u64, complete.tag);
-            header.flags |= if steady.wanted { frame::flag::ACK_WANTED } else { 0 };
+            let mut header = run_header(self.id, complete.first + (at * (run / width)) as u64, complete.tag);
+            header.flags |= if steady.wanted { flag::up::ACK_WANTED } else { 0 };
             let from = vec![Contribution::of(self.run_cost(items.len() / width)); self.children.len()];
-            self.send_up(id, header, items, &from, links, dirty);
+            self.send_up(header, items, &from, links);
         }
     }
 
@@ -538,104 +510,92 @@ impl Stream {
     }
 
     /// Queues a frame for the owner. `from` gets its credit once the frame is on its way.
-    pub fn send_up(
-        &mut self,
-        id: u32,
-        header: Header,
-        body: &[u8],
-        from: &[Contribution],
-        links: &mut [Link],
-        dirty: &mut Vec<usize>,
-    ) {
+    pub fn send_up(&mut self, header: Header, body: &[u8], from: &[Contribution], links: &mut Links) {
         let Owner::Link(owner) = self.owner else { return };
         if self.run.count > 0 {
-            self.seal_run(id, links, dirty);
+            self.seal_run(links);
         }
         let mut header = header;
         header.body_len = body.len() as u32;
         let link = &mut links[owner];
-        let room = link.alive && link.out.len() < LINK_OUT_BYTES;
+        let room = link.is_alive() && link.out().len() < LINK_OUT_BYTES;
         if room && self.held.is_empty() && self.up.open(self.window) && self.may_keep(header.flags) {
-            self.put_up(header, body, links, dirty);
-            self.give_credit(id, from, links, dirty);
+            self.put_up(header, body, links);
+            self.give_credit(from, links);
         } else {
             self.held.push_back(Held { frame: frame::encode(header, body), from: from.to_vec() });
-            if link.alive {
-                wait(link, id);
+            if link.is_alive() {
+                link.wait(self.id);
             }
         }
     }
 
     /// Puts a frame on the owner's link, and aside.
     #[inline]
-    fn put_up(&mut self, mut header: Header, body: &[u8], links: &mut [Link], dirty: &mut Vec<usize>) {
+    fn put_up(&mut self, mut header: Header, body: &[u8], links: &mut Links) {
         let Owner::Link(owner) = self.owner else { return };
         let count = match (header.kind, &self.uniform) {
-            (frame::Kind::Run, Some(uniform)) => body.len() / uniform.item_bytes,
+            (Kind::Run, Some(uniform)) => body.len() / uniform.item_bytes,
             _ => 1,
         };
         self.up.done += match header.kind {
-            frame::Kind::Run => (frame::HEADER_BYTES + self.run_cost(count)) as u64,
+            Kind::Run => (frame::HEADER_BYTES + self.run_cost(count)) as u64,
             _ => header.cost() as u64,
         };
         // What is late already is sent, for its receiver to drop, and never acknowledged again.
-        if self.keeps
-            && matches!(header.kind, frame::Kind::Up | frame::Kind::Run)
-            && !self.acked.contains(header.wave)
-        {
+        if self.keeps && matches!(header.kind, Kind::Up | Kind::Run) && !self.acked.contains(header.wave) {
             header.flags |= self.wants_ack(header.frame_len());
             let head = header.to_bytes();
             self.kept.push(header.wave, count as u32, &head, body);
-            links[owner].out.append(&head);
+            links.send(owner, &head);
         } else {
-            links[owner].out.append(&header.to_bytes());
+            links.send(owner, &header.to_bytes());
         }
-        links[owner].out.append(body);
-        mark(links, dirty, owner);
+        links.send(owner, body);
     }
 
     /// Puts everything that waits for the owner on its link, whatever the window.
-    pub fn send_held(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) {
-        while self.send_next_held(id, links, dirty) {}
+    pub fn send_held(&mut self, links: &mut Links) {
+        while self.send_next_held(links) {}
     }
 
-    fn send_next_held(&mut self, id: u32, links: &mut [Link], dirty: &mut Vec<usize>) -> bool {
+    fn send_next_held(&mut self, links: &mut Links) -> bool {
         let Some(held) = self.held.pop_front() else { return false };
         if let Ok(Some(header)) = Header::parse(&held.frame) {
-            self.put_up(header, &held.frame[frame::HEADER_BYTES..], links, dirty);
+            self.put_up(header, &held.frame[frame::HEADER_BYTES..], links);
         }
-        self.give_credit(id, &held.from, links, dirty);
+        self.give_credit(&held.from, links);
         true
     }
 
     /// The owner is another node from now on: what the root may not have is sent to it once more,
     /// before everything else.
-    pub fn replay(&mut self, id: u32, owner: usize, links: &mut [Link], dirty: &mut Vec<usize>) {
+    pub fn replay(&mut self, owner: LinkId, links: &mut Links) {
         self.owner = Owner::Link(owner);
         self.up = Flow::default();
         let waiting = std::mem::take(&mut self.held);
         for frame in self.kept.take() {
             let Ok(Some(mut header)) = Header::parse(&frame) else { continue };
-            header.flags |= frame::flag::REPLAY;
+            header.flags |= flag::up::REPLAY;
             let frame = frame::encode(header, &frame[frame::HEADER_BYTES..]);
             self.held.push_back(Held { frame, from: Vec::new() });
         }
         let mut begun = self.held.back().and_then(|held| Header::parse(&held.frame).ok().flatten());
         for held in waiting {
             let Ok(Some(header)) = Header::parse(&held.frame) else { continue };
-            let first = header.has(frame::flag::FIRST);
+            let first = header.has(flag::part::FIRST);
             let follows =
-                begun.is_some_and(|begun| begun.wave == header.wave && !begun.has(frame::flag::LAST));
+                begun.is_some_and(|begun| begun.wave == header.wave && !begun.has(flag::part::LAST));
             // The rest of a packet whose beginning the root no longer needs goes nowhere; and who is
             // here is told to each parent anew.
-            if header.kind == frame::Kind::Close || !(first || follows) {
-                self.give_credit(id, &held.from, links, dirty);
+            if header.kind == Kind::Close || !(first || follows) {
+                self.give_credit(&held.from, links);
                 continue;
             }
             begun = Some(header);
             self.held.push_back(held);
         }
-        wait(&mut links[owner], id);
+        links[owner].wait(self.id);
     }
 
     /// Contributions that stand for everyone name them from now on, whether they were sent or wait.
@@ -649,8 +609,8 @@ impl Stream {
             let mut singles = singles.into_iter().peekable();
             while let Some(mut single) = singles.next() {
                 if let Ok(Some(header)) = Header::parse(&single)
-                    && header.kind == frame::Kind::Up
-                    && header.has(frame::flag::FULL)
+                    && header.kind == Kind::Up
+                    && header.has(flag::up::FULL)
                 {
                     let (header, body) = kept::named(header, &single[frame::HEADER_BYTES..], &self.members);
                     single = frame::encode(header, &body);
@@ -684,30 +644,13 @@ impl Stream {
 
 /// The header of a run, which stands for every member and is the last of each of its waves.
 pub(super) fn run_header(stream: u32, wave: u64, tag: i32) -> Header {
-    let flags = frame::flag::FIRST | frame::flag::LAST | frame::flag::FULL | frame::flag::FINAL;
-    Header { flags, stream, tag, wave, ..Header::new(frame::Kind::Run) }
+    let flags = flag::part::FIRST | flag::part::LAST | flag::up::FULL | flag::up::FINAL;
+    Header { flags, stream, tag, wave, ..Header::new(Kind::Run) }
 }
 
-/// Puts `link` on the list of links with something to write.
-#[inline]
-pub(super) fn mark(links: &mut [Link], dirty: &mut Vec<usize>, link: usize) {
-    if !links[link].dirty {
-        links[link].dirty = true;
-        dirty.push(link);
-    }
-}
-
-/// Notes that a stream has data waiting for this link.
-pub(super) fn wait(link: &mut Link, stream: u32) {
-    if !link.waiting.contains(&stream) {
-        link.waiting.push_back(stream);
-    }
-}
-
-fn credit(id: u32, flags: u8, total: u64, at: usize, links: &mut [Link], dirty: &mut Vec<usize>) {
-    if links[at].alive {
-        let header = Header { flags, stream: id, wave: total, ..Header::new(frame::Kind::Credit) };
-        links[at].out.append(&header.to_bytes());
-        mark(links, dirty, at);
+fn credit(id: u32, flags: u8, total: u64, at: LinkId, links: &mut Links) {
+    if links[at].is_alive() {
+        let header = Header { flags, stream: id, wave: total, ..Header::new(Kind::Credit) };
+        links.send(at, &header.to_bytes());
     }
 }

@@ -191,7 +191,7 @@ pub(super) struct Slot {
     /// The members have changed since it was opened: contributions are judged by the leaves they
     /// name, not by whom they come from.
     mixed: bool,
-    /// [`flag::ACK_WANTED`], if a contribution carried it.
+    /// [`flag::up::ACK_WANTED`], if a contribution carried it.
     pub wanted: u8,
     pub deadline: Option<Time>,
     pub cancelled: bool,
@@ -498,9 +498,9 @@ impl Slot {
             return Ok(After::Drop);
         }
         let mut payload = arrival.body;
-        let full = arrival.flags & flag::FULL != 0;
+        let full = arrival.flags & flag::up::FULL != 0;
         let mut cover = None;
-        self.wanted |= arrival.flags & flag::ACK_WANTED;
+        self.wanted |= arrival.flags & flag::up::ACK_WANTED;
         if self.mixed || (!full && members[child].moved) {
             match self.judge(arrival, members, within, &mut payload)? {
                 Some(named) => {
@@ -522,12 +522,12 @@ impl Slot {
         }
         let full = cover.is_none();
         let first = !std::mem::replace(&mut self.begun, true);
-        if arrival.flags & flag::EMPTY == 0 {
+        if arrival.flags & flag::up::EMPTY == 0 {
             self.tag = arrival.tag;
-            let raw = arrival.flags & flag::RAW != 0;
+            let raw = arrival.flags & flag::up::RAW != 0;
             let input =
                 Input { child: child as u32, rank: members[child].rank, tag: arrival.tag, raw, payload };
-            let last = arrival.flags & flag::FINAL != 0;
+            let last = arrival.flags & flag::up::FINAL != 0;
             *complaint = self.fold(filter, input, last, cover.as_ref(), members).err();
         }
         self.from[child].add_bytes(arrival.bytes);
@@ -536,7 +536,7 @@ impl Slot {
         } else {
             self.note_cover(child, cover, complaint.as_ref(), members);
         }
-        if arrival.flags & flag::FINAL != 0 {
+        if arrival.flags & flag::up::FINAL != 0 {
             self.from[child].0 |= Contribution::DONE;
             self.pending -= 1;
         }
@@ -742,7 +742,7 @@ mod tests {
         let mut waves = Waves::default();
         let slot = waves.open(0, &members).unwrap().unwrap();
         assert_eq!(contribute(slot, 0, 0, &named), Ok(After::Wait));
-        assert_eq!(contribute(slot, 1, flag::FULL | flag::FINAL, b"again"), Ok(After::Wait));
+        assert_eq!(contribute(slot, 1, flag::up::FULL | flag::up::FINAL, b"again"), Ok(After::Wait));
         assert!(!slot.from[1].full(), "leaf 2 is counted already");
         assert_eq!(slot.counted(&members), RangeSet::from_range(1, 3));
         assert!(slot.late() == [0]);

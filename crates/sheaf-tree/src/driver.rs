@@ -6,7 +6,7 @@
 //! so no message crosses a channel or wakes a second task.
 use crate::filter::Registry;
 use crate::link::{Address, Ancestor, Audit, is_sound};
-use crate::proto::{Config, Event, Node, Notice, Time};
+use crate::proto::{Config, Event, LinkId, Node, Notice, Time};
 use crate::service::{Leaf, Service};
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
@@ -33,7 +33,7 @@ enum Route {
     /// Nowhere yet: frames wait.
     Unattached,
     /// To another node of this process: its number, and the link there.
-    Local(usize, usize),
+    Local(usize, LinkId),
     /// To a socket.
     Socket(usize),
 }
@@ -245,7 +245,7 @@ impl Core {
     }
 
     /// Joins child link `link` of `parent` to `child`, inside this process.
-    pub fn join(&mut self, parent: usize, link: usize, child: usize) {
+    pub fn join(&mut self, parent: usize, link: LinkId, child: usize) {
         let now = self.now();
         let up = self.nodes[child].add_parent(now);
         self.set_route(child, up, Route::Local(parent, link));
@@ -254,12 +254,13 @@ impl Core {
         self.nodes[child].attach_quiet(up);
     }
 
-    fn set_route(&mut self, node: usize, link: usize, route: Route) {
+    fn set_route(&mut self, node: usize, link: LinkId, route: Route) {
         let routes = &mut self.routes[node];
-        if routes.len() <= link {
-            routes.resize(link + 1, Route::Unattached);
+        let place = link.place();
+        if routes.len() <= place {
+            routes.resize(place + 1, Route::Unattached);
         }
-        routes[link] = route;
+        routes[place] = route;
     }
 
     /// Whether a socket has not taken all that was to be written.
@@ -268,8 +269,12 @@ impl Core {
     }
 
     /// Whether a socket carries `link` of `node`.
-    pub fn has_socket(&self, node: usize, link: usize) -> bool {
-        matches!(self.routes[node].get(link), Some(Route::Socket(_)))
+    pub fn has_socket(&self, node: usize, link: LinkId) -> bool {
+        matches!(self.route(node, link), Route::Socket(_))
+    }
+
+    fn route(&self, node: usize, link: LinkId) -> Route {
+        self.routes[node].get(link.place()).copied().unwrap_or(Route::Unattached)
     }
 
     /// Lets every node with something to do do it, until none has.
@@ -384,8 +389,8 @@ impl Core {
     }
 
     /// Ends the transport of a link that its node has given up.
-    fn close(&mut self, now: Time, node: usize, link: usize) {
-        match self.routes[node].get(link).copied().unwrap_or(Route::Unattached) {
+    fn close(&mut self, now: Time, node: usize, link: LinkId) {
+        match self.route(node, link) {
             Route::Unattached => return,
             Route::Socket(at) => self.close_socket(at),
             Route::Local(peer, peer_link) => {
@@ -397,8 +402,8 @@ impl Core {
     }
 
     /// Writes what waits on a link, as far as the peer takes it.
-    fn flush(&mut self, now: Time, node: usize, link: usize) {
-        match self.routes[node].get(link).copied().unwrap_or(Route::Unattached) {
+    fn flush(&mut self, now: Time, node: usize, link: LinkId) {
+        match self.route(node, link) {
             Route::Unattached => {}
             Route::Socket(socket) => self.flush_socket(now, node, link, socket),
             Route::Local(peer, peer_link) => loop {

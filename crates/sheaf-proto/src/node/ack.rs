@@ -1,9 +1,10 @@
 //! What the root has need not be kept by anybody: it says so, down the tree.
-use super::super::control::{self, Ack};
-use super::super::frame::{Header, Kind, Violation};
-use super::super::stream::{Owner, mark, wait};
-use super::super::{Role, Time};
 use super::Node;
+use crate::control::{self, Ack};
+use crate::frame::{Header, Kind, Violation};
+use crate::links::LinkId;
+use crate::stream::Owner;
+use crate::{Role, Time};
 use bytes::Bytes;
 use sheaf_core::RangeSet;
 
@@ -52,9 +53,8 @@ impl Node {
     fn pass_ack_on(&mut self, id: u32, frame: &Bytes) {
         let Some(stream) = self.streams.get(&id) else { return };
         for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away) {
-            if !self.links[lane.link].quiet {
-                self.links[lane.link].out.push(frame.clone());
-                mark(&mut self.links, &mut self.dirty, lane.link);
+            if !self.links[lane.link].is_inside() {
+                self.links.send(lane.link, frame.clone());
             }
         }
     }
@@ -81,7 +81,7 @@ impl Node {
 
     pub(super) fn on_ack(
         &mut self,
-        link: usize,
+        link: LinkId,
         header: &Header,
         body: &[u8],
         frame: &Bytes,
@@ -108,7 +108,7 @@ impl Node {
                 stream.kept.drop_counted(*wave, counted, &stream.members);
             }
         }
-        wait(&mut self.links[link], id);
+        self.links[link].wait(id);
         self.pass_ack_on(id, frame);
         self.refill(link);
         Ok(())

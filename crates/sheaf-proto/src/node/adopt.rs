@@ -4,13 +4,13 @@
 //! A link holds leaves whether it is alive or not, and at every time the leaves of a node's links
 //! are its own, each held once. A lost link holds its leaves until they have moved to the links of
 //! those who came here, or until nobody waits for them any more.
-use super::super::control::{self, Adopt, Adopted, Notice, Open, Release, Released};
-use super::super::frame::{self, Header, Kind, Violation, flag};
-use super::super::link::{Awaited, Link, Stage, Way};
-use super::super::stream::{Lane, Owner, Stream, mark, wait};
-use super::super::wave::WAVES_OPEN_MAX;
-use super::super::{Role, Time};
-use super::{Node, rule};
+use super::Node;
+use crate::control::{self, Adopt, Adopted, Notice, Open, Release, Released};
+use crate::frame::{self, Header, Kind, Violation, flag};
+use crate::links::{Awaited, Link, LinkId, LinkState, Way};
+use crate::stream::{Lane, Owner, Stream};
+use crate::wave::WAVES_OPEN_MAX;
+use crate::{Role, Time};
 use sheaf_core::{Errno, RangeSet};
 
 /// The most links of a node, with those of nodes whose leaves have not come back.
@@ -22,7 +22,7 @@ pub(super) struct Job {
     /// The node that wants them.
     rank: u32,
     /// Links that have not answered.
-    waiting: Vec<usize>,
+    waiting: Vec<LinkId>,
     to: To,
 }
 
@@ -31,7 +31,7 @@ enum To {
     /// The parent asked for them.
     Parent,
     /// They move to the node on this link.
-    Child(usize),
+    Child(LinkId),
 }
 
 impl Node {
@@ -41,17 +41,19 @@ impl Node {
     ///
     /// # Errors
     /// When these leaves are not below this node, or more nodes have come than it takes.
-    pub fn child_link(&mut self, now: Time, rank: u32, leaves: &RangeSet) -> Result<usize, Violation> {
+    pub fn child_link(&mut self, now: Time, rank: u32, leaves: &RangeSet) -> Result<LinkId, Violation> {
         if !leaves.is_subset(&self.config.leaves) {
             return Err(Violation::Bound("a node connected whose leaves are not below this one"));
         }
-        let waiting =
-            |link: &Link| link.way == Way::Down && link.rank == rank && link.alive && !link.attached;
-        if let Some(planned) = self.links.iter().position(waiting) {
+        let waiting = |link: &Link| {
+            link.way == Way::Down && link.rank == rank && link.is_alive() && !link.is_attached()
+        };
+        if let Some(planned) = self.links.ids().find(|&at| waiting(&self.links[at])) {
             return Ok(planned);
         }
-        let (stage, claim) = (Stage::Knocking, leaves.clone());
-        let at = self.add_down(Link { stage, claim, ..Link::new(Way::Down, rank, RangeSet::new(), now) })?;
+        let mut link = Link::new(Way::Down, rank, RangeSet::new(), now).in_state(LinkState::Knocking);
+        link.claim = leaves.clone();
+        let at = self.add_down(link)?;
         self.recover_by(now + self.config.tuning.heartbeat_timeout);
         if self.over {
             self.shut_down_children();
@@ -60,9 +62,10 @@ impl Node {
     }
 
     /// A place for one more link to a child: that of one which nobody has to do with any more, or a new one.
-    pub(super) fn add_down(&mut self, link: Link) -> Result<usize, Violation> {
-        let (places, rank) = (self.config.children.len()..self.links.len(), link.rank);
-        if let Some(at) = places.clone().find(|&at| self.is_vacant(at)) {
+    pub(super) fn add_down(&mut self, link: Link) -> Result<LinkId, Violation> {
+        let rank = link.rank;
+        let mut added = self.links.ids().skip(self.config.children.len());
+        if let Some(at) = added.find(|&at| self.is_vacant(at)) {
             self.links[at] = link;
             self.streams.values_mut().for_each(|stream| stream.vacate(at, rank));
             return Ok(at);
@@ -70,27 +73,25 @@ impl Node {
         if self.links.len() >= LINKS_MAX {
             return Err(Violation::Bound("more nodes are here, or waited for, than a node takes"));
         }
-        self.links.push(link);
-        Ok(places.end)
+        Ok(self.links.add(link))
     }
 
     /// Whether the place of a link can be taken by another: its node is gone, all its leaves are below
     /// others, and nobody has anything to do with it any more.
-    fn is_vacant(&self, at: usize) -> bool {
+    fn is_vacant(&self, at: LinkId) -> bool {
         let link = &self.links[at];
-        let gone = link.way == Way::Down && !link.alive && link.leaves.is_empty();
-        if !gone || link.dirty || !link.out.is_empty() {
-            // Almost all are: who looks through all links for each of many nodes is to be quick.
+        let gone = link.way == Way::Down && !link.is_alive() && link.leaves.is_empty();
+        if !gone || self.links.is_in_use(at) {
             return false;
         }
         let asked = |job: &Job| job.to == To::Child(at) || job.waiting.contains(&at);
-        !self.dead.contains(&at) && !self.jobs.iter().any(asked) && !self.is_surveyed(at)
+        !self.jobs.iter().any(asked) && !self.is_surveyed(at)
     }
 
-    pub(super) fn on_adopt(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+    pub(super) fn on_adopt(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let adopt: Adopt = control::decode(Kind::Adopt, body)?;
-        if !matches!(self.links[link].stage, Stage::Knocking) {
+        if !matches!(self.links[link].state, LinkState::Knocking) {
             return Err(Violation::OutOfPlace(Kind::Adopt));
         }
         let claim = &self.links[link].claim;
@@ -99,14 +100,14 @@ impl Node {
             return Err(Violation::Bound("a node asks for more than it is entitled to"));
         }
         let newer = |other: &Link| {
-            let held = other.alive || !other.leaves.is_empty();
+            let held = other.is_alive() || !other.leaves.is_empty();
             other.way == Way::Down && other.rank == rank && held && other.epoch >= adopt.epoch
         };
-        let stale = self.links.iter().any(|other| !matches!(other.stage, Stage::Knocking) && newer(other));
+        let stale =
+            self.links.iter().any(|other| !matches!(other.state, LinkState::Knocking) && newer(other));
         // Leaves that an ancestor has asked for are not taken back.
         if stale || !adopt.leaves.difference(&adopt.away).is_subset(&self.config.leaves) {
-            self.hang_up(link);
-            self.links[link].stage = Stage::Lost;
+            self.links.hang_up(link);
             return Ok(());
         }
         self.links[link].epoch = adopt.epoch;
@@ -117,9 +118,9 @@ impl Node {
     }
 
     /// A node that was never here before, or was started anew, has started with these leaves.
-    pub(super) fn on_newcomer(&mut self, now: Time, link: usize, ready: RangeSet) -> Result<(), Violation> {
+    pub(super) fn on_newcomer(&mut self, now: Time, link: LinkId, ready: RangeSet) -> Result<(), Violation> {
         self.unsettle();
-        if !matches!(self.links[link].stage, Stage::Knocking) {
+        if !matches!(self.links[link].state, LinkState::Knocking) {
             return Err(Violation::OutOfPlace(Kind::Ready));
         }
         let leaves = self.links[link].claim.clone();
@@ -135,19 +136,17 @@ impl Node {
     }
 
     /// Asks whoever else speaks for the leaves of a node that has come to let go of them.
-    fn take_in(&mut self, now: Time, link: usize, adopt: Adopt) {
+    fn take_in(&mut self, now: Time, link: LinkId, adopt: Adopt) {
         let rank = adopt.rank;
-        let same = |other: &Link| other.way == Way::Down && other.rank == rank && other.alive;
-        let older: Vec<usize> =
-            (0..self.links.len()).filter(|&at| at != link && same(&self.links[at])).collect();
+        let same = |other: &Link| other.rank == rank && other.is_live_child();
+        let older: Vec<LinkId> = self.links.ids().filter(|&at| at != link && same(&self.links[at])).collect();
         for old in older {
             self.await_leaves(now, old, Errno::CONNRESET, "it came back over another link");
         }
         let (leaves, away) = (adopt.leaves.clone(), adopt.away.clone());
-        self.links[link].stage = Stage::Pending(Box::new(adopt));
+        self.links[link].state = LinkState::Pending(Box::new(adopt));
         let heartbeat = Header::new(Kind::Heartbeat).to_bytes();
-        self.links[link].out.append(&heartbeat);
-        mark(&mut self.links, &mut self.dirty, link);
+        self.links.send(link, &heartbeat);
         self.collect(now, &leaves, &away, rank, To::Child(link));
     }
 
@@ -156,24 +155,23 @@ impl Node {
     fn collect(&mut self, now: Time, leaves: &RangeSet, away: &RangeSet, rank: u32, to: To) {
         let wanted = leaves.difference(away);
         let mut waiting = Vec::new();
-        for at in 0..self.links.len() {
+        for at in self.links.ids() {
             let other = &self.links[at];
             if other.way == Way::Up || to == To::Child(at) || other.leaves.is_disjoint(leaves) {
                 continue;
             }
-            if other.alive && other.rank == rank {
+            if other.is_alive() && other.rank == rank {
                 // It has been taken elsewhere, and so this connection is not used any more.
                 self.await_leaves(now, at, Errno::CONNRESET, "it has another parent");
             }
-            let other = &mut self.links[at];
-            if other.alive && other.attached {
+            let other = &self.links[at];
+            if other.is_alive() && other.is_attached() {
                 let theirs = other.leaves.intersection(&wanted);
                 if theirs.is_empty() {
                     continue;
                 }
                 let release = Release { leaves: theirs, rank };
-                other.out.push(control::control(Header::new(Kind::Release), &release));
-                mark(&mut self.links, &mut self.dirty, at);
+                self.links.send(at, control::control(Header::new(Kind::Release), &release));
                 waiting.push(at);
             }
         }
@@ -185,10 +183,10 @@ impl Node {
     }
 
     /// Moves those of `leaves` to `link` that no living child has.
-    fn gather(&mut self, link: usize, leaves: &RangeSet) {
-        for at in (0..self.links.len()).filter(|&at| at != link) {
+    fn gather(&mut self, link: LinkId, leaves: &RangeSet) {
+        for at in self.links.ids().filter(|&at| at != link) {
             let other = &self.links[at];
-            let holds = other.way == Way::Down && !(other.alive && other.attached);
+            let holds = other.way == Way::Down && !(other.is_alive() && other.is_attached());
             if holds && !other.leaves.is_disjoint(leaves) {
                 let theirs = other.leaves.intersection(leaves);
                 self.move_leaves(at, link, &theirs);
@@ -196,7 +194,7 @@ impl Node {
         }
     }
 
-    pub(super) fn on_release(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+    pub(super) fn on_release(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let release: Release = control::decode(Kind::Release, body)?;
         if self.parent != Some(link) && self.asking != Some(link) {
@@ -211,7 +209,7 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn on_released(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+    pub(super) fn on_released(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let released: Released = control::decode(Kind::Released, body)?;
         self.answered(link, Some(&released));
@@ -220,7 +218,7 @@ impl Node {
     }
 
     /// The child on `link` has let go of what it was asked for, or is lost (`leaves` is `None`).
-    fn answered(&mut self, link: usize, released: Option<&Released>) {
+    fn answered(&mut self, link: LinkId, released: Option<&Released>) {
         for at in 0..self.jobs.len() {
             let job = &mut self.jobs[at];
             let place = job.waiting.iter().position(|&waiting| waiting == link);
@@ -242,14 +240,14 @@ impl Node {
     }
 
     /// Whether a job collects leaves for the node on `link`.
-    pub(super) fn is_asked_for(&self, link: usize) -> bool {
+    pub(super) fn is_asked_for(&self, link: LinkId) -> bool {
         self.jobs.iter().any(|job| job.to == To::Child(link))
     }
 
     /// Each job waits for links that can answer, or are watched.
     pub(super) fn check_jobs(&self) -> Result<(), String> {
         for job in &self.jobs {
-            let answers = |&at: &usize| self.links[at].alive && self.links[at].attached;
+            let answers = |&at: &LinkId| self.links[at].is_alive() && self.links[at].is_attached();
             let waits = !job.waiting.is_empty() && job.waiting.iter().all(answers);
             rule!(waits, "{} are collected for {:?}, and nobody is asked", job.leaves, job.to);
         }
@@ -267,16 +265,14 @@ impl Node {
     }
 
     /// The transport of a child's link is gone, and its leaves may come back another way.
-    pub(super) fn await_leaves(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
+    pub(super) fn await_leaves(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
         self.unsettle();
-        self.hang_up(link);
-        if matches!(self.links[link].stage, Stage::Knocking) {
-            self.links[link].stage = Stage::Lost;
+        if matches!(self.links.hang_up(link), LinkState::Knocking) {
             return;
         }
         let until = now + self.config.tuning.adoption_grace;
         let awaited = Awaited { until, errno, cause: cause.to_owned() };
-        self.links[link].stage = Stage::Awaited(Box::new(awaited));
+        self.links[link].state = LinkState::Awaited(Box::new(awaited));
         self.recover_by(until);
         for stream in self.streams.values_mut() {
             let Some(child) = stream.child(link) else { continue };
@@ -292,21 +288,21 @@ impl Node {
     }
 
     /// Others have let go of leaves for a node that was lost meanwhile: they are waited for.
-    fn await_again(&mut self, now: Time, link: usize) {
-        if matches!(self.links[link].stage, Stage::Lost) && !self.links[link].leaves.is_empty() {
+    fn await_again(&mut self, now: Time, link: LinkId) {
+        if matches!(self.links[link].state, LinkState::Lost) && !self.links[link].leaves.is_empty() {
             let until = now + self.config.tuning.adoption_grace;
             let cause = "it was lost while it was taken in".to_owned();
-            self.links[link].stage =
-                Stage::Awaited(Box::new(Awaited { until, errno: Errno::CONNRESET, cause }));
+            self.links[link].state =
+                LinkState::Awaited(Box::new(Awaited { until, errno: Errno::CONNRESET, cause }));
             self.recover_by(until);
         }
     }
 
     /// Whoever has not come back by now is lost.
-    pub(super) fn give_up_waiting(&mut self, link: usize) {
+    pub(super) fn give_up_waiting(&mut self, link: LinkId) {
         self.unsettle();
-        let stage = std::mem::replace(&mut self.links[link].stage, Stage::Lost);
-        let Stage::Awaited(awaited) = stage else { return };
+        let stage = std::mem::replace(&mut self.links[link].state, LinkState::Lost);
+        let LinkState::Awaited(awaited) = stage else { return };
         let (rank, leaves) = (self.links[link].rank, self.links[link].leaves.clone());
         // Who left as planned, or was lost further down before, has been told of.
         let news = leaves.difference(&self.lost);
@@ -323,7 +319,7 @@ impl Node {
     }
 
     /// Moves leaves from one child's link to another's, in every stream.
-    fn move_leaves(&mut self, from: usize, to: usize, leaves: &RangeSet) {
+    fn move_leaves(&mut self, from: LinkId, to: LinkId, leaves: &RangeSet) {
         self.unsettle();
         let left = self.links[from].leaves.difference(leaves);
         self.links[from].leaves = left;
@@ -334,7 +330,7 @@ impl Node {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let rank = self.links[to].rank;
             let complete = stream.move_members(from, to, rank, leaves);
-            stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+            stream.acknowledge_down(&mut self.links);
             for wave in complete {
                 self.finish_wave(id, wave, true, Errno::HOSTDOWN);
             }
@@ -350,12 +346,13 @@ impl Node {
     /// is continued, opened, or to be opened with the next packet; and where it is continued, waves that were
     /// open here before the node joined (at a parent that was further) do not wait for it, and those that
     /// nobody will begin any more are over.
-    fn adopted(&mut self, now: Time, link: usize) {
+    fn adopted(&mut self, now: Time, link: LinkId) {
         self.unsettle();
-        if !matches!(self.links[link].stage, Stage::Pending(_)) {
+        if !matches!(self.links[link].state, LinkState::Pending(_)) {
             return self.await_again(now, link);
         }
-        let Stage::Pending(mut adopt) = std::mem::replace(&mut self.links[link].stage, Stage::Member) else {
+        let LinkState::Pending(mut adopt) = std::mem::replace(&mut self.links[link].state, LinkState::Member)
+        else {
             return;
         };
         adopt.streams.sort_unstable_by_key(|place| place.id);
@@ -363,8 +360,7 @@ impl Node {
         // One that was started anew and has none of its leaves is given some later.
         if self.links[link].leaves.is_empty() && !adopt.leaves.is_subset(&adopt.lost) {
             // All of them are below others by now: it has to look where it is.
-            self.hang_up(link);
-            self.links[link].stage = Stage::Lost;
+            self.links.hang_up(link);
             return;
         }
         let newcomer = adopt.epoch == 0;
@@ -387,8 +383,7 @@ impl Node {
         if !newcomer {
             let leaves = self.links[link].leaves.clone();
             let adopted = Adopted { continued: continued.clone(), leaves };
-            self.links[link].out.push(control::control(Header::new(Kind::Adopted), &adopted));
-            mark(&mut self.links, &mut self.dirty, link);
+            self.links.send(link, control::control(Header::new(Kind::Adopted), &adopted));
         }
         self.send_modules(link, &adopt.modules);
         for id in ids {
@@ -407,14 +402,14 @@ impl Node {
         self.refill(link);
     }
 
-    fn continue_stream(&mut self, id: u32, link: usize, adopt: &Adopt) {
+    fn continue_stream(&mut self, id: u32, link: LinkId, adopt: &Adopt) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let complete = stream.give_up_before_joining(link);
         let state = adopt.place(id).and_then(|place| place.state.as_ref());
         let complaint = state.and_then(|state| stream.filter.absorb(state).err());
-        stream.tell_acked(id, &mut self.links[link]);
-        wait(&mut self.links[link], id);
-        stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+        stream.tell_acked(&mut self.links, link);
+        self.links[link].wait(id);
+        stream.acknowledge_down(&mut self.links);
         for wave in complete {
             self.finish_wave(id, wave, true, Errno::HOSTDOWN);
         }
@@ -426,7 +421,7 @@ impl Node {
 
     /// A stream that the node on `link` does not have: from its beginning, when it is `unknown`
     /// there and nothing of it is forgotten here; else from the next packet on.
-    fn begin_stream(&mut self, id: u32, link: usize, unknown: bool) {
+    fn begin_stream(&mut self, id: u32, link: LinkId, unknown: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(child) = stream.child(link) else { return };
         if stream.children[child].leaves.is_empty() {
@@ -440,14 +435,14 @@ impl Node {
         if unknown && stream.children[child].live && stream.log_base == stream.log_start {
             let start = stream.log_start;
             stream.resume_lane(child, start, start);
-            self.links[link].out.push(stream.open.clone());
+            self.links.send(link, stream.open.clone());
             // Those below it may have been here before, and kept what the root has said that it has.
-            stream.tell_acked(id, &mut self.links[link]);
-            wait(&mut self.links[link], id);
+            stream.tell_acked(&mut self.links, link);
+            self.links[link].wait(id);
             return;
         }
         let complete = stream.not_before_next_packet(child);
-        stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+        stream.acknowledge_down(&mut self.links);
         for wave in complete {
             self.finish_wave(id, wave, true, Errno::HOSTDOWN);
         }
@@ -473,19 +468,18 @@ impl Node {
             return;
         };
         (open.offset, open.wave_base) = (offset, wave_base);
-        let header = Header { stream: id, flags: flag::ANEW, ..Header::new(Kind::Open) };
+        let header = Header { stream: id, flags: flag::open::ANEW, ..Header::new(Kind::Open) };
         let frame = control::control(header, &open);
         for (lane, member) in stream.lanes.iter_mut().zip(&mut stream.children).filter(|at| at.0.fresh) {
             *lane = Lane { stale: true, ..Lane::new(lane.link, offset, number) };
             (member.live, member.since) = (true, wave_base);
-            self.links[lane.link].out.push(frame.clone());
-            mark(&mut self.links, &mut self.dirty, lane.link);
+            self.links.send(lane.link, frame.clone());
         }
         self.close_gaps(id);
     }
 
     /// Tells the root which leaves are back, and which were lost on the way.
-    fn tell_of_arrival(&mut self, _now: Time, link: usize, adopt: &Adopt) {
+    fn tell_of_arrival(&mut self, _now: Time, link: LinkId, adopt: &Adopt) {
         let (by, rank) = (self.config.rank, adopt.rank);
         let back = adopt.leaves.difference(&adopt.lost).intersection(&self.lost);
         if !back.is_empty() {
@@ -510,7 +504,7 @@ impl Node {
     /// second is for streams of which the owner here believes that nobody is left. The notice that this
     /// answers is on its way to the owner behind that belief, and makes it open the stream anew; when it is
     /// lost with the link, another parent is asked, and [`Node::on_adopted`] finds the mark.
-    pub(super) fn reopen(&mut self, link: usize, leaves: &RangeSet) {
+    pub(super) fn reopen(&mut self, link: LinkId, leaves: &RangeSet) {
         self.unsettle();
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
@@ -523,8 +517,7 @@ impl Node {
                 continue;
             }
             let close = Header { stream: id, ..Header::new(Kind::Close) };
-            self.links[link].out.append(&close.to_bytes());
-            mark(&mut self.links, &mut self.dirty, link);
+            self.links.send(link, &close.to_bytes());
             stream.not_before_next_packet(child);
             if wanted {
                 self.let_in(id);
@@ -538,10 +531,9 @@ impl Node {
     fn let_go(&mut self, leaves: &RangeSet, rank: u32) {
         self.pass_on_news(leaves);
         let parent = self.asking.or(self.parent);
-        if let Some(parent) = parent.filter(|&parent| self.links[parent].alive) {
+        if let Some(parent) = parent.filter(|&parent| self.links[parent].is_alive()) {
             let released = Released { leaves: leaves.clone(), rank };
-            self.links[parent].out.push(control::control(Header::new(Kind::Released), &released));
-            mark(&mut self.links, &mut self.dirty, parent);
+            self.links.send(parent, control::control(Header::new(Kind::Released), &released));
         }
         if !leaves.is_empty() {
             self.forget_leaves(leaves);
@@ -551,9 +543,9 @@ impl Node {
     /// The parent knows of `leaves` below another node. Children that speak for them have come here
     /// since it was asked: they are not members of the tree here, and find out where they are.
     pub(super) fn cut_off(&mut self, now: Time, leaves: &RangeSet) {
-        for at in 0..self.links.len() {
+        for at in self.links.ids() {
             let link = &self.links[at];
-            if link.way == Way::Down && link.alive && !link.leaves.is_disjoint(leaves) {
+            if link.is_live_child() && !link.leaves.is_disjoint(leaves) {
                 self.await_leaves(now, at, Errno::CONNRESET, "its leaves are below another node");
             }
         }
@@ -573,9 +565,9 @@ impl Node {
             }
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             if let Owner::Link(owner) = stream.owner
-                && self.links[owner].alive
+                && self.links[owner].is_alive()
             {
-                stream.send_held(id, &mut self.links, &mut self.dirty);
+                stream.send_held(&mut self.links);
             }
         }
     }
@@ -598,7 +590,7 @@ impl Node {
         for id in self.streams_of(leaves) {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let complete = stream.drop_members(leaves);
-            stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+            stream.acknowledge_down(&mut self.links);
             for wave in complete {
                 self.finish_wave(id, wave, true, Errno::HOSTDOWN);
             }
@@ -606,7 +598,7 @@ impl Node {
             // Of those that are still its own all may be lost, and the parent counts on them.
             self.leave(id);
         }
-        for link in self.links.iter_mut().filter(|link| link.way == Way::Down) {
+        for link in self.links.down_mut() {
             if !link.leaves.is_disjoint(leaves) {
                 link.leaves = link.leaves.difference(leaves);
             }
@@ -619,9 +611,9 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Config, Role, Tuning, frame};
     use super::*;
     use crate::filter::Registry;
+    use crate::{Config, Role, Tuning, frame};
 
     #[test]
     fn whoever_comes_when_the_session_is_over_hears_its_assignment_before_that() {

@@ -1,12 +1,13 @@
 //! What the process of a node does with it: a root opens streams and takes results, a leaf takes
 //! packets and answers.
-use super::super::control::{self, Notice, Open, Sync};
-use super::super::frame::{self, CHUNK_BYTES, Header, Kind, flag};
-use super::super::link::Link;
-use super::super::stream::{Owner, WaveResult};
-use super::super::wave::Coverage;
-use super::super::{STREAMS_MAX, STREAMS_PER_CLIENT, Time};
 use super::{Event, Node};
+use crate::control::{self, Notice, Open, Sync};
+use crate::frame::{self, CHUNK_BYTES, Header, Kind, flag};
+use crate::links::Link;
+use crate::links::LinkId;
+use crate::stream::{Owner, WaveResult};
+use crate::wave::Coverage;
+use crate::{STREAMS_MAX, STREAMS_PER_CLIENT, Time};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
@@ -90,13 +91,13 @@ impl Node {
 
     /// At a root: where the identifiers of the client on `link` begin. They are not those of any other
     /// client that is here, nor, as long as there are others, of one that was.
-    pub fn client_base(&mut self, link: usize) -> u32 {
+    pub fn client_base(&mut self, link: LinkId) -> u32 {
         const CLIENTS: u32 = u32::MAX / STREAMS_PER_CLIENT;
         for _ in 0..CLIENTS {
             self.clients = self.clients % CLIENTS + 1;
             let ids = self.clients * STREAMS_PER_CLIENT
                 ..=self.clients * STREAMS_PER_CLIENT + (STREAMS_PER_CLIENT - 1);
-            let held = |other: &Link| other.alive && other.streams_from == *ids.start();
+            let held = |other: &Link| other.is_alive() && other.streams_from == *ids.start();
             if !self.links.iter().any(held) && !self.streams.keys().any(|id| ids.contains(id)) {
                 break;
             }
@@ -121,11 +122,12 @@ impl Node {
         let wave = *outgoing.wave.get_or_insert(stream.next_wave);
         let (part, rest) = outgoing.rest.split_at(outgoing.rest.len().min(CHUNK_BYTES));
         outgoing.rest = rest;
-        let mut flags = if first { flag::FIRST } else { 0 } | if rest.is_empty() { flag::LAST } else { 0 };
+        let mut flags =
+            if first { flag::part::FIRST } else { 0 } | if rest.is_empty() { flag::part::LAST } else { 0 };
         let mut deadline = &[][..];
         let ms;
         if let Some(expect) = outgoing.expect {
-            flags |= flag::EXPECT | if outgoing.once { flag::ONCE } else { 0 };
+            flags |= flag::down::EXPECT | if outgoing.once { flag::down::ONCE } else { 0 };
             if first {
                 stream.next_wave += 1;
                 ms = u32::try_from(expect.as_millis()).unwrap_or(u32::MAX).to_le_bytes();
@@ -135,7 +137,7 @@ impl Node {
         let header = Header { flags, stream: id, tag: outgoing.tag, wave, ..Header::new(Kind::Down) };
         let frame = frame::encode_parts(header, &[deadline, part]);
         stream.received += frame.len() as u64;
-        stream.forward(id, &mut self.links, &mut self.dirty, &frame);
+        stream.forward(&mut self.links, &frame);
         let joining = stream.joining;
         if let Some(expect) = outgoing.expect.filter(|_| first) {
             // The wave just numbered is at most as far ahead as the application let it be.
@@ -170,7 +172,7 @@ impl Node {
     pub fn take(&mut self, id: u32) -> Option<WaveResult> {
         let stream = self.streams.get_mut(&id)?;
         let (result, from) = stream.inbox.pop_front()?;
-        stream.give_credit(id, &from, &mut self.links, &mut self.dirty);
+        stream.give_credit(&from, &mut self.links);
         stream.waves.recycle(from);
         Some(result)
     }
@@ -197,7 +199,7 @@ impl Node {
 
     /// At a leaf: answers a wave.
     pub fn reply(&mut self, id: u32, wave: u64, tag: i32, payload: &[u8]) {
-        let flags = flag::FULL | flag::FINAL | flag::RAW;
+        let flags = flag::up::FULL | flag::up::FINAL | flag::up::RAW;
         let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
         self.emit(header, None, Some(payload), Vec::new());
     }
@@ -206,7 +208,7 @@ impl Node {
     pub fn fail(&mut self, id: u32, wave: u64, errno: Errno) {
         let mut cover = Coverage::default();
         cover.fail(errno, &self.config.leaves);
-        let header = Header { flags: flag::FINAL, stream: id, wave, ..Header::new(Kind::Up) };
+        let header = Header { flags: flag::up::FINAL, stream: id, wave, ..Header::new(Kind::Up) };
         self.emit(header, Some(&cover), None, Vec::new());
     }
 
@@ -219,10 +221,10 @@ impl Node {
             if stream.run.count == 1 {
                 self.runs.push(id);
                 if let Owner::Link(link) = stream.owner {
-                    super::super::stream::mark(&mut self.links, &mut self.dirty, link);
+                    self.links.mark(link);
                 }
             } else if stream.run.items.len() + payload.len() > CHUNK_BYTES {
-                stream.seal_run(id, &mut self.links, &mut self.dirty);
+                stream.seal_run(&mut self.links);
             }
             return wave;
         }
@@ -230,9 +232,9 @@ impl Node {
             self.reply(id, wave, tag, payload);
             return wave;
         }
-        let flags = flag::FULL | flag::FINAL | flag::RAW | flag::FIRST | flag::LAST;
+        let flags = flag::up::FULL | flag::up::FINAL | flag::up::RAW | flag::part::FIRST | flag::part::LAST;
         let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
-        stream.send_up(id, header, payload, &[], &mut self.links, &mut self.dirty);
+        stream.send_up(header, payload, &[], &mut self.links);
         wave
     }
 
@@ -241,7 +243,7 @@ impl Node {
     pub fn post_run(&mut self, id: u32, tag: i32, packets: &[u8], width: usize) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
         if stream.run.tag != tag {
-            stream.seal_run(id, &mut self.links, &mut self.dirty);
+            stream.seal_run(&mut self.links);
         }
         let mut count = 0;
         for packet in packets.chunks_exact(width.max(1)) {
@@ -251,13 +253,13 @@ impl Node {
             stream.next_wave += 1;
             count += 1;
             if stream.run.items.len() + width > CHUNK_BYTES {
-                stream.seal_run(id, &mut self.links, &mut self.dirty);
+                stream.seal_run(&mut self.links);
             }
         }
         if stream.run.count > 0 && !self.runs.contains(&id) {
             self.runs.push(id);
             if let Owner::Link(link) = stream.owner {
-                super::super::stream::mark(&mut self.links, &mut self.dirty, link);
+                self.links.mark(link);
             }
         }
         count
@@ -267,7 +269,7 @@ impl Node {
     /// nothing (a filter's "adds nothing" would still be a packet to `null`).
     pub fn skip_to(&mut self, id: u32, wave: u64) {
         let Some(next) = self.streams.get(&id).map(|stream| stream.next_wave) else { return };
-        for wave in next..wave.min(next + super::super::WAVES_OPEN_MAX) {
+        for wave in next..wave.min(next + crate::WAVES_OPEN_MAX) {
             self.fail(id, wave, Errno::CANCELED);
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.next_wave = wave + 1;
@@ -278,7 +280,7 @@ impl Node {
     /// Bytes that wait to be written to a link, for credit, or for more to travel with.
     #[must_use]
     pub fn unsent_bytes(&self) -> u64 {
-        let links = self.links.iter().filter(|link| link.alive).map(|link| link.out.len());
+        let links = self.links.iter().filter(|link| link.is_alive()).map(|link| link.out().len());
         let held = self.streams.values().flat_map(|stream| &stream.held).map(|held| held.frame.len());
         let runs = self.streams.values().map(|stream| stream.run.items.len());
         links.chain(held).chain(runs).map(|bytes| bytes as u64).sum()
@@ -301,7 +303,7 @@ impl Node {
         }
         let header = Header { stream: id, tag: Errno::CANCELED.0, ..Header::new(Kind::Close) };
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.send_up(id, header, &[], &[], &mut self.links, &mut self.dirty);
+            stream.send_up(header, &[], &[], &mut self.links);
         }
     }
 
@@ -324,7 +326,7 @@ impl Node {
         if let Some(stream) = self.streams.get_mut(&id) {
             // Packets of a stream that was opened anew meanwhile count no more.
             let total = (stream.down.done + frame_bytes as u64).min(stream.received);
-            stream.consumed_down(id, total, &mut self.links, &mut self.dirty);
+            stream.consumed_down(total, &mut self.links);
         }
     }
 }
@@ -392,7 +394,7 @@ mod tests {
         let link = leaf.next_dirty().expect("the link has something to write");
         assert!(leaf.unsent_bytes() > 5 * packet.len() as u64, "their frame waits for the link");
         for frame in leaf.output(link).take() {
-            root.receive(NOW, 0, &frame).unwrap();
+            root.receive(NOW, LinkId::new(0), &frame).unwrap();
         }
         assert_eq!(leaf.unsent_bytes(), 0);
         let sums = std::iter::from_fn(|| root.take(id)).map(|result| (result.wave, result.payload));
@@ -415,7 +417,7 @@ mod tests {
         assert_eq!(leaf.post_run(id, 1, &many[..3 * width], width + 1), 0, "of another length");
         while let Some(link) = leaf.next_dirty() {
             for frame in leaf.output(link).take() {
-                root.receive(NOW, 0, &frame).unwrap();
+                root.receive(NOW, LinkId::new(0), &frame).unwrap();
             }
         }
         for at in 0..count + 3 {
@@ -436,7 +438,7 @@ mod tests {
         for _ in 2..STREAMS_PER_CLIENT {
             let id = open(&mut root);
             root.close(id);
-            root.output(0).take();
+            root.output(LinkId::new(0)).take();
         }
         assert_eq!((kept, open(&mut root)), (base + 1, base + 2));
     }

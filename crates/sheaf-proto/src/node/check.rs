@@ -2,23 +2,13 @@
 //! rule here is wrong long before a wave shows it.
 //!
 //! Costs a pass over all links and open waves, so that nothing else calls it.
-use super::super::link::{Link, Stage, Way};
-use super::super::stream::{Owner, Stream};
-use super::super::{Role, STREAMS_MAX, Time};
 use super::Node;
 use super::adopt::LINKS_MAX;
 use super::orphan::UNSENT_MAX;
+use crate::links::{Link, LinkState, Way};
+use crate::stream::{Owner, Stream};
+use crate::{Role, STREAMS_MAX, Time};
 use sheaf_core::RangeSet;
-
-/// Fails with the rule that is broken, and where.
-macro_rules! rule {
-    ($holds:expr, $($what:tt)*) => {
-        if !$holds {
-            return Err(format!($($what)*));
-        }
-    };
-}
-pub(crate) use rule;
 
 impl Node {
     /// Looks whether everything that must hold between two calls does.
@@ -40,33 +30,23 @@ impl Node {
     /// Each link is in one state, and a dead one holds nothing that waits for it.
     fn check_links(&self) -> Result<(), String> {
         rule!(self.links.len() <= LINKS_MAX, "{} links", self.links.len());
-        let mut dirty = vec![false; self.links.len()];
-        for &at in &self.dirty {
-            rule!(!std::mem::replace(&mut dirty[at], true), "link {at} is on the list to be written twice");
-        }
-        for (at, link) in self.links.iter().enumerate() {
-            rule!(link.dirty == dirty[at], "link {at} is to be written, or not: two lists differ");
-            let state = match (link.way, &link.stage) {
-                (Way::Down, Stage::Member | Stage::Knocking | Stage::Pending(_)) => link.alive,
-                (Way::Down, Stage::Awaited(_) | Stage::Lost) => !link.alive,
-                (Way::Down, Stage::Asking) => false,
-                (Way::Up, Stage::Member | Stage::Asking) => true,
-                (Way::Up, _) => false,
+        self.links.check()?;
+        for (at, link) in self.links.ids().zip(self.links.iter()) {
+            let state = match link.way {
+                Way::Down => !matches!(link.state, LinkState::Asking),
+                Way::Up => matches!(link.state, LinkState::Member | LinkState::Asking | LinkState::Lost),
             };
-            rule!(state, "link {at}: {:?}, alive: {}, is {:?}", link.way, link.alive, link.stage);
-            let idle = link.carry.is_empty() && link.waiting.is_empty() && link.out.is_empty();
-            rule!(link.alive || idle, "link {at} is dead, and something waits for it");
+            rule!(state, "link {at}: {:?} is {:?}", link.way, link.state);
+            let idle = link.carry.is_empty() && link.waiting.is_empty() && link.out().is_empty();
+            rule!(link.is_alive() || idle, "link {at} is dead, and something waits for it");
             rule!(
                 link.way == Way::Up || link.leaves.is_subset(&link.claim),
                 "link {at} holds leaves beyond its claim"
             );
             rule!(
-                !matches!(link.stage, Stage::Knocking) || link.leaves.is_empty(),
+                !matches!(link.state, LinkState::Knocking) || link.leaves.is_empty(),
                 "link {at} knocks and has leaves"
             );
-        }
-        for &at in &self.dead {
-            rule!(!self.links[at].alive, "link {at} is to be closed and alive");
         }
         Ok(())
     }
@@ -76,7 +56,7 @@ impl Node {
         let own = &self.config.leaves;
         if self.config.role != Role::Leaf {
             let mut all = RangeSet::new();
-            for link in self.links.iter().filter(|link| link.way == Way::Down) {
+            for link in self.links.down().map(|(_, link)| link) {
                 rule!(all.is_disjoint(&link.leaves), "two links have {}", all.intersection(&link.leaves));
                 all.union_with(&link.leaves);
             }
@@ -91,19 +71,19 @@ impl Node {
     /// Whatever is waited for ends: by a time, or because somebody is asked whose link is watched.
     fn check_recovery(&self) -> Result<(), String> {
         let by = |due: Time| self.recover_at.is_some_and(|at| at <= due);
-        for (at, link) in self.links.iter().enumerate() {
-            match &link.stage {
-                Stage::Awaited(awaited) => {
+        for (at, link) in self.links.ids().zip(self.links.iter()) {
+            match &link.state {
+                LinkState::Awaited(awaited) => {
                     rule!(by(awaited.until), "link {at} is awaited, and nobody looks when that is over");
                 }
-                Stage::Knocking => {
+                LinkState::Knocking => {
                     let until = link.since + self.config.tuning.heartbeat_timeout;
                     rule!(by(until), "link {at} knocks, and nobody looks when that is over");
                 }
-                Stage::Pending(_) => {
+                LinkState::Pending(_) => {
                     rule!(self.is_asked_for(at), "link {at} waits for leaves, and no job is about it")
                 }
-                Stage::Member | Stage::Lost | Stage::Asking => {}
+                LinkState::Member | LinkState::Lost | LinkState::Asking => {}
             }
         }
         self.check_jobs()?;
@@ -113,11 +93,11 @@ impl Node {
         }
         if let Some(asking) = self.asking {
             let link = &self.links[asking];
-            let asks = link.alive && matches!(link.stage, Stage::Asking);
+            let asks = link.is_alive() && matches!(link.state, LinkState::Asking);
             rule!(asks, "it asks on link {asking}, which is {link:?}");
         } else if let Some(parent) = self.parent.filter(|_| self.orphan.is_none() && !self.has_ended()) {
             let link = &self.links[parent];
-            rule!(link.alive && matches!(link.stage, Stage::Member), "it has a parent, which is {link:?}");
+            rule!(link.is_alive() && link.is_member(), "it has a parent, which is {link:?}");
         }
         Ok(())
     }
@@ -126,9 +106,9 @@ impl Node {
         if let Owner::Link(owner) = stream.owner {
             rule!(self.links[owner].way == Way::Up, "it belongs to a child");
             // While a node looks for a parent, its streams are its last one's.
-            let there = self.links[owner].alive || self.orphan.is_some() || self.has_ended();
+            let there = self.links[owner].is_alive() || self.orphan.is_some() || self.has_ended();
             rule!(there, "it belongs to a link that is gone");
-            let sends = self.links[owner].alive && stream.can_send_up();
+            let sends = self.links[owner].is_alive() && stream.can_send_up();
             rule!(
                 !sends || self.links[owner].waiting.contains(&id),
                 "what waits for its owner has been forgotten"
@@ -143,18 +123,18 @@ impl Node {
             );
             let here = link.leaves.intersection(&stream.members);
             rule!(*member.leaves == here, "its child {at} has {}, and the link {here}", member.leaves);
-            let reach = lane.away || matches!(link.stage, Stage::Member);
+            let reach = lane.away || link.is_member();
             rule!(
                 !member.live || reach && is_there(link),
                 "its child {at} is on link {}, which is {:?}",
                 lane.link,
-                link.stage
+                link.state
             );
             rule!(
-                !lane.fresh || matches!(link.stage, Stage::Member),
+                !lane.fresh || link.is_member(),
                 "its child {at} is to join over link {}, which is {:?}",
                 lane.link,
-                link.stage
+                link.state
             );
             let sends = member.live && stream.can_send_down(at);
             rule!(!sends || link.waiting.contains(&id), "what waits for its child {at} has been forgotten");
@@ -169,11 +149,11 @@ impl Node {
     fn has_ended(&self) -> bool {
         self.over
             || self.disbanded
-            || self.parent.is_some_and(|parent| !self.links[parent].alive && self.orphan.is_none())
+            || self.parent.is_some_and(|parent| !self.links[parent].is_alive() && self.orphan.is_none())
     }
 }
 
 /// Whether the leaves of a child are there or waited for.
 fn is_there(link: &Link) -> bool {
-    link.alive || matches!(link.stage, Stage::Awaited(_))
+    link.is_alive() || matches!(link.state, LinkState::Awaited(_))
 }

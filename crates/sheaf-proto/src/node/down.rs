@@ -1,12 +1,12 @@
 //! Towards the leaves: streams open and close, packets pass through.
-use super::super::control::{self, Open};
-use super::super::frame::{HEADER_BYTES, Header, Kind, Violation, flag};
-use super::super::link::{Stage, Way};
-use super::super::stream::{Flow, Kept, Lane, Owner, Stream, WaveSet, mark};
-use super::super::wave::{Member, Waves};
-use super::super::{Role, STREAMS_MAX, Time, WINDOW_BYTES_MAX};
 use super::{Event, Node, Packet};
+use crate::control::{self, Open};
 use crate::filter::{Accumulator, Filter, FilterError, NodeInfo};
+use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
+use crate::links::{LinkId, LinkState, Way};
+use crate::stream::{Flow, Kept, Lane, Owner, Stream, WaveSet};
+use crate::wave::{Member, Waves};
+use crate::{Role, STREAMS_MAX, Time, WINDOW_BYTES_MAX};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ const PLACE_MAX: u64 = 1 << 62;
 impl Node {
     pub(super) fn on_open(
         &mut self,
-        link: usize,
+        link: LinkId,
         header: &Header,
         body: &[u8],
         frame: &Bytes,
@@ -63,7 +63,7 @@ impl Node {
             return Err(Violation::Bound("too many open streams"));
         }
         self.open_stream(header.stream, Owner::Link(link), &open, frame);
-        if !header.has(flag::ANEW) && open.offset == 0 {
+        if !header.has(flag::open::ANEW) && open.offset == 0 {
             // Another stream, whatever had its number.
             self.departed.remove(&header.stream);
         }
@@ -97,9 +97,9 @@ impl Node {
         let mut ordinal = vec![u32::MAX; self.links.len()];
         let (mut children, mut lanes) = (Vec::new(), Vec::<Lane>::new());
         let (mut irregular, mut last) = (false, 0);
-        let anew = frame[5] & flag::ANEW != 0;
-        for (at, ordinal) in ordinal.iter_mut().enumerate() {
-            let link = &mut self.links[at];
+        let anew = frame::flags(frame) & flag::open::ANEW != 0;
+        for (at, ordinal) in self.links.ids().zip(&mut ordinal) {
+            let link = &self.links[at];
             if link.way == Way::Up {
                 continue;
             }
@@ -108,15 +108,14 @@ impl Node {
             irregular |= first < last;
             last = first;
             *ordinal = children.len() as u32;
-            let live = link.alive || matches!(link.stage, Stage::Awaited(_));
-            let away = !link.alive || matches!(link.stage, Stage::Pending(_));
+            let live = link.is_alive() || matches!(link.state, LinkState::Awaited(_));
+            let away = !link.is_alive() || matches!(link.state, LinkState::Pending(_));
             let (rank, moved) = (link.rank, false);
             let (leaves, lost) = (Arc::new(leaves), Errno::HOSTDOWN);
             children.push(Member { rank, leaves, moved, live, since: 0, lost });
             lanes.push(Lane { away, stale: anew, ..Lane::new(at, open.offset, 0) });
             if !away {
-                link.out.push(frame.clone());
-                mark(&mut self.links, &mut self.dirty, at);
+                self.links.send(at, frame);
             }
         }
         Below { children, lanes, ordinal, irregular }
@@ -137,12 +136,13 @@ impl Node {
             // Whoever is still busy with an earlier wave works for nobody.
             acked.insert(0, last);
         }
-        let quiet = |at: usize| self.links[at].quiet;
+        let quiet = |at: LinkId| self.links[at].is_inside();
         let keeps = matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !quiet(at));
         let mut waves = Waves::starting_at(open.wave_base);
         waves.irregular = irregular;
         let members = Arc::new(open.members.intersection(&self.config.leaves));
         let stream = Stream {
+            id,
             owner,
             ever: Arc::clone(&members),
             members,
@@ -182,18 +182,17 @@ impl Node {
             replies_due_bytes: 0,
         };
         if let Owner::Link(parent) = owner
-            && frame[5] & flag::ANEW != 0
+            && frame::flags(frame) & flag::open::ANEW != 0
         {
-            let credit = Header { flags: flag::ANEW, stream: id, ..Header::new(Kind::Credit) };
-            self.links[parent].out.append(&credit.to_bytes());
-            mark(&mut self.links, &mut self.dirty, parent);
+            let credit = Header { flags: flag::credit::ANEW, stream: id, ..Header::new(Kind::Credit) };
+            self.links.send(parent, &credit.to_bytes());
         }
         self.no_longer_dropped(id);
         self.streams.insert(id, Box::new(stream));
         self.leave(id);
     }
 
-    pub(super) fn on_close(&mut self, link: usize, header: &Header) -> Result<(), Violation> {
+    pub(super) fn on_close(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
         let Some(stream) = self.streams.get(&header.stream) else {
             if self.parent == Some(link) {
                 self.no_longer_dropped(header.stream);
@@ -216,13 +215,11 @@ impl Node {
     /// Forgets the stream here and below. What still waited for a link is dropped with it.
     pub(super) fn close_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.remove(&id) else { return };
-        let frame = super::super::frame::encode(Header { stream: id, ..Header::new(Kind::Close) }, &[]);
+        let frame = frame::encode(Header { stream: id, ..Header::new(Kind::Close) }, &[]);
         // Also to those who have left it, or were given up: they still have it.
         for lane in &stream.lanes {
-            let link = &mut self.links[lane.link];
-            if link.alive && matches!(link.stage, Stage::Member) {
-                link.out.push(frame.clone());
-                mark(&mut self.links, &mut self.dirty, lane.link);
+            if self.links[lane.link].is_member() {
+                self.links.send(lane.link, &frame);
             }
         }
         if self.config.role == Role::Leaf {
@@ -233,7 +230,7 @@ impl Node {
     pub(super) fn on_down(
         &mut self,
         now: Time,
-        link: usize,
+        link: LinkId,
         header: &Header,
         frame: Bytes,
     ) -> Result<(), Violation> {
@@ -247,10 +244,10 @@ impl Node {
             self.deliver_packet(header, expect, frame);
             return Ok(());
         }
-        stream.forward(header.stream, &mut self.links, &mut self.dirty, &frame);
+        stream.forward(&mut self.links, &frame);
         let joining = stream.joining;
         if let Some(expect) = expect {
-            self.expect_wave(now, header.stream, header.wave, expect, header.has(flag::ONCE))?;
+            self.expect_wave(now, header.stream, header.wave, expect, header.has(flag::down::ONCE))?;
         }
         if joining {
             self.let_in(header.stream);
@@ -259,13 +256,13 @@ impl Node {
     }
 
     fn deliver_packet(&mut self, header: &Header, expect: Option<Duration>, frame: Bytes) {
-        let skip = if header.has(flag::FIRST | flag::EXPECT) { EXPECT_BYTES } else { 0 };
+        let skip = if header.has(flag::part::FIRST | flag::down::EXPECT) { EXPECT_BYTES } else { 0 };
         self.events.push_back(Event::Packet(Packet {
             stream: header.stream,
             wave: header.wave,
             tag: header.tag,
-            first: header.has(flag::FIRST),
-            last: header.has(flag::LAST),
+            first: header.has(flag::part::FIRST),
+            last: header.has(flag::part::LAST),
             expect,
             frame_bytes: frame.len(),
             payload: frame.slice(HEADER_BYTES + skip..),
@@ -302,7 +299,7 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn on_cancel(&mut self, now: Time, link: usize, header: &Header) -> Result<(), Violation> {
+    pub(super) fn on_cancel(&mut self, now: Time, link: LinkId, header: &Header) -> Result<(), Violation> {
         match self.streams.get(&header.stream) {
             Some(stream) if stream.owner != Owner::Link(link) => Err(Violation::OutOfPlace(Kind::Cancel)),
             Some(_) => {
@@ -324,8 +321,7 @@ impl Node {
         stream.unsteady();
         let header = Header { stream: id, wave, ..Header::new(Kind::Cancel) };
         for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away) {
-            self.links[lane.link].out.append(&header.to_bytes());
-            mark(&mut self.links, &mut self.dirty, lane.link);
+            self.links.send(lane.link, &header.to_bytes());
         }
         let deadline = now + GRACE / (self.config.depth + 1);
         let numbers: Vec<u64> =
@@ -345,7 +341,7 @@ impl Node {
 pub(super) const EXPECT_BYTES: usize = 4;
 
 fn expectation(header: &Header, body: &[u8]) -> Result<Option<Duration>, Violation> {
-    if !header.has(flag::FIRST | flag::EXPECT) {
+    if !header.has(flag::part::FIRST | flag::down::EXPECT) {
         return Ok(None);
     }
     let bytes = body.first_chunk::<EXPECT_BYTES>().ok_or(Violation::Body(Kind::Down))?;

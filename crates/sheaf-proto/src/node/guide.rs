@@ -1,10 +1,9 @@
 //! Where nodes listen, and which of them are missing: what a launcher needs to send newcomers on and
 //! to start again what was lost.
-use super::super::control::{self, Address};
-use super::super::frame::{Header, Kind, Violation};
-use super::super::link::{Link, Stage, Way};
-use super::super::stream::mark;
 use super::{Event, Node};
+use crate::control::{self, Address};
+use crate::frame::{Header, Kind, Violation};
+use crate::links::{Link, LinkId, LinkState, Way};
 use sheaf_core::RangeSet;
 
 impl Node {
@@ -16,13 +15,12 @@ impl Node {
 
     pub(super) fn tell_door(&mut self) {
         let Some((door, parent)) = self.door.clone().zip(self.parent) else { return };
-        if self.links[parent].alive && matches!(self.links[parent].stage, Stage::Member) {
-            self.links[parent].out.push(door);
-            mark(&mut self.links, &mut self.dirty, parent);
+        if self.links[parent].is_alive() && self.links[parent].is_member() {
+            self.links.send(parent, door);
         }
     }
 
-    pub(super) fn on_door(&mut self, link: usize, body: &[u8]) -> Result<(), Violation> {
+    pub(super) fn on_door(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let address: Address = control::decode(Kind::Door, body)?;
         self.events.push_back(Event::Door { rank: self.links[link].rank, address });
         Ok(())
@@ -30,11 +28,11 @@ impl Node {
 
     /// Whether the child on `link` speaks for `leaves`; `None` while it has not been taken in.
     #[must_use]
-    pub fn speaks_for(&self, link: usize, leaves: &RangeSet) -> Option<bool> {
+    pub fn speaks_for(&self, link: LinkId, leaves: &RangeSet) -> Option<bool> {
         let link = &self.links[link];
-        match link.stage {
-            Stage::Knocking | Stage::Pending(_) if link.alive => None,
-            Stage::Member => Some(link.alive && leaves.is_subset(&link.leaves)),
+        match link.state {
+            LinkState::Knocking | LinkState::Pending(_) if link.is_alive() => None,
+            LinkState::Member => Some(link.is_alive() && leaves.is_subset(&link.leaves)),
             _ => Some(false),
         }
     }
@@ -48,9 +46,8 @@ impl Node {
     /// At a node that is started anew while the tree runs: none of its planned children is there,
     /// and none of its leaves, until they come.
     pub fn begin_empty(&mut self) {
-        for link in self.links.iter_mut().filter(|link| link.way == Way::Down) {
-            link.alive = false;
-            link.stage = Stage::Lost;
+        for link in self.links.down_mut() {
+            link.state = LinkState::Lost;
         }
         self.lost = self.config.leaves.clone();
         self.ready_told = true;
@@ -60,7 +57,7 @@ impl Node {
     #[must_use]
     pub fn is_taken_in(&self) -> bool {
         let parent = self.parent.map(|parent| &self.links[parent]);
-        parent.is_some_and(|parent| parent.alive && matches!(parent.stage, Stage::Member))
+        parent.is_some_and(|parent| parent.is_alive() && parent.is_member())
     }
 
     /// Planned children that are lost, did not leave, and are nobody else's now.
@@ -84,5 +81,5 @@ impl Node {
 
 /// Whether a child is connected, may still connect, or may come back.
 fn is_there(link: &Link) -> bool {
-    link.way == Way::Down && (link.alive || matches!(link.stage, Stage::Awaited(_)))
+    link.way == Way::Down && (link.is_alive() || matches!(link.state, LinkState::Awaited(_)))
 }

@@ -8,22 +8,21 @@
 //! Only when no stream is open here: then nothing is under way that could be lost, and streams that
 //! are opened meanwhile wait for the child as they do for any that comes back. One that does not find
 //! the way comes back to the adopter.
-use super::super::control::{self, Ancestor, Take};
-use super::super::frame::{Header, Kind, Violation};
-use super::super::link::{Awaited, Link, Stage, Way};
-use super::super::stream::mark;
-use super::super::{Role, Time};
 use super::{Event, Node};
+use crate::control::{self, Ancestor, Take};
+use crate::frame::{Header, Kind, Violation};
+use crate::links::{Awaited, Link, LinkId, LinkState, Way};
+use crate::{Role, Time};
 use sheaf_core::{Errno, RangeSet};
 
 /// A child that was adopted, and below whom its place is.
 pub struct HandOver {
     /// Its link.
-    pub from: usize,
+    pub from: LinkId,
     /// Its rank.
     pub rank: u32,
     /// The link of the child below which its place is.
-    pub to: usize,
+    pub to: LinkId,
     /// That child.
     pub place: Ancestor,
 }
@@ -47,10 +46,10 @@ impl Node {
 
     fn send_below(&mut self, HandOver { from, rank, to, place }: &HandOver) {
         let (from, to) = (*from, *to);
-        let is_child = |at: usize, rank: u32| {
+        let is_child = |at: LinkId, rank: u32| {
             let Some(link) = self.links.get(at) else { return false };
-            let here = link.way == Way::Down && link.alive && link.attached && link.rank == rank;
-            here && matches!(link.stage, Stage::Member)
+            let here = link.is_live_child() && link.is_attached() && link.rank == rank;
+            here && link.is_member()
         };
         if from == to || !is_child(from, *rank) || !is_child(to, place.rank) {
             return;
@@ -59,15 +58,15 @@ impl Node {
         if !leaves.is_empty() {
             self.links[to].leaves.union_with(&leaves);
             let take = Take { rank: *rank, leaves };
-            self.links[to].out.push(control::control(Header::new(Kind::Take), &take));
+            self.links.send(to, control::control(Header::new(Kind::Take), &take));
         }
-        self.links[from].out.push(control::control(Header::new(Kind::Go), place));
+        self.links.send(from, control::control(Header::new(Kind::Go), place));
         // The one that is to wait hears of it first.
-        mark(&mut self.links, &mut self.dirty, from);
-        mark(&mut self.links, &mut self.dirty, to);
+        self.links.mark(from);
+        self.links.mark(to);
     }
 
-    pub(super) fn on_take(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+    pub(super) fn on_take(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let take: Take = control::decode(Kind::Take, body)?;
         if self.parent != Some(link) || self.config.role != Role::Inner {
@@ -77,15 +76,15 @@ impl Node {
         let until = now + self.config.tuning.adoption_grace;
         let awaited =
             Awaited { until, errno: Errno::HOSTDOWN, cause: "it did not come to its place".to_owned() };
-        let coming = Link { alive: false, ..Link::new(Way::Down, take.rank, leaves.clone(), now) };
-        self.add_down(Link { stage: Stage::Awaited(Box::new(awaited)), ..coming })?;
+        let state = LinkState::Awaited(Box::new(awaited));
+        self.add_down(Link::new(Way::Down, take.rank, leaves.clone(), now).in_state(state))?;
         self.config.leaves.union_with(&leaves);
         self.ready_leaves.union_with(&leaves);
         self.recover_by(until);
         Ok(())
     }
 
-    pub(super) fn on_go(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+    pub(super) fn on_go(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let to: Ancestor = control::decode(Kind::Go, body)?;
         if self.parent != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Go));
@@ -98,10 +97,10 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::control::Release;
-    use super::super::super::{Config, Tuning};
     use super::*;
+    use crate::control::Release;
     use crate::filter::Registry;
+    use crate::{Config, Tuning};
     use bytes::Bytes;
     use sheaf_core::RangeSet;
 

@@ -5,12 +5,11 @@
 //! says, when it is ready or asks to be taken, whether it does; one that does not say so is sent the
 //! engine before its first WebAssembly module, as a module with a mark. It stays there: whoever passes
 //! modules on decides anew for each child.
-use super::super::Role;
-use super::super::frame::{self, CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
-use super::super::link::{Stage, Way};
-use super::super::stream::mark;
 use super::Node;
+use crate::Role;
 use crate::filter::{FilterError, MODULES_BYTES_MAX, ModuleId, Modules, Registry};
+use crate::frame::{self, CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
+use crate::links::{LinkId, Way};
 use bytes::Bytes;
 use sheaf_core::Errno;
 
@@ -66,12 +65,12 @@ impl Node {
     pub(super) fn with_engine(&self, kind: Kind) -> Header {
         let modules = self.registry.modules();
         let idle = self.config.role == Role::Leaf && !modules.are_at_leaves();
-        let flags = if idle || modules.has_engine() { flag::ENGINE } else { 0 };
+        let flags = if idle || modules.has_engine() { flag::ready::ENGINE } else { 0 };
         Header { flags, ..Header::new(kind) }
     }
 
     /// Sends the engine to those of `links` that want it.
-    fn send_engine(&mut self, links: impl IntoIterator<Item = usize>) {
+    fn send_engine(&mut self, links: impl IntoIterator<Item = LinkId>) {
         // Read and cut once, if somebody wants it.
         let mut engine: Option<Vec<Bytes>> = None;
         for link in links {
@@ -79,13 +78,12 @@ impl Node {
                 continue;
             }
             let parts = engine.get_or_insert_with(|| engine_frames(&self.registry, self.config.rank));
-            parts.iter().for_each(|frame| self.links[link].out.push(frame.clone()));
-            mark(&mut self.links, &mut self.dirty, link);
+            parts.iter().for_each(|frame| self.links.send(link, frame));
         }
     }
 
     fn send_engine_to_all(&mut self) {
-        let links = (0..self.links.len()).filter(|&at| self.passes_on_to(at)).collect::<Vec<_>>();
+        let links = self.links.ids().filter(|&at| self.passes_on_to(at)).collect::<Vec<_>>();
         self.send_engine(links);
     }
 
@@ -98,7 +96,7 @@ impl Node {
     /// Sends to `link`, which is new or has found its way back, the modules that are here and that
     /// it does not have: those that are `known` there it has. To be called before any stream is
     /// opened on the link.
-    pub fn send_modules(&mut self, link: usize, known: &[[u8; 32]]) {
+    pub fn send_modules(&mut self, link: LinkId, known: &[[u8; 32]]) {
         let lacking = self.modules.whole.iter().filter(|id| !known.contains(&id.0));
         let whole = lacking.filter_map(|&id| Some((id, self.registry.modules().bytes(id)?)));
         let whole: Vec<(ModuleId, Bytes)> = whole.collect();
@@ -116,8 +114,7 @@ impl Node {
             self.send_engine([link]);
         }
         if !queued.is_empty() {
-            queued.into_iter().for_each(|frame| self.links[link].out.push(frame));
-            mark(&mut self.links, &mut self.dirty, link);
+            queued.into_iter().for_each(|frame| self.links.send(link, frame));
         }
     }
 
@@ -138,7 +135,7 @@ impl Node {
         }
         let id = ModuleId(*hash);
         let last = offset + part.len() == total;
-        if header.has(flag::ENGINE) {
+        if header.has(flag::module::ENGINE) {
             if !self.registry.modules().has_engine()
                 && self.modules.take(id, offset, total, part, true)
                 && last
@@ -190,17 +187,16 @@ impl Node {
         Ok(())
     }
 
-    fn passes_on_to(&self, link: usize) -> bool {
+    fn passes_on_to(&self, link: LinkId) -> bool {
         // Who is being taken in gets all of it when that is done.
         let link = &self.links[link];
-        link.way == Way::Down && link.alive && matches!(link.stage, Stage::Member)
+        link.way == Way::Down && link.is_member()
     }
 
     fn pass_on(&mut self, frame: &Bytes) {
-        for at in 0..self.links.len() {
+        for at in self.links.ids() {
             if self.passes_on_to(at) {
-                self.links[at].out.push(frame.clone());
-                mark(&mut self.links, &mut self.dirty, at);
+                self.links.send(at, frame.clone());
             }
         }
     }
@@ -210,7 +206,7 @@ impl Node {
 fn engine_frames(registry: &Registry, rank: u32) -> Vec<Bytes> {
     match registry.modules().engine() {
         Ok(engine) if engine.len() <= MODULES_BYTES_MAX => {
-            let header = Header { flags: flag::ENGINE, ..Header::new(Kind::Module) };
+            let header = Header { flags: flag::module::ENGINE, ..Header::new(Kind::Module) };
             frames(header, ModuleId::of(&engine), engine.len(), &engine)
         }
         Ok(engine) => {
@@ -289,7 +285,10 @@ mod tests {
     /// Gives what waits on `link` of one node to the last link of the other, its parent's.
     fn pass(from: &mut Node, link: usize, to: &mut Node) -> Result<(), Violation> {
         let up = to.config.children.len();
-        from.output(link).take().into_iter().try_for_each(|frame| to.receive(NOW, up, &frame))
+        from.output(LinkId::new(link))
+            .take()
+            .into_iter()
+            .try_for_each(|frame| to.receive(NOW, LinkId::new(up), &frame))
     }
 
     fn bytes(len: usize) -> Bytes {
@@ -308,15 +307,15 @@ mod tests {
 
         let mut late = node(Role::Inner, 1);
         late.add_module(&bytes(1)).unwrap();
-        root.output(1).take();
+        root.output(LinkId::new(1)).take();
         let known = late.modules();
-        root.send_modules(1, &known);
-        assert_eq!(root.output(1).take().len(), 1 + 4, "what it knows is not sent");
-        root.send_modules(1, &known);
+        root.send_modules(LinkId::new(1), &known);
+        assert_eq!(root.output(LinkId::new(1)).take().len(), 1 + 4, "what it knows is not sent");
+        root.send_modules(LinkId::new(1), &known);
         pass(&mut root, 1, &mut late).unwrap();
         assert_eq!(late.modules(), ids.map(|id| id.0));
-        root.send_modules(1, &late.modules());
-        assert!(root.output(1).is_empty());
+        root.send_modules(LinkId::new(1), &late.modules());
+        assert!(root.output(LinkId::new(1)).is_empty());
     }
 
     /// A child that comes while a module is under way gets its beginning at once and the rest as it
@@ -326,20 +325,20 @@ mod tests {
         let (mut root, mut inner) = (node(Role::Root, 1), node(Role::Inner, 2));
         let (mut early, mut late) = (node(Role::Inner, 1), node(Role::Inner, 1));
         let id = root.add_module(&bytes(5 * CHUNK_BYTES)).unwrap();
-        let parts: Vec<Bytes> = root.output(0).take().into();
+        let parts: Vec<Bytes> = root.output(LinkId::new(0)).take().into();
         for part in &parts[..2] {
-            inner.receive(NOW, 2, part).unwrap();
+            inner.receive(NOW, LinkId::new(2), part).unwrap();
         }
         pass(&mut inner, 0, &mut early).unwrap();
-        inner.output(1).take();
-        inner.send_modules(1, &[]);
+        inner.output(LinkId::new(1)).take();
+        inner.send_modules(LinkId::new(1), &[]);
         for part in &parts[2..4] {
-            inner.receive(NOW, 2, part).unwrap();
+            inner.receive(NOW, LinkId::new(2), part).unwrap();
         }
         pass(&mut inner, 1, &mut late).unwrap();
         assert_eq!(late.modules(), [[0; 32]; 0]);
         for part in parts.iter().chain(&parts[4..]) {
-            inner.receive(NOW, 2, part).unwrap();
+            inner.receive(NOW, LinkId::new(2), part).unwrap();
         }
         pass(&mut inner, 0, &mut early).unwrap();
         pass(&mut inner, 1, &mut late).unwrap();
@@ -355,7 +354,7 @@ mod tests {
             let header = Header { wave: total << 32 | offset, ..Header::new(Kind::Module) };
             frame::encode_parts(header, &[&id.0, part])
         };
-        let mut refused = |frame: Bytes| inner.receive(NOW, 1, &frame).is_err();
+        let mut refused = |frame: Bytes| inner.receive(NOW, LinkId::new(1), &frame).is_err();
         assert!(refused(frame(id, 0, 100, &[7; 100])), "another content than the hash says");
         assert!(refused(frame(id, 50, 100, &good[..60])), "longer than announced");
         assert!(refused(frame(id, 0, u64::from(u32::MAX), &good)), "too long");
@@ -368,10 +367,10 @@ mod tests {
         assert!(inner.modules.arriving.len() <= 8);
         assert_eq!(inner.modules(), [[0; 32]; 0]);
         let mut leaf = node(Role::Leaf, 0);
-        leaf.receive(NOW, 0, &frame(id, 0, 100, &good)).unwrap();
+        leaf.receive(NOW, LinkId::new(0), &frame(id, 0, 100, &good)).unwrap();
         assert!(leaf.modules().is_empty(), "a leaf combines nothing");
         leaf.registry.keep_modules_at_leaves();
-        leaf.receive(NOW, 0, &frame(id, 0, 100, &good)).unwrap();
+        leaf.receive(NOW, LinkId::new(0), &frame(id, 0, 100, &good)).unwrap();
         assert_eq!(leaf.modules(), [id.0], "its service may want to");
     }
 
@@ -411,7 +410,7 @@ mod tests {
     }
 
     fn engine_bytes(frames: impl IntoIterator<Item = Bytes>) -> usize {
-        let engine = frames.into_iter().filter(|frame| frame[5] & flag::ENGINE != 0);
+        let engine = frames.into_iter().filter(|frame| frame::flags(frame) & flag::module::ENGINE != 0);
         engine.map(|frame| frame.len() - HEADER_BYTES - HASH_BYTES).sum()
     }
 
@@ -426,24 +425,24 @@ mod tests {
         for (link, child) in [(0, &inner), (1, &equipped(Role::Inner, 1)), (2, &leaf)] {
             let ready = control::Ready { leaves: RangeSet::new() };
             let frame = control::control(child.with_engine(Kind::Ready), &ready);
-            root.receive(NOW, link, &frame).unwrap();
+            root.receive(NOW, LinkId::new(link), &frame).unwrap();
         }
         let wants: Vec<bool> = root.links.iter().take(3).map(|link| !link.has_engine).collect();
         assert_eq!(wants, [true, false, false]);
         let first = root.add_module(&module).unwrap();
-        assert_eq!([1, 2].map(|link| engine_bytes(root.output(link).take())), [0, 0]);
+        assert_eq!([1, 2].map(|link| engine_bytes(root.output(LinkId::new(link)).take())), [0, 0]);
         pass(&mut root, 0, &mut inner).unwrap();
         pass(&mut inner, 0, &mut below).unwrap();
         for node in [&inner, &below] {
             assert_eq!(node.registry.modules().engine().unwrap(), whole);
             assert_eq!(node.modules(), [first.0], "the engine is no module of the user's");
-            assert_eq!(node.with_engine(Kind::Adopt).flags, flag::ENGINE);
+            assert_eq!(node.with_engine(Kind::Adopt).flags, flag::ready::ENGINE);
         }
         root.add_module(&Bytes::from_static(b"\0asm\x01\0\0\0\0\0")).unwrap();
-        assert_eq!(engine_bytes(root.output(0).take()), 0, "it has been sent");
+        assert_eq!(engine_bytes(root.output(LinkId::new(0)).take()), 0, "it has been sent");
         // Who comes later and lacks it gets it with the modules.
-        root.links[0].has_engine = false;
-        root.send_modules(0, &[first.0]);
+        root.links[LinkId::new(0)].has_engine = false;
+        root.send_modules(LinkId::new(0), &[first.0]);
         let mut late = bare(Role::Inner);
         pass(&mut root, 0, &mut late).unwrap();
         assert_eq!((late.modules().len(), late.registry.modules().engine().unwrap()), (1, whole));

@@ -1,11 +1,11 @@
 //! At a node that has lost its parent: it looks for another, and what it does not find in time it
 //! does without.
-use super::super::control::{self, Adopt, AdoptStream, Adopted};
-use super::super::frame::{Header, Kind, Violation};
-use super::super::link::{Stage, Way};
-use super::super::stream::{Owner, mark};
-use super::super::{Role, STREAMS_MAX, Time};
 use super::{Event, Node};
+use crate::control::{self, Adopt, AdoptStream, Adopted};
+use crate::frame::{Header, Kind, Violation};
+use crate::links::{LinkId, LinkState, Way};
+use crate::stream::Owner;
+use crate::{Role, STREAMS_MAX, Time};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
@@ -15,14 +15,14 @@ pub(super) const UNSENT_MAX: usize = 1024;
 
 impl Node {
     /// At an orphan: the link for a connection to an ancestor. What it says first is queued.
-    pub fn resume_parent(&mut self, now: Time) -> usize {
+    pub fn resume_parent(&mut self, now: Time) -> LinkId {
         self.unsettle();
         if let Some(asking) = self.asking.take() {
-            self.hang_up(asking);
+            self.links.hang_up(asking);
         }
         self.epoch += 1;
         let link = self.add_up(now);
-        self.links[link].stage = Stage::Asking;
+        self.links[link].state = LinkState::Asking;
         self.asking = Some(link);
         self.recover_by(now + self.patience / 3);
         let mut streams = Vec::with_capacity(self.streams.len());
@@ -38,7 +38,7 @@ impl Node {
         streams.extend(self.dropped.iter().map(gone));
         streams.sort_unstable_by_key(|stream| stream.id);
         let mut away = RangeSet::new();
-        for link in self.links.iter().filter(|link| link.way == Way::Down && !link.alive) {
+        for link in self.links.down().map(|(_, link)| link).filter(|link| !link.is_alive()) {
             away.union_with(&link.leaves);
         }
         let adopt = Adopt {
@@ -52,8 +52,7 @@ impl Node {
             modules: self.modules(),
         };
         let frame = control::control(self.with_engine(Kind::Adopt), &adopt);
-        self.links[link].out.push(frame);
-        mark(&mut self.links, &mut self.dirty, link);
+        self.links.send(link, frame);
         link
     }
 
@@ -90,12 +89,12 @@ impl Node {
         let left_ns = u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX);
         let farewell = Header { wave: left_ns, ..Header::new(Kind::Farewell) }.to_bytes();
         let shutdown = Header::new(Kind::Shutdown).to_bytes();
-        for at in 0..self.links.len() {
-            let link = &mut self.links[at];
-            if link.way == Way::Down && link.alive {
+        for at in self.links.ids() {
+            let link = &self.links[at];
+            if link.is_live_child() {
                 // Those of this process end with it.
-                link.out.append(if link.quiet { &shutdown } else { &farewell });
-                mark(&mut self.links, &mut self.dirty, at);
+                let frame = if link.is_inside() { &shutdown } else { &farewell };
+                self.links.send(at, frame);
             }
         }
         self.disbanded = true;
@@ -110,7 +109,7 @@ impl Node {
     }
 
     /// The parent has found no parent.
-    pub(super) fn on_farewell(&mut self, now: Time, link: usize, header: &Header) -> Result<(), Violation> {
+    pub(super) fn on_farewell(&mut self, now: Time, link: LinkId, header: &Header) -> Result<(), Violation> {
         if self.parent != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Farewell));
         }
@@ -121,10 +120,10 @@ impl Node {
     }
 
     /// The transport of an upward link is gone.
-    pub(super) fn parent_link_lost(&mut self, now: Time, link: usize) {
+    pub(super) fn parent_link_lost(&mut self, now: Time, link: LinkId) {
         self.unsettle();
-        let quiet = self.links[link].quiet;
-        self.hang_up(link);
+        let quiet = self.links[link].is_inside();
+        self.links.hang_up(link);
         if self.config.role == Role::Root {
             self.close_streams_of(link);
             return;
@@ -146,11 +145,11 @@ impl Node {
     /// streams are those that the new one continues. It has been told how far each has got, takes it that
     /// somebody is left here, and is told otherwise; who waits to join one (because the last parent believed
     /// that nobody was left, [`Node::reopen`]) joins.
-    pub(super) fn on_adopted(&mut self, now: Time, link: usize, body: &[u8]) -> Result<(), Violation> {
+    pub(super) fn on_adopted(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         self.unsettle();
         let mut adopted: Adopted = control::decode(Kind::Adopted, body)?;
         adopted.continued.sort_unstable();
-        if !matches!(self.links[link].stage, Stage::Asking) {
+        if !matches!(self.links[link].state, LinkState::Asking) {
             return Err(Violation::OutOfPlace(Kind::Adopted));
         }
         let none_left = adopted.leaves.is_empty() && !self.config.leaves.is_subset(&self.lost);
@@ -159,7 +158,7 @@ impl Node {
             self.parent_link_lost(now, link);
             return Ok(());
         }
-        self.links[link].stage = Stage::Member;
+        self.links[link].state = LinkState::Member;
         let elsewhere = self.config.leaves.difference(&adopted.leaves);
         if !elsewhere.is_empty() {
             self.cut_off(now, &elsewhere);
@@ -176,10 +175,10 @@ impl Node {
                 continue;
             }
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            stream.replay(id, link, &mut self.links, &mut self.dirty);
-            stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+            stream.replay(link, &mut self.links);
+            stream.acknowledge_down(&mut self.links);
             if stream.down.done > stream.down.acked {
-                stream.tell_now(id, &mut self.links, &mut self.dirty);
+                stream.tell_now(&mut self.links);
             }
             if std::mem::take(&mut stream.left) {
                 // The new parent does not know that nobody was left here; who came since may begin.
@@ -192,9 +191,9 @@ impl Node {
             self.stay_away(id);
         }
         for frame in std::mem::take(&mut self.unsent) {
-            self.links[link].out.push(frame);
+            self.links.send(link, frame);
         }
-        mark(&mut self.links, &mut self.dirty, link);
+        self.links.mark(link);
         self.tell_door();
         self.refill(link);
         Ok(())
@@ -229,10 +228,9 @@ impl Node {
             self.unsent.push_back(frame.clone());
             return;
         }
-        for at in 0..self.links.len() {
-            if self.links[at].way == Way::Up && self.links[at].alive {
-                self.links[at].out.push(frame.clone());
-                mark(&mut self.links, &mut self.dirty, at);
+        for at in self.links.ids() {
+            if self.links[at].way == Way::Up && self.links[at].is_alive() {
+                self.links.send(at, frame.clone());
             }
         }
     }
@@ -247,11 +245,11 @@ impl Node {
     pub(super) fn recover(&mut self, now: Time) {
         self.recover_at = None;
         let tuning = self.config.tuning;
-        for at in 0..self.links.len() {
+        for at in self.links.ids() {
             let since = self.links[at].since;
-            let (alive, below) = (self.links[at].alive, self.links[at].claim.len() > 1);
-            match &mut self.links[at].stage {
-                Stage::Awaited(awaited) if awaited.until <= now => {
+            let (alive, below) = (self.links[at].is_alive(), self.links[at].claim.len() > 1);
+            match &mut self.links[at].state {
+                LinkState::Awaited(awaited) if awaited.until <= now => {
                     if below {
                         // What became of the node above them is not what became of them.
                         let (cause, grace) = (&awaited.cause, tuning.adoption_grace.as_secs_f64());
@@ -261,15 +259,14 @@ impl Node {
                     }
                     self.give_up_waiting(at);
                 }
-                Stage::Awaited(awaited) => {
+                LinkState::Awaited(awaited) => {
                     let until = awaited.until;
                     self.recover_by(until);
                 }
-                Stage::Knocking if alive => {
+                LinkState::Knocking if alive => {
                     let until = since + tuning.heartbeat_timeout;
                     if until <= now {
-                        self.hang_up(at);
-                        self.links[at].stage = Stage::Lost;
+                        self.links.hang_up(at);
                     } else {
                         self.recover_by(until);
                     }
@@ -294,7 +291,7 @@ impl Node {
         }
         if end <= now {
             if let Some(asking) = self.asking.take() {
-                self.hang_up(asking);
+                self.links.hang_up(asking);
             }
             self.disband();
         } else {
@@ -303,7 +300,7 @@ impl Node {
     }
 
     /// Streams of a client that has left.
-    pub(super) fn close_streams_of(&mut self, link: usize) {
+    pub(super) fn close_streams_of(&mut self, link: LinkId) {
         let theirs = self.streams.iter().filter(|(_, stream)| stream.owner == Owner::Link(link));
         let theirs: Vec<u32> = theirs.map(|(id, _)| *id).collect();
         for id in theirs {
@@ -314,15 +311,15 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::control::{Open, Sync};
-    use super::super::super::{Config, Tuning, frame};
     use super::*;
+    use crate::control::{Open, Sync};
     use crate::filter::Registry;
+    use crate::{Config, Tuning, frame};
     use sheaf_core::Errno;
 
     const NOW: Time = Time(0);
 
-    fn leaf() -> (Node, usize) {
+    fn leaf() -> (Node, LinkId) {
         let config = Config {
             rank: 1,
             role: Role::Leaf,
@@ -339,12 +336,12 @@ mod tests {
         (leaf, parent)
     }
 
-    fn hear(leaf: &mut Node, parent: usize, frame: &Bytes) {
+    fn hear(leaf: &mut Node, parent: LinkId, frame: &Bytes) {
         leaf.receive(NOW, parent, frame).unwrap();
         while leaf.poll_event().is_some() {}
     }
 
-    fn open(leaf: &mut Node, parent: usize, id: u32) {
+    fn open(leaf: &mut Node, parent: LinkId, id: u32) {
         let (members, filter) = (RangeSet::single(0), "null".to_owned());
         let (params, sync) = (Vec::new(), Sync::WaitForAll);
         let open = Open { members, filter, params, sync, window_bytes: 4096, offset: 0, wave_base: 0 };
@@ -353,7 +350,7 @@ mod tests {
 
     /// The leaf finds a parent that has none of its streams. Gives its link, and what the leaf had said
     /// of streams that ended before.
-    fn adopted(leaf: &mut Node, parent: usize) -> (usize, Vec<u32>) {
+    fn adopted(leaf: &mut Node, parent: LinkId) -> (LinkId, Vec<u32>) {
         leaf.link_lost(NOW, parent, Errno::HOSTDOWN, "it is gone");
         let parent = leaf.resume_parent(NOW);
         let said: Vec<u8> = leaf.output(parent).take().iter().flat_map(|piece| piece.to_vec()).collect();

@@ -2,11 +2,12 @@
 //!
 //! They are outside of the stream's own order and are not repeated after a failure. What is under
 //! way to a child is bounded; a reply beyond that is dropped, and the root is told.
-use super::super::Role;
-use super::super::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
-use super::super::stream::{Owner, mark};
 use super::{Event, Node, Packet};
+use crate::Role;
 use crate::filter::{FilterError, REPLY_BYTES_MAX, Replies};
+use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
+use crate::links::LinkId;
+use crate::stream::Owner;
 use bytes::Bytes;
 use sheaf_core::Errno;
 
@@ -18,7 +19,7 @@ impl Node {
     pub(super) fn send_replies(&mut self, id: u32, wave: u64, replies: Replies) {
         let mut dropped = 0;
         for reply in replies {
-            let flags = flag::FIRST | flag::LAST;
+            let flags = flag::part::FIRST | flag::part::LAST;
             let header = Header { flags, stream: id, tag: reply.tag, wave, ..Header::new(Kind::Reply) };
             dropped += self.forward_reply(id, &frame::encode(header, &reply.payload));
         }
@@ -38,8 +39,7 @@ impl Node {
                 continue;
             }
             lane.replies_bytes += frame.len();
-            self.links[lane.link].out.push(frame.clone());
-            mark(&mut self.links, &mut self.dirty, lane.link);
+            self.links.send(lane.link, frame.clone());
         }
         dropped
     }
@@ -52,7 +52,7 @@ impl Node {
         }
     }
 
-    pub(super) fn on_reply(&mut self, link: usize, header: &Header, frame: &Bytes) -> Result<(), Violation> {
+    pub(super) fn on_reply(&mut self, link: LinkId, header: &Header, frame: &Bytes) -> Result<(), Violation> {
         if header.body_len as usize > REPLY_BYTES_MAX {
             return Err(Violation::Bound("a reply of a filter is too long"));
         }
@@ -102,15 +102,14 @@ impl Node {
 
     fn credit_replies(&mut self, id: u32, bytes: usize) {
         let Some(Owner::Link(owner)) = self.streams.get(&id).map(|stream| stream.owner) else { return };
-        if self.links[owner].alive {
+        if self.links[owner].is_alive() {
             let wave = bytes as u64;
-            let header = Header { flags: flag::REPLY, stream: id, wave, ..Header::new(Kind::Credit) };
-            self.links[owner].out.append(&header.to_bytes());
-            mark(&mut self.links, &mut self.dirty, owner);
+            let header = Header { flags: flag::credit::REPLY, stream: id, wave, ..Header::new(Kind::Credit) };
+            self.links.send(owner, &header.to_bytes());
         }
     }
 
-    pub(super) fn on_reply_credit(&mut self, link: usize, header: &Header) -> Result<(), Violation> {
+    pub(super) fn on_reply_credit(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
         let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Credit)) };
         // A child that came here from a lost parent may still acknowledge what that one sent.

@@ -1,16 +1,16 @@
 //! Surveys: every node is asked how it is, and says so. Reports travel up as they are, each node's
 //! own; a node that has heard the end from every child says that nothing more comes.
-use super::super::control;
-use super::super::frame::{Header, Kind, Violation};
-use super::super::link::{Link, Way};
-use super::super::report::{
+use super::{Event, Node};
+use crate::control;
+use crate::frame::{Header, Kind, Violation};
+use crate::links::late_after;
+use crate::links::{Link, LinkId, Way};
+use crate::report::{
     self, Answer, Ask, LINKS_REPORTED_MAX, LastError, LinkReport, LinkState, NodeReport, Place, REPORTS_MAX,
     STREAMS_REPORTED_MAX, StreamReport, bounded,
 };
-use super::super::stream::{Owner, Stream, mark};
-use super::super::{Role, Time};
-use super::heartbeat::late_after;
-use super::{Event, Node};
+use crate::stream::{Owner, Stream};
+use crate::{Role, Time};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ struct Pending {
     /// What its owner calls it.
     owners_id: u64,
     /// Links to children that have not said that nothing more comes.
-    waiting: Vec<usize>,
+    waiting: Vec<LinkId>,
     deadline: Time,
     /// Reports, if the owner is this process.
     reports: Vec<NodeReport>,
@@ -83,7 +83,7 @@ impl Node {
     pub(super) fn on_survey(
         &mut self,
         now: Time,
-        link: usize,
+        link: LinkId,
         header: &Header,
         body: &[u8],
     ) -> Result<(), Violation> {
@@ -106,13 +106,12 @@ impl Node {
         let ask = Ask { timeout_ms: (timeout * 7 / 8).as_millis() as u32 };
         let frame = control::control(Header { wave: id, ..Header::new(Kind::Survey) }, &ask);
         let mut waiting = Vec::new();
-        self.ping_children(now);
-        for at in 0..self.links.len() {
-            let link = &mut self.links[at];
-            if link.way == Way::Down && link.alive && link.attached {
+        self.links.ping_children(now);
+        for at in self.links.ids() {
+            let link = &self.links[at];
+            if link.is_live_child() && link.is_attached() {
                 waiting.push(at);
-                link.out.push(frame.clone());
-                mark(&mut self.links, &mut self.dirty, at);
+                self.links.send(at, &frame);
             }
         }
         let deadline = now + timeout;
@@ -125,7 +124,7 @@ impl Node {
     pub(super) fn on_report(
         &mut self,
         now: Time,
-        link: usize,
+        link: LinkId,
         header: &Header,
         body: &[u8],
     ) -> Result<(), Violation> {
@@ -159,18 +158,17 @@ impl Node {
             (Owner::App, Answer::End { .. }) => {}
             (Owner::Link(link), answer) => {
                 let header = Header { wave: pending.owners_id, ..Header::new(Kind::Report) };
-                if !self.links[link].alive {
+                if !self.links[link].is_alive() {
                     return;
                 }
                 let last = matches!(answer, Answer::End { .. });
-                if !last && self.links[link].out.len() > REPORTS_OUT_BYTES_MAX {
+                if !last && self.links[link].out().len() > REPORTS_OUT_BYTES_MAX {
                     if let Some(pending) = self.pending_survey(id) {
                         pending.dropped = pending.dropped.saturating_add(1);
                     }
                     return;
                 }
-                self.links[link].out.push(control::control(header, &answer));
-                mark(&mut self.links, &mut self.dirty, link);
+                self.links.send(link, control::control(header, &answer));
             }
         }
     }
@@ -201,7 +199,7 @@ impl Node {
     }
 
     /// `link` is lost, which is an error unless it was a client's.
-    pub(super) fn note_lost(&mut self, now: Time, link: usize, errno: Errno, cause: &str) {
+    pub(super) fn note_lost(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
         let lost = &mut self.links[link];
         lost.since = now;
         if lost.way == Way::Down {
@@ -214,7 +212,7 @@ impl Node {
     }
 
     /// `link` is gone: surveys that waited for it wait no more, and those asked over it are over.
-    fn survey_without(&mut self, now: Time, link: usize) {
+    fn survey_without(&mut self, now: Time, link: LinkId) {
         let Some(diagnosis) = &mut self.diagnosis else { return };
         diagnosis.surveys.retain(|pending| pending.owner != Owner::Link(link));
         let mut touched = Vec::new();
@@ -228,7 +226,7 @@ impl Node {
     }
 
     /// Whether a survey waits for what is on `link`.
-    pub(super) fn is_surveyed(&self, link: usize) -> bool {
+    pub(super) fn is_surveyed(&self, link: LinkId) -> bool {
         let waits =
             |diagnosis: &Diagnosis| diagnosis.surveys.iter().any(|survey| survey.waiting.contains(&link));
         self.diagnosis.as_deref().is_some_and(waits)
@@ -289,10 +287,10 @@ fn millis(duration: Duration) -> u64 {
 fn link_report(link: &Link, now: Time, late_after: Duration) -> LinkReport {
     let spoken = now - link.spoke;
     let state = match link {
-        _ if !link.alive => LinkState::Lost,
-        _ if !link.attached => LinkState::Waiting,
-        _ if link.quiet => LinkState::Up,
-        _ if !link.out.is_empty() && spoken > late_after => LinkState::Stuck,
+        _ if !link.is_alive() => LinkState::Lost,
+        _ if !link.is_attached() => LinkState::Waiting,
+        _ if link.is_inside() => LinkState::Up,
+        _ if !link.out().is_empty() && spoken > late_after => LinkState::Stuck,
         _ if now - link.heard > late_after => LinkState::Late,
         _ => LinkState::Up,
     };
@@ -302,21 +300,21 @@ fn link_report(link: &Link, now: Time, late_after: Duration) -> LinkReport {
         leaves: if down { link.leaves.clone() } else { RangeSet::new() },
         state,
         since_ms: millis(now - link.since),
-        heard_ms: if link.quiet { 0 } else { millis(now - link.heard) },
-        local: link.quiet,
+        heard_ms: if link.is_inside() { 0 } else { millis(now - link.heard) },
+        local: link.is_inside(),
         round_trip: link.pulse.as_ref().and_then(|pulse| pulse.round_trip()),
         clock: link.pulse.as_ref().and_then(|pulse| pulse.clock(now)),
         bytes_in: link.counters.bytes_in,
         bytes_out: link.counters.bytes_out,
         frames_in: link.counters.frames_in,
-        queued_bytes: link.out.len() as u64,
+        queued_bytes: link.out().len() as u64,
         streams_waiting: link.waiting.len() as u32,
         reconnects: link.reconnects,
     }
 }
 
 fn stream_report(id: u32, stream: &Stream) -> StreamReport {
-    let left = |flow: super::super::stream::Flow| stream.window.saturating_sub(flow.done - flow.acked);
+    let left = |flow: crate::stream::Flow| stream.window.saturating_sub(flow.done - flow.acked);
     let live = stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away);
     let least = live.map(|(lane, _)| stream.window.saturating_sub(lane.sent - lane.acked)).min();
     StreamReport {

@@ -1,11 +1,12 @@
 //! Towards the root: contributions are folded, waves are passed on.
-use super::super::control::Notice;
-use super::super::frame::{CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
-use super::super::stream::{Owner, WaveResult};
-use super::super::wave::{After, Arrival, Contribution, Coverage};
-use super::super::{Role, Time};
 use super::Node;
+use crate::control::Notice;
 use crate::filter::{Emit, FilterError, Replies};
+use crate::frame::{CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
+use crate::links::LinkId;
+use crate::stream::{Owner, WaveResult};
+use crate::wave::{After, Arrival, Contribution, Coverage};
+use crate::{Role, Time};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ impl Node {
     pub(super) fn on_up_run(
         &mut self,
         now: Time,
-        link: usize,
+        link: LinkId,
         first: Header,
         chunk: &[u8],
         mut at: usize,
@@ -40,7 +41,9 @@ impl Node {
                 }
                 let body = &chunk[at + HEADER_BYTES..at + header.frame_len()];
                 at += header.frame_len();
-                if !header.has(flag::FIRST | flag::LAST) || stream.lanes[child].assembling.is_some() {
+                if !header.has(flag::part::FIRST | flag::part::LAST)
+                    || stream.lanes[child].assembling.is_some()
+                {
                     self.on_up_part(now, child, &header, body)?;
                     return Ok(at);
                 }
@@ -70,7 +73,7 @@ impl Node {
     pub(super) fn on_run(
         &mut self,
         now: Time,
-        link: usize,
+        link: LinkId,
         header: &Header,
         items: &[u8],
     ) -> Result<(), Violation> {
@@ -83,17 +86,17 @@ impl Node {
         let width = stream.uniform.map(|uniform| uniform.item_bytes);
         let width =
             width.filter(|width| items.len().is_multiple_of(*width)).ok_or(Violation::Body(Kind::Run))?;
-        stream.consumed_up(id, child, HEADER_BYTES, &mut self.links, &mut self.dirty);
+        stream.consumed_up(child, HEADER_BYTES, &mut self.links);
         let cost = stream.run_cost(1);
         if !stream.children[child].live {
             let cost = stream.run_cost(items.len() / width);
-            stream.consumed_up(id, child, cost, &mut self.links, &mut self.dirty);
+            stream.consumed_up(child, cost, &mut self.links);
             return Ok(());
         }
         let mut taken = 0;
         if let Some(steady) = stream.steady() {
             taken = steady.absorb(child, header.wave, header.tag, items);
-            steady.wanted |= header.has(flag::ACK_WANTED);
+            steady.wanted |= header.has(flag::up::ACK_WANTED);
             self.pass_on_steady(id);
         }
         for (at, item) in items.chunks_exact(width).enumerate().skip(taken) {
@@ -117,7 +120,7 @@ impl Node {
             let (first, count) = (complete.first, (complete.items.len() / steady.item_bytes()) as u64);
             match stream.owner {
                 Owner::Link(_) => {
-                    stream.send_runs(id, &complete, &steady, &mut self.links, &mut self.dirty);
+                    stream.send_runs(&complete, &steady, &mut self.links);
                 }
                 Owner::App => {
                     stream.deliver_run(&complete, steady.item_bytes());
@@ -164,7 +167,7 @@ impl Node {
         let bound = self.config.tuning.packet_bytes_max;
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
         let lane = &mut stream.lanes[child];
-        if header.has(flag::FIRST) {
+        if header.has(flag::part::FIRST) {
             lane.assembly.clear();
             lane.assembling = Some(header.wave);
         }
@@ -176,7 +179,7 @@ impl Node {
             return Err(Violation::Bound("a packet is longer than the session's bound"));
         }
         assembly.extend_from_slice(body);
-        if header.has(flag::LAST) {
+        if header.has(flag::part::LAST) {
             let whole = std::mem::take(assembly);
             lane.assembling = None;
             self.make_room(header.stream, header.wave);
@@ -187,7 +190,7 @@ impl Node {
             self.contributed(now, child, header, header.cost(), after, complaint);
             return Ok(());
         }
-        stream.consumed_up(header.stream, child, header.cost(), &mut self.links, &mut self.dirty);
+        stream.consumed_up(child, header.cost(), &mut self.links);
         Ok(())
     }
 
@@ -211,7 +214,7 @@ impl Node {
             After::PassOn => self.finish_wave(id, wave, false, Errno::CANCELED),
             After::Drop => {
                 if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.consumed_up(id, child, cost, &mut self.links, &mut self.dirty);
+                    stream.consumed_up(child, cost, &mut self.links);
                 }
             }
             After::Later(delay) => {
@@ -265,9 +268,9 @@ impl Node {
                 }
             }
             Owner::Link(_) => {
-                let mut flags = wanted | if last { flag::FINAL } else { 0 };
+                let mut flags = wanted | if last { flag::up::FINAL } else { 0 };
                 if cover.is_none() {
-                    flags |= flag::FULL;
+                    flags |= flag::up::FULL;
                 }
                 let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
                 self.emit(header, cover.as_ref(), payload, from);
@@ -323,7 +326,7 @@ impl Node {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let mut header = header;
         if payload.is_none() {
-            header.flags |= flag::EMPTY;
+            header.flags |= flag::up::EMPTY;
         }
         let payload = payload.unwrap_or_default();
         let joined;
@@ -338,17 +341,17 @@ impl Node {
             }
         };
         if body.len() <= CHUNK_BYTES {
-            header.flags |= flag::FIRST | flag::LAST;
-            stream.send_up(id, header, body, &from, &mut self.links, &mut self.dirty);
+            header.flags |= flag::part::FIRST | flag::part::LAST;
+            stream.send_up(header, body, &from, &mut self.links);
         } else {
             let parts = body.chunks(CHUNK_BYTES);
             let count = parts.len();
             for (at, part) in parts.enumerate() {
-                let edges =
-                    if at == 0 { flag::FIRST } else { 0 } | if at + 1 == count { flag::LAST } else { 0 };
+                let edges = if at == 0 { flag::part::FIRST } else { 0 }
+                    | if at + 1 == count { flag::part::LAST } else { 0 };
                 let part_header = Header { flags: header.flags | edges, ..header };
                 let credit = if at + 1 == count { &from[..] } else { &[] };
-                stream.send_up(id, part_header, part, credit, &mut self.links, &mut self.dirty);
+                stream.send_up(part_header, part, credit, &mut self.links);
             }
         }
         // The list of contributions goes back to the pool with the next wave's slot.
@@ -362,7 +365,7 @@ impl Node {
     }
 
     /// A child is gone, and with it its part in every stream.
-    pub(super) fn child_lost(&mut self, link: usize, errno: Errno) {
+    pub(super) fn child_lost(&mut self, link: LinkId, errno: Errno) {
         let theirs = self.streams.iter().filter_map(|(&id, stream)| Some((id, stream.child(link)?)));
         let mut theirs: Vec<(u32, usize)> = theirs.collect();
         theirs.sort_unstable();
@@ -381,7 +384,7 @@ impl Node {
         }
         stream.children[child].lost = errno;
         stream.drop_child(child);
-        stream.acknowledge_down(id, &mut self.links, &mut self.dirty);
+        stream.acknowledge_down(&mut self.links);
         let numbers: Vec<u64> = stream.waves.numbers().collect();
         let given_up = |wave: &u64| stream.waves.get(*wave).is_some_and(|slot| slot.give_up_on(child));
         let complete: Vec<u64> = numbers.into_iter().filter(given_up).collect();
@@ -404,7 +407,7 @@ impl Node {
         let first = causes.next().unwrap_or(Errno::HOSTDOWN);
         let errno = if causes.all(|errno| errno == first) { first } else { Errno::HOSTDOWN };
         let header = Header { stream: id, tag: errno.0, ..Header::new(Kind::Close) };
-        stream.send_up(id, header, &[], &[], &mut self.links, &mut self.dirty);
+        stream.send_up(header, &[], &[], &mut self.links);
     }
 
     /// Ends or flushes the waves whose time has come.

@@ -1,6 +1,7 @@
 //! Who is connected to whom in a simulated tree, and how orphans find another parent.
 use super::wire::{Trouble, Wire};
 use super::{Connection, Leaves, Sim, What};
+use crate::LinkId;
 use sheaf_core::RangeSet;
 use std::time::Duration;
 
@@ -17,25 +18,26 @@ impl<L: Leaves> Sim<L> {
             return self.made[at as usize];
         }
         let upper = self.shape.parent(connection);
-        let upper_link = connection.checked_sub(self.shape.children(upper).start);
+        let place = connection.checked_sub(self.shape.children(upper).start);
+        let upper_link = place.map(|place| LinkId::new(place as usize));
         Connection { upper, upper_link, lower: connection, lower_link: self.planned_up(connection) }
     }
 
-    fn planned_up(&self, rank: u32) -> u32 {
-        self.shape.children(rank).len() as u32
+    fn planned_up(&self, rank: u32) -> LinkId {
+        LinkId::new(self.shape.children(rank).len())
     }
 
     /// Who receives from a wire, and on which link.
-    pub(super) fn receiver(&self, wire: u32) -> (u32, Option<u32>) {
+    pub(super) fn receiver(&self, wire: u32) -> (u32, Option<LinkId>) {
         let ends = self.ends(wire / 2);
         if wire % 2 == 1 { (ends.upper, ends.upper_link) } else { (ends.lower, Some(ends.lower_link)) }
     }
 
     /// The wire that a node sends on.
-    pub(super) fn wire(&self, rank: u32, link: u32) -> Option<u32> {
+    pub(super) fn wire(&self, rank: u32, link: LinkId) -> Option<u32> {
         let planned = || {
             let children = self.shape.children(rank);
-            if link == children.len() as u32 { rank } else { children.start + link }
+            if link.place() == children.len() { rank } else { children.start + link.place() as u32 }
         };
         let connection = match self.routes.get(&(rank, link)) {
             Some(&connection) => connection,
@@ -122,7 +124,7 @@ impl<L: Leaves> Sim<L> {
         let Some(node) = self.hosts[lower as usize].node.as_mut() else { return };
         let link = node.resume_parent(now);
         node.attach(now, link);
-        let lower_link = link as u32;
+        let lower_link = link;
         self.made.push(Connection { upper, upper_link: None, lower, lower_link });
         self.routes.insert((lower, lower_link), connection);
         let arrives = now + latency * 2;
@@ -146,8 +148,8 @@ impl<L: Leaves> Sim<L> {
             Ok(link) => {
                 node.attach(now, link);
                 let at = (connection - self.shape.nodes()) as usize;
-                self.made[at].upper_link = Some(link as u32);
-                self.routes.insert((rank, link as u32), connection);
+                self.made[at].upper_link = Some(link);
+                self.routes.insert((rank, link), connection);
                 self.entered(rank, lower);
             }
             Err(_) => {

@@ -1,7 +1,7 @@
 //! Nodes that are started again, and children that go back to them: what launchers do.
 use super::{Leaves, Sim, What};
 use crate::control::{Address, Ancestor};
-use crate::{HandOver, Node, Time};
+use crate::{HandOver, LinkId, Node, Time};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -99,13 +99,13 @@ impl<L: Leaves> Sim<L> {
     }
 
     /// The children that a node has, with their links.
-    fn children_now(&self, rank: u32) -> Vec<(u32, usize)> {
+    fn children_now(&self, rank: u32) -> Vec<(u32, LinkId)> {
         let made = self.hosts[rank as usize].made.iter().copied();
         let connections = self.shape.children(rank).chain(made);
         let ends = connections.map(|at| self.ends(at)).filter(|ends| ends.upper == rank);
-        let links = ends.filter_map(|ends| Some((ends.lower, ends.upper_link? as usize)));
+        let links = ends.filter_map(|ends| Some((ends.lower, ends.upper_link?)));
         let node = self.node(rank);
-        let is_there = |&(child, link): &(u32, usize)| {
+        let is_there = |&(child, link): &(u32, LinkId)| {
             node.is_some_and(|node| node.is_alive(link) && node.peer_rank(link) == child)
         };
         links.filter(is_there).collect()

@@ -2,7 +2,7 @@
 use super::wire::shred;
 use super::{Fault, Host, Input, Leaves, Shape, Sim, SimConfig, What};
 use crate::filter::Registry;
-use crate::{Event, Node, Time};
+use crate::{Event, LinkId, Node, Time};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
@@ -16,7 +16,8 @@ impl Host {
         if rank > 0 {
             node.add_parent(start);
         }
-        for link in 0..shape.children(rank).len() + usize::from(rank > 0) {
+        let links = shape.children(rank).len() + usize::from(rank > 0);
+        for link in (0..links).map(LinkId::new) {
             match config.heartbeats {
                 true if config.near => node.attach_near(start, link),
                 true => node.attach(start, link),
@@ -109,23 +110,22 @@ impl<L: Leaves> Sim<L> {
             Input::Tick => node.tick(now),
             Input::Lost(_) => {
                 let Some(link) = link else { return };
-                node.link_lost(now, link as usize, Errno::CONNRESET, "the link has failed");
+                node.link_lost(now, link, Errno::CONNRESET, "the link has failed");
             }
             Input::Serve(event) => self.serve(rank, &event),
             Input::Knock(connection) => self.accept(rank, connection),
             Input::Bytes(wire, chunk) => {
                 let Some(link) = link else { return };
-                let link_at = link as usize;
-                let before = node.counters(link_at).frames_in;
-                let outcome = node.receive(now, link_at, &chunk);
-                let frames = node.counters(link_at).frames_in - before;
+                let before = node.counters(link).frames_in;
+                let outcome = node.receive(now, link, &chunk);
+                let frames = node.counters(link).frames_in - before;
                 self.traffic.frames += frames;
                 host.busy = host.busy
                     + self.config.physics.work(chunk.len())
                     + self.config.physics.frame * frames as u32;
                 if let Err(violation) = outcome {
                     self.traffic.violations += 1;
-                    node.link_lost(now, link_at, Errno::PROTO, &violation.to_string());
+                    node.link_lost(now, link, Errno::PROTO, &violation.to_string());
                 }
                 self.release(wire, chunk.len());
             }
@@ -176,9 +176,9 @@ impl<L: Leaves> Sim<L> {
             if let Some(event) = node.poll_event() {
                 self.event(rank, event);
             } else if let Some(link) = node.next_dirty() {
-                self.flush(rank, link as u32);
+                self.flush(rank, link);
             } else if let Some(link) = node.next_dead() {
-                self.close(rank, link as u32);
+                self.close(rank, link);
             } else {
                 break;
             }
@@ -219,7 +219,7 @@ impl<L: Leaves> Sim<L> {
     }
 
     /// Writes what waits on a link, as far as there is room between the nodes.
-    fn flush(&mut self, rank: u32, link: u32) {
+    fn flush(&mut self, rank: u32, link: LinkId) {
         let Some(at) = self.wire(rank, link) else { return };
         let room = self.config.physics.socket_bytes;
         let mut shreds = Vec::new();
@@ -232,10 +232,10 @@ impl<L: Leaves> Sim<L> {
                 wire.blocked = true;
                 return;
             }
-            let pieces = node.output(link as usize).take();
+            let pieces = node.output(link).take();
             let bytes: usize = pieces.iter().map(Bytes::len).sum();
             if bytes > 0 {
-                node.wrote(self.now, link as usize, bytes);
+                node.wrote(self.now, link, bytes);
                 host.busy = host.busy.max(self.now) + self.config.physics.work(bytes);
             }
             for piece in pieces {
@@ -249,7 +249,7 @@ impl<L: Leaves> Sim<L> {
                 }
             }
             let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
-            if !node.refill(link as usize) {
+            if !node.refill(link) {
                 return;
             }
         }
@@ -279,7 +279,7 @@ impl<L: Leaves> Sim<L> {
     }
 
     /// A node closes its end of a link: what it has sent still arrives, then the end.
-    pub(super) fn close(&mut self, rank: u32, link: u32) {
+    pub(super) fn close(&mut self, rank: u32, link: LinkId) {
         let Some(out) = self.wire(rank, link) else { return };
         self.close_wire(out);
     }
@@ -297,7 +297,7 @@ impl<L: Leaves> Sim<L> {
     /// A process ends: it writes what it can, and all its links close.
     fn end(&mut self, rank: u32) {
         while let Some(link) = self.hosts[rank as usize].node.as_mut().and_then(Node::next_dirty) {
-            self.flush(rank, link as u32);
+            self.flush(rank, link);
         }
         for out in self.outward(rank) {
             self.close_wire(out);

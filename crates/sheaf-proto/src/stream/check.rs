@@ -1,8 +1,8 @@
 //! What holds of a stream between any two calls ([`super::super::Node::check`]).
-use super::super::node::rule;
-use super::super::{LINK_OUT_BYTES, Role};
 use super::{Owner, Stream};
 use crate::control::Sync;
+use crate::frame;
+use crate::{LINK_OUT_BYTES, Role};
 use sheaf_core::RangeSet;
 
 impl Stream {
@@ -118,7 +118,9 @@ impl Stream {
 
     /// Whether something waits for the owner that may go.
     pub fn can_send_up(&self) -> bool {
-        self.held.front().is_some_and(|held| self.up.open(self.window) && self.may_keep(held.frame[5]))
+        self.held
+            .front()
+            .is_some_and(|held| self.up.open(self.window) && self.may_keep(frame::flags(&held.frame)))
     }
 
     /// Whether something waits for a child that may go.

@@ -1,6 +1,6 @@
 //! What was sent towards the root and is kept until the root has its wave.
-use super::super::frame::{HEADER_BYTES, Header, Kind, flag};
-use super::super::wave::Coverage;
+use crate::frame::{self, HEADER_BYTES, Header, Kind, flag};
+use crate::wave::Coverage;
 use bytes::Bytes;
 use sheaf_core::RangeSet;
 use std::collections::VecDeque;
@@ -106,9 +106,9 @@ impl Kept {
             if entry.wave != wave || entry.gone || entry.count > 1 {
                 continue;
             }
-            let flags = frame[5];
-            if flags & flag::FIRST != 0 {
-                counted_now = match flags & flag::FULL != 0 {
+            let flags = frame::flags(frame);
+            if flags & flag::part::FIRST != 0 {
+                counted_now = match flags & flag::up::FULL != 0 {
                     true => members.is_subset(counted),
                     false => Coverage::decode(&mut &frame[HEADER_BYTES..], counted).is_ok(),
                 };
@@ -148,7 +148,7 @@ impl Kept {
     fn compact(&mut self) {
         if self.entries.is_empty() {
             self.buffer.clear();
-            self.buffer.shrink_to(super::super::LINK_OUT_BYTES);
+            self.buffer.shrink_to(crate::LINK_OUT_BYTES);
             self.disordered = false;
             (self.head, self.moved) = (0, 0);
         } else if self.head >= COMPACT_BYTES_MIN && self.head * 2 > self.buffer.len() {
@@ -171,7 +171,7 @@ pub(in super::super) fn single_frames(frame: &[u8], count: u32, out: &mut Vec<By
         Ok(Some(header)) if header.kind == Kind::Run => {
             let width = (body.len() / count.max(1) as usize).max(1);
             for (wave, item) in (header.wave..).zip(body.chunks(width)) {
-                out.push(super::super::frame::encode(Header { kind: Kind::Up, wave, ..header }, item));
+                out.push(frame::encode(Header { kind: Kind::Up, wave, ..header }, item));
             }
         }
         _ => out.push(Bytes::copy_from_slice(frame)),
@@ -181,9 +181,9 @@ pub(in super::super) fn single_frames(frame: &[u8], count: u32, out: &mut Vec<By
 /// The frame with its members named, if it stood for all of them.
 pub(in super::super) fn named(mut header: Header, body: &[u8], members: &RangeSet) -> (Header, Vec<u8>) {
     let mut bytes = Vec::with_capacity(body.len() + 16);
-    if header.has(flag::FULL) {
-        header.flags &= !flag::FULL;
-        if header.has(flag::FIRST) {
+    if header.has(flag::up::FULL) {
+        header.flags &= !flag::up::FULL;
+        if header.has(flag::part::FIRST) {
             let cover = Coverage { ok: std::sync::Arc::new(members.clone()), ..Coverage::default() };
             cover.encode(&mut bytes);
         }
@@ -254,8 +254,9 @@ mod tests {
     #[test]
     fn what_is_over_goes_wherever_it_is() {
         let mut kept = Kept::default();
-        (0..2000u64)
-            .for_each(|wave| push(&mut kept, wave, flag::FIRST | flag::LAST | flag::FULL, b"0123456789"));
+        (0..2000u64).for_each(|wave| {
+            push(&mut kept, wave, flag::part::FIRST | flag::part::LAST | flag::up::FULL, b"0123456789")
+        });
         let mut over = WaveSet::default();
         over.insert(500, 1999);
         kept.drop_waves(&[(500, 1999)], &over);
@@ -285,9 +286,9 @@ mod tests {
             kept.drop_waves(&[(first, last)], &over);
             assert_eq!(kept.entries.iter().filter(|entry| !entry.gone).count(), left, "{first}..={last}");
         }
-        [40, 42, 41]
-            .into_iter()
-            .for_each(|wave| push(&mut kept, wave, flag::FIRST | flag::LAST | flag::FULL, b"x"));
+        [40, 42, 41].into_iter().for_each(|wave| {
+            push(&mut kept, wave, flag::part::FIRST | flag::part::LAST | flag::up::FULL, b"x")
+        });
         over.insert(41, 41);
         kept.drop_waves(&[(41, 41)], &over);
         assert_eq!(kept.take().len(), 2);
@@ -299,14 +300,14 @@ mod tests {
         let mut cover = Vec::new();
         Coverage { ok: std::sync::Arc::new(RangeSet::from_range(4, 6)), ..Coverage::default() }
             .encode(&mut cover);
-        push(&mut kept, 3, flag::FIRST | flag::LAST, &cover);
-        push(&mut kept, 3, flag::FIRST | flag::FULL, b"a");
-        push(&mut kept, 3, flag::LAST | flag::FULL, b"b");
+        push(&mut kept, 3, flag::part::FIRST | flag::part::LAST, &cover);
+        push(&mut kept, 3, flag::part::FIRST | flag::up::FULL, b"a");
+        push(&mut kept, 3, flag::part::LAST | flag::up::FULL, b"b");
         let members = RangeSet::from_range(0, 4);
         kept.drop_counted(3, &RangeSet::from_range(4, 8), &members);
         assert_eq!(kept.take().len(), 2);
-        push(&mut kept, 3, flag::FIRST | flag::FULL, b"a");
-        push(&mut kept, 3, flag::LAST | flag::FULL, b"b");
+        push(&mut kept, 3, flag::part::FIRST | flag::up::FULL, b"a");
+        push(&mut kept, 3, flag::part::LAST | flag::up::FULL, b"b");
         kept.name_members(&members);
         kept.drop_counted(3, &RangeSet::from_range(0, 3), &members);
         assert_eq!(kept.entries.len(), 2);

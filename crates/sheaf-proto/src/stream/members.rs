@@ -1,16 +1,16 @@
 //! Members that move from one child to another, join later, or go.
-use super::super::control;
-use super::super::frame::{Header, Kind};
-use super::super::link::Link;
-use super::super::wave::Member;
 use super::{Lane, Stream};
+use crate::control;
+use crate::frame::{Header, Kind};
+use crate::links::{LinkId, Links};
+use crate::wave::Member;
 use sheaf_core::{Errno, RangeSet};
 use std::sync::Arc;
 
 impl Stream {
     /// Moves members from the child on link `from` to that on `to`. Returns the waves that this
     /// completes.
-    pub fn move_members(&mut self, from: usize, to: usize, rank: u32, leaves: &RangeSet) -> Vec<u64> {
+    pub fn move_members(&mut self, from: LinkId, to: LinkId, rank: u32, leaves: &RangeSet) -> Vec<u64> {
         let Some(old) = self.child(from) else { return Vec::new() };
         let moved = self.children[old].leaves.intersection(leaves);
         if moved.is_empty() {
@@ -58,7 +58,7 @@ impl Stream {
     }
 
     /// Another node is on `link` now, and has nothing of the one before.
-    pub fn vacate(&mut self, link: usize, rank: u32) {
+    pub fn vacate(&mut self, link: LinkId, rank: u32) {
         let Some(child) = self.child(link) else { return };
         self.forget_credit(child);
         self.waves.vacate(child);
@@ -69,20 +69,20 @@ impl Stream {
     }
 
     /// Tells the node on `link` which waves the root has said are over.
-    pub fn tell_acked(&self, id: u32, link: &mut Link) {
+    pub fn tell_acked(&self, links: &mut Links, at: LinkId) {
         if !self.acked.is_empty() {
             let ack = control::Ack { waves: self.acked.ranges().to_vec(), partial: Vec::new() };
-            link.out.push(control::control(Header { stream: id, ..Header::new(Kind::Ack) }, &ack));
+            links.send(at, control::control(Header { stream: self.id, ..Header::new(Kind::Ack) }, &ack));
         }
     }
 
     /// A place for the child on `link`, without leaves so far.
-    fn add_child(&mut self, link: usize, rank: u32) -> usize {
+    fn add_child(&mut self, link: LinkId, rank: u32) -> usize {
         let child = self.children.len();
-        if self.ordinal.len() <= link {
-            self.ordinal.resize(link + 1, u32::MAX);
+        if self.ordinal.len() <= link.place() {
+            self.ordinal.resize(link.place() + 1, u32::MAX);
         }
-        self.ordinal[link] = child as u32;
+        self.ordinal[link.place()] = child as u32;
         let leaves = Arc::new(RangeSet::new());
         // What it contributed to before may name leaves that it has no more.
         self.children.push(Member {
@@ -127,7 +127,7 @@ impl Stream {
 
     /// Nothing comes of the child on `link` for waves that were open before it joined the stream, at
     /// another parent. Returns those that this completes.
-    pub fn give_up_before_joining(&mut self, link: usize) -> Vec<u64> {
+    pub fn give_up_before_joining(&mut self, link: LinkId) -> Vec<u64> {
         let Some(child) = self.child(link) else { return Vec::new() };
         let since = self.children[child].since;
         let numbers: Vec<u64> = self.waves.numbers().take_while(|&wave| wave < since).collect();

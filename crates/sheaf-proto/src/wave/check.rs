@@ -1,5 +1,4 @@
 //! What holds of open waves between any two calls ([`super::super::Node::check`]).
-use super::super::node::rule;
 use super::{Member, Phase, WAVES_OPEN_MAX, Waves};
 
 impl Waves {

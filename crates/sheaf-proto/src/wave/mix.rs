@@ -67,7 +67,7 @@ impl Slot {
         within: &RangeSet,
         payload: &mut &[u8],
     ) -> Result<Option<Coverage>, Violation> {
-        let cover = match arrival.flags & flag::FULL != 0 {
+        let cover = match arrival.flags & flag::up::FULL != 0 {
             true => Coverage { ok: Arc::clone(&members[arrival.child].leaves), ..Coverage::default() },
             false => Coverage::decode(payload, within)?,
         };
@@ -85,7 +85,7 @@ impl Slot {
     /// repeats itself for a new parent.
     #[cold]
     pub(super) fn is_new(&self, arrival: &Arrival<'_>, cover: Option<&Coverage>) -> Result<bool, Violation> {
-        let replay = arrival.flags & flag::REPLAY != 0;
+        let replay = arrival.flags & flag::up::REPLAY != 0;
         let Some(cover) = cover else { return if replay { Ok(false) } else { Err(COUNTED_TWICE) } };
         let more = cover.everyone();
         let unflushed = self.cover.as_ref().is_some_and(|cover| !cover.everyone().is_disjoint(&more));
@@ -101,7 +101,7 @@ impl Slot {
     pub(super) fn refused(&mut self, arrival: &Arrival<'_>) -> After {
         let from = &mut self.from[arrival.child];
         from.add_bytes(arrival.bytes);
-        if arrival.flags & flag::FINAL == 0 {
+        if arrival.flags & flag::up::FINAL == 0 {
             return After::Wait;
         }
         from.0 |= Contribution::DONE;

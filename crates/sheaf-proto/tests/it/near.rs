@@ -3,7 +3,7 @@
 use crate::oracle::{Crowd, Nature, Outcome, for_seeds, registry};
 use sheaf_core::RangeSet;
 use sheaf_proto::sim::{Fault, Shape, Sim, SimConfig};
-use sheaf_proto::{Child, Config, Node, Notice, Role, Sync, Time, Tuning};
+use sheaf_proto::{Child, Config, LinkId, Node, Notice, Role, Sync, Time, Tuning};
 use std::time::Duration;
 
 const STEP: Duration = Duration::from_millis(20);
@@ -122,7 +122,7 @@ fn quiet_child() -> (Node, Time) {
         tuning: Tuning::default(),
     };
     let mut root = Node::new(config, registry(), start);
-    root.attach_near(start, 0);
+    root.attach_near(start, LinkId::new(0));
     (root, start)
 }
 
@@ -138,7 +138,7 @@ fn given_up_after(vouched_for: Duration) -> Duration {
         }
         root.tick(now);
         while root.next_dirty().is_some() {}
-        if !root.is_alive(0) {
+        if !root.is_alive(LinkId::new(0)) {
             return now - start;
         }
     }

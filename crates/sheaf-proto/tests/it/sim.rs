@@ -54,7 +54,7 @@ fn a_sum_over_4096_leaves_is_right_and_cheap_at_the_root() {
 
 /// A frame of the stream that the tests below open, from a node to its parent.
 fn up(flags: u8, wave: u64, body: &[u8]) -> Bytes {
-    let flags = flag::FIRST | flag::LAST | flags;
+    let flags = flag::part::FIRST | flag::part::LAST | flags;
     frame::encode(Header { flags, stream: 1, wave, ..Header::new(Kind::Up) }, body)
 }
 
@@ -131,23 +131,29 @@ fn who_breaks_the_protocol_loses_its_link_and_no_more() {
         ),
         (
             "credit for the other direction",
-            vec![frame::encode(Header { flags: flag::UPWARD, ..header(Kind::Credit) }, &[])],
+            vec![frame::encode(Header { flags: flag::credit::UPWARD, ..header(Kind::Credit) }, &[])],
         ),
-        ("a wave far ahead", vec![up(flag::FULL | flag::FINAL | flag::RAW, 1 << 40, &record)]),
-        ("a coverage that does not decode", vec![up(flag::FINAL, 5, &[0xff; 9])]),
-        ("somebody else's leaf", vec![up(flag::FINAL, 5, &with_record(cover(&[8])))]),
-        ("everybody's leaves", vec![up(flag::FINAL, 5, &with_record(cover(&[0, 9])))]),
+        ("a wave far ahead", vec![up(flag::up::FULL | flag::up::FINAL | flag::up::RAW, 1 << 40, &record)]),
+        ("a coverage that does not decode", vec![up(flag::up::FINAL, 5, &[0xff; 9])]),
+        ("somebody else's leaf", vec![up(flag::up::FINAL, 5, &with_record(cover(&[8])))]),
+        ("everybody's leaves", vec![up(flag::up::FINAL, 5, &with_record(cover(&[0, 9])))]),
         (
             "itself twice, in full",
-            vec![up(flag::FULL | flag::RAW, 5, &record), up(flag::FULL | flag::RAW, 5, &record)],
+            vec![
+                up(flag::up::FULL | flag::up::RAW, 5, &record),
+                up(flag::up::FULL | flag::up::RAW, 5, &record),
+            ],
         ),
         (
             "itself twice, in parts",
-            vec![up(0, 5, &with_record(cover(&[9]))), up(flag::FINAL, 5, &with_record(cover(&[9])))],
+            vec![up(0, 5, &with_record(cover(&[9]))), up(flag::up::FINAL, 5, &with_record(cover(&[9])))],
         ),
         (
             "a part without a beginning",
-            vec![frame::encode(Header { flags: flag::LAST | flag::FULL, ..header(Kind::Up) }, &record)],
+            vec![frame::encode(
+                Header { flags: flag::part::LAST | flag::up::FULL, ..header(Kind::Up) },
+                &record,
+            )],
         ),
         ("a notice of somebody else's leaves", vec![lost_notice(8)]),
         ("a notice that does not decode", vec![frame::encode(header(Kind::Notice), &[0xff; 3])]),

@@ -1,6 +1,6 @@
 //! Peers that say nothing, and live: what can be seen of them from here.
 use super::{Core, Route};
-use crate::proto::Time;
+use crate::proto::{LinkId, Time};
 use rustix::process::Pid;
 
 /// What the kernel says that a process does: the letter in `/proc/PID/stat`.
@@ -21,9 +21,9 @@ impl Core {
         }
     }
 
-    fn has_alibi(&self, node: usize, link: usize) -> bool {
-        let Some(Route::Socket(at)) = self.routes[node].get(link) else { return false };
-        let Some(port) = self.sockets[*at].as_ref() else { return false };
+    fn has_alibi(&self, node: usize, link: LinkId) -> bool {
+        let Route::Socket(at) = self.route(node, link) else { return false };
+        let Some(port) = self.sockets[at].as_ref() else { return false };
         // It has spoken, and it is this process that has not listened.
         if rustix::io::ioctl_fionread(port.socket.fd()).is_ok_and(|waiting| waiting > 0) {
             return true;

@@ -4,7 +4,7 @@ use super::{Core, Route, Shared};
 use crate::link::tls::Tls;
 use crate::link::wire::{Channel, Out, send_pieces};
 use crate::proto::frame::Header;
-use crate::proto::{Time, Violation};
+use crate::proto::{LinkId, Time, Violation};
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno as Os;
 use rustix::net::{AddressFamily, sockopt};
@@ -60,7 +60,7 @@ pub(crate) struct Peer {
 pub(super) struct Port {
     pub socket: Arc<Socket>,
     pub node: usize,
-    pub link: usize,
+    pub link: LinkId,
     /// The kernel took less than was to be written.
     pub blocked: bool,
     /// Says when it takes more; there while it has to be waited for now and then. (Watching for that all
@@ -85,7 +85,7 @@ impl Shared {
     pub fn attach(
         self: &Arc<Self>,
         node: usize,
-        link: usize,
+        link: LinkId,
         channel: impl Into<Channel>,
         peer: Option<Peer>,
     ) -> io::Result<()> {
@@ -176,7 +176,7 @@ async fn serve_link(
     let Some(shared) = shared.upgrade() else { return };
     shared.run(|core, now| {
         // Meanwhile the peer may have come back on another connection.
-        if core.routes[node].get(link) != Some(&Route::Unattached) {
+        if core.routes[node].get(link.place()) != Some(&Route::Unattached) {
             return;
         }
         if is_over {
@@ -221,10 +221,10 @@ impl Port {
 
 impl Core {
     /// Lets go of a socket that has ended; says whose it was, if it was still somebody's.
-    fn detach(&mut self, at: usize, socket: &Arc<Socket>) -> Option<(usize, usize)> {
+    fn detach(&mut self, at: usize, socket: &Arc<Socket>) -> Option<(usize, LinkId)> {
         self.sockets[at].as_ref().filter(|port| Arc::ptr_eq(&port.socket, socket))?;
         let port = self.sockets[at].take()?;
-        if self.routes[port.node].get(port.link) == Some(&Route::Socket(at)) {
+        if self.route(port.node, port.link) == Route::Socket(at) {
             self.set_route(port.node, port.link, Route::Unattached);
         }
         Some((port.node, port.link))
@@ -325,7 +325,7 @@ impl Core {
     }
 
     /// Hands the node the whole frames that have come; what is left begins the next one.
-    fn received(&mut self, now: Time, node: usize, link: usize, at: usize) -> Result<(), Violation> {
+    fn received(&mut self, now: Time, node: usize, link: LinkId, at: usize) -> Result<(), Violation> {
         let Some(port) = &mut self.sockets[at] else { return Ok(()) };
         let whole = whole_frames(&port.partial[..port.partial.len() - port.sealed])?;
         let chunk = port.partial.split_to(whole).freeze();
@@ -337,7 +337,7 @@ impl Core {
     }
 
     /// Writes what waits for a socket until all is written or the kernel takes no more.
-    pub(super) fn flush_socket(&mut self, now: Time, node: usize, link: usize, at: usize) {
+    pub(super) fn flush_socket(&mut self, now: Time, node: usize, link: LinkId, at: usize) {
         loop {
             let Some(port) = &mut self.sockets[at] else { return };
             if port.blocked {

@@ -3,7 +3,7 @@ use super::{Options, config};
 use crate::driver::Shared;
 use crate::filter::Registry;
 use crate::network::Network;
-use crate::proto::Role;
+use crate::proto::{LinkId, Role};
 use crate::service::{LeafHandle, Services};
 use crate::topology::Topology;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub fn embedded(
         for node in topology.nodes() {
             let parent = (node.rank() - first) as usize;
             for (link, child) in node.children().enumerate() {
-                core.join(parent, link, (child.rank() - first) as usize);
+                core.join(parent, LinkId::new(link), (child.rank() - first) as usize);
             }
         }
         for node in topology.nodes() {
@@ -49,7 +49,7 @@ pub fn embedded(
                     let link = parent.children().position(|child| child.rank() == node.rank());
                     let parent = (parent.rank() - first) as usize;
                     if let Some(link) = link {
-                        core.nodes[parent].child_dead(now, link, error.errno, &error.cause);
+                        core.nodes[parent].child_dead(now, LinkId::new(link), error.errno, &error.cause);
                         core.touch(parent);
                     }
                 }

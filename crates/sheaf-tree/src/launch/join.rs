@@ -10,7 +10,7 @@ use crate::filter::Registry;
 use crate::network::Network;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::proto::frame::Kind;
-use crate::proto::{self, Child, Config, Role, Tuning};
+use crate::proto::{self, Child, Config, LinkId, Role, Tuning};
 use crate::topology::Topology;
 use sheaf_core::RangeSet;
 use std::io;
@@ -95,7 +95,7 @@ pub fn join(link: OwnedFd, registry: &Registry) -> Result<Joined, ServeError> {
     };
     let shared = Shared::new();
     shared.run(|core, _| core.add_node(config, registry.clone()));
-    shared.attach(0, 0, link, None)?;
+    shared.attach(0, LinkId::new(0), link, None)?;
     shared.with_node(0, proto::Node::tell_ready);
     let network = Network::new(shared, topology.leaves_len(), None);
     Ok(Joined { network, topology, about: assign.service, tuning: assign.tuning })

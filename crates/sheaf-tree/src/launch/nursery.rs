@@ -9,9 +9,9 @@ use crate::link::door::Host;
 use crate::link::hello::Hello;
 use crate::link::wire::{Channel, Wire};
 use crate::link::{Ancestor, Refusal};
-use crate::proto::HandOver;
 use crate::proto::control;
 use crate::proto::frame::{Header, Kind};
+use crate::proto::{HandOver, LinkId};
 use crate::topology::{NodeRef, Topology};
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
@@ -33,7 +33,7 @@ const SEND_ON_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A child that has been started and has not connected.
 struct Expected {
-    link: usize,
+    link: LinkId,
     is_leaf: bool,
     kin: Option<Kin>,
     /// Looks whether its process ends before it connects.
@@ -50,9 +50,9 @@ pub(super) struct Nursery {
     /// Processes of the children.
     kin: Mutex<FxHashMap<u32, Kin>>,
     /// Links of nodes that were taken in.
-    adopted: Mutex<Vec<usize>>,
+    adopted: Mutex<Vec<LinkId>>,
     /// The links of nodes that have come.
-    members: Mutex<FxHashMap<u32, usize>>,
+    members: Mutex<FxHashMap<u32, LinkId>>,
     /// Newcomers, by rank, who wait for the node below which their place is.
     held: Mutex<FxHashMap<u32, Channel>>,
     /// How long adopted children stay before they are sent to their places, by rank.
@@ -119,7 +119,7 @@ impl Nursery {
 
     /// The child `rank` is to connect, for `link`. When its process (if it is known) ends before
     /// that, it is lost.
-    pub fn expect(self: &Arc<Self>, rank: u32, link: usize, is_leaf: bool, kin: Option<Kin>) {
+    pub fn expect(self: &Arc<Self>, rank: u32, link: LinkId, is_leaf: bool, kin: Option<Kin>) {
         let watch = kin.clone().map(|kin| {
             let nursery = Arc::downgrade(self);
             let watch = tokio::spawn(async move {
@@ -142,7 +142,7 @@ impl Nursery {
     }
 
     /// The link of a node that is connected here.
-    fn link_of(&self, core: &Core, rank: u32) -> Option<usize> {
+    fn link_of(&self, core: &Core, rank: u32) -> Option<LinkId> {
         let link = lock(&self.members).get(&rank).copied()?;
         // The place of a node that is gone may be another's by now.
         (core.has_socket(0, link) && core.nodes[0].peer_rank(link) == rank).then_some(link)
@@ -245,7 +245,7 @@ impl Nursery {
     /// between are there.
     fn hand_over(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let members: Vec<(u32, usize)> =
+        let members: Vec<(u32, LinkId)> =
             lock(&self.members).iter().map(|(&rank, &link)| (rank, link)).collect();
         let now = Instant::now();
         let may_go = |rank: u32| lock(&self.stays).get(&rank).is_none_or(|stay| stay.until <= now);
@@ -295,7 +295,7 @@ impl Nursery {
     }
 
     /// The node `rank` is on this link from now on.
-    fn entered(&self, shared: &Shared, rank: u32, link: usize) {
+    fn entered(&self, shared: &Shared, rank: u32, link: LinkId) {
         lock(&self.members).insert(rank, link);
         shared.peek(|core| core.doors.remove(&rank));
     }

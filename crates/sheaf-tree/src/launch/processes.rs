@@ -14,8 +14,8 @@ use crate::driver::Shared;
 use crate::filter::Registry;
 use crate::link::Ancestor;
 use crate::network::Network;
-use crate::proto;
 use crate::proto::frame::{self, HEADER_BYTES, Header};
+use crate::proto::{self, LinkId};
 use crate::topology::{NodeRef, Topology};
 use bytes::Bytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -146,8 +146,9 @@ fn start_each(
 ) -> Vec<Planned> {
     let own_host = topology.root().host();
     let mut far = Vec::new();
-    let mut forked = forked.into_iter();
-    for (link, child) in topology.root().children().enumerate() {
+let mut forked = forked.into_iter();
+    for (place, child) in topology.root().children().enumerate() {
+        let link = LinkId::new(place);
         let birth = Birth { shared, nursery, station, ancestors, link, child };
         let born = match forked.next().flatten() {
             Some(newborn) => newborn.and_then(|newborn| birth.take_in(newborn)),
@@ -213,7 +214,7 @@ struct Birth<'a> {
     nursery: &'a Arc<Nursery>,
     station: &'a Station,
     ancestors: &'a [Ancestor],
-    link: usize,
+    link: LinkId,
     child: NodeRef<'a>,
 }
 

@@ -1,7 +1,7 @@
 use super::{LinkState, Survey, metrics, text};
 use crate::filter::Registry;
 use crate::proto::frame::Header;
-use crate::proto::{Child, Config, Event, Node, Role, Time, Tuning};
+use crate::proto::{Child, Config, Event, LinkId, Node, Role, Time, Tuning};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ struct Net {
     nodes: Vec<Node>,
     now: Time,
     /// Ends of each link: node and link above, node and link below.
-    joints: Vec<[(usize, usize); 2]>,
+    joints: Vec<[(usize, LinkId); 2]>,
     stopped: Vec<usize>,
 }
 
@@ -48,6 +48,7 @@ impl Net {
         let nodes = (0..).zip(plan).map(node).collect();
         let mut net = Self { nodes, now: Time(0), joints: Vec::new(), stopped: Vec::new() };
         for (above, link, below) in [(0, 0, 1), (0, 1, 2), (1, 0, 3), (1, 1, 4)] {
+            let link = LinkId::new(link);
             let up = net.nodes[below].add_parent(Time(0));
             net.nodes[above].attach(Time(0), link);
             net.nodes[below].attach(Time(0), up);
@@ -139,7 +140,7 @@ fn a_lost_node_is_missing_and_the_last_error_says_why() {
     let mut net = Net::new();
     net.pass(1);
     net.stopped.push(1);
-    net.nodes[0].link_lost(net.now, 0, Errno::HOSTDOWN, "its process ended with signal 9");
+    net.nodes[0].link_lost(net.now, LinkId::new(0), Errno::HOSTDOWN, "its process ended with signal 9");
     let survey = net.survey();
     assert_eq!(survey.missing.to_string(), "1");
     let error = survey.node(0).unwrap().last_error.clone().unwrap();
@@ -169,9 +170,9 @@ fn forged_reports_and_heartbeats_cost_the_peer_its_link() {
     let mut header = Header::new(crate::proto::frame::Kind::Report).to_bytes();
     header[0] = 2;
     let forged = Bytes::from([&header[..], &[9, 9]].concat());
-    assert!(net.nodes[0].receive(net.now, 0, &forged).is_err());
+    assert!(net.nodes[0].receive(net.now, LinkId::new(0), &forged).is_err());
     let mut header = Header::new(crate::proto::frame::Kind::Heartbeat).to_bytes();
     header[0] = 3;
     let short = Bytes::from([&header[..], &[1, 2, 3]].concat());
-    assert!(net.nodes[0].receive(net.now, 0, &short).is_err());
+    assert!(net.nodes[0].receive(net.now, LinkId::new(0), &short).is_err());
 }

@@ -12,20 +12,13 @@
 //! Of a *near* peer, a process of the same machine, the kernel tells when it ends. Only one that is
 //! stopped or hangs has to be found out, and so it is asked seldom, by the upper end: the lower one
 //! answers, and speaks by itself only when it was not asked.
-use super::super::Time;
-use super::super::frame::{self, Header, Kind, Violation};
-use super::super::link::Link;
-use super::super::link::Way;
-use super::super::report::{PeerClock, RoundTrip};
-use super::super::stream::mark;
-use super::super::{Role, Tuning};
-use super::Node;
-use crate::filter::LinkClock;
-use sheaf_core::Errno;
+use super::{Carrier, Link, LinkId, Links, Way};
+use crate::filter::{LinkClock, LinkClocks};
+use crate::frame::{self, Header, Kind, Violation, flag::heartbeat::PING};
+use crate::report::{PeerClock, RoundTrip};
+use crate::{Time, Tuning};
 use std::time::Duration;
 
-/// Flag of a heartbeat that is to be answered at once.
-const PING: u8 = 1;
 const BODY_BYTES: usize = 40;
 /// Two clocks may drift apart by this many nanoseconds per second; what was measured ages so.
 const DRIFT_NS_PER_S: u64 = 200_000;
@@ -115,9 +108,27 @@ impl Pulse {
     }
 }
 
-impl Node {
-    /// Says what the wall clock is: `wall_ns` nanoseconds since 1970 at `now`. Without it the clocks of
-    /// peers are not compared.
+/// When heartbeats are due, and how clocks are told.
+pub(crate) struct Heart {
+    interval: Duration,
+    timeout: Duration,
+    pub beat_at: Time,
+    near_beat_at: Time,
+    /// The wall clock when the driver's was zero; 0: not known.
+    wall_at_zero_ns: u64,
+}
+
+impl Heart {
+    pub fn new(tuning: &Tuning, now: Time) -> Self {
+        Self {
+            interval: tuning.heartbeat_interval,
+            timeout: tuning.heartbeat_timeout,
+            beat_at: now + tuning.heartbeat_interval,
+            near_beat_at: now,
+            wall_at_zero_ns: 0,
+        }
+    }
+
     pub fn set_wall_clock(&mut self, now: Time, wall_ns: u64) {
         self.wall_at_zero_ns = wall_ns.saturating_sub(now.0);
     }
@@ -129,148 +140,145 @@ impl Node {
         }
     }
 
-    /// A heartbeat for `link`, if everything before it is on its way.
-    pub(super) fn send_heartbeat(&mut self, now: Time, link: usize) {
-        let near_child = self.links[link].near && self.links[link].way == Way::Down;
-        let unmeasured = self.links[link].pulse.as_ref().is_none_or(|pulse| pulse.round_trip.is_none());
-        let asks = near_child || unmeasured;
-        self.put_heartbeat(now, link, if asks { PING } else { 0 });
+    /// When the peer has been silent for too long.
+    fn silent_until(&self, link: &Link) -> Time {
+        (link.heard.max(link.vouched) + self.timeout).min(link.heard + self.timeout * VOUCHED_TIMEOUTS)
+    }
+
+    /// How long a near peer may be silent before it is asked.
+    fn near_pause(&self) -> Duration {
+        near_pause(self.interval, self.timeout)
+    }
+}
+
+impl Links {
+    /// Something carries the link from now on; its peer must show signs of life, unless it is in here.
+    pub fn attach(&mut self, now: Time, at: LinkId, carrier: Carrier) {
+        let interval = self.heart.interval;
+        let link = &mut self[at];
+        link.reconnects += u32::from(link.is_attached() && link.counters.bytes_in > 0);
+        link.carrier = carrier;
+        link.vouched = now;
+        link.heard = now;
+        link.spoke = now;
+        link.since = now;
+        if let Some(pulse) = &mut link.pulse {
+            pulse.restart();
+        }
+        self.heart.beat_at = self.heart.beat_at.min(now + interval);
     }
 
     /// Measures the links to children whose round trip is not known yet.
-    pub(super) fn ping_children(&mut self, now: Time) {
-        let wall_ns = self.wall_ns(now);
-        for at in 0..self.links.len() {
-            let link = &mut self.links[at];
-            if link.way == Way::Down && link.alive && link.attached && !link.quiet {
-                let pulse = link.pulse.get_or_insert_default();
-                if pulse.round_trip.is_none() {
-                    link.out.append(&pulse.encode(now, wall_ns, PING));
-                    mark(&mut self.links, &mut self.dirty, at);
-                }
+    pub fn ping_children(&mut self, now: Time) {
+        for at in self.ids() {
+            let link = &self[at];
+            let unmeasured = link.pulse.as_ref().is_none_or(|pulse| pulse.round_trip.is_none());
+            if link.way == Way::Down && link.is_watched() && unmeasured {
+                self.put_heartbeat(now, at, PING);
             }
         }
     }
 
-    fn put_heartbeat(&mut self, now: Time, link: usize, flags: u8) {
-        let wall_ns = self.wall_ns(now);
-        let at = &mut self.links[link];
-        if at.out.is_empty() {
-            let bytes = at.pulse.get_or_insert_default().encode(now, wall_ns, flags);
-            at.out.append(&bytes);
-            mark(&mut self.links, &mut self.dirty, link);
+    fn put_heartbeat(&mut self, now: Time, at: LinkId, flags: u8) {
+        let wall_ns = self.heart.wall_ns(now);
+        let bytes = self[at].pulse.get_or_insert_default().encode(now, wall_ns, flags);
+        self.send(at, &bytes[..]);
+    }
+
+    /// A heartbeat for a link, if everything before it is on its way.
+    fn beat_one(&mut self, now: Time, at: LinkId, flags: u8) {
+        if self[at].out().is_empty() {
+            self.put_heartbeat(now, at, flags);
         }
     }
 
-    pub(super) fn on_heartbeat(
+    pub fn on_heartbeat(
         &mut self,
         now: Time,
-        link: usize,
+        at: LinkId,
         header: &Header,
         body: &[u8],
+        clocks: &LinkClocks,
     ) -> Result<(), Violation> {
         if body.is_empty() {
             return Ok(());
         }
         let body = body.try_into().map_err(|_| Violation::Body(Kind::Heartbeat))?;
-        let wall_ns = self.wall_ns(now);
-        self.links[link].pulse.get_or_insert_default().take(now, wall_ns, header.wave, body);
-        let measured = self.links[link].pulse.as_ref().and_then(|pulse| pulse.clock(now));
-        if let Some(PeerClock { offset_ns, error_ns }) =
-            measured.filter(|_| self.links[link].way == Way::Down)
+        let wall_ns = self.heart.wall_ns(now);
+        let link = &mut self[at];
+        let pulse = link.pulse.get_or_insert_default();
+        pulse.take(now, wall_ns, header.wave, body);
+        if let Some(PeerClock { offset_ns, error_ns }) = pulse.clock(now)
+            && link.way == Way::Down
         {
-            self.clocks.set(self.links[link].rank, Some(LinkClock { offset_ns, error_ns }));
+            clocks.set(link.rank, Some(LinkClock { offset_ns, error_ns }));
         }
         if header.has(PING) {
-            self.put_heartbeat(now, link, 0);
+            self.beat_one(now, at, 0);
         }
         Ok(())
     }
-}
 
-impl Node {
-    /// A transport now carries `link`, and its peer is a process of this machine whose end the kernel
-    /// tells.
-    pub fn attach_near(&mut self, now: Time, link: usize) {
-        self.attach(now, link);
-        self.links[link].near = true;
+    /// Links whose peers are given up by the next beat, unless somebody vouches for them.
+    pub fn overdue(&self, now: Time) -> Vec<LinkId> {
+        let silent = |at: &LinkId| self[*at].is_watched() && self.heart.silent_until(&self[*at]) <= now;
+        self.ids().filter(silent).collect()
     }
 
-    /// Links whose peers are given up by the next [`Node::tick`], unless somebody vouches for them.
-    pub fn overdue(&self, now: Time) -> Vec<usize> {
-        let silent = |at: &usize| {
-            let link = &self.links[*at];
-            link.is_watched() && self.silent_until(link) <= now
-        };
-        (0..self.links.len()).filter(silent).collect()
-    }
-
-    /// The driver sees that the peer of `link` lives, and has only had no chance to say so: it has just
-    /// been started, or waits for the processor. It is believed for a while.
-    pub fn vouch(&mut self, now: Time, link: usize) {
-        self.links[link].vouched = now;
-    }
-
-    /// When the peer has been silent for too long.
-    fn silent_until(&self, link: &Link) -> Time {
-        let timeout = self.config.tuning.heartbeat_timeout;
-        (link.heard.max(link.vouched) + timeout).min(link.heard + timeout * VOUCHED_TIMEOUTS)
-    }
-
-    /// Heartbeats that are due, and peers that have gone quiet.
-    pub(super) fn beat(&mut self, now: Time) {
-        let tuning = self.config.tuning;
+    /// Heartbeats that are due. Gives the links whose peers have been quiet for too long.
+    pub fn beat(&mut self, now: Time, often: bool) -> Vec<LinkId> {
+        let mut silent = Vec::new();
         // A node that slept (stopped, suspended, starved) cannot judge how quiet others were.
-        let slept = now - self.beat_at > tuning.heartbeat_interval * 2;
-        let near_pause = near_pause(&tuning);
-        let near_is_due = self.near_beat_at <= now;
-        let asks = self.links.iter().any(|link| link.is_watched() && link.near && link.way == Way::Down);
-        for at in 0..self.links.len() {
-            if !self.links[at].is_watched() {
+        let slept = now - self.heart.beat_at > self.heart.interval * 2;
+        let near_pause = self.heart.near_pause();
+        let near_is_due = self.heart.near_beat_at <= now;
+        let asks = self.iter().any(|link| link.is_watched() && link.is_near() && link.way == Way::Down);
+        for at in self.ids() {
+            if !self[at].is_watched() {
                 continue;
             }
             if slept {
-                self.links[at].heard = now;
+                self[at].heard = now;
             }
-            let link = &self.links[at];
-            if self.silent_until(link) <= now {
-                let cause = format!("no sign of life for {} s", (now - link.heard).as_secs());
-                self.link_lost(now, at, Errno::HOSTDOWN, &cause);
+            let link = &self[at];
+            if self.heart.silent_until(link) <= now {
+                silent.push(at);
                 continue;
             }
             // Who asks children tells its parent at the same moment: when it is stopped, both notice at
             // about the same time.
             let beats =
-                if link.near { near_is_due && (asks || now - link.spoke >= near_pause) } else { true };
+                if link.is_near() { near_is_due && (asks || now - link.spoke >= near_pause) } else { true };
             if beats {
-                self.send_heartbeat(now, at);
+                let unmeasured = link.pulse.as_ref().is_none_or(|pulse| pulse.round_trip.is_none());
+                let pings = unmeasured || link.is_near() && link.way == Way::Down;
+                self.beat_one(now, at, if pings { PING } else { 0 });
             }
         }
         if near_is_due {
-            self.near_beat_at = now + if asks { near_pause } else { near_pause * 3 / 2 };
+            self.heart.near_beat_at = now + if asks { near_pause } else { near_pause * 3 / 2 };
         }
-        self.beat_at = self.next_beat(now);
+        self.heart.beat_at = self.next_beat(now, often, &silent);
+        silent
     }
 
-    fn next_beat(&self, now: Time) -> Time {
-        let watched = || self.links.iter().filter(|link| link.is_watched());
-        // The root acknowledges as well while there are streams.
-        let often =
-            watched().any(|link| !link.near) || (self.config.role == Role::Root && !self.streams.is_empty());
-        let beat = if often { now + self.config.tuning.heartbeat_interval } else { self.near_beat_at };
-        watched().map(|link| self.silent_until(link)).fold(beat, Time::min)
+    fn next_beat(&self, now: Time, often: bool, silent: &[LinkId]) -> Time {
+        let is_watched = |at: &LinkId| self[*at].is_watched() && !silent.contains(at);
+        let watched = || self.ids().filter(is_watched).map(|at| &self[at]);
+        let often = often || watched().any(|link| !link.is_near());
+        let beat = if often { now + self.heart.interval } else { self.heart.near_beat_at };
+        watched().map(|link| self.heart.silent_until(link)).fold(beat, Time::min)
     }
 }
 
-/// How long a near peer may be silent before it is asked.
-fn near_pause(tuning: &Tuning) -> Duration {
-    let interval = tuning.heartbeat_interval;
-    (interval * NEAR_INTERVALS).min(tuning.heartbeat_timeout / NEAR_BEATS_MIN).max(interval)
+fn near_pause(interval: Duration, timeout: Duration) -> Duration {
+    (interval * NEAR_INTERVALS).min(timeout / NEAR_BEATS_MIN).max(interval)
 }
 
 /// A peer that has not been heard for this long has missed heartbeats.
 pub(crate) fn late_after(link: &Link, tuning: &Tuning) -> Duration {
-    let pause = if link.near { near_pause(tuning) } else { tuning.heartbeat_interval };
+    let (interval, timeout) = (tuning.heartbeat_interval, tuning.heartbeat_timeout);
+    let pause = if link.is_near() { near_pause(interval, timeout) } else { interval };
     // One is due each pause, as each end counts it, and may be on its way.
     pause * 5 / 2
 }
