@@ -274,6 +274,14 @@ impl Header {
     }
 }
 
+/// Flags of a part of a packet.
+#[inline]
+#[must_use]
+pub fn edges(first: bool, last: bool) -> u8 {
+    let first = if first { flag::part::FIRST } else { 0 };
+    first | if last { flag::part::LAST } else { 0 }
+}
+
 /// The body of a whole frame that is known to be one.
 #[inline]
 #[must_use]

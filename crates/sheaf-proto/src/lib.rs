@@ -21,6 +21,7 @@ pub(crate) use rule;
 
 mod config;
 pub mod control;
+mod coverage;
 pub mod filter;
 pub mod frame;
 #[doc(hidden)]
@@ -30,18 +31,18 @@ mod node;
 pub mod packet;
 pub mod report;
 pub mod sim;
-mod steady;
 mod stream;
 pub mod topology;
 mod wave;
 
 pub use config::{Child, Config, Role, Time, Tuning};
 pub use control::{Notice, Sync};
+pub use coverage::Coverage;
 pub use frame::Violation;
 pub use links::{Counters, LinkId, OutQueue};
 pub use node::{Event, HandOver, Node, Outgoing, Packet, SURVEYS_MAX};
 pub use stream::WaveResult;
-pub use wave::{Coverage, WAVES_OPEN_MAX};
+pub use wave::WAVES_OPEN_MAX;
 
 /// Data frames are put on a link's queue only while it holds less than this; the rest waits with
 /// its stream, so that streams take turns and a stopped peer costs at most its windows.

@@ -18,10 +18,10 @@ impl Node {
     pub(super) fn note_over(&mut self, id: u32, wave: u64, last: bool, wanted: bool, told: Option<RangeSet>) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if last {
-            stream.over.insert(wave, wave);
-            stream.over_count += 1;
+            stream.up.over.insert(wave, wave);
+            stream.up.over_count += 1;
         }
-        if wanted || stream.over_count >= WAVES_PER_ACK {
+        if wanted || stream.up.over_count >= WAVES_PER_ACK {
             self.acknowledge(id, told.map(|told| (wave, told)).into_iter().collect());
         }
     }
@@ -29,9 +29,10 @@ impl Node {
     /// [`Node::note_over`] for waves that follow one another and were complete at once.
     pub(super) fn note_run_over(&mut self, id: u32, first: u64, count: u64, wanted: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.over.insert(first, first + count - 1);
-        stream.over_count = stream.over_count.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-        if wanted || stream.over_count >= WAVES_PER_ACK {
+        let up = &mut stream.up;
+        up.over.insert(first, first + count - 1);
+        up.over_count = up.over_count.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        if wanted || up.over_count >= WAVES_PER_ACK {
             self.acknowledge(id, Vec::new());
         }
     }
@@ -39,12 +40,12 @@ impl Node {
     #[cold]
     fn acknowledge(&mut self, id: u32, partial: Vec<(u64, RangeSet)>) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.over_count = 0;
-        let waves = stream.over.take();
+        stream.up.over_count = 0;
+        let waves = stream.up.over.take();
         if waves.is_empty() && partial.is_empty() {
             return;
         }
-        waves.iter().for_each(|&(first, last)| stream.acked.insert(first, last));
+        waves.iter().for_each(|&(first, last)| stream.up.out.acked.insert(first, last));
         let header = Header { stream: id, ..Header::new(Kind::Ack) };
         let frame = control::control(header, &Ack { waves, partial });
         self.pass_ack_on(id, &frame);
@@ -52,9 +53,9 @@ impl Node {
 
     fn pass_ack_on(&mut self, id: u32, frame: &Bytes) {
         let Some(stream) = self.streams.get(&id) else { return };
-        for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away) {
-            if !self.links[lane.link].is_inside() {
-                self.links.send(lane.link, frame.clone());
+        for member in stream.members().iter().filter(|member| member.is_here()) {
+            if !self.links[member.link].is_inside() {
+                self.links.send(member.link, frame);
             }
         }
     }
@@ -64,15 +65,8 @@ impl Node {
         if self.config.role != Role::Root {
             return;
         }
-        let mut due: Vec<(u32, Vec<(u64, RangeSet)>)> = Vec::new();
-        for (&id, stream) in &mut self.streams {
-            let numbers: Vec<u64> = stream.waves.numbers().collect();
-            let partial = numbers.into_iter().filter_map(|wave| {
-                let told = &stream.waves.get(wave)?.told;
-                (!told.is_empty()).then(|| (wave, told.clone()))
-            });
-            due.push((id, partial.collect()));
-        }
+        let due = self.streams.iter().map(|(&id, stream)| (id, stream.partly_told()));
+        let mut due: Vec<(u32, Vec<(u64, RangeSet)>)> = due.collect();
         due.sort_unstable_by_key(|(id, _)| *id);
         for (id, partial) in due {
             self.acknowledge(id, partial);
@@ -100,14 +94,9 @@ impl Node {
             if last < first {
                 return Err(Violation::Body(Kind::Ack));
             }
-            stream.acked.insert(first, last);
+            stream.up.out.acked.insert(first, last);
         }
-        if stream.keeps {
-            stream.kept.drop_waves(&ack.waves, &stream.acked);
-            for (wave, counted) in &ack.partial {
-                stream.kept.drop_counted(*wave, counted, &stream.members);
-            }
-        }
+        stream.drop_kept(&ack);
         self.links[link].wait(id);
         self.pass_ack_on(id, frame);
         self.refill(link);

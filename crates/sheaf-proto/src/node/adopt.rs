@@ -8,7 +8,7 @@ use super::Node;
 use crate::control::{self, Adopt, Adopted, Notice, Open, Release, Released};
 use crate::frame::{self, Header, Kind, Violation, flag};
 use crate::links::{Awaited, Link, LinkId, LinkState, Way};
-use crate::stream::{Lane, Owner, Stream};
+use crate::stream::{ChildState, Owner, Stream};
 use crate::wave::WAVES_OPEN_MAX;
 use crate::{Role, Time};
 use sheaf_core::{Errno, RangeSet};
@@ -54,8 +54,8 @@ impl Node {
         let mut link = Link::new(Way::Down, rank, RangeSet::new(), now).in_state(LinkState::Knocking);
         link.claim = leaves.clone();
         let at = self.add_down(link)?;
-        self.recover_by(now + self.config.tuning.heartbeat_timeout);
-        if self.over {
+        self.timers.wake_recovery(now + self.config.tuning.heartbeat_timeout);
+        if self.recovery.over {
             self.shut_down_children();
         }
         Ok(at)
@@ -85,11 +85,10 @@ impl Node {
             return false;
         }
         let asked = |job: &Job| job.to == To::Child(at) || job.waiting.contains(&at);
-        !self.jobs.iter().any(asked) && !self.is_surveyed(at)
+        !self.recovery.jobs.iter().any(asked) && !self.is_surveyed(at)
     }
 
     pub(super) fn on_adopt(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
-        self.unsettle();
         let adopt: Adopt = control::decode(Kind::Adopt, body)?;
         if !matches!(self.links[link].state, LinkState::Knocking) {
             return Err(Violation::OutOfPlace(Kind::Adopt));
@@ -119,7 +118,6 @@ impl Node {
 
     /// A node that was never here before, or was started anew, has started with these leaves.
     pub(super) fn on_newcomer(&mut self, now: Time, link: LinkId, ready: RangeSet) -> Result<(), Violation> {
-        self.unsettle();
         if !matches!(self.links[link].state, LinkState::Knocking) {
             return Err(Violation::OutOfPlace(Kind::Ready));
         }
@@ -178,7 +176,7 @@ impl Node {
         if let To::Child(link) = to {
             self.gather(link, leaves);
         }
-        self.jobs.push(Job { leaves: wanted, rank, waiting, to });
+        self.recovery.jobs.push(Job { leaves: wanted, rank, waiting, to });
         self.finish_jobs(now);
     }
 
@@ -195,9 +193,8 @@ impl Node {
     }
 
     pub(super) fn on_release(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
-        self.unsettle();
         let release: Release = control::decode(Kind::Release, body)?;
-        if self.parent != Some(link) && self.asking != Some(link) {
+        if self.recovery.parent != Some(link) && self.recovery.asking != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Release));
         }
         if self.config.role == Role::Leaf {
@@ -210,7 +207,6 @@ impl Node {
     }
 
     pub(super) fn on_released(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
-        self.unsettle();
         let released: Released = control::decode(Kind::Released, body)?;
         self.answered(link, Some(&released));
         self.finish_jobs(now);
@@ -219,8 +215,8 @@ impl Node {
 
     /// The child on `link` has let go of what it was asked for, or is lost (`leaves` is `None`).
     fn answered(&mut self, link: LinkId, released: Option<&Released>) {
-        for at in 0..self.jobs.len() {
-            let job = &mut self.jobs[at];
+        for at in 0..self.recovery.jobs.len() {
+            let job = &mut self.recovery.jobs[at];
             let place = job.waiting.iter().position(|&waiting| waiting == link);
             let asked = released.is_none_or(|released| released.rank == job.rank);
             let Some(place) = place.filter(|_| asked) else { continue };
@@ -241,12 +237,12 @@ impl Node {
 
     /// Whether a job collects leaves for the node on `link`.
     pub(super) fn is_asked_for(&self, link: LinkId) -> bool {
-        self.jobs.iter().any(|job| job.to == To::Child(link))
+        self.recovery.jobs.iter().any(|job| job.to == To::Child(link))
     }
 
     /// Each job waits for links that can answer, or are watched.
     pub(super) fn check_jobs(&self) -> Result<(), String> {
-        for job in &self.jobs {
+        for job in &self.recovery.jobs {
             let answers = |&at: &LinkId| self.links[at].is_alive() && self.links[at].is_attached();
             let waits = !job.waiting.is_empty() && job.waiting.iter().all(answers);
             rule!(waits, "{} are collected for {:?}, and nobody is asked", job.leaves, job.to);
@@ -255,8 +251,8 @@ impl Node {
     }
 
     fn finish_jobs(&mut self, now: Time) {
-        while let Some(at) = self.jobs.iter().position(|job| job.waiting.is_empty()) {
-            let job = self.jobs.remove(at);
+        while let Some(at) = self.recovery.jobs.iter().position(|job| job.waiting.is_empty()) {
+            let job = self.recovery.jobs.remove(at);
             match job.to {
                 To::Parent => self.let_go(&job.leaves, job.rank),
                 To::Child(link) => self.adopted(now, link),
@@ -266,22 +262,16 @@ impl Node {
 
     /// The transport of a child's link is gone, and its leaves may come back another way.
     pub(super) fn await_leaves(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
-        self.unsettle();
         if matches!(self.links.hang_up(link), LinkState::Knocking) {
             return;
         }
         let until = now + self.config.tuning.adoption_grace;
         let awaited = Awaited { until, errno, cause: cause.to_owned() };
         self.links[link].state = LinkState::Awaited(Box::new(awaited));
-        self.recover_by(until);
+        self.timers.wake_recovery(until);
         for stream in self.streams.values_mut() {
             let Some(child) = stream.child(link) else { continue };
-            if stream.lanes[child].fresh {
-                // It had not joined yet.
-                stream.children[child].lost = errno;
-            }
-            stream.drop_child(child);
-            stream.forget_credit(child);
+            stream.lose_link(child, errno);
         }
         self.answered(link, None);
         self.finish_jobs(now);
@@ -294,20 +284,19 @@ impl Node {
             let cause = "it was lost while it was taken in".to_owned();
             self.links[link].state =
                 LinkState::Awaited(Box::new(Awaited { until, errno: Errno::CONNRESET, cause }));
-            self.recover_by(until);
+            self.timers.wake_recovery(until);
         }
     }
 
     /// Whoever has not come back by now is lost.
     pub(super) fn give_up_waiting(&mut self, link: LinkId) {
-        self.unsettle();
         let stage = std::mem::replace(&mut self.links[link].state, LinkState::Lost);
         let LinkState::Awaited(awaited) = stage else { return };
         let (rank, leaves) = (self.links[link].rank, self.links[link].leaves.clone());
         // Who left as planned, or was lost further down before, has been told of.
-        let news = leaves.difference(&self.lost);
+        let news = leaves.difference(&self.below.lost);
         if !news.is_empty() {
-            self.lost.union_with(&news);
+            self.below.lost.union_with(&news);
             let (Awaited { errno, cause, .. }, leaves) = (*awaited, news);
             let lost = Notice::Lost { by: self.config.rank, rank, leaves, errno, cause };
             self.notice(Header::new(Kind::Notice), lost);
@@ -320,7 +309,6 @@ impl Node {
 
     /// Moves leaves from one child's link to another's, in every stream.
     fn move_leaves(&mut self, from: LinkId, to: LinkId, leaves: &RangeSet) {
-        self.unsettle();
         let left = self.links[from].leaves.difference(leaves);
         self.links[from].leaves = left;
         self.links[to].leaves.union_with(leaves);
@@ -331,9 +319,7 @@ impl Node {
             let rank = self.links[to].rank;
             let complete = stream.move_members(from, to, rank, leaves);
             stream.acknowledge_down(&mut self.links);
-            for wave in complete {
-                self.finish_wave(id, wave, true, Errno::HOSTDOWN);
-            }
+            self.finish_waves(id, complete, Errno::HOSTDOWN);
             self.close_gaps(id);
         }
     }
@@ -347,7 +333,6 @@ impl Node {
     /// open here before the node joined (at a parent that was further) do not wait for it, and those that
     /// nobody will begin any more are over.
     fn adopted(&mut self, now: Time, link: LinkId) {
-        self.unsettle();
         if !matches!(self.links[link].state, LinkState::Pending(_)) {
             return self.await_again(now, link);
         }
@@ -371,12 +356,12 @@ impl Node {
             let place = adopt.place(id);
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let Some(child) = stream.child(link) else { continue };
-            let counts = !stream.left && !stream.children[child].leaves.is_empty();
+            let counts = !stream.left && !stream.members()[child].leaves.is_empty();
             if let Some(place) = place.filter(|_| counts)
-                && place.since.saturating_sub(stream.waves.base()) < WAVES_OPEN_MAX
+                && place.since.saturating_sub(stream.wave_base()) < WAVES_OPEN_MAX
                 && stream.resume_lane(child, place.received, place.acked)
             {
-                stream.children[child].since = place.since;
+                stream.members_mut()[child].since = place.since;
                 continued.push(id);
             }
         }
@@ -406,13 +391,11 @@ impl Node {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let complete = stream.give_up_before_joining(link);
         let state = adopt.place(id).and_then(|place| place.state.as_ref());
-        let complaint = state.and_then(|state| stream.filter.absorb(state).err());
-        stream.tell_acked(&mut self.links, link);
+        let complaint = state.and_then(|state| stream.up.filter.absorb(state).err());
+        stream.tell_acked(link, &mut self.links);
         self.links[link].wait(id);
         stream.acknowledge_down(&mut self.links);
-        for wave in complete {
-            self.finish_wave(id, wave, true, Errno::HOSTDOWN);
-        }
+        self.finish_waves(id, complete, Errno::HOSTDOWN);
         self.close_gaps(id);
         if let Some(error) = complaint {
             self.complain(id, 0, &error);
@@ -424,7 +407,7 @@ impl Node {
     fn begin_stream(&mut self, id: u32, link: LinkId, unknown: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(child) = stream.child(link) else { return };
-        if stream.children[child].leaves.is_empty() {
+        if stream.members()[child].leaves.is_empty() {
             return;
         }
         if !stream.is_wanted() {
@@ -432,22 +415,20 @@ impl Node {
             stream.not_before_next_packet(child);
             return;
         }
-        if unknown && stream.children[child].live && stream.log_base == stream.log_start {
-            let start = stream.log_start;
+        if unknown && stream.members()[child].takes_part() && stream.down.is_whole() {
+            let start = stream.down.log_start();
             stream.resume_lane(child, start, start);
-            self.links.send(link, stream.open.clone());
+            self.links.send(link, &stream.down.open);
             // Those below it may have been here before, and kept what the root has said that it has.
-            stream.tell_acked(&mut self.links, link);
+            stream.tell_acked(link, &mut self.links);
             self.links[link].wait(id);
             return;
         }
         let complete = stream.not_before_next_packet(child);
         stream.acknowledge_down(&mut self.links);
-        for wave in complete {
-            self.finish_wave(id, wave, true, Errno::HOSTDOWN);
-        }
+        self.finish_waves(id, complete, Errno::HOSTDOWN);
         self.close_gaps(id);
-        self.let_in(id);
+        self.open_at_joining(id);
     }
 
     /// Opens the stream at the children that wait for a packet to begin.
@@ -456,24 +437,18 @@ impl Node {
     /// waves would end without them, although they were let in. Afterwards each of them contributes to every
     /// wave that begins from now on, and to none before: who counts them from another parent's number on
     /// ([`Member::since`]) knows what not to wait for.
-    pub(super) fn let_in(&mut self, id: u32) {
-        self.unsettle();
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.mid_packet && !stream.left)
-        else {
-            return;
-        };
-        stream.joining = false;
-        let (offset, number, wave_base) = (stream.received, stream.log_end(), stream.waves.end());
-        let Ok(mut open) = control::decode::<Open>(Kind::Open, &stream.open[frame::HEADER_BYTES..]) else {
+    pub(super) fn open_at_joining(&mut self, id: u32) {
+        let here = |stream: &&mut Box<Stream>| !stream.down.mid_packet && !stream.left;
+        let Some(stream) = self.streams.get_mut(&id).filter(here) else { return };
+        let (offset, wave_base) = (stream.down.received, stream.slots().end());
+        let Ok(mut open) = control::decode::<Open>(Kind::Open, frame::body(&stream.down.open)) else {
             return;
         };
         (open.offset, open.wave_base) = (offset, wave_base);
         let header = Header { stream: id, flags: flag::open::ANEW, ..Header::new(Kind::Open) };
         let frame = control::control(header, &open);
-        for (lane, member) in stream.lanes.iter_mut().zip(&mut stream.children).filter(|at| at.0.fresh) {
-            *lane = Lane { stale: true, ..Lane::new(lane.link, offset, number) };
-            (member.live, member.since) = (true, wave_base);
-            self.links.send(lane.link, frame.clone());
+        for link in stream.join_those_who_wait(wave_base) {
+            self.links.send(link, &frame);
         }
         self.close_gaps(id);
     }
@@ -481,16 +456,16 @@ impl Node {
     /// Tells the root which leaves are back, and which were lost on the way.
     fn tell_of_arrival(&mut self, _now: Time, link: LinkId, adopt: &Adopt) {
         let (by, rank) = (self.config.rank, adopt.rank);
-        let back = adopt.leaves.difference(&adopt.lost).intersection(&self.lost);
+        let back = adopt.leaves.difference(&adopt.lost).intersection(&self.below.lost);
         if !back.is_empty() {
-            self.lost = self.lost.difference(&back);
-            self.left = self.left.difference(&back);
-            self.ready_leaves.union_with(&back);
+            self.below.lost = self.below.lost.difference(&back);
+            self.below.left = self.below.left.difference(&back);
+            self.below.ready.union_with(&back);
             self.notice(Header::new(Kind::Notice), Notice::Joined { by, rank, leaves: back });
         }
-        let leaves = adopt.lost.intersection(&self.links[link].leaves).difference(&self.lost);
+        let leaves = adopt.lost.intersection(&self.links[link].leaves).difference(&self.below.lost);
         if !leaves.is_empty() {
-            self.lost.union_with(&leaves);
+            self.below.lost.union_with(&leaves);
             let cause = "it was lost while its parent was".to_owned();
             let lost = Notice::Lost { by, rank, leaves, errno: Errno::HOSTDOWN, cause };
             self.notice(Header::new(Kind::Notice), lost);
@@ -505,22 +480,21 @@ impl Node {
     /// answers is on its way to the owner behind that belief, and makes it open the stream anew; when it is
     /// lost with the link, another parent is asked, and [`Node::on_adopted`] finds the mark.
     pub(super) fn reopen(&mut self, link: LinkId, leaves: &RangeSet) {
-        self.unsettle();
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let Some(child) = stream.child(link) else { continue };
             let wanted = stream.is_wanted();
-            let member = &stream.children[child];
-            if member.live || member.leaves.is_disjoint(leaves) || stream.lanes[child].fresh {
+            let member = &stream.members()[child];
+            if member.state != ChildState::Gone || member.leaves.is_disjoint(leaves) {
                 continue;
             }
             let close = Header { stream: id, ..Header::new(Kind::Close) };
             self.links.send(link, &close.to_bytes());
             stream.not_before_next_packet(child);
             if wanted {
-                self.let_in(id);
+                self.open_at_joining(id);
             }
         }
     }
@@ -530,7 +504,7 @@ impl Node {
     /// end of waves and what was consumed without them, it is told last: it is not to be taken for them.
     fn let_go(&mut self, leaves: &RangeSet, rank: u32) {
         self.pass_on_news(leaves);
-        let parent = self.asking.or(self.parent);
+        let parent = self.recovery.asking.or(self.recovery.parent);
         if let Some(parent) = parent.filter(|&parent| self.links[parent].is_alive()) {
             let released = Released { leaves: leaves.clone(), rank };
             self.links.send(parent, control::control(Header::new(Kind::Released), &released));
@@ -553,15 +527,10 @@ impl Node {
 
     /// Sends on what waves hold in which some of `leaves` may be counted.
     pub(super) fn pass_on_news(&mut self, leaves: &RangeSet) {
-        self.unsettle();
         for id in self.streams_of(leaves) {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            let numbers: Vec<u64> = stream.waves.numbers().collect();
-            for wave in numbers {
-                let news = self.streams.get_mut(&id).and_then(|stream| stream.waves.get(wave));
-                if news.is_some_and(|slot| slot.has_news()) {
-                    self.finish_wave(id, wave, false, Errno::CANCELED);
-                }
+            for wave in stream.with_news() {
+                self.finish_wave(id, wave, false, Errno::CANCELED);
             }
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             if let Owner::Link(owner) = stream.owner
@@ -574,7 +543,7 @@ impl Node {
 
     /// Streams that have some of `leaves` as members here, and whose waves go to a parent.
     fn streams_of(&self, leaves: &RangeSet) -> Vec<u32> {
-        let concerned = |stream: &Stream| !stream.members.is_disjoint(leaves);
+        let concerned = |stream: &Stream| !stream.members().all().is_disjoint(leaves);
         let theirs = self.streams.iter().filter(|(_, stream)| concerned(stream));
         let mut ids: Vec<u32> = theirs.map(|(&id, _)| id).collect();
         ids.sort_unstable();
@@ -591,9 +560,7 @@ impl Node {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let complete = stream.drop_members(leaves);
             stream.acknowledge_down(&mut self.links);
-            for wave in complete {
-                self.finish_wave(id, wave, true, Errno::HOSTDOWN);
-            }
+            self.finish_waves(id, complete, Errno::HOSTDOWN);
             self.close_gaps(id);
             // Of those that are still its own all may be lost, and the parent counts on them.
             self.leave(id);
@@ -604,8 +571,8 @@ impl Node {
             }
         }
         self.config.leaves = self.config.leaves.difference(leaves);
-        self.lost = self.lost.difference(leaves);
-        self.ready_leaves = self.ready_leaves.difference(leaves);
+        self.below.lost = self.below.lost.difference(leaves);
+        self.below.ready = self.below.ready.difference(leaves);
     }
 }
 

@@ -2,11 +2,11 @@
 //! packets and answers.
 use super::{Event, Node};
 use crate::control::{self, Notice, Open, Sync};
+use crate::coverage::Coverage;
 use crate::frame::{self, CHUNK_BYTES, Header, Kind, flag};
 use crate::links::Link;
 use crate::links::LinkId;
 use crate::stream::{Owner, WaveResult};
-use crate::wave::Coverage;
 use crate::{STREAMS_MAX, STREAMS_PER_CLIENT, Time};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
@@ -119,7 +119,7 @@ impl Node {
     pub fn send_part(&mut self, now: Time, id: u32, outgoing: &mut Outgoing<'_>) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return true };
         let first = outgoing.wave.is_none();
-        let wave = *outgoing.wave.get_or_insert(stream.next_wave);
+        let wave = *outgoing.wave.get_or_insert(stream.up.next_wave);
         let (part, rest) = outgoing.rest.split_at(outgoing.rest.len().min(CHUNK_BYTES));
         outgoing.rest = rest;
         let mut flags =
@@ -129,23 +129,23 @@ impl Node {
         if let Some(expect) = outgoing.expect {
             flags |= flag::down::EXPECT | if outgoing.once { flag::down::ONCE } else { 0 };
             if first {
-                stream.next_wave += 1;
+                stream.up.next_wave += 1;
                 ms = u32::try_from(expect.as_millis()).unwrap_or(u32::MAX).to_le_bytes();
                 deadline = &ms;
             }
         }
         let header = Header { flags, stream: id, tag: outgoing.tag, wave, ..Header::new(Kind::Down) };
         let frame = frame::encode_parts(header, &[deadline, part]);
-        stream.received += frame.len() as u64;
+        stream.down.received += frame.len() as u64;
         stream.forward(&mut self.links, &frame);
-        let joining = stream.joining;
+        let joining = stream.down.joining;
         if let Some(expect) = outgoing.expect.filter(|_| first) {
             // The wave just numbered is at most as far ahead as the application let it be.
             let opened = self.expect_wave(now, id, wave, expect, outgoing.once);
             debug_assert!(opened.is_ok(), "the application has too many waves open");
         }
         if joining {
-            self.let_in(id);
+            self.open_at_joining(id);
         }
         rest.is_empty()
     }
@@ -153,27 +153,27 @@ impl Node {
     /// Whether the application may send (its packets do not pile up) and start a wave on `id`.
     #[must_use]
     pub fn has_room(&self, id: u32) -> bool {
-        self.streams.get(&id).is_none_or(|stream| stream.has_room() && stream.waves.has_room())
+        self.streams.get(&id).is_none_or(|stream| stream.has_room() && stream.has_room_for_waves())
     }
 
     /// Whether a result of the stream is there to be taken.
     #[must_use]
     pub fn has_result(&self, id: u32) -> bool {
-        self.streams.get(&id).is_none_or(|stream| !stream.inbox.is_empty())
+        self.streams.get(&id).is_none_or(|stream| !stream.up.inbox.is_empty())
     }
 
     /// Whether any member of a stream may still send something.
     #[must_use]
     pub fn has_members(&self, id: u32) -> bool {
-        self.streams.get(&id).is_some_and(|stream| stream.has_members())
+        self.streams.get(&id).is_some_and(|stream| stream.members().any_left())
     }
 
     /// Takes the oldest result of a stream.
     pub fn take(&mut self, id: u32) -> Option<WaveResult> {
         let stream = self.streams.get_mut(&id)?;
-        let (result, from) = stream.inbox.pop_front()?;
+        let (result, from) = stream.up.inbox.pop_front()?;
         stream.give_credit(&from, &mut self.links);
-        stream.waves.recycle(from);
+        stream.recycle(from);
         Some(result)
     }
 
@@ -181,7 +181,7 @@ impl Node {
     pub fn take_fresh(&mut self, into: &mut Vec<u32>) {
         for id in &self.fresh {
             if let Some(stream) = self.streams.get_mut(id) {
-                stream.fresh = false;
+                stream.up.fresh = false;
             }
         }
         into.append(&mut self.fresh);
@@ -201,7 +201,13 @@ impl Node {
     pub fn reply(&mut self, id: u32, wave: u64, tag: i32, payload: &[u8]) {
         let flags = flag::up::FULL | flag::up::FINAL | flag::up::RAW;
         let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
-        self.emit(header, None, Some(payload), Vec::new());
+        self.emit(header, None, Some(payload));
+    }
+
+    fn emit(&mut self, header: Header, cover: Option<&Coverage>, payload: Option<&[u8]>) {
+        if let Some(stream) = self.streams.get_mut(&header.stream) {
+            stream.emit(header, cover, payload, Vec::new(), &mut self.links);
+        }
     }
 
     /// At a leaf: answers a wave with an error.
@@ -209,21 +215,21 @@ impl Node {
         let mut cover = Coverage::default();
         cover.fail(errno, &self.config.leaves);
         let header = Header { flags: flag::up::FINAL, stream: id, wave, ..Header::new(Kind::Up) };
-        self.emit(header, Some(&cover), None, Vec::new());
+        self.emit(header, Some(&cover), None);
     }
 
     /// At a leaf: sends a packet nobody asked for; the n-th of every member form a wave.
     pub fn post(&mut self, id: u32, tag: i32, payload: &[u8]) -> u64 {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
-        let wave = stream.next_wave;
-        stream.next_wave += 1;
+        let wave = stream.up.next_wave;
+        stream.up.next_wave += 1;
         if stream.add_to_run(wave, tag, payload) {
-            if stream.run.count == 1 {
+            if stream.up.run.count == 1 {
                 self.runs.push(id);
                 if let Owner::Link(link) = stream.owner {
                     self.links.mark(link);
                 }
-            } else if stream.run.items.len() + payload.len() > CHUNK_BYTES {
+            } else if stream.up.run.items.len() + payload.len() > CHUNK_BYTES {
                 stream.seal_run(&mut self.links);
             }
             return wave;
@@ -242,21 +248,21 @@ impl Node {
     /// make a run of waves; gives how many were posted.
     pub fn post_run(&mut self, id: u32, tag: i32, packets: &[u8], width: usize) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
-        if stream.run.tag != tag {
+        if stream.up.run.tag != tag {
             stream.seal_run(&mut self.links);
         }
         let mut count = 0;
         for packet in packets.chunks_exact(width.max(1)) {
-            if !stream.add_to_run(stream.next_wave, tag, packet) {
+            if !stream.add_to_run(stream.up.next_wave, tag, packet) {
                 break;
             }
-            stream.next_wave += 1;
+            stream.up.next_wave += 1;
             count += 1;
-            if stream.run.items.len() + width > CHUNK_BYTES {
+            if stream.up.run.items.len() + width > CHUNK_BYTES {
                 stream.seal_run(&mut self.links);
             }
         }
-        if stream.run.count > 0 && !self.runs.contains(&id) {
+        if stream.up.run.count > 0 && !self.runs.contains(&id) {
             self.runs.push(id);
             if let Owner::Link(link) = stream.owner {
                 self.links.mark(link);
@@ -268,11 +274,11 @@ impl Node {
     /// At a leaf: numbers its next unasked packet `wave`, and answers the waves in between with
     /// nothing (a filter's "adds nothing" would still be a packet to `null`).
     pub fn skip_to(&mut self, id: u32, wave: u64) {
-        let Some(next) = self.streams.get(&id).map(|stream| stream.next_wave) else { return };
+        let Some(next) = self.streams.get(&id).map(|stream| stream.up.next_wave) else { return };
         for wave in next..wave.min(next + crate::WAVES_OPEN_MAX) {
             self.fail(id, wave, Errno::CANCELED);
             if let Some(stream) = self.streams.get_mut(&id) {
-                stream.next_wave = wave + 1;
+                stream.up.next_wave = wave + 1;
             }
         }
     }
@@ -281,24 +287,24 @@ impl Node {
     #[must_use]
     pub fn unsent_bytes(&self) -> u64 {
         let links = self.links.iter().filter(|link| link.is_alive()).map(|link| link.out().len());
-        let held = self.streams.values().flat_map(|stream| &stream.held).map(|held| held.frame.len());
-        let runs = self.streams.values().map(|stream| stream.run.items.len());
+        let held = self.streams.values().flat_map(|stream| &stream.up.out.held).map(|held| held.frame.len());
+        let runs = self.streams.values().map(|stream| stream.up.run.items.len());
         links.chain(held).chain(runs).map(|bytes| bytes as u64).sum()
     }
 
     /// At a leaf: takes no more part in a stream.
     pub fn leave_stream(&mut self, id: u32) {
-        if self.departed.len() >= STREAMS_MAX {
-            self.departed.clear();
+        if self.recovery.departed.len() >= STREAMS_MAX {
+            self.recovery.departed.clear();
         }
-        self.departed.insert(id);
+        self.recovery.departed.insert(id);
         self.stay_away(id);
     }
 
     /// Tells the parent that this leaf has left a stream; each parent is told, and whenever the stream
     /// is opened here again.
     pub(super) fn stay_away(&mut self, id: u32) {
-        if !self.departed.contains(&id) {
+        if !self.recovery.departed.contains(&id) {
             return;
         }
         let header = Header { stream: id, tag: Errno::CANCELED.0, ..Header::new(Kind::Close) };
@@ -317,7 +323,7 @@ impl Node {
     /// At a leaf: whether packets towards the root are held back for want of credit.
     #[must_use]
     pub fn is_held(&self, id: u32) -> bool {
-        self.streams.get(&id).is_some_and(|stream| !stream.held.is_empty())
+        self.streams.get(&id).is_some_and(|stream| !stream.up.out.held.is_empty())
     }
 
     /// At a leaf: `frame_bytes` of a packet's part have been dealt with; more may come.
@@ -325,7 +331,7 @@ impl Node {
         let frame_bytes = self.consumed_replies(id, frame_bytes);
         if let Some(stream) = self.streams.get_mut(&id) {
             // Packets of a stream that was opened anew meanwhile count no more.
-            let total = (stream.down.done + frame_bytes as u64).min(stream.received);
+            let total = (stream.down.consumed.done + frame_bytes as u64).min(stream.down.received);
             stream.consumed_down(total, &mut self.links);
         }
     }

@@ -6,7 +6,7 @@ use super::Node;
 use super::adopt::LINKS_MAX;
 use super::orphan::UNSENT_MAX;
 use crate::links::{Link, LinkState, Way};
-use crate::stream::{Owner, Stream};
+use crate::stream::{ChildState, Owner, Stream};
 use crate::{Role, STREAMS_MAX, Time};
 use sheaf_core::RangeSet;
 
@@ -62,15 +62,19 @@ impl Node {
             }
             rule!(all == *own, "its links have {all}, and it has {own}");
         }
-        rule!(self.lost.is_subset(own), "it has lost {}, which are not its own", self.lost.difference(own));
-        let ready = &self.ready_leaves;
+        rule!(
+            self.below.lost.is_subset(own),
+            "it has lost {}, which are not its own",
+            self.below.lost.difference(own)
+        );
+        let ready = &self.below.ready;
         rule!(ready.is_subset(own), "ready are {}, which are not its own", ready.difference(own));
         Ok(())
     }
 
     /// Whatever is waited for ends: by a time, or because somebody is asked whose link is watched.
     fn check_recovery(&self) -> Result<(), String> {
-        let by = |due: Time| self.recover_at.is_some_and(|at| at <= due);
+        let by = |due: Time| self.timers.recovery.is_some_and(|at| at <= due);
         for (at, link) in self.links.ids().zip(self.links.iter()) {
             match &link.state {
                 LinkState::Awaited(awaited) => {
@@ -87,15 +91,24 @@ impl Node {
             }
         }
         self.check_jobs()?;
-        if self.orphan.is_some() {
-            rule!(self.unsent.len() <= UNSENT_MAX, "{} notices wait for a parent", self.unsent.len());
-            rule!(self.recover_at.is_some(), "it looks for a parent, and nobody looks when that is over");
+        if self.recovery.orphan.is_some() {
+            rule!(
+                self.recovery.unsent.len() <= UNSENT_MAX,
+                "{} notices wait for a parent",
+                self.recovery.unsent.len()
+            );
+            rule!(
+                self.timers.recovery.is_some(),
+                "it looks for a parent, and nobody looks when that is over"
+            );
         }
-        if let Some(asking) = self.asking {
+        if let Some(asking) = self.recovery.asking {
             let link = &self.links[asking];
             let asks = link.is_alive() && matches!(link.state, LinkState::Asking);
             rule!(asks, "it asks on link {asking}, which is {link:?}");
-        } else if let Some(parent) = self.parent.filter(|_| self.orphan.is_none() && !self.has_ended()) {
+        } else if let Some(parent) =
+            self.recovery.parent.filter(|_| self.recovery.orphan.is_none() && !self.has_ended())
+        {
             let link = &self.links[parent];
             rule!(link.is_alive() && link.is_member(), "it has a parent, which is {link:?}");
         }
@@ -106,7 +119,7 @@ impl Node {
         if let Owner::Link(owner) = stream.owner {
             rule!(self.links[owner].way == Way::Up, "it belongs to a child");
             // While a node looks for a parent, its streams are its last one's.
-            let there = self.links[owner].is_alive() || self.orphan.is_some() || self.has_ended();
+            let there = self.links[owner].is_alive() || self.recovery.orphan.is_some() || self.has_ended();
             rule!(there, "it belongs to a link that is gone");
             let sends = self.links[owner].is_alive() && stream.can_send_up();
             rule!(
@@ -114,42 +127,38 @@ impl Node {
                 "what waits for its owner has been forgotten"
             );
         }
-        for (at, (member, lane)) in stream.children.iter().zip(&stream.lanes).enumerate() {
-            let link = &self.links[lane.link];
+        for at in stream.members().ids() {
+            let member = &stream.members()[at];
+            let (on, link) = (member.link, &self.links[member.link]);
+            rule!(stream.child(on) == Some(at), "two of its children are on link {on}");
+            let here = link.leaves.intersection(stream.members().all());
+            rule!(here == *member.leaves, "its child {at} has {}, and its link {here}", member.leaves);
+            let there = !member.takes_part() || is_there(link);
+            rule!(there, "its child {at} takes part, and link {on} is {:?}", link.state);
+            let reached = matches!(member.state, ChildState::Here | ChildState::Joining);
             rule!(
-                stream.child(lane.link) == Some(at),
-                "its child {at} is not found by its link {}",
-                lane.link
-            );
-            let here = link.leaves.intersection(&stream.members);
-            rule!(*member.leaves == here, "its child {at} has {}, and the link {here}", member.leaves);
-            let reach = lane.away || link.is_member();
-            rule!(
-                !member.live || reach && is_there(link),
-                "its child {at} is on link {}, which is {:?}",
-                lane.link,
+                !reached || link.is_member(),
+                "its child {at} is {:?} on link {on}, which is {:?}",
+                member.state,
                 link.state
             );
-            rule!(
-                !lane.fresh || link.is_member(),
-                "its child {at} is to join over link {}, which is {:?}",
-                lane.link,
-                link.state
-            );
-            let sends = member.live && stream.can_send_down(at);
+            let sends = stream.can_send_down(at);
             rule!(!sends || link.waiting.contains(&id), "what waits for its child {at} has been forgotten");
         }
-        if let Some(timer) = stream.timer {
-            rule!(self.stream_timer.is_some_and(|at| at <= timer), "nobody looks when its time is over");
+        if let Some(timer) = stream.up.timer {
+            rule!(self.timers.streams.is_some_and(|at| at <= timer), "nobody looks when its time is over");
         }
         Ok(())
     }
 
     /// Whether it has told its process to end.
     fn has_ended(&self) -> bool {
-        self.over
-            || self.disbanded
-            || self.parent.is_some_and(|parent| !self.links[parent].is_alive() && self.orphan.is_none())
+        self.recovery.over
+            || self.recovery.disbanded
+            || self
+                .recovery
+                .parent
+                .is_some_and(|parent| !self.links[parent].is_alive() && self.recovery.orphan.is_none())
     }
 }
 

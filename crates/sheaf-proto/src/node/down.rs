@@ -4,12 +4,10 @@ use crate::control::{self, Open};
 use crate::filter::{Accumulator, Filter, FilterError, NodeInfo};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{LinkId, LinkState, Way};
-use crate::stream::{Flow, Kept, Lane, Owner, Stream, WaveSet};
-use crate::wave::{Member, Waves};
+use crate::stream::{ChildState, Downward, Member, Members, Owner, Stream, Upward};
 use crate::{Role, STREAMS_MAX, Time, WINDOW_BYTES_MAX};
 use bytes::Bytes;
 use sheaf_core::Errno;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,15 +28,6 @@ impl Accumulator for Broken {
     fn finish(&mut self, _: crate::filter::Emit, _: &mut Vec<u8>) -> Result<(), FilterError> {
         Err(self.0.clone())
     }
-}
-
-/// The children that lead to a stream's members.
-struct Below {
-    children: Vec<Member>,
-    lanes: Vec<Lane>,
-    ordinal: Vec<u32>,
-    /// Their order is not that of their leaves.
-    irregular: bool,
 }
 
 /// No stream has carried this many bytes or waves.
@@ -65,7 +54,7 @@ impl Node {
         self.open_stream(header.stream, Owner::Link(link), &open, frame);
         if !header.has(flag::open::ANEW) && open.offset == 0 {
             // Another stream, whatever had its number.
-            self.departed.remove(&header.stream);
+            self.recovery.departed.remove(&header.stream);
         }
         self.stay_away(header.stream);
         Ok(())
@@ -92,13 +81,12 @@ impl Node {
         self.registry.instantiate(&open.filter, &open.params, &info)
     }
 
-    /// Passes the opening of a stream to the children that lead to its members.
-    fn pass_open_on(&mut self, open: &Open, frame: &Bytes) -> Below {
-        let mut ordinal = vec![u32::MAX; self.links.len()];
-        let (mut children, mut lanes) = (Vec::new(), Vec::<Lane>::new());
+    /// Passes the opening of a stream to the children that lead to its members. Gives these, and whether
+    /// their order is not that of their leaves.
+    fn pass_open_on(&mut self, open: &Open, frame: &Bytes) -> (Vec<Member>, bool) {
+        let mut children = Vec::new();
         let (mut irregular, mut last) = (false, 0);
-        let anew = frame::flags(frame) & flag::open::ANEW != 0;
-        for (at, ordinal) in self.links.ids().zip(&mut ordinal) {
+        for at in self.links.ids() {
             let link = &self.links[at];
             if link.way == Way::Up {
                 continue;
@@ -107,21 +95,22 @@ impl Node {
             let Some(first) = leaves.first() else { continue };
             irregular |= first < last;
             last = first;
-            *ordinal = children.len() as u32;
-            let live = link.is_alive() || matches!(link.state, LinkState::Awaited(_));
-            let away = !link.is_alive() || matches!(link.state, LinkState::Pending(_));
-            let (rank, moved) = (link.rank, false);
-            let (leaves, lost) = (Arc::new(leaves), Errno::HOSTDOWN);
-            children.push(Member { rank, leaves, moved, live, since: 0, lost });
-            lanes.push(Lane { away, stale: anew, ..Lane::new(at, open.offset, 0) });
-            if !away {
+            let state = match link.state {
+                LinkState::Member => ChildState::Here,
+                LinkState::Pending(_) | LinkState::Awaited(_) => ChildState::Away,
+                LinkState::Knocking | LinkState::Asking | LinkState::Lost => ChildState::Gone,
+            };
+            children.push(Member::new(at, link.rank, state, leaves));
+            if state == ChildState::Here {
                 self.links.send(at, frame);
             }
         }
-        Below { children, lanes, ordinal, irregular }
+        (children, irregular)
     }
 
     /// Makes the stream here and passes `frame` to the children that lead to its members.
+    ///
+    /// Assumes that there is none of that number. Afterwards the owner knows if nobody is left here on it.
     pub(super) fn open_stream(&mut self, id: u32, owner: Owner, open: &Open, frame: &Bytes) {
         let filter = self.make_filter(id, open);
         let uniform = match self.config.role {
@@ -130,59 +119,20 @@ impl Node {
             Role::Leaf => self.instantiate(id, open).ok().and_then(|filter| filter.uniform()),
             _ => filter.uniform(),
         };
-        let Below { children, lanes, ordinal, irregular } = self.pass_open_on(open, frame);
-        let mut acked = WaveSet::default();
-        if let Some(last) = open.wave_base.checked_sub(1) {
-            // Whoever is still busy with an earlier wave works for nobody.
-            acked.insert(0, last);
-        }
-        let quiet = |at: LinkId| self.links[at].is_inside();
-        let keeps = matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !quiet(at));
-        let mut waves = Waves::starting_at(open.wave_base);
-        waves.irregular = irregular;
-        let members = Arc::new(open.members.intersection(&self.config.leaves));
-        let stream = Stream {
-            id,
-            owner,
-            ever: Arc::clone(&members),
-            members,
-            uniform,
-            filter,
-            sync: open.sync,
-            window: u64::from(open.window_bytes.clamp(1, WINDOW_BYTES_MAX)),
-            children,
-            lanes,
-            ordinal,
-            waves,
-            steady: None,
-            run: Default::default(),
-            timer: None,
-            due: Default::default(),
-            next_wave: open.wave_base,
-            up: Flow::default(),
-            held: VecDeque::new(),
-            keeps,
-            kept: Kept::default(),
-            acked,
-            over: WaveSet::default(),
-            over_count: 0,
-            since: open.wave_base,
-            received: open.offset,
-            down: Flow { done: open.offset, acked: open.offset },
-            log: VecDeque::new(),
-            log_base: open.offset,
-            log_first: 0,
-            log_start: open.offset,
-            mid_packet: false,
-            open: if self.config.role == Role::Leaf { Bytes::new() } else { Bytes::copy_from_slice(frame) },
-            joining: false,
-            inbox: VecDeque::new(),
-            fresh: false,
-            left: false,
-            replies_due_bytes: 0,
-        };
+        let (children, irregular) = self.pass_open_on(open, frame);
+        let anew = frame::flags(frame) & flag::open::ANEW != 0;
+        let members = Members::new(open.members.intersection(&self.config.leaves), children);
+        let kept_open =
+            if self.config.role == Role::Leaf { Bytes::new() } else { Bytes::copy_from_slice(frame) };
+        let down = Downward::new(open.offset, members.len(), kept_open);
+        let mut up = Upward::new(filter, uniform, open.sync, open.wave_base);
+        let inside = |at: LinkId| self.links[at].is_inside();
+        up.out.keeps = matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !inside(at));
+        let window = u64::from(open.window_bytes.clamp(1, WINDOW_BYTES_MAX));
+        let mut stream = Stream::new(id, owner, window, members, down, up);
+        stream.begin(irregular, anew);
         if let Owner::Link(parent) = owner
-            && frame::flags(frame) & flag::open::ANEW != 0
+            && anew
         {
             let credit = Header { flags: flag::credit::ANEW, stream: id, ..Header::new(Kind::Credit) };
             self.links.send(parent, &credit.to_bytes());
@@ -194,7 +144,7 @@ impl Node {
 
     pub(super) fn on_close(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
         let Some(stream) = self.streams.get(&header.stream) else {
-            if self.parent == Some(link) {
+            if self.recovery.parent == Some(link) {
                 self.no_longer_dropped(header.stream);
             }
             return Ok(());
@@ -204,7 +154,7 @@ impl Node {
             return Ok(());
         }
         let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Close)) };
-        if stream.lanes[child].stale {
+        if stream.up[child].stale {
             return Ok(());
         }
         let errno = if header.tag > 0 { Errno(header.tag) } else { Errno::HOSTDOWN };
@@ -217,9 +167,9 @@ impl Node {
         let Some(stream) = self.streams.remove(&id) else { return };
         let frame = frame::encode(Header { stream: id, ..Header::new(Kind::Close) }, &[]);
         // Also to those who have left it, or were given up: they still have it.
-        for lane in &stream.lanes {
-            if self.links[lane.link].is_member() {
-                self.links.send(lane.link, &frame);
+        for member in stream.members().iter() {
+            if self.links[member.link].is_member() {
+                self.links.send(member.link, &frame);
             }
         }
         if self.config.role == Role::Leaf {
@@ -238,19 +188,19 @@ impl Node {
         if stream.owner != Owner::Link(link) {
             return Err(Violation::OutOfPlace(Kind::Down));
         }
-        stream.received += frame.len() as u64;
+        stream.down.received += frame.len() as u64;
         let expect = expectation(header, &frame[HEADER_BYTES..])?;
         if self.config.role == Role::Leaf {
             self.deliver_packet(header, expect, frame);
             return Ok(());
         }
         stream.forward(&mut self.links, &frame);
-        let joining = stream.joining;
+        let joining = stream.down.joining;
         if let Some(expect) = expect {
             self.expect_wave(now, header.stream, header.wave, expect, header.has(flag::down::ONCE))?;
         }
         if joining {
-            self.let_in(header.stream);
+            self.open_at_joining(header.stream);
         }
         Ok(())
     }
@@ -287,13 +237,9 @@ impl Node {
         let slack = (expect / 4).min(Duration::from_millis(500)) / (self.config.depth + 1);
         let deadline = now + (expect - margin) + slack;
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        stream.unsteady();
-        let Some(slot) = stream.waves.open(wave, &stream.children)? else { return Ok(()) };
-        slot.deadline = Some(deadline);
-        slot.once = once;
-        stream.timer = Some(stream.timer.map_or(deadline, |timer| timer.min(deadline)));
-        self.stream_timer = Some(self.stream_timer.map_or(deadline, |timer| timer.min(deadline)));
-        if slot.is_complete() {
+        let expected = stream.expect(wave, deadline, once)?;
+        self.timers.wake_streams(deadline);
+        if expected == Some(true) {
             self.finish_wave(id, wave, true, Errno::HOSTDOWN);
         }
         Ok(())
@@ -318,22 +264,13 @@ impl Node {
             return;
         }
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.unsteady();
         let header = Header { stream: id, wave, ..Header::new(Kind::Cancel) };
-        for (lane, _) in stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away) {
-            self.links.send(lane.link, &header.to_bytes());
+        for member in stream.members().iter().filter(|member| member.is_here()) {
+            self.links.send(member.link, &header.to_bytes());
         }
         let deadline = now + GRACE / (self.config.depth + 1);
-        let numbers: Vec<u64> =
-            stream.waves.numbers().filter(|&open| wave == u64::MAX || open == wave).collect();
-        for number in numbers {
-            if let Some(slot) = stream.waves.get(number) {
-                slot.deadline = Some(slot.deadline.map_or(deadline, |old| old.min(deadline)));
-                slot.cancelled = true;
-            }
-        }
-        stream.timer = Some(stream.timer.map_or(deadline, |timer| timer.min(deadline)));
-        self.stream_timer = Some(self.stream_timer.map_or(deadline, |timer| timer.min(deadline)));
+        stream.cancel(wave, deadline);
+        self.timers.wake_streams(deadline);
     }
 }
 

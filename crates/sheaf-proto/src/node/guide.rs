@@ -9,12 +9,12 @@ use sheaf_core::RangeSet;
 impl Node {
     /// Says where this node listens for nodes below it: to its parent, and to every later one.
     pub fn listens_at(&mut self, address: &Address) {
-        self.door = Some(control::control(Header::new(Kind::Door), address));
+        self.recovery.door = Some(control::control(Header::new(Kind::Door), address));
         self.tell_door();
     }
 
     pub(super) fn tell_door(&mut self) {
-        let Some((door, parent)) = self.door.clone().zip(self.parent) else { return };
+        let Some((door, parent)) = self.recovery.door.clone().zip(self.recovery.parent) else { return };
         if self.links[parent].is_alive() && self.links[parent].is_member() {
             self.links.send(parent, door);
         }
@@ -40,7 +40,7 @@ impl Node {
     /// Whether these leaves were reported to run, and not to have gone.
     #[must_use]
     pub fn runs(&self, leaves: &RangeSet) -> bool {
-        leaves.is_subset(&self.ready_leaves.difference(&self.lost))
+        leaves.is_subset(&self.below.ready.difference(&self.below.lost))
     }
 
     /// At a node that is started anew while the tree runs: none of its planned children is there,
@@ -49,14 +49,14 @@ impl Node {
         for link in self.links.down_mut() {
             link.state = LinkState::Lost;
         }
-        self.lost = self.config.leaves.clone();
-        self.ready_told = true;
+        self.below.lost = self.config.leaves.clone();
+        self.below.told = true;
     }
 
     /// Whether a parent has this node.
     #[must_use]
     pub fn is_taken_in(&self) -> bool {
-        let parent = self.parent.map(|parent| &self.links[parent]);
+        let parent = self.recovery.parent.map(|parent| &self.links[parent]);
         parent.is_some_and(|parent| parent.is_alive() && parent.is_member())
     }
 
@@ -65,7 +65,7 @@ impl Node {
     pub fn missing_children(&self) -> Vec<u32> {
         let planned = self.config.children.iter();
         let missing = planned.filter(|child| {
-            let left = child.leaves.is_subset(&self.left);
+            let left = child.leaves.is_subset(&self.below.left);
             let own = !child.leaves.is_disjoint(&self.config.leaves);
             own && !left && !self.links.iter().any(|link| link.rank == child.rank && is_there(link))
         });
@@ -75,7 +75,7 @@ impl Node {
     /// Those of `leaves` that are lost, and have not left as planned.
     #[must_use]
     pub fn lost_of(&self, leaves: &RangeSet) -> RangeSet {
-        leaves.intersection(&self.lost).difference(&self.left)
+        leaves.intersection(&self.below.lost).difference(&self.below.left)
     }
 }
 

@@ -31,15 +31,19 @@ impl Node {
     /// Sends children below others as soon as nothing is under way here. What was to be done of earlier
     /// calls is not.
     pub fn hand_over(&mut self, children: Vec<HandOver>) {
-        self.leaving = children;
+        self.recovery.leaving = children;
     }
 
     /// Those that can be sent below others now are.
     pub(super) fn settle_hand_overs(&mut self) {
-        if self.leaving.is_empty() || !self.streams.is_empty() || !self.jobs.is_empty() || self.over {
+        if self.recovery.leaving.is_empty()
+            || !self.streams.is_empty()
+            || !self.recovery.jobs.is_empty()
+            || self.recovery.over
+        {
             return;
         }
-        for child in std::mem::take(&mut self.leaving) {
+        for child in std::mem::take(&mut self.recovery.leaving) {
             self.send_below(&child);
         }
     }
@@ -67,9 +71,8 @@ impl Node {
     }
 
     pub(super) fn on_take(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
-        self.unsettle();
         let take: Take = control::decode(Kind::Take, body)?;
-        if self.parent != Some(link) || self.config.role != Role::Inner {
+        if self.recovery.parent != Some(link) || self.config.role != Role::Inner {
             return Err(Violation::OutOfPlace(Kind::Take));
         }
         let leaves = take.leaves.difference(&self.config.leaves);
@@ -79,14 +82,14 @@ impl Node {
         let state = LinkState::Awaited(Box::new(awaited));
         self.add_down(Link::new(Way::Down, take.rank, leaves.clone(), now).in_state(state))?;
         self.config.leaves.union_with(&leaves);
-        self.ready_leaves.union_with(&leaves);
-        self.recover_by(until);
+        self.below.ready.union_with(&leaves);
+        self.timers.wake_recovery(until);
         Ok(())
     }
 
     pub(super) fn on_go(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let to: Ancestor = control::decode(Kind::Go, body)?;
-        if self.parent != Some(link) {
+        if self.recovery.parent != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Go));
         }
         self.events.push_back(Event::Go(to));

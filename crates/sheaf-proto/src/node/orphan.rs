@@ -16,26 +16,25 @@ pub(super) const UNSENT_MAX: usize = 1024;
 impl Node {
     /// At an orphan: the link for a connection to an ancestor. What it says first is queued.
     pub fn resume_parent(&mut self, now: Time) -> LinkId {
-        self.unsettle();
-        if let Some(asking) = self.asking.take() {
+        if let Some(asking) = self.recovery.asking.take() {
             self.links.hang_up(asking);
         }
-        self.epoch += 1;
+        self.recovery.epoch += 1;
         let link = self.add_up(now);
         self.links[link].state = LinkState::Asking;
-        self.asking = Some(link);
-        self.recover_by(now + self.patience / 3);
+        self.recovery.asking = Some(link);
+        self.timers.wake_recovery(now + self.recovery.patience / 3);
         let mut streams = Vec::with_capacity(self.streams.len());
         for (&id, stream) in &mut self.streams {
             // What is consumed from here on is told to the new parent.
-            stream.down.acked = stream.down.done;
-            let state = if self.config.role == Role::Leaf { None } else { stream.filter.state() };
-            let (received, acked, since) = (stream.received, stream.down.done, stream.since);
+            stream.down.consumed.acked = stream.down.consumed.done;
+            let state = if self.config.role == Role::Leaf { None } else { stream.up.filter.state() };
+            let (received, acked, since) = (stream.down.received, stream.down.consumed.done, stream.up.since);
             streams.push(AdoptStream { id, received, acked, since, state });
         }
         // Streams that ended with an earlier parent cannot begin again where they began.
         let gone = |&id: &u32| AdoptStream { id, received: u64::MAX, acked: 0, since: 0, state: None };
-        streams.extend(self.dropped.iter().map(gone));
+        streams.extend(self.recovery.dropped.iter().map(gone));
         streams.sort_unstable_by_key(|stream| stream.id);
         let mut away = RangeSet::new();
         for link in self.links.down().map(|(_, link)| link).filter(|link| !link.is_alive()) {
@@ -43,11 +42,11 @@ impl Node {
         }
         let adopt = Adopt {
             rank: self.config.rank,
-            epoch: self.epoch,
+            epoch: self.recovery.epoch,
             leaves: self.config.leaves.clone(),
-            lost: self.lost.clone(),
+            lost: self.below.lost.clone(),
             away,
-            ready: self.ready_told.then(|| self.ready_leaves.clone()),
+            ready: self.below.told.then(|| self.below.ready.clone()),
             streams,
             modules: self.modules(),
         };
@@ -59,13 +58,13 @@ impl Node {
     /// Since when this node has no parent.
     #[must_use]
     pub fn orphaned_since(&self) -> Option<Time> {
-        self.orphan
+        self.recovery.orphan
     }
 
     /// Whether an ancestor has been asked and has not answered.
     #[must_use]
     pub fn is_asking(&self) -> bool {
-        self.asking.is_some()
+        self.recovery.asking.is_some()
     }
 
     /// At an orphan: the session is over for certain. What is below ends, then this node.
@@ -73,7 +72,7 @@ impl Node {
         let all: Vec<u32> = self.streams.keys().copied().collect();
         all.into_iter().for_each(|id| self.close_stream(id));
         self.shut_down_children();
-        self.orphan = None;
+        self.recovery.orphan = None;
         self.events.push_back(Event::ParentLost);
     }
 
@@ -86,7 +85,7 @@ impl Node {
         if self.config.role == Role::Leaf {
             return self.abandon();
         }
-        let left_ns = u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX);
+        let left_ns = u64::try_from(self.recovery.patience.as_nanos()).unwrap_or(u64::MAX);
         let farewell = Header { wave: left_ns, ..Header::new(Kind::Farewell) }.to_bytes();
         let shutdown = Header::new(Kind::Shutdown).to_bytes();
         for at in self.links.ids() {
@@ -97,45 +96,44 @@ impl Node {
                 self.links.send(at, frame);
             }
         }
-        self.disbanded = true;
-        self.orphan = None;
+        self.recovery.disbanded = true;
+        self.recovery.orphan = None;
         self.events.push_back(Event::ParentLost);
     }
 
     /// Whether it has ended without its children.
     #[must_use]
     pub fn has_disbanded(&self) -> bool {
-        self.disbanded
+        self.recovery.disbanded
     }
 
     /// The parent has found no parent.
     pub(super) fn on_farewell(&mut self, now: Time, link: LinkId, header: &Header) -> Result<(), Violation> {
-        if self.parent != Some(link) {
+        if self.recovery.parent != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Farewell));
         }
         let left = Duration::from_nanos(header.wave).min(self.config.tuning.orphan_timeout);
-        self.patience = if self.config.role == Role::Leaf { left } else { left / 2 };
+        self.recovery.patience = if self.config.role == Role::Leaf { left } else { left / 2 };
         self.link_lost(now, link, Errno::CONNRESET, "its parent has found no parent");
         Ok(())
     }
 
     /// The transport of an upward link is gone.
     pub(super) fn parent_link_lost(&mut self, now: Time, link: LinkId) {
-        self.unsettle();
         let quiet = self.links[link].is_inside();
         self.links.hang_up(link);
         if self.config.role == Role::Root {
             self.close_streams_of(link);
             return;
         }
-        if self.asking == Some(link) {
-            self.asking = None;
+        if self.recovery.asking == Some(link) {
+            self.recovery.asking = None;
         }
         if quiet || self.config.tuning.orphan_timeout.is_zero() {
             return self.abandon();
         }
-        self.orphan.get_or_insert(now);
-        self.recover_by(now + self.patience);
+        self.recovery.orphan.get_or_insert(now);
+        self.timers.wake_recovery(now + self.recovery.patience);
         self.events.push_back(Event::Orphaned);
     }
 
@@ -146,13 +144,12 @@ impl Node {
     /// somebody is left here, and is told otherwise; who waits to join one (because the last parent believed
     /// that nobody was left, [`Node::reopen`]) joins.
     pub(super) fn on_adopted(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
-        self.unsettle();
         let mut adopted: Adopted = control::decode(Kind::Adopted, body)?;
         adopted.continued.sort_unstable();
         if !matches!(self.links[link].state, LinkState::Asking) {
             return Err(Violation::OutOfPlace(Kind::Adopted));
         }
-        let none_left = adopted.leaves.is_empty() && !self.config.leaves.is_subset(&self.lost);
+        let none_left = adopted.leaves.is_empty() && !self.config.leaves.is_subset(&self.below.lost);
         if !adopted.leaves.is_subset(&self.config.leaves) || none_left {
             // Leaves have moved while the ancestor was asked: it is asked again.
             self.parent_link_lost(now, link);
@@ -165,8 +162,8 @@ impl Node {
             self.pass_on_news(&elsewhere);
             self.forget_leaves(&elsewhere);
         }
-        (self.parent, self.asking, self.orphan) = (Some(link), None, None);
-        self.patience = self.config.tuning.orphan_timeout;
+        (self.recovery.parent, self.recovery.asking, self.recovery.orphan) = (Some(link), None, None);
+        self.recovery.patience = self.config.tuning.orphan_timeout;
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
@@ -177,20 +174,20 @@ impl Node {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             stream.replay(link, &mut self.links);
             stream.acknowledge_down(&mut self.links);
-            if stream.down.done > stream.down.acked {
+            if stream.down.consumed.done > stream.down.consumed.acked {
                 stream.tell_now(&mut self.links);
             }
             if std::mem::take(&mut stream.left) {
                 // The new parent does not know that nobody was left here; who came since may begin.
-                let joining = stream.joining;
+                let joining = stream.down.joining;
                 if joining {
-                    self.let_in(id);
+                    self.open_at_joining(id);
                 }
                 self.leave(id);
             }
             self.stay_away(id);
         }
-        for frame in std::mem::take(&mut self.unsent) {
+        for frame in std::mem::take(&mut self.recovery.unsent) {
             self.links.send(link, frame);
         }
         self.links.mark(link);
@@ -203,15 +200,15 @@ impl Node {
     /// anew or is over; of very many the oldest is forgotten, whose number has the least chance to be
     /// in use still.
     fn drop_stream(&mut self, id: u32) {
-        if self.dropped.len() >= STREAMS_MAX {
-            self.dropped.pop_front();
+        if self.recovery.dropped.len() >= STREAMS_MAX {
+            self.recovery.dropped.pop_front();
         }
-        self.dropped.push_back(id);
+        self.recovery.dropped.push_back(id);
         self.close_stream(id);
     }
 
     pub(super) fn no_longer_dropped(&mut self, id: u32) {
-        self.dropped.retain(|&dropped| dropped != id);
+        self.recovery.dropped.retain(|&dropped| dropped != id);
     }
 
     /// Tells all parents something, or later the next one.
@@ -221,11 +218,11 @@ impl Node {
     /// put on a link that turns out to have been dead is lost: whatever must hold nevertheless is in
     /// [`Adopt`], which says how things are and not what has happened.
     pub(super) fn tell_parents(&mut self, frame: &Bytes) {
-        if self.orphan.is_some() || self.asking.is_some() {
-            if self.unsent.len() == UNSENT_MAX {
-                self.unsent.pop_front();
+        if self.recovery.orphan.is_some() || self.recovery.asking.is_some() {
+            if self.recovery.unsent.len() == UNSENT_MAX {
+                self.recovery.unsent.pop_front();
             }
-            self.unsent.push_back(frame.clone());
+            self.recovery.unsent.push_back(frame.clone());
             return;
         }
         for at in self.links.ids() {
@@ -235,15 +232,10 @@ impl Node {
         }
     }
 
-    /// [`Node::tick`] has something to do for recovery at `at`.
-    pub(super) fn recover_by(&mut self, at: Time) {
-        self.recover_at = Some(self.recover_at.map_or(at, |have| have.min(at)));
-    }
-
     /// What is due of recovery: leaves that did not come back, ancestors that do not answer, the
     /// end of the search for a parent.
     pub(super) fn recover(&mut self, now: Time) {
-        self.recover_at = None;
+        self.timers.recovery = None;
         let tuning = self.config.tuning;
         for at in self.links.ids() {
             let since = self.links[at].since;
@@ -261,41 +253,41 @@ impl Node {
                 }
                 LinkState::Awaited(awaited) => {
                     let until = awaited.until;
-                    self.recover_by(until);
+                    self.timers.wake_recovery(until);
                 }
                 LinkState::Knocking if alive => {
                     let until = since + tuning.heartbeat_timeout;
                     if until <= now {
                         self.links.hang_up(at);
                     } else {
-                        self.recover_by(until);
+                        self.timers.wake_recovery(until);
                     }
                 }
                 _ => {}
             }
         }
-        let Some(orphaned) = self.orphan else { return };
-        let mut end = orphaned + self.patience;
-        if let Some(asking) = self.asking {
+        let Some(orphaned) = self.recovery.orphan else { return };
+        let mut end = orphaned + self.recovery.patience;
+        if let Some(asking) = self.recovery.asking {
             // Who has answered in some way is there, and waits for others to let go of our leaves.
             if self.links[asking].heard > self.links[asking].since {
                 end = end.max(self.links[asking].since + tuning.heartbeat_timeout * 2);
             } else {
-                let until = self.links[asking].since + self.patience / 3;
+                let until = self.links[asking].since + self.recovery.patience / 3;
                 if until <= now && end > now {
                     self.parent_link_lost(now, asking);
                 } else {
-                    self.recover_by(until);
+                    self.timers.wake_recovery(until);
                 }
             }
         }
         if end <= now {
-            if let Some(asking) = self.asking.take() {
+            if let Some(asking) = self.recovery.asking.take() {
                 self.links.hang_up(asking);
             }
             self.disband();
         } else {
-            self.recover_by(end);
+            self.timers.wake_recovery(end);
         }
     }
 

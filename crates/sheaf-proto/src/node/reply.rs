@@ -29,19 +29,7 @@ impl Node {
     /// Queues a reply for every child on the stream; returns how many had no room for it.
     fn forward_reply(&mut self, id: u32, frame: &Bytes) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
-        let mut dropped = 0;
-        for (lane, member) in stream.lanes.iter_mut().zip(&stream.children) {
-            if !member.live || lane.away {
-                continue;
-            }
-            if lane.replies_bytes + frame.len() > REPLIES_BYTES_MAX {
-                dropped += 1;
-                continue;
-            }
-            lane.replies_bytes += frame.len();
-            self.links.send(lane.link, frame.clone());
-        }
-        dropped
+        stream.send_reply(frame, REPLIES_BYTES_MAX, &mut self.links)
     }
 
     fn complain_of_dropped(&mut self, id: u32, wave: u64, dropped: usize) {
@@ -62,13 +50,13 @@ impl Node {
             return Err(Violation::OutOfPlace(Kind::Reply));
         }
         if role == Role::Leaf {
-            if stream.replies_due_bytes + frame.len() > REPLIES_BYTES_MAX {
+            if stream.down.replies_due_bytes + frame.len() > REPLIES_BYTES_MAX {
                 // A new parent does not know how much of the old one's still waits here.
                 self.credit_replies(id, frame.len());
                 self.complain_of_dropped(id, header.wave, 1);
                 return Ok(());
             }
-            stream.replies_due_bytes += frame.len();
+            stream.down.replies_due_bytes += frame.len();
             self.events.push_back(Event::Packet(Packet {
                 stream: id,
                 wave: header.wave,
@@ -92,9 +80,9 @@ impl Node {
     /// replies first never gives more credit for packets than they have earned.
     pub(super) fn consumed_replies(&mut self, id: u32, frame_bytes: usize) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return frame_bytes };
-        let replies = stream.replies_due_bytes.min(frame_bytes);
+        let replies = stream.down.replies_due_bytes.min(frame_bytes);
         if replies > 0 {
-            stream.replies_due_bytes -= replies;
+            stream.down.replies_due_bytes -= replies;
             self.credit_replies(id, replies);
         }
         frame_bytes - replies
@@ -113,10 +101,10 @@ impl Node {
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
         let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Credit)) };
         // A child that came here from a lost parent may still acknowledge what that one sent.
-        let lane = &mut stream.lanes[child];
-        if lane.stale {
+        if stream.up[child].stale {
             return Ok(());
         }
+        let lane = &mut stream.down[child];
         lane.replies_bytes =
             lane.replies_bytes.saturating_sub(usize::try_from(header.wave).unwrap_or(usize::MAX));
         Ok(())

@@ -314,17 +314,14 @@ fn link_report(link: &Link, now: Time, late_after: Duration) -> LinkReport {
 }
 
 fn stream_report(id: u32, stream: &Stream) -> StreamReport {
-    let left = |flow: crate::stream::Flow| stream.window.saturating_sub(flow.done - flow.acked);
-    let live = stream.lanes.iter().zip(&stream.children).filter(|at| at.1.live && !at.0.away);
-    let least = live.map(|(lane, _)| stream.window.saturating_sub(lane.sent - lane.acked)).min();
+    let sent = stream.up.out.sent;
     StreamReport {
         id,
-        members: stream.members.len(),
+        members: stream.members().all().len(),
         window_bytes: stream.window,
-        credit_up_bytes: left(stream.up),
-        credit_down_bytes: least.unwrap_or(stream.window),
-        waves_open: (stream.waves.numbers().count()
-            + stream.steady.as_ref().map_or(0, |steady| steady.open())) as u32,
+        credit_up_bytes: stream.window.saturating_sub(sent.done - sent.acked),
+        credit_down_bytes: stream.least_credit(),
+        waves_open: stream.waves_open() as u32,
         kept_bytes: stream.queued_bytes() as u64,
     }
 }

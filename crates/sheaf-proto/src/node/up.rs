@@ -1,15 +1,16 @@
 //! Towards the root: contributions are folded, waves are passed on.
+//!
+//! Nothing here waits for anything: what a contribution leads to (the wave goes on, the owner is told that
+//! nobody is left, an acknowledgement) is queued before the next frame is looked at.
 use super::Node;
 use crate::control::Notice;
-use crate::filter::{Emit, FilterError, Replies};
-use crate::frame::{CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
+use crate::filter::FilterError;
+use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation};
 use crate::links::LinkId;
-use crate::stream::{Owner, WaveResult};
-use crate::wave::{After, Arrival, Contribution, Coverage};
+use crate::stream::{ChildId, Flushed, Owner};
+use crate::wave::{After, Arrival};
 use crate::{Role, Time};
-use bytes::Bytes;
 use sheaf_core::Errno;
-use std::sync::Arc;
 
 /// The header of the whole upward frame of stream `id` at the front of `bytes`, if one is there.
 #[inline]
@@ -21,6 +22,10 @@ fn next_of(id: u32, bytes: &[u8]) -> Result<Option<Header>, Violation> {
 impl Node {
     /// Contributions of one stream that arrived behind one another, from `chunk[at..]` on: the
     /// stream is looked up once for as many as do not complete a wave. Returns where they end.
+    ///
+    /// May be called for a child that takes no part (it was given up, and does not know): what it sends is
+    /// dropped, and its bytes are given back to it. Costs no allocation for a contribution to a wave that
+    /// is open and not completed by it.
     pub(super) fn on_up_run(
         &mut self,
         now: Time,
@@ -36,14 +41,12 @@ impl Node {
             let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Up)) };
             let (after, complaint) = loop {
                 self.links[link].counters.frames_in += 1;
-                if stream.lanes[child].stale {
+                if stream.up[child].stale {
                     return Ok(at + header.frame_len());
                 }
                 let body = &chunk[at + HEADER_BYTES..at + header.frame_len()];
                 at += header.frame_len();
-                if !header.has(flag::part::FIRST | flag::part::LAST)
-                    || stream.lanes[child].assembling.is_some()
-                {
+                if !header.has(frame::flag::part::WHOLE) || stream.up[child].is_assembling() {
                     self.on_up_part(now, child, &header, body)?;
                     return Ok(at);
                 }
@@ -69,7 +72,11 @@ impl Node {
         }
     }
 
-    /// Packets of waves that follow one another.
+    /// Packets of waves that follow one another: folded without slots as far as they are what the waves
+    /// without slots expect, one by one from there on.
+    ///
+    /// Its header is paid for at once and its items as their waves are passed on, like those of as many
+    /// frames; so a sender cannot be further ahead with a run than with frames.
     pub(super) fn on_run(
         &mut self,
         now: Time,
@@ -80,15 +87,15 @@ impl Node {
         let id = header.stream;
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Run)) };
-        if stream.lanes[child].stale {
+        if stream.up[child].stale {
             return Ok(());
         }
-        let width = stream.uniform.map(|uniform| uniform.item_bytes);
+        let width = stream.up.uniform.map(|uniform| uniform.item_bytes);
         let width =
             width.filter(|width| items.len().is_multiple_of(*width)).ok_or(Violation::Body(Kind::Run))?;
         stream.consumed_up(child, HEADER_BYTES, &mut self.links);
         let cost = stream.run_cost(1);
-        if !stream.children[child].live {
+        if !stream.members()[child].takes_part() {
             let cost = stream.run_cost(items.len() / width);
             stream.consumed_up(child, cost, &mut self.links);
             return Ok(());
@@ -96,14 +103,13 @@ impl Node {
         let mut taken = 0;
         if let Some(steady) = stream.steady() {
             taken = steady.absorb(child, header.wave, header.tag, items);
-            steady.wanted |= header.has(flag::up::ACK_WANTED);
+            steady.wanted |= header.has(frame::flag::up::ACK_WANTED);
             self.pass_on_steady(id);
         }
         for (at, item) in items.chunks_exact(width).enumerate().skip(taken) {
             let one = Header { wave: header.wave + at as u64, ..*header };
             self.make_room(id, one.wave);
             let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-            stream.unsteady();
             let arrival = Arrival { child, flags: header.flags, tag: header.tag, bytes: cost, body: item };
             let mut complaint = None;
             let after = stream.contribute(one.wave, &arrival, &mut complaint)?;
@@ -115,29 +121,13 @@ impl Node {
     /// Passes on the waves without slots that are complete.
     fn pass_on_steady(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let Some(mut steady) = stream.steady.take() else { return };
-        if let Some(complete) = steady.complete() {
-            let (first, count) = (complete.first, (complete.items.len() / steady.item_bytes()) as u64);
-            match stream.owner {
-                Owner::Link(_) => {
-                    stream.send_runs(&complete, &steady, &mut self.links);
-                }
-                Owner::App => {
-                    stream.deliver_run(&complete, steady.item_bytes());
-                    if !std::mem::replace(&mut stream.fresh, true) {
-                        self.fresh.push(id);
-                    }
-                }
-            }
-            steady.retire(count);
-            let wanted = std::mem::take(&mut steady.wanted);
-            stream.steady = Some(steady);
-            if self.config.role == Role::Root {
-                self.note_run_over(id, first, count, wanted);
-            }
-            return;
+        let Some((first, count, wanted)) = stream.pass_on_steady(&mut self.links) else { return };
+        if stream.owner == Owner::App && !std::mem::replace(&mut stream.up.fresh, true) {
+            self.fresh.push(id);
         }
-        stream.steady = Some(steady);
+        if self.config.role == Role::Root {
+            self.note_run_over(id, first, count, wanted);
+        }
     }
 
     /// Ends the oldest open waves of a stream that waits for nobody, if `wave` has no place beside them:
@@ -146,59 +136,45 @@ impl Node {
         while let Some(stream) = self.streams.get_mut(&id)
             && stream.is_crowded(wave)
         {
-            let oldest = stream.waves.base();
+            let oldest = stream.wave_base();
             // Nobody here may have begun it so far.
-            if stream.waves.open(oldest, &stream.children).is_err() {
+            if !stream.begin_wave(oldest) {
                 return;
             }
             self.finish_wave(id, oldest, true, Errno::TIMEDOUT);
         }
     }
 
-    /// The tree changes: waves that had no slots are given some.
-    pub(super) fn unsettle(&mut self) {
-        self.streams.values_mut().for_each(|stream| stream.unsteady());
-    }
-
     /// A part of a long packet: parts are kept until the last has come. The bytes of all but the
     /// last are consumed at once (the packet's own bound holds them), so that a packet may be
     /// larger than the window.
-    fn on_up_part(&mut self, now: Time, child: usize, header: &Header, body: &[u8]) -> Result<(), Violation> {
-        let bound = self.config.tuning.packet_bytes_max;
-        let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
-        let lane = &mut stream.lanes[child];
-        if header.has(flag::part::FIRST) {
-            lane.assembly.clear();
-            lane.assembling = Some(header.wave);
-        }
-        if lane.assembling != Some(header.wave) {
-            return Err(Violation::Bound("a part of a packet that did not begin"));
-        }
-        let assembly = &mut lane.assembly;
-        if (assembly.len() + body.len()) as u64 > bound {
-            return Err(Violation::Bound("a packet is longer than the session's bound"));
-        }
-        assembly.extend_from_slice(body);
-        if header.has(flag::part::LAST) {
-            let whole = std::mem::take(assembly);
-            lane.assembling = None;
-            self.make_room(header.stream, header.wave);
-            let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
-            let mut complaint = None;
-            let arrival = Arrival::new(child, header, &whole);
-            let after = stream.contribute(header.wave, &arrival, &mut complaint)?;
-            self.contributed(now, child, header, header.cost(), after, complaint);
+    fn on_up_part(
+        &mut self,
+        now: Time,
+        child: ChildId,
+        header: &Header,
+        part: &[u8],
+    ) -> Result<(), Violation> {
+        let (id, bytes_max) = (header.stream, self.config.tuning.packet_bytes_max);
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let Some(whole) = stream.up[child].assemble(header, part, bytes_max)? else {
+            stream.consumed_up(child, header.cost(), &mut self.links);
             return Ok(());
-        }
-        stream.consumed_up(child, header.cost(), &mut self.links);
+        };
+        self.make_room(id, header.wave);
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let mut complaint = None;
+        let after = stream.contribute(header.wave, &Arrival::new(child, header, &whole), &mut complaint)?;
+        self.contributed(now, child, header, header.cost(), after, complaint);
         Ok(())
     }
 
-    /// What follows from a contribution.
+    /// What follows from a contribution that counts for `cost` bytes: its credit is given when what it
+    /// brought has gone on, or at once if it was dropped.
     fn contributed(
         &mut self,
         now: Time,
-        child: usize,
+        child: ChildId,
         header: &Header,
         cost: usize,
         after: After,
@@ -218,66 +194,28 @@ impl Node {
                 }
             }
             After::Later(delay) => {
-                let at = now + delay;
                 let Some(stream) = self.streams.get_mut(&id) else { return };
-                if let Some(slot) = stream.waves.get(wave) {
-                    slot.flush_at = Some(at);
-                    stream.due.insert(wave);
-                }
-                stream.timer = Some(stream.timer.map_or(at, |timer| timer.min(at)));
-                self.stream_timer = Some(self.stream_timer.map_or(at, |timer| timer.min(at)));
+                stream.pass_on_at(wave, now + delay);
+                self.timers.wake_streams(now + delay);
             }
         }
     }
 
     /// Passes on what a wave holds; with `last` the wave is over and members that have not
     /// answered are silent because of `late`.
+    ///
+    /// May be called for a wave that is over: that does nothing. What has come late of earlier waves goes
+    /// on before it, so that the packets of one sender stay in order.
     pub(super) fn finish_wave(&mut self, id: u32, wave: u64, last: bool, late: Errno) {
         self.pass_on_before(id, wave);
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let Some(slot) = stream.waves.get(wave) else { return };
-        if !last && !slot.has_news() {
-            return;
-        }
-        let emit = if stream.owner == Owner::App { Emit::Result } else { Emit::Partial };
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        let mut replies = Replies::default();
-        let (cover, loaded, complaint) =
-            slot.flush(&stream.children, last, late, emit, &mut scratch, &mut replies);
-        let tag = slot.tag;
-        let wanted = std::mem::take(&mut slot.wanted);
-        let counted = (wanted != 0 && !last && self.config.role == Role::Root).then(|| slot.told.clone());
-        slot.flush_at = None;
-        let mut from = Vec::new();
-        if last {
-            from = std::mem::take(&mut slot.from);
-            stream.waves.retire(wave);
-        } else {
-            slot.take_credit(&mut from);
-        }
-        let payload = loaded.then_some(&scratch[..]);
-        match stream.owner {
-            Owner::App => {
-                let coverage = cover
-                    .unwrap_or_else(|| Coverage { ok: Arc::clone(&stream.members), ..Coverage::default() });
-                let payload = payload.map(Bytes::copy_from_slice);
-                stream.inbox.push_back((WaveResult { wave, tag, complete: last, coverage, payload }, from));
-                if !std::mem::replace(&mut stream.fresh, true) {
-                    self.fresh.push(id);
-                }
-            }
-            Owner::Link(_) => {
-                let mut flags = wanted | if last { flag::up::FINAL } else { 0 };
-                if cover.is_none() {
-                    flags |= flag::up::FULL;
-                }
-                let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
-                self.emit(header, cover.as_ref(), payload, from);
-            }
+        let flushed = stream.flush(wave, last, late, &mut self.scratch, &mut self.links);
+        let Some(Flushed { delivered, wanted, counted, replies, complaint }) = flushed else { return };
+        if delivered && !std::mem::replace(&mut stream.up.fresh, true) {
+            self.fresh.push(id);
         }
         if self.config.role == Role::Root {
-            self.note_over(id, wave, last, wanted != 0, counted);
+            self.note_over(id, wave, last, wanted, counted);
         }
         if !replies.is_empty() {
             self.send_replies(id, wave, replies);
@@ -285,8 +223,15 @@ impl Node {
         if let Some(error) = complaint {
             self.complain(id, wave, &error);
         }
-        self.scratch = scratch;
         self.scratch.shrink_to(1 << 20);
+    }
+
+    /// Ends these waves, of which nothing more is to come; members that have not answered are silent
+    /// because of `late`.
+    pub(super) fn finish_waves(&mut self, id: u32, waves: Vec<u64>, late: Errno) {
+        for wave in waves {
+            self.finish_wave(id, wave, true, late);
+        }
     }
 
     /// Ends the waves that nobody will begin: all who take part joined later, and whoever joins from now on
@@ -295,67 +240,23 @@ impl Node {
     pub(super) fn close_gaps(&mut self, id: u32) {
         while let Some(stream) = self.streams.get_mut(&id)
             && let Some(wave) = stream.gap()
-            && let Ok(Some(_)) = stream.waves.open(wave, &stream.children)
+            && stream.begin_wave(wave)
         {
             self.finish_wave(id, wave, true, Errno::HOSTDOWN);
         }
     }
 
-    /// What has come late of earlier waves goes on before this one: packets of one sender stay in order.
+    /// What has come late of earlier waves goes on before this one.
     fn pass_on_before(&mut self, id: u32, wave: u64) {
         while let Some(stream) = self.streams.get_mut(&id)
-            && let Some(&first) = stream.due.first()
+            && let Some(&first) = stream.up.due.first()
             && first <= wave
         {
-            stream.due.remove(&first);
+            stream.up.due.remove(&first);
             if first < wave {
                 self.finish_wave(id, first, false, Errno::TIMEDOUT);
             }
         }
-    }
-
-    /// Frames a contribution for the owner, in parts if it is long.
-    pub(super) fn emit(
-        &mut self,
-        header: Header,
-        cover: Option<&Coverage>,
-        payload: Option<&[u8]>,
-        from: Vec<Contribution>,
-    ) {
-        let id = header.stream;
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        let mut header = header;
-        if payload.is_none() {
-            header.flags |= flag::up::EMPTY;
-        }
-        let payload = payload.unwrap_or_default();
-        let joined;
-        let body = match cover {
-            None => payload,
-            Some(cover) => {
-                let mut bytes = Vec::with_capacity(payload.len() + 16);
-                cover.encode(&mut bytes);
-                bytes.extend_from_slice(payload);
-                joined = bytes;
-                &joined[..]
-            }
-        };
-        if body.len() <= CHUNK_BYTES {
-            header.flags |= flag::part::FIRST | flag::part::LAST;
-            stream.send_up(header, body, &from, &mut self.links);
-        } else {
-            let parts = body.chunks(CHUNK_BYTES);
-            let count = parts.len();
-            for (at, part) in parts.enumerate() {
-                let edges = if at == 0 { flag::part::FIRST } else { 0 }
-                    | if at + 1 == count { flag::part::LAST } else { 0 };
-                let part_header = Header { flags: header.flags | edges, ..header };
-                let credit = if at + 1 == count { &from[..] } else { &[] };
-                stream.send_up(part_header, part, credit, &mut self.links);
-            }
-        }
-        // The list of contributions goes back to the pool with the next wave's slot.
-        stream.waves.recycle(from);
     }
 
     pub(super) fn complain(&mut self, stream: u32, wave: u64, error: &FilterError) {
@@ -367,7 +268,7 @@ impl Node {
     /// A child is gone, and with it its part in every stream.
     pub(super) fn child_lost(&mut self, link: LinkId, errno: Errno) {
         let theirs = self.streams.iter().filter_map(|(&id, stream)| Some((id, stream.child(link)?)));
-        let mut theirs: Vec<(u32, usize)> = theirs.collect();
+        let mut theirs: Vec<(u32, ChildId)> = theirs.collect();
         theirs.sort_unstable();
         for (id, child) in theirs {
             self.child_left(id, child, errno);
@@ -376,21 +277,16 @@ impl Node {
 
     /// A child takes no more part in a stream: it is given up in every open wave, and waves that
     /// waited only for it end.
-    pub(super) fn child_left(&mut self, id: u32, child: usize, errno: Errno) {
+    ///
+    /// Assumes nothing of its link, which may live: a child leaves a stream when nobody is left below it.
+    /// Afterwards no wave waits for it, what it has not consumed holds nobody up, and the owner knows if
+    /// it was the last one. It takes part again only when the stream is opened at it anew
+    /// ([`Node::open_at_joining`]). Costs a pass over the open waves.
+    pub(super) fn child_left(&mut self, id: u32, child: ChildId, errno: Errno) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.unsteady();
-        if !std::mem::replace(&mut stream.children[child].live, false) {
-            return;
-        }
-        stream.children[child].lost = errno;
-        stream.drop_child(child);
+        let Some(complete) = stream.give_up(child, errno) else { return };
         stream.acknowledge_down(&mut self.links);
-        let numbers: Vec<u64> = stream.waves.numbers().collect();
-        let given_up = |wave: &u64| stream.waves.get(*wave).is_some_and(|slot| slot.give_up_on(child));
-        let complete: Vec<u64> = numbers.into_iter().filter(given_up).collect();
-        for wave in complete {
-            self.finish_wave(id, wave, true, errno);
-        }
+        self.finish_waves(id, complete, errno);
         self.close_gaps(id);
         self.leave(id);
     }
@@ -399,11 +295,12 @@ impl Node {
     /// this node in waves that nobody asked for, and so nobody here begins.
     pub(super) fn leave(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let here = self.config.role == Role::Leaf || stream.owner == Owner::App || stream.has_members();
+        let here =
+            self.config.role == Role::Leaf || stream.owner == Owner::App || stream.members().any_left();
         if here || std::mem::replace(&mut stream.left, true) {
             return;
         }
-        let mut causes = stream.children.iter().map(|member| member.lost);
+        let mut causes = stream.members().iter().map(|member| member.lost);
         let first = causes.next().unwrap_or(Errno::HOSTDOWN);
         let errno = if causes.all(|errno| errno == first) { first } else { Errno::HOSTDOWN };
         let header = Header { stream: id, tag: errno.0, ..Header::new(Kind::Close) };
@@ -414,21 +311,14 @@ impl Node {
     pub(super) fn expire_waves(&mut self, now: Time) {
         let (mut due, mut given_up) = (Vec::new(), Vec::new());
         for (&id, stream) in &mut self.streams {
-            if stream.timer.is_none_or(|timer| timer > now) {
-                continue;
-            }
-            let numbers: Vec<u64> = stream.waves.numbers().collect();
-            for wave in numbers {
-                let Some(slot) = stream.waves.get(wave) else { continue };
-                if slot.deadline.is_some_and(|deadline| deadline <= now) {
-                    if slot.once && !slot.cancelled {
-                        given_up.extend(slot.late().into_iter().map(|child| (id, child)));
-                    }
-                    let late = if slot.cancelled { Errno::CANCELED } else { Errno::TIMEDOUT };
-                    due.push((id, wave, true, late));
-                } else if slot.flush_at.is_some_and(|at| at <= now) && slot.has_news() {
-                    due.push((id, wave, false, Errno::TIMEDOUT));
-                }
+            if stream.up.timer.is_some_and(|timer| timer <= now) {
+                stream.expired(
+                    now,
+                    |wave, last, late| due.push((id, wave, last, late)),
+                    |child| {
+                        given_up.push((id, child));
+                    },
+                );
             }
         }
         due.sort_unstable_by_key(|&(id, wave, ..)| (id, wave));
@@ -439,11 +329,11 @@ impl Node {
         for (id, child) in given_up {
             self.child_left(id, child, Errno::TIMEDOUT);
         }
-        for stream in
-            self.streams.values_mut().filter(|stream| stream.timer.is_some_and(|timer| timer <= now))
-        {
-            stream.timer = stream.waves.next_timer();
+        for stream in self.streams.values_mut() {
+            if stream.up.timer.is_some_and(|timer| timer <= now) {
+                stream.up.timer = stream.slots().next_timer();
+            }
         }
-        self.stream_timer = self.streams.values().filter_map(|stream| stream.timer).min();
+        self.timers.streams = self.streams.values().filter_map(|stream| stream.up.timer).min();
     }
 }

@@ -1,7 +1,6 @@
 //! What holds of a stream between any two calls ([`super::super::Node::check`]).
-use super::{Owner, Stream};
+use super::{ChildState, Lane, Member, Owner, Stream};
 use crate::control::Sync;
-use crate::frame;
 use crate::{LINK_OUT_BYTES, Role};
 use sheaf_core::RangeSet;
 
@@ -17,46 +16,47 @@ impl Stream {
     /// Each member is below one child.
     fn check_members(&self) -> Result<(), String> {
         let mut all = RangeSet::new();
-        rule!(self.children.len() == self.lanes.len(), "children and lanes differ");
+        let children = self.members.len();
+        let parallel = self.down.lanes.len() == children && self.up.inlets.len() == children;
+        rule!(parallel, "children and lanes differ");
         let mut live = false;
-        for (at, (member, lane)) in self.children.iter().zip(&self.lanes).enumerate() {
+        for (at, member) in self.members.iter().enumerate() {
             rule!(
                 all.is_disjoint(&member.leaves),
                 "its child {at} has {} too",
                 all.intersection(&member.leaves)
             );
             all.union_with(&member.leaves);
-            rule!(!member.live || !member.leaves.is_empty(), "its child {at} has no members and takes part");
-            rule!(!lane.fresh || !member.live, "its child {at} waits to join and takes part");
-            rule!(!lane.fresh || self.joining, "its child {at} waits to join, and that is forgotten");
-            live |= member.live;
+            let gone = member.state == ChildState::Gone;
+            rule!(gone || !member.leaves.is_empty(), "its child {at} has no members and takes part");
+            let known = self.down.joining || !member.is_joining();
+            rule!(known, "its child {at} waits to join, and that is forgotten");
+            live |= member.takes_part();
         }
-        rule!(all == *self.members, "its children have {all}, and it has {}", self.members);
-        rule!(self.members.is_subset(&self.ever), "it has members that it never had");
+        rule!(all == **self.members.all(), "its children have {all}, and it has {}", self.members.all());
+        rule!(self.members.all().is_subset(self.members.ever()), "it has members that it never had");
         let told = self.left || self.owner == Owner::App;
-        rule!(told || self.has_members(), "nobody is left, and its owner does not know");
+        rule!(told || self.members.any_left(), "nobody is left, and its owner does not know");
         rule!(!self.left || !live, "its owner believes that nobody is left");
         Ok(())
     }
 
     /// Every open wave waits for somebody who may come, and each time is looked at.
     fn check_waves(&self) -> Result<(), String> {
-        if self.steady.is_some() {
-            let calm = self.sync == Sync::WaitForAll && self.waves.is_idle();
-            rule!(
-                calm && self.children.iter().all(|member| member.live),
-                "waves without slots while something happens"
-            );
-        }
-        if self.waves.end() - self.waves.base() > WAVES_LOOKED_AT_MAX {
+        let Some(slots) = self.up.waves.as_slots() else {
+            let calm = self.up.sync == Sync::WaitForAll && self.members.iter().all(Member::takes_part);
+            rule!(calm, "waves without slots while something happens");
+            return Ok(());
+        };
+        if slots.end() - slots.base() > WAVES_LOOKED_AT_MAX {
             return Ok(());
         }
-        self.waves.check(&self.children)?;
-        let gap = self.gap().filter(|_| self.steady.is_none());
+        slots.check(&self.members)?;
+        let gap = self.gap();
         rule!(gap.is_none(), "nobody will begin wave {gap:?}, and it is not over");
-        if let Some(due) = self.waves.next_timer() {
+        if let Some(due) = slots.next_timer() {
             rule!(
-                self.timer.is_some_and(|timer| timer <= due),
+                self.up.timer.is_some_and(|timer| timer <= due),
                 "nobody looks when the time of a wave is over"
             );
         }
@@ -64,69 +64,54 @@ impl Stream {
     }
 
     fn check_flow(&self, role: Role) -> Result<(), String> {
-        rule!(self.up.acked <= self.up.done, "credit for {} of {} bytes", self.up.acked, self.up.done);
+        let (sent, down) = (self.up.out.sent, &self.down);
+        rule!(sent.acked <= sent.done, "credit for {} of {} bytes", sent.acked, sent.done);
+        let consumed = down.consumed;
         rule!(
-            self.down.acked <= self.down.done && self.down.done <= self.received,
-            "down {:?} of {}",
-            self.down,
-            self.received
+            consumed.acked <= consumed.done && consumed.done <= down.received,
+            "down {consumed:?} of {}",
+            down.received
         );
         if role == Role::Leaf {
             return Ok(());
         }
-        let end = self.log_end();
-        for (at, (lane, member)) in self.lanes.iter().zip(&self.children).enumerate() {
-            rule!(lane.up.acked <= lane.up.done, "child {at} was told of more than was consumed");
-            if !member.live {
-                continue;
+        let lanes = down.lanes.iter().zip(&self.up.inlets).zip(self.members.iter());
+        for (at, ((lane, inlet), member)) in lanes.enumerate() {
+            let told = inlet.consumed.acked <= inlet.consumed.done;
+            rule!(told, "child {at} was told of more than was consumed");
+            if member.takes_part() {
+                self.check_lane(lane, member.is_here()).map_err(|what| format!("child {at} {what}"))?;
             }
-            let place = self.log_base.min(self.log_start) <= lane.acked
-                && lane.acked <= lane.sent
-                && lane.sent <= self.received;
-            rule!(
-                place,
-                "child {at} is at {}..{} of {}..{}",
-                lane.acked,
-                lane.sent,
-                self.log_base,
-                self.received
-            );
-            rule!(
-                lane.away || (self.log_first..=end).contains(&lane.next),
-                "child {at} is to be sent frame {} of {}..{end}",
-                lane.next,
-                self.log_first
-            );
-            rule!(
-                lane.away || lane.sent - lane.acked <= self.window + FRAME_MAX,
-                "child {at} was sent more than its window"
-            );
         }
-        let logged: u64 = if self.log.len() <= LOG_LOOKED_AT_MAX {
-            self.log.iter().map(|frame| frame.len() as u64).sum()
+        let logged: u64 = if down.log.len() <= LOG_LOOKED_AT_MAX {
+            down.log.iter().map(|frame| frame.len() as u64).sum()
         } else {
-            self.received - self.log_base
+            down.received - down.log_base
         };
         rule!(
-            self.received - self.log_base == logged,
+            down.received - down.log_base == logged,
             "the log holds {logged} bytes of {}..{}",
-            self.log_base,
-            self.received
+            down.log_base,
+            down.received
         );
         Ok(())
     }
 
-    /// Whether something waits for the owner that may go.
-    pub fn can_send_up(&self) -> bool {
-        self.held
-            .front()
-            .is_some_and(|held| self.up.open(self.window) && self.may_keep(frame::flags(&held.frame)))
-    }
-
-    /// Whether something waits for a child that may go.
-    pub fn can_send_down(&self, child: usize) -> bool {
-        let lane = &self.lanes[child];
-        !lane.away && lane.next < self.log_end() && lane.open(self.window)
+    fn check_lane(&self, lane: &Lane, here: bool) -> Result<(), String> {
+        let (down, end) = (&self.down, self.down.log_end());
+        let place = down.log_base.min(down.log_start) <= lane.acked
+            && lane.acked <= lane.sent
+            && lane.sent <= down.received;
+        rule!(place, "is at {}..{} of {}..{}", lane.acked, lane.sent, down.log_base, down.received);
+        rule!(
+            !here || (down.log_first..=end).contains(&lane.next),
+            "is to be sent frame {} of {}..{end}",
+            lane.next,
+            down.log_first
+        );
+        let within = lane.sent - lane.acked <= self.window + FRAME_MAX;
+        rule!(!here || within, "was sent more than its window");
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! What was sent towards the root and is kept until the root has its wave.
+use crate::coverage::Coverage;
 use crate::frame::{self, HEADER_BYTES, Header, Kind, flag};
-use crate::wave::Coverage;
 use bytes::Bytes;
 use sheaf_core::RangeSet;
 use std::collections::VecDeque;

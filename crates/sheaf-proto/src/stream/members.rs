@@ -1,194 +1,209 @@
-//! Members that move from one child to another, join later, or go.
-use super::{Lane, Stream};
-use crate::control;
-use crate::frame::{Header, Kind};
-use crate::links::{LinkId, Links};
-use crate::wave::Member;
+//! Who takes part in a stream, and through which children.
+use crate::links::LinkId;
 use sheaf_core::{Errno, RangeSet};
+use std::fmt;
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-impl Stream {
-    /// Moves members from the child on link `from` to that on `to`. Returns the waves that this
-    /// completes.
-    pub fn move_members(&mut self, from: LinkId, to: LinkId, rank: u32, leaves: &RangeSet) -> Vec<u64> {
-        let Some(old) = self.child(from) else { return Vec::new() };
-        let moved = self.children[old].leaves.intersection(leaves);
-        if moved.is_empty() {
-            return Vec::new();
-        }
-        let new = self.child(to).unwrap_or_else(|| self.add_child(to, rank));
-        let numbers: Vec<u64> = self.waves.numbers().collect();
-        for &wave in &numbers {
-            if let Some(slot) = self.waves.get(wave) {
-                slot.mix(&self.children);
-            }
-        }
-        let left = self.children[old].leaves.difference(&moved);
-        let emptied = left.is_empty();
-        Arc::make_mut(&mut self.children[new].leaves).union_with(&moved);
-        self.children[old].leaves = Arc::new(left);
-        self.children[old].moved = true;
-        if self.children[old].live {
-            let acked = self.lanes[old].acked;
-            let lane = &mut self.lanes[new];
-            lane.acked = if self.children[new].live { lane.acked.min(acked) } else { acked };
-            lane.sent = lane.sent.max(lane.acked);
-            self.children[new].live = true;
-        }
-        self.children[new].lost = self.children[old].lost;
-        if emptied {
-            self.children[old].live = false;
-        }
-        let mut complete = Vec::new();
-        for wave in numbers {
-            let Some(slot) = self.waves.get(wave) else { continue };
-            if slot.expects(old) {
-                if self.children[new].contributes_to(wave) {
-                    slot.expect(new, &self.children);
-                }
-                if emptied {
-                    slot.give_up_on(old);
-                }
-            }
-            if slot.is_complete() {
-                complete.push(wave);
-            }
-        }
-        complete
+/// A child of a stream at this node: its place among them, for as long as the stream is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ChildId(u32);
+
+impl ChildId {
+    pub fn new(place: usize) -> Self {
+        Self(place as u32)
     }
 
-    /// Another node is on `link` now, and has nothing of the one before.
-    pub fn vacate(&mut self, link: LinkId, rank: u32) {
-        let Some(child) = self.child(link) else { return };
-        self.forget_credit(child);
-        self.waves.vacate(child);
-        let leaves = Arc::default();
-        self.children[child] =
-            Member { rank, leaves, moved: true, live: false, since: 0, lost: Errno::HOSTDOWN };
-        self.lanes[child] = Lane { away: true, ..Lane::new(link, self.log_base, self.log_first) };
+    #[inline]
+    pub fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for ChildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What a child has to do with a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChildState {
+    /// Waves wait for it, and packets are sent to it.
+    Here,
+    /// Waves wait for it, and nothing is sent: its link is lost and its leaves may come back, or its node
+    /// has not said how far it is.
+    Away,
+    /// It takes no part until the next packet begins.
+    Joining,
+    /// It takes no part.
+    Gone,
+}
+
+/// A child, as waves see it.
+pub(crate) struct Member {
+    pub link: LinkId,
+    pub rank: u32,
+    pub state: ChildState,
+    /// The leaves it speaks for now. Those of all children together are the stream's members.
+    pub leaves: Arc<RangeSet>,
+    /// Some of its leaves are below another child now, but it may still name them.
+    pub moved: bool,
+    /// The first wave that it contributes to: it joined then, here or at a parent that it had before.
+    pub since: u64,
+    /// Why it takes no part, or what became of its leaves before that wave.
+    pub lost: Errno,
+}
+
+impl Member {
+    /// One that takes part from the stream's beginning on.
+    pub fn new(link: LinkId, rank: u32, state: ChildState, leaves: RangeSet) -> Self {
+        let leaves = Arc::new(leaves);
+        Self { link, rank, state, leaves, moved: false, since: 0, lost: Errno::HOSTDOWN }
     }
 
-    /// Tells the node on `link` which waves the root has said are over.
-    pub fn tell_acked(&self, links: &mut Links, at: LinkId) {
-        if !self.acked.is_empty() {
-            let ack = control::Ack { waves: self.acked.ranges().to_vec(), partial: Vec::new() };
-            links.send(at, control::control(Header { stream: self.id, ..Header::new(Kind::Ack) }, &ack));
+    /// One without leaves so far; what it contributed to elsewhere may name leaves that it has no more.
+    fn empty(link: LinkId, rank: u32) -> Self {
+        Self { moved: true, ..Self::new(link, rank, ChildState::Gone, RangeSet::new()) }
+    }
+
+    /// Whether waves wait for it.
+    #[inline]
+    pub fn takes_part(&self) -> bool {
+        matches!(self.state, ChildState::Here | ChildState::Away)
+    }
+
+    /// Whether packets are sent to it.
+    #[inline]
+    pub fn is_here(&self) -> bool {
+        self.state == ChildState::Here
+    }
+
+    pub fn is_joining(&self) -> bool {
+        self.state == ChildState::Joining
+    }
+
+    /// Whether something may come of it for `wave`.
+    #[inline]
+    pub fn contributes_to(&self, wave: u64) -> bool {
+        self.takes_part() && self.since <= wave
+    }
+}
+
+/// The members of a stream below a node.
+pub(crate) struct Members {
+    all: Arc<RangeSet>,
+    ever: Arc<RangeSet>,
+    children: Vec<Member>,
+    /// Place among the children by link; `u32::MAX`: not on this stream.
+    by_link: Vec<u32>,
+}
+
+impl Index<ChildId> for Members {
+    type Output = Member;
+
+    #[inline]
+    fn index(&self, child: ChildId) -> &Member {
+        &self.children[child.place()]
+    }
+}
+
+impl IndexMut<ChildId> for Members {
+    #[inline]
+    fn index_mut(&mut self, child: ChildId) -> &mut Member {
+        &mut self.children[child.place()]
+    }
+}
+
+impl Members {
+    /// These leaves, below these children.
+    pub fn new(all: RangeSet, children: Vec<Member>) -> Self {
+        let all = Arc::new(all);
+        let mut members = Self { ever: Arc::clone(&all), all, children, by_link: Vec::new() };
+        for at in members.ids() {
+            members.note_link(at);
         }
+        members
+    }
+
+    fn note_link(&mut self, child: ChildId) {
+        let place = self[child].link.place();
+        if self.by_link.len() <= place {
+            self.by_link.resize(place + 1, u32::MAX);
+        }
+        self.by_link[place] = child.0;
+    }
+
+    /// The leaves.
+    pub fn all(&self) -> &Arc<RangeSet> {
+        &self.all
+    }
+
+    /// Those that it had when it was opened here: contributions may still name them.
+    pub fn ever(&self) -> &RangeSet {
+        &self.ever
+    }
+
+    /// The child on `link`.
+    #[inline]
+    pub fn child(&self, link: LinkId) -> Option<ChildId> {
+        self.by_link.get(link.place()).filter(|&&child| child != u32::MAX).map(|&child| ChildId(child))
+    }
+
+    pub fn len(&self) -> usize {
+        self.children.len()
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = ChildId> + use<> {
+        (0..self.children.len()).map(ChildId::new)
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, Member> {
+        self.children.iter()
+    }
+
+    /// Whether some child takes part, or soon will.
+    pub fn any_left(&self) -> bool {
+        self.children.iter().any(|member| member.takes_part() || member.is_joining())
     }
 
     /// A place for the child on `link`, without leaves so far.
-    fn add_child(&mut self, link: LinkId, rank: u32) -> usize {
-        let child = self.children.len();
-        if self.ordinal.len() <= link.place() {
-            self.ordinal.resize(link.place() + 1, u32::MAX);
-        }
-        self.ordinal[link.place()] = child as u32;
-        let leaves = Arc::new(RangeSet::new());
-        // What it contributed to before may name leaves that it has no more.
-        self.children.push(Member {
-            rank,
-            leaves,
-            moved: true,
-            live: false,
-            since: 0,
-            lost: Errno::HOSTDOWN,
-        });
-        self.lanes.push(Lane { away: true, ..Lane::new(link, self.log_base, self.log_first) });
-        self.waves.irregular = true;
-        let numbers: Vec<u64> = self.waves.numbers().collect();
-        for wave in numbers {
-            if let Some(slot) = self.waves.get(wave) {
-                slot.add_child();
-            }
-        }
+    pub(super) fn add(&mut self, link: LinkId, rank: u32) -> ChildId {
+        let child = ChildId::new(self.children.len());
+        self.children.push(Member::empty(link, rank));
+        self.note_link(child);
         child
     }
 
-    /// Lets a child go on after the `received` bytes it has; `false` when what follows them is no
-    /// longer here.
-    pub fn resume_lane(&mut self, child: usize, received: u64, acked: u64) -> bool {
-        let (mut at, mut number) = (self.log_base, self.log_first);
-        for frame in &self.log {
-            if at >= received {
-                break;
-            }
-            at += frame.len() as u64;
-            number += 1;
-        }
-        if at != received {
-            return false;
-        }
-        let lane = &mut self.lanes[child];
-        let acked = acked.clamp(self.log_base.min(received), received);
-        *lane = Lane { acked, ..Lane::new(lane.link, received, number) };
-        self.children[child].live = true;
-        true
+    /// Another node is in the place of a child that has no leaves any more.
+    pub(super) fn replace(&mut self, child: ChildId, rank: u32) {
+        self[child] = Member::empty(self[child].link, rank);
     }
 
-    /// Nothing comes of the child on `link` for waves that were open before it joined the stream, at
-    /// another parent. Returns those that this completes.
-    pub fn give_up_before_joining(&mut self, link: LinkId) -> Vec<u64> {
-        let Some(child) = self.child(link) else { return Vec::new() };
-        let since = self.children[child].since;
-        let numbers: Vec<u64> = self.waves.numbers().take_while(|&wave| wave < since).collect();
-        let ended = |wave: &u64| {
-            let slot = self.waves.get(*wave);
-            slot.is_some_and(|slot| slot.expects(child) && slot.give_up_on(child))
-        };
-        numbers.into_iter().filter(ended).collect()
+    /// Moves leaves from one child to another. Whether the first has none left.
+    pub(super) fn shift(&mut self, from: ChildId, to: ChildId, leaves: &RangeSet) -> bool {
+        Arc::make_mut(&mut self[to].leaves).union_with(leaves);
+        let old = &mut self[from];
+        old.leaves = Arc::new(old.leaves.difference(leaves));
+        old.moved = true;
+        old.leaves.is_empty()
     }
 
-    /// A child takes no part in what is open, and joins when the next packet begins. Returns the
-    /// waves that this completes.
-    pub fn not_before_next_packet(&mut self, child: usize) -> Vec<u64> {
-        self.drop_child(child);
-        self.forget_credit(child);
-        self.lanes[child].fresh = true;
-        self.lanes[child].up = Default::default();
-        self.children[child].live = false;
-        self.joining = true;
-        let numbers: Vec<u64> = self.waves.numbers().collect();
-        let ended = |wave: &u64| {
-            let slot = self.waves.get(*wave);
-            slot.is_some_and(|slot| slot.expects(child) && slot.give_up_on(child))
-        };
-        numbers.into_iter().filter(ended).collect()
-    }
-
-    /// Members that are below another node now are none of this one's any more.
-    pub fn drop_members(&mut self, leaves: &RangeSet) -> Vec<u64> {
-        self.name_members();
-        let numbers: Vec<u64> = self.waves.numbers().collect();
-        for &wave in &numbers {
-            if let Some(slot) = self.waves.get(wave) {
-                slot.mix(&self.children);
-            }
-        }
-        self.members = Arc::new(self.members.difference(leaves));
+    /// These leaves are no members below here any more. Gives the children that have none left.
+    pub(super) fn drop_leaves(&mut self, leaves: &RangeSet) -> Vec<ChildId> {
+        self.all = Arc::new(self.all.difference(leaves));
         let mut emptied = Vec::new();
-        for (child, member) in self.children.iter_mut().enumerate() {
+        for (at, member) in self.children.iter_mut().enumerate() {
             if member.leaves.is_disjoint(leaves) {
                 continue;
             }
             member.leaves = Arc::new(member.leaves.difference(leaves));
             member.moved = true;
             if member.leaves.is_empty() {
-                member.live = false;
-                emptied.push(child);
+                member.state = ChildState::Gone;
+                emptied.push(ChildId::new(at));
             }
         }
-        // That nobody is left here is known by the answer to the release.
-        self.left |= self.members.is_empty();
-        let mut complete = Vec::new();
-        for wave in numbers {
-            let Some(slot) = self.waves.get(wave) else { continue };
-            for &child in &emptied {
-                slot.give_up_on(child);
-            }
-            if slot.is_complete() {
-                complete.push(wave);
-            }
-        }
-        complete
+        emptied
     }
 }

@@ -1,8 +1,10 @@
 //! What holds of open waves between any two calls ([`super::super::Node::check`]).
-use super::{Member, Phase, WAVES_OPEN_MAX, Waves};
+use super::slot::Phase;
+use super::{Slots, WAVES_OPEN_MAX};
+use crate::stream::Members;
 
-impl Waves {
-    pub fn check(&self, members: &[Member]) -> Result<(), String> {
+impl Slots {
+    pub fn check(&self, members: &Members) -> Result<(), String> {
         rule!(self.ring.len() as u64 <= WAVES_OPEN_MAX, "{} waves are open", self.ring.len());
         rule!(self.ring.front().is_none_or(|slot| slot.phase != Phase::Done), "the oldest wave is over");
         for (wave, slot) in (self.base..).zip(&self.ring).filter(|(_, slot)| slot.phase == Phase::Open) {
@@ -13,7 +15,7 @@ impl Waves {
                 members.len()
             );
             let mut pending = 0;
-            for (at, (from, member)) in slot.from.iter().zip(members).enumerate() {
+            for (at, (from, member)) in slot.from.iter().zip(members.iter()).enumerate() {
                 if !from.done() {
                     pending += 1;
                     rule!(

@@ -1,14 +1,17 @@
 //! Waves whose members change while they are open.
-use super::{After, Arrival, COUNTED_TWICE, Contribution, Coverage, Member, Slot, Violation, flag};
+use super::{After, Arrival, Contribution, Slot};
+use crate::coverage::{COUNTED_TWICE, Coverage};
+use crate::frame::{Violation, flag};
+use crate::stream::{ChildId, Members};
 use sheaf_core::RangeSet;
 use std::sync::Arc;
 
 impl Slot {
     /// Every leaf that is counted here, whatever for.
-    pub fn counted(&self, members: &[Member]) -> RangeSet {
+    pub fn counted(&self, members: &Members) -> RangeSet {
         let mut all = self.cover.as_ref().map(|cover| cover.everyone()).unwrap_or_default();
         all.union_with(&self.told);
-        for (from, member) in self.from.iter().zip(members) {
+        for (from, member) in self.from.iter().zip(members.iter()) {
             if from.full() && !from.told() {
                 all.union_with(&member.leaves);
             }
@@ -18,10 +21,10 @@ impl Slot {
 
     /// From here on each contribution counts for the leaves that it names. To be called before
     /// `members` change: who has contributed in full did so for the leaves it has now.
-    pub fn mix(&mut self, members: &[Member]) {
+    pub fn mix(&mut self, members: &Members) {
         self.mixed = true;
-        self.turn = usize::MAX;
-        for (from, member) in self.from.iter_mut().zip(members).filter(|(from, _)| from.full()) {
+        self.fold_all_late();
+        for (from, member) in self.from.iter_mut().zip(members.iter()).filter(|(from, _)| from.full()) {
             if !from.told() {
                 let cover = self.cover.get_or_insert_default();
                 Arc::make_mut(&mut cover.ok).union_with(&member.leaves);
@@ -39,15 +42,15 @@ impl Slot {
     }
 
     /// Whether something may still come from a child.
-    pub fn expects(&self, child: usize) -> bool {
-        self.from.get(child).is_some_and(|from| !from.done())
+    pub fn expects(&self, child: ChildId) -> bool {
+        self.from.get(child.place()).is_some_and(|from| !from.done())
     }
 
     /// Leaves have been moved to `child`, from one of which they were still expected: so they are
     /// from the new one, unless all of them are counted.
-    pub fn expect(&mut self, child: usize, members: &[Member]) {
-        if self.from[child].done() && !members[child].leaves.is_subset(&self.counted(members)) {
-            self.from[child].0 &= !Contribution::DONE;
+    pub fn expect(&mut self, child: ChildId, members: &Members) {
+        if self.from[child.place()].done() && !members[child].leaves.is_subset(&self.counted(members)) {
+            self.from[child.place()].0 &= !Contribution::DONE;
             self.pending += 1;
         }
     }
@@ -63,13 +66,12 @@ impl Slot {
     pub(super) fn judge(
         &self,
         arrival: &Arrival<'_>,
-        members: &[Member],
-        within: &RangeSet,
+        members: &Members,
         payload: &mut &[u8],
     ) -> Result<Option<Coverage>, Violation> {
         let cover = match arrival.flags & flag::up::FULL != 0 {
             true => Coverage { ok: Arc::clone(&members[arrival.child].leaves), ..Coverage::default() },
-            false => Coverage::decode(payload, within)?,
+            false => Coverage::decode(payload, members.ever())?,
         };
         let mut cover = cover;
         // Of a leaf that has left it, the sender knows only that it has heard nothing.
@@ -89,7 +91,7 @@ impl Slot {
         let Some(cover) = cover else { return if replay { Ok(false) } else { Err(COUNTED_TWICE) } };
         let more = cover.everyone();
         let unflushed = self.cover.as_ref().is_some_and(|cover| !cover.everyone().is_disjoint(&more));
-        let full = self.from[arrival.child].full() && !more.is_empty();
+        let full = self.from[arrival.child.place()].full() && !more.is_empty();
         if full || unflushed || !self.told.is_disjoint(&more) {
             return if replay { Ok(false) } else { Err(COUNTED_TWICE) };
         }
@@ -99,7 +101,7 @@ impl Slot {
     /// Counts nothing of a contribution but its bytes, and that it was the last.
     #[cold]
     pub(super) fn refused(&mut self, arrival: &Arrival<'_>) -> After {
-        let from = &mut self.from[arrival.child];
+        let from = &mut self.from[arrival.child.place()];
         from.add_bytes(arrival.bytes);
         if arrival.flags & flag::up::FINAL == 0 {
             return After::Wait;

@@ -6,9 +6,10 @@
 //! and all that is remembered of a child is how far it has come. Whatever else happens (an answer
 //! that is missing, a deadline, a change of the tree) turns the open waves into slots first.
 use crate::filter::Uniform;
+use crate::stream::ChildId;
 
 /// The open waves of a stream in that state.
-pub(super) struct Steady {
+pub(crate) struct Steady {
     uniform: Uniform,
     /// Number of the first open wave.
     base: u64,
@@ -23,11 +24,25 @@ pub(super) struct Steady {
     pub wanted: bool,
 }
 
-/// Waves that are complete, one item each.
-pub(super) struct Complete<'a> {
+/// Waves that are complete, one item each. To be given back with [`Steady::retire`].
+pub(crate) struct Complete {
     pub first: u64,
+    pub count: u64,
     pub tag: i32,
-    pub items: &'a [u8],
+    /// A contribution to them asked for an acknowledgement.
+    pub wanted: bool,
+    /// Bytes of an item.
+    pub width: usize,
+    start: usize,
+    /// The buffer of the state that it was taken from, with the items of later waves.
+    buffer: Vec<u8>,
+}
+
+impl Complete {
+    /// The items, behind one another.
+    pub fn items(&self) -> &[u8] {
+        &self.buffer[self.start..self.start + self.count as usize * self.width]
+    }
 }
 
 /// Items are moved to the front once this much before them is used up.
@@ -47,11 +62,6 @@ impl Steady {
         }
     }
 
-    /// Bytes of an item.
-    pub fn item_bytes(&self) -> usize {
-        self.uniform.item_bytes
-    }
-
     pub fn base(&self) -> u64 {
         self.base
     }
@@ -66,8 +76,8 @@ impl Steady {
     }
 
     /// The first wave that `child` has not contributed to.
-    pub fn next(&self, child: usize) -> u64 {
-        self.next[child]
+    pub fn next(&self, child: ChildId) -> u64 {
+        self.next[child.place()]
     }
 
     /// What has been folded for an open wave.
@@ -79,12 +89,12 @@ impl Steady {
     /// Folds a child's items for the waves from `first` on; gives how many were. When it is not
     /// all of them, the next one is for slots: it does not follow what came before, or does not
     /// fold into an item.
-    pub fn absorb(&mut self, child: usize, first: u64, tag: i32, items: &[u8]) -> usize {
+    pub fn absorb(&mut self, child: ChildId, first: u64, tag: i32, items: &[u8]) -> usize {
         let width = self.uniform.item_bytes;
         if self.open() == 0 {
             self.tag = Some(tag);
         }
-        if first != self.next[child]
+        if first != self.next[child.place()]
             || *self.tag.get_or_insert(tag) != tag
             || !items.len().is_multiple_of(width)
         {
@@ -98,7 +108,7 @@ impl Steady {
         if folded * width == there {
             count += self.append(append);
         }
-        self.next[child] += count as u64;
+        self.next[child.place()] += count as u64;
         count
     }
 
@@ -110,20 +120,29 @@ impl Steady {
         plain
     }
 
-    /// The waves that every child has contributed to.
-    pub fn complete(&self) -> Option<Complete<'_>> {
+    /// The waves that every child has contributed to, with the buffer that they lie in: nothing may be
+    /// folded until it is given back.
+    pub fn take_complete(&mut self) -> Option<Complete> {
         let end = self.next.iter().copied().min().unwrap_or(self.base);
         if end == self.base {
             return None;
         }
-        let len = (end - self.base) as usize * self.uniform.item_bytes;
-        Some(Complete { first: self.base, tag: self.tag(), items: &self.items[self.start..self.start + len] })
+        Some(Complete {
+            first: self.base,
+            count: end - self.base,
+            tag: self.tag(),
+            wanted: std::mem::take(&mut self.wanted),
+            width: self.uniform.item_bytes,
+            start: self.start,
+            buffer: std::mem::take(&mut self.items),
+        })
     }
 
-    /// Ends the first `count` waves.
-    pub fn retire(&mut self, count: u64) {
-        self.base += count;
-        self.start += count as usize * self.uniform.item_bytes;
+    /// Ends complete waves.
+    pub fn retire(&mut self, complete: Complete) {
+        self.items = complete.buffer;
+        self.base += complete.count;
+        self.start += complete.count as usize * self.uniform.item_bytes;
         if self.start == self.items.len() {
             self.items.clear();
             self.start = 0;
@@ -149,40 +168,50 @@ mod tests {
         Uniform { item_bytes: 1, fold, is_plain: |item| item[0] != 255 }
     }
 
+    /// Ends the complete waves: the first, their tag, their items.
+    fn ended(steady: &mut Steady) -> Option<(u64, i32, Vec<u8>)> {
+        let complete = steady.take_complete()?;
+        let ended = (complete.first, complete.tag, complete.items().to_vec());
+        steady.retire(complete);
+        Some(ended)
+    }
+
     #[test]
     fn a_wave_is_complete_once_every_child_has_contributed() {
         let mut steady = Steady::new(sum(), 7, 2);
-        assert_eq!(steady.absorb(0, 7, 3, &[1, 2, 3]), 3);
-        assert!(steady.complete().is_none());
-        assert_eq!(steady.absorb(1, 7, 3, &[10, 10]), 2);
-        let complete =
-            steady.complete().map(|complete| (complete.first, complete.tag, complete.items.to_vec()));
-        assert_eq!(complete, Some((7, 3, vec![11, 12])));
-        steady.retire(2);
+        assert_eq!(steady.absorb(ChildId::new(0), 7, 3, &[1, 2, 3]), 3);
+        assert!(steady.take_complete().is_none());
+        assert_eq!(steady.absorb(ChildId::new(1), 7, 3, &[10, 10]), 2);
+        assert_eq!(ended(&mut steady), Some((7, 3, vec![11, 12])));
         assert_eq!((steady.base(), steady.open(), steady.item(9)), (9, 1, &[3][..]));
-        assert_eq!(steady.absorb(1, 9, 3, &[1, 5]), 2);
-        assert_eq!((steady.next(0), steady.next(1)), (10, 11));
-        assert_eq!(steady.complete().map(|complete| complete.items.to_vec()), Some(vec![4]));
+        assert_eq!(steady.absorb(ChildId::new(1), 9, 3, &[1, 5]), 2);
+        assert_eq!((steady.next(ChildId::new(0)), steady.next(ChildId::new(1))), (10, 11));
+        assert_eq!(ended(&mut steady), Some((9, 3, vec![4])));
     }
 
     #[test]
     fn another_tag_may_begin_where_no_wave_is_open() {
         let mut steady = Steady::new(sum(), 0, 2);
-        assert_eq!((steady.absorb(0, 0, 3, &[1]), steady.absorb(1, 0, 3, &[1])), (1, 1));
-        steady.retire(1);
-        assert_eq!((steady.absorb(0, 1, 4, &[5, 6]), steady.absorb(1, 1, 4, &[5])), (2, 1));
-        let complete = steady.complete().map(|complete| (complete.tag, complete.items.to_vec()));
-        assert_eq!(complete, Some((4, vec![10])));
+        assert_eq!(
+            (steady.absorb(ChildId::new(0), 0, 3, &[1]), steady.absorb(ChildId::new(1), 0, 3, &[1])),
+            (1, 1)
+        );
+        assert_eq!(ended(&mut steady), Some((0, 3, vec![2])));
+        assert_eq!(
+            (steady.absorb(ChildId::new(0), 1, 4, &[5, 6]), steady.absorb(ChildId::new(1), 1, 4, &[5])),
+            (2, 1)
+        );
+        assert_eq!(ended(&mut steady), Some((1, 4, vec![10])));
     }
 
     #[test]
     fn what_does_not_fit_is_left_to_slots() {
         let mut steady = Steady::new(sum(), 0, 2);
-        assert_eq!(steady.absorb(0, 1, 3, &[1]), 0, "a wave was left out");
-        assert_eq!(steady.absorb(0, 0, 3, &[200, 200, 255, 1]), 2, "an item is not plain");
-        assert_eq!(steady.absorb(1, 0, 4, &[1]), 0, "another tag");
-        assert_eq!(steady.absorb(1, 0, 3, &[50, 100, 1]), 1, "a sum does not fit");
-        assert_eq!((steady.next(0), steady.next(1), steady.open()), (2, 1, 2));
+        assert_eq!(steady.absorb(ChildId::new(0), 1, 3, &[1]), 0, "a wave was left out");
+        assert_eq!(steady.absorb(ChildId::new(0), 0, 3, &[200, 200, 255, 1]), 2, "an item is not plain");
+        assert_eq!(steady.absorb(ChildId::new(1), 0, 4, &[1]), 0, "another tag");
+        assert_eq!(steady.absorb(ChildId::new(1), 0, 3, &[50, 100, 1]), 1, "a sum does not fit");
+        assert_eq!((steady.next(ChildId::new(0)), steady.next(ChildId::new(1)), steady.open()), (2, 1, 2));
         assert_eq!((steady.item(0), steady.item(1)), (&[250][..], &[200][..]));
     }
 }

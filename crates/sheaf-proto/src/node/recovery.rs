@@ -1,0 +1,92 @@
+//! What a node has to remember to get over losses, its own and those of others.
+use super::HandOver;
+use super::adopt::Job;
+use crate::Time;
+use crate::links::LinkId;
+use bytes::Bytes;
+use rustc_hash::FxHashSet;
+use sheaf_core::RangeSet;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How a node stands to those above it, and who goes from one node to another.
+pub(super) struct Recovery {
+    /// The link to the parent, which may be lost; and to an ancestor that was asked to be it.
+    pub parent: Option<LinkId>,
+    pub asking: Option<LinkId>,
+    /// Since when there is no parent, how long one is looked for, and how often one was.
+    pub orphan: Option<Time>,
+    pub patience: Duration,
+    pub epoch: u64,
+    /// What the root has to be told once there is a parent.
+    pub unsent: VecDeque<Bytes>,
+    /// What each parent is told of where this node listens.
+    pub door: Option<Bytes>,
+    /// Streams that could not go on with a new parent, oldest first, at most [`crate::STREAMS_MAX`].
+    pub dropped: VecDeque<u32>,
+    /// At a leaf: streams that it has left, of which each parent is told.
+    pub departed: FxHashSet<u32>,
+    /// Leaves that children were asked to let go of.
+    pub jobs: Vec<Job>,
+    /// Children that are to go below others when nothing is under way.
+    pub leaving: Vec<HandOver>,
+    /// The session is over: whoever comes is told so.
+    pub over: bool,
+    /// The children look for parents of their own.
+    pub disbanded: bool,
+}
+
+impl Recovery {
+    /// Of a node that looks for a parent for so long.
+    pub fn new(patience: Duration) -> Self {
+        Self {
+            parent: None,
+            asking: None,
+            orphan: None,
+            patience,
+            epoch: 0,
+            unsent: VecDeque::new(),
+            door: None,
+            dropped: VecDeque::new(),
+            departed: FxHashSet::default(),
+            jobs: Vec::new(),
+            leaving: Vec::new(),
+            over: false,
+            disbanded: false,
+        }
+    }
+}
+
+/// What is known of the leaves below a node, and was passed on.
+#[derive(Default)]
+pub(super) struct Below {
+    /// Those that were reported to run.
+    pub ready: RangeSet,
+    /// Its parents know which run: the tree has started as far as it will.
+    pub told: bool,
+    /// Those that have been given up.
+    pub lost: RangeSet,
+    /// Those that have left as planned.
+    pub left: RangeSet,
+}
+
+/// When a node has something to do by itself, beside heartbeats and surveys.
+#[derive(Default)]
+pub(super) struct Timers {
+    /// No stream has a deadline before this.
+    pub streams: Option<Time>,
+    /// When [`super::Node::recover`] has something to do.
+    pub recovery: Option<Time>,
+}
+
+impl Timers {
+    /// A stream has a deadline at `at`.
+    pub fn wake_streams(&mut self, at: Time) {
+        self.streams = Some(self.streams.map_or(at, |have| have.min(at)));
+    }
+
+    /// Recovery has something to do at `at`.
+    pub fn wake_recovery(&mut self, at: Time) {
+        self.recovery = Some(self.recovery.map_or(at, |have| have.min(at)));
+    }
+}
