@@ -146,7 +146,7 @@ fn start_each(
 ) -> Vec<Planned> {
     let own_host = topology.root().host();
     let mut far = Vec::new();
-let mut forked = forked.into_iter();
+    let mut forked = forked.into_iter();
     for (place, child) in topology.root().children().enumerate() {
         let link = LinkId::new(place);
         let birth = Birth { shared, nursery, station, ancestors, link, child };
