@@ -27,7 +27,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long a child may take to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Starts every node of `topology` but the root as a process of its own; the root is here.
 ///

@@ -24,6 +24,9 @@ const NEAR_CALL_TIMEOUT: Duration = Duration::from_millis(300);
 const PLACE_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the first attempts of a new child may take; its parent may be busy with many.
 const ARRIVE_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same where the parent has started it on its own machine, maybe among thousands that wait for the
+/// processor: until then the parent waits for it as well.
+const NEAR_ARRIVE_TIMEOUT: Duration = super::processes::CONNECT_TIMEOUT;
 /// When the root's host says for this long that nobody listens there, its process has ended, or whatever
 /// is between the two lets nobody through.
 const REFUSED_MAX: Duration = Duration::from_secs(1);
@@ -43,11 +46,25 @@ impl Pause {
 
 /// Connects a new child to its parent, the first of `ancestors`.
 pub(super) async fn arrive(caller: &Caller<'_>, ancestors: &[Ancestor]) -> io::Result<Channel> {
+    reach(caller, ancestors, ARRIVE_TIMEOUT, ARRIVE_CALL_TIMEOUT).await
+}
+
+/// [`arrive`] for a child whose parent is a process of this machine, and looks whether it comes.
+pub(super) async fn arrive_near(caller: &Caller<'_>, ancestors: &[Ancestor]) -> io::Result<Channel> {
+    reach(caller, ancestors, NEAR_ARRIVE_TIMEOUT, NEAR_ARRIVE_TIMEOUT).await
+}
+
+async fn reach(
+    caller: &Caller<'_>,
+    ancestors: &[Ancestor],
+    limit: Duration,
+    call_limit: Duration,
+) -> io::Result<Channel> {
     let parent = ancestors.first().ok_or(io::ErrorKind::InvalidData)?;
-    let deadline = Instant::now() + ARRIVE_TIMEOUT;
+    let deadline = Instant::now() + limit;
     let mut pause = Pause(PAUSE_MIN);
     loop {
-        let attempt = timeout(ARRIVE_CALL_TIMEOUT, call(parent, caller, false)).await;
+        let attempt = timeout(call_limit, call(parent, caller, false)).await;
         let error = match attempt {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(error)) => error,

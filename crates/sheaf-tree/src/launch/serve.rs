@@ -3,7 +3,7 @@ use super::brood::{Brood, bear};
 use super::invitation::{ANCESTORS_MAX, ChannelKind, Invitation};
 use super::plan::Station;
 use super::processes::{read_first, read_frame, start_children};
-use super::search::{Search, arrive, find_parent};
+use super::search::{Search, arrive, arrive_near, find_parent};
 use super::{Options, config, invited};
 use crate::driver::Shared;
 use crate::filter::Registry;
@@ -146,7 +146,7 @@ async fn arrive_as(
     };
     let link = match std::mem::replace(&mut placed.link, Uplink::Door) {
         Uplink::Open(link) => link,
-        Uplink::Door => arrive(&placed.station.caller(), &placed.station.ancestors).await?,
+        Uplink::Door => arrive_near(&placed.station.caller(), &placed.station.ancestors).await?,
     };
     if how == How::Invited {
         invited::say_joined();

@@ -31,6 +31,9 @@ use tokio::time::Instant;
 
 /// How long a connection may take to say who it is.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much longer on the machine itself, once it has shown the token: where thousands start there and
+/// shake hands, each waits for the processor most of the time.
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Connections that have shown nothing, at one time; fewer where the process may have few descriptors.
 pub const SILENT_MAX: usize = 2048;
 /// They take at most one in so many of the descriptors that the process may have.
@@ -105,11 +108,14 @@ impl Door {
         audit: Arc<Audit>,
         host: Arc<dyn Host>,
     ) -> io::Result<Doorkeeper> {
-        let is_tcp = matches!(self.address, Address::Tcp(_));
+        let (is_tcp, is_near) = match &self.address {
+            Address::Tcp(all) => (true, all.iter().all(|at| at.ip().is_loopback())),
+            Address::Abstract(_) => (false, true),
+        };
         let keys = keys.filter(|_| is_tcp);
         let socket = register(self.socket, Interest::READABLE)?;
         let known = Semaphore::new(KNOWN_MAX);
-        let porch = Porch { rank, secret, keys, audit, host, is_tcp, known };
+        let porch = Porch { rank, secret, keys, audit, host, is_tcp, is_near, known };
         Ok(Doorkeeper(tokio::spawn(watch(socket, Arc::new(porch)))))
     }
 }
@@ -127,6 +133,8 @@ struct Porch {
     audit: Arc<Audit>,
     host: Arc<dyn Host>,
     is_tcp: bool,
+    /// Only processes of this machine reach it.
+    is_near: bool,
     /// Places for those that have shown the token.
     known: Semaphore,
 }
@@ -272,7 +280,11 @@ impl Porch {
 
     /// Finds out who has connected, and lets it in or not.
     async fn receive(&self, fd: OwnedFd, peer: &str, known: &AtomicBool) {
-        let greeted = tokio::time::timeout(GREETING_TIMEOUT, self.greet(fd, known)).await;
+        let mut greeting = std::pin::pin!(self.greet(fd, known));
+        let mut greeted = tokio::time::timeout(GREETING_TIMEOUT, &mut greeting).await;
+        if greeted.is_err() && self.is_near && known.load(Ordering::Relaxed) {
+            greeted = tokio::time::timeout(KNOWN_TIMEOUT, greeting).await;
+        }
         let admitted = match greeted.unwrap_or(Err(Refusal::Late)) {
             Ok((hello, channel)) => {
                 self.host.admit(&hello, channel).map_err(|error| (Refusal::Unexpected, Some(error)))
