@@ -139,7 +139,7 @@ enum State {
     Calling(Box<UnbufferedClientConnection>),
     Called(Box<UnbufferedServerConnection>),
     /// The ends know each other.
-    Open(Records),
+    Open(Box<Records>),
     /// The handshake has failed.
     Over,
 }
@@ -280,12 +280,12 @@ impl Tls {
             State::Calling(end) => {
                 self.peer = peer(end.peer_certificates());
                 let (secrets, later) = end.dangerous_into_kernel_connection().map_err(io::Error::other)?;
-                Records::new(secrets, later)
+                Records::new(secrets, later).map(Box::new)
             }
             State::Called(end) => {
                 self.peer = peer(end.peer_certificates());
                 let (secrets, later) = end.dangerous_into_kernel_connection().map_err(io::Error::other)?;
-                Records::new(secrets, later)
+                Records::new(secrets, later).map(Box::new)
             }
             State::Open(records) => Ok(records),
             State::Over => Err(io::ErrorKind::NotConnected.into()),
