@@ -23,13 +23,15 @@ pub(super) struct Job {
     rank: u32,
     /// Links that have not answered.
     waiting: Vec<LinkId>,
+    /// What those who have answered let go of, if it stays here until all have.
+    released: RangeSet,
     to: To,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum To {
-    /// The parent asked for them.
-    Parent,
+    /// The parent asked for them that this node had found when it had looked so often for one.
+    Parent { epoch: u64 },
     /// They move to the node on this link.
     Child(LinkId),
 }
@@ -176,7 +178,8 @@ impl Node {
         if let To::Child(link) = to {
             self.gather(link, leaves);
         }
-        self.recovery.jobs.push(Job { leaves: wanted, rank, waiting, to });
+        let released = RangeSet::new();
+        self.recovery.jobs.push(Job { leaves: wanted, rank, waiting, released, to });
         self.finish_jobs(now);
     }
 
@@ -199,9 +202,15 @@ impl Node {
         }
         if self.config.role == Role::Leaf {
             // It is here, whoever else thinks to have it.
-            self.let_go(&RangeSet::new(), release.rank);
+            self.tell_released(&RangeSet::new(), release.rank);
         } else {
-            self.collect(now, &release.leaves, &RangeSet::new(), release.rank, To::Parent);
+            self.collect(
+                now,
+                &release.leaves,
+                &RangeSet::new(),
+                release.rank,
+                To::Parent { epoch: self.recovery.epoch },
+            );
         }
         Ok(())
     }
@@ -226,8 +235,11 @@ impl Node {
                 job.leaves = job.leaves.difference(&theirs.difference(&released.leaves));
                 theirs = theirs.intersection(&released.leaves);
             }
-            if let To::Child(to) = job.to {
-                self.move_leaves(link, to, &theirs);
+            match job.to {
+                To::Child(to) => self.move_leaves(link, to, &theirs),
+                To::Parent { .. } if released.is_some() => job.released.union_with(&theirs),
+                // Nobody else has them for certain.
+                To::Parent { .. } => {}
             }
             if released.is_some() {
                 break;
@@ -254,7 +266,7 @@ impl Node {
         while let Some(at) = self.recovery.jobs.iter().position(|job| job.waiting.is_empty()) {
             let job = self.recovery.jobs.remove(at);
             match job.to {
-                To::Parent => self.let_go(&job.leaves, job.rank),
+                To::Parent { epoch } => self.answer_release(now, epoch, &job),
                 To::Child(link) => self.adopted(now, link),
             }
         }
@@ -309,6 +321,10 @@ impl Node {
 
     /// Moves leaves from one child's link to another's, in every stream.
     fn move_leaves(&mut self, from: LinkId, to: LinkId, leaves: &RangeSet) {
+        for job in self.recovery.jobs.iter_mut().filter(|job| !job.released.is_empty()) {
+            // Who let go of them is not who has them now.
+            job.released = job.released.difference(leaves);
+        }
         let left = self.links[from].leaves.difference(leaves);
         self.links[from].leaves = left;
         self.links[to].leaves.union_with(leaves);
@@ -499,10 +515,55 @@ impl Node {
         }
     }
 
+    /// All who were asked for leaves have answered, or are lost: the parent that wanted them is told.
+    ///
+    /// That parent may be gone. Then the leaves stay, but for those that children have let go of already: a
+    /// later parent was not told that they would go, and is asked anew, without them.
+    fn answer_release(&mut self, now: Time, epoch: u64, job: &Job) {
+        let parent = self.recovery.asking.or(self.recovery.parent);
+        let parent = parent.filter(|&parent| self.links[parent].is_alive());
+        if parent.is_some() && epoch == self.recovery.epoch {
+            self.tell_released(&self.not_here(job), job.rank);
+        } else if !job.released.is_empty() {
+            self.lose_leaves(&job.released);
+            if let Some(parent) = parent {
+                self.parent_link_lost(now, parent);
+            }
+        }
+    }
+
+    /// What a job asked for, without leaves of children that have come since and were not asked: those are
+    /// below here for certain.
+    fn not_here(&self, job: &Job) -> RangeSet {
+        let mut leaves = job.leaves.clone();
+        for (_, link) in self.links.down().filter(|(_, link)| link.is_alive() && link.is_attached()) {
+            if !link.leaves.is_disjoint(&leaves) {
+                leaves = leaves.difference(&link.leaves.difference(&job.released));
+            }
+        }
+        leaves
+    }
+
+    /// Before another parent is asked: leaves that children have let go of for an earlier one are not here.
+    pub(super) fn lose_released(&mut self) {
+        let mut released = RangeSet::new();
+        for job in self.recovery.jobs.iter_mut().filter(|job| matches!(job.to, To::Parent { .. })) {
+            released.union_with(&std::mem::replace(&mut job.released, RangeSet::new()));
+        }
+        if !released.is_empty() {
+            self.lose_leaves(&released);
+        }
+    }
+
+    fn lose_leaves(&mut self, leaves: &RangeSet) {
+        self.pass_on_news(leaves);
+        self.forget_leaves(leaves);
+    }
+
     /// The parent has other plans for `leaves`: what they have contributed goes up as it is, then
     /// the parent is told that nothing more will come of them from here. What follows from that, the
     /// end of waves and what was consumed without them, it is told last: it is not to be taken for them.
-    fn let_go(&mut self, leaves: &RangeSet, rank: u32) {
+    fn tell_released(&mut self, leaves: &RangeSet, rank: u32) {
         self.pass_on_news(leaves);
         let parent = self.recovery.asking.or(self.recovery.parent);
         if let Some(parent) = parent.filter(|&parent| self.links[parent].is_alive()) {

@@ -19,11 +19,12 @@ impl Node {
         if let Some(asking) = self.recovery.asking.take() {
             self.links.hang_up(asking);
         }
+        self.lose_released();
         self.recovery.epoch += 1;
         let link = self.add_up(now);
         self.links[link].state = LinkState::Asking;
         self.recovery.asking = Some(link);
-        self.timers.wake_recovery(now + self.recovery.patience / 3);
+        self.timers.wake_recovery(now + self.ask_time());
         let mut streams = Vec::with_capacity(self.streams.len());
         for (&id, stream) in &mut self.streams {
             // What is consumed from here on is told to the new parent.
@@ -53,6 +54,11 @@ impl Node {
         let frame = control::control(self.with_engine(Kind::Adopt), &adopt);
         self.links.send(link, frame);
         link
+    }
+
+    /// How long an ancestor may keep silent when it is asked. There is time for all of them, and once more.
+    fn ask_time(&self) -> Duration {
+        self.recovery.patience / (self.config.depth.max(2) + 1)
     }
 
     /// Since when this node has no parent.
@@ -273,7 +279,7 @@ impl Node {
             if self.links[asking].heard > self.links[asking].since {
                 end = end.max(self.links[asking].since + tuning.heartbeat_timeout * 2);
             } else {
-                let until = self.links[asking].since + self.recovery.patience / 3;
+                let until = self.links[asking].since + self.ask_time();
                 if until <= now && end > now {
                     self.parent_link_lost(now, asking);
                 } else {

@@ -342,8 +342,10 @@ impl Slot {
                 }
             }
         }
+        // Nobody's data is not everybody's: who counts on this node may not know yet that none are left.
+        let some = !members.all().is_empty();
         let everyone =
-            last && !self.mixed && self.cover.is_none() && self.told.is_empty() && spoilt.is_none();
+            last && some && !self.mixed && self.cover.is_none() && self.told.is_empty() && spoilt.is_none();
         if everyone && self.from.iter().all(|from| from.full()) {
             return Flush { cover: None, loaded, complaint, replies };
         }

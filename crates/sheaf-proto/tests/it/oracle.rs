@@ -327,7 +327,7 @@ pub fn for_seeds(count: u64, check: impl Fn(u64) + Sync) {
             let seed = from + at;
             if fails(seed) {
                 let faults = number("SHEAF_SIM_FAULTS").map(|faults| format!("SHEAF_SIM_FAULTS={faults} "));
-                let run = "cargo test -p sheaf-tree --test it -- --exact";
+                let run = "cargo test -p sheaf-proto --test it -- --exact";
                 eprintln!("to replay: {}SHEAF_SIM_SEED={seed} {run} {test}", faults.unwrap_or_default());
                 failed.lock().unwrap().push(seed);
             }
