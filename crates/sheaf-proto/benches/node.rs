@@ -6,7 +6,8 @@
 use bytes::Bytes;
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
-use sheaf_core::RangeSet;
+use sheaf_core::{Errno, RangeSet};
+use sheaf_proto::control::{self, Adopt, AdoptStream};
 use sheaf_proto::filter::Registry;
 use sheaf_proto::frame::{self, CHUNK_BYTES, Header, Kind, flag};
 use sheaf_proto::packet::put_scalar;
@@ -138,4 +139,41 @@ fn forward_64_kib_to_8_children(bencher: Bencher<'_, '_>) {
             inner.credit(link, 0, total);
         }
     });
+}
+
+/// All children of a node are lost at once, and as many nodes that were below them come to it.
+#[divan::bench(sample_count = 5, args = [256, 1024, 4096])]
+fn orphans_that_come_at_once(bencher: Bencher<'_, '_>, count: u32) {
+    let shape = Shape::balanced(&[16, count / 16]);
+    bencher
+        .counter(ItemsCount::new(count))
+        .with_inputs(|| {
+            let tuning = Tuning::default();
+            let mut root = Node::new(shape.config(0, tuning), Registry::with_builtins(), NOW);
+            (0..16).map(LinkId::new).for_each(|link| root.attach(NOW, link));
+            root.open(shape.everyone(), "sum", b"%uld", Sync::WaitForAll);
+            (0..16).map(LinkId::new).for_each(|link| root.link_lost(NOW, link, Errno::CONNRESET, "gone"));
+            root
+        })
+        .bench_local_values(|mut root| {
+            for leaf in 0..count {
+                let (rank, leaves) = (17 + leaf, RangeSet::single(leaf));
+                let link = root.child_link(NOW, rank, &leaves).unwrap();
+                root.attach(NOW, link);
+                let stream = AdoptStream { id: STREAM, received: 0, acked: 0, since: 0, state: None };
+                let adopt = Adopt {
+                    rank,
+                    epoch: 1,
+                    leaves: leaves.clone(),
+                    lost: RangeSet::new(),
+                    away: RangeSet::new(),
+                    ready: Some(leaves),
+                    streams: vec![stream],
+                    modules: Vec::new(),
+                };
+                root.receive(NOW, link, &control::control(Header::new(Kind::Adopt), &adopt)).unwrap();
+            }
+            assert!(root.is_alive(LinkId::new(16)), "the first one is taken");
+            root
+        });
 }

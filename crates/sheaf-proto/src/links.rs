@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::{Index, IndexMut};
 
 mod heartbeat;
+mod index;
 mod link;
 mod queue;
 
@@ -75,6 +76,9 @@ impl<'a> From<&'a [u8; HEADER_BYTES]> for Piece<'a> {
     }
 }
 
+/// How many places are looked at for one that can be used again.
+const PLACES_LOOKED_AT: usize = 64;
+
 /// All links of a node, by [`LinkId`].
 pub(crate) struct Links {
     all: Vec<Link>,
@@ -82,6 +86,9 @@ pub(crate) struct Links {
     dirty: Vec<LinkId>,
     /// Those that are no longer alive and that the driver has not been told of.
     dead: Vec<LinkId>,
+    index: Option<Box<index::Index>>,
+    /// Where a place to be used again was last looked for.
+    looked_at: usize,
     /// When heartbeats are due.
     pub heart: Heart,
 }
@@ -107,7 +114,14 @@ impl Links {
     pub fn to(children: &[Child], tuning: &Tuning, now: Time) -> Self {
         let mut all = Vec::with_capacity(children.len() + 1);
         all.extend(children.iter().map(|child| Link::new(Way::Down, child.rank, child.leaves.clone(), now)));
-        Self { all, dirty: Vec::new(), dead: Vec::new(), heart: Heart::new(tuning, now) }
+        Self {
+            all,
+            dirty: Vec::new(),
+            dead: Vec::new(),
+            index: None,
+            looked_at: 0,
+            heart: Heart::new(tuning, now),
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -136,9 +150,14 @@ impl Links {
         self.all.iter_mut().filter(|link| link.way == Way::Down)
     }
 
-    pub fn add(&mut self, link: Link) -> LinkId {
-        self.all.push(link);
-        LinkId::new(self.all.len() - 1)
+    /// Some of the places behind the first ones, others each time: so many that one that can be used again
+    /// is soon found, and so few that many newcomers cost no more than a few.
+    pub fn places_behind(&mut self, first: usize, full: bool) -> Vec<LinkId> {
+        let behind = self.all.len().saturating_sub(first);
+        let count = if full { behind } else { behind.min(PLACES_LOOKED_AT) };
+        let places = (0..count).map(|step| LinkId::new(first + (self.looked_at + step) % behind)).collect();
+        self.looked_at = (self.looked_at + count).checked_rem(behind).unwrap_or(0);
+        places
     }
 
     /// Queues a frame. Nothing else puts anything on a link.
@@ -223,6 +242,7 @@ impl Links {
                 "link {at} is to be written, or not: two lists differ"
             );
         }
+        self.check_index()?;
         for at in &self.dead {
             crate::rule!(!self[*at].is_alive(), "link {at} is to be closed and alive");
         }

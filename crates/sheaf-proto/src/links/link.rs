@@ -60,7 +60,7 @@ pub(crate) struct Link {
     pub state: LinkState,
     pub carrier: Carrier,
     /// The leaves below it (all of the node's own for an upward link).
-    pub leaves: RangeSet,
+    pub(super) leaves: RangeSet,
     /// Of a link to a child: the leaves that its node may speak for, wherever they are now.
     pub claim: RangeSet,
     pub rank: u32,
@@ -169,6 +169,12 @@ impl Link {
     /// Whether the peer must show signs of life.
     pub fn is_watched(&self) -> bool {
         self.is_alive() && matches!(self.carrier, Carrier::Connection | Carrier::Near)
+    }
+
+    /// The leaves below it (all of the node's own for an upward link).
+    #[inline]
+    pub fn leaves(&self) -> &RangeSet {
+        &self.leaves
     }
 
     /// What waits to be written.

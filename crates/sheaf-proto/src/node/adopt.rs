@@ -50,7 +50,7 @@ impl Node {
         let waiting = |link: &Link| {
             link.way == Way::Down && link.rank == rank && link.is_alive() && !link.is_attached()
         };
-        if let Some(planned) = self.links.ids().find(|&at| waiting(&self.links[at])) {
+        if let Some(planned) = self.links.of_rank(rank).into_iter().find(|&at| waiting(&self.links[at])) {
             return Ok(planned);
         }
         let mut link = Link::new(Way::Down, rank, RangeSet::new(), now).in_state(LinkState::Knocking);
@@ -66,13 +66,14 @@ impl Node {
     /// A place for one more link to a child: that of one which nobody has to do with any more, or a new one.
     pub(super) fn add_down(&mut self, link: Link) -> Result<LinkId, Violation> {
         let rank = link.rank;
-        let mut added = self.links.ids().skip(self.config.children.len());
-        if let Some(at) = added.find(|&at| self.is_vacant(at)) {
-            self.links[at] = link;
+        let full = self.links.len() >= LINKS_MAX;
+        let places = self.links.places_behind(self.config.children.len(), full);
+        if let Some(at) = places.into_iter().find(|&at| self.is_vacant(at)) {
+            self.links.replace(at, link);
             self.streams.values_mut().for_each(|stream| stream.vacate(at, rank));
             return Ok(at);
         }
-        if self.links.len() >= LINKS_MAX {
+        if full {
             return Err(Violation::Bound("more nodes are here, or waited for, than a node takes"));
         }
         Ok(self.links.add(link))
@@ -82,7 +83,7 @@ impl Node {
     /// others, and nobody has anything to do with it any more.
     fn is_vacant(&self, at: LinkId) -> bool {
         let link = &self.links[at];
-        let gone = link.way == Way::Down && !link.is_alive() && link.leaves.is_empty();
+        let gone = link.way == Way::Down && !link.is_alive() && link.leaves().is_empty();
         if !gone || self.links.is_in_use(at) {
             return false;
         }
@@ -101,11 +102,10 @@ impl Node {
             return Err(Violation::Bound("a node asks for more than it is entitled to"));
         }
         let newer = |other: &Link| {
-            let held = other.is_alive() || !other.leaves.is_empty();
-            other.way == Way::Down && other.rank == rank && held && other.epoch >= adopt.epoch
+            let held = other.is_alive() || !other.leaves().is_empty();
+            !matches!(other.state, LinkState::Knocking) && held && other.epoch >= adopt.epoch
         };
-        let stale =
-            self.links.iter().any(|other| !matches!(other.state, LinkState::Knocking) && newer(other));
+        let stale = self.links.of_rank(rank).into_iter().any(|at| newer(&self.links[at]));
         // Leaves that an ancestor has asked for are not taken back.
         if stale || !adopt.leaves.difference(&adopt.away).is_subset(&self.config.leaves) {
             self.links.hang_up(link);
@@ -138,9 +138,10 @@ impl Node {
     /// Asks whoever else speaks for the leaves of a node that has come to let go of them.
     fn take_in(&mut self, now: Time, link: LinkId, adopt: Adopt) {
         let rank = adopt.rank;
-        let same = |other: &Link| other.rank == rank && other.is_live_child();
-        let older: Vec<LinkId> = self.links.ids().filter(|&at| at != link && same(&self.links[at])).collect();
-        for old in older {
+        for old in self.links.of_rank(rank) {
+            if old == link || !self.links[old].is_alive() {
+                continue;
+            }
             self.await_leaves(now, old, Errno::CONNRESET, "it came back over another link");
         }
         let (leaves, away) = (adopt.leaves.clone(), adopt.away.clone());
@@ -154,23 +155,18 @@ impl Node {
     /// what is not `away`.
     fn collect(&mut self, now: Time, leaves: &RangeSet, away: &RangeSet, rank: u32, to: To) {
         let wanted = leaves.difference(away);
-        let mut waiting = Vec::new();
-        for at in self.links.ids() {
+        for at in self.links.holding(leaves) {
             let other = &self.links[at];
-            if other.way == Way::Up || to == To::Child(at) || other.leaves.is_disjoint(leaves) {
-                continue;
-            }
-            if other.is_alive() && other.rank == rank {
+            if to != To::Child(at) && other.is_alive() && other.rank == rank {
                 // It has been taken elsewhere, and so this connection is not used any more.
                 self.await_leaves(now, at, Errno::CONNRESET, "it has another parent");
             }
+        }
+        let mut waiting = Vec::new();
+        for at in self.links.holding(&wanted) {
             let other = &self.links[at];
-            if other.is_alive() && other.is_attached() {
-                let theirs = other.leaves.intersection(&wanted);
-                if theirs.is_empty() {
-                    continue;
-                }
-                let release = Release { leaves: theirs, rank };
+            if to != To::Child(at) && other.is_alive() && other.is_attached() {
+                let release = Release { leaves: other.leaves().intersection(&wanted), rank };
                 self.links.send(at, control::control(Header::new(Kind::Release), &release));
                 waiting.push(at);
             }
@@ -185,11 +181,10 @@ impl Node {
 
     /// Moves those of `leaves` to `link` that no living child has.
     fn gather(&mut self, link: LinkId, leaves: &RangeSet) {
-        for at in self.links.ids().filter(|&at| at != link) {
+        for at in self.links.holding(leaves) {
             let other = &self.links[at];
-            let holds = other.way == Way::Down && !(other.is_alive() && other.is_attached());
-            if holds && !other.leaves.is_disjoint(leaves) {
-                let theirs = other.leaves.intersection(leaves);
+            if at != link && !(other.is_alive() && other.is_attached()) {
+                let theirs = other.leaves().intersection(leaves);
                 self.move_leaves(at, link, &theirs);
             }
         }
@@ -230,7 +225,7 @@ impl Node {
             let asked = released.is_none_or(|released| released.rank == job.rank);
             let Some(place) = place.filter(|_| asked) else { continue };
             job.waiting.swap_remove(place);
-            let mut theirs = job.leaves.intersection(&self.links[link].leaves);
+            let mut theirs = job.leaves.intersection(self.links[link].leaves());
             if let Some(released) = released {
                 job.leaves = job.leaves.difference(&theirs.difference(&released.leaves));
                 theirs = theirs.intersection(&released.leaves);
@@ -291,7 +286,7 @@ impl Node {
 
     /// Others have let go of leaves for a node that was lost meanwhile: they are waited for.
     fn await_again(&mut self, now: Time, link: LinkId) {
-        if matches!(self.links[link].state, LinkState::Lost) && !self.links[link].leaves.is_empty() {
+        if matches!(self.links[link].state, LinkState::Lost) && !self.links[link].leaves().is_empty() {
             let until = now + self.config.tuning.adoption_grace;
             let cause = "it was lost while it was taken in".to_owned();
             self.links[link].state =
@@ -304,7 +299,7 @@ impl Node {
     pub(super) fn give_up_waiting(&mut self, link: LinkId) {
         let stage = std::mem::replace(&mut self.links[link].state, LinkState::Lost);
         let LinkState::Awaited(awaited) = stage else { return };
-        let (rank, leaves) = (self.links[link].rank, self.links[link].leaves.clone());
+        let (rank, leaves) = (self.links[link].rank, self.links[link].leaves().clone());
         // Who left as planned, or was lost further down before, has been told of.
         let news = leaves.difference(&self.below.lost);
         if !news.is_empty() {
@@ -325,9 +320,8 @@ impl Node {
             // Who let go of them is not who has them now.
             job.released = job.released.difference(leaves);
         }
-        let left = self.links[from].leaves.difference(leaves);
-        self.links[from].leaves = left;
-        self.links[to].leaves.union_with(leaves);
+        self.links.take_leaves(from, leaves);
+        self.links.give_leaves(to, leaves);
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
@@ -359,7 +353,7 @@ impl Node {
         adopt.streams.sort_unstable_by_key(|place| place.id);
         self.gather(link, &adopt.leaves);
         // One that was started anew and has none of its leaves is given some later.
-        if self.links[link].leaves.is_empty() && !adopt.leaves.is_subset(&adopt.lost) {
+        if self.links[link].leaves().is_empty() && !adopt.leaves.is_subset(&adopt.lost) {
             // All of them are below others by now: it has to look where it is.
             self.links.hang_up(link);
             return;
@@ -382,7 +376,7 @@ impl Node {
             }
         }
         if !newcomer {
-            let leaves = self.links[link].leaves.clone();
+            let leaves = self.links[link].leaves().clone();
             let adopted = Adopted { continued: continued.clone(), leaves };
             self.links.send(link, control::control(Header::new(Kind::Adopted), &adopted));
         }
@@ -479,7 +473,7 @@ impl Node {
             self.below.ready.union_with(&back);
             self.notice(Header::new(Kind::Notice), Notice::Joined { by, rank, leaves: back });
         }
-        let leaves = adopt.lost.intersection(&self.links[link].leaves).difference(&self.below.lost);
+        let leaves = adopt.lost.intersection(self.links[link].leaves()).difference(&self.below.lost);
         if !leaves.is_empty() {
             self.below.lost.union_with(&leaves);
             let cause = "it was lost while its parent was".to_owned();
@@ -523,7 +517,8 @@ impl Node {
         let parent = self.recovery.asking.or(self.recovery.parent);
         let parent = parent.filter(|&parent| self.links[parent].is_alive());
         if parent.is_some() && epoch == self.recovery.epoch {
-            self.tell_released(&self.not_here(job), job.rank);
+            let leaves = self.not_here(job);
+            self.tell_released(&leaves, job.rank);
         } else if !job.released.is_empty() {
             self.lose_leaves(&job.released);
             if let Some(parent) = parent {
@@ -534,11 +529,12 @@ impl Node {
 
     /// What a job asked for, without leaves of children that have come since and were not asked: those are
     /// below here for certain.
-    fn not_here(&self, job: &Job) -> RangeSet {
+    fn not_here(&mut self, job: &Job) -> RangeSet {
         let mut leaves = job.leaves.clone();
-        for (_, link) in self.links.down().filter(|(_, link)| link.is_alive() && link.is_attached()) {
-            if !link.leaves.is_disjoint(&leaves) {
-                leaves = leaves.difference(&link.leaves.difference(&job.released));
+        for at in self.links.holding(&job.leaves) {
+            let link = &self.links[at];
+            if link.is_alive() && link.is_attached() {
+                leaves = leaves.difference(&link.leaves().difference(&job.released));
             }
         }
         leaves
@@ -578,9 +574,8 @@ impl Node {
     /// The parent knows of `leaves` below another node. Children that speak for them have come here
     /// since it was asked: they are not members of the tree here, and find out where they are.
     pub(super) fn cut_off(&mut self, now: Time, leaves: &RangeSet) {
-        for at in self.links.ids() {
-            let link = &self.links[at];
-            if link.is_live_child() && !link.leaves.is_disjoint(leaves) {
+        for at in self.links.holding(leaves) {
+            if self.links[at].is_alive() {
                 self.await_leaves(now, at, Errno::CONNRESET, "its leaves are below another node");
             }
         }
@@ -626,10 +621,8 @@ impl Node {
             // Of those that are still its own all may be lost, and the parent counts on them.
             self.leave(id);
         }
-        for link in self.links.down_mut() {
-            if !link.leaves.is_disjoint(leaves) {
-                link.leaves = link.leaves.difference(leaves);
-            }
+        for at in self.links.holding(leaves) {
+            self.links.take_leaves(at, leaves);
         }
         self.config.leaves = self.config.leaves.difference(leaves);
         self.below.lost = self.below.lost.difference(leaves);

@@ -40,11 +40,11 @@ impl Node {
             let idle = link.carry.is_empty() && link.waiting.is_empty() && link.out().is_empty();
             rule!(link.is_alive() || idle, "link {at} is dead, and something waits for it");
             rule!(
-                link.way == Way::Up || link.leaves.is_subset(&link.claim),
+                link.way == Way::Up || link.leaves().is_subset(&link.claim),
                 "link {at} holds leaves beyond its claim"
             );
             rule!(
-                !matches!(link.state, LinkState::Knocking) || link.leaves.is_empty(),
+                !matches!(link.state, LinkState::Knocking) || link.leaves().is_empty(),
                 "link {at} knocks and has leaves"
             );
         }
@@ -57,8 +57,8 @@ impl Node {
         if self.config.role != Role::Leaf {
             let mut all = RangeSet::new();
             for link in self.links.down().map(|(_, link)| link) {
-                rule!(all.is_disjoint(&link.leaves), "two links have {}", all.intersection(&link.leaves));
-                all.union_with(&link.leaves);
+                rule!(all.is_disjoint(link.leaves()), "two links have {}", all.intersection(link.leaves()));
+                all.union_with(link.leaves());
             }
             rule!(all == *own, "its links have {all}, and it has {own}");
         }
@@ -131,7 +131,7 @@ impl Node {
             let member = &stream.members()[at];
             let (on, link) = (member.link, &self.links[member.link]);
             rule!(stream.child(on) == Some(at), "two of its children are on link {on}");
-            let here = link.leaves.intersection(stream.members().all());
+            let here = link.leaves().intersection(stream.members().all());
             rule!(here == *member.leaves, "its child {at} has {}, and its link {here}", member.leaves);
             let there = !member.takes_part() || is_there(link);
             rule!(there, "its child {at} takes part, and link {on} is {:?}", link.state);

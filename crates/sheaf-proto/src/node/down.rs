@@ -91,7 +91,7 @@ impl Node {
             if link.way == Way::Up {
                 continue;
             }
-            let leaves = link.leaves.intersection(&open.members);
+            let leaves = link.leaves().intersection(&open.members);
             let Some(first) = leaves.first() else { continue };
             irregular |= first < last;
             last = first;

@@ -36,7 +36,7 @@ impl Node {
         });
         match free {
             Some(at) => {
-                self.links[at] = link;
+                self.links.replace(at, link);
                 at
             }
             None => self.links.add(link),
@@ -190,7 +190,7 @@ impl Node {
         }
         self.await_leaves(now, link, errno, cause);
         // Who breaks the protocol is not waited for.
-        let left = self.links[link].leaves.is_subset(&self.below.lost);
+        let left = self.links[link].leaves().is_subset(&self.below.lost);
         let hopeless = self.links[link].is_inside() || errno == Errno::PROTO || left;
         if hopeless || self.config.tuning.adoption_grace.is_zero() {
             self.give_up_waiting(link);

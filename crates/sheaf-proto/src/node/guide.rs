@@ -32,7 +32,7 @@ impl Node {
         let link = &self.links[link];
         match link.state {
             LinkState::Knocking | LinkState::Pending(_) if link.is_alive() => None,
-            LinkState::Member => Some(link.is_alive() && leaves.is_subset(&link.leaves)),
+            LinkState::Member => Some(link.is_alive() && leaves.is_subset(link.leaves())),
             _ => Some(false),
         }
     }

@@ -13,7 +13,7 @@ use crate::control::{self, Ancestor, Take};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::{Awaited, Link, LinkId, LinkState, Way};
 use crate::{Role, Time};
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::Errno;
 
 /// A child that was adopted, and below whom its place is.
 pub struct HandOver {
@@ -58,9 +58,10 @@ impl Node {
         if from == to || !is_child(from, *rank) || !is_child(to, place.rank) {
             return;
         }
-        let leaves = std::mem::replace(&mut self.links[from].leaves, RangeSet::new());
+        let leaves = self.links[from].leaves().clone();
         if !leaves.is_empty() {
-            self.links[to].leaves.union_with(&leaves);
+            self.links.take_leaves(from, &leaves);
+            self.links.give_leaves(to, &leaves);
             let take = Take { rank: *rank, leaves };
             self.links.send(to, control::control(Header::new(Kind::Take), &take));
         }

@@ -39,7 +39,7 @@ impl Node {
         streams.sort_unstable_by_key(|stream| stream.id);
         let mut away = RangeSet::new();
         for link in self.links.down().map(|(_, link)| link).filter(|link| !link.is_alive()) {
-            away.union_with(&link.leaves);
+            away.union_with(link.leaves());
         }
         let adopt = Adopt {
             rank: self.config.rank,

@@ -18,7 +18,7 @@ impl Node {
     /// The sub-tree on `link` has started with these leaves (none: it could not).
     pub(super) fn child_ready(&mut self, link: LinkId, leaves: &RangeSet) {
         if !std::mem::replace(&mut self.links[link].ready, true) {
-            self.below.ready.union_with(&leaves.intersection(&self.links[link].leaves));
+            self.below.ready.union_with(&leaves.intersection(self.links[link].leaves()));
         }
         self.tell_ready();
     }
@@ -26,14 +26,18 @@ impl Node {
     /// Reports to the parent, once, that every child has started or failed. A leaf and a node
     /// whose children all failed call it when they begin.
     pub fn tell_ready(&mut self) {
+        if self.below.told {
+            return;
+        }
         let waiting = self.links.iter().any(|link| {
             let member = matches!(link.state, LinkState::Member if link.is_alive());
             let expected = member || matches!(link.state, LinkState::Awaited(_) | LinkState::Pending(_));
-            link.way == Way::Down && expected && !link.ready && !link.leaves.is_empty()
+            link.way == Way::Down && expected && !link.ready && !link.leaves().is_empty()
         });
-        if waiting || std::mem::replace(&mut self.below.told, true) {
+        if waiting {
             return;
         }
+        self.below.told = true;
         if self.config.role == Role::Leaf {
             self.below.ready = self.config.leaves.clone();
         }
@@ -51,7 +55,7 @@ impl Node {
                 return Err(Violation::Bound("a notice names leaves that are not below its sender"));
             }
             // The sender may not know yet which of them are below another node.
-            *leaves = leaves.intersection(&self.links[link].leaves);
+            *leaves = leaves.intersection(self.links[link].leaves());
             let leaves = leaves.clone();
             if leaves.is_empty() {
                 return Ok(());

@@ -297,7 +297,7 @@ fn link_report(link: &Link, now: Time, late_after: Duration) -> LinkReport {
     let down = link.way == Way::Down;
     LinkReport {
         child: down.then_some(link.rank),
-        leaves: if down { link.leaves.clone() } else { RangeSet::new() },
+        leaves: if down { link.leaves().clone() } else { RangeSet::new() },
         state,
         since_ms: millis(now - link.since),
         heard_ms: if link.is_inside() { 0 } else { millis(now - link.heard) },
