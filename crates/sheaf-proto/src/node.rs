@@ -1,4 +1,30 @@
-//! The node: dispatch, links, and time.
+//! The node: what it is made of, and how each frame finds the code that deals with it.
+//!
+//! # How it is called
+//! A node does nothing by itself: each of its methods returns when all that follows has been done or queued.
+//! Whoever drives it keeps to this order.
+//!
+//! 1. [`Node::new`], then [`Node::add_parent`] unless it is the root; each link that gets a transport is
+//!    attached ([`Node::attach`], [`Node::attach_near`], [`Node::attach_quiet`]). A leaf, and a node none of
+//!    whose children could be started, calls [`Node::tell_ready`].
+//! 2. What arrives goes to [`Node::receive`], in pieces of any size, in order. On a [`Violation`] the
+//!    transport is closed and [`Node::link_lost`] told `EPROTO`: who breaks the protocol is not waited for.
+//!    The end of a transport is told to [`Node::link_lost`] too; that a child has ended for certain, to
+//!    [`Node::child_dead`]. Either may be told of a link that is gone already.
+//! 3. After any call: [`Node::poll_event`] until it has none, [`Node::next_dirty`] until there is none, and
+//!    for each link that it names: write [`Node::output`], tell [`Node::wrote`], and go on as long as
+//!    [`Node::refill`] says that there is more (or until the transport takes no more; then the link is the
+//!    driver's to remember). Then [`Node::next_dead`]: these transports are closed. Events come in
+//!    the order in which things happened; a link may be written before or after them.
+//! 4. [`Node::tick`] at [`Node::next_timeout`] or later. Time never runs backwards between two calls; a call
+//!    with the time of the last one is fine.
+//! 5. After [`Event::Orphaned`] the driver looks for an ancestor and calls [`Node::resume_parent`] when one has
+//!    taken the connection, again after each `Orphaned`. After [`Event::ParentLost`] nothing more is asked of
+//!    it but to write what is queued, and it is dropped.
+//!
+//! A [`LinkId`] stays with its link until that is gone and all that was queued on it is taken; then it may name
+//! another, which the node has told its driver by [`Node::child_link`], [`Node::add_parent`] or
+//! [`Node::resume_parent`]. The simulator keeps to the same order, and checks [`Node::check`] after each step.
 use super::control;
 use super::frame::{Header, Kind, Violation, flag};
 use super::links::{Link, LinkId, LinkState, Links, Way};
@@ -20,9 +46,11 @@ mod ends;
 mod event;
 mod guide;
 mod handover;
+mod lost;
 mod module;
 mod orphan;
 mod recovery;
+mod release;
 mod reply;
 mod start;
 mod survey;

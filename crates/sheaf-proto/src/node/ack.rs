@@ -37,6 +37,11 @@ impl Node {
         }
     }
 
+    /// Says which waves are over, and of which some leaves are counted.
+    ///
+    /// What is said may be lost with a link. That does no harm: who keeps what is over only keeps more, asks
+    /// again when its window is half full, and is told all of it by whoever adopts it
+    /// ([`Stream::tell_acked`](crate::stream::Stream::tell_acked)).
     #[cold]
     fn acknowledge(&mut self, id: u32, partial: Vec<(u64, RangeSet)>) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -73,6 +78,12 @@ impl Node {
         }
     }
 
+    /// The root has these waves, or these leaves' part of one.
+    ///
+    /// Assumes that it comes over the link that the stream belongs to: an earlier parent's word would count
+    /// for what was sent to it. Afterwards nothing of them is sent again to any later parent, and what waited
+    /// because too much was kept may go. Passed on as it came to those who are here; who is away hears it when
+    /// it comes back.
     pub(super) fn on_ack(
         &mut self,
         link: LinkId,

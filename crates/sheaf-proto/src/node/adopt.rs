@@ -1,40 +1,22 @@
-//! At an ancestor: nodes that have lost their parent are taken, leaves move from one child to
-//! another.
+//! At an ancestor: nodes that have lost their parent, or were started anew, are taken.
 //!
-//! A link holds leaves whether it is alive or not, and at every time the leaves of a node's links
-//! are its own, each held once. A lost link holds its leaves until they have moved to the links of
-//! those who came here, or until nobody waits for them any more.
+//! ```text
+//! connects: Knocking ── Adopt, or Ready of one that is new ──> Pending ── its leaves are free ──> Member
+//! ```
+//! While it is pending, whoever else speaks for its leaves is asked to let go of them (`release.rs`). Only
+//! then does it take part in streams, so that no leaf is below two children at any time.
 use super::Node;
-use crate::control::{self, Adopt, Adopted, Notice, Open, Release, Released};
+use super::release::{Job, To};
+use crate::Time;
+use crate::control::{self, Adopt, Adopted, Notice, Open};
 use crate::frame::{self, Header, Kind, Violation, flag};
-use crate::links::{Awaited, Link, LinkId, LinkState, Way};
-use crate::stream::{ChildState, Owner, Stream};
+use crate::links::{Link, LinkId, LinkState, Way};
+use crate::stream::{ChildState, Stream};
 use crate::wave::WAVES_OPEN_MAX;
-use crate::{Role, Time};
 use sheaf_core::{Errno, RangeSet};
 
 /// The most links of a node, with those of nodes whose leaves have not come back.
 pub(super) const LINKS_MAX: usize = 1 << 16;
-
-/// Leaves that children were asked to let go of.
-pub(super) struct Job {
-    leaves: RangeSet,
-    /// The node that wants them.
-    rank: u32,
-    /// Links that have not answered.
-    waiting: Vec<LinkId>,
-    /// What those who have answered let go of, if it stays here until all have.
-    released: RangeSet,
-    to: To,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum To {
-    /// The parent asked for them that this node had found when it had looked so often for one.
-    Parent { epoch: u64 },
-    /// They move to the node on this link.
-    Child(LinkId),
-}
 
 impl Node {
     /// At an ancestor: the link for a node that has just connected, whose certificate or token
@@ -91,6 +73,12 @@ impl Node {
         !self.recovery.jobs.iter().any(asked) && !self.is_surveyed(at)
     }
 
+    /// A node that has lost its parent asks to be taken.
+    ///
+    /// Assumes that its connection was let in for its rank and claim, and nothing else: it may have been here
+    /// before over another link, and may ask over an old connection of which it does not know that it is
+    /// dead. So an epoch that is not newer than what is known of the node is turned away, and it asks again
+    /// if it still cares. Afterwards the link is pending, or gone.
     pub(super) fn on_adopt(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let adopt: Adopt = control::decode(Kind::Adopt, body)?;
         if !matches!(self.links[link].state, LinkState::Knocking) {
@@ -114,11 +102,15 @@ impl Node {
         self.links[link].epoch = adopt.epoch;
         let leaves = adopt.leaves.intersection(&self.config.leaves);
         let adopt = Adopt { leaves, ..adopt };
-        self.take_in(now, link, adopt);
+        self.claim_leaves_for(now, link, adopt);
         Ok(())
     }
 
     /// A node that was never here before, or was started anew, has started with these leaves.
+    ///
+    /// It is taken as one that asks with nothing: no streams, no modules, the epoch 0, which is turned away
+    /// by nobody. (A node of its rank that still lives is a mistake of whoever started it twice: the older
+    /// link is given up.)
     pub(super) fn on_newcomer(&mut self, now: Time, link: LinkId, ready: RangeSet) -> Result<(), Violation> {
         if !matches!(self.links[link].state, LinkState::Knocking) {
             return Err(Violation::OutOfPlace(Kind::Ready));
@@ -131,12 +123,16 @@ impl Node {
         let (streams, modules) = (Vec::new(), Vec::new());
         let (away, lost) = (lost.clone(), lost);
         let adopt = Adopt { rank, epoch: 0, leaves, lost, away, ready: Some(ready), streams, modules };
-        self.take_in(now, link, adopt);
+        self.claim_leaves_for(now, link, adopt);
         Ok(())
     }
 
     /// Asks whoever else speaks for the leaves of a node that has come to let go of them.
-    fn take_in(&mut self, now: Time, link: LinkId, adopt: Adopt) {
+    ///
+    /// Afterwards the node is a member at once, if nobody alive has any, or pending with a job that ends when
+    /// all who were asked have answered or are lost; their links are watched. It is sent a heartbeat, which
+    /// tells it that somebody is here who has other things to wait for ([`Node::recover`]).
+    fn claim_leaves_for(&mut self, now: Time, link: LinkId, adopt: Adopt) {
         let rank = adopt.rank;
         for old in self.links.of_rank(rank) {
             if old == link || !self.links[old].is_alive() {
@@ -151,189 +147,6 @@ impl Node {
         self.collect(now, &leaves, &away, rank, To::Child(link));
     }
 
-    /// Takes `leaves` from the links that hold them: at once from lost ones, by asking others for
-    /// what is not `away`.
-    fn collect(&mut self, now: Time, leaves: &RangeSet, away: &RangeSet, rank: u32, to: To) {
-        let wanted = leaves.difference(away);
-        for at in self.links.holding(leaves) {
-            let other = &self.links[at];
-            if to != To::Child(at) && other.is_alive() && other.rank == rank {
-                // It has been taken elsewhere, and so this connection is not used any more.
-                self.await_leaves(now, at, Errno::CONNRESET, "it has another parent");
-            }
-        }
-        let mut waiting = Vec::new();
-        for at in self.links.holding(&wanted) {
-            let other = &self.links[at];
-            if to != To::Child(at) && other.is_alive() && other.is_attached() {
-                let release = Release { leaves: other.leaves().intersection(&wanted), rank };
-                self.links.send(at, control::control(Header::new(Kind::Release), &release));
-                waiting.push(at);
-            }
-        }
-        if let To::Child(link) = to {
-            self.gather(link, leaves);
-        }
-        let released = RangeSet::new();
-        self.recovery.jobs.push(Job { leaves: wanted, rank, waiting, released, to });
-        self.finish_jobs(now);
-    }
-
-    /// Moves those of `leaves` to `link` that no living child has.
-    fn gather(&mut self, link: LinkId, leaves: &RangeSet) {
-        for at in self.links.holding(leaves) {
-            let other = &self.links[at];
-            if at != link && !(other.is_alive() && other.is_attached()) {
-                let theirs = other.leaves().intersection(leaves);
-                self.move_leaves(at, link, &theirs);
-            }
-        }
-    }
-
-    pub(super) fn on_release(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
-        let release: Release = control::decode(Kind::Release, body)?;
-        if self.recovery.parent != Some(link) && self.recovery.asking != Some(link) {
-            return Err(Violation::OutOfPlace(Kind::Release));
-        }
-        if self.config.role == Role::Leaf {
-            // It is here, whoever else thinks to have it.
-            self.tell_released(&RangeSet::new(), release.rank);
-        } else {
-            self.collect(
-                now,
-                &release.leaves,
-                &RangeSet::new(),
-                release.rank,
-                To::Parent { epoch: self.recovery.epoch },
-            );
-        }
-        Ok(())
-    }
-
-    pub(super) fn on_released(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
-        let released: Released = control::decode(Kind::Released, body)?;
-        self.answered(link, Some(&released));
-        self.finish_jobs(now);
-        Ok(())
-    }
-
-    /// The child on `link` has let go of what it was asked for, or is lost (`leaves` is `None`).
-    fn answered(&mut self, link: LinkId, released: Option<&Released>) {
-        for at in 0..self.recovery.jobs.len() {
-            let job = &mut self.recovery.jobs[at];
-            let place = job.waiting.iter().position(|&waiting| waiting == link);
-            let asked = released.is_none_or(|released| released.rank == job.rank);
-            let Some(place) = place.filter(|_| asked) else { continue };
-            job.waiting.swap_remove(place);
-            let mut theirs = job.leaves.intersection(self.links[link].leaves());
-            if let Some(released) = released {
-                job.leaves = job.leaves.difference(&theirs.difference(&released.leaves));
-                theirs = theirs.intersection(&released.leaves);
-            }
-            match job.to {
-                To::Child(to) => self.move_leaves(link, to, &theirs),
-                To::Parent { .. } if released.is_some() => job.released.union_with(&theirs),
-                // Nobody else has them for certain.
-                To::Parent { .. } => {}
-            }
-            if released.is_some() {
-                break;
-            }
-        }
-    }
-
-    /// Whether a job collects leaves for the node on `link`.
-    pub(super) fn is_asked_for(&self, link: LinkId) -> bool {
-        self.recovery.jobs.iter().any(|job| job.to == To::Child(link))
-    }
-
-    /// Each job waits for links that can answer, or are watched.
-    pub(super) fn check_jobs(&self) -> Result<(), String> {
-        for job in &self.recovery.jobs {
-            let answers = |&at: &LinkId| self.links[at].is_alive() && self.links[at].is_attached();
-            let waits = !job.waiting.is_empty() && job.waiting.iter().all(answers);
-            rule!(waits, "{} are collected for {:?}, and nobody is asked", job.leaves, job.to);
-        }
-        Ok(())
-    }
-
-    fn finish_jobs(&mut self, now: Time) {
-        while let Some(at) = self.recovery.jobs.iter().position(|job| job.waiting.is_empty()) {
-            let job = self.recovery.jobs.remove(at);
-            match job.to {
-                To::Parent { epoch } => self.answer_release(now, epoch, &job),
-                To::Child(link) => self.adopted(now, link),
-            }
-        }
-    }
-
-    /// The transport of a child's link is gone, and its leaves may come back another way.
-    pub(super) fn await_leaves(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
-        if matches!(self.links.hang_up(link), LinkState::Knocking) {
-            return;
-        }
-        let until = now + self.config.tuning.adoption_grace;
-        let awaited = Awaited { until, errno, cause: cause.to_owned() };
-        self.links[link].state = LinkState::Awaited(Box::new(awaited));
-        self.timers.wake_recovery(until);
-        for stream in self.streams.values_mut() {
-            let Some(child) = stream.child(link) else { continue };
-            stream.lose_link(child, errno);
-        }
-        self.answered(link, None);
-        self.finish_jobs(now);
-    }
-
-    /// Others have let go of leaves for a node that was lost meanwhile: they are waited for.
-    fn await_again(&mut self, now: Time, link: LinkId) {
-        if matches!(self.links[link].state, LinkState::Lost) && !self.links[link].leaves().is_empty() {
-            let until = now + self.config.tuning.adoption_grace;
-            let cause = "it was lost while it was taken in".to_owned();
-            self.links[link].state =
-                LinkState::Awaited(Box::new(Awaited { until, errno: Errno::CONNRESET, cause }));
-            self.timers.wake_recovery(until);
-        }
-    }
-
-    /// Whoever has not come back by now is lost.
-    pub(super) fn give_up_waiting(&mut self, link: LinkId) {
-        let stage = std::mem::replace(&mut self.links[link].state, LinkState::Lost);
-        let LinkState::Awaited(awaited) = stage else { return };
-        let (rank, leaves) = (self.links[link].rank, self.links[link].leaves().clone());
-        // Who left as planned, or was lost further down before, has been told of.
-        let news = leaves.difference(&self.below.lost);
-        if !news.is_empty() {
-            self.below.lost.union_with(&news);
-            let (Awaited { errno, cause, .. }, leaves) = (*awaited, news);
-            let lost = Notice::Lost { by: self.config.rank, rank, leaves, errno, cause };
-            self.notice(Header::new(Kind::Notice), lost);
-            self.child_lost(link, errno);
-        } else if !leaves.is_empty() {
-            self.child_lost(link, awaited.errno);
-        }
-        self.tell_ready();
-    }
-
-    /// Moves leaves from one child's link to another's, in every stream.
-    fn move_leaves(&mut self, from: LinkId, to: LinkId, leaves: &RangeSet) {
-        for job in self.recovery.jobs.iter_mut().filter(|job| !job.released.is_empty()) {
-            // Who let go of them is not who has them now.
-            job.released = job.released.difference(leaves);
-        }
-        self.links.take_leaves(from, leaves);
-        self.links.give_leaves(to, leaves);
-        let mut ids: Vec<u32> = self.streams.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
-            let Some(stream) = self.streams.get_mut(&id) else { continue };
-            let rank = self.links[to].rank;
-            let complete = stream.move_members(from, to, rank, leaves);
-            stream.acknowledge_down(&mut self.links);
-            self.finish_waves(id, complete, Errno::HOSTDOWN);
-            self.close_gaps(id);
-        }
-    }
-
     /// All leaves of the node on `link` are its own now: it goes on where it was, where that is
     /// possible.
     ///
@@ -342,7 +155,7 @@ impl Node {
     /// is continued, opened, or to be opened with the next packet; and where it is continued, waves that were
     /// open here before the node joined (at a parent that was further) do not wait for it, and those that
     /// nobody will begin any more are over.
-    fn adopted(&mut self, now: Time, link: LinkId) {
+    pub(super) fn adopted(&mut self, now: Time, link: LinkId) {
         if !matches!(self.links[link].state, LinkState::Pending(_)) {
             return self.await_again(now, link);
         }
@@ -397,6 +210,12 @@ impl Node {
         self.refill(link);
     }
 
+    /// A stream that the node on `link` has, and all that it has not had of it is here: it goes on where it was.
+    ///
+    /// Its lane stands where the node says that it is. What it sent to a parent that is gone comes again,
+    /// marked, and counts where its leaves are not counted. Waves that were open here before it began are not
+    /// its own; without the gaps being closed behind them the owner would wait for this node in waves that
+    /// nobody will begin. Costs a pass over the open waves.
     fn continue_stream(&mut self, id: u32, link: LinkId, adopt: &Adopt) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let complete = stream.give_up_before_joining(link);
@@ -464,6 +283,9 @@ impl Node {
     }
 
     /// Tells the root which leaves are back, and which were lost on the way.
+    ///
+    /// By what is lost as far as is known here, not by what was told before: a notice may have been lost with
+    /// a link, and what is said twice the root passes over.
     fn tell_of_arrival(&mut self, _now: Time, link: LinkId, adopt: &Adopt) {
         let (by, rank) = (self.config.rank, adopt.rank);
         let back = adopt.leaves.difference(&adopt.lost).intersection(&self.below.lost);
@@ -507,126 +329,6 @@ impl Node {
                 self.open_at_joining(id);
             }
         }
-    }
-
-    /// All who were asked for leaves have answered, or are lost: the parent that wanted them is told.
-    ///
-    /// That parent may be gone. Then the leaves stay, but for those that children have let go of already: a
-    /// later parent was not told that they would go, and is asked anew, without them.
-    fn answer_release(&mut self, now: Time, epoch: u64, job: &Job) {
-        let parent = self.recovery.asking.or(self.recovery.parent);
-        let parent = parent.filter(|&parent| self.links[parent].is_alive());
-        if parent.is_some() && epoch == self.recovery.epoch {
-            let leaves = self.not_here(job);
-            self.tell_released(&leaves, job.rank);
-        } else if !job.released.is_empty() {
-            self.lose_leaves(&job.released);
-            if let Some(parent) = parent {
-                self.parent_link_lost(now, parent);
-            }
-        }
-    }
-
-    /// What a job asked for, without leaves of children that have come since and were not asked: those are
-    /// below here for certain.
-    fn not_here(&mut self, job: &Job) -> RangeSet {
-        let mut leaves = job.leaves.clone();
-        for at in self.links.holding(&job.leaves) {
-            let link = &self.links[at];
-            if link.is_alive() && link.is_attached() {
-                leaves = leaves.difference(&link.leaves().difference(&job.released));
-            }
-        }
-        leaves
-    }
-
-    /// Before another parent is asked: leaves that children have let go of for an earlier one are not here.
-    pub(super) fn lose_released(&mut self) {
-        let mut released = RangeSet::new();
-        for job in self.recovery.jobs.iter_mut().filter(|job| matches!(job.to, To::Parent { .. })) {
-            released.union_with(&std::mem::replace(&mut job.released, RangeSet::new()));
-        }
-        if !released.is_empty() {
-            self.lose_leaves(&released);
-        }
-    }
-
-    fn lose_leaves(&mut self, leaves: &RangeSet) {
-        self.pass_on_news(leaves);
-        self.forget_leaves(leaves);
-    }
-
-    /// The parent has other plans for `leaves`: what they have contributed goes up as it is, then
-    /// the parent is told that nothing more will come of them from here. What follows from that, the
-    /// end of waves and what was consumed without them, it is told last: it is not to be taken for them.
-    fn tell_released(&mut self, leaves: &RangeSet, rank: u32) {
-        self.pass_on_news(leaves);
-        let parent = self.recovery.asking.or(self.recovery.parent);
-        if let Some(parent) = parent.filter(|&parent| self.links[parent].is_alive()) {
-            let released = Released { leaves: leaves.clone(), rank };
-            self.links.send(parent, control::control(Header::new(Kind::Released), &released));
-        }
-        if !leaves.is_empty() {
-            self.forget_leaves(leaves);
-        }
-    }
-
-    /// The parent knows of `leaves` below another node. Children that speak for them have come here
-    /// since it was asked: they are not members of the tree here, and find out where they are.
-    pub(super) fn cut_off(&mut self, now: Time, leaves: &RangeSet) {
-        for at in self.links.holding(leaves) {
-            if self.links[at].is_alive() {
-                self.await_leaves(now, at, Errno::CONNRESET, "its leaves are below another node");
-            }
-        }
-    }
-
-    /// Sends on what waves hold in which some of `leaves` may be counted.
-    pub(super) fn pass_on_news(&mut self, leaves: &RangeSet) {
-        for id in self.streams_of(leaves) {
-            let Some(stream) = self.streams.get_mut(&id) else { continue };
-            for wave in stream.with_news() {
-                self.finish_wave(id, wave, false, Errno::CANCELED);
-            }
-            let Some(stream) = self.streams.get_mut(&id) else { continue };
-            if let Owner::Link(owner) = stream.owner
-                && self.links[owner].is_alive()
-            {
-                stream.send_held(&mut self.links);
-            }
-        }
-    }
-
-    /// Streams that have some of `leaves` as members here, and whose waves go to a parent.
-    fn streams_of(&self, leaves: &RangeSet) -> Vec<u32> {
-        let concerned = |stream: &Stream| !stream.members().all().is_disjoint(leaves);
-        let theirs = self.streams.iter().filter(|(_, stream)| concerned(stream));
-        let mut ids: Vec<u32> = theirs.map(|(&id, _)| id).collect();
-        ids.sort_unstable();
-        if self.config.role == Role::Root { Vec::new() } else { ids }
-    }
-
-    /// These leaves are below another node now, and [`Node::pass_on_news`] has been called for them.
-    ///
-    /// The parent knows which leaves went by what it is told before; it does not know which of the others
-    /// are lost. So who has nobody left of those says so, behind that: else the parent would wait for this
-    /// node, and would not open the stream again when one of them comes back.
-    pub(super) fn forget_leaves(&mut self, leaves: &RangeSet) {
-        for id in self.streams_of(leaves) {
-            let Some(stream) = self.streams.get_mut(&id) else { continue };
-            let complete = stream.drop_members(leaves);
-            stream.acknowledge_down(&mut self.links);
-            self.finish_waves(id, complete, Errno::HOSTDOWN);
-            self.close_gaps(id);
-            // Of those that are still its own all may be lost, and the parent counts on them.
-            self.leave(id);
-        }
-        for at in self.links.holding(leaves) {
-            self.links.take_leaves(at, leaves);
-        }
-        self.config.leaves = self.config.leaves.difference(leaves);
-        self.below.lost = self.below.lost.difference(leaves);
-        self.below.ready = self.below.ready.difference(leaves);
     }
 }
 

@@ -298,12 +298,12 @@ impl Node {
             self.recovery.departed.clear();
         }
         self.recovery.departed.insert(id);
-        self.stay_away(id);
+        self.repeat_departure(id);
     }
 
     /// Tells the parent that this leaf has left a stream; each parent is told, and whenever the stream
     /// is opened here again.
-    pub(super) fn stay_away(&mut self, id: u32) {
+    pub(super) fn repeat_departure(&mut self, id: u32) {
         if !self.recovery.departed.contains(&id) {
             return;
         }

@@ -34,6 +34,11 @@ impl Accumulator for Broken {
 const PLACE_MAX: u64 = 1 << 62;
 
 impl Node {
+    /// A stream is opened, by the parent or a client, from its beginning or (with an offset) for one that joins.
+    ///
+    /// Assumes that there is none of that number here: the owner closes one before it opens it again. What
+    /// cannot be done here (a filter that is not known) does not keep it from being opened: each wave then
+    /// fails with the reason.
     pub(super) fn on_open(
         &mut self,
         link: LinkId,
@@ -56,7 +61,7 @@ impl Node {
             // Another stream, whatever had its number.
             self.recovery.departed.remove(&header.stream);
         }
-        self.stay_away(header.stream);
+        self.repeat_departure(header.stream);
         Ok(())
     }
 
@@ -142,6 +147,10 @@ impl Node {
         self.leave(id);
     }
 
+    /// From the owner: the stream is over. From a child: nobody is left below it.
+    ///
+    /// A stream that is not known was closed here before, or is one that an orphan could not keep; either way
+    /// there is nothing more to tell anybody about it.
     pub(super) fn on_close(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
         let Some(stream) = self.streams.get(&header.stream) else {
             if self.recovery.parent == Some(link) {
@@ -177,6 +186,8 @@ impl Node {
         }
     }
 
+    /// Part of a packet. It is passed on before anything else is done about it, as it came: on each level the
+    /// bytes below are on their way while this one opens the wave.
     pub(super) fn on_down(
         &mut self,
         now: Time,
@@ -245,6 +256,8 @@ impl Node {
         Ok(())
     }
 
+    /// An answer is no longer wanted: what has come by then goes up, in a moment and not at once, since most of
+    /// it may be on its way.
     pub(super) fn on_cancel(&mut self, now: Time, link: LinkId, header: &Header) -> Result<(), Violation> {
         match self.streams.get(&header.stream) {
             Some(stream) if stream.owner != Owner::Link(link) => Err(Violation::OutOfPlace(Kind::Cancel)),

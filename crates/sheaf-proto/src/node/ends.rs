@@ -16,7 +16,7 @@ impl Node {
     }
 
     /// Adds the link to a parent: the tree's, or a client's. Children have the first links, in the order of
-    /// [`Config::children`]; the parent's comes next.
+    /// [`crate::Config::children`]; the parent's comes next.
     pub fn add_parent(&mut self, now: Time) -> LinkId {
         let link = self.add_up(now);
         if self.config.role != Role::Root {
@@ -95,7 +95,7 @@ impl Node {
 
     /// The next link with something to write; each is named once until more is queued on it.
     pub fn next_dirty(&mut self) -> Option<LinkId> {
-        self.settle_hand_overs();
+        self.send_hand_overs();
         while let Some(id) = self.runs.pop() {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.seal_run(&mut self.links);

@@ -20,6 +20,7 @@ impl Node {
         }
     }
 
+    /// Where a child listens: of use to the driver alone, which sends newcomers there.
     pub(super) fn on_door(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let address: Address = control::decode(Kind::Door, body)?;
         self.events.push_back(Event::Door { rank: self.links[link].rank, address });

@@ -35,7 +35,7 @@ impl Node {
     }
 
     /// Those that can be sent below others now are.
-    pub(super) fn settle_hand_overs(&mut self) {
+    pub(super) fn send_hand_overs(&mut self) {
         if self.recovery.leaving.is_empty()
             || !self.streams.is_empty()
             || !self.recovery.jobs.is_empty()
@@ -71,6 +71,11 @@ impl Node {
         self.links.mark(to);
     }
 
+    /// A child of the parent's will come here, where its place is: it is waited for as one that was lost.
+    ///
+    /// Assumes what the sender sees to: no stream is open with these leaves (it sends only when none is), and
+    /// from here on they are this node's for everybody above. If the child does not come in the time of
+    /// grace they are lost here, and found again wherever it turns up.
     pub(super) fn on_take(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let take: Take = control::decode(Kind::Take, body)?;
         if self.recovery.parent != Some(link) || self.config.role != Role::Inner {
@@ -88,6 +93,10 @@ impl Node {
         Ok(())
     }
 
+    /// This node's place is below another one, which has been told to wait for it.
+    ///
+    /// Nothing is under way, so that losing the parent loses nothing; that one may be the first to be asked,
+    /// and any other ancestor takes the node too.
     pub(super) fn on_go(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let to: Ancestor = control::decode(Kind::Go, body)?;
         if self.recovery.parent != Some(link) {

@@ -118,6 +118,10 @@ impl Node {
         }
     }
 
+    /// Part of a module, in order; another parent may begin it again.
+    ///
+    /// Whoever wants the engine is sent it before the first part that needs it goes on. A module that cannot
+    /// be kept is no fault of the sender: streams that name it say that it is not here.
     pub(super) fn on_module(&mut self, header: &Header, frame: &Bytes) -> Result<(), Violation> {
         // A leaf combines nothing; its service may.
         if self.config.role == Role::Leaf && !self.registry.modules().are_at_leaves() {

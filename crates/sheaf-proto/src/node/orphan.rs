@@ -15,6 +15,11 @@ pub(super) const UNSENT_MAX: usize = 1024;
 
 impl Node {
     /// At an orphan: the link for a connection to an ancestor. What it says first is queued.
+    ///
+    /// May be called again before the ancestor has answered: the earlier call is given up. It says how things
+    /// are (which leaves, which of them are lost or away, how far each stream is) and not what has happened, so
+    /// that nothing depends on what an earlier parent has heard. What is consumed from here on counts for the
+    /// new one.
     pub fn resume_parent(&mut self, now: Time) -> LinkId {
         if let Some(asking) = self.recovery.asking.take() {
             self.links.hang_up(asking);
@@ -125,6 +130,9 @@ impl Node {
     }
 
     /// The transport of an upward link is gone.
+    ///
+    /// At a root it was a client's, whose streams end. Elsewhere the search begins, or goes on: the time that
+    /// there is for it counts from the first loss. Streams stay as they are, their output waits.
     pub(super) fn parent_link_lost(&mut self, now: Time, link: LinkId) {
         let quiet = self.links[link].is_inside();
         self.links.hang_up(link);
@@ -191,7 +199,7 @@ impl Node {
                 }
                 self.leave(id);
             }
-            self.stay_away(id);
+            self.repeat_departure(id);
         }
         for frame in std::mem::take(&mut self.recovery.unsent) {
             self.links.send(link, frame);
@@ -238,7 +246,8 @@ impl Node {
         }
     }
 
-    /// What is due of recovery: leaves that did not come back, ancestors that do not answer, the
+    /// What is due of recovery, at the time that [`Timers`](super::recovery::Timers) names or later. Each
+    /// thing that stays to be waited for names its time again: leaves that did not come back, ancestors that do not answer, the
     /// end of the search for a parent.
     pub(super) fn recover(&mut self, now: Time) {
         self.timers.recovery = None;

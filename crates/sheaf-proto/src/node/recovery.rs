@@ -1,6 +1,6 @@
 //! What a node has to remember to get over losses, its own and those of others.
 use super::HandOver;
-use super::adopt::Job;
+use super::release::Job;
 use crate::Time;
 use crate::links::LinkId;
 use bytes::Bytes;

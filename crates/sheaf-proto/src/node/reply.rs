@@ -40,6 +40,7 @@ impl Node {
         }
     }
 
+    /// A reply of a filter above. It is outside of the stream's window, and so has a bound of its own.
     pub(super) fn on_reply(&mut self, link: LinkId, header: &Header, frame: &Bytes) -> Result<(), Violation> {
         if header.body_len as usize > REPLY_BYTES_MAX {
             return Err(Violation::Bound("a reply of a filter is too long"));
@@ -97,6 +98,8 @@ impl Node {
         }
     }
 
+    /// A child has dealt with replies: so many bytes more (and not in all, as other credit says: what an earlier
+    /// parent sent it may be acknowledged here).
     pub(super) fn on_reply_credit(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
         let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Credit)) };

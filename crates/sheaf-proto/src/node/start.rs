@@ -8,6 +8,8 @@ use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 
 impl Node {
+    /// The sub-tree of a child has started. Told once by each child; one that comes later has said so when it
+    /// asked to be taken.
     pub(super) fn on_ready(&mut self, link: LinkId, header: &Header, body: &[u8]) -> Result<(), Violation> {
         let ready: control::Ready = control::decode(Kind::Ready, body)?;
         self.links[link].has_engine |= header.has(flag::ready::ENGINE);
@@ -46,6 +48,10 @@ impl Node {
         self.tell_parents(&control::control(self.with_engine(Kind::Ready), &ready));
     }
 
+    /// What became of nodes below, on its way to the root. It tells the nodes that it passes, too: which leaves
+    /// are lost, and which are back and have to be let into the streams that are open ([`Node::reopen`]).
+    ///
+    /// May be late: leaves that are below another child by now, or that were told of before, are left out.
     pub(super) fn on_notice(&mut self, link: LinkId, header: &Header, body: &[u8]) -> Result<(), Violation> {
         let mut notice: Notice = control::decode(Kind::Notice, body)?;
         if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =

@@ -80,6 +80,7 @@ impl Node {
         Some((reports, dropped))
     }
 
+    /// Everybody below is asked how they are; the answers go to the link that it came over.
     pub(super) fn on_survey(
         &mut self,
         now: Time,
@@ -121,6 +122,7 @@ impl Node {
         id
     }
 
+    /// One answer to a survey, or that no more comes. Of one that is over here it is nobody's.
     pub(super) fn on_report(
         &mut self,
         now: Time,

@@ -1,4 +1,9 @@
 //! Towards the leaves: the log of what not all of them have consumed, and what each child has of it.
+//!
+//! A stream is the same bytes everywhere, so that a count of bytes names a place in it. The log holds what some
+//! leaf below has not consumed, one copy for all children; a child that was cut off says where it is, and goes
+//! on there if the log still has it, which the window sees to: nobody is sent more than a window beyond what
+//! its leaves have consumed, and only what all have consumed is forgotten.
 use super::{ChildState, Flow, Owner, Stream};
 use crate::frame::{self, flag};
 use crate::links::{LinkId, Links};
@@ -177,7 +182,7 @@ impl Stream {
         lane.next < end && lane.open(self.window)
     }
 
-    /// The leaves below a child have consumed `total` bytes; `false` if it was never sent so many.
+    /// What a child's credit says: the leaves below it have consumed `total` bytes; `false` if it was never sent so many.
     pub fn consumed_by_child(&mut self, child: ChildId, total: u64, links: &mut Links) -> bool {
         let lane = &mut self.down[child];
         if total > lane.sent {

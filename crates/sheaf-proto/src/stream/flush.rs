@@ -27,7 +27,9 @@ impl Stream {
     /// Passes on what a wave holds to the owner; with `last` the wave is over, and members that have not
     /// answered are silent because of `late`. `None` if it is over already, or has nothing new.
     ///
-    /// `scratch` is where payloads are combined.
+    /// What it holds is counted from here on, whatever becomes of the link to the owner: it is queued, and
+    /// kept until the root has it. Credit for it is given to the children when it is on its way, or when the
+    /// application has taken it. `scratch` is where payloads are combined.
     pub fn flush(
         &mut self,
         wave: u64,

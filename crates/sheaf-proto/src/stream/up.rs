@@ -1,4 +1,9 @@
 //! Towards the root: what comes of each child, and what goes to the owner, by its credit.
+//!
+//! What has been sent is kept until the root has its wave, at most two windows of it; a parent that is lost
+//! takes nothing with it that cannot be sent again. Bytes of a child are consumed, and credited, when what they
+//! brought has been sent on or dropped: so a slow parent slows its children, level by level, and what waits in
+//! a node is bounded by the windows of its children.
 use super::{ChildId, Flow, Kept, Owner, Run, Stream, WaveResult, WaveSet, kept};
 use crate::Time;
 use crate::control::{Ack, Sync};

@@ -1,4 +1,11 @@
 //! Waves whose members change while they are open.
+//!
+//! As long as they do not, a contribution counts for the child that it comes from: one bit says that it is
+//! there. From the first change on that is not enough: a leaf whose answer is folded already may be below
+//! another child by now, which sends it again because its parent was lost. So each contribution is judged by
+//! the leaves that it names, and one that names a leaf which is counted is refused as a whole: what was
+//! folded cannot be taken apart. That loses something only when a contribution overlaps in part, which takes
+//! two failures at once; its other leaves are silent then, and named.
 use super::{After, Arrival, Contribution, Slot};
 use crate::coverage::{COUNTED_TWICE, Coverage};
 use crate::frame::{Violation, flag};
@@ -46,8 +53,8 @@ impl Slot {
         self.from.get(child.place()).is_some_and(|from| !from.done())
     }
 
-    /// Leaves have been moved to `child`, from one of which they were still expected: so they are
-    /// from the new one, unless all of them are counted.
+    /// Leaves have been moved to `child` from one that was still to contribute: so they are expected from the
+    /// new one, unless all of them are counted.
     pub fn expect(&mut self, child: ChildId, members: &Members) {
         if self.from[child.place()].done() && !members[child].leaves.is_subset(&self.counted(members)) {
             self.from[child.place()].0 &= !Contribution::DONE;
@@ -60,8 +67,11 @@ impl Slot {
         self.pending == 0
     }
 
-    /// Whose data `arrival` brings; `None` when it must not count. Part of it may be here already
-    /// only after two failures at once; what cannot be taken apart is refused as a whole.
+    /// Whose data `arrival` brings; `None` when it must not count.
+    ///
+    /// What it names may be below another child by now, but was a member here once: more is a violation. That
+    /// leaves are silent is believed only of those the child still has. Costs a union over what all children
+    /// have contributed: only waves that are open while the tree changes pay it.
     #[cold]
     pub(super) fn judge(
         &self,

@@ -153,6 +153,11 @@ impl Slot {
     }
 
     /// Takes in one contribution. A filter's complaint is left in `complaint`.
+    ///
+    /// Assumes that its child takes part in this wave. Afterwards each leaf that it stands for is counted, once,
+    /// as ok, failed or silent; or it was refused, and counts for its bytes alone. A contribution is refused
+    /// as a whole when it repeats itself for a new parent, which is no fault; when it repeats itself without
+    /// saying so, that is one. Allocates nothing when it is whole, everyone's, and folded as it comes.
     #[inline]
     pub fn contribute(
         &mut self,
@@ -285,7 +290,9 @@ impl Slot {
         Ok(())
     }
 
-    /// Folds what waited for its turn. Returns the first complaint with the child it is about.
+    /// Folds what waited for its turn, in the order of the leaves it stands for, which no failure changes: so
+    /// the result is the same whoever came late. What cannot be folded counts as failed. Gives the last
+    /// complaint.
     fn fold_early(&mut self, members: &Members) -> Option<FilterError> {
         if self.early.is_empty() {
             return None;

@@ -25,6 +25,10 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// The slot of `wave`, opened if it is new; `None` if it is over.
+    ///
+    /// Waves may begin in any order, within [`WAVES_OPEN_MAX`] of the oldest that is not over: those between
+    /// have a slot that nobody has begun. That bound is kept by the windows of honest senders, of which each
+    /// contribution takes at least [`crate::frame::COST_MIN`].
     #[inline]
     pub fn open(&mut self, wave: u64, members: &Members) -> Result<Option<&mut Slot>, Violation> {
         let Some(at) = wave.checked_sub(self.base) else { return Ok(None) };
@@ -142,7 +146,7 @@ impl Slots {
         .min()
     }
 
-    /// Ends `wave`: a contribution that comes now is late.
+    /// Ends `wave`, which is open: a contribution that comes now is late. Its slot is used again.
     pub fn retire(&mut self, wave: u64) {
         let at = (wave - self.base) as usize;
         let slot = &mut self.ring[at];

@@ -1,0 +1,64 @@
+//! Children whose links are lost: their leaves may come back another way, for a while.
+use super::Node;
+use crate::Time;
+use crate::control::Notice;
+use crate::frame::{Header, Kind};
+use crate::links::{Awaited, LinkId, LinkState};
+use sheaf_core::Errno;
+
+impl Node {
+    /// The transport of a child's link is gone, and its leaves may come back another way.
+    ///
+    /// Assumes that the link is alive. Afterwards its leaves are held by it still, for the time of grace; waves
+    /// wait for them meanwhile, and no job waits for an answer from it. Nothing that was on its way over the
+    /// link is credited: its node counts from zero wherever it turns up.
+    pub(super) fn await_leaves(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
+        if matches!(self.links.hang_up(link), LinkState::Knocking) {
+            return;
+        }
+        let until = now + self.config.tuning.adoption_grace;
+        let awaited = Awaited { until, errno, cause: cause.to_owned() };
+        self.links[link].state = LinkState::Awaited(Box::new(awaited));
+        self.timers.wake_recovery(until);
+        for stream in self.streams.values_mut() {
+            let Some(child) = stream.child(link) else { continue };
+            stream.lose_link(child, errno);
+        }
+        self.answered(link, None);
+        self.finish_jobs(now);
+    }
+
+    /// Others have let go of leaves for a node that was lost meanwhile: they are waited for.
+    pub(super) fn await_again(&mut self, now: Time, link: LinkId) {
+        if matches!(self.links[link].state, LinkState::Lost) && !self.links[link].leaves().is_empty() {
+            let until = now + self.config.tuning.adoption_grace;
+            let cause = "it was lost while it was taken in".to_owned();
+            self.links[link].state =
+                LinkState::Awaited(Box::new(Awaited { until, errno: Errno::CONNRESET, cause }));
+            self.timers.wake_recovery(until);
+        }
+    }
+
+    /// Whoever has not come back by now is lost.
+    ///
+    /// May be called for any link, and does nothing unless it is waited for. Afterwards the root knows (once:
+    /// what was told before is left out), and no wave waits for these leaves. The link keeps them, so that
+    /// they are still found here when their node comes after all.
+    pub(super) fn give_up_waiting(&mut self, link: LinkId) {
+        let stage = std::mem::replace(&mut self.links[link].state, LinkState::Lost);
+        let LinkState::Awaited(awaited) = stage else { return };
+        let (rank, leaves) = (self.links[link].rank, self.links[link].leaves().clone());
+        // Who left as planned, or was lost further down before, has been told of.
+        let news = leaves.difference(&self.below.lost);
+        if !news.is_empty() {
+            self.below.lost.union_with(&news);
+            let (Awaited { errno, cause, .. }, leaves) = (*awaited, news);
+            let lost = Notice::Lost { by: self.config.rank, rank, leaves, errno, cause };
+            self.notice(Header::new(Kind::Notice), lost);
+            self.child_lost(link, errno);
+        } else if !leaves.is_empty() {
+            self.child_lost(link, awaited.errno);
+        }
+        self.tell_ready();
+    }
+}
