@@ -183,6 +183,7 @@ impl Node {
         if !self.links[link].is_alive() {
             return;
         }
+        self.forgive_wait(now, link);
         self.note_lost(now, link, errno, cause);
         if self.links[link].way == Way::Up {
             self.parent_link_lost(now, link);

@@ -66,6 +66,16 @@ impl Node {
         self.recovery.patience / (self.config.depth.max(2) + 1)
     }
 
+    /// An ancestor that has answered, and was lost before it took this node, has used up none of the time for
+    /// the search: that somebody answers says that there is somebody to find.
+    pub(super) fn forgive_wait(&mut self, now: Time, link: LinkId) {
+        let asked = &self.links[link];
+        if self.recovery.asking == Some(link) && asked.heard > asked.since {
+            let waited = now - asked.since;
+            self.recovery.orphan = self.recovery.orphan.map(|since| since + waited);
+        }
+    }
+
     /// Since when this node has no parent.
     #[must_use]
     pub fn orphaned_since(&self) -> Option<Time> {

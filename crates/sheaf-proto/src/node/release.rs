@@ -249,10 +249,9 @@ impl Node {
     /// The parent knows of `leaves` below another node. Children that speak for them have come here
     /// since it was asked: they are not members of the tree here, and find out where they are.
     pub(super) fn cut_off(&mut self, now: Time, leaves: &RangeSet) {
-        for at in self.links.holding(leaves) {
-            if self.links[at].is_alive() {
-                self.await_leaves(now, at, Errno::CONNRESET, "its leaves are below another node");
-            }
+        // Whose job ends with a link that is cut off may be given them.
+        while let Some(at) = self.links.holding(leaves).into_iter().find(|&at| self.links[at].is_alive()) {
+            self.await_leaves(now, at, Errno::CONNRESET, "its leaves are below another node");
         }
     }
 
