@@ -6,7 +6,7 @@ use crate::links::LinkId;
 use crate::stream::Owner;
 use crate::{Role, Time};
 use bytes::Bytes;
-use sheaf_core::RangeSet;
+use sheaf_core::{Errno, RangeSet};
 
 /// The root acknowledges when this many waves are over.
 const WAVES_PER_ACK: u32 = 64;
@@ -108,8 +108,11 @@ impl Node {
             stream.up.out.acked.insert(first, last);
         }
         stream.drop_kept(&ack);
+        let open = stream.open_among(&ack.waves);
         self.links[link].wait(id);
         self.pass_ack_on(id, frame);
+        // The root has ended them without this node: nobody will contribute to them here either.
+        self.finish_waves(id, open, Errno::HOSTDOWN);
         self.refill(link);
         Ok(())
     }

@@ -35,7 +35,10 @@ impl Node {
             // What is consumed from here on is told to the new parent.
             stream.down.consumed.acked = stream.down.consumed.done;
             let state = if self.config.role == Role::Leaf { None } else { stream.up.filter.state() };
-            let (received, acked, since) = (stream.down.received, stream.down.consumed.done, stream.up.since);
+            let (received, acked) = (stream.down.received, stream.down.consumed.done);
+            // What is said to be over is not kept. (An earlier parent may have said so of waves that were over
+            // for it alone, since it began later.)
+            let since = stream.up.since.max(stream.up.out.acked.first_missing());
             streams.push(AdoptStream { id, received, acked, since, state });
         }
         // Streams that ended with an earlier parent cannot begin again where they began.

@@ -176,6 +176,16 @@ impl Stream {
         self.up.wake_at(deadline);
     }
 
+    /// Open waves of these ranges.
+    pub fn open_among(&mut self, ranges: &[(u64, u64)]) -> Vec<u64> {
+        // Almost always they are over here before the root says so.
+        if ranges.iter().all(|&(_, last)| last < self.wave_base()) {
+            return Vec::new();
+        }
+        let within = |&wave: &u64| ranges.iter().any(|&(first, last)| (first..=last).contains(&wave));
+        self.slots().numbers().filter(within).collect()
+    }
+
     /// Open waves of which something is known that has not gone on.
     pub fn with_news(&mut self) -> Vec<u64> {
         let slots = self.slots();

@@ -219,6 +219,11 @@ impl WaveSet {
         self.0.get(at).is_some_and(|&(start, end)| start <= first && last <= end)
     }
 
+    /// The first number that it does not hold.
+    pub fn first_missing(&self) -> u64 {
+        self.0.first().filter(|&&(first, _)| first == 0).map_or(0, |&(_, last)| last.saturating_add(1))
+    }
+
     /// Adds `first..=last`.
     pub fn insert(&mut self, first: u64, last: u64) {
         if last < first {
@@ -322,5 +327,6 @@ mod tests {
             set.insert(first, last);
         }
         assert_eq!(set.ranges(), [(0, 30)]);
+        assert_eq!((set.first_missing(), WaveSet::default().first_missing()), (31, 0));
     }
 }
