@@ -12,7 +12,6 @@ pub mod audit;
 pub mod credentials;
 pub(crate) mod door;
 pub mod hello;
-mod records;
 pub mod tls;
 pub(crate) mod wire;
 

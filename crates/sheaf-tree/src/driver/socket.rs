@@ -73,8 +73,6 @@ pub(super) struct Port {
     pub(super) pid: Option<Pid>,
     /// The beginning of a frame whose rest has not come.
     partial: BytesMut,
-    /// How many bytes at its end are those of a record whose rest has not come.
-    sealed: usize,
     /// What protects the bytes on the way.
     pub(super) tls: Option<Box<Tls>>,
 }
@@ -89,9 +87,7 @@ impl Shared {
         channel: impl Into<Channel>,
         peer: Option<Peer>,
     ) -> io::Result<()> {
-        let Channel { fd, mut early, mut tls } = channel.into();
-        let unread = tls.as_mut().map(|tls| tls.take_unread()).unwrap_or_default();
-        early.extend_from_slice(&unread);
+        let Channel { fd, early, tls } = channel.into();
         rustix::io::ioctl_fionbio(&fd, true)?;
         let is_near = sockopt::socket_domain(&fd)? == AddressFamily::UNIX;
         if is_near {
@@ -109,7 +105,6 @@ impl Shared {
             waker: None,
             pid,
             partial: early,
-            sealed: unread.len(),
             tls,
         };
         let (at, sound) = self.run(|core, now| {
@@ -312,22 +307,18 @@ impl Core {
         if is_short && !is_again {
             room.renew(&mut port.partial);
         }
+        if let Some(tls) = &mut port.tls {
+            return read_sealed(&socket.fd, &mut room.came, tls, &mut port.partial);
+        }
         let offered = port.partial.capacity() - port.partial.len();
         let count = read_more(&socket.fd, &mut port.partial)?;
-        if let Some(tls) = port.tls.as_mut().filter(|_| count > 0) {
-            let sealed = port.sealed + count;
-            port.sealed = match tls.open_in_place(&mut port.partial, sealed) {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok((0, true)),
-                opened => opened.map_err(ReadError::Seal)?,
-            };
-        }
         Ok((count, count < offered))
     }
 
     /// Hands the node the whole frames that have come; what is left begins the next one.
     fn received(&mut self, now: Time, node: usize, link: LinkId, at: usize) -> Result<(), Violation> {
         let Some(port) = &mut self.sockets[at] else { return Ok(()) };
-        let whole = whole_frames(&port.partial[..port.partial.len() - port.sealed])?;
+        let whole = whole_frames(&port.partial)?;
         let chunk = port.partial.split_to(whole).freeze();
         if port.partial.is_empty() {
             self.room.shared = Some(std::mem::take(&mut port.partial));
@@ -421,6 +412,27 @@ impl From<Os> for ReadError {
     }
 }
 
+/// Reads sealed bytes and appends what they hold to `into`, which has room for it. Returns how much was read,
+/// and whether that was all there is.
+fn read_sealed(
+    fd: &AsyncFd<OwnedFd>,
+    room: &mut Vec<u8>,
+    tls: &mut Tls,
+    into: &mut BytesMut,
+) -> Result<(usize, bool), ReadError> {
+    room.resize(READ_BYTES_MIN, 0);
+    let mut offered = 0;
+    let read = |free: &mut [u8]| {
+        offered = free.len();
+        Ok(rustix::io::read(fd.get_ref(), free)?)
+    };
+    match tls.open_from(read, room, into) {
+        Ok(count) => Ok((count, count < offered)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok((0, true)),
+        Err(error) => Err(Os::from_io_error(&error).map_or(ReadError::Seal(error), ReadError::Os)),
+    }
+}
+
 /// Writes what is sealed; whether that was all.
 fn send_sealed(tls: &mut Tls, fd: &OwnedFd) -> io::Result<bool> {
     while tls.has_sealed() {
@@ -451,6 +463,8 @@ pub(super) struct Room {
     shared: Option<BytesMut>,
     /// Handles of buffers that were full.
     full: VecDeque<Bytes>,
+    /// Where sealed bytes are read to. What they hold takes less room.
+    came: Vec<u8>,
     /// Where bytes are sealed that are written at once; a link keeps it while they wait.
     sealed: Vec<u8>,
 }

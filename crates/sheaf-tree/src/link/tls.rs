@@ -2,8 +2,7 @@
 //! records out, and back. It reads and writes nothing but through what it is handed.
 use super::Credentials;
 use super::credentials::node_name;
-use super::records::Records;
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use rustls::client::UnbufferedClientConnection;
 use rustls::client::{Resumption, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring};
@@ -11,13 +10,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::server::UnbufferedServerConnection;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::unbuffered::{ConnectionState, UnbufferedStatus, WriteTraffic};
+use rustls::unbuffered::{EncodeError, EncodeTlsData, EncryptError};
+use rustls::{ClientConfig, CommonState, RootCertStore, ServerConfig};
 use std::io::{self, IoSlice, Write};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes sealed for one write, at most: they are still in the cache when the kernel copies them.
 const SEAL_BYTES: usize = 128 << 10;
+/// What one record holds, at most.
+const RECORD_BYTES: usize = 16 << 10;
 
 /// What a node needs to speak TLS with others of its session. Each side is made when it is first used:
 /// most nodes only connect.
@@ -62,7 +64,7 @@ impl Keys {
         let name = ServerName::try_from(node_name(rank)).map_err(io::Error::other)?;
         let config = once(&self.0.client, || self.0.client())?;
         let end = UnbufferedClientConnection::new(config, name);
-        Tls::new(State::Calling(Box::new(end.map_err(io::Error::other)?)))
+        Tls::new(End::Calling(Box::new(end.map_err(io::Error::other)?)))
     }
 
     /// The listening end.
@@ -72,7 +74,7 @@ impl Keys {
     pub fn accept(&self) -> io::Result<Tls> {
         let config = once(&self.0.server, || self.0.server())?;
         let end = UnbufferedServerConnection::new(config);
-        Tls::new(State::Called(Box::new(end.map_err(io::Error::other)?)))
+        Tls::new(End::Called(Box::new(end.map_err(io::Error::other)?)))
     }
 }
 
@@ -85,7 +87,6 @@ impl Sides {
         // A session's links are made once each: nothing is worth remembering.
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
-        client.enable_secret_extraction = true;
         Ok(client)
     }
 
@@ -100,7 +101,6 @@ impl Sides {
             .with_cert_resolver(Arc::clone(&self.own) as _);
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
-        server.enable_secret_extraction = true;
         Ok(server)
     }
 }
@@ -125,44 +125,54 @@ fn provider() -> CryptoProvider {
 
 /// One end of a connection.
 pub struct Tls {
-    state: State,
-    /// The peer's certificate, once the ends know each other.
-    peer: Option<CertificateDer<'static>>,
-    /// Sealed, to be sent from `sent` on.
-    waiting: Vec<u8>,
-    sent: usize,
-    /// What has come and is not a whole message.
-    unread: BytesMut,
+    end: End,
+    sealed: Sealed,
+    /// What has come of a record whose rest has not.
+    unread: Vec<u8>,
 }
 
-enum State {
+enum End {
     Calling(Box<UnbufferedClientConnection>),
     Called(Box<UnbufferedServerConnection>),
-    /// The ends know each other.
-    Open(Box<Records>),
-    /// The handshake has failed.
+    /// Something was wrong: nothing else is believed.
     Over,
 }
 
+/// Sealed bytes that wait to be sent, in a room that keeps its length.
+#[derive(Default)]
+struct Sealed {
+    room: Vec<u8>,
+    from: usize,
+    to: usize,
+}
+
 impl Tls {
-    fn new(state: State) -> io::Result<Self> {
-        let (waiting, unread) = (Vec::new(), BytesMut::new());
-        let mut tls = Self { state, peer: None, waiting, sent: 0, unread };
+    fn new(end: End) -> io::Result<Self> {
+        let mut tls = Self { end, sealed: Sealed::default(), unread: Vec::new() };
         // Who calls has something to say at once.
-        tls.shake(&mut BytesMut::new())?;
+        tls.go_on(&mut [], &[], &mut BytesMut::new())?;
         Ok(tls)
+    }
+
+    fn state(&self) -> Option<&CommonState> {
+        match &self.end {
+            End::Calling(end) => Some(end),
+            End::Called(end) => Some(end),
+            End::Over => None,
+        }
     }
 
     /// Whether the ends do not know each other yet.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
-        !matches!(self.state, State::Open(_))
+        self.state().is_none_or(CommonState::is_handshaking)
     }
 
     /// Whether the peer's certificate is that of the node `rank`.
     #[must_use]
     pub fn peer_is(&self, rank: u32) -> bool {
-        let Some(certificate) = &self.peer else { return false };
+        let certificates = self.state().and_then(CommonState::peer_certificates);
+        let Some(certificate) = certificates.and_then(<[_]>::first) else { return false };
         let (Ok(parsed), Ok(name)) =
             (ParsedCertificate::try_from(certificate), ServerName::try_from(node_name(rank)))
         else {
@@ -174,7 +184,7 @@ impl Tls {
     /// Whether sealed bytes wait to be sent.
     #[must_use]
     pub fn has_sealed(&self) -> bool {
-        self.sent < self.waiting.len()
+        self.sealed.from < self.sealed.to
     }
 
     /// Writes sealed bytes; returns how many.
@@ -182,11 +192,11 @@ impl Tls {
     /// # Errors
     /// Those of `to`.
     pub fn send(&mut self, to: &mut dyn Write) -> io::Result<usize> {
-        let count = to.write(&self.waiting[self.sent..])?;
-        self.sent += count;
-        if !self.has_sealed() {
-            self.waiting.clear();
-            self.sent = 0;
+        let sealed = &mut self.sealed;
+        let count = to.write(&sealed.room[sealed.from..sealed.to])?;
+        sealed.from += count;
+        if sealed.from == sealed.to {
+            (sealed.from, sealed.to) = (0, 0);
         }
         Ok(count)
     }
@@ -196,21 +206,29 @@ impl Tls {
     /// # Errors
     /// When the ends do not know each other.
     pub fn seal(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let State::Open(records) = &mut self.state else { return Err(io::ErrorKind::NotConnected.into()) };
-        records.seal(pieces, SEAL_BYTES, &mut self.waiting)
+        if self.is_handshaking() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let mut nothing = BytesMut::new();
+        let taken = self.go_on_with_unread(pieces, &mut nothing)?;
+        // What came was opened when it came.
+        if nothing.is_empty() { Ok(taken) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
     /// Seals into `room` from here on, which the cache still has, until it is given back.
     pub(crate) fn take_room(&mut self, room: &mut Vec<u8>) {
-        if self.waiting.capacity() == 0 {
-            self.waiting = std::mem::take(room);
+        if self.sealed.room.is_empty() {
+            self.sealed.room = std::mem::take(room);
         }
     }
 
     /// Gives back what it has sealed into, once that has been sent.
     pub(crate) fn give_room(&mut self, room: &mut Vec<u8>) {
-        if self.waiting.capacity() > 0 && !self.has_sealed() {
-            *room = std::mem::take(&mut self.waiting);
+        if !self.has_sealed() {
+            let own = std::mem::take(&mut self.sealed.room);
+            if own.len() > room.len() {
+                *room = own;
+            }
         }
     }
 
@@ -220,114 +238,103 @@ impl Tls {
     /// When they are not what the peer sealed, or the peer has ended the connection.
     pub fn open(&mut self, sealed: &[u8], into: &mut BytesMut) -> io::Result<()> {
         self.unread.extend_from_slice(sealed);
-        if !matches!(self.state, State::Open(_)) {
-            self.shake(into)?;
-        }
-        if matches!(self.state, State::Open(_)) && !self.unread.is_empty() {
-            let sealed = self.unread.split();
-            into.extend_from_slice(&sealed);
-            let rest = self.open_in_place(into, sealed.len())?;
-            self.unread = into.split_off(into.len() - rest);
-        }
-        Ok(())
+        self.go_on_with_unread(&[], into).map(drop)
     }
 
-    /// Opens what is whole among the last `sealed` of `bytes`; what it holds takes its place. Returns how
-    /// many bytes at the end are still sealed.
+    /// The same for bytes that `read` puts into what it is handed of `room`, which has to be longer than a
+    /// record; returns how many they were.
     ///
     /// # Errors
-    /// When they are not what the peer sealed, or the peer has ended the connection.
-    pub(crate) fn open_in_place(&mut self, bytes: &mut BytesMut, sealed: usize) -> io::Result<usize> {
-        match &mut self.state {
-            State::Open(records) => records.open(bytes, sealed),
-            _ => Err(io::ErrorKind::NotConnected.into()),
-        }
+    /// Those of [`Self::open`] and of `read`.
+    pub(crate) fn open_from(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+        room: &mut [u8],
+        into: &mut BytesMut,
+    ) -> io::Result<usize> {
+        let Some((begun, free)) = room.split_at_mut_checked(self.unread.len()) else {
+            return Err(io::Error::other("a message without end"));
+        };
+        let count = read(free)?;
+        begun.copy_from_slice(&self.unread);
+        let come = begun.len() + count;
+        let (done, _) = self.go_on(&mut room[..come], &[], into)?;
+        self.unread.clear();
+        self.unread.extend_from_slice(&room[done..come]);
+        Ok(count)
     }
 
-    /// What has come of a record whose rest has not.
-    pub(crate) fn take_unread(&mut self) -> BytesMut {
-        std::mem::take(&mut self.unread)
+    fn go_on_with_unread(&mut self, pieces: &[IoSlice<'_>], into: &mut BytesMut) -> io::Result<usize> {
+        let mut came = std::mem::take(&mut self.unread);
+        let (done, taken) = self.go_on(&mut came, pieces, into)?;
+        came.drain(..done);
+        self.unread = came;
+        Ok(taken)
     }
 
-    /// Goes on with the handshake, as far as what has come allows.
-    fn shake(&mut self, into: &mut BytesMut) -> io::Result<()> {
+    /// Goes on as far as what has come allows, and seals `pieces`. Returns how much of what has come it wants
+    /// no more, and how much it has sealed.
+    fn go_on(
+        &mut self,
+        came: &mut [u8],
+        pieces: &[IoSlice<'_>],
+        into: &mut BytesMut,
+    ) -> io::Result<(usize, usize)> {
+        let mut done = 0;
         loop {
-            let (waiting, unread) = (&mut self.waiting, &mut self.unread);
-            let (discard, next) = match &mut self.state {
-                State::Calling(end) => step(end.process_tls_records(unread), waiting, into),
-                State::Called(end) => step(end.process_tls_records(unread), waiting, into),
-                State::Open(_) => return Ok(()),
-                State::Over => return Err(io::ErrorKind::NotConnected.into()),
-            };
-            self.unread.advance(discard);
+            let (count, next) = self.step(&mut came[done..], pieces, into)?;
+            done += count;
             match next {
                 Ok(Next::Step) => {}
-                Ok(Next::Wait) => return Ok(()),
-                Ok(Next::Open) => return self.get_to_know(),
+                Ok(Next::Wait(taken)) => return Ok((done, taken)),
                 Err(error) => {
-                    self.say_why();
-                    self.state = State::Over;
+                    // Leaves for the peer why, where the library says it; nothing else is taken from the peer.
+                    let _ = self.step(&mut came[done..], &[], &mut BytesMut::new());
+                    self.end = End::Over;
                     return Err(error);
                 }
             }
         }
     }
 
-    /// The handshake is over: keeps the keys and who the peer is.
-    fn get_to_know(&mut self) -> io::Result<()> {
-        let peer = |certificates: Option<&[CertificateDer<'static>]>| certificates?.first().cloned();
-        let records = match std::mem::replace(&mut self.state, State::Over) {
-            State::Calling(end) => {
-                self.peer = peer(end.peer_certificates());
-                let (secrets, later) = end.dangerous_into_kernel_connection().map_err(io::Error::other)?;
-                Records::new(secrets, later).map(Box::new)
-            }
-            State::Called(end) => {
-                self.peer = peer(end.peer_certificates());
-                let (secrets, later) = end.dangerous_into_kernel_connection().map_err(io::Error::other)?;
-                Records::new(secrets, later).map(Box::new)
-            }
-            State::Open(records) => Ok(records),
-            State::Over => Err(io::ErrorKind::NotConnected.into()),
-        };
-        self.state = State::Open(records?);
-        Ok(())
-    }
-
-    /// Leaves for the peer why the handshake has failed.
-    fn say_why(&mut self) {
-        let (waiting, nothing) = (&mut self.waiting, &mut BytesMut::new());
-        let _ = match &mut self.state {
-            State::Calling(end) => step(end.process_tls_records(&mut []), waiting, nothing),
-            State::Called(end) => step(end.process_tls_records(&mut []), waiting, nothing),
-            State::Open(_) | State::Over => return,
-        };
+    fn step(
+        &mut self,
+        came: &mut [u8],
+        pieces: &[IoSlice<'_>],
+        into: &mut BytesMut,
+    ) -> io::Result<(usize, io::Result<Next>)> {
+        match &mut self.end {
+            End::Calling(end) => Ok(step(end.process_tls_records(came), pieces, &mut self.sealed, into)),
+            End::Called(end) => Ok(step(end.process_tls_records(came), pieces, &mut self.sealed, into)),
+            End::Over => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 }
 
-/// What a handshake wants next.
+/// What the library wants next.
 enum Next {
     Step,
-    Wait,
-    Open,
+    /// Nothing until more has come; it has sealed so much.
+    Wait(usize),
 }
 
 /// Does what the library asks for; returns also how much of what has come it wants no more.
 fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
-    waiting: &mut Vec<u8>,
+    pieces: &[IoSlice<'_>],
+    sealed: &mut Sealed,
     into: &mut BytesMut,
 ) -> (usize, io::Result<Next>) {
     let mut discard = status.discard;
     let next = match status.state {
-        Ok(ConnectionState::EncodeTlsData(mut message)) => encode(&mut message, waiting),
+        Ok(ConnectionState::EncodeTlsData(mut message)) => sealed.encode(&mut message).map(|()| Next::Step),
         Ok(ConnectionState::TransmitTlsData(message)) => {
             // It waits, and is sent before all that follows.
             message.done();
             Ok(Next::Step)
         }
-        Ok(ConnectionState::BlockedHandshake) => Ok(Next::Wait),
-        Ok(ConnectionState::WriteTraffic(_)) => Ok(Next::Open),
+        Ok(ConnectionState::BlockedHandshake) => Ok(Next::Wait(0)),
+        Ok(ConnectionState::WriteTraffic(mut traffic)) => sealed.seal(&mut traffic, pieces).map(Next::Wait),
         Ok(ConnectionState::ReadTraffic(mut records)) => loop {
             match records.next_record() {
                 Some(Ok(record)) => {
@@ -345,13 +352,61 @@ fn step<Data>(
     (discard, next)
 }
 
-fn encode<Data>(message: &mut EncodeTlsData<'_, Data>, waiting: &mut Vec<u8>) -> io::Result<Next> {
-    let start = waiting.len();
-    if let Err(EncodeError::InsufficientSize(too_small)) = message.encode(&mut []) {
-        waiting.resize(start + too_small.required_size, 0);
-        message.encode(&mut waiting[start..]).map_err(io::Error::other)?;
+impl Sealed {
+    /// Appends records with what is in `pieces`, but of no more than [`SEAL_BYTES`]; returns of how many.
+    fn seal<Data>(
+        &mut self,
+        traffic: &mut WriteTraffic<'_, Data>,
+        pieces: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
+        let (mut taken, mut joined) = (0, Vec::new());
+        for piece in pieces {
+            let piece = &piece[..piece.len().min(SEAL_BYTES - taken)];
+            taken += piece.len();
+            // Small pieces share a record; others are sealed from where they lie.
+            if joined.len() + piece.len() > RECORD_BYTES {
+                self.encrypt(traffic, &joined)?;
+                joined.clear();
+            }
+            if piece.len() < RECORD_BYTES {
+                joined.extend_from_slice(piece);
+            } else {
+                self.encrypt(traffic, piece)?;
+            }
+        }
+        self.encrypt(traffic, &joined)?;
+        Ok(taken)
     }
-    Ok(Next::Step)
+
+    fn encrypt<Data>(&mut self, traffic: &mut WriteTraffic<'_, Data>, content: &[u8]) -> io::Result<()> {
+        loop {
+            match traffic.encrypt(content, &mut self.room[self.to..]) {
+                Ok(count) => {
+                    self.to += count;
+                    return Ok(());
+                }
+                Err(EncryptError::InsufficientSize(short)) => self.grow(short.required_size),
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+    }
+
+    fn encode<Data>(&mut self, message: &mut EncodeTlsData<'_, Data>) -> io::Result<()> {
+        loop {
+            match message.encode(&mut self.room[self.to..]) {
+                Ok(count) => {
+                    self.to += count;
+                    return Ok(());
+                }
+                Err(EncodeError::InsufficientSize(short)) => self.grow(short.required_size),
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+    }
+
+    fn grow(&mut self, by: usize) {
+        self.room.resize(self.to + by, 0);
+    }
 }
 
 #[cfg(test)]
@@ -411,6 +466,19 @@ mod tests {
         assert!(shake(&mut one, &mut other).is_err(), "another node listens");
     }
 
+    /// From here on `tls` has another key, and asks the peer for another one.
+    fn change_key(tls: &mut Tls) {
+        fn refresh<Data>(status: UnbufferedStatus<'_, '_, Data>) {
+            let Ok(ConnectionState::WriteTraffic(traffic)) = status.state else { panic!("it is not open") };
+            traffic.refresh_traffic_keys().unwrap();
+        }
+        match &mut tls.end {
+            End::Calling(end) => refresh(end.process_tls_records(&mut [])),
+            End::Called(end) => refresh(end.process_tls_records(&mut [])),
+            End::Over => panic!("it is over"),
+        }
+    }
+
     #[test]
     fn keys_change_under_way_in_both_directions() {
         let authority = Authority::new().unwrap();
@@ -418,13 +486,10 @@ mod tests {
         let mut one = Keys::new(&child).unwrap().connect(2).unwrap();
         let mut other = Keys::new(&parent).unwrap().accept().unwrap();
         shake(&mut one, &mut other).unwrap();
-        for tls in [&mut one, &mut other] {
-            let State::Open(records) = &mut tls.state else { panic!("they know each other") };
-            records.set_records_per_key(3);
-        }
         for round in 0..20u8 {
             let content = vec![round; 50_000];
             for _ in 0..2 {
+                change_key(&mut one);
                 assert_eq!(one.seal(&[IoSlice::new(&content)]).unwrap(), content.len());
                 let mut got = BytesMut::new();
                 carry(&mut one, &mut other, &mut got).unwrap();
