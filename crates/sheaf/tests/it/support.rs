@@ -1,4 +1,5 @@
 //! Runs the binary in a directory of its own, with an environment that holds nothing of ours.
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -81,4 +82,16 @@ impl Run {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
+}
+
+/// Whether this process may open so many descriptors; from here on it may open as many as any of its tests
+/// needs, which run side by side.
+pub fn may_open(wanted: u64) -> bool {
+    const MOST: u64 = 1 << 14;
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(MOST).min(MOST);
+    if limit.current.is_some_and(|current| current < most) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit }).unwrap();
+    }
+    limit.current.unwrap_or(u64::MAX).max(most) >= wanted
 }
