@@ -297,9 +297,10 @@ impl Node {
         let Some(orphaned) = self.recovery.orphan else { return };
         let mut end = orphaned + self.recovery.patience;
         if let Some(asking) = self.recovery.asking {
-            // Who has answered in some way is there, and waits for others to let go of our leaves.
+            // Who has answered in some way is there, and waits for others to let go of our leaves. That may
+            // take as long as it lives: its own wait ends with the silence of those, and ours with its own.
             if self.links[asking].heard > self.links[asking].since {
-                end = end.max(self.links[asking].since + tuning.heartbeat_timeout * 2);
+                end = end.max(self.links[asking].heard + tuning.heartbeat_timeout * 2);
             } else {
                 let until = self.links[asking].since + self.ask_time();
                 if until <= now && end > now {
