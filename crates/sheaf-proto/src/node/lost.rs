@@ -20,9 +20,18 @@ impl Node {
         let awaited = Awaited { until, errno, cause: cause.to_owned() };
         self.links[link].state = LinkState::Awaited(Box::new(awaited));
         self.timers.wake_recovery(until);
-        for stream in self.streams.values_mut() {
+        let mut left = Vec::new();
+        for (&id, stream) in &mut self.streams {
             let Some(child) = stream.child(link) else { continue };
-            stream.lose_link(child, errno);
+            if stream.lose_link(child, errno) {
+                left.push(id);
+            }
+        }
+        left.sort_unstable();
+        for id in left {
+            // It may have been the last that the owner was to hear of.
+            self.close_gaps(id);
+            self.leave(id);
         }
         self.answered(link, None);
         self.finish_jobs(now);

@@ -90,9 +90,10 @@ impl Stream {
     }
 
     /// The link of a child is gone, and its leaves may come back another way. What was on its way over it
-    /// is lost.
-    pub fn lose_link(&mut self, child: ChildId, errno: Errno) {
+    /// is lost. Whether it was to join: then it takes no part any more.
+    pub fn lose_link(&mut self, child: ChildId, errno: Errno) -> bool {
         let member = &mut self.members_mut()[child];
+        let was_joining = member.is_joining();
         match member.state {
             ChildState::Here => member.state = ChildState::Away,
             // It had not joined yet.
@@ -101,6 +102,7 @@ impl Stream {
         }
         self.drop_under_way(child);
         self.forget_credit(child);
+        was_joining
     }
 
     fn drop_under_way(&mut self, child: ChildId) {

@@ -274,7 +274,7 @@ fn what_failed_once_does_not_again() {
     for seed in [10000816, 10005793, 10022731, 10025454, 10028650, 10047630] {
         survive(seed, Storm::of(4));
     }
-    for seed in [50000751, 60006037, 60008723, 60011563, 60025635, 60029555] {
+    for seed in [50000751, 60006037, 60008723, 60011563, 60025635, 60029555, 60036331] {
         survive(seed, Storm::of_seed(seed));
     }
     survive(10019272, Storm::of(4));
