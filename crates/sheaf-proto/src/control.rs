@@ -239,6 +239,15 @@ pub fn control<T: Serialize>(header: Header, body: &T) -> Bytes {
     frame::encode(header, &body)
 }
 
+/// The body of a whole control frame that was made here, or has been decoded before.
+///
+/// # Panics
+/// When it is no such frame.
+pub(crate) fn body_of<T: DeserializeOwned>(frame: &[u8]) -> T {
+    let body = decode(Kind::Open, frame::body(frame));
+    body.expect("what is kept here was decoded when it came")
+}
+
 /// Decodes the body of a control frame.
 ///
 /// # Errors

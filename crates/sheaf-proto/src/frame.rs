@@ -252,6 +252,15 @@ impl Header {
         Ok(Some(Self { body_len, kind, flags: bytes[FLAGS_AT], stream: word(8), tag: word(12) as i32, wave }))
     }
 
+    /// The header of a whole frame that this node has made, or has looked at before.
+    ///
+    /// # Panics
+    /// When it is no frame.
+    pub(crate) fn of(frame: &[u8]) -> Self {
+        let header = Self::parse(frame).ok().flatten();
+        header.expect("what is kept here was made here, and begins with a header")
+    }
+
     /// Header and body together.
     #[inline]
     #[must_use]

@@ -9,7 +9,7 @@ use super::Node;
 use super::release::{Job, To};
 use crate::Time;
 use crate::control::{self, Adopt, Adopted, Notice, Open};
-use crate::frame::{self, Header, Kind, Violation, flag};
+use crate::frame::{Header, Kind, Violation, flag};
 use crate::links::{Link, LinkId, LinkState, Way};
 use crate::stream::{ChildState, Stream};
 use crate::wave::WAVES_OPEN_MAX;
@@ -270,9 +270,7 @@ impl Node {
         let here = |stream: &&mut Box<Stream>| !stream.down.mid_packet && !stream.left;
         let Some(stream) = self.streams.get_mut(&id).filter(here) else { return };
         let (offset, wave_base) = (stream.down.received, stream.slots().end());
-        let Ok(mut open) = control::decode::<Open>(Kind::Open, frame::body(&stream.down.open)) else {
-            return;
-        };
+        let mut open: Open = control::body_of(&stream.down.open);
         (open.offset, open.wave_base) = (offset, wave_base);
         let header = Header { stream: id, flags: flag::open::ANEW, ..Header::new(Kind::Open) };
         let frame = control::control(header, &open);

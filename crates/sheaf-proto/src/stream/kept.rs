@@ -139,8 +139,7 @@ impl Kept {
     /// Contributions that stand for everyone name them from now on: `members`.
     pub fn name_members(&mut self, members: &RangeSet) {
         for frame in self.take() {
-            let Ok(Some(header)) = Header::parse(&frame) else { continue };
-            let (header, body) = named(header, &frame[HEADER_BYTES..], members);
+            let (header, body) = named(Header::of(&frame), &frame[HEADER_BYTES..], members);
             self.push(header.wave, 1, &header.to_bytes(), &body);
         }
     }
@@ -157,7 +156,7 @@ impl Kept {
             self.head = 0;
         } else if self.buffer.len() > COMPACT_BYTES_MIN && (self.buffer.len() as u64) > 4 * self.bytes {
             for frame in self.take() {
-                let Ok(Some(header)) = Header::parse(&frame) else { continue };
+                let header = Header::of(&frame);
                 self.push(header.wave, 1, &header.to_bytes(), &frame[HEADER_BYTES..]);
             }
         }
@@ -166,15 +165,15 @@ impl Kept {
 
 /// A frame as it is, or what it holds of `count` waves as a frame for each.
 pub(in super::super) fn single_frames(frame: &[u8], count: u32, out: &mut Vec<Bytes>) {
-    let body = &frame[HEADER_BYTES..];
-    match Header::parse(frame) {
-        Ok(Some(header)) if header.kind == Kind::Run => {
-            let width = (body.len() / count.max(1) as usize).max(1);
-            for (wave, item) in (header.wave..).zip(body.chunks(width)) {
-                out.push(frame::encode(Header { kind: Kind::Up, wave, ..header }, item));
-            }
-        }
-        _ => out.push(Bytes::copy_from_slice(frame)),
+    let header = Header::of(frame);
+    if header.kind != Kind::Run {
+        out.push(Bytes::copy_from_slice(frame));
+        return;
+    }
+    let body = frame::body(frame);
+    let width = (body.len() / count.max(1) as usize).max(1);
+    for (wave, item) in (header.wave..).zip(body.chunks(width)) {
+        out.push(frame::encode(Header { kind: Kind::Up, wave, ..header }, item));
     }
 }
 

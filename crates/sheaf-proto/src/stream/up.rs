@@ -323,9 +323,7 @@ impl Stream {
 
     fn send_next_held(&mut self, links: &mut Links) -> bool {
         let Some(held) = self.up.out.held.pop_front() else { return false };
-        if let Ok(Some(header)) = Header::parse(&held.frame) {
-            self.put_up(header, frame::body(&held.frame), links);
-        }
+        self.put_up(Header::of(&held.frame), frame::body(&held.frame), links);
         self.give_credit(&held.from, links);
         true
     }
@@ -337,14 +335,14 @@ impl Stream {
         self.up.out.sent = Flow::default();
         let waiting = std::mem::take(&mut self.up.out.held);
         for frame in self.up.out.kept.take() {
-            let Ok(Some(mut header)) = Header::parse(&frame) else { continue };
+            let mut header = Header::of(&frame);
             header.flags |= flag::up::REPLAY;
             let frame = frame::encode(header, frame::body(&frame));
             self.up.out.held.push_back(Held { frame, from: Vec::new() });
         }
-        let mut begun = self.up.out.held.back().and_then(|held| Header::parse(&held.frame).ok().flatten());
+        let mut begun = self.up.out.held.back().map(|held| Header::of(&held.frame));
         for held in waiting {
-            let Ok(Some(header)) = Header::parse(&held.frame) else { continue };
+            let header = Header::of(&held.frame);
             let first = header.has(flag::part::FIRST);
             let follows =
                 begun.is_some_and(|begun| begun.wave == header.wave && !begun.has(flag::part::LAST));
@@ -394,10 +392,8 @@ impl Stream {
             kept::single_frames(&whole, count as u32, &mut singles);
             let mut singles = singles.into_iter().peekable();
             while let Some(mut single) = singles.next() {
-                if let Ok(Some(header)) = Header::parse(&single)
-                    && header.kind == Kind::Up
-                    && header.has(flag::up::FULL)
-                {
+                let header = Header::of(&single);
+                if header.kind == Kind::Up && header.has(flag::up::FULL) {
                     let (header, body) = kept::named(header, frame::body(&single), members);
                     single = frame::encode(header, &body);
                 }

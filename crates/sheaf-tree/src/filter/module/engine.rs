@@ -1,6 +1,6 @@
 //! WebAssembly modules. What runs them is a shared object of its own, larger than all the rest of a node:
 //! it is loaded when the first such module comes. Where it is not installed it comes down the tree, before
-//! the module that wants it (`proto/node/module.rs`).
+//! the module that wants it (`sheaf-proto/src/node/module.rs`).
 #![allow(unsafe_code)]
 
 use super::native::{Asked, Native};
