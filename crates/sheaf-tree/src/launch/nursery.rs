@@ -158,9 +158,9 @@ impl Nursery {
         std::mem::take(&mut *lock(&self.kin)).into_values().collect()
     }
 
-    /// Whether every child has connected or is lost.
-    pub fn is_complete(&self) -> bool {
-        lock(&self.expected).is_empty()
+    /// How many children have not connected and are not lost.
+    pub fn expected_len(&self) -> usize {
+        lock(&self.expected).len()
     }
 
     /// Nobody waits for children that have not connected by now.

@@ -26,8 +26,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long a child may take to connect.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// A child of this machine whose process lives is waited for until none has come for this long: among
+/// thousands that start and shake hands, each waits for the processor most of the time.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Starts every node of `topology` but the root as a process of its own; the root is here.
 ///
@@ -179,7 +180,7 @@ fn look_after(
     late: bool,
 ) -> Option<tokio::task::JoinHandle<()>> {
     let weak = Arc::downgrade(nursery);
-    let (limit, cause) = match starter {
+    let wait = match starter {
         Starter::Ssh(how) => {
             if let Some(pause) = how.relaunch {
                 // It ends with the session.
@@ -187,18 +188,41 @@ fn look_after(
             }
             return Some(tokio::spawn(hosts::start_all(weak, far, Arc::new(how.clone()))));
         }
-        Starter::Come { patience } => (*patience, "it has not joined"),
-        Starter::Fork => (CONNECT_TIMEOUT, "its process did not connect"),
+        Starter::Come { patience } => {
+            Wait { limit: *patience, begins_again: false, cause: "it has not joined" }
+        }
+        Starter::Fork => {
+            Wait { limit: CONNECT_TIMEOUT, begins_again: true, cause: "its process did not connect" }
+        }
     };
-    if !nursery.is_complete() {
-        tokio::spawn(async move {
-            tokio::time::sleep(limit).await;
-            if let Some(nursery) = weak.upgrade() {
-                nursery.give_up_all(Errno::TIMEDOUT, cause);
-            }
-        });
+    let children = nursery.expected_len();
+    if children > 0 {
+        tokio::spawn(wait.for_children(weak, children));
     }
     None
+}
+
+/// How long children that have not connected are waited for.
+struct Wait {
+    limit: Duration,
+    /// The time begins again whenever another one has come.
+    begins_again: bool,
+    /// Why those are lost that have not come by then.
+    cause: &'static str,
+}
+
+impl Wait {
+    async fn for_children(self, nursery: Weak<Nursery>, mut missing: usize) {
+        loop {
+            tokio::time::sleep(self.limit).await;
+            let Some(nursery) = nursery.upgrade() else { return };
+            let still_missing = nursery.expected_len();
+            if !self.begins_again || still_missing == missing {
+                return nursery.give_up_all(Errno::TIMEDOUT, self.cause);
+            }
+            missing = still_missing;
+        }
+    }
 }
 
 /// A child that has been started, or is going to be.
@@ -313,3 +337,55 @@ pub(super) fn read_frame(from: &mut impl Read) -> io::Result<(Header, Vec<u8>)> 
 }
 
 const _: () = assert!(frame::BODY_BYTES_MAX < u32::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{Names, Placement, Spec};
+
+    /// A nursery that expects every child of a flat tree of `len`.
+    fn expecting(len: u32) -> (Arc<Shared>, Arc<Nursery>) {
+        let names: Names = (0..len).map(|host| format!("n{host}")).collect();
+        let tree = Topology::build(&Spec::Flat, "root", names, Placement::LeafHosts).unwrap();
+        let shared = Shared::new();
+        let options = Options::default();
+        root_node(&shared, &tree, &Registry::with_builtins(), &options);
+        let nursery = Nursery::new(&shared, &tree, None);
+        for (place, child) in tree.root().children().enumerate() {
+            nursery.expect(child.rank(), LinkId::new(place), true, None);
+        }
+        (shared, nursery)
+    }
+
+    fn wait(begins_again: bool) -> Wait {
+        Wait { limit: CONNECT_TIMEOUT, begins_again, cause: "it has not come" }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn children_are_waited_for_as_long_as_others_come() {
+        let (_shared, nursery) = expecting(5);
+        let waiting = tokio::spawn(wait(true).for_children(Arc::downgrade(&nursery), 5));
+        for rank in 1..=3 {
+            tokio::time::sleep(CONNECT_TIMEOUT * 9 / 10).await;
+            nursery.give_up(rank, Errno::HOSTDOWN, "stands for one that has come");
+            assert_eq!(nursery.expected_len(), 5 - rank as usize, "two have as long as others need");
+        }
+        let silent_since = tokio::time::Instant::now();
+        waiting.await.unwrap();
+        assert_eq!(nursery.expected_len(), 0);
+        assert!(silent_since.elapsed() >= CONNECT_TIMEOUT && silent_since.elapsed() <= CONNECT_TIMEOUT * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_come_by_themselves_have_the_time_that_was_set() {
+        let (_shared, nursery) = expecting(2);
+        let (begun, waiting) =
+            (tokio::time::Instant::now(), wait(false).for_children(Arc::downgrade(&nursery), 2));
+        let come = async {
+            tokio::time::sleep(CONNECT_TIMEOUT / 2).await;
+            nursery.give_up(1, Errno::HOSTDOWN, "stands for one that has come");
+        };
+        tokio::join!(waiting, come);
+        assert_eq!((nursery.expected_len(), begun.elapsed().as_secs()), (0, CONNECT_TIMEOUT.as_secs()));
+    }
+}

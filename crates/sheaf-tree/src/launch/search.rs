@@ -24,9 +24,9 @@ const NEAR_CALL_TIMEOUT: Duration = Duration::from_millis(300);
 const PLACE_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the first attempts of a new child may take; its parent may be busy with many.
 const ARRIVE_CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same where the parent has started it on its own machine, maybe among thousands that wait for the
-/// processor: until then the parent waits for it as well.
-const NEAR_ARRIVE_TIMEOUT: Duration = super::processes::CONNECT_TIMEOUT;
+/// The same where the parent is a process of this machine, maybe among thousands that wait for the
+/// processor, and calls a parent of its own first. When it ends, its door is closed at once.
+const NEAR_ARRIVE_TIMEOUT: Duration = Duration::from_secs(300);
 /// When the root's host says for this long that nobody listens there, its process has ended, or whatever
 /// is between the two lets nobody through.
 const REFUSED_MAX: Duration = Duration::from_secs(1);

@@ -213,7 +213,7 @@ async fn watch(
     let status = srun.wait().await;
     let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, &mut listen).await;
     listen.abort();
-    let waited_for = nursery.upgrade().is_some_and(|nursery| !nursery.is_complete());
+    let waited_for = nursery.upgrade().is_some_and(|nursery| nursery.expected_len() > 0);
     if waited_for {
         // Tasks that have ended are told of first.
         tokio::time::sleep(TASK_WORDS_TIMEOUT * 2).await;
