@@ -30,7 +30,7 @@ use super::frame::{Header, Kind, Violation, flag};
 use super::links::{Link, LinkId, LinkState, Links, Way};
 use super::stream::{Owner, Stream};
 use super::{Config, Role, Time};
-use crate::filter::{LinkClocks, Registry};
+use crate::filter::{FilterError, LinkClocks, ModuleId, Registry};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
@@ -41,6 +41,7 @@ mod ack;
 mod adopt;
 mod app;
 mod check;
+mod diagnosis;
 mod down;
 mod ends;
 mod event;
@@ -51,7 +52,6 @@ mod module;
 mod orphan;
 mod recovery;
 mod release;
-mod reply;
 mod start;
 mod survey;
 mod up;
@@ -83,7 +83,7 @@ pub struct Node {
     scratch: Vec<u8>,
     /// How the children's clocks differ from this node's.
     clocks: Arc<LinkClocks>,
-    diagnosis: Option<Box<survey::Diagnosis>>,
+    diagnosis: Option<Box<diagnosis::Diagnosis>>,
     recovery: Recovery,
     /// The modules of filters that have come this way.
     modules: module::Passed,
@@ -123,6 +123,40 @@ impl Node {
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Sends a module down the tree from here. Streams that are opened after this may name its
+    /// functions.
+    ///
+    /// # Errors
+    /// `ENOSPC` when this node keeps as much as it may.
+    pub fn add_module(&mut self, bytes: &Bytes) -> Result<ModuleId, FilterError> {
+        let (modules, here) = self.modules_here();
+        modules.add(here, bytes)
+    }
+
+    /// The hashes of the modules that are here as a whole.
+    #[must_use]
+    pub fn modules(&self) -> Vec<[u8; 32]> {
+        self.modules.hashes()
+    }
+
+    /// Sends to `link`, which is new or has found its way back, the modules that are here and that
+    /// it does not have: those that are `known` there it has. To be called before any stream is
+    /// opened on the link.
+    pub fn send_modules(&mut self, link: LinkId, known: &[[u8; 32]]) {
+        let (modules, here) = self.modules_here();
+        modules.send_to(here, link, known);
+    }
+
+    fn modules_here(&mut self) -> (&mut module::Passed, module::Here<'_>) {
+        let Self { config, registry, links, modules, .. } = self;
+        (modules, module::Here { config, registry, links })
+    }
+
+    /// A header that says whether this node wants no engine for WebAssembly.
+    fn with_engine(&self, kind: Kind) -> Header {
+        module::with_engine(&self.config, &self.registry, kind)
     }
 
     /// Takes in bytes that arrived on `link`.
@@ -239,7 +273,8 @@ impl Node {
             (Kind::Ack, false) => self.on_ack(link, header, body, &whole.slice(at..at + header.frame_len())),
             (Kind::Module, false) => {
                 let frame = whole.slice(at..at + header.frame_len());
-                self.on_module(header, &frame)
+                let (modules, here) = self.modules_here();
+                modules.on_module(here, header, &frame)
             }
             (Kind::Ready, true) => self.on_ready(link, header, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
@@ -287,10 +322,12 @@ impl Node {
     }
 
     fn on_credit(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
-        if header.has(flag::credit::REPLY) {
-            return self.on_reply_credit(link, header);
-        }
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
+        if header.has(flag::credit::REPLY) {
+            let child = stream.child(link).ok_or(Violation::OutOfPlace(Kind::Credit))?;
+            stream.replies_dealt_with(child, header.wave);
+            return Ok(());
+        }
         const NEVER_SENT: Violation = Violation::Bound("credit for bytes that were never sent");
         if header.has(flag::credit::UPWARD) {
             if stream.owner != Owner::Link(link) {

@@ -11,6 +11,7 @@ mod flush;
 mod kept;
 mod members;
 mod moves;
+mod replies;
 mod runs;
 mod up;
 

@@ -328,8 +328,8 @@ impl Node {
 
     /// At a leaf: `frame_bytes` of a packet's part have been dealt with; more may come.
     pub fn consumed(&mut self, id: u32, frame_bytes: usize) {
-        let frame_bytes = self.consumed_replies(id, frame_bytes);
         if let Some(stream) = self.streams.get_mut(&id) {
+            let frame_bytes = stream.consumed_replies(frame_bytes, &mut self.links);
             // Packets of a stream that was opened anew meanwhile count no more.
             let total = (stream.down.consumed.done + frame_bytes as u64).min(stream.down.received);
             stream.consumed_down(total, &mut self.links);

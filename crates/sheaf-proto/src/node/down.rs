@@ -1,7 +1,7 @@
 //! Towards the leaves: streams open and close, packets pass through.
 use super::{Event, Node, Packet};
 use crate::control::{self, Open};
-use crate::filter::{Accumulator, Filter, FilterError, NodeInfo};
+use crate::filter::{Accumulator, Filter, FilterError, NodeInfo, REPLY_BYTES_MAX, Replies};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{LinkId, LinkState, Way};
 use crate::stream::{ChildState, Downward, Member, Members, Owner, Stream, Upward};
@@ -284,6 +284,61 @@ impl Node {
         let deadline = now + GRACE / (self.config.depth + 1);
         stream.cancel(wave, deadline);
         self.timers.wake_streams(deadline);
+    }
+}
+
+// Packets that filters send down.
+impl Node {
+    /// Sends what a filter here said in answer to `wave`.
+    pub(super) fn send_replies(&mut self, id: u32, wave: u64, replies: Replies) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let mut dropped = 0;
+        for reply in replies {
+            let flags = flag::part::FIRST | flag::part::LAST;
+            let header = Header { flags, stream: id, tag: reply.tag, wave, ..Header::new(Kind::Reply) };
+            dropped += stream.send_reply(&frame::encode(header, &reply.payload), &mut self.links);
+        }
+        self.complain_of_dropped(id, wave, dropped);
+    }
+
+    fn complain_of_dropped(&mut self, id: u32, wave: u64, dropped: usize) {
+        if dropped > 0 {
+            let message =
+                format!("{dropped} replies of a filter were dropped: earlier ones are not taken yet");
+            self.complain(id, wave, &FilterError::new(Errno::MSGSIZE, message));
+        }
+    }
+
+    /// A reply of a filter above. It is outside of the stream's window, and so has a bound of its own.
+    pub(super) fn on_reply(&mut self, link: LinkId, header: &Header, frame: &Bytes) -> Result<(), Violation> {
+        if header.body_len as usize > REPLY_BYTES_MAX {
+            return Err(Violation::Bound("a reply of a filter is too long"));
+        }
+        let id = header.stream;
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        if stream.owner != Owner::Link(link) {
+            return Err(Violation::OutOfPlace(Kind::Reply));
+        }
+        let mut dropped = 1;
+        if self.config.role != Role::Leaf {
+            dropped = stream.send_reply(frame, &mut self.links);
+        } else if stream.take_reply(frame.len()) {
+            self.events.push_back(Event::Packet(Packet {
+                stream: id,
+                wave: header.wave,
+                tag: header.tag,
+                first: true,
+                last: true,
+                expect: None,
+                frame_bytes: frame.len(),
+                payload: frame.slice(HEADER_BYTES..),
+            }));
+            // Its service says when it has been dealt with.
+            return Ok(());
+        }
+        stream.credit_replies(frame.len(), &mut self.links);
+        self.complain_of_dropped(id, header.wave, dropped);
+        Ok(())
     }
 }
 

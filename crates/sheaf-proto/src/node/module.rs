@@ -5,11 +5,10 @@
 //! says, when it is ready or asks to be taken, whether it does; one that does not say so is sent the
 //! engine before its first WebAssembly module, as a module with a mark. It stays there: whoever passes
 //! modules on decides anew for each child.
-use super::Node;
-use crate::Role;
 use crate::filter::{FilterError, MODULES_BYTES_MAX, ModuleId, Modules, Registry};
 use crate::frame::{self, CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
-use crate::links::{LinkId, Way};
+use crate::links::{LinkId, Links, Way};
+use crate::{Config, Role};
 use bytes::Bytes;
 use sheaf_core::Errno;
 
@@ -36,37 +35,31 @@ struct Arriving {
     is_engine: bool,
 }
 
-impl Node {
-    /// Sends a module down the tree from here. Streams that are opened after this may name its
-    /// functions.
-    ///
-    /// # Errors
-    /// `ENOSPC` when this node keeps as much as it may.
-    pub fn add_module(&mut self, bytes: &Bytes) -> Result<ModuleId, FilterError> {
-        let id = ModuleId::of(bytes);
-        if bytes.is_empty() {
-            return Err(FilterError::new(Errno::INVAL, "a module without bytes"));
-        }
-        if self.modules.whole.contains(&id) {
-            return Ok(id);
-        }
-        self.registry.modules().add(id, bytes.clone())?;
-        self.modules.whole.push(id);
-        if Modules::need_engine(bytes) {
-            self.send_engine_to_all();
-        }
-        for frame in frames(Header::new(Kind::Module), id, bytes.len(), bytes) {
-            self.pass_on(&frame);
-        }
-        Ok(id)
+/// Where a module passes: the node's own copies, and its links.
+pub(super) struct Here<'a> {
+    pub config: &'a Config,
+    pub registry: &'a Registry,
+    pub links: &'a mut Links,
+}
+
+impl Here<'_> {
+    /// A leaf combines nothing; its service may.
+    fn is_idle(&self) -> bool {
+        is_idle(self.config, self.registry)
     }
 
-    /// A header that says whether this node wants no engine for WebAssembly.
-    pub(super) fn with_engine(&self, kind: Kind) -> Header {
-        let modules = self.registry.modules();
-        let idle = self.config.role == Role::Leaf && !modules.are_at_leaves();
-        let flags = if idle || modules.has_engine() { flag::ready::ENGINE } else { 0 };
-        Header { flags, ..Header::new(kind) }
+    /// Whoever is being taken in gets all of it when that is done.
+    fn passes_on_to(&self, link: LinkId) -> bool {
+        let link = &self.links[link];
+        link.way == Way::Down && link.is_member()
+    }
+
+    fn pass_on(&mut self, frame: &Bytes) {
+        for at in self.links.ids() {
+            if self.passes_on_to(at) {
+                self.links.send(at, frame.clone());
+            }
+        }
     }
 
     /// Sends the engine to those of `links` that want it.
@@ -77,7 +70,7 @@ impl Node {
             if std::mem::replace(&mut self.links[link].has_engine, true) {
                 continue;
             }
-            let parts = engine.get_or_insert_with(|| engine_frames(&self.registry, self.config.rank));
+            let parts = engine.get_or_insert_with(|| engine_frames(self.registry, self.config.rank));
             parts.iter().for_each(|frame| self.links.send(link, frame));
         }
     }
@@ -86,22 +79,52 @@ impl Node {
         let links = self.links.ids().filter(|&at| self.passes_on_to(at)).collect::<Vec<_>>();
         self.send_engine(links);
     }
+}
 
+fn is_idle(config: &Config, registry: &Registry) -> bool {
+    config.role == Role::Leaf && !registry.modules().are_at_leaves()
+}
+
+/// A header that says whether this node wants no engine for WebAssembly.
+pub(super) fn with_engine(config: &Config, registry: &Registry, kind: Kind) -> Header {
+    let wants_none = is_idle(config, registry) || registry.modules().has_engine();
+    let flags = if wants_none { flag::ready::ENGINE } else { 0 };
+    Header { flags, ..Header::new(kind) }
+}
+
+impl Passed {
     /// The hashes of the modules that are here as a whole.
-    #[must_use]
-    pub fn modules(&self) -> Vec<[u8; 32]> {
-        self.modules.whole.iter().map(|id| id.0).collect()
+    pub fn hashes(&self) -> Vec<[u8; 32]> {
+        self.whole.iter().map(|id| id.0).collect()
     }
 
-    /// Sends to `link`, which is new or has found its way back, the modules that are here and that
-    /// it does not have: those that are `known` there it has. To be called before any stream is
-    /// opened on the link.
-    pub fn send_modules(&mut self, link: LinkId, known: &[[u8; 32]]) {
-        let lacking = self.modules.whole.iter().filter(|id| !known.contains(&id.0));
-        let whole = lacking.filter_map(|&id| Some((id, self.registry.modules().bytes(id)?)));
+    /// Keeps a module of this process, and sends it down the tree.
+    pub fn add(&mut self, mut here: Here<'_>, bytes: &Bytes) -> Result<ModuleId, FilterError> {
+        let id = ModuleId::of(bytes);
+        if bytes.is_empty() {
+            return Err(FilterError::new(Errno::INVAL, "a module without bytes"));
+        }
+        if self.whole.contains(&id) {
+            return Ok(id);
+        }
+        here.registry.modules().add(id, bytes.clone())?;
+        self.whole.push(id);
+        if Modules::need_engine(bytes) {
+            here.send_engine_to_all();
+        }
+        for frame in frames(Header::new(Kind::Module), id, bytes.len(), bytes) {
+            here.pass_on(&frame);
+        }
+        Ok(id)
+    }
+
+    /// Sends `link` what is here and is not `known` there.
+    pub fn send_to(&self, mut here: Here<'_>, link: LinkId, known: &[[u8; 32]]) {
+        let lacking = self.whole.iter().filter(|id| !known.contains(&id.0));
+        let whole = lacking.filter_map(|&id| Some((id, here.registry.modules().bytes(id)?)));
         let whole: Vec<(ModuleId, Bytes)> = whole.collect();
         // What is still arriving goes on with the parts that come.
-        let arriving = self.modules.arriving.iter().filter(|part| !part.is_engine);
+        let arriving = self.arriving.iter().filter(|part| !part.is_engine);
         let header = Header::new(Kind::Module);
         let mut queued: Vec<Bytes> =
             whole.iter().flat_map(|(id, bytes)| frames(header, *id, bytes.len(), bytes)).collect();
@@ -111,20 +134,17 @@ impl Node {
             queued.extend(frames(header, part.id, part.total, &part.bytes));
         }
         if wanted {
-            self.send_engine([link]);
+            here.send_engine([link]);
         }
-        if !queued.is_empty() {
-            queued.into_iter().for_each(|frame| self.links.send(link, frame));
-        }
+        queued.into_iter().for_each(|frame| here.links.send(link, frame));
     }
 
     /// Part of a module, in order; another parent may begin it again.
     ///
     /// Whoever wants the engine is sent it before the first part that needs it goes on. A module that cannot
     /// be kept is no fault of the sender: streams that name it say that it is not here.
-    pub(super) fn on_module(&mut self, header: &Header, frame: &Bytes) -> Result<(), Violation> {
-        // A leaf combines nothing; its service may.
-        if self.config.role == Role::Leaf && !self.registry.modules().are_at_leaves() {
+    pub fn on_module(&mut self, mut here: Here<'_>, header: &Header, frame: &Bytes) -> Result<(), Violation> {
+        if here.is_idle() {
             return Ok(());
         }
         let body = &frame[HEADER_BYTES..];
@@ -140,92 +160,54 @@ impl Node {
         let id = ModuleId(*hash);
         let last = offset + part.len() == total;
         if header.has(flag::module::ENGINE) {
-            if !self.registry.modules().has_engine()
-                && self.modules.take(id, offset, total, part, true)
-                && last
-            {
-                self.module_arrived(id)?;
+            if !here.registry.modules().has_engine() && self.take(id, offset, total, part, true) && last {
+                self.arrived(&here, id)?;
             }
             return Ok(());
         }
-        if self.modules.whole.contains(&id) {
+        if self.whole.contains(&id) {
             return Ok(());
         }
         // Whoever wants the engine has it before the module that needs it.
         if offset == 0 && Modules::need_engine(part) {
-            self.send_engine_to_all();
+            here.send_engine_to_all();
         }
-        if self.registry.modules().bytes(id).is_some() {
+        if here.registry.modules().bytes(id).is_some() {
             // Another node of this process has it, so that here it only passes through.
-            self.pass_on(frame);
+            here.pass_on(frame);
             if last {
-                self.modules.whole.push(id);
+                self.whole.push(id);
             }
             return Ok(());
         }
-        if self.modules.take(id, offset, total, part, false) {
-            self.pass_on(frame);
+        if self.take(id, offset, total, part, false) {
+            here.pass_on(frame);
             if last {
-                self.module_arrived(id)?;
+                self.arrived(&here, id)?;
             }
         }
         Ok(())
     }
 
-    fn module_arrived(&mut self, id: ModuleId) -> Result<(), Violation> {
-        let Some(at) = self.modules.arriving.iter().position(|part| part.id == id) else { return Ok(()) };
-        let Arriving { bytes, is_engine, .. } = self.modules.arriving.swap_remove(at);
+    fn arrived(&mut self, here: &Here<'_>, id: ModuleId) -> Result<(), Violation> {
+        let Some(at) = self.arriving.iter().position(|part| part.id == id) else { return Ok(()) };
+        let Arriving { bytes, is_engine, .. } = self.arriving.swap_remove(at);
         let bytes = Bytes::from(bytes);
         if ModuleId::of(&bytes) != id {
             return Err(Violation::Bound("a module is not what its hash says"));
         }
         if is_engine {
-            self.registry.modules().keep_engine(bytes);
+            here.registry.modules().keep_engine(bytes);
             return Ok(());
         }
-        match self.registry.modules().add(id, bytes) {
-            Ok(()) => self.modules.whole.push(id),
+        match here.registry.modules().add(id, bytes) {
+            Ok(()) => self.whole.push(id),
             // Streams that want it say that it is not here.
-            Err(error) => tracing::warn!(rank = self.config.rank, %id, "a module was not kept: {error}"),
+            Err(error) => tracing::warn!(rank = here.config.rank, %id, "a module was not kept: {error}"),
         }
         Ok(())
     }
 
-    fn passes_on_to(&self, link: LinkId) -> bool {
-        // Who is being taken in gets all of it when that is done.
-        let link = &self.links[link];
-        link.way == Way::Down && link.is_member()
-    }
-
-    fn pass_on(&mut self, frame: &Bytes) {
-        for at in self.links.ids() {
-            if self.passes_on_to(at) {
-                self.links.send(at, frame.clone());
-            }
-        }
-    }
-}
-
-/// The engine as it is sent. Where it cannot be had, those that want it say that they have none.
-fn engine_frames(registry: &Registry, rank: u32) -> Vec<Bytes> {
-    match registry.modules().engine() {
-        Ok(engine) if engine.len() <= MODULES_BYTES_MAX => {
-            let header = Header { flags: flag::module::ENGINE, ..Header::new(Kind::Module) };
-            frames(header, ModuleId::of(&engine), engine.len(), &engine)
-        }
-        Ok(engine) => {
-            let bytes = engine.len();
-            tracing::warn!(rank, bytes, "the engine is longer than a module may be ({MODULES_BYTES_MAX})");
-            Vec::new()
-        }
-        Err(error) => {
-            tracing::warn!(rank, "no engine for nodes below that have none: {error}");
-            Vec::new()
-        }
-    }
-}
-
-impl Passed {
     /// Takes a part; returns whether it is the next one of its module.
     fn take(&mut self, id: ModuleId, offset: usize, total: usize, part: &[u8], is_engine: bool) -> bool {
         let mut at = self.arriving.iter().position(|arriving| arriving.id == id);
@@ -250,6 +232,25 @@ impl Passed {
     }
 }
 
+/// The engine as it is sent. Where it cannot be had, those that want it say that they have none.
+fn engine_frames(registry: &Registry, rank: u32) -> Vec<Bytes> {
+    match registry.modules().engine() {
+        Ok(engine) if engine.len() <= MODULES_BYTES_MAX => {
+            let header = Header { flags: flag::module::ENGINE, ..Header::new(Kind::Module) };
+            frames(header, ModuleId::of(&engine), engine.len(), &engine)
+        }
+        Ok(engine) => {
+            let bytes = engine.len();
+            tracing::warn!(rank, bytes, "the engine is longer than a module may be ({MODULES_BYTES_MAX})");
+            Vec::new()
+        }
+        Err(error) => {
+            tracing::warn!(rank, "no engine for nodes below that have none: {error}");
+            Vec::new()
+        }
+    }
+}
+
 /// The frames of the first bytes of a module.
 fn frames(header: Header, id: ModuleId, total: usize, bytes: &[u8]) -> Vec<Bytes> {
     let parts = bytes.chunks(CHUNK_BYTES).enumerate().map(|(at, part)| {
@@ -261,9 +262,10 @@ fn frames(header: Header, id: ModuleId, total: usize, bytes: &[u8]) -> Vec<Bytes
 
 #[cfg(test)]
 mod tests {
+    use super::super::Node;
     use super::*;
     use crate::filter::{Linked, Linker, MakeLinker};
-    use crate::{Child, Config, Time, Tuning, control};
+    use crate::{Child, Time, Tuning, control};
     use sheaf_core::RangeSet;
     use std::sync::OnceLock;
 

@@ -243,21 +243,6 @@ impl Stream {
         self.down.received - self.down.log_base < self.window
     }
 
-    /// Queues a filter's reply for every child that is here; returns how many had no room for it.
-    pub fn send_reply(&mut self, frame: &Bytes, bytes_max: usize, links: &mut Links) -> usize {
-        let mut dropped = 0;
-        let lanes = self.down.lanes.iter_mut().zip(self.members.iter());
-        for (lane, member) in lanes.filter(|(_, member)| member.is_here()) {
-            if lane.replies_bytes + frame.len() > bytes_max {
-                dropped += 1;
-                continue;
-            }
-            lane.replies_bytes += frame.len();
-            links.send(member.link, frame);
-        }
-        dropped
-    }
-
     /// Of the child that is here and has least: what may still be sent to it.
     pub fn least_credit(&self) -> u64 {
         let here = self.down.lanes.iter().zip(self.members.iter()).filter(|(_, member)| member.is_here());
