@@ -125,7 +125,8 @@ pub struct AdoptStream {
     pub state: Option<Vec<u8>>,
 }
 
-/// The answer to [`Adopt`]. Streams that are not named are over; others are opened anew.
+/// The answer to [`Adopt`]. Streams of the orphan's that are not named it closes; if they are open at the adopter,
+/// they are opened there again behind this, and begin anew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adopted {
     /// Streams that go on where they were.
@@ -134,7 +135,8 @@ pub struct Adopted {
     pub leaves: RangeSet,
 }
 
-/// Leaves that are below another node from now on.
+/// Leaves with which another node has turned up: whoever speaks for them below is asked to let go. A leaf that
+/// is there keeps itself, and says so by not naming itself in [`Released`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
     /// Which.
@@ -239,11 +241,11 @@ pub fn control<T: Serialize>(header: Header, body: &T) -> Bytes {
     frame::encode(header, &body)
 }
 
-/// The body of a whole control frame that was made here, or has been decoded before.
+/// The body of a frame that opens a stream, and was made here or has been decoded before.
 ///
 /// # Panics
 /// When it is no such frame.
-pub(crate) fn body_of<T: DeserializeOwned>(frame: &[u8]) -> T {
+pub(crate) fn open_of(frame: &[u8]) -> Open {
     let body = decode(Kind::Open, frame::body(frame));
     body.expect("what is kept here was decoded when it came")
 }

@@ -27,7 +27,8 @@ pub enum Kind {
     Assign = 1,
     /// A sub-tree has started ([`super::control::Ready`]).
     Ready = 2,
-    /// Nothing but a sign of life; `wave` is the sender's epoch.
+    /// A sign of life; `wave` is the sender's epoch. Its body says when it was sent and what was heard last,
+    /// which measures the link.
     Heartbeat = 3,
     /// A new stream ([`super::control::Open`]).
     Open = 4,
@@ -52,7 +53,7 @@ pub enum Kind {
     Adopt = 13,
     /// The ancestor has taken it ([`super::control::Adopted`]).
     Adopted = 14,
-    /// Down: these leaves are below another node from now on ([`super::control::Release`]).
+    /// Down: another node says that it has these leaves; who has them here lets go ([`super::control::Release`]).
     Release = 15,
     /// Up: nothing more will come of them from here ([`super::control::Released`]).
     Released = 16,

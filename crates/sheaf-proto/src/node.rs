@@ -5,22 +5,29 @@
 //! Whoever drives it keeps to this order.
 //!
 //! 1. [`Node::new`], then [`Node::add_parent`] unless it is the root; each link that gets a transport is
-//!    attached ([`Node::attach`], [`Node::attach_near`], [`Node::attach_quiet`]). A leaf, and a node none of
-//!    whose children could be started, calls [`Node::tell_ready`].
+//!    attached ([`Node::attach`], [`Node::attach_near`], [`Node::attach_quiet`]), after what its peer is to hear
+//!    before all else ([`Node::send_first`]). A leaf, and a node none of whose children could be started, calls
+//!    [`Node::tell_ready`]. A node that comes late (its place in the running tree was lost) says what it stands
+//!    for as an orphan does: [`Node::begin_empty`] if it has children, and [`Node::resume_parent`] in place of
+//!    [`Node::add_parent`]. The root gets one more parent for each client: [`Node::add_parent`],
+//!    [`Node::client_base`], [`Node::send_first`], [`Node::greet`].
 //! 2. What arrives goes to [`Node::receive`], in pieces of any size, in order. On a [`Violation`] the
 //!    transport is closed and [`Node::link_lost`] told `EPROTO`: who breaks the protocol is not waited for.
 //!    The end of a transport is told to [`Node::link_lost`] too; that a child has ended for certain, to
-//!    [`Node::child_dead`]. Either may be told of a link that is gone already.
+//!    [`Node::child_dead`]. Either may be told of a link that is gone already. Who has connected and asks to be
+//!    taken gets a link by [`Node::child_link`].
 //! 3. After any call: [`Node::poll_event`] until it has none, [`Node::next_dirty`] until there is none, and
-//!    for each link that it names: write [`Node::output`], tell [`Node::wrote`], and go on as long as
+//!    for each link that it names (this is where what was gathered is framed): write [`Node::output`], tell [`Node::wrote`], and go on as long as
 //!    [`Node::refill`] says that there is more (or until the transport takes no more; then the link is the
 //!    driver's to remember). Then [`Node::next_dead`]: these transports are closed. Events come in
 //!    the order in which things happened; a link may be written before or after them.
-//! 4. [`Node::tick`] at [`Node::next_timeout`] or later. Time never runs backwards between two calls; a call
-//!    with the time of the last one is fine.
+//! 4. [`Node::tick`] at [`Node::next_timeout`] or later; right before it, for each link of [`Node::overdue`]
+//!    whose peer is known to live, [`Node::vouch`]. Time never runs backwards between two calls; a call with the
+//!    time of the last one is fine. [`Node::set_wall_clock`], now and then, lets it tell clocks apart.
 //! 5. After [`Event::Orphaned`] the driver looks for an ancestor and calls [`Node::resume_parent`] when one has
-//!    taken the connection, again after each `Orphaned`. After [`Event::ParentLost`] nothing more is asked of
-//!    it but to write what is queued, and it is dropped.
+//!    taken the connection, again after each `Orphaned`; [`Node::disband`] when none can be reached, and
+//!    [`Node::abandon`] when the session is over for certain. After [`Event::ParentLost`] nothing more is asked
+//!    of it but to write what is queued, and it is dropped.
 //!
 //! A [`LinkId`] stays with its link until that is gone and all that was queued on it is taken; then it may name
 //! another, which the node has told its driver by [`Node::child_link`], [`Node::add_parent`] or
@@ -321,6 +328,13 @@ impl Node {
         }
     }
 
+    /// A peer has consumed more of a stream, of its replies, or of what came up; what waited for that goes on.
+    ///
+    /// Assumes nothing of the order in which credit comes: each says how much in all, so that one which is lost
+    /// is made good by the next (replies alone are counted by steps). A child that came from a lost parent, or
+    /// was opened anew, may still speak of the stream as it was: until it says ANEW, what it says is passed over.
+    /// Afterwards nobody was given credit for more than it was sent, or it has broken the protocol. Costs a look
+    /// at the streams that wait for this link.
     fn on_credit(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
         if header.has(flag::credit::REPLY) {
@@ -381,7 +395,7 @@ impl Node {
         }
         self.expire_surveys(now);
         if self.links.heart.beat_at <= now {
-            self.acknowledge_all(now);
+            self.acknowledge_all();
             self.beat(now);
         }
     }

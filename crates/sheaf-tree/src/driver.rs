@@ -411,7 +411,7 @@ impl Core {
                 for piece in pieces {
                     self.nodes[node].wrote(now, link, piece.len());
                     if let Err(violation) = self.nodes[peer].receive(now, peer_link, &piece) {
-                        self.nodes[peer].child_dead(now, peer_link, Errno::PROTO, &violation.to_string());
+                        self.nodes[peer].link_lost(now, peer_link, Errno::PROTO, &violation.to_string());
                     }
                 }
                 self.work.push_back(peer);

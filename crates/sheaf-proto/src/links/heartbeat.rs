@@ -192,6 +192,12 @@ impl Links {
         }
     }
 
+    /// A sign of life, or with five words a measurement.
+    ///
+    /// That the peer lives is known before this (whatever comes says so). May come from whoever is let in, also
+    /// before it is taken. Afterwards the link's round trip and clock are those of the latest pair of heartbeats,
+    /// and one that asks for it is answered, unless something else waits to be written: that is a sign of life
+    /// too, and what waited in a queue measures nothing. Costs no allocation after the first.
     pub fn on_heartbeat(
         &mut self,
         now: Time,

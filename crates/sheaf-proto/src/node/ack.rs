@@ -1,10 +1,10 @@
 //! What the root has need not be kept by anybody: it says so, down the tree.
 use super::Node;
+use crate::Role;
 use crate::control::{self, Ack};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::LinkId;
 use crate::stream::Owner;
-use crate::{Role, Time};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 
@@ -66,7 +66,7 @@ impl Node {
     }
 
     /// At the root, now and then: acknowledges what it has not, and again what may not have arrived.
-    pub(super) fn acknowledge_all(&mut self, _now: Time) {
+    pub(super) fn acknowledge_all(&mut self) {
         if self.config.role != Role::Root {
             return;
         }

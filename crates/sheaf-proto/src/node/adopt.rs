@@ -8,7 +8,7 @@
 use super::Node;
 use super::release::{Job, To};
 use crate::Time;
-use crate::control::{self, Adopt, Adopted, Notice, Open};
+use crate::control::{self, Adopt, Adopted, Notice};
 use crate::frame::{Header, Kind, Violation, flag};
 use crate::links::{Link, LinkId, LinkState, Way};
 use crate::stream::{ChildState, Stream};
@@ -206,7 +206,7 @@ impl Node {
         if let Some(ready) = &adopt.ready {
             self.child_ready(link, ready);
         }
-        self.tell_of_arrival(now, link, &adopt);
+        self.tell_of_arrival(link, &adopt);
         self.refill(link);
     }
 
@@ -270,7 +270,7 @@ impl Node {
         let here = |stream: &&mut Box<Stream>| !stream.down.mid_packet && !stream.left;
         let Some(stream) = self.streams.get_mut(&id).filter(here) else { return };
         let (offset, wave_base) = (stream.down.received, stream.slots().end());
-        let mut open: Open = control::body_of(&stream.down.open);
+        let mut open = control::open_of(&stream.down.open);
         (open.offset, open.wave_base) = (offset, wave_base);
         let header = Header { stream: id, flags: flag::open::ANEW, ..Header::new(Kind::Open) };
         let frame = control::control(header, &open);
@@ -284,7 +284,7 @@ impl Node {
     ///
     /// By what is lost as far as is known here, not by what was told before: a notice may have been lost with
     /// a link, and what is said twice the root passes over.
-    fn tell_of_arrival(&mut self, _now: Time, link: LinkId, adopt: &Adopt) {
+    fn tell_of_arrival(&mut self, link: LinkId, adopt: &Adopt) {
         let (by, rank) = (self.config.rank, adopt.rank);
         let back = adopt.leaves.difference(&adopt.lost).intersection(&self.below.lost);
         if !back.is_empty() {

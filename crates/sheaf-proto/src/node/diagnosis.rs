@@ -68,6 +68,10 @@ impl Node {
     }
 
     /// Everybody below is asked how they are; the answers go to the link that it came over.
+    ///
+    /// Several may be under way, from several owners: each has a number of this node's own below it. Afterwards
+    /// the owner hears an end, at the deadline at the latest, which each level shortens; or the link to it is
+    /// gone, and the survey with it.
     pub(super) fn on_survey(
         &mut self,
         now: Time,
@@ -88,7 +92,10 @@ impl Node {
         id
     }
 
-    /// An answer of a child to a survey.
+    /// An answer of a child to a survey: a node's own report, or that no more comes.
+    ///
+    /// May come late, of a survey that is over: it is nobody's. Reports are passed on as they come, so that a node
+    /// holds none but what waits for its link, of which there is a bound; those beyond it are counted.
     pub(super) fn on_report(
         &mut self,
         now: Time,
@@ -208,5 +215,40 @@ fn stream_report(id: u32, stream: &Stream) -> StreamReport {
         credit_down_bytes: stream.least_credit(),
         waves_open: stream.waves_open() as u32,
         kept_bytes: stream.queued_bytes() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Registry;
+    use crate::{Child, Config, Tuning};
+
+    /// However a child's end is told: a survey does not wait for who cannot answer, and the error is noted.
+    #[test]
+    fn a_survey_does_not_wait_for_a_child_that_has_ended() {
+        type Told = fn(&mut Node, Time, LinkId, Errno, &str);
+        for told in [Node::link_lost as Told, Node::child_dead] {
+            let child = Child { rank: 1, leaves: RangeSet::full(1) };
+            let config = Config {
+                rank: 0,
+                role: Role::Root,
+                depth: 0,
+                leaves: RangeSet::full(1),
+                children: vec![child],
+                stream_base: 0,
+                place: Default::default(),
+                tuning: Tuning::default(),
+            };
+            let (now, link) = (Time(0), LinkId::new(0));
+            let mut root = Node::new(config, Registry::with_builtins(), now);
+            root.attach(now, link);
+            let survey = root.survey(now, Duration::from_secs(60));
+            assert!(root.take_survey(survey).is_none(), "the child has not answered");
+            told(&mut root, now, link, Errno::HOSTDOWN, "killed");
+            let (reports, dropped) = root.take_survey(survey).unwrap();
+            let error = reports[0].last_error.as_ref().map(|error| error.text.as_str());
+            assert_eq!((reports.len(), dropped, error), (1, 0, Some("node 1: killed")));
+        }
     }
 }

@@ -36,9 +36,10 @@ const PLACE_MAX: u64 = 1 << 62;
 impl Node {
     /// A stream is opened, by the parent or a client, from its beginning or (with an offset) for one that joins.
     ///
-    /// Assumes that there is none of that number here: the owner closes one before it opens it again. What
-    /// cannot be done here (a filter that is not known) does not keep it from being opened: each wave then
-    /// fails with the reason.
+    /// There must be none of that number here, since the owner closes one before it opens it again; who does not
+    /// breaks the protocol. What cannot be done here (a filter that is not known) does not keep it from being
+    /// opened: each wave then fails with the reason. Afterwards the stream is here and on its way to each child
+    /// with members. Costs the making of a filter, and a pass over the children.
     pub(super) fn on_open(
         &mut self,
         link: LinkId,
@@ -150,7 +151,10 @@ impl Node {
     /// From the owner: the stream is over. From a child: nobody is left below it.
     ///
     /// A stream that is not known was closed here before, or is one that an orphan could not keep; either way
-    /// there is nothing more to tell anybody about it.
+    /// there is nothing more to tell anybody about it. May come from a child that was begun anew and speaks of
+    /// the stream as it was: that is passed over. Afterwards the stream is gone here and on its way to be gone
+    /// below, or no wave waits for that child; it suffices to say so once, as closing goes behind everything
+    /// else on the same link.
     pub(super) fn on_close(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
         let Some(stream) = self.streams.get(&header.stream) else {
             if self.recovery.parent == Some(link) {
@@ -188,6 +192,11 @@ impl Node {
 
     /// Part of a packet. It is passed on before anything else is done about it, as it came: on each level the
     /// bytes below are on their way while this one opens the wave.
+    ///
+    /// Assumes that parts come in the stream's own order, which a link keeps. May come for a stream that was
+    /// closed here: the owner did not know yet. Afterwards it is in the log until all leaves below have consumed
+    /// it, and the wave it asks for is open with this level's share of the deadline. Costs a reference for each
+    /// child that has credit, and none of the bytes are copied (but for small frames, which are).
     pub(super) fn on_down(
         &mut self,
         now: Time,
@@ -258,6 +267,9 @@ impl Node {
 
     /// An answer is no longer wanted: what has come by then goes up, in a moment and not at once, since most of
     /// it may be on its way.
+    ///
+    /// May come for a wave that is over, or a stream that is closed, and does nothing then. Afterwards the wave
+    /// has a deadline, the nearer the root the later, so that each level still has what the one below it says.
     pub(super) fn on_cancel(&mut self, now: Time, link: LinkId, header: &Header) -> Result<(), Violation> {
         match self.streams.get(&header.stream) {
             Some(stream) if stream.owner != Owner::Link(link) => Err(Violation::OutOfPlace(Kind::Cancel)),
@@ -310,6 +322,10 @@ impl Node {
     }
 
     /// A reply of a filter above. It is outside of the stream's window, and so has a bound of its own.
+    ///
+    /// May come for a stream that is closed here. Afterwards it was passed on, or dropped and the root told so;
+    /// either way its bytes are given back to the parent, at a leaf when its service has dealt with them. One
+    /// that is dropped is not said again: a filter's replies may be lost, as by a failure.
     pub(super) fn on_reply(&mut self, link: LinkId, header: &Header, frame: &Bytes) -> Result<(), Violation> {
         if header.body_len as usize > REPLY_BYTES_MAX {
             return Err(Violation::Bound("a reply of a filter is too long"));

@@ -46,13 +46,9 @@ impl Node {
     /// The child on `link` is known to have ended: nobody waits for the leaves below it to come
     /// back another way. (For an upward link, the same as [`Node::link_lost`].)
     pub fn child_dead(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
+        self.link_lost(now, link, errno, cause);
         if self.links[link].way == Way::Down {
-            if self.links[link].is_alive() {
-                self.await_leaves(now, link, errno, cause);
-            }
             self.give_up_waiting(link);
-        } else {
-            self.link_lost(now, link, errno, cause);
         }
     }
 

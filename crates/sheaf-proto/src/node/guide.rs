@@ -20,7 +20,8 @@ impl Node {
         }
     }
 
-    /// Where a child listens: of use to the driver alone, which sends newcomers there.
+    /// Where a child listens: of use to the driver alone, which sends newcomers there, and looks whether the
+    /// address makes sense. The latest counts.
     pub(super) fn on_door(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let address: Address = control::decode(Kind::Door, body)?;
         self.events.push_back(Event::Door { rank: self.links[link].rank, address });

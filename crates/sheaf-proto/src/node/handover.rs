@@ -95,8 +95,9 @@ impl Node {
 
     /// This node's place is below another one, which has been told to wait for it.
     ///
-    /// Nothing is under way, so that losing the parent loses nothing; that one may be the first to be asked,
-    /// and any other ancestor takes the node too.
+    /// Only the parent may say so, and does when no stream is open, so that losing it loses nothing (what is
+    /// kept of streams would be sent again otherwise, as after any loss). Afterwards this node is an orphan whose
+    /// driver knows where to ask first; any other ancestor takes it too.
     pub(super) fn on_go(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let to: Ancestor = control::decode(Kind::Go, body)?;
         if self.recovery.parent != Some(link) {

@@ -143,6 +143,10 @@ impl Passed {
     ///
     /// Whoever wants the engine is sent it before the first part that needs it goes on. A module that cannot
     /// be kept is no fault of the sender: streams that name it say that it is not here.
+    ///
+    /// May come again, in whole or in part, from another parent: what is here is passed over, and what is not
+    /// whole is taken from its beginning. Afterwards the part was passed on once to each child that had those
+    /// before it, and the module is here when it is whole and is what its hash says. Costs a copy of the part.
     pub fn on_module(&mut self, mut here: Here<'_>, header: &Header, frame: &Bytes) -> Result<(), Violation> {
         if here.is_idle() {
             return Ok(());

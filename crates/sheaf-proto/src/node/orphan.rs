@@ -132,6 +132,10 @@ impl Node {
     }
 
     /// The parent has found no parent.
+    ///
+    /// Only the parent may say so. It says how much of its own time was left: a leaf has that, an inner node half
+    /// of it, so that a sub-tree whose levels search one after the other takes at most twice as long as its first
+    /// node. Afterwards this node is an orphan.
     pub(super) fn on_farewell(&mut self, now: Time, link: LinkId, header: &Header) -> Result<(), Violation> {
         if self.recovery.parent != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Farewell));

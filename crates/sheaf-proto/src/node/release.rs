@@ -103,6 +103,10 @@ impl Node {
 
     /// A child has let go of what it was asked for; what it sent before that is folded here already, since
     /// it came over the same link. Leaves that it was asked for and did not name stay below it.
+    ///
+    /// May answer a question that nobody asks any more (the one it was asked for was lost): that moves nothing
+    /// here, and the leaves are found below whoever has them by the next that asks. Afterwards the oldest job
+    /// that asked this child for that rank waits for it no more. Costs a look at each job.
     pub(super) fn on_released(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let released: Released = control::decode(Kind::Released, body)?;
         self.answered(link, Some(&released));

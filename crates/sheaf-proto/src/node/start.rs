@@ -10,6 +10,9 @@ use sheaf_core::{Errno, RangeSet};
 impl Node {
     /// The sub-tree of a child has started. Told once by each child; one that comes later has said so when it
     /// asked to be taken.
+    ///
+    /// May be told twice, or name leaves that are another's by now: the first time counts, and only what is held
+    /// by this link. Afterwards the parent is told as soon as no child is waited for, with the leaves of all.
     pub(super) fn on_ready(&mut self, link: LinkId, header: &Header, body: &[u8]) -> Result<(), Violation> {
         let ready: control::Ready = control::decode(Kind::Ready, body)?;
         self.links[link].has_engine |= header.has(flag::ready::ENGINE);

@@ -77,6 +77,10 @@ impl Node {
     ///
     /// Its header is paid for at once and its items as their waves are passed on, like those of as many
     /// frames; so a sender cannot be further ahead with a run than with frames.
+    ///
+    /// May come from a child that takes no part, whose bytes are given back, or that speaks of the stream as it
+    /// was, whose run is passed over. Afterwards each item is counted in its wave or was late for it. Costs one
+    /// addition an item where all is steady, and what a frame costs for each item where it is not.
     pub(super) fn on_run(
         &mut self,
         now: Time,
@@ -148,6 +152,9 @@ impl Node {
     /// A part of a long packet: parts are kept until the last has come. The bytes of all but the
     /// last are consumed at once (the packet's own bound holds them), so that a packet may be
     /// larger than the window.
+    ///
+    /// Assumes that a child sends one long packet at a time on a stream, as it does. Afterwards nothing is
+    /// contributed yet, or the whole is, once. Costs a copy of each part.
     fn on_up_part(
         &mut self,
         now: Time,

@@ -60,7 +60,7 @@ impl Slots {
         (self.ring.len() as u64) < WAVES_OPEN_MAX / 2
     }
 
-    /// The first wave that no child has begun.
+    /// The first wave without a slot: nothing of it has come.
     pub fn end(&self) -> u64 {
         self.base + self.ring.len() as u64
     }

@@ -13,7 +13,7 @@ use crate::link::{Address, Ancestor, is_sound};
 use crate::network::End;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::proto::frame::{HEADER_BYTES, Header, Kind};
-use crate::proto::{Node, Role};
+use crate::proto::{LinkId, Node, Role};
 use crate::service::{LeafHandle, Services};
 use crate::topology::Topology;
 use rustix::net::AddressFamily;
@@ -346,21 +346,14 @@ fn local_ip(fd: &OwnedFd) -> Option<IpAddr> {
     SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok().map(|at| at.ip())
 }
 
-async fn run(
-    placed: Placed,
-    link: Channel,
-    how: How,
-    registry: &Registry,
-    services: &dyn Services,
-) -> io::Result<()> {
-    let Placed { topology, station, options, siblings, brood, .. } = placed;
-    let station = Arc::new(station);
-    let shared = Shared::new();
+/// Makes the node that this process is. Gives the link to its parent.
+fn begin(shared: &Shared, placed: &Placed, registry: &Registry) -> LinkId {
+    let Placed { topology, station, options, siblings, .. } = placed;
     let root = topology.root();
     let mut config = config(root, options.tuning, options.depth);
-    config.place.siblings = siblings;
+    config.place.siblings = *siblings;
     let role = config.role;
-    let parent = shared.run(|core, now| {
+    shared.run(|core, now| {
         core.may_search = !station.ancestors.is_empty();
         core.add_node(config, registry.clone());
         core.nodes[0].set_identity(&root.host(), std::process::id());
@@ -372,8 +365,21 @@ async fn run(
             core.nodes[0].begin_empty();
         }
         core.nodes[0].resume_parent(now)
-    });
-    let mut family = None;
+    })
+}
+
+async fn run(
+    placed: Placed,
+    link: Channel,
+    how: How,
+    registry: &Registry,
+    services: &dyn Services,
+) -> io::Result<()> {
+    let shared = Shared::new();
+    let parent = begin(&shared, &placed, registry);
+    let Placed { topology, station, options, brood, .. } = placed;
+    let (station, root, mut family) = (Arc::new(station), topology.root(), None);
+    let role = shared.peek(|core| core.nodes[0].config().role);
     if role == Role::Leaf {
         let handle = LeafHandle { shared: Arc::downgrade(&shared), node: 0 };
         match services.start(root.leaf_index().unwrap_or(0), &root.host(), &options.service, handle) {

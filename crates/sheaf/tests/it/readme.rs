@@ -93,11 +93,8 @@ fn every_console_block() {
 fn every_rule_has_a_number_of_its_own() {
     let text =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semantics.md")).unwrap();
-    let mut numbers: Vec<u32> =
-        text.lines().filter_map(|line| line.split_once(". **")?.0.parse().ok()).collect();
-    let all = numbers.len();
-    numbers.sort_unstable();
-    numbers.dedup();
-    assert!(all > 60, "the rules are not found any more");
-    assert_eq!(numbers, (1..=u32::try_from(all).unwrap()).collect::<Vec<_>>());
+    let numbers: Vec<u32> = text.lines().filter_map(|line| line.split_once(". **")?.0.parse().ok()).collect();
+    assert!(numbers.len() > 60, "the rules are not found any more");
+    // In order: Markdown numbers a list on from its first number, whatever the others are.
+    assert_eq!(numbers, (1..=u32::try_from(numbers.len()).unwrap()).collect::<Vec<_>>());
 }
