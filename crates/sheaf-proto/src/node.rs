@@ -22,7 +22,7 @@
 //!    driver's to remember). Then [`Node::next_dead`]: these transports are closed. Events come in
 //!    the order in which things happened; a link may be written before or after them.
 //! 4. [`Node::tick`] at [`Node::next_timeout`] or later; right before it, for each link of [`Node::overdue`]
-//!    whose peer is known to live, [`Node::vouch`]. Time never runs backwards between two calls; a call with the
+//!    whose peer is known to live, [`Node::vouch`]. (A parent that cannot be replaced: [`Node::hold_to`].) Time never runs backwards between two calls; a call with the
 //!    time of the last one is fine. [`Node::set_wall_clock`], now and then, lets it tell clocks apart.
 //! 5. After [`Event::Orphaned`] the driver looks for an ancestor and calls [`Node::resume_parent`] when one has
 //!    taken the connection, again after each `Orphaned`; [`Node::disband`] when none can be reached, and

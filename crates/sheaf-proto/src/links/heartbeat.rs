@@ -142,6 +142,9 @@ impl Heart {
 
     /// When the peer has been silent for too long.
     fn silent_until(&self, link: &Link) -> Time {
+        if link.is_sole {
+            return Time(u64::MAX);
+        }
         (link.heard.max(link.vouched) + self.timeout).min(link.heard + self.timeout * VOUCHED_TIMEOUTS)
     }
 
@@ -159,6 +162,7 @@ impl Links {
         link.reconnects += u32::from(link.is_attached() && link.counters.bytes_in > 0);
         link.carrier = carrier;
         link.vouched = now;
+        link.is_sole = false;
         link.heard = now;
         link.spoke = now;
         link.since = now;

@@ -66,6 +66,8 @@ pub(crate) struct Link {
     pub rank: u32,
     /// When the driver last saw that the peer lives, though nothing was heard of it.
     pub vouched: Time,
+    /// However long the peer says nothing, there is no other to go to.
+    pub is_sole: bool,
     /// Written to by [`super::Links::send`] alone.
     pub(super) out: OutQueue,
     /// On the list of links with something to write.
@@ -114,6 +116,7 @@ impl Link {
             leaves,
             rank,
             vouched: now,
+            is_sole: false,
             out: OutQueue::default(),
             dirty: false,
             carry: Vec::new(),

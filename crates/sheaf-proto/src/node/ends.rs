@@ -83,6 +83,14 @@ impl Node {
         self.links[link].vouched = now;
     }
 
+    /// The peer of `link`, a parent, is the root, and a process of this machine: the kernel tells when it ends, and
+    /// without it nothing goes on anywhere. So it is not given up for saying nothing, for as long as the
+    /// transport that carries the link now is there: one that was stopped goes on with its whole tree.
+    pub fn hold_to(&mut self, link: LinkId) {
+        let link = &mut self.links[link];
+        link.is_sole = link.way == Way::Up && link.is_alive();
+    }
+
     /// Says what the wall clock is: `wall_ns` nanoseconds since 1970 at `now`. Without it the clocks of
     /// peers are not compared.
     pub fn set_wall_clock(&mut self, now: Time, wall_ns: u64) {

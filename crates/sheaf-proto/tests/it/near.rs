@@ -1,9 +1,9 @@
 //! Links between processes of one machine: they are asked for few signs of life, and who is stopped is
 //! noticed all the same.
 use crate::oracle::{Crowd, Nature, Outcome, for_seeds, registry};
-use sheaf_core::RangeSet;
+use sheaf_core::{Errno, RangeSet};
 use sheaf_proto::sim::{Fault, Shape, Sim, SimConfig};
-use sheaf_proto::{Child, Config, LinkId, Node, Notice, Role, Sync, Time, Tuning};
+use sheaf_proto::{Child, Config, Event, LinkId, Node, Notice, Role, Sync, Time, Tuning};
 use std::time::Duration;
 
 const STEP: Duration = Duration::from_millis(20);
@@ -141,6 +141,50 @@ fn given_up_after(vouched_for: Duration) -> Duration {
         if !root.is_alive(LinkId::new(0)) {
             return now - start;
         }
+    }
+}
+
+/// The root may be stopped for as long as somebody likes; when it ends, its children look for it no more than others.
+#[test]
+fn the_root_of_this_machine_is_not_given_up_for_its_silence() {
+    for (holds, lives_on) in [(true, true), (false, false)] {
+        let start = Time(1_000_000_000);
+        let config = Config {
+            rank: 1,
+            role: Role::Leaf,
+            depth: 1,
+            leaves: RangeSet::single(0),
+            children: Vec::new(),
+            stream_base: 0,
+            place: Default::default(),
+            tuning: Tuning::default(),
+        };
+        let mut leaf = Node::new(config, registry(), start);
+        let root = leaf.add_parent(start);
+        leaf.attach_near(start, root);
+        if holds {
+            leaf.hold_to(root);
+        }
+        let mut now = start;
+        while now - start < Duration::from_secs(3600) {
+            now = leaf.next_timeout().unwrap().max(now + Duration::from_millis(100));
+            leaf.tick(now);
+            while leaf.next_dirty().is_some() {
+                leaf.output(root).take();
+            }
+            if !leaf.is_alive(root) {
+                break;
+            }
+        }
+        assert_eq!(leaf.is_alive(root), lives_on);
+        leaf.link_lost(now, root, Errno::CONNRESET, "its process has ended");
+        assert!(!leaf.is_alive(root));
+        let orphaned = std::iter::from_fn(|| leaf.poll_event()).any(|event| event == Event::Orphaned);
+        assert!(orphaned, "then it looks for another one");
+        // Another link to the same node is watched like any, until somebody says what is at its end.
+        let again = leaf.resume_parent(now);
+        leaf.attach_near(now, again);
+        assert!(leaf.overdue(now + Duration::from_secs(3600)).contains(&again));
     }
 }
 

@@ -1,9 +1,9 @@
 //! The ways to a parent: the first one, and another one when that is lost.
 use super::plan::Station;
 use crate::driver::Shared;
-use crate::link::wire::{Caller, Channel, call};
+use crate::link::wire::{Caller, Channel, call, is_of_this_machine};
 use crate::link::{Address, Ancestor};
-use crate::proto::{Node, Time};
+use crate::proto::{LinkId, Node, Time};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,8 +133,8 @@ pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, search:
         () = shared.ended() => return,
         found = call_ancestors(station, search) => found,
     };
-    let channel = match found {
-        Found::Ancestor(channel) => channel,
+    let (channel, place) = match found {
+        Found::Ancestor(channel, place) => (channel, place),
         Found::Nobody => return shared.with_node(0, Node::disband),
         Found::End => return shared.with_node(0, Node::abandon),
     };
@@ -142,16 +142,40 @@ pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, search:
         core.touch(0);
         (!core.ended).then(|| core.nodes[0].resume_parent(now))
     });
-    let attached = link.map_or(Ok(()), |link| shared.attach(0, link, channel, None));
+    let attached = link.map_or(Ok(()), |link| attach_parent(shared, link, channel, place));
     if attached.is_err() {
         shared.with_node(0, Node::disband);
     }
 }
 
+/// Who a parent is to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ParentIs {
+    /// Above it are others, which take its children when it says nothing.
+    OneOfMany,
+    TheRoot,
+}
+
+/// Lets `link`, to the parent, run over `channel`. The root is not replaced by anybody: on this machine, where the
+/// kernel tells its end, it may be stopped and go on.
+pub(super) fn attach_parent(
+    shared: &Arc<Shared>,
+    link: LinkId,
+    channel: Channel,
+    parent: ParentIs,
+) -> io::Result<()> {
+    let holds = parent == ParentIs::TheRoot && is_of_this_machine(&channel.fd)?;
+    shared.attach(0, link, channel, None)?;
+    if holds {
+        shared.with_node(0, |node| node.hold_to(link));
+    }
+    Ok(())
+}
+
 /// What comes of a search.
 enum Found {
     /// One has taken the call.
-    Ancestor(Channel),
+    Ancestor(Channel, ParentIs),
     /// From here there is no way to the root.
     Nobody,
     /// The session is over for certain.
@@ -176,7 +200,10 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
             refused = refuses.then(|| refused.unwrap_or_else(Instant::now));
         }
         match called {
-            Ok(Ok(channel)) => return Found::Ancestor(channel),
+            Ok(Ok(channel)) => {
+                let parent = if is_root { ParentIs::TheRoot } else { ParentIs::OneOfMany };
+                return Found::Ancestor(channel, parent);
+            }
             // The root never comes back.
             Ok(Err(error)) if is_root && is_gone(ancestor, &error) => return Found::End,
             _ if refused.is_some_and(|since| since.elapsed() >= REFUSED_MAX) => return Found::Nobody,

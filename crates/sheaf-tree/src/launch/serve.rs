@@ -3,7 +3,7 @@ use super::brood::{Brood, bear};
 use super::invitation::{ANCESTORS_MAX, ChannelKind, Invitation};
 use super::plan::Station;
 use super::processes::{read_first, read_frame, start_children};
-use super::search::{Search, arrive, arrive_near, find_parent};
+use super::search::{ParentIs, Search, arrive, arrive_near, attach_parent, find_parent};
 use super::{Options, config, invited};
 use crate::driver::Shared;
 use crate::filter::Registry;
@@ -378,6 +378,7 @@ async fn run(
     let shared = Shared::new();
     let parent = begin(&shared, &placed, registry);
     let Placed { topology, station, options, brood, .. } = placed;
+    let above = if station.ancestors.len() == 1 { ParentIs::TheRoot } else { ParentIs::OneOfMany };
     let (station, root, mut family) = (Arc::new(station), topology.root(), None);
     let role = shared.peek(|core| core.nodes[0].config().role);
     if role == Role::Leaf {
@@ -389,11 +390,11 @@ async fn run(
             }),
             Err(error) => shared.with_node(0, |node| node.give_up(error.errno, &error.cause)),
         }
-        shared.attach(0, parent, link, None)?;
+        attach_parent(&shared, parent, link, above)?;
     } else {
         // Streams may have come right behind the assignment; the children's assignments go first.
         family = Some(start_children(&shared, &topology, &options, &station, brood)?);
-        shared.attach(0, parent, link, None)?;
+        attach_parent(&shared, parent, link, above)?;
         shared.with_node(0, Node::tell_ready);
     }
     if how == How::Invited {

@@ -279,11 +279,24 @@ async fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 /// Small frames go at once, and a peer that is gone is noticed.
 pub(super) fn set_tcp_options(fd: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(fd, true)?;
-    sockopt::set_tcp_user_timeout(fd, TCP_USER_TIMEOUT_MS)?;
+    // On this machine what is not taken says that the peer is stopped or busy, and its end is seen at once.
+    if !is_of_this_machine(fd)? {
+        sockopt::set_tcp_user_timeout(fd, TCP_USER_TIMEOUT_MS)?;
+    }
     sockopt::set_socket_keepalive(fd, true)?;
     sockopt::set_tcp_keepidle(fd, KEEPALIVE)?;
     sockopt::set_tcp_keepintvl(fd, KEEPALIVE)?;
     Ok(sockopt::set_tcp_keepcnt(fd, KEEPALIVE_PROBES)?)
+}
+
+/// Whether both ends of a connection are on this machine.
+pub(crate) fn is_of_this_machine(fd: &OwnedFd) -> io::Result<bool> {
+    if sockopt::socket_domain(fd)? == AddressFamily::UNIX {
+        return Ok(true);
+    }
+    let own = SocketAddr::try_from(rustix::net::getsockname(fd)?)?;
+    let Some(peer) = rustix::net::getpeername(fd)? else { return Ok(false) };
+    Ok(own.ip() == SocketAddr::try_from(peer)?.ip())
 }
 
 /// The user of the process at the other end of a unix socket.

@@ -241,6 +241,28 @@ fn a_session_that_is_stopped_is_shown_as_such() {
     nothing_is_left(&up.home);
 }
 
+/// As by Ctrl-Z and fg, a debugger, or a cgroup that was frozen: much longer than any other node may be silent.
+#[test]
+fn a_session_that_was_stopped_goes_on_with_all_its_hosts() {
+    let _turn = turn();
+    for (link, tree) in [("unix", "1x2x2"), ("tcp", "flat"), ("tls", "1x2x2")] {
+        let home = Home::with_config("[tuning]\nheartbeat_ms = 100\nheartbeats_lost_max = 5\n");
+        let up = Up::at(home, &["--processes", "4", "--tree", tree, "--link", link]);
+        up.session.signal(Signal::STOP);
+        let stopped = Instant::now();
+        wait_until("five times what others may be silent", || {
+            stopped.elapsed() > Duration::from_millis(2500)
+        });
+        up.session.signal(Signal::CONT);
+        let run = up.run(&["grep", "-c", "^root:", "/etc/passwd"]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-4]:/etc/passwd:1\n"), "{link}: {run:?}");
+        // Whoever ends it while it is stopped leaves nobody behind.
+        up.session.signal(Signal::STOP);
+        up.session.signal(Signal::KILL);
+        wait_until("all processes have ended", || of_home(&up.home).is_empty());
+    }
+}
+
 #[test]
 fn failures_say_what_can_be_done() {
     let (home, export) = exports(2);
