@@ -8,16 +8,18 @@ use crate::filter::Registry;
 use crate::link::{Address, Ancestor, Audit, is_sound};
 use crate::proto::{Config, Event, LinkId, Node, Notice, Time};
 use crate::service::{Leaf, Service};
+use clock::Clock;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::Duration;
 use tokio::sync::Notify;
 
 mod alibi;
 mod claims;
+mod clock;
 mod socket;
 
 use claims::Claims;
@@ -49,7 +51,7 @@ pub(crate) struct Core {
     /// The thread that keeps the time has been asked to let the nodes work.
     deferred: bool,
     room: Room,
-    started: Instant,
+    clock: Clock,
     armed: Option<Time>,
     /// Who waits for a result of a stream, and who for room on it.
     for_result: FxHashMap<u32, Vec<Waker>>,
@@ -99,7 +101,7 @@ impl Shared {
             work: VecDeque::new(),
             deferred: false,
             room: Room::default(),
-            started: Instant::now(),
+            clock: Clock::start(),
             armed: None,
             for_result: FxHashMap::default(),
             for_room: FxHashMap::default(),
@@ -220,14 +222,15 @@ impl Shared {
 }
 
 impl Core {
-    pub fn now(&self) -> Time {
-        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    pub fn now(&mut self) -> Time {
+        self.clock.read(self.armed)
     }
 
     /// Adds a node; its links lead nowhere yet.
     pub fn add_node(&mut self, config: Config, registry: Registry) -> usize {
         crate::filter::link_modules(&registry);
-        let node = Node::new(config, registry, self.now());
+        let now = self.now();
+        let node = Node::new(config, registry, now);
         self.routes.push(vec![Route::Unattached; node.config().children.len()]);
         self.nodes.push(node);
         self.services.push(None);
@@ -496,7 +499,7 @@ impl Core {
         if self.nodes.len() == 1 {
             return first;
         }
-        let step = Time(self.now().0 + LOCAL_TICK_MS * 1_000_000);
+        let step = self.clock.last() + Duration::from_millis(LOCAL_TICK_MS);
         first.map(|due| due.min(step))
     }
 

@@ -263,6 +263,24 @@ fn a_session_that_was_stopped_goes_on_with_all_its_hosts() {
     }
 }
 
+/// What came while it was stopped is read before anybody is called silent.
+#[test]
+fn a_request_goes_on_after_a_stop_longer_than_its_time() {
+    let home = Home::with_config("[tuning]\ntimeout_ms = 1500\n");
+    let big = home.path().join("big");
+    std::fs::File::create(&big).unwrap().set_len(1 << 30).unwrap();
+    let run = Running::start(&mut home.command(&["--processes", "2", "sha", big.to_str().unwrap()]));
+    wait_until("the servers are there", || of_home(&home).len() == 3);
+    let begun = Instant::now();
+    wait_until("they are at work", || begun.elapsed() > Duration::from_millis(500));
+    run.signal(Signal::STOP);
+    wait_until("the time for an answer is over", || begun.elapsed() > Duration::from_secs(5));
+    run.signal(Signal::CONT);
+    let run = run.wait();
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("n[1-2]"), "{run:?}");
+}
+
 #[test]
 fn failures_say_what_can_be_done() {
     let (home, export) = exports(2);
