@@ -279,7 +279,9 @@ fn read_ahead(mut source: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Resul
         loop {
             let mut piece = Vec::new();
             let piece = (&mut source).take(PIECE_BYTES as u64).read_to_end(&mut piece).map(|_| piece);
-            let is_end = piece.as_ref().map_or(true, Vec::is_empty);
+            // A piece is short because of the end. It must not be looked for again: at a terminal each end is
+            // told once, and whoever has typed it would have to type another.
+            let is_end = piece.as_ref().map_or(true, |piece| piece.len() < PIECE_BYTES);
             let is_data = piece.as_ref().map_or(true, |piece| !piece.is_empty());
             if (is_data && sender.blocking_send(piece).is_err()) || is_end {
                 return;
@@ -408,5 +410,35 @@ impl Files {
         }
         self.outcome.status.count = good;
         Ok(self.outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    /// Standard input at a terminal, where Ctrl-D was typed once.
+    struct Terminal(Cursor<Vec<u8>>, bool);
+
+    impl Read for Terminal {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            assert!(!self.1, "it is read beyond its end");
+            let read = self.0.read(into)?;
+            self.1 = read == 0;
+            Ok(read)
+        }
+    }
+
+    #[test]
+    fn one_end_is_enough() {
+        for len in [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES] {
+            let mut pieces = read_ahead(Box::new(Terminal(Cursor::new(vec![b'x'; len]), false)));
+            let mut read = 0;
+            while let Some(piece) = pieces.blocking_recv() {
+                read += piece.unwrap().len();
+            }
+            assert_eq!(read, len);
+        }
     }
 }

@@ -260,7 +260,8 @@ impl<'a> Printer<'a> {
             self.out.write_all(b"\n")?;
         }
         self.name(leaves, path)?;
-        self.out.write_all(b":\n")
+        // Of files that were named themselves the hosts are all there is to say, and end with a colon.
+        self.out.write_all(if path.is_empty() { b"\n" } else { b":\n" })
     }
 
     /// `==> HOSTS:PATH <==`, as tail has it above the contents of files.

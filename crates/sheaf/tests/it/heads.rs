@@ -39,6 +39,8 @@ fn heads_can_be_had_or_left_out() {
     prints(&["cat", "--label", "--no-heading", "--heading", "/same"], "==> n[1-4]:/same <==\none\ntwo\n");
     prints(&["stat", "-c", "%s", "--no-heading", "/same"], "8\n");
     prints(&["ls", "--no-heading", "/same"], "/same\n");
+    // What was named itself is in no directory that a heading could tell.
+    prints(&["ls", "--heading", "/same", "/od*"], "n[1-4]:\n/odd  /same\n");
     prints(&["du", "-b", "--no-heading", "/same"], "8\t/same\n");
 }
 
