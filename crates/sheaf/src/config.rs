@@ -16,6 +16,7 @@ use crate::cli::{GlobalArgs, Link};
 use crate::exit::Stop;
 use crate::groups::GroupSources;
 use said::Said;
+use selection::ClusterGroups;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
 use sheaf_tree::topology::Topology;
@@ -119,17 +120,26 @@ pub struct Cluster {
 impl Cluster {
     /// Finds out what the hosts are: reads the file or runs the command that lists them.
     pub fn find_hosts(&self, groups: &GroupSources) -> Result<Hosts, Stop> {
-        hosts::find(&self.hosts, groups)
-            .map_err(|text| Stop::usage(format!("hosts of cluster {}: {text}", self.name.value)))
+        let groups = ClusterGroups::alone(groups);
+        hosts::find(&self.hosts, &groups)
+            .map_err(|text| Stop::usage(format!("{}: {}", self.whose_hosts(), groups.told(text))))
+    }
+
+    /// How messages call what says the hosts.
+    fn whose_hosts(&self) -> String {
+        match self.hosts.origin {
+            Origin::Option("--hosts") => "-w".to_owned(),
+            _ => format!("hosts of cluster {}", self.name.value),
+        }
     }
 
     /// The hosts for inner nodes, when they have some of their own.
     pub fn find_inner_hosts(&self, groups: &GroupSources) -> Result<Option<Hosts>, Stop> {
         let Some(inner) = &self.inner_hosts else { return Ok(None) };
-        let found = hosts::find(inner, groups);
-        found
-            .map(Some)
-            .map_err(|text| Stop::usage(format!("inner hosts of cluster {}: {text}", self.name.value)))
+        let groups = ClusterGroups::alone(groups);
+        hosts::find(inner, &groups).map(Some).map_err(|text| {
+            Stop::usage(format!("inner hosts of cluster {}: {}", self.name.value, groups.told(text)))
+        })
     }
 }
 
@@ -161,7 +171,19 @@ pub struct Config {
 impl Config {
     /// Reads `sheaf.toml`, if there is one, and applies the options.
     pub fn load(global: &GlobalArgs) -> Result<Self, Stop> {
-        let mut file = File::find(global.config.as_deref())?;
+        Self::of_file(global, File::find(global.config.as_deref())?)
+    }
+
+    /// [`Config::load`] for who joins a running session. Whoever names it need not choose a cluster of the
+    /// file, too: the session is what it is.
+    pub fn load_to_join(global: &GlobalArgs) -> Result<Self, Stop> {
+        let file = File::find(global.config.as_deref())?;
+        let is_named = global.session.is_some() && global.cluster.is_none();
+        Self::of_file(global, if is_named { file.without_unchosen() } else { file })
+    }
+
+    /// What `file` says, with the options applied.
+    pub fn of_file(global: &GlobalArgs, mut file: File) -> Result<Self, Stop> {
         file.check()?;
         let groups = GroupSources::new(std::mem::take(&mut file.groups));
         let Said { cluster, selects, note } = choose(&file, &groups, global)?;

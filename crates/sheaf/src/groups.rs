@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// The name under which the groups of `sheaf.toml` are a source like any other: `@sheaf:web`.
 pub const OWN_SOURCE: &str = "sheaf";
 
+/// Where messages say that groups are defined.
+const PLACES: &str = "[groups] of sheaf.toml, ClusterShell";
+
 /// Why a group cannot be told: one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -113,8 +116,9 @@ impl GroupSources {
         Some(match nearest(group, known.iter().map(String::as_str)) {
             Some(near) => format!("no group @{of}{group}; did you mean @{of}{near}?"),
             None if known.is_empty() && source.is_none() => {
-                format!("no group @{group}: no groups are configured")
+                format!("no group @{group}: no groups are configured ({PLACES})")
             }
+            None if source.is_none() => format!("no group @{group} ({PLACES})"),
             None => format!("no group @{of}{group}"),
         })
     }
@@ -122,8 +126,10 @@ impl GroupSources {
     fn unknown(&self, group: &str) -> GroupError {
         GroupError(match nearest(group, self.own.keys().map(String::as_str)) {
             Some(near) => format!("no group @{group}; did you mean @{near}?"),
-            None if self.own.is_empty() => format!("no group @{group}: no groups are configured"),
-            None => format!("no group @{group}"),
+            None if self.own.is_empty() => {
+                format!("no group @{group}: no groups are configured ({PLACES})")
+            }
+            None => format!("no group @{group} ({PLACES})"),
         })
     }
 }

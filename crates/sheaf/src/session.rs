@@ -51,7 +51,7 @@ impl Opening {
     /// Reads the configuration and joins the running session that is meant, if there is one: its
     /// hosts are then the cluster's.
     pub fn new(global: &GlobalArgs) -> Result<Self> {
-        let (config, output) = (Config::load(global)?, Output::new(global));
+        let (config, output) = (Config::load_to_join(global)?, Output::new(global));
         output.note(config.note.as_deref())?;
         let runtime = runtime()?;
         let joined = runtime.block_on(async { daemon::join(&config) })?;

@@ -1,9 +1,9 @@
 //! `sheaf config`: the configuration checked and shown.
 use crate::cli::GlobalArgs;
-use crate::config::{Cluster, Config, File, SETTINGS, Sourced};
+use crate::config::{Cluster, Config, File, Launch, SETTINGS, Sourced};
 use crate::exit::Exit;
 use crate::groups::GroupSources;
-use crate::output::Records;
+use crate::output::{Output, Records};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -23,13 +23,18 @@ named) to its directory.
   default = \"lab\"            # the cluster when --cluster names none
 
   [cluster.lab]
-  hosts  = \"n[001-512]\"      # or @file:hosts.txt, @command:…, @group
-  launch = \"processes\"       # embedded, processes, ssh, slurm, attach
+  hosts  = \"n[1-512]\"        # or @file:hosts.txt, @command:…, @group
+  launch = \"ssh\"             # embedded, processes, ssh, slurm, attach
   tree   = \"auto\"            # auto, flat, 1x24x24, k-ary:32, file:tree.top
   export = \"/srv/%h\"         # what each server serves
+  # What is seldom said, with what holds without it:
+  link   = \"tls\"             # to other hosts; with processes unix, tcp or tls
+  listen = \"0.0.0.0:0\"       # where hosts come to; port 0 is any that is free
+  ssh    = \"ssh\"             # the client and options; srun for slurm
+  # inner_hosts = \"n[1-8]\": hosts of nodes between root and leaves
 
   [groups]
-  web = \"n[001-016]\"         # @web
+  web = \"n[1-16]\"            # @web
 
   [tuning]
   heartbeat_ms = 500         # sheaf config show lists all of them")]
@@ -97,8 +102,11 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
 }
 
 fn show(global: &GlobalArgs) -> Result<Exit> {
-    let config = Config::load(global)?;
-    let values = values(&config);
+    let file = File::find(global.config.as_deref())?;
+    let says_hosts = !global.on_hosts.is_empty() || global.embedded.is_some() || global.processes.is_some();
+    let is_unchosen = file.is_unchosen() && global.cluster.is_none() && !says_hosts;
+    let values =
+        if is_unchosen { values_of_all(global, &file)? } else { values(&Config::of_file(global, file)?) };
     let mut stdout = crate::output::stdout();
     if global.json {
         let object: serde_json::Map<String, Value> = values
@@ -112,30 +120,64 @@ fn show(global: &GlobalArgs) -> Result<Exit> {
     let value_width = values.iter().map(|(_, value, _)| value.to_string().len()).max().unwrap_or(0);
     for (name, value, origin) in values {
         let value = value.to_string();
+        // --timeout is for the command, what holds without it for each host.
+        let is_silence = name == "timeout_s" && origin != "--timeout";
+        let origin = if is_silence { format!("{origin}: how long a host may be silent") } else { origin };
         writeln!(stdout, "{name:name_width$} = {value:value_width$}  # {origin}")?;
     }
     Ok(Exit::Success)
 }
 
-/// Every value in force as name, value and origin.
-fn values(config: &Config) -> Vec<(String, Value, String)> {
-    let Cluster { name, hosts, launch, tree, export, inner_hosts, link, listen, ssh, srun, user, sudo } =
-        &config.cluster;
-    let mut values = vec![
-        text("cluster", name),
-        text("hosts", hosts),
-        text("launch", launch),
-        text("tree", tree),
-        text("export", export),
-    ];
+/// A setting's name, value and origin.
+type Shown = (String, Value, String);
+
+/// Every value in force.
+fn values(config: &Config) -> Vec<Shown> {
+    [vec![text("cluster", &config.cluster.name)], of_cluster(&config.cluster), others(config)].concat()
+}
+
+/// What would be in force with each of the clusters of a file that does not say which is meant.
+fn values_of_all(global: &GlobalArgs, file: &File) -> Result<Vec<Shown>> {
+    file.check()?;
+    let (names, mut shown, mut rest) = (file.clusters.keys(), Vec::new(), Vec::new());
+    let note =
+        format!("{} has {} clusters and no default: commands need --cluster NAME", file.name(), names.len());
+    Output::new(global).note(Some(&note))?;
+    for name in names {
+        let config = Config::load(&GlobalArgs { cluster: Some(name.clone()), ..global.clone() })?;
+        let of_it = of_cluster(&config.cluster).into_iter();
+        shown.extend(of_it.map(|(key, value, origin)| (format!("cluster.{name}.{key}"), value, origin)));
+        rest = others(&config);
+    }
+    shown.extend(rest);
+    Ok(shown)
+}
+
+/// The settings of a cluster, what holds where they are not said included.
+fn of_cluster(cluster: &Cluster) -> Vec<Shown> {
+    let Cluster { name: _, hosts, launch, tree, export, inner_hosts, link, listen, ssh, srun, user, sudo } =
+        cluster;
+    let mut values =
+        vec![text("hosts", hosts), text("launch", launch), text("tree", tree), text("export", export)];
+    let default_link = match launch.value {
+        Launch::Embedded => "",
+        Launch::Processes => "unix",
+        Launch::Ssh | Launch::Slurm | Launch::Attach => "tls",
+    };
+    values.push(text_or("inner_hosts", inner_hosts.as_ref(), ""));
+    values.push(text_or("link", link.as_ref(), default_link));
+    values.push(text_or("listen", listen.as_ref(), "0.0.0.0:0"));
+    values.push(text_or("ssh", ssh.as_ref(), "ssh"));
+    values.push(text_or("srun", srun.as_ref(), "srun"));
     // What has no default is shown where it is set.
-    values.extend(inner_hosts.iter().map(|value| text("inner_hosts", value)));
-    values.extend(link.iter().map(|value| text("link", value)));
-    values.extend(listen.iter().map(|value| text("listen", value)));
-    values.extend(ssh.iter().map(|value| text("ssh", value)));
-    values.extend(srun.iter().map(|value| text("srun", value)));
     values.extend(user.iter().map(|value| text("user", value)));
     values.extend(sudo.iter().map(|value| ("sudo".to_owned(), json!(value.value), value.origin.to_string())));
+    values
+}
+
+/// What does not depend on the cluster.
+fn others(config: &Config) -> Vec<Shown> {
+    let mut values = Vec::new();
     if !config.exclude_hosts.is_empty() {
         let excluded = config.exclude_hosts.join(",");
         values.push(("exclude_hosts".to_owned(), json!(excluded), "--exclude-hosts".to_owned()));
@@ -153,6 +195,10 @@ fn values(config: &Config) -> Vec<(String, Value, String)> {
     values
 }
 
-fn text<T: Display>(name: &str, value: &Sourced<T>) -> (String, Value, String) {
+fn text_or<T: Display>(name: &str, value: Option<&Sourced<T>>, default: &str) -> Shown {
+    value.map_or_else(|| text(name, &Sourced::default(default)), |value| text(name, value))
+}
+
+fn text<T: Display>(name: &str, value: &Sourced<T>) -> Shown {
     (name.to_owned(), Value::String(value.value.to_string()), value.origin.to_string())
 }

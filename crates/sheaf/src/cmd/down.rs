@@ -1,6 +1,5 @@
 //! `sheaf down`: a session ended.
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::Records;
 use crate::session::daemon;
@@ -33,13 +32,12 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         return Ok(Exit::Success);
     }
-    let config = Config::load(global)?;
-    let name = args.name.as_deref().unwrap_or(daemon::name(&config));
-    if daemon::down(name)? {
-        told(name, global)?;
+    let name = daemon::named(args.name.as_ref(), global)?;
+    if daemon::down(&name)? {
+        told(&name, global)?;
         return Ok(Exit::Success);
     }
-    Err(daemon::absent(name, None)?.into())
+    Err(daemon::absent(&name, Some("sheaf down"))?.into())
 }
 
 fn told(name: &str, global: &GlobalArgs) -> Result<()> {

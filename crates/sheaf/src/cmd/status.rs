@@ -41,27 +41,21 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         None => daemon::running()?,
     };
     let output = Output::new(global);
-    if names.is_empty() {
-        if output.json {
-            let nobody = Report::default().to_json(&Nobody);
-            output.records.write(&mut crate::output::stdout(), nobody)?;
-        } else if !global.quiet {
-            crate::output::tell("no session is running; start one with: sheaf up");
-        }
-        return Ok(Exit::Success);
-    }
     let runtime = session::runtime()?;
     let (mut exits, mut summaries) = (Vec::new(), Vec::new());
     for name in names {
         let global = GlobalArgs { session: Some(name.clone()), ..global.clone() };
-        let config = Config::load(&global)?;
+        let config = Config::load_to_join(&global)?;
         let shown = runtime.block_on(async {
-            let Some((joined, told)) = daemon::join_with_about(&config)? else {
-                return Err(daemon::absent(&name, None)?.into());
+            let found = if daemon::is_running(&name) { daemon::join_with_about(&config)? } else { None };
+            let Some((joined, told)) = found else {
+                return Err(daemon::absent(&name, Some("sheaf status"))?.into());
             };
             show(&name, &joined, &told, &config, &output).await
         });
         match shown {
+            // What has ended since it was listed is no news.
+            Err(_) if asked.is_none() && !daemon::is_running(&name) => {}
             // One session that cannot be asked does not hide the others.
             Err(error) if asked.is_none() => {
                 show_failure(&error, &output)?;
@@ -74,8 +68,8 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
             }
         }
     }
-    let same = exits.iter().all(|exit| *exit == exits[0]);
-    let exit = if same { exits[0] } else { Exit::Partial };
+    let Some(first) = exits.first() else { return nothing_runs(&output) };
+    let exit = if exits.iter().all(|exit| exit == first) { *first } else { Exit::Partial };
     if output.json {
         let mut out = crate::output::stdout();
         for mut summary in summaries {
@@ -84,6 +78,17 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     }
     Ok(exit)
+}
+
+/// Says that there is no session to ask.
+fn nothing_runs(output: &Output) -> Result<Exit> {
+    if output.json {
+        let nobody = Report::default().to_json(&Nobody);
+        output.records.write(&mut crate::output::stdout(), nobody)?;
+    } else if !output.quiet {
+        crate::output::tell("no session is running; start one with: sheaf up");
+    }
+    Ok(Exit::Success)
 }
 
 /// Says why a session cannot be asked.
@@ -131,33 +136,71 @@ async fn show(
     let answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
     let missing = everyone.difference(&answered);
     let notices = news(&session.network().notices());
-    let mut out = crate::output::stdout();
+    let asked_of = Asked { name, joined, told, notices: &notices };
     if output.json {
-        for mut line in notices.iter().filter_map(|notice| event::json(notice, joined)) {
+        asked_of.write_json(&servers, (&answered, &missing), output)?;
+    } else {
+        asked_of.write_text((&answered, &everyone))?;
+    }
+    let asked = [Target { members: everyone, path: String::new() }];
+    let report = session::report(joined, config, &Ended::new(&asked, &outcome));
+    let hosts = config.hosts()?;
+    if !output.json {
+        output.finish(&report, hosts)?;
+    }
+    let mut summary = report.to_json(hosts);
+    summary["session"] = json!(name);
+    Ok((report.exit(), summary))
+}
+
+/// A session that was asked.
+struct Asked<'a> {
+    name: &'a str,
+    joined: &'a Connected,
+    told: &'a session::wire::About,
+    notices: &'a [Notice],
+}
+
+impl Asked<'_> {
+    /// A record for each event and each host, and one for the session.
+    fn write_json(
+        &self,
+        servers: &[(u32, About)],
+        (answered, missing): (&RangeSet, &RangeSet),
+        output: &Output,
+    ) -> Result<()> {
+        let (mut out, session, name) = (crate::output::stdout(), &self.joined.session, self.name);
+        for mut line in self.notices.iter().filter_map(|notice| event::json(notice, self.joined)) {
             line["session"] = json!(name);
             output.records.write(&mut out, line)?;
         }
-        for (leaf, About { pid, rss_bytes, cpu_us }) in &servers {
+        for (leaf, About { pid, rss_bytes, cpu_us }) in servers {
             let host = session.host(*leaf);
             let line = json!({ "type": "host", "session": name, "host": host, "pid": pid, "rss_bytes": rss_bytes, "cpu_us": cpu_us });
             output.records.write(&mut out, line)?;
         }
-        let mut line = serde_json::to_value(told)?;
+        let mut line = serde_json::to_value(self.told)?;
         line["type"] = json!("session");
         line["name"] = json!(name);
-        line["answered"] = json!(session.fold(&answered));
-        line["missing"] = json!(session.fold(&missing));
-        output.records.write(&mut out, line)?;
-    } else {
+        line["answered"] = json!(session.fold(answered));
+        line["missing"] = json!(session.fold(missing));
+        Ok(output.records.write(&mut out, line)?)
+    }
+
+    /// Who answers, what the session is, and what happened last.
+    fn write_text(&self, (answered, everyone): (&RangeSet, &RangeSet)) -> Result<()> {
+        let Self { name, joined, told, notices } = self;
+        let mut out = crate::output::stdout();
         let up = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |now| now.as_secs().saturating_sub(told.since));
+        let colon = if answered.is_empty() { "" } else { ": " };
         writeln!(
             out,
-            "session {name}: {} of {} hosts answer: {}",
+            "session {name}: {} of {} hosts answer{colon}{}",
             answered.len(),
             everyone.len(),
-            session.fold(&answered)
+            joined.session.fold(answered)
         )?;
         writeln!(
             out,
@@ -180,17 +223,8 @@ async fn show(
         for event in &events[events.len().saturating_sub(EVENTS_MAX)..] {
             writeln!(out, "  {event}")?;
         }
+        Ok(())
     }
-    drop(out);
-    let asked = [Target { members: everyone, path: String::new() }];
-    let report = session::report(joined, config, &Ended::new(&asked, &outcome));
-    let hosts = config.hosts()?;
-    if !output.json {
-        output.finish(&report, hosts)?;
-    }
-    let mut summary = report.to_json(hosts);
-    summary["session"] = json!(name);
-    Ok((report.exit(), summary))
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! `sheaf token`: a token with which hosts join a running session.
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::{self, Exit, Stop};
 use crate::output::Records;
 use crate::session::{daemon, tokens};
@@ -35,9 +34,8 @@ pub struct TokenArgs {
 
 /// Makes one.
 pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
-    let config = Config::load(global)?;
-    let name = args.name.as_deref().unwrap_or(daemon::name(&config));
-    let issued = tokens::ask(name, args.uses)?;
+    let name = daemon::named(args.name.as_ref(), global)?;
+    let issued = tokens::ask(&name, args.uses)?;
     if let Some(path) = &args.output {
         write_secret(path, &format!("{}\n", issued.token))?;
     }

@@ -77,7 +77,12 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         arguments.extend(["--timeout".into(), left.as_secs_f64().to_string().into()]);
     }
     let started = daemon::up(&config, &arguments)?;
-    told(&config, (started.hosts, all), started.pid, &global)
+    let exit = told(&config, (started.hosts, all), started.pid, &global)?;
+    if config.launch() == Launch::Attach && args.tokens.is_none() && !global.quiet && !global.json {
+        let name = daemon::name(&config);
+        crate::output::tell(format_args!("hosts join by themselves, with a token: sheaf token {name}"));
+    }
+    Ok(exit)
 }
 
 /// Says that a session runs, and with how many of its hosts.

@@ -163,6 +163,19 @@ impl File {
         Err(Stop::usage(format!("{first}{more}")))
     }
 
+    /// Whether there are several clusters and nothing says which of them is meant.
+    pub fn is_unchosen(&self) -> bool {
+        self.default.is_none() && self.clusters.len() > 1
+    }
+
+    /// The file without its clusters, if it does not say which of them is meant.
+    pub fn without_unchosen(mut self) -> Self {
+        if self.is_unchosen() {
+            self.clusters.clear();
+        }
+        self
+    }
+
     /// How messages call this file.
     pub fn name(&self) -> String {
         self.path.as_ref().map_or("no configuration".to_owned(), |path| path.display().to_string())

@@ -152,6 +152,7 @@ pub fn find(hosts: &Sourced<String>, groups: &dyn Groups) -> Result<Hosts, Strin
     };
     let set = HostSet::parse_with(&listed, groups).map_err(|error| format!("{}: {error}", short(&listed)))?;
     match set.len() {
+        0 if expression.is_empty() => Err("no host is named".to_owned()),
         0 => Err(format!("{expression} is empty")),
         count if count > HOSTS_MAX => Err(format!("{count} hosts are more than {HOSTS_MAX}")),
         _ => match set.iter().find_map(|name| problem(&name)) {

@@ -4,12 +4,13 @@
 //! Whoever has a default cluster means its hosts, by whatever way they are reached, when naming some of
 //! them: never another file of the same path on the same machine, because ssh leads to its real `/`.
 use super::hosts::{self, Hosts, fold};
-use super::selection::ClusterGroups;
+use super::selection::{ClusterGroups, padded};
 use super::{Cluster, File, Origin, Sourced, ad_hoc, named};
 use crate::cli::GlobalArgs;
 use crate::config::Launch;
 use crate::exit::Stop;
 use crate::groups::GroupSources;
+use sheaf_core::RangeSet;
 
 /// The cluster that hosts of the command line belong to.
 pub struct Said {
@@ -43,13 +44,16 @@ pub fn find(file: &File, groups: &GroupSources, global: &GlobalArgs, said: Strin
         let name = &cluster.name.value;
         Stop::usage(format!("{why}; --launch ssh reaches hosts over ssh, outside of cluster {name}"))
     })?;
-    let (meant, unknown) = compare(&said, &cluster, &known, groups)?;
+    let (meant, unknown) = compare(&said, &known, groups)?;
     if unknown.is_empty() {
         return Ok(selected(cluster, &meant));
     }
     let (are, name) = (if unknown.len() == 1 { "is no host" } else { "are no hosts" }, &cluster.name.value);
     let all = if unknown.len() < meant.len() { format!("all of {} ", fold(&meant)) } else { String::new() };
-    Ok(outside(Some(format!("{} {are} of cluster {name}: {all}over ssh, outside of it", fold(&unknown)))))
+    let near = padded(&unknown, &known, &RangeSet::full(known.len()));
+    let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+    let unknown = fold(&unknown);
+    Ok(outside(Some(format!("{unknown} {are} of cluster {name}: {all}over ssh, outside of it{near}"))))
 }
 
 /// With `-C` they are the hosts of that cluster, whether its section has them or not.
@@ -65,7 +69,7 @@ fn of_named(
     let cluster = section.cluster(name);
     // What its section says of hosts need not hold here, such as those of a job of Slurm.
     if let Ok(known) = cluster.find_hosts(groups)
-        && let (meant, unknown) = compare(said, &cluster, &known, groups)?
+        && let (meant, unknown) = compare(said, &known, groups)?
         && unknown.is_empty()
         && global.launch.is_none()
     {
@@ -82,15 +86,12 @@ fn selected(cluster: Cluster, meant: &[String]) -> Said {
 /// The hosts that are said, and those of them that the cluster does not have.
 fn compare(
     said: &Sourced<String>,
-    cluster: &Cluster,
     known: &Hosts,
     groups: &GroupSources,
 ) -> Result<(Vec<String>, Vec<String>), Stop> {
     let groups = ClusterGroups::new(groups, known.everyone());
-    let meant = hosts::find(said, &groups).map_err(|text| match groups.missing() {
-        Some(missing) => Stop::usage(missing),
-        None => Stop::usage(format!("hosts of cluster {}: {text}", cluster.name.value)),
-    })?;
+    let meant =
+        hosts::find(said, &groups).map_err(|text| Stop::usage(format!("-w: {}", groups.told(text))))?;
     let meant = meant.names().to_vec();
     let unknown = meant.iter().filter(|name| known.leaf(name).is_none()).cloned().collect();
     Ok((meant, unknown))

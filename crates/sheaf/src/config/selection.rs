@@ -7,24 +7,30 @@ use crate::groups::GroupSources;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::{Groups, HostSet};
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// The groups of the configuration, and `@all` for every host of the cluster that the command is for.
 pub(super) struct ClusterGroups<'a> {
     groups: &'a GroupSources,
-    everyone: String,
+    /// Nothing where it is still to be found out who they are.
+    everyone: Option<String>,
     /// Why a group that was asked for is none.
     missing: OnceCell<String>,
 }
 
 impl<'a> ClusterGroups<'a> {
     pub(super) fn new(groups: &'a GroupSources, everyone: String) -> Self {
-        Self { groups, everyone, missing: OnceCell::new() }
+        Self { groups, everyone: Some(everyone), missing: OnceCell::new() }
     }
 
-    /// Why a group that was asked for is none, if that was so.
-    pub(super) fn missing(&self) -> Option<&str> {
-        self.missing.get().map(String::as_str)
+    /// The groups alone, to find out which hosts a cluster has.
+    pub(super) fn alone(groups: &'a GroupSources) -> Self {
+        Self { groups, everyone: None, missing: OnceCell::new() }
+    }
+
+    /// The error `text` of a host set, or that a group in it is none.
+    pub(super) fn told(&self, text: String) -> String {
+        self.missing.get().cloned().unwrap_or(text)
     }
 
     /// The host set of a group. A name that no group has is an error here, though nodeset takes it for
@@ -43,8 +49,8 @@ impl<'a> ClusterGroups<'a> {
 
 impl Groups for ClusterGroups<'_> {
     fn resolve(&self, source: Option<&str>, group: &str) -> Result<String, String> {
-        match (source, group) {
-            (None, "all") => Ok(self.everyone.clone()),
+        match (&self.everyone, source, group) {
+            (Some(everyone), None, "all") => Ok(everyone.clone()),
             _ => self.find(source, group),
         }
     }
@@ -55,9 +61,9 @@ impl Groups for ClusterGroups<'_> {
 
     /// Wildcards match against the cluster, not against whatever other hosts a source knows.
     fn all(&self, source: Option<&str>) -> Result<String, String> {
-        match source {
-            None => Ok(self.everyone.clone()),
-            Some(_) => self.groups.all(source),
+        match (&self.everyone, source) {
+            (Some(everyone), None) => Ok(everyone.clone()),
+            _ => self.groups.all(source),
         }
     }
 
@@ -106,7 +112,8 @@ impl Config {
     }
 
     fn leaves_of(&self, expression: &str, hosts: &Hosts, everyone: &RangeSet) -> Result<RangeSet, Stop> {
-        let groups = ClusterGroups::new(&self.groups, hosts.fold(everyone));
+        let everyone_folded = hosts.fold(everyone);
+        let groups = ClusterGroups::new(&self.groups, everyone_folded.clone());
         let set = parse(expression, &groups)?;
         if set.is_empty() {
             return Err(Stop::usage(format!("{expression}: no host is in this set")));
@@ -120,10 +127,10 @@ impl Config {
             }
         }
         if !unknown.is_empty() && self.is_this_machine() {
-            return Err(nobody_is_named(&unknown, &groups.everyone));
+            return Err(nobody_is_named(&unknown, &everyone_folded));
         }
         if !unknown.is_empty() {
-            return Err(self.unknown(&unknown, hosts, &groups.everyone));
+            return Err(self.unknown(&unknown, hosts, everyone));
         }
         if leaves.is_empty() {
             return Err(Stop::usage(format!(
@@ -154,7 +161,7 @@ impl Config {
             if let Ok(names) = HostSet::parse(expression) {
                 let unknown: Vec<String> = names.iter().filter(|name| hosts.leaf(name).is_none()).collect();
                 if !unknown.is_empty() {
-                    return Err(self.unknown(&unknown, hosts, &groups.everyone));
+                    return Err(self.unknown(&unknown, hosts, &RangeSet::full(hosts.len())));
                 }
             }
             excluded = excluded.union(&parse(expression, &groups)?);
@@ -162,13 +169,27 @@ impl Config {
         Ok(excluded)
     }
 
-    /// The error of names that are no hosts.
-    fn unknown(&self, unknown: &[String], hosts: &Hosts, everyone: &str) -> Stop {
-        let verb = if unknown.len() == 1 { "is no host" } else { "are no hosts" };
-        let near = unknown.first().and_then(|first| similar(first, hosts));
+    /// The error of names that are no hosts among `everyone`, which may be fewer than all `hosts`.
+    fn unknown(&self, unknown: &[String], hosts: &Hosts, everyone: &RangeSet) -> Stop {
+        let is_one = unknown.len() == 1;
+        let is_whole = everyone.len() == u64::from(hosts.len());
+        let of = match &self.session {
+            // Without a session the hosts of `-w` are all there are.
+            _ if self.says_hosts() && !(self.is_joined.get() && is_whole) => {
+                format!("{} not among the hosts of -w", if is_one { "is" } else { "are" })
+            }
+            session => {
+                let verb = if is_one { "is no host" } else { "are no hosts" };
+                match session {
+                    Some(session) => format!("{verb} of session {session}"),
+                    None => format!("{verb} of cluster {}", self.cluster.name.value),
+                }
+            }
+        };
+        let near = || unknown.first().and_then(|first| similar(first, hosts)).map(ToOwned::to_owned);
+        let near = padded(unknown, hosts, everyone).or_else(near);
         let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-        let (folded, cluster) = (fold(unknown), &self.cluster.name.value);
-        Stop::usage(format!("{folded} {verb} of cluster {cluster} ({everyone}){hint}"))
+        Stop::usage(format!("{} {of} ({}){hint}", fold(unknown), hosts.fold(everyone)))
     }
 }
 
@@ -195,6 +216,30 @@ fn nobody_is_named(hosts: &[String], own: &str) -> Stop {
 
 fn nobody_left() -> Stop {
     Stop::usage("--exclude-hosts leaves no host")
+}
+
+/// The hosts among these whose names are `names` but for zeros before numbers, where there is one for each.
+pub(super) fn padded(names: &[String], hosts: &Hosts, among: &RangeSet) -> Option<String> {
+    let mut plain: HashMap<String, &String> = HashMap::new();
+    for name in among.iter().filter_map(|leaf| hosts.names().get(leaf as usize)) {
+        plain.entry(without_padding(name)).or_insert(name);
+    }
+    let meant: Option<Vec<String>> =
+        names.iter().map(|name| plain.get(&without_padding(name)).map(|name| (*name).clone())).collect();
+    meant.map(|meant| fold(&meant))
+}
+
+fn without_padding(name: &str) -> String {
+    let (mut out, mut within) = (String::with_capacity(name.len()), false);
+    let mut rest = name.chars().peekable();
+    while let Some(c) = rest.next() {
+        let is_padding = c == '0' && !within && rest.peek().is_some_and(char::is_ascii_digit);
+        if !is_padding {
+            within = c.is_ascii_digit();
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// The host whose name is nearest; none when only the number is beyond the cluster's, which the

@@ -1,7 +1,7 @@
 //! The tree that a configuration asks for. It decides which leaf is which host: a set of hosts has no
 //! order of its own, and a file of a tree may name them in any.
 use super::hosts::{Hosts, fold};
-use super::{Config, Launch, names};
+use super::{Config, Launch, Origin, names};
 use crate::cli::Link;
 use crate::exit::{self, Stop};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology, TopologyError};
@@ -15,6 +15,11 @@ pub fn plan(config: &Config) -> Result<Topology, Stop> {
         let text =
             format!("link = {link} does not lead to other hosts: launch = {} needs tls", config.launch());
         return Err(Stop::usage(text));
+    }
+    // What a file says may be for another way to start the same cluster.
+    let says_link = config.cluster.link.as_ref().is_some_and(|link| matches!(link.origin, Origin::Option(_)));
+    if config.launch() == Launch::Embedded && says_link {
+        return Err(Stop::usage("--link is for processes of their own: not with launch = embedded"));
     }
     check_login(config)?;
     let hosts = config.without_excluded(config.cluster.find_hosts(&config.groups)?)?;

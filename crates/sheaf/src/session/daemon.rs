@@ -4,6 +4,7 @@
 //! the other is: a client trusts no socket of somebody else's, a session lets nobody else in.
 use super::wire::About;
 use super::{Connected, Signals, TokenFile, connect, deadline, runtime};
+use crate::cli::GlobalArgs;
 use crate::config::{Config, Launch, nearest, some_of};
 use crate::exit::{Exit, Stop};
 use crate::trust;
@@ -29,12 +30,22 @@ const COUNT_TIME: Duration = Duration::from_millis(400);
 /// How long a session waits after it could not let a client in.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What can be done where a session runs already.
-const ANOTHER_NAME: &str = "give another one another name (--session NAME), or end it with sheaf down";
+/// What can be done where the session `name` runs already.
+fn another_name(name: &str) -> String {
+    format!("end it with sheaf down {name}, or name another with --session")
+}
 
 /// Name of the session that the configuration means.
 pub fn name(config: &Config) -> &str {
     config.session.as_deref().unwrap_or(&config.cluster.name.value)
+}
+
+/// The session that is meant, by its name alone or by the configuration.
+pub fn named(name: Option<&String>, global: &GlobalArgs) -> Result<String> {
+    match name.or(global.session.as_ref()) {
+        Some(name) => Ok(name.clone()),
+        None => Ok(self::name(&Config::load(global)?).to_owned()),
+    }
 }
 
 /// Where this user's sessions have their sockets.
@@ -76,7 +87,7 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     }
     let Some(stream) = open(name(config))? else {
         if asked {
-            return Err(absent(name(config), Some("sheaf up --session"))?.into());
+            return Err(absent(name(config), None)?.into());
         }
         return Ok(None);
     };
@@ -88,27 +99,42 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
         return Err(Stop::usage(text).into());
     }
     let pid = peer_pid(&stream)?;
-    let joined = launch::join(OwnedFd::from(stream), &super::registry()).map_err(|error| {
-        Stop::unreachable(format!("session {}: {}", name(config), not_greeted(pid, &error)))
-    })?;
+    let joined = match launch::join(OwnedFd::from(stream), &super::registry()) {
+        Ok(joined) => joined,
+        Err(_) if !is_running(name(config)) => {
+            let text = format!("session {} is ending, and takes in nobody any more", name(config));
+            return Err(Stop::unreachable(text).into());
+        }
+        Err(error) => {
+            let text = format!("session {}: {}", name(config), not_greeted(pid, &error));
+            return Err(Stop::unreachable(text).into());
+        }
+    };
     let about = About::parse(&joined.about).context("the session does not say what it is")?;
     config.use_topology(&joined.topology);
     let session = Session::new(joined.network, joined.topology.leaf_hosts(), super::limits(config))?;
     Ok(Some((Connected { session, topology: joined.topology, desk: None, own: false }, about)))
 }
 
-/// The error of a session that does not run: the name that was meant, or those that there are, or with
-/// what it is started.
-pub fn absent(name: &str, start: Option<&str>) -> Result<Stop> {
+/// The error of a session that does not run: the name that was meant, or those that there are. `command`
+/// is what takes the name of one that runs; without it the session can be started as well.
+pub fn absent(name: &str, command: Option<&str>) -> Result<Stop> {
     let running = running()?;
     let near = nearest(name, running.iter().map(String::as_str));
     let others = (!running.is_empty()).then(|| format!("; running: {}", some_of(running.iter())));
-    let hint = match (near, start) {
-        (Some(near), _) => format!("; did you mean {near}?"),
-        (None, Some(start)) => format!("; start it with: {start} {name}"),
-        (None, None) => String::new(),
+    let hint = match (near, command, &running[..]) {
+        (Some(near), ..) => format!("; did you mean {near}?"),
+        (None, None, _) => format!("; start it with: sheaf up --session {name}"),
+        (None, Some(_), []) => String::new(),
+        (None, Some(command), [one]) => format!(" ({command} {one})"),
+        (None, Some(command), _) => format!(" ({command} NAME)"),
     };
     Ok(Stop::unreachable(format!("no session {name} is running{}{hint}", others.unwrap_or_default())))
+}
+
+/// Whether a session of this name runs, or something is there that cannot be told from one.
+pub fn is_running(name: &str) -> bool {
+    !matches!(open(name), Ok(None))
 }
 
 /// Why a session's process has not let us in.
@@ -197,7 +223,7 @@ pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> 
     if let Some(stream) = open(&name)? {
         let pid = peer_pid(&stream)?;
         let pid = pid.as_raw_nonzero();
-        let text = format!("session {name} runs already, as process {pid}: {ANOTHER_NAME}");
+        let text = format!("session {name} runs already, as process {pid}: {}", another_name(&name));
         return Err(Stop::usage(text).into());
     }
     let (mut said, ours) = std::io::pipe()?;
@@ -362,10 +388,8 @@ impl Lock {
             let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
                 .map_err(|errno| anyhow::anyhow!(crate::exit::io_text(&path, &errno.into())))?;
             if flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-                let text = format!(
-                    "another process starts or runs the session at {}: {ANOTHER_NAME}",
-                    socket.display()
-                );
+                let name = socket.file_stem().unwrap_or_default().to_string_lossy();
+                let text = format!("another process starts or runs session {name}: {}", another_name(&name));
                 return Err(Stop::usage(text).into());
             }
             // A session that ended in between has removed the file that is locked now.
@@ -462,7 +486,7 @@ pub fn running() -> Result<Vec<String>> {
         let file = entry?.file_name();
         let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".sock")) else { continue };
         // One that cannot be reached is named too; joining it says why.
-        if !matches!(open(name), Ok(None)) {
+        if is_running(name) {
             names.push(name.to_owned());
         }
     }

@@ -71,10 +71,11 @@ fn ip(ip: std::net::IpAddr) -> String {
 
 /// Asks the session `name` for a token that can be used `uses` times.
 pub fn ask(name: &str, uses: u32) -> Result<Issued> {
-    let unreachable = || Stop::unreachable(format!("no session {name} is running"));
     let path = super::daemon::socket_path(name)?.with_extension("token");
     super::daemon::check_directory()?;
-    let mut stream = UnixStream::connect(&path).map_err(|_| unreachable())?;
+    let Ok(mut stream) = UnixStream::connect(&path) else {
+        return Err(super::daemon::absent(name, Some("sheaf token"))?.into());
+    };
     let peer = socket_peercred(&stream).context("who listens at the session's socket")?;
     if peer.uid != rustix::process::getuid() {
         return Err(Stop::usage(format!("session {name} belongs to user {}", peer.uid.as_raw())).into());

@@ -60,25 +60,50 @@ fn hosts_need_no_file() {
         }
         refuses(
             &run(&["-w", "n[1-4]", "-x", "m1", "cat", "/same"]),
-            "m1 is no host of cluster ssh (n[1-4]); did you mean n1?",
+            "m1 is not among the hosts of -w (n[1-4]); did you mean n1?",
         );
         refuses(&run(&["-w", "n[1-2]", "-x", "n[1-2]", "cat", "/same"]), "--exclude-hosts leaves no host");
         refuses(
             &run(&["-w", "n[1-4]", "-x", "n2", "cat", "n2:/same"]),
             "n2: every host of it is left out by --exclude-hosts",
         );
-        refuses(&run(&["-w", "n[1-2]", "cat", "n3:/same"]), "n3 is no host of cluster ssh (n[1-2])");
+        refuses(&run(&["-w", "n[1-2]", "cat", "n3:/same"]), "n3 is not among the hosts of -w (n[1-2])");
     }
     refuses(
         &home.run(&["--launch", "sssh", "-w", "n1", "cat", "/x"]),
-        "invalid value 'sssh' for '--launch <HOW>': there are embedded, processes, ssh, slurm, attach",
+        "invalid value 'sssh' for '--launch <HOW>': there are embedded, processes, ssh, slurm, attach; see \
+         sheaf cat --help",
     );
     let told = "--user is for hosts that ssh logs in to: not with launch = processes";
     refuses(&home.run(&["--launch", "processes", "-w", "n1", "-l", "me", "cat", "/x"]), told);
     let told = "--sudo is for servers that are started here or over ssh: not with launch = embedded";
     refuses(&home.run(&["--embedded", "2", "--sudo", "cat", "/x"]), told);
+    refuses(
+        &home.run(&["--embedded", "2", "--link", "tls", "cat", "/x"]),
+        "--link is for processes of their own: not with launch = embedded",
+    );
+    let none = "no groups are configured ([groups] of sheaf.toml, ClusterShell)";
+    refuses(&home.run(&["-w", "@web", "cat", "/x"]), &format!("-w: no group @web: {none}"));
+    refuses(&home.run(&["-w", "", "cat", "/x"]), "-w: no host is named");
     let both = home.run(&["--embedded", "2", "-w", "n1", "cat", "/x"]);
     assert_eq!((both.code, both.stderr.lines().count()), (Some(2), 1), "{both:?}");
+}
+
+/// A set is padded or it is not: whoever leaves the zeros out is told so.
+#[test]
+fn zeros_that_are_left_out_are_noticed() {
+    let home = Home::with_config("[cluster.lab]\nhosts = \"n[001-512]\"\nlaunch = \"embedded\"\n");
+    for (hosts, told) in [
+        ("n1", "n1 is no host of cluster lab (n[001-512]); did you mean n001?"),
+        ("n[1-64]", "n[1-64] are no hosts of cluster lab (n[001-512]); did you mean n[001-064]?"),
+        ("n600", "n600 is no host of cluster lab (n[001-512])"),
+    ] {
+        refuses(&home.run(&["cat", &format!("{hosts}:/x")]), told);
+    }
+    refuses(
+        &home.run(&["-x", "n007", "-w", "n[001-002]", "cat", "/x"]),
+        "n007 is not among the hosts of -w (n[001-002])",
+    );
 }
 
 /// The hosts that have this file.
@@ -140,14 +165,16 @@ fn names_that_ssh_would_not_take_for_names_are_refused() {
     write("n1", "");
     let refused = |args: &[&str], told: &str| refuses(&home.run(&[args, &["cat", "/x"]].concat()), told);
     let blank = "\"a b\" cannot be the name of a host: it has a blank; hosts are joined by commas";
-    refused(&["-C", "lab", "-w", "a b"], &lab(blank));
-    refused(&["-w", "a b"], &lab(blank));
-    refused(&["-w", "a b", "--launch", "ssh"], &format!("hosts of cluster ssh: {blank}"));
+    for args in [&["-C", "lab", "-w", "a b"][..], &["-w", "a b"], &["-w", "a b", "--launch", "ssh"]] {
+        refused(args, &format!("-w: {blank}"));
+    }
     let dash = "\"-oProxyCommand=x\" cannot be the name of a host: it begins with a dash";
-    refused(&["-C", "lab", "-w", "n1,-oProxyCommand=x"], &lab(dash));
-    refused(&["-C", "lab", "--hosts=-oProxyCommand=x"], &lab(dash));
+    refused(&["-C", "lab", "-w", "n1,-oProxyCommand=x"], &format!("-w: {dash}"));
+    refused(&["-C", "lab", "--hosts=-oProxyCommand=x"], &format!("-w: {dash}"));
     let wrong = |user: &str, why: &str| {
-        format!("invalid value '{user}' for '--user <USER>': a user cannot be called so: {why}")
+        format!(
+            "invalid value '{user}' for '--user <USER>': a user cannot be called so: {why}; see sheaf cat --help"
+        )
     };
     refused(&["-w", "n1", "-l", "x y"], &wrong("x y", "it has a blank"));
     refused(&["-w", "n1", "--user=-oProxyCommand=x"], &wrong("-oProxyCommand=x", "it begins with a dash"));
@@ -200,8 +227,8 @@ fn a_running_session_is_asked_only_for_the_hosts_that_are_said() {
     prints(&up.run(&["grep", ".", "/same"]), "n[1-4]:/same:x\n");
     prints(&up.run(&["-x", "n2", "grep", ".", "/same"]), "n[1,3-4]:/same:x\n");
     prints(&up.run(&["-w", "n[2-4]", "-x", "n3", "grep", ".", "/same"]), "n[2,4]:/same:x\n");
-    refuses(&up.run(&["-w", "n[3-5]", "cat", "/same"]), "n5 is no host of cluster ssh (n[1-4])");
-    refuses(&up.run(&["-w", "n[3-4]", "cat", "n1:/same"]), "n1 is no host of cluster ssh (n[3-4])");
+    refuses(&up.run(&["-w", "n[3-5]", "cat", "/same"]), "n5 is no host of session try (n[1-4])");
+    refuses(&up.run(&["-w", "n[3-4]", "cat", "n1:/same"]), "n1 is not among the hosts of -w (n[3-4])");
     removes(&up.run(&["-w", "n[2-3]", "rm", "/same"]), "n[2-3]");
     assert_eq!(present(&up.home, "same"), [1, 4]);
     removes(&up.run(&["-x", "n4", "rm", "@all:/who"]), "n[1-3]");
@@ -334,7 +361,7 @@ fn hosts_of_the_default_cluster_are_that_clusters() {
     prints(&home.run(&["-w", "@all", "-x", "n1", "grep", ".", "/same"]), "n[2-4]:/same:x\n");
     removes(&home.run(&["-w", "n1", "rm", "/same"]), "n1");
     assert_eq!(present(&home, "same"), [2, 3, 4]);
-    refuses(&home.run(&["-w", "@ood", "cat", "/same"]), "no group @ood; did you mean @odd?");
+    refuses(&home.run(&["-w", "@ood", "cat", "/same"]), "-w: no group @ood; did you mean @odd?");
 
     // Its session is asked, whatever the file says meanwhile.
     assert_eq!(home.run(&["up"]).code, Some(0));

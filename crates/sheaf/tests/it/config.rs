@@ -27,7 +27,11 @@ fn show_names_the_origin_of_every_value() {
     launch                        = "processes"   # sheaf.toml:4
     tree                          = "flat"        # --tree
     export                        = "/srv/%h"     # sheaf.toml:6
+    inner_hosts                   = ""            # default
     link                          = "tls"         # sheaf.toml:5
+    listen                        = "0.0.0.0:0"   # default
+    ssh                           = "ssh"         # default
+    srun                          = "srun"        # default
     timeout_s                     = 2.0           # --timeout
     groups.web                    = "n[001-002]"  # sheaf.toml:11
     tuning.timeout_ms             = 30000         # default
@@ -43,6 +47,40 @@ fn show_names_the_origin_of_every_value() {
     tuning.relaunch_ms            = 5000          # default
     "#);
     assert_eq!(run.code, Some(0));
+}
+
+/// Where it is least clear what is in force, all of it is shown.
+#[test]
+fn show_shows_every_cluster_where_none_is_chosen() {
+    let home = Home::with_config(&LAB.replace("default = \"lab\"\n", ""));
+    let run = home.run(&["config", "show"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let told = "sheaf: sheaf.toml has 2 clusters and no default: commands need --cluster NAME\n";
+    assert_eq!(run.stderr, told);
+    insta::assert_snapshot!(run.stdout.lines().take(18).collect::<Vec<_>>().join("\n"), @r#"
+    cluster.farm.hosts            = "@file:farm.txt"  # sheaf.toml:7
+    cluster.farm.launch           = "embedded"        # sheaf.toml:8
+    cluster.farm.tree             = "auto"            # default
+    cluster.farm.export           = "/"               # default
+    cluster.farm.inner_hosts      = ""                # default
+    cluster.farm.link             = ""                # default
+    cluster.farm.listen           = "0.0.0.0:0"       # default
+    cluster.farm.ssh              = "ssh"             # default
+    cluster.farm.srun             = "srun"            # default
+    cluster.lab.hosts             = "n[001-004]"      # sheaf.toml:2
+    cluster.lab.launch            = "processes"       # sheaf.toml:3
+    cluster.lab.tree              = "auto"            # default
+    cluster.lab.export            = "/srv/%h"         # sheaf.toml:5
+    cluster.lab.inner_hosts       = ""                # default
+    cluster.lab.link              = "tls"             # sheaf.toml:4
+    cluster.lab.listen            = "0.0.0.0:0"       # default
+    cluster.lab.ssh               = "ssh"             # default
+    cluster.lab.srun              = "srun"            # default
+    "#);
+    let run = home.run(&["config", "show", "--cluster", "farm"]);
+    assert!(run.stdout.starts_with("cluster ") && run.stderr.is_empty(), "{run:?}");
+    // What is not a limit of the command is said not to be one.
+    assert!(run.stdout.contains("# default: how long a host may be silent\n"), "{run:?}");
 }
 
 #[test]

@@ -21,8 +21,8 @@ fn a_session_is_started_once_and_ends_wholly() {
     let again = up.home.run(&["up", "--processes", "16", "--session", NAME]);
     assert_eq!(again.code, Some(2), "{again:?}");
     let told = format!(
-        "sheaf: session {NAME} runs already, as process {}: give another one another name (--session NAME), \
-         or end it with sheaf down\n",
+        "sheaf: session {NAME} runs already, as process {}: end it with sheaf down {NAME}, or name another \
+         with --session\n",
         up.session.pid
     );
     assert_eq!(again.stderr, told);
@@ -130,13 +130,89 @@ fn a_session_that_there_is_not_is_told_with_those_that_run() {
         (&["down", "tyr"][..], "tyr", "; did you mean try?\n"),
         (&["status", "tyr"], "tyr", "; did you mean try?\n"),
         (&["--session", "tyr", "cat", "/x"], "tyr", "; did you mean try?\n"),
-        (&["down", "prod"], "prod", "\n"),
+        (&["down", "prod"], "prod", " (sheaf down try)\n"),
+        (&["--session", "prod", "down"], "prod", " (sheaf down try)\n"),
+        (&["status", "prod"], "prod", " (sheaf status try)\n"),
+        (&["token", "prod"], "prod", " (sheaf token try)\n"),
+        (&["tree", "show", "--session", "tyr"], "tyr", "; did you mean try?\n"),
         (&["--session", "prod", "cat", "/x"], "prod", "; start it with: sheaf up --session prod\n"),
     ] {
         let run = up.home.run(args);
         assert_eq!((run.code, run.stderr), (Some(3), told(name) + hint), "{args:?}");
     }
+    let run = up.home.run(&["tree", "show"]);
+    let told = "; running: try (sheaf tree show --session try)\n";
+    assert!(run.code == Some(3) && run.stderr.ends_with(told), "{run:?}");
     assert_eq!(up.down().code, Some(0));
+}
+
+/// Whoever names a session need not say which cluster of the file is meant, too.
+#[test]
+fn a_session_is_used_by_its_name_whatever_clusters_there_are() {
+    let clusters = "[cluster.a]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n[cluster.b]\nhosts = \"m1\"\n";
+    let home = Home::with_config(clusters);
+    assert_eq!(home.run(&["up", "a"]).stderr.lines().nth(1), Some("use it with: --session a"));
+    for args in [
+        &["--session", "a", "cat", "/etc/passwd"][..],
+        &["status"],
+        &["status", "a"],
+        &["tree", "show", "--session", "a"],
+        &["down", "a"],
+    ] {
+        let run = home.run(args);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}: {run:?}");
+    }
+    assert_eq!(home.run(&["up", "a"]).code, Some(0));
+    let run = home.run(&["--session", "a", "cat", "n9:/x"]);
+    assert_eq!(run.stderr, "sheaf: n9 is no host of session a (n[1-2])\n");
+    assert_eq!(home.run(&["--session", "a", "down"]).code, Some(0));
+    nothing_is_left(&home);
+    // One that is started has to be of a cluster.
+    let run = home.run(&["up", "--session", "a"]);
+    assert!(run.code == Some(2) && run.stderr.contains("choose one with --cluster"), "{run:?}");
+}
+
+#[test]
+fn a_session_that_ends_meanwhile_is_none() {
+    use std::os::unix::fs::DirBuilderExt;
+    use std::os::unix::net::UnixListener;
+    let home = Home::new();
+    let directory = home.runtime_dir().join("sheaf");
+    std::fs::DirBuilder::new().mode(0o700).create(&directory).unwrap();
+    let socket = directory.join("x.sock");
+    for (args, code, told) in [
+        (&["status"][..], 0, "no session is running; start one with: sheaf up\n"),
+        (&["status", "x"], 3, "sheaf: session x is ending, and takes in nobody any more\n"),
+    ] {
+        let listener = UnixListener::bind(&socket).unwrap();
+        let looks = if args.len() == 1 { 3 } else { 2 };
+        let (path, socket) = (socket.clone(), listener);
+        let ends = std::thread::spawn(move || {
+            // It is looked for first, to list it and to ask it.
+            let mut last = None;
+            for _ in 0..looks {
+                last = Some(socket.accept().unwrap());
+            }
+            std::fs::remove_file(path).unwrap();
+            drop((socket, last));
+        });
+        let run = home.run(args);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(code), told), "{run:?}");
+        ends.join().unwrap();
+    }
+}
+
+#[test]
+fn a_session_that_hosts_join_says_how() {
+    let home = Home::with_config("[cluster.pods]\nhosts = \"h1\"\nlaunch = \"attach\"\n");
+    let up = home.run(&["up"]);
+    assert_eq!(up.code, Some(4), "{up:?}");
+    let second = "hosts join by themselves, with a token: sheaf token pods";
+    assert_eq!(up.stderr.lines().nth(1), Some(second), "{up:?}");
+    let status = home.run(&["status", "--timeout", "1"]);
+    assert_eq!(status.stdout.lines().next(), Some("session pods: 0 of 1 hosts answer"), "{status:?}");
+    assert_eq!(home.run(&["down"]).code, Some(0));
+    nothing_is_left(&home);
 }
 
 #[test]

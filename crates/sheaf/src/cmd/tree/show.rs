@@ -50,6 +50,9 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     if !opening.is_joined() && !opening.config.is_ad_hoc() {
         let name = daemon::name(&opening.config);
+        if !daemon::running()?.is_empty() {
+            return Err(daemon::absent(name, Some("sheaf tree show --session"))?.into());
+        }
         let text = format!("no session {name} is running, so there is no tree to show; see: sheaf tree plan");
         return Err(Stop::unreachable(text).into());
     }
