@@ -169,6 +169,9 @@ impl Address {
                 _ => format!("{hosts}{colon}{}: a path on hosts begins with a slash", self.path.display()),
             }));
         }
+        if self.path.as_os_str() == "." && self.hosts.is_some() {
+            return Err(Stop::usage(format!("no path behind {hosts}: write it from the top, {hosts}:/…")));
+        }
         let (path, right) = (self.path.display(), rooted(&self.path));
         if self.path.starts_with(".") || self.path.starts_with("..") {
             return Err(Stop::usage(format!(

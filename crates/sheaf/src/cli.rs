@@ -339,8 +339,14 @@ mod tests {
     #[test]
     fn an_unknown_option_is_said_to_be_unknown() {
         for (words, line) in [
-            (&["sheaf", "grep", "-P", "x", "/x"][..], "grep has no option -P; see sheaf grep --help"),
-            (&["sheaf", "grep", "-5", "x", "/x"], "grep has no option -5; see sheaf grep --help"),
+            (
+                &["sheaf", "grep", "-P", "x", "/x"][..],
+                "grep has no option -P; patterns are those of grep -E; see sheaf grep --help",
+            ),
+            (
+                &["sheaf", "grep", "-25", "x", "/x"],
+                "grep has no option -2; did you mean -C 25? see sheaf grep --help",
+            ),
             (&["sheaf", "-P", "grep", "x", "/x"], "sheaf has no option -P; see sheaf --help"),
             (&["sheaf", "tree", "show", "-P"], "tree show has no option -P; see sheaf tree show --help"),
             (
@@ -392,7 +398,7 @@ mod tests {
             ),
             (
                 &["sheaf", "--embedded", "cat"],
-                "invalid value 'cat' for '--embedded <N>': it has to be a number",
+                "invalid value 'cat' for '--embedded <N>': it has to be a number; see sheaf cat --help",
             ),
             (
                 &["sheaf", "-w", "h1", "h2", "h3", "cat", "/x"],
@@ -414,7 +420,8 @@ mod tests {
             ),
             (
                 &["sheaf", "cat", "--timeout", "0", "/x"],
-                "invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds",
+                "invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds; see \
+                 sheaf cat --help",
             ),
         ] {
             assert_eq!(said(words), line);

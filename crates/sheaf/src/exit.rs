@@ -26,10 +26,10 @@ pub enum Exit {
 /// The exit codes in the words of help texts and manual pages.
 pub const CODES: &[(Exit, &str)] = &[
     (Exit::Success, "all members answered (grep: and a line was selected)"),
-    (Exit::Unmatched, "all answered, but nothing matched, or contents differ"),
+    (Exit::Unmatched, "all answered, but nothing matched, or contents differ; or you said no"),
     (Exit::Usage, "the command line or the configuration is wrong"),
     (Exit::Unreachable, "there is no session, or no host answered"),
-    (Exit::Partial, "partial: some members failed or were silent"),
+    (Exit::Partial, "partial: some members failed or were silent, or the command broke off"),
     (Exit::Interrupted, "interrupted: what had come until then was printed"),
 ];
 

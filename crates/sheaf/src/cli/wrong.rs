@@ -4,11 +4,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
 /// Commands that other tools have: what does it here, or that nothing does.
-pub const ELSEWHERE: [(&str, &str); 28] = [
+pub const ELSEWHERE: [(&str, &str); 32] = [
     ("append", "sheaf write --append writes at the end of files (--create makes those that are not there)"),
     ("awk", "sheaf read -a sum --column N combines columns, and sheaf cat prints files for awk"),
     ("df", "nothing tells free space yet; sheaf du tells what files take"),
     ("diff", "sheaf read -a classes and sheaf sha show who has what"),
+    ("echo", "sheaf write --data TEXT writes a text into files"),
+    ("edit", "sheaf cp copies a file here and back, sheaf write replaces it"),
     ("exec", "sheaf works on files and runs no programs on hosts"),
     ("find", "sheaf ls -R lists directories with what is below, and globs are expanded on hosts"),
     ("get", "sheaf cp HOSTSET:PATH DEST copies from hosts to here"),
@@ -25,6 +27,7 @@ pub const ELSEWHERE: [(&str, &str); 28] = [
     ("scp", "sheaf cp copies to hosts and from hosts"),
     ("sed", "sheaf grep prints lines, and sheaf write replaces files"),
     ("sha256sum", "sheaf sha prints and checks the same digests"),
+    ("sort", "sheaf cat and sheaf grep print lines, for sort to read"),
     ("ssh", "sheaf works on files and runs no programs on hosts; -w HOSTSET reaches hosts over ssh"),
     ("start", "sheaf up starts a session"),
     ("stop", "sheaf down ends a session"),
@@ -32,6 +35,7 @@ pub const ELSEWHERE: [(&str, &str); 28] = [
     ("tail", "sheaf cat, sheaf grep and sheaf read --offset read files"),
     ("touch", "sheaf truncate -s +0 makes files that are not there, and leaves others as they are"),
     ("version", "sheaf --version prints it"),
+    ("vi", "sheaf cp copies a file here and back, sheaf write replaces it"),
     ("wc", "sheaf grep -c '' counts lines, and sheaf stat -c %s tells bytes"),
 ];
 
@@ -47,7 +51,11 @@ pub fn told(error: &clap::Error, words: &[OsString]) -> String {
     match error.kind() {
         ErrorKind::UnknownArgument => {
             if let Some(option) = text(ContextKind::InvalidArg).filter(|word| word.starts_with('-')) {
-                return unknown_option(option, text(ContextKind::SuggestedArg), &command_of(error));
+                let command = command_of(error);
+                if let Some(hint) = greps_own(option, words).filter(|_| command == ["grep"]) {
+                    return format!("grep has no option {option}; {hint} see sheaf grep --help");
+                }
+                return unknown_option(option, text(ContextKind::SuggestedArg), &command);
             }
         }
         ErrorKind::InvalidSubcommand => {
@@ -77,7 +85,34 @@ pub fn told(error: &clap::Error, words: &[OsString]) -> String {
         }
         _ => {}
     }
-    one_line(&error.render().to_string()).replace("invalid digit found in string", "it has to be a number")
+    let line = one_line(&error.render().to_string());
+    let line = line.replace("invalid digit found in string", "it has to be a number");
+    let (mark, command) = (if line.ends_with('?') { "" } else { ";" }, command_in(words));
+    format!("{line}{mark} see sheaf {command}--help")
+}
+
+/// What does here what an option of GNU grep does that there is not.
+fn greps_own(option: &str, words: &[OsString]) -> Option<String> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match option.strip_prefix('-')? {
+        "P" | "G" | "perl-regexp" | "basic-regexp" => Some("patterns are those of grep -E;".to_owned()),
+        // Only the first digit is told.
+        digit if is_number(digit) => {
+            let numbers = words.iter().filter_map(|word| word.to_str()?.strip_prefix('-'));
+            let number = numbers.filter(|text| is_number(text)).find(|text| text.starts_with(digit));
+            Some(format!("did you mean -C {}?", number.unwrap_or(digit)))
+        }
+        _ => None,
+    }
+}
+
+/// The command that these words are for, with a blank behind it.
+fn command_in(words: &[OsString]) -> String {
+    let command = super::command();
+    let mut words = words.iter().skip(1).filter_map(|word| word.to_str());
+    let found = words.find_map(|word| command.find_subcommand(word));
+    let below = found.and_then(|found| found.find_subcommand(words.next()?));
+    [found, below].into_iter().flatten().map(|command| format!("{} ", command.get_name())).collect()
 }
 
 /// `-w h1,h2` for `-w h1 h2 cat`, where `word` is the first that was taken for a command.

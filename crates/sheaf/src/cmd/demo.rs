@@ -71,6 +71,10 @@ pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
             exit::Stop::usage(exit::io_text(dir, &error) + advice)
         })?;
         furnish(dir, args.servers)?;
+        if !global.quiet {
+            let (dir, last) = (dir.display(), args.servers);
+            crate::output::tell(format_args!("made n1 to n{last} in {dir}; when done: rm -r {dir}"));
+        }
         return Ok(Exit::Success);
     }
     let place = Place::new(args.dry_run)?;

@@ -16,6 +16,9 @@ use sheaf_tools::report::time::{self, Clock};
 /// List directories and files, equal listings once
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Names that the same hosts have stand together: where hosts differ, a directory
+is shown in several blocks, each headed by its hosts.
+
 Examples:
   sheaf ls -l /etc/ssh
   sheaf ls -1tr 'n[1-64]:/var/spool/*'")]

@@ -53,15 +53,30 @@ fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<u32> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         count += pages(below, directory)?;
     }
-    let page = clap_mangen::Man::new(command.clone());
+    let page = clap_mangen::Man::new(command.clone()).source(concat!("sheaf ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
     page.render(&mut text)?;
     // The page of the program itself has them in its last section.
     if command.get_bin_name().is_some_and(|name| name.contains(' ')) {
         text.extend_from_slice(exit_status().as_bytes());
     }
-    std::fs::write(directory.join(page.get_filename()), text)?;
+    std::fs::write(directory.join(page.get_filename()), with_dots(text, command))?;
     Ok(count)
+}
+
+/// Says of what may be given several times that it may be, as the help does.
+fn with_dots(page: Vec<u8>, command: &clap::Command) -> Vec<u8> {
+    let Ok(mut text) = String::from_utf8(page.clone()) else { return page };
+    let takes_many = |arg: &&clap::Arg| arg.get_num_args().is_some_and(|count| count.max_values() > 1);
+    for arg in command.get_positionals().filter(takes_many) {
+        for name in arg.get_value_names().unwrap_or_default() {
+            for end in [']', '>'] {
+                let once = format!("\\fI{name}\\fR{end}");
+                text = text.replace(&once, &format!("{once}..."));
+            }
+        }
+    }
+    text.into_bytes()
 }
 
 /// The section that says what exit codes mean.

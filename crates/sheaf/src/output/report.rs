@@ -399,6 +399,9 @@ impl Report {
     }
 }
 
+/// Errors that only stand for what their detail says.
+const WORDLESS: [Errno; 2] = [Errno::NOMSG, Errno::NODATA];
+
 fn write_failure(
     failure: &Folded<'_>,
     members: u64,
@@ -407,13 +410,17 @@ fn write_failure(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let Palette { hosts: host, path, error, .. } = palette;
-    let detail = failure.detail.map(|detail| format!(": {}", printable(detail))).unwrap_or_default();
+    let (text, detail) = match failure.detail.map(printable) {
+        // The words of the system say nothing to a person here.
+        Some(detail) if WORDLESS.contains(&failure.errno) => (detail, String::new()),
+        Some(detail) => (failure.errno.to_string(), format!(": {detail}")),
+        None => (failure.errno.to_string(), String::new()),
+    };
     writeln!(
         out,
-        "{host}{}{host:#}:{path}{}{path:#}: {error}{}{error:#}{detail}, {} of {members} members",
+        "{host}{}{host:#}:{path}{}{path:#}: {error}{text}{error:#}{detail}, {} of {members} members",
         hosts.fold(&failure.leaves),
         fold_paths(&failure.paths),
-        failure.errno,
         failure.members(),
     )
 }

@@ -38,6 +38,14 @@ fn an_input_that_is_not_open_is_no_empty_file() {
 }
 
 #[test]
+fn a_directory_that_is_missing_above_the_destination_is_named() {
+    let home = two_hosts();
+    let run = redirected(&home, &["cp", "n1:/old", "here/n1/old"], "");
+    let expected = "sheaf: here/n1/old: No such file or directory (ENOENT): make here/n1 first\n";
+    assert_eq!((run.stderr.as_str(), run.code), (expected, Some(4)));
+}
+
+#[test]
 fn two_sources_of_one_name_are_refused() {
     let home = two_hosts();
     home.write("la/f", "1");

@@ -46,7 +46,7 @@ fn addresses_that_mean_nothing() {
     m1:/x            sheaf: m1 is no host of cluster lab (n[1-64]); did you mean n1?
     @wbe:/x          sheaf: no group @wbe; did you mean @web?
     @sheaf:wbe:/x    sheaf: no group @sheaf:wbe; did you mean @sheaf:web?
-    n1,@foo:/x       sheaf: no group @foo
+    n1,@foo:/x       sheaf: no group @foo ([groups] of sheaf.toml, ClusterShell)
     @empty:/x        sheaf: @empty: no host is in this set
     @none:/x         sheaf: @none: no host is in this set
     n1!n1:/x         sheaf: n1!n1: no host is in this set
@@ -84,7 +84,7 @@ fn copies_go_one_way() {
 fn options_that_there_are_not() {
     let home = Home::new();
     insta::assert_snapshot!(error(&home, 2, &["serve", "-P"]), @"sheaf: serve has no option -P; see sheaf serve --help");
-    insta::assert_snapshot!(error(&home, 2, &["grep", "-P", "x", "/x"]), @"sheaf: grep has no option -P; see sheaf grep --help");
+    insta::assert_snapshot!(error(&home, 2, &["grep", "-P", "x", "/x"]), @"sheaf: grep has no option -P; patterns are those of grep -E; see sheaf grep --help");
 }
 
 #[test]
@@ -99,6 +99,8 @@ fn options_with_values_that_cannot_be() {
         &["--timeout", "0", "cat", "/x"],
         &["--embedded", "0", "cat", "/x"],
         &["--embedded", "2", "--processes", "2", "cat", "/x"],
+        &["hosts", "n1", "-x"],
+        &["sha", "-a", "md5", "/x"],
     ] {
         let run = home.run(args);
         assert_eq!(run.code, Some(2), "{run:?}");
@@ -106,13 +108,15 @@ fn options_with_values_that_cannot_be() {
         lines.push(run.stderr.trim_end().to_owned());
     }
     insta::assert_snapshot!(lines.join("\n"), @"
-    sheaf: invalid value 'averge' for '--aggregate <NAME>': no such aggregation; did you mean average?
+    sheaf: invalid value 'averge' for '--aggregate <NAME>': no such aggregation; did you mean average? see sheaf read --help
     sheaf: invalid value 'u+q' for '<MODE>': write an octal mode (0644), or who, one of + - =, and of r w x X s t (u+x,go-w)
-    sheaf: invalid value '4Q' for '--size <SIZE>': no such unit as Q; there are K M G T P E
+    sheaf: invalid value '4Q' for '--size <SIZE>': no such unit as Q; there are K M G T P E; see sheaf truncate --help
     sheaf: invalid value ':' for '<OWNER[:GROUP]>': names neither an owner nor a group
-    sheaf: invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds
-    sheaf: invalid value '0' for '--embedded <N>': 0 is not in 1..=65536
-    sheaf: the argument '--embedded <N>' cannot be used with '--processes <N>'
+    sheaf: invalid value '0' for '--timeout <SECONDS>': must be more than 0 and at most 86400 seconds; see sheaf cat --help
+    sheaf: invalid value '0' for '--embedded <N>': 0 is not in 1..=65536; see sheaf cat --help
+    sheaf: the argument '--embedded <N>' cannot be used with '--processes <N>'; see sheaf cat --help
+    sheaf: a value is required for '--exclude <SET>' but none was supplied; see sheaf hosts --help
+    sheaf: invalid value 'md5' for '--algorithm <NAME>' [possible values: sha256, sha512, blake3]; see sheaf sha --help
     ");
 }
 

@@ -72,6 +72,19 @@ fn every_command_has_a_page_with_its_options() {
 }
 
 #[test]
+fn pages_say_of_which_program_they_are_and_what_may_be_repeated() {
+    let home = Home::new();
+    assert_eq!(home.run(&["man", "man1"]).code, Some(0));
+    let page = |name: &str| std::fs::read_to_string(home.path().join("man1").join(name)).unwrap();
+    let grep = page("sheaf-grep.1");
+    let title = grep.lines().find(|line| line.starts_with(".TH")).unwrap();
+    assert!(title.contains(concat!("\"sheaf ", env!("CARGO_PKG_VERSION"), "\"")), "{title}");
+    assert!(grep.contains("[\\fIADDR\\fR]..."), "{grep}");
+    assert!(page("sheaf-cat.1").contains("<\\fIADDR\\fR>..."));
+    assert!(!page("sheaf-ln.1").contains("fITARGET\\fR>..."));
+}
+
+#[test]
 fn a_page_that_cannot_be_written_is_named() {
     let home = Home::new();
     home.write("file", "");

@@ -66,6 +66,25 @@ fn grep_follows_links_as_gnu_grep_does() {
 }
 
 #[test]
+fn operators_of_basic_expressions_that_find_nothing_are_told() {
+    let home = Home::new();
+    home.write("export/f", "foo\n(x)\n");
+    for (pattern, operator) in
+        [("foo\\|bar", "| for \\|"), ("\\(a\\)", "( for \\("), ("f\\{1\\}oo", "{ for \\{")]
+    {
+        let run = on_hosts(&home, &["grep", pattern, "/f"]);
+        let told = format!("sheaf: nothing matched; patterns are those of grep -E: write {operator}\n");
+        assert_eq!((run.code, run.stderr), (Some(1), told));
+    }
+    for args in [&["-F", "a\\|b"][..], &["-q", "a\\|b"], &["a\\\\|b"], &["bar"], &["--quiet", "a\\|b"]] {
+        let run = on_hosts(&home, &[&["grep"], args, &["/f"]].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (Some(1), ""), "{args:?}");
+    }
+    let run = on_hosts(&home, &["grep", "\\(x", "/f"]);
+    assert_eq!((run.stderr.as_str(), run.code), ("", Some(0)), "{run:?}");
+}
+
+#[test]
 fn the_target_of_a_link_has_no_hosts() {
     let home = Home::new();
     home.write("export/app", "x\n");

@@ -9,15 +9,16 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::{Changes, Failure, Output, printable};
 use crate::session::{self, Connected, Ended, Opening};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use serde_json::json;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::PathError;
 use sheaf_group::Unfinished;
-use sheaf_tools::Target;
 use sheaf_tools::cp::{self, CopyOptions, Got, Made, Put, Totals};
 use sheaf_tools::entry::EntryKind;
+use sheaf_tools::{Target, ToolError};
 use std::io::{BufWriter, Write};
+use std::path::Path;
 
 /// What can be done about failures of copies to hosts, where only what is in the way can be a directory.
 const PUT_HINTS: &[(Errno, &str)] =
@@ -43,10 +44,23 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
             Way::Get(targets, destination) => {
                 let got = cp::get(&connected.session, &targets, &destination, &options, &mut show).await;
                 display.end();
-                told.got(&targets, got.map_err(stop)?, &options)
+                told.got(&targets, got.map_err(nowhere)?, &options)
             }
         }
     })
+}
+
+/// The error of a copy to here: a directory that is missing above the destination is named.
+fn nowhere(error: ToolError) -> anyhow::Error {
+    let above = match &error {
+        ToolError::Local { path, errno: Errno::NOENT } => Path::new(path).parent(),
+        _ => None,
+    };
+    let is_missing = |above: &&Path| !above.as_os_str().is_empty() && !above.exists();
+    match above.filter(is_missing) {
+        Some(above) => anyhow!("{error}: make {} first", above.display()),
+        None => stop(error),
+    }
 }
 
 /// What is printed in the end.

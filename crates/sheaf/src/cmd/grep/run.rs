@@ -9,7 +9,7 @@ use serde_json::json;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tools::entry::{ANSWER_BYTES_MAX, Merged};
 use sheaf_tools::grep::print::{Printer, stats_record, strided};
-use sheaf_tools::grep::{self, GrepError};
+use sheaf_tools::grep::{self, GrepError, GrepOptions};
 use sheaf_tools::{ArgumentOrder, ToolError};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::time::Instant;
@@ -76,6 +76,9 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         out.flush()?;
         drop(out);
+        if !found.matched && !args.no_output && found.outcome.is_ok() {
+            output.note(basic_operators(&options).as_deref())?;
+        }
         let mut outcome = found.outcome;
         let extra = crate::cmd::reasons(&mut outcome, |errno| reason(errno, args));
         let (unmatched, hushed) = (!found.matched, args.no_messages);
@@ -84,6 +87,29 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             Ended { unmatched, hushed, extra: &extra, hints: &hints, ..Ended::new(&targets, &outcome) };
         session::finish(connected, config, output, &ended)
     })
+}
+
+/// What to say where nothing matched, and a pattern may have been meant as one of grep's basic ones.
+fn basic_operators(options: &GrepOptions) -> Option<String> {
+    if options.fixed || options.invert {
+        return None;
+    }
+    let has = |operator: char| options.patterns.iter().any(|pattern| escapes(pattern, operator));
+    let meant: Vec<String> =
+        ['|', '(', '{'].into_iter().filter(|&c| has(c)).map(|c| format!("{c} for \\{c}")).collect();
+    let hint = || format!("nothing matched; patterns are those of grep -E: write {}", meant.join(", "));
+    (!meant.is_empty()).then(hint)
+}
+
+/// Whether `character` stands in a pattern behind a backslash that is not escaped itself.
+fn escapes(pattern: &str, character: char) -> bool {
+    let mut rest = pattern.chars();
+    while let Some(c) = rest.next() {
+        if c == '\\' && rest.next() == Some(character) {
+            return true;
+        }
+    }
+    false
 }
 
 /// What more there is to say of failures.
