@@ -22,6 +22,7 @@ mod claims;
 mod clock;
 mod socket;
 
+pub(crate) use alibi::is_stopped;
 use claims::Claims;
 pub(crate) use socket::{Autopsy, Peer, register};
 use socket::{Port, Room};

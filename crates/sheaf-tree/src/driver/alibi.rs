@@ -11,6 +11,11 @@ fn state(pid: Pid) -> Option<u8> {
     stat.get(name_end + 2).copied()
 }
 
+/// Whether a process is stopped, by a signal or a debugger.
+pub(crate) fn is_stopped(pid: Pid) -> bool {
+    matches!(state(pid), Some(b'T' | b't'))
+}
+
 impl Core {
     /// Vouches for peers of `node` that would be given up now, and have only had no chance to speak.
     pub(super) fn vouch(&mut self, now: Time, node: usize) {
@@ -61,6 +66,7 @@ mod tests {
         wait_for(b'S');
         kill_process(pid, Signal::STOP).unwrap();
         wait_for(b'T');
+        assert!(is_stopped(pid));
         kill_process(pid, Signal::KILL).unwrap();
         child.wait().unwrap();
         assert_eq!(state(pid), None);

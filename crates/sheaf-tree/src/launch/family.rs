@@ -1,6 +1,6 @@
 //! Child processes: how they ended, and that they are gone in the end.
 use super::nursery::Nursery;
-use crate::driver::{Autopsy, Peer, register};
+use crate::driver::{Autopsy, Peer, is_stopped, register};
 use crate::link::door::Doorkeeper;
 use crate::network::End;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
@@ -34,6 +34,11 @@ impl Kin {
     pub fn as_peer(&self, is_leaf: bool) -> Peer {
         let (kin, pid) = (self.clone(), Some(self.pid));
         Peer { autopsy: Box::new(move || Box::pin(async move { kin.ended().await })), is_leaf, pid }
+    }
+
+    /// Whether somebody has stopped it.
+    pub fn is_stopped(&self) -> bool {
+        is_stopped(self.pid)
     }
 
     /// Waits for its end; says how it was.

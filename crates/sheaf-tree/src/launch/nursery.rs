@@ -163,6 +163,13 @@ impl Nursery {
         lock(&self.expected).len()
     }
 
+    /// Those of them whose processes are stopped.
+    pub fn stopped(&self) -> Vec<u32> {
+        let expected = lock(&self.expected);
+        let stopped = |child: &Expected| child.kin.as_ref().is_some_and(Kin::is_stopped);
+        expected.iter().filter(|(_, child)| stopped(child)).map(|(&rank, _)| rank).collect()
+    }
+
     /// Nobody waits for children that have not connected by now.
     pub fn give_up_all(&self, errno: Errno, cause: &str) {
         let late: Vec<u32> = lock(&self.expected).keys().copied().collect();

@@ -18,6 +18,7 @@ use crate::proto::frame::{self, HEADER_BYTES, Header};
 use crate::proto::{self, LinkId};
 use crate::topology::{NodeRef, Topology};
 use bytes::Bytes;
+use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sheaf_core::Errno;
 use std::io::{self, Read};
@@ -25,6 +26,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A child of this machine whose process lives is waited for until none has come for this long: among
 /// thousands that start and shake hands, each waits for the processor most of the time.
@@ -132,7 +134,7 @@ pub(super) fn start_children(
         // It ends with the session.
         tokio::spawn(hand_over(Arc::downgrade(&nursery)));
     }
-    let starting = look_after(&nursery, &station.program.starter, far, station.late);
+    let starting = look_after(&nursery, station, far, options.tuning.heartbeat_timeout);
     Ok(Family { patience, door, nursery, starting })
 }
 
@@ -175,12 +177,12 @@ fn start_each(
 /// is returned ends when all have been started.
 fn look_after(
     nursery: &Arc<Nursery>,
-    starter: &Starter,
+    station: &Station,
     far: Vec<Planned>,
-    late: bool,
+    stopped_max: Duration,
 ) -> Option<tokio::task::JoinHandle<()>> {
-    let weak = Arc::downgrade(nursery);
-    let wait = match starter {
+    let (weak, late) = (Arc::downgrade(nursery), station.late);
+    let wait = match &station.program.starter {
         Starter::Ssh(how) => {
             if let Some(pause) = how.relaunch {
                 // It ends with the session.
@@ -188,11 +190,10 @@ fn look_after(
             }
             return Some(tokio::spawn(hosts::start_all(weak, far, Arc::new(how.clone()))));
         }
-        Starter::Come { patience } => {
-            Wait { limit: *patience, begins_again: false, cause: "it has not joined" }
-        }
+        Starter::Come { patience } => Wait { limit: *patience, cause: "it has not joined", near: None },
         Starter::Fork => {
-            Wait { limit: CONNECT_TIMEOUT, begins_again: true, cause: "its process did not connect" }
+            let near = Some(stopped_max);
+            Wait { limit: CONNECT_TIMEOUT, cause: "its process did not connect", near }
         }
     };
     let children = nursery.expected_len();
@@ -205,22 +206,51 @@ fn look_after(
 /// How long children that have not connected are waited for.
 struct Wait {
     limit: Duration,
-    /// The time begins again whenever another one has come.
-    begins_again: bool,
     /// Why those are lost that have not come by then.
     cause: &'static str,
+    /// For processes of this machine the time begins again whenever another one has come; one that is stopped
+    /// has only so much.
+    near: Option<Duration>,
 }
+
+/// How often it is looked which children are still missing.
+const MISSING_LOOK: Duration = Duration::from_secs(1);
 
 impl Wait {
     async fn for_children(self, nursery: Weak<Nursery>, mut missing: usize) {
-        loop {
-            tokio::time::sleep(self.limit).await;
+        let (mut since, mut stopped) = (Instant::now(), Stopped::default());
+        while missing > 0 {
+            tokio::time::sleep(MISSING_LOOK).await;
             let Some(nursery) = nursery.upgrade() else { return };
-            let still_missing = nursery.expected_len();
-            if !self.begins_again || still_missing == missing {
+            if let Some(stopped_max) = self.near {
+                stopped.look(&nursery, stopped_max);
+                if nursery.expected_len() != missing {
+                    since = Instant::now();
+                }
+            }
+            missing = nursery.expected_len();
+            if since.elapsed() >= self.limit {
                 return nursery.give_up_all(Errno::TIMEDOUT, self.cause);
             }
-            missing = still_missing;
+        }
+    }
+}
+
+/// Children that have not connected, and whose processes are stopped: since when.
+#[derive(Default)]
+struct Stopped(FxHashMap<u32, Instant>);
+
+impl Stopped {
+    /// Gives up those that have been stopped for `stopped_max`.
+    fn look(&mut self, nursery: &Nursery, stopped_max: Duration) {
+        let stopped = nursery.stopped();
+        self.0.retain(|rank, _| stopped.contains(rank));
+        for rank in stopped {
+            let since = self.0.entry(rank).or_insert_with(Instant::now).elapsed();
+            if since >= stopped_max {
+                let cause = format!("its process is stopped, for {} s by now", since.as_secs());
+                nursery.give_up(rank, Errno::HOSTDOWN, &cause);
+            }
         }
     }
 }
@@ -357,8 +387,9 @@ mod tests {
         (shared, nursery)
     }
 
-    fn wait(begins_again: bool) -> Wait {
-        Wait { limit: CONNECT_TIMEOUT, begins_again, cause: "it has not come" }
+    fn wait(is_near: bool) -> Wait {
+        let near = is_near.then_some(Duration::from_secs(6));
+        Wait { limit: CONNECT_TIMEOUT, cause: "it has not come", near }
     }
 
     #[tokio::test(start_paused = true)]
@@ -370,7 +401,7 @@ mod tests {
             nursery.give_up(rank, Errno::HOSTDOWN, "stands for one that has come");
             assert_eq!(nursery.expected_len(), 5 - rank as usize, "two have as long as others need");
         }
-        let silent_since = tokio::time::Instant::now();
+        let silent_since = Instant::now();
         waiting.await.unwrap();
         assert_eq!(nursery.expected_len(), 0);
         assert!(silent_since.elapsed() >= CONNECT_TIMEOUT && silent_since.elapsed() <= CONNECT_TIMEOUT * 2);
@@ -379,8 +410,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn those_who_come_by_themselves_have_the_time_that_was_set() {
         let (_shared, nursery) = expecting(2);
-        let (begun, waiting) =
-            (tokio::time::Instant::now(), wait(false).for_children(Arc::downgrade(&nursery), 2));
+        let (begun, waiting) = (Instant::now(), wait(false).for_children(Arc::downgrade(&nursery), 2));
         let come = async {
             tokio::time::sleep(CONNECT_TIMEOUT / 2).await;
             nursery.give_up(1, Errno::HOSTDOWN, "stands for one that has come");

@@ -1,6 +1,6 @@
 //! The ways to a parent: the first one, and another one when that is lost.
 use super::plan::Station;
-use crate::driver::Shared;
+use crate::driver::{Shared, is_stopped};
 use crate::link::wire::{Caller, Channel, call, is_of_this_machine};
 use crate::link::{Address, Ancestor};
 use crate::proto::{LinkId, Node, Time};
@@ -49,9 +49,48 @@ pub(super) async fn arrive(caller: &Caller<'_>, ancestors: &[Ancestor]) -> io::R
     reach(caller, ancestors, ARRIVE_TIMEOUT, ARRIVE_CALL_TIMEOUT).await
 }
 
-/// [`arrive`] for a child whose parent is a process of this machine, and looks whether it comes.
-pub(super) async fn arrive_near(caller: &Caller<'_>, ancestors: &[Ancestor]) -> io::Result<Channel> {
-    reach(caller, ancestors, NEAR_ARRIVE_TIMEOUT, NEAR_ARRIVE_TIMEOUT).await
+/// The first link of a node.
+pub(super) struct Arrival {
+    pub channel: Channel,
+    pub at: ParentIs,
+    /// Its parent lets nobody in: it has gone to one above that, as an orphan does.
+    pub as_orphan: bool,
+}
+
+/// [`arrive`] for a child that its parent has started on this machine, and looks whether it comes. When the parent is
+/// stopped for as long as `stopped_max`, those above it are called.
+pub(super) async fn arrive_near(station: &Station, stopped_max: Duration) -> io::Result<Arrival> {
+    let (caller, ancestors) = (station.caller(), &station.ancestors);
+    let at = ParentIs::of(ancestors);
+    if at == ParentIs::TheRoot {
+        let channel = reach(&caller, ancestors, NEAR_ARRIVE_TIMEOUT, NEAR_ARRIVE_TIMEOUT).await?;
+        return Ok(Arrival { channel, at, as_orphan: false });
+    }
+    tokio::select! {
+        reached = reach(&caller, ancestors, NEAR_ARRIVE_TIMEOUT, NEAR_ARRIVE_TIMEOUT) => {
+            Ok(Arrival { channel: reached?, at, as_orphan: false })
+        }
+        () = parent_is_stopped(stopped_max) => {
+            let mut search = Search::new(ancestors[1..].to_vec());
+            match call_ancestors(station, &mut search).await {
+                Found::Ancestor(channel, at) => Ok(Arrival { channel, at, as_orphan: true }),
+                Found::Nobody | Found::End => Err(io::ErrorKind::ConnectionRefused.into()),
+            }
+        }
+    }
+}
+
+/// Waits until the process that has started this one has been stopped for so long.
+async fn parent_is_stopped(stopped_max: Duration) {
+    let Some(parent) = rustix::process::getppid() else { return std::future::pending().await };
+    let mut since = None;
+    loop {
+        tokio::time::sleep(stopped_max / 8).await;
+        since = is_stopped(parent).then(|| since.unwrap_or_else(Instant::now));
+        if since.is_some_and(|since| since.elapsed() >= stopped_max) {
+            return;
+        }
+    }
 }
 
 async fn reach(
@@ -154,6 +193,13 @@ pub(super) enum ParentIs {
     /// Above it are others, which take its children when it says nothing.
     OneOfMany,
     TheRoot,
+}
+
+impl ParentIs {
+    /// The first of `ancestors`, of which the last is the root.
+    pub fn of(ancestors: &[Ancestor]) -> Self {
+        if ancestors.len() == 1 { Self::TheRoot } else { Self::OneOfMany }
+    }
 }
 
 /// Lets `link`, to the parent, run over `channel`. The root is not replaced by anybody: on this machine, where the

@@ -3,7 +3,7 @@ use super::brood::{Brood, bear};
 use super::invitation::{ANCESTORS_MAX, ChannelKind, Invitation};
 use super::plan::Station;
 use super::processes::{read_first, read_frame, start_children};
-use super::search::{ParentIs, Search, arrive, arrive_near, attach_parent, find_parent};
+use super::search::{Arrival, ParentIs, Search, arrive, arrive_near, attach_parent, find_parent};
 use super::{Options, config, invited};
 use crate::driver::Shared;
 use crate::filter::Registry;
@@ -144,9 +144,13 @@ async fn arrive_as(
         Told::Place(placed) => *placed,
         Told::Unread(channel) => Placed::arrive(channel).await?,
     };
-    let link = match std::mem::replace(&mut placed.link, Uplink::Door) {
-        Uplink::Open(link) => link,
-        Uplink::Door => arrive_near(&placed.station.caller(), &placed.station.ancestors).await?,
+    let arrival = match std::mem::replace(&mut placed.link, Uplink::Door) {
+        Uplink::Open(channel) => {
+            let at = ParentIs::of(&placed.station.ancestors);
+            Arrival { channel, at, as_orphan: false }
+        }
+        // A little earlier than the one above gives up who is stopped, and those below it.
+        Uplink::Door => arrive_near(&placed.station, placed.options.tuning.heartbeat_timeout / 2).await?,
     };
     if how == How::Invited {
         invited::say_joined();
@@ -154,7 +158,7 @@ async fn arrive_as(
     if how == How::OnlyALeaf && placed.topology.root().leaf_index().is_none() {
         return Err(ServeError::NotALeaf);
     }
-    Ok(run(placed, link, how, registry, services).await?)
+    Ok(run(placed, arrival, how, registry, services).await?)
 }
 
 /// What a process knows before it has a runtime.
@@ -346,8 +350,8 @@ fn local_ip(fd: &OwnedFd) -> Option<IpAddr> {
     SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok().map(|at| at.ip())
 }
 
-/// Makes the node that this process is. Gives the link to its parent.
-fn begin(shared: &Shared, placed: &Placed, registry: &Registry) -> LinkId {
+/// Makes the node that this process is. Gives the link to its parent; `as_orphan`, to one that does not wait for it.
+fn begin(shared: &Shared, placed: &Placed, as_orphan: bool, registry: &Registry) -> LinkId {
     let Placed { topology, station, options, siblings, .. } = placed;
     let root = topology.root();
     let mut config = config(root, options.tuning, options.depth);
@@ -358,10 +362,10 @@ fn begin(shared: &Shared, placed: &Placed, registry: &Registry) -> LinkId {
         core.add_node(config, registry.clone());
         core.nodes[0].set_identity(&root.host(), std::process::id());
         // Who comes late has to say what it stands for, as an orphan does.
-        if !station.late {
+        if !station.late && !as_orphan {
             return core.nodes[0].add_parent(now);
         }
-        if role == Role::Inner {
+        if station.late && role == Role::Inner {
             core.nodes[0].begin_empty();
         }
         core.nodes[0].resume_parent(now)
@@ -370,15 +374,14 @@ fn begin(shared: &Shared, placed: &Placed, registry: &Registry) -> LinkId {
 
 async fn run(
     placed: Placed,
-    link: Channel,
+    Arrival { channel, at, as_orphan }: Arrival,
     how: How,
     registry: &Registry,
     services: &dyn Services,
 ) -> io::Result<()> {
     let shared = Shared::new();
-    let parent = begin(&shared, &placed, registry);
+    let parent = begin(&shared, &placed, as_orphan, registry);
     let Placed { topology, station, options, brood, .. } = placed;
-    let above = if station.ancestors.len() == 1 { ParentIs::TheRoot } else { ParentIs::OneOfMany };
     let (station, root, mut family) = (Arc::new(station), topology.root(), None);
     let role = shared.peek(|core| core.nodes[0].config().role);
     if role == Role::Leaf {
@@ -390,11 +393,11 @@ async fn run(
             }),
             Err(error) => shared.with_node(0, |node| node.give_up(error.errno, &error.cause)),
         }
-        attach_parent(&shared, parent, link, above)?;
+        attach_parent(&shared, parent, channel, at)?;
     } else {
         // Streams may have come right behind the assignment; the children's assignments go first.
         family = Some(start_children(&shared, &topology, &options, &station, brood)?);
-        attach_parent(&shared, parent, link, above)?;
+        attach_parent(&shared, parent, channel, at)?;
         shared.with_node(0, Node::tell_ready);
     }
     if how == How::Invited {

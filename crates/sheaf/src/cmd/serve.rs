@@ -75,8 +75,23 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
     match serve(link, &session::registry(), &session::servers()) {
         // The node above ended before it said what to do: there is nobody to tell.
         Err(ServeError::Link(error)) if error.kind() == ErrorKind::UnexpectedEof => Ok(Exit::Partial),
+        // Or it does not answer on its own machine, and says itself who has not come: the command's standard
+        // error is not for this process.
+        Err(ServeError::Link(error)) if !args.detached && !args.beside && is_parents_end(error.kind()) => {
+            Ok(Exit::Partial)
+        }
         served => Ok(served.map(|()| Exit::Success)?),
     }
+}
+
+fn is_parents_end(kind: ErrorKind) -> bool {
+    use ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, NotConnected, TimedOut,
+    };
+    matches!(
+        kind,
+        BrokenPipe | ConnectionAborted | ConnectionRefused | ConnectionReset | NotConnected | TimedOut
+    )
 }
 
 /// Asks a session to be taken in, and serves until it ends.
