@@ -3,7 +3,7 @@
 use crate::cluster::{Process, turn, wait_until};
 use crate::recovery::quick;
 use crate::support::Run;
-use crate::tree::{Tree, ask, next_sum, runtime};
+use crate::tree::{DEADLINE, Tree, ask, next_sum, runtime};
 use rustix::process::Signal;
 use sheaf_tree::launch::Carrier;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 const CARRIERS: [Carrier; 3] = [Carrier::Unix, Carrier::Tcp, Carrier::Tls];
 
@@ -177,5 +178,41 @@ fn whom_no_process_can_be_had_for_is_lost_with_the_reason_and_nobody_else() {
         let expected = format!("{} of 16 hosts", 16 - lost.len());
         assert!(up.stdout.contains(&expected) || up.stderr.contains(&expected), "{expected}: {up:?}");
         assert_eq!(down.code, Some(0), "{down:?}");
+    }
+}
+
+/// The children of an inner node that is stopped as soon as it has forked them, maybe before it has let them in,
+/// find another parent: nobody but the one that was stopped is missing.
+#[test]
+fn who_was_born_to_a_node_that_is_stopped_finds_another_parent() {
+    let _turn = turn();
+    for carrier in [Carrier::Tcp, Carrier::Tls, Carrier::Unix] {
+        runtime().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sheaf"), dir.path().join("sheaf")).unwrap();
+            let tree = Tree::begin("1x2x4", 8, carrier, quick(), dir).await;
+            let mut stopped = None;
+            wait_until("a node has all of its children", || {
+                let all = tree.everybody();
+                let children = |of: &Process| {
+                    let born =
+                        |child: &&Process| stat(**child).get(1).is_some_and(|pid| *pid == of.pid.to_string());
+                    all.iter().filter(born).count()
+                };
+                stopped = all.iter().copied().find(|process| children(process) == 4);
+                stopped.is_some()
+            });
+            stopped.unwrap().signal(Signal::STOP);
+            let begun = Instant::now();
+            loop {
+                let stream = tree.sums();
+                ask(&stream).await;
+                if next_sum(&stream).await == 8 {
+                    break;
+                }
+                assert!(begun.elapsed() < DEADLINE, "{:?}", tree.network.notices());
+            }
+            tree.end().await;
+        });
     }
 }
