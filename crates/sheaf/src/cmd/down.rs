@@ -1,6 +1,7 @@
 //! `sheaf down`: a session ended.
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::config::{File, some_of};
+use crate::exit::{Exit, Stop};
 use crate::output::Records;
 use crate::session::daemon;
 use anyhow::Result;
@@ -32,7 +33,19 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         return Ok(Exit::Success);
     }
-    let name = daemon::named(args.name.as_ref(), global)?;
+    let name = match daemon::named(args.name.as_ref(), global) {
+        Ok(name) => name,
+        // Which cluster is the default does not matter to whoever has to name a session.
+        Err(error) => {
+            let running = daemon::running()?;
+            let is_unchosen = File::find(global.config.as_deref())?.is_unchosen() && global.cluster.is_none();
+            if running.is_empty() || !is_unchosen {
+                return Err(error);
+            }
+            let names = some_of(running.iter());
+            return Err(Stop::usage(format!("say which session: sheaf down NAME; running: {names}")).into());
+        }
+    };
     if daemon::down(&name)? {
         told(&name, global)?;
         return Ok(Exit::Success);

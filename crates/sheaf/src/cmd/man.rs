@@ -53,7 +53,9 @@ fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<u32> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         count += pages(below, directory)?;
     }
-    let page = clap_mangen::Man::new(command.clone()).source(concat!("sheaf ", env!("CARGO_PKG_VERSION")));
+    let program = concat!("sheaf ", env!("CARGO_PKG_VERSION"));
+    // In place of an empty date roff takes what is behind it for the date.
+    let page = clap_mangen::Man::new(command.clone()).source(program).date(" ");
     let mut text = Vec::new();
     page.render(&mut text)?;
     // The page of the program itself has them in its last section.

@@ -78,7 +78,8 @@ fn pages_say_of_which_program_they_are_and_what_may_be_repeated() {
     let page = |name: &str| std::fs::read_to_string(home.path().join("man1").join(name)).unwrap();
     let grep = page("sheaf-grep.1");
     let title = grep.lines().find(|line| line.starts_with(".TH")).unwrap();
-    assert!(title.contains(concat!("\"sheaf ", env!("CARGO_PKG_VERSION"), "\"")), "{title}");
+    let expected = concat!(".TH sheaf-grep 1 \" \" \"sheaf ", env!("CARGO_PKG_VERSION"), "\"");
+    assert!(title.starts_with(expected), "{title}");
     assert!(grep.contains("[\\fIADDR\\fR]..."), "{grep}");
     assert!(page("sheaf-cat.1").contains("<\\fIADDR\\fR>..."));
     assert!(!page("sheaf-ln.1").contains("fITARGET\\fR>..."));

@@ -165,6 +165,8 @@ fn a_session_is_used_by_its_name_whatever_clusters_there_are() {
     assert_eq!(home.run(&["up", "a"]).code, Some(0));
     let run = home.run(&["--session", "a", "cat", "n9:/x"]);
     assert_eq!(run.stderr, "sheaf: n9 is no host of session a (n[1-2])\n");
+    let told = "sheaf: say which session: sheaf down NAME; running: a\n";
+    assert_eq!(home.run(&["down"]).stderr, told);
     assert_eq!(home.run(&["--session", "a", "down"]).code, Some(0));
     nothing_is_left(&home);
     // One that is started has to be of a cluster.
