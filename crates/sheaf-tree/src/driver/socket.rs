@@ -420,7 +420,10 @@ fn read_sealed(
     tls: &mut Tls,
     into: &mut BytesMut,
 ) -> Result<(usize, bool), ReadError> {
-    room.resize(READ_BYTES_MIN, 0);
+    if room.is_empty() {
+        // As the system gives it: zeros that take no memory until something is read into them.
+        *room = vec![0; READ_BYTES_MIN];
+    }
     let mut offered = 0;
     let read = |free: &mut [u8]| {
         offered = free.len();

@@ -222,11 +222,11 @@ impl Wait {
         while missing > 0 {
             tokio::time::sleep(MISSING_LOOK).await;
             let Some(nursery) = nursery.upgrade() else { return };
-            if let Some(stopped_max) = self.near {
-                stopped.look(&nursery, stopped_max);
-                if nursery.expected_len() != missing {
-                    since = Instant::now();
-                }
+            match self.near {
+                Some(_) if nursery.expected_len() != missing => since = Instant::now(),
+                // Nobody comes any more: it is worth a look why.
+                Some(stopped_max) => stopped.look(&nursery, stopped_max),
+                None => {}
             }
             missing = nursery.expected_len();
             if since.elapsed() >= self.limit {

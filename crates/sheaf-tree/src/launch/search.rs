@@ -80,14 +80,15 @@ pub(super) async fn arrive_near(station: &Station, stopped_max: Duration) -> io:
     }
 }
 
-/// Waits until the process that has started this one has been stopped for so long.
+/// Waits until the process that has started this one has been stopped for so long, or for half of it.
 async fn parent_is_stopped(stopped_max: Duration) {
     let Some(parent) = rustix::process::getppid() else { return std::future::pending().await };
     let mut since = None;
+    // Among thousands that start nobody has time for more than a look now and then.
     loop {
-        tokio::time::sleep(stopped_max / 8).await;
+        tokio::time::sleep(stopped_max / 2).await;
         since = is_stopped(parent).then(|| since.unwrap_or_else(Instant::now));
-        if since.is_some_and(|since| since.elapsed() >= stopped_max) {
+        if since.is_some_and(|since| since.elapsed() >= stopped_max / 2) {
             return;
         }
     }
