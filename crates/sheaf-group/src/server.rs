@@ -10,7 +10,7 @@ use sheaf_tree::proto::Packet;
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::runtime::Handle;
+use std::time::Duration;
 
 mod attention;
 mod call;
@@ -53,7 +53,7 @@ fn read_config(config: &[u8]) -> Result<(&str, Option<u32>), String> {
 #[derive(Clone)]
 pub struct Servers {
     tools: Tools,
-    pool: Arc<Pool<Worker>>,
+    pool: Arc<Pool<Errand>>,
     /// Leaves of one process with the same root share its descriptor.
     exports: Arc<Mutex<FxHashMap<PathBuf, Export>>>,
 }
@@ -69,6 +69,12 @@ impl Servers {
     #[must_use]
     pub fn new(tools: Tools) -> Self {
         Self { tools, pool: Pool::new(), exports: Arc::default() }
+    }
+
+    /// Waits until what was asked of them is done, and what was half done undone, but for no longer than
+    /// `patience`: a program does this before it ends, as that ends its threads.
+    pub fn settle(&self, patience: Duration) {
+        self.pool.settle(patience);
     }
 
     fn export(&self, config: &[u8], host: &str) -> Result<Export, ServiceError> {
@@ -100,21 +106,18 @@ impl Services for Servers {
         handle: LeafHandle,
     ) -> Result<Box<dyn Service>, ServiceError> {
         let host = Host::new(host, leaf, self.export(config, host)?);
-        // Streams may be closed from threads outside the runtime.
-        let runtime = Handle::current();
         let (tools, pool) = (self.tools.clone(), Arc::clone(&self.pool));
         let (lanes, waiting) = (FxHashMap::default(), Vec::new());
-        Ok(Box::new(Server { runtime, host, tools, pool, handle, lanes, waiting }))
+        Ok(Box::new(Server { host, tools, pool, handle, lanes, waiting }))
     }
 }
 
 /// One leaf's server. Each stream is a lane of its own: requests of one are done in order, those
 /// of different streams side by side, on threads that may block.
 struct Server {
-    runtime: Handle,
     host: Host,
     tools: Tools,
-    pool: Arc<Pool<Worker>>,
+    pool: Arc<Pool<Errand>>,
     handle: LeafHandle,
     lanes: FxHashMap<u32, Arc<Lane>>,
     /// Lanes with something to do that nobody works on yet.
@@ -142,7 +145,7 @@ impl Service for Server {
 
     /// Nothing is begun before all that has come was looked at: what is cancelled by then is not done. A host
     /// that was stopped finds many requests at once, and behind them that nobody waits for them any more.
-    fn resume(&mut self, _: &mut Leaf<'_>) {
+    fn resume(&mut self, leaf: &mut Leaf<'_>) {
         for lane in self.waiting.drain(..) {
             let worker = Worker {
                 lane,
@@ -151,7 +154,9 @@ impl Service for Server {
                 pool: Arc::clone(&self.pool),
                 handle: self.handle.clone(),
             };
-            self.pool.spawn(worker, &self.runtime);
+            if let Err(Errand::Serve(worker)) = self.pool.spawn(Errand::Serve(worker)) {
+                worker.refuse(leaf);
+            }
         }
     }
 
@@ -162,13 +167,47 @@ impl Service for Server {
 
     fn closed(&mut self, stream: u32) {
         if let Some(lane) = self.lanes.remove(&stream) {
-            lane.end(&self.runtime);
+            end(lane, &self.pool);
         }
     }
 
     fn ended(&mut self) {
         for (_, lane) in self.lanes.drain() {
-            lane.end(&self.runtime);
+            end(lane, &self.pool);
+        }
+    }
+}
+
+/// Ends a lane. Dropping what it holds may touch the disk, so that is for a thread that may block; where
+/// there is none it is better done here than not at all.
+fn end(lane: Arc<Lane>, pool: &Arc<Pool<Errand>>) {
+    if lane.end() {
+        drop(pool.spawn(Errand::End(lane)));
+    }
+}
+
+/// What threads do for servers.
+enum Errand {
+    Serve(Worker),
+    /// Undo what is half done.
+    End(Arc<Lane>),
+}
+
+impl Work for Errand {
+    fn run(self) {
+        match self {
+            Self::Serve(worker) => worker.run(),
+            Self::End(lane) => drop(lane),
+        }
+    }
+
+    fn refuse(self) -> Option<Self> {
+        match self {
+            Self::Serve(worker) => {
+                worker.handle.with(|leaf| worker.refuse(leaf));
+                None
+            }
+            Self::End(_) => Some(self),
         }
     }
 }
@@ -178,30 +217,14 @@ struct Worker {
     lane: Arc<Lane>,
     host: Host,
     tools: Tools,
-    pool: Arc<Pool<Self>>,
+    pool: Arc<Pool<Errand>>,
     handle: LeafHandle,
-}
-
-impl Work for Worker {
-    fn run(self) {
-        while let Some(mut job) = self.next() {
-            self.serve(&mut job);
-        }
-    }
-
-    fn refuse(self) {
-        // Who comes with input for a tool that was not started is told so when he asks for its answer.
-        self.occupant().call.get_or_insert(Err(Errno::AGAIN));
-        while let Some(job) = self.next() {
-            self.reply(&job, job.answer.then_some(job.wave), &Err(Errno::AGAIN));
-        }
-    }
 }
 
 /// A request that shows that its thread does not hang.
 struct Alive {
     attention: Arc<Attention>,
-    pool: Arc<Pool<Worker>>,
+    pool: Arc<Pool<Errand>>,
 }
 
 impl Asked for Alive {
@@ -216,6 +239,30 @@ impl Asked for Alive {
 }
 
 impl Worker {
+    fn run(&self) {
+        while let Some(mut job) = self.next() {
+            self.serve(&mut job);
+        }
+    }
+
+    fn refuse(&self, leaf: &mut Leaf<'_>) {
+        // Who comes with input for a tool that was not started is told so when he asks for its answer.
+        self.occupant().call.get_or_insert(Err(Errno::AGAIN));
+        let stream = self.lane.stream;
+        loop {
+            match self.lane.next() {
+                Ok(job) => {
+                    leaf.consumed(stream, job.frame_bytes);
+                    if job.answer {
+                        leaf.fail(stream, job.wave, Errno::AGAIN);
+                    }
+                }
+                Err(0) => return,
+                Err(consumed) => return leaf.consumed(stream, consumed),
+            }
+        }
+    }
+
     fn next(&self) -> Option<Job> {
         match self.lane.next() {
             Ok(job) => Some(job),

@@ -28,6 +28,13 @@ const DIGEST_MASK: i64 = 0xff_ffff_ffff;
 /// Servers that also answer probes.
 pub struct WithProbe(pub Servers);
 
+impl WithProbe {
+    /// [`Servers::settle`].
+    pub fn settle(&self, patience: Duration) {
+        self.0.settle(patience);
+    }
+}
+
 impl Services for WithProbe {
     fn start(
         &self,
@@ -141,7 +148,11 @@ impl Service for Probed {
                 let count = packet.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 let (handle, room, number) =
                     (self.handle.clone(), Arc::clone(&self.room), self.number(1).to_vec());
-                std::thread::spawn(move || post_each(&handle, &room, stream, count, &number));
+                let post = move || post_each(&handle, &room, stream, count, &number);
+                if std::thread::Builder::new().name("sheaf-probe".to_owned()).spawn(post).is_err() {
+                    // Who measures is told that this leaf has nothing to say.
+                    leaf.leave_stream(stream);
+                }
             }
             SINK => {
                 leaf.consumed(stream, packet.frame_bytes);

@@ -26,8 +26,8 @@ pub mod deadline;
 pub mod tokens;
 pub mod wire;
 
-/// The most threads that work on files of this machine beside the servers'.
-const OTHER_THREADS_MAX: usize = 8;
+/// How long servers of this process have, once its session is over, to undo what is half done.
+pub const UNDO_TIME: Duration = Duration::from_millis(200);
 
 /// A command's session with what it was made from.
 pub struct Connected {
@@ -69,12 +69,13 @@ impl Opening {
     /// the program. Servers notice the end of their session by themselves.
     pub fn run<T>(self, act: impl AsyncFnOnce(&Connected, &Config, &Output) -> Result<T>) -> Result<T> {
         let Self { config, output, runtime, joined } = self;
+        let servers = servers();
         let result = runtime.block_on(async {
             // Before the first process starts, so that none is left behind at any moment.
             let signals = Signals::listen()?;
             let connected = match joined {
                 Some(joined) => joined,
-                None => connect(&config, 0, None).await?,
+                None => connect(&config, 0, None, &servers).await?,
             };
             let interrupts = tokio::spawn(signals.heed(connected.session.clone()));
             let result = act(&connected, &config, &output).await;
@@ -82,8 +83,9 @@ impl Opening {
             interrupts.abort();
             result
         });
+        runtime.shutdown_background();
         // A file operation that hangs must not keep the command.
-        runtime.shutdown_timeout(Duration::from_millis(100));
+        servers.settle(UNDO_TIME / 2);
         result
     }
 }
@@ -108,19 +110,17 @@ impl Connected {
 /// The descriptors that a runtime and its signals need, which panics without them.
 const RUNTIME_DESCRIPTORS: usize = 6;
 
-/// One thread runs everything; files are worked on by others, of which the servers here have as many as
-/// there are cores, and more for those that hang.
+/// One thread runs everything; files are worked on by threads that are none of the runtime's.
 ///
 /// # Errors
 /// When the limit of descriptors leaves too few to begin with.
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
-    let threads = THREADS_MAX + OTHER_THREADS_MAX;
     let built = (0..RUNTIME_DESCRIPTORS)
         .map(|_| std::fs::File::open("/dev/null"))
         .collect::<io::Result<Vec<_>>>()
         .and_then(|free| {
             drop(free);
-            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(threads).build()
+            tokio::runtime::Builder::new_current_thread().enable_all().build()
         });
     built.map_err(|error| {
         let error = crate::exit::io_text("cannot start".as_ref(), &error);
@@ -129,10 +129,16 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 /// Starts the tree. `depth`: levels that are to come above it.
-/// `tokens`: where those go that hosts need to come by themselves.
-pub async fn connect(config: &Config, depth: u32, tokens: Option<&TokenFile>) -> Result<Connected> {
+/// `tokens`: where those go that hosts need to come by themselves. `servers`: those of this process, if it
+/// is to have any.
+pub async fn connect(
+    config: &Config,
+    depth: u32,
+    tokens: Option<&TokenFile>,
+    servers: &WithProbe,
+) -> Result<Connected> {
     let topology = config.topology()?.clone();
-    let (network, desk) = start(config, &topology, depth, tokens).await?;
+    let (network, desk) = start(config, &topology, depth, tokens, servers).await?;
     Ok(Connected {
         session: Session::new(network, topology.leaf_hosts(), limits(config))?,
         topology,
@@ -146,6 +152,7 @@ async fn start(
     topology: &Topology,
     depth: u32,
     tokens: Option<&TokenFile>,
+    servers: &WithProbe,
 ) -> Result<(Network, Option<Desk>)> {
     let options = launch::Options {
         tuning: tuning(config),
@@ -156,7 +163,7 @@ async fn start(
     let (network, desk) = match config.launch() {
         Launch::Embedded => {
             raise_descriptor_limit();
-            return Ok((launch::embedded(topology, &registry, &servers(), &options), None));
+            return Ok((launch::embedded(topology, &registry, servers, &options), None));
         }
         Launch::Processes => {
             let mut program = program(config)?;
@@ -458,7 +465,9 @@ pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Repo
         paths.dedup();
         let path = if let [path] = paths[..] { path.to_owned() } else { String::new() };
         let detail = match *errno {
-            Errno::AGAIN => Some(format!("all of its server's {THREADS_MAX} threads hang")),
+            Errno::AGAIN => Some(format!(
+                "its server has no thread for it: {THREADS_MAX} hang, or the system gives it none (ulimit -u)"
+            )),
             errno => hint(errno),
         };
         report.failures.push(Failure::new(leaves.clone(), path, *errno, detail));

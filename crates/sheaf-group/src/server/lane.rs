@@ -10,7 +10,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tokio::runtime::Handle;
 
 /// Cancellations that may be ahead of their requests; there are few, as each is of one request.
 const CANCELLED_MAX: usize = 1 << 12;
@@ -185,16 +184,12 @@ impl Lane {
         *self.replied.lock().unwrap_or_else(PoisonError::into_inner) = Some((wave, reply.clone()));
     }
 
-    /// The stream is over: work under way stops, what is half done is undone.
-    pub fn end(self: Arc<Self>, runtime: &Handle) {
+    /// The stream is over: work under way stops. Whether nobody is at work on the lane who would drop what
+    /// it holds.
+    pub fn end(&self) -> bool {
         self.ended.store(true, Ordering::Relaxed);
         // What still waits is refused by whoever works on the lane, but a group is closed as asked.
-        let queue = self.queue();
-        if !queue.busy {
-            // Dropping what the lane holds may touch the disk.
-            drop(queue);
-            runtime.spawn_blocking(move || drop(self));
-        }
+        !self.queue().busy
     }
 }
 

@@ -21,7 +21,9 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
 
 /// The most bytes of manifests, equal ones counted once, that the root holds.
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
@@ -168,7 +170,8 @@ pub async fn get(
             .map_err(|errno| ToolError::Local { path: destination.display().to_string(), errno })?;
         let local = Arc::new(Mutex::new(local));
         let pace = Pace::new(options.rate_max);
-        Fetch { session, local: Arc::clone(&local), got: &mut got, pace, progress }.all(plan).await?;
+        let writer = start_writing(&local)?;
+        Fetch { session, writer, got: &mut got, pace, progress }.all(plan).await?;
         let mut local = local.lock().unwrap_or_else(PoisonError::into_inner);
         unwritten = std::mem::take(&mut local.failed_named);
         got.errors = std::mem::take(&mut local.errors);
@@ -262,10 +265,29 @@ async fn list(
     Ok(outcome)
 }
 
+/// Something to write.
+type Write = Box<dyn FnOnce(&mut Local) + Send>;
+
+/// Starts the thread that writes until the sender is dropped: the tree has to go on meanwhile.
+fn start_writing(local: &Arc<Mutex<Local>>) -> Result<Sender<Write>, ToolError> {
+    let (send, writes) = channel::<Write>();
+    let local = Arc::clone(local);
+    let write_all = move || {
+        let locked = || local.lock().unwrap_or_else(PoisonError::into_inner);
+        writes.iter().for_each(|write| write(&mut locked()));
+    };
+    let started = std::thread::Builder::new().name("sheaf-cp".to_owned()).spawn(write_all);
+    started.map_err(|error| ToolError::Local {
+        path: "a thread to write with".to_owned(),
+        errno: error.into(),
+    })?;
+    Ok(send)
+}
+
 /// Fetching and writing.
 struct Fetch<'a> {
     session: &'a Session,
-    local: Arc<Mutex<Local>>,
+    writer: Sender<Write>,
     got: &'a mut Got,
     pace: Pace,
     progress: &'a mut (dyn FnMut(Progress) + Send),
@@ -302,14 +324,13 @@ impl Fetch<'_> {
         Ok(())
     }
 
-    /// Writes, on a thread that may block.
+    /// Writes, on the thread that may block.
     async fn here<T: Send + 'static>(&self, act: impl FnOnce(&mut Local) -> T + Send + 'static) -> T {
-        let local = Arc::clone(&self.local);
-        let work = move || act(&mut local.lock().unwrap_or_else(PoisonError::into_inner));
-        match tokio::task::spawn_blocking(work).await {
-            Ok(done) => done,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
+        let (done, written) = oneshot::channel();
+        let write = move |local: &mut Local| drop(done.send(act(local)));
+        // If the writer is gone, nobody will say that this was done.
+        let _ = self.writer.send(Box::new(write));
+        written.await.expect("the writer works until this is dropped, unless it has panicked")
     }
 
     /// Contents that fit in one wave, many at a time.

@@ -275,7 +275,8 @@ fn local(error: std::io::Error) -> ToolError {
 /// keep the tree waiting.
 fn read_ahead(mut source: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
-    std::thread::spawn(move || {
+    let failed = sender.clone();
+    let read = move || {
         loop {
             let mut piece = Vec::new();
             let piece = (&mut source).take(PIECE_BYTES as u64).read_to_end(&mut piece).map(|_| piece);
@@ -287,7 +288,11 @@ fn read_ahead(mut source: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Resul
                 return;
             }
         }
-    });
+    };
+    if let Err(error) = std::thread::Builder::new().name("sheaf-write".to_owned()).spawn(read) {
+        // It is the first that is sent, so there is room for it.
+        let _ = failed.try_send(Err(error));
+    }
     receiver
 }
 

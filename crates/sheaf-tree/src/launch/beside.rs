@@ -124,7 +124,10 @@ impl Beside {
                 std::thread::park_timeout(AGAIN_LOOK);
             }
         };
-        Self { nodes, keeper: (!none).then(|| std::thread::spawn(keep)) }
+        // Where there is no thread for it, a node that is lost stays so.
+        let begin = || std::thread::Builder::new().name("beside".to_owned()).spawn(keep);
+        let warn = |error| tracing::warn!(%error, "nodes beside this one are not looked after");
+        Self { nodes, keeper: (!none).then(begin).and_then(|begun| begun.map_err(warn).ok()) }
     }
 }
 

@@ -72,7 +72,10 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
     // The link is only closed when no copy of it is left.
     rustix::stdio::dup2_stdin(&null).context("standard input")?;
     let serve = if args.detached { launch::serve_invited } else { launch::serve };
-    match serve(link, &session::registry(), &session::servers()) {
+    let servers = session::servers();
+    let served = serve(link, &session::registry(), &servers);
+    servers.settle(session::UNDO_TIME);
+    match served {
         // The node above ended before it said what to do: there is nobody to tell.
         Err(ServeError::Link(error)) if error.kind() == ErrorKind::UnexpectedEof => Ok(Exit::Partial),
         // Or it does not answer on its own machine, and says itself who has not come: the command's standard
@@ -105,8 +108,10 @@ fn join(address: &str, file: &Path, host: Option<&str>) -> Result<Exit> {
         EnrolError::Refused(_) | EnrolError::Stranger(_) => Stop::usage(error.to_string()).into(),
         error => anyhow::Error::from(error),
     })?;
-    launch::serve_host(invitations, &["serve", "--beside"], &session::registry(), &session::servers())?;
-    Ok(Exit::Success)
+    let servers = session::servers();
+    let served = launch::serve_host(invitations, &["serve", "--beside"], &session::registry(), &servers);
+    servers.settle(session::UNDO_TIME);
+    Ok(served.map(|()| Exit::Success)?)
 }
 
 /// The first line of a file; nothing that is secret is printed when it is something else.

@@ -267,12 +267,13 @@ pub fn run(
     listening: impl FnOnce(u64) -> Result<()>,
 ) -> Result<()> {
     let runtime = runtime()?;
+    let servers = super::servers();
     let result = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         let path = socket_path(name(config))?;
         let (lock, listener) = listen(&path)?;
         let requests = bind(&path.with_extension("token"))?;
-        let connected = connect(config, 1, tokens).await?;
+        let connected = connect(config, 1, tokens, &servers).await?;
         let requests = tokio::net::UnixListener::from_std(requests)?;
         let desk = tokio::spawn(super::tokens::serve(requests, connected.desk.clone()));
         let served = tokio::select! {
@@ -285,7 +286,8 @@ pub fn run(
         connected.session.network().clone().shutdown().await;
         served
     });
-    runtime.shutdown_timeout(Duration::from_millis(200));
+    runtime.shutdown_background();
+    servers.settle(super::UNDO_TIME);
     result
 }
 

@@ -28,10 +28,12 @@ pub fn watch(timeout: Option<Duration>) {
         // They would keep what this program has open, such as a pipe that somebody reads to its end.
         upcall::end_all();
         // Standard error may be what hangs: it has a moment, and then the program ends all the same.
-        std::thread::spawn(move || {
+        let tell = move || {
             let _ = writeln!(std::io::stderr(), "sheaf: not done within {seconds} s, as --timeout asks");
             std::process::exit(Exit::Partial as i32);
-        });
+        };
+        // Where there is no thread for it, the exit code has to tell.
+        let _ = std::thread::Builder::new().name("sheaf-late".to_owned()).spawn(tell);
         std::thread::sleep(Duration::from_millis(50));
         std::process::exit(Exit::Partial as i32);
     };

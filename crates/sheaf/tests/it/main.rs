@@ -32,6 +32,7 @@ mod readme;
 mod recovery;
 mod reports;
 mod safety;
+mod scarce;
 mod schema;
 mod sessions;
 mod slurm;
