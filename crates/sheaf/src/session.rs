@@ -160,9 +160,9 @@ async fn start(
         depth,
     };
     let registry = registry();
+    raise_descriptor_limit();
     let (network, desk) = match config.launch() {
         Launch::Embedded => {
-            raise_descriptor_limit();
             return Ok((launch::embedded(topology, &registry, servers, &options), None));
         }
         Launch::Processes => {
@@ -333,7 +333,7 @@ pub fn limits(config: &Config) -> Limits {
         .with_deadline(config.deadline)
 }
 
-/// Many servers in one process hold many files open.
+/// Many servers in one process hold many files open, and a root many links.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

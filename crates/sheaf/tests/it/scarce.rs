@@ -1,6 +1,6 @@
-//! Where the system gives no thread.
+//! Where the system gives no thread, or few descriptors.
 use crate::cluster::{Process, turn, wait_until};
-use crate::support::Run;
+use crate::support::{Home, Run};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -95,4 +95,13 @@ fn a_server_without_a_thread_says_so_at_once_and_works_again() {
         pids().iter().filter_map(|pid| Process::of(*pid)).all(|process| process.threads() == 1)
     });
     assert_eq!(user.run(100, &["down", "x"]).code, Some(0));
+}
+
+#[test]
+fn a_root_opens_as_many_descriptors_as_it_may() {
+    let home = Home::new();
+    let args = ["--processes", "24", "--tree", "flat", "grep", "-c", "^root:", ":/etc/passwd"];
+    let run = home.shell(&args, "ulimit -Sn 24; exec \"$0\" \"$@\"");
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert!(run.stdout.starts_with("n[1-24]:/etc/passwd:"), "{run:?}");
 }
