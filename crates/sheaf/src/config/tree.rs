@@ -6,6 +6,12 @@ use crate::cli::Link;
 use crate::exit::{self, Stop};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology, TopologyError};
 use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The most bytes of a tree's file: more than a million hosts need.
+const TREE_BYTES_MAX: u64 = 64 << 20;
 
 /// The tree of the configuration's cluster.
 pub fn plan(config: &Config) -> Result<Topology, Stop> {
@@ -26,7 +32,7 @@ pub fn plan(config: &Config) -> Result<Topology, Stop> {
     let usage = |error: TopologyError| Stop::usage(format!("tree: {error}"));
     let spec = Spec::parse(&config.cluster.tree.value).map_err(usage)?;
     if let Spec::File(path) = &spec {
-        let text = std::fs::read_to_string(path)
+        let text = read_bounded(path.as_ref(), TREE_BYTES_MAX)
             .map_err(|error| Stop::usage(exit::io_text(path.as_ref(), &error)))?;
         let topology = from_file(config, &text).map_err(|why| Stop::usage(format!("{path}: {why}")))?;
         return match difference(&topology.leaf_hosts(), &hosts) {
@@ -43,6 +49,17 @@ pub fn plan(config: &Config) -> Result<Topology, Stop> {
     let placement = inner.as_ref().map_or(Placement::LeafHosts, Placement::InnerHosts);
     let names: Names = hosts.names().iter().cloned().collect();
     Topology::build(&spec, "root", names, placement).map_err(usage)
+}
+
+/// The text of a file that may be no longer than that.
+fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if read as u64 > bytes_max {
+        let text = format!("it is longer than {bytes_max} bytes, and too long for a tree");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text (UTF-8)"))
 }
 
 /// The tree of a file, without the hosts of `-x`.
