@@ -62,9 +62,17 @@ pub fn check_directory() -> Result<()> {
     trust::check_private(&directory).map_err(|why| Stop::usage(why.text(&directory)).into())
 }
 
+/// Whether a session can be called so: its name is a file's, and stands in lines that are read again.
+fn is_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
+}
+
+/// The socket of a session of this name.
 pub fn socket_path(name: &str) -> Result<PathBuf> {
-    if name.is_empty() || name.contains('/') || name.starts_with('.') {
-        return Err(Stop::usage(format!("{name:?} cannot be the name of a session")).into());
+    if !is_name(name) {
+        let text = "one has letters, digits and . _ @ -, and does not begin with a dot";
+        return Err(Stop::usage(format!("{name:?} cannot be the name of a session: {text}")).into());
     }
     Ok(directory().join(format!("{name}.sock")))
 }
@@ -77,6 +85,10 @@ pub fn join(config: &Config) -> Result<Option<Connected>> {
 /// [`join`], with what the session says of itself.
 pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>> {
     let asked = config.session.is_some();
+    // A cluster may be called as no session is; one of its own has another name then.
+    if !asked && !is_name(name(config)) {
+        return Ok(None);
+    }
     // What a running session cannot heed, whoever has not asked for one gets from a tree of their own.
     if !asked && (config.is_ad_hoc() || config.says_login().is_some() || config.says_start().is_some()) {
         return Ok(None);

@@ -115,9 +115,9 @@ fn patterns_and_trees_that_mean_nothing() {
     3 --session none grep x /file
     sheaf: no session none is running; start it with: sheaf up --session none
     2 --session ../x grep x /file
-    sheaf: "../x" cannot be the name of a session
+    sheaf: "../x" cannot be the name of a session: one has letters, digits and . _ @ -, and does not begin with a dot
     2 up --session .hidden
-    sheaf: ".hidden" cannot be the name of a session
+    sheaf: ".hidden" cannot be the name of a session: one has letters, digits and . _ @ -, and does not begin with a dot
     4 cp none :/x
     sheaf: none: No such file or directory (ENOENT)
     copied: nothing

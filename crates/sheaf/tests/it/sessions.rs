@@ -418,3 +418,22 @@ fn warm_up(up: &Up) {
     let run = up.run(&["grep", "-c", "", "/missing"]);
     assert_eq!(run.code, Some(4), "{run:?}");
 }
+
+#[test]
+fn names_of_sessions_are_plain_words() {
+    let home = Home::new();
+    for name in ["a b", "a\nb", "a\u{1b}[1m", "ü", "a;b", "a/b", ".a", ""] {
+        let up = home.run(&["up", "--processes", "1", "--session", name]);
+        let told = format!(
+            "sheaf: {name:?} cannot be the name of a session: one has letters, digits and . _ @ -, and does not \
+             begin with a dot\n"
+        );
+        assert_eq!((up.code, up.stderr), (Some(2), told));
+    }
+    let config = "default = \"my lab\"\n[cluster.\"my lab\"]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n";
+    let run = Home::with_config(config).run(&["grep", "-c", "^root:", "/etc/passwd"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "clusters may be called so");
+    let up = Up::at(home, &["--processes", "1"]);
+    assert_eq!(up.home.run(&["up", "--processes", "1", "--session", "a.b_c@d-1"]).code, Some(0));
+    assert_eq!(up.home.run(&["down", "a.b_c@d-1"]).code, Some(0));
+}
