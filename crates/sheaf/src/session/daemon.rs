@@ -30,6 +30,9 @@ const COUNT_TIME: Duration = Duration::from_millis(400);
 /// How long a session waits after it could not let a client in.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The longest path that the system takes for a socket.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
 /// What can be done where the session `name` runs already.
 fn another_name(name: &str) -> String {
     format!("end it with sheaf down {name}, or name another with --session")
@@ -366,23 +369,42 @@ fn listen(path: &Path) -> Result<(Lock, UnixListener)> {
     use std::os::unix::fs::DirBuilderExt;
     let directory = path.parent().unwrap_or(Path::new("/"));
     match std::fs::DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            bail!(crate::exit::io_text(directory, &error))
-        }
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(none_at(directory, &error)),
         _ => check_directory()?,
     }
+    check_length(path)?;
     let lock = Lock::take(path)?;
     Ok((lock, bind(path)?))
+}
+
+/// No session can be had because of this file.
+fn none_at(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    let text = crate::exit::io_text(path, error);
+    Stop::unreachable(format!("{text}; sessions have their sockets there ($XDG_RUNTIME_DIR, or $TMPDIR)"))
+        .into()
+}
+
+/// The system takes no long path for a socket.
+fn check_length(path: &Path) -> Result<()> {
+    let bytes = path.with_extension("token").as_os_str().len();
+    if bytes <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "its sockets in {} would have paths of {bytes} bytes, and {SOCKET_PATH_BYTES_MAX} are the most: set \
+         XDG_RUNTIME_DIR to a directory with a shorter path, or give a shorter --session NAME",
+        path.parent().unwrap_or(path).display()
+    );
+    Err(Stop::unreachable(text).into())
 }
 
 /// Listens at a path that is ours; what an earlier session has left there goes.
 fn bind(path: &Path) -> Result<UnixListener> {
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => bail!(crate::exit::io_text(path, &error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(none_at(path, &error)),
         _ => {}
     }
-    let listener =
-        UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+    let listener = UnixListener::bind(path).map_err(|error| none_at(path, &error))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -400,7 +422,7 @@ impl Lock {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         loop {
             let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-                .map_err(|errno| anyhow::anyhow!(crate::exit::io_text(&path, &errno.into())))?;
+                .map_err(|errno| none_at(&path, &errno.into()))?;
             if flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
                 let name = socket.file_stem().unwrap_or_default().to_string_lossy();
                 let text = format!("another process starts or runs session {name}: {}", another_name(&name));

@@ -437,3 +437,27 @@ fn names_of_sessions_are_plain_words() {
     assert_eq!(up.home.run(&["up", "--processes", "1", "--session", "a.b_c@d-1"]).code, Some(0));
     assert_eq!(up.home.run(&["down", "a.b_c@d-1"]).code, Some(0));
 }
+
+#[test]
+fn whoever_can_have_no_session_is_told_why_with_3() {
+    let home = Home::new();
+    let up = |runtime: &str, name: &str| {
+        let mut command = home.command(&["up", "--processes", "1", "--session", name]);
+        let run = Run::of(command.env("XDG_RUNTIME_DIR", runtime).output().unwrap());
+        assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{run:?}");
+        run.stderr
+    };
+    assert_eq!(
+        up("/nonexistent", "x"),
+        "sheaf: session x did not start: /nonexistent/sheaf: No such file or directory (ENOENT); sessions have \
+         their sockets there ($XDG_RUNTIME_DIR, or $TMPDIR)\n"
+    );
+    let (run, long) = (home.runtime_dir(), "s".repeat(100));
+    let bytes = run.as_os_str().len() + "/sheaf/.token".len() + long.len();
+    let told = format!(
+        "sheaf: session {long} did not start: its sockets in {}/sheaf would have paths of {bytes} bytes, and 107 are \
+         the most: set XDG_RUNTIME_DIR to a directory with a shorter path, or give a shorter --session NAME\n",
+        run.display()
+    );
+    assert_eq!(up(run.to_str().unwrap(), &long), told);
+}
