@@ -4,7 +4,7 @@ use crate::config::{Config, Launch};
 use crate::exit::{Exit, Stop};
 use crate::output::{Output, Records};
 use crate::session::{TokenFile, daemon};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
@@ -49,7 +49,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut global = global.clone();
     global.cluster = args.name.clone().or(global.cluster);
     let begun = Instant::now();
-    let config = Config::load(&global)?;
+    let mut config = Config::load(&global)?;
     if !args.announce {
         Output::new(&global).note(config.note.as_deref())?;
     }
@@ -61,7 +61,11 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let all = u64::from(topology.leaves_len());
     if args.announce || args.foreground {
-        let tokens = args.tokens.as_ref().map(|path| TokenFile { path: path.clone(), uses: args.token_uses });
+        let token_file = args.tokens.as_ref().map(std::path::absolute).transpose().context("--tokens")?;
+        let tokens = token_file.map(|path| TokenFile { path, uses: args.token_uses });
+        if args.announce {
+            daemon::leave_directory(&mut config)?;
+        }
         let listening = |hosts| match args.announce {
             true => daemon::announce(hosts),
             false => told(&config, (hosts, all), std::process::id(), &global).map(drop),

@@ -275,6 +275,27 @@ fn not_started(name: &str, child: Child) -> anyhow::Error {
     }
 }
 
+/// Goes to `/`: a session that stays must not keep the directory that it was started in.
+///
+/// # Errors
+/// When there are no hosts to be found, which may be listed by a file that is named from here.
+pub fn leave_directory(config: &mut Config) -> Result<()> {
+    // Their words may name files from here whenever a host is logged in to again.
+    let has_words = config.cluster.ssh.is_some() || config.cluster.srun.is_some();
+    if has_words || !directory().is_absolute() {
+        return Ok(());
+    }
+    config.hosts()?;
+    let export = &mut config.cluster.export.value;
+    let is_here = matches!(config.cluster.launch.value, Launch::Embedded | Launch::Processes);
+    if is_here && let Some(absolute) = std::path::absolute(&*export).ok().filter(|_| !export.is_empty()) {
+        let text = absolute.into_os_string().into_string();
+        let why = "the working directory's name is not UTF-8: name the export from /";
+        *export = text.map_err(|_| Stop::usage(why))?;
+    }
+    std::env::set_current_dir("/").context("/")
+}
+
 /// Runs a session until it is asked to end. Once it listens, `listening` is given the number of its hosts.
 pub fn run(
     config: &Config,

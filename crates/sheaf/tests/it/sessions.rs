@@ -461,3 +461,20 @@ fn whoever_can_have_no_session_is_told_why_with_3() {
     );
     assert_eq!(up(run.to_str().unwrap(), &long), told);
 }
+
+#[test]
+fn a_session_keeps_no_directory_of_its_callers() {
+    let home = Home::new();
+    home.write("export/n1/file", "text\n");
+    home.write("export/n2/file", "text\n");
+    home.write("tree.top", "root:0 => n1:0 n2:0;\n");
+    let up = Up::at(home, &["--processes", "2", "--export", "export/%h", "--tree", "file:tree.top"]);
+    for process in of_home(&up.home) {
+        let directory = std::fs::read_link(format!("/proc/{}/cwd", process.pid)).unwrap();
+        assert_eq!(directory, std::path::Path::new("/"));
+    }
+    let run = up.run(&["cat", ":/file"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "text\n"), "{run:?}");
+    assert_eq!(up.down().code, Some(0));
+    nothing_is_left(&up.home);
+}
