@@ -37,10 +37,22 @@ fn endless_copy(home: &Home, export: &str) -> Running {
     Running::start(home.command(&args).stdin(Stdio::piped()))
 }
 
+/// Whether this process, and so whatever it starts, ignores a signal: a shell that starts it in the background
+/// wants that of `SIGINT`.
+fn is_ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(ignored.trim(), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
+}
+
 #[test]
 fn at_any_moment_of_the_start() {
     for signal in [Signal::INT, Signal::TERM] {
         for processes in [1, 2, 5, 12, 30, 1 + 4 + PROCESSES] {
+            // Until the program listens, it does what whoever has started it wants.
+            if processes == 1 && is_ignored(signal) {
+                continue;
+            }
             let (home, export) = home();
             let mut copy = endless_copy(&home, &export);
             let stdin = copy.stdin();
