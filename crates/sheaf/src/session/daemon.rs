@@ -278,7 +278,8 @@ fn not_started(name: &str, child: Child) -> anyhow::Error {
 /// Goes to `/`: a session that stays must not keep the directory that it was started in.
 ///
 /// # Errors
-/// When there are no hosts to be found, which may be listed by a file that is named from here.
+/// When there are no hosts to be found, which may be listed by a file that is named from here, or the
+/// directory cannot be told that an export is named from.
 pub fn leave_directory(config: &mut Config) -> Result<()> {
     // Their words may name files from here whenever a host is logged in to again.
     let has_words = config.cluster.ssh.is_some() || config.cluster.srun.is_some();
@@ -288,7 +289,9 @@ pub fn leave_directory(config: &mut Config) -> Result<()> {
     config.hosts()?;
     let export = &mut config.cluster.export.value;
     let is_here = matches!(config.cluster.launch.value, Launch::Embedded | Launch::Processes);
-    if is_here && let Some(absolute) = std::path::absolute(&*export).ok().filter(|_| !export.is_empty()) {
+    if is_here && !export.is_empty() {
+        // From `/` another directory would be served.
+        let absolute = std::path::absolute(&*export).with_context(|| format!("export {export}"))?;
         let text = absolute.into_os_string().into_string();
         let why = "the working directory's name is not UTF-8: name the export from /";
         *export = text.map_err(|_| Stop::usage(why))?;

@@ -478,3 +478,19 @@ fn a_session_keeps_no_directory_of_its_callers() {
     assert_eq!(up.down().code, Some(0));
     nothing_is_left(&up.home);
 }
+
+/// An export that is named from a directory which is no more is not taken from another one.
+#[test]
+fn an_export_from_a_directory_that_is_gone_is_refused() {
+    let home = Home::new();
+    let gone = home.path().join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    let up = home.command(&["up", "--session", "gone", "--processes", "1", "--export", "etc"]);
+    let mut command = std::process::Command::new("/bin/sh");
+    command.args(["-c", "cd \"$0\" && rmdir \"$0\" && exec \"$@\""]).arg(&gone);
+    command.arg(up.get_program()).args(up.get_args()).env_clear();
+    command.envs(up.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let run = Run::of(command.output().unwrap());
+    assert_eq!(run.code, Some(4), "{run:?}");
+    assert!(run.stderr.contains("export etc: No such file or directory (ENOENT)"), "{run:?}");
+}
