@@ -2,7 +2,7 @@
 //!
 //! A node is told who it is by an `Assign` frame, the first on the link from its parent; it
 //! starts its own children, all at once, so that a tree starts in the time of its depth. On one machine
-//! it forks them (`brood`), and they know. A node
+//! it forks them (`start/brood`), and they know. A node
 //! whose parent is gone looks for another one among its ancestors; when there is none, it lets its
 //! children look and ends. When the session is over, it ends after its own children.
 use crate::filter::Place;
@@ -15,43 +15,26 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub mod attach;
-mod attached;
-mod beside;
-mod brood;
-mod desk;
-mod embedded;
-mod family;
-mod hosts;
-mod inherited;
-pub mod invitation;
-mod invited;
+mod door;
 mod join;
-mod nursery;
-mod plan;
-mod processes;
-mod push;
-mod reception;
-mod search;
-mod serve;
-mod slurm;
-mod spawn;
-pub mod ssh;
+mod start;
 
-pub use attached::{attached, slurm};
-pub use beside::{end_with_parent, serve_host};
-pub use desk::Desk;
-pub use embedded::embedded;
-pub use inherited::{close_inherited, hand_nothing_on};
-pub use invitation::{Invitation, is_launch_channel};
-pub use invited::{invited, leave_session};
-pub use join::{GREETING_TIMEOUT, Joined, join};
-pub use processes::{over_ssh, processes};
-pub use push::Content;
-pub use serve::{ServeError, leaf_over, serve, serve_invited};
-pub use slurm::Srun;
-pub use spawn::{DETACH_VARIABLE, LINK_VARIABLE};
-pub use ssh::Ssh;
+pub use join::attached::{attached, slurm};
+pub use join::beside::{end_with_parent, serve_host};
+pub use join::client::{GREETING_TIMEOUT, Joined, join};
+pub use join::desk::Desk;
+pub use join::invitation::{Invitation, is_launch_channel};
+pub use join::invited::{invited, leave_session};
+pub use join::serve::{ServeError, leaf_over, serve, serve_invited};
+pub use join::{attach, invitation};
+pub use start::embedded::embedded;
+pub use start::inherited::{close_inherited, hand_nothing_on};
+pub use start::processes::{over_ssh, processes};
+pub use start::push::Content;
+pub use start::slurm::Srun;
+pub use start::spawn::{DETACH_VARIABLE, LINK_VARIABLE};
+pub use start::ssh;
+pub use start::ssh::Ssh;
 
 /// What carries the links between processes of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -175,9 +158,9 @@ pub(crate) fn decode_any(data: &[u8]) {
     let Some((which, rest)) = data.split_first() else { return };
     match which % 8 {
         0 => ssh::decode_any(rest),
-        1 => slurm::decode_any(rest),
+        1 => start::slurm::decode_any(rest),
         2 => attach::decode_any(rest),
-        3 => plan::decode_any(rest),
+        3 => start::plan::decode_any(rest),
         4 => drop(Invitation::from_bytes(rest)),
         5 => drop(postcard::from_bytes::<Program>(rest)),
         _ => crate::link::hello::decode_any(rest),

@@ -1,9 +1,9 @@
 //! Sessions whose servers come by themselves, or are sent by Slurm.
 use super::desk::Desk;
-use super::processes::start_root;
-use super::slurm::{Srun, Step};
-use super::{Carrier, LaunchError, Options, Program, Starter};
 use crate::filter::Registry;
+use crate::launch::start::processes::start_root;
+use crate::launch::start::slurm::{Srun, Step};
+use crate::launch::{Carrier, LaunchError, Options, Program, Starter};
 use crate::network::Network;
 use crate::topology::{Role, Topology};
 use std::net::SocketAddr;

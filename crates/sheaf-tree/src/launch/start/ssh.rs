@@ -11,7 +11,7 @@
 //! ```
 //! What goes wrong until then comes over standard error, and is the cause that the tree reports.
 use super::push::{Content, HAVE, JOINED, MARK, NEED, READY};
-use super::search::UNREACHED;
+use crate::launch::join::search::UNREACHED;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use std::io;
@@ -87,7 +87,7 @@ impl Ssh {
 
 /// Why a node could not be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(in crate::launch) struct Failure {
     pub errno: Errno,
     /// In one phrase: what the host or ssh said.
     pub cause: String,
@@ -97,7 +97,7 @@ pub(super) struct Failure {
 
 /// Starts a node on a host, through `sudo` or not. `invite` makes its invitation; it is given the
 /// address by which the host knows this one.
-pub(super) async fn start(
+pub(in crate::launch) async fn start(
     ssh: &Ssh,
     (host, sudo): (&str, bool),
     mut invite: impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
@@ -249,7 +249,7 @@ pub(crate) fn decode_any(data: &[u8]) {
 }
 
 /// The end of what a host says on standard error.
-pub(super) async fn last_of(mut from: ChildStderr) -> Vec<u8> {
+pub(in crate::launch) async fn last_of(mut from: ChildStderr) -> Vec<u8> {
     let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
     while let Ok(count @ 1..) = from.read(&mut piece).await {
         kept.extend_from_slice(&piece[..count]);

@@ -1,8 +1,8 @@
 //! Where hosts that come by themselves are taken in: their enrolment, and the tokens for it.
-use super::Invitation;
 use super::attach::{Enrolment, Token, Tokens};
-use super::hosts::seen_from;
-use super::nursery::{Nursery, leaves_of};
+use crate::launch::Invitation;
+use crate::launch::door::nursery::{Nursery, leaves_of};
+use crate::launch::start::hosts::seen_from;
 use crate::topology::{NodeRef, Role};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Desk {
 
 impl Desk {
     /// A desk at `at`, which nobody can reach before it is opened.
-    pub(super) fn new(nursery: Arc<Nursery>, at: SocketAddr) -> Self {
+    pub(in crate::launch) fn new(nursery: Arc<Nursery>, at: SocketAddr) -> Self {
         Self { nursery, at, open: Mutex::default() }
     }
 

@@ -4,8 +4,8 @@
 //! Their token comes over srun's standard input, which it gives to every task. Arguments and the
 //! environment, which others can see, hold nothing secret. What srun and the servers say on standard
 //! error is the cause when they do not come.
-use super::attach::Token;
-use super::nursery::Nursery;
+use crate::launch::door::nursery::Nursery;
+use crate::launch::join::attach::Token;
 use crate::network::End;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
@@ -53,7 +53,7 @@ impl Srun {
 }
 
 /// The job step with the servers.
-pub(super) struct Step {
+pub(in crate::launch) struct Step {
     watch: JoinHandle<Child>,
 }
 

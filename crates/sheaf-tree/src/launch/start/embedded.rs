@@ -1,7 +1,7 @@
 //! The whole tree in this process.
-use super::{Options, config};
 use crate::driver::Shared;
 use crate::filter::Registry;
+use crate::launch::{Options, config};
 use crate::network::Network;
 use crate::proto::{LinkId, Role};
 use crate::service::{LeafHandle, Services};

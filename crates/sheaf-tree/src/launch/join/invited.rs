@@ -2,9 +2,9 @@
 //!
 //! The process that the channel knows stays in front: it takes the invitation, starts the node in
 //! a session of its own, and ends when the node needs the channel no more.
-use super::push::{JOINED, MARK, READY, this_program};
-use super::spawn::{DETACH_VARIABLE, leaf_command};
-use super::{Invitation, LeafProgram};
+use crate::launch::start::push::{JOINED, MARK, READY, this_program};
+use crate::launch::start::spawn::{DETACH_VARIABLE, leaf_command};
+use crate::launch::{Invitation, LeafProgram};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -101,7 +101,7 @@ pub fn leave_session() -> io::Result<()> {
 }
 
 /// Says that the node belongs to the tree; what goes wrong from now on, the tree tells.
-pub(super) fn say_joined() {
+pub(in crate::launch) fn say_joined() {
     let mut stdout = io::stdout();
     // Whoever started it may be gone.
     let _ = stdout.write_all(&[JOINED_BYTE]).and_then(|()| stdout.flush());
@@ -111,7 +111,7 @@ pub(super) fn say_joined() {
 }
 
 /// Closes the channel once `starting` is done: children may be started with what came over it.
-pub(super) async fn let_go_after(starting: Option<tokio::task::JoinHandle<()>>) {
+pub(in crate::launch) async fn let_go_after(starting: Option<tokio::task::JoinHandle<()>>) {
     if let Some(starting) = starting {
         let _ = starting.await;
     }

@@ -1,9 +1,9 @@
 //! The nodes of a host that has joined by itself: its server is this process, inner nodes run beside it.
-use super::push::this_program;
 use super::serve::{ServeError, serve};
-use super::spawn::run_program;
-use super::{Invitation, Program};
 use crate::filter::Registry;
+use crate::launch::start::push::this_program;
+use crate::launch::start::spawn::run_program;
+use crate::launch::{Invitation, Program};
 use crate::service::Services;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;

@@ -13,15 +13,15 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// How lines of the script and the program begin that are meant for whoever starts them; others
 /// are noise of the user's login files.
-pub(super) const MARK: &str = "sheaf-launch ";
+pub(in crate::launch) const MARK: &str = "sheaf-launch ";
 /// The program is in the host's cache.
-pub(super) const HAVE: &str = "have";
+pub(in crate::launch) const HAVE: &str = "have";
 /// It is to be sent.
-pub(super) const NEED: &str = "need";
+pub(in crate::launch) const NEED: &str = "need";
 /// The program runs and waits for its invitation; the address of this end follows.
-pub(super) const READY: &str = "ready";
+pub(in crate::launch) const READY: &str = "ready";
 /// It belongs to the tree.
-pub(super) const JOINED: &str = "joined";
+pub(in crate::launch) const JOINED: &str = "joined";
 
 /// What a host runs by `sh -c`. One line without single quotes or exclamation marks, which login
 /// shells treat differently. `head` reads no more than it is to: what follows is the program's.
@@ -90,12 +90,12 @@ impl Content {
     }
 
     /// How many bytes it has.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::launch) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The remote command that becomes this program, run with `serve --invited`, through `sudo` or not.
-    pub(super) fn command(&self, sudo: bool) -> String {
+    pub(in crate::launch) fn command(&self, sudo: bool) -> String {
         let run = if sudo { RUN_BY_SUDO } else { RUN };
         let script = SCRIPT.replace("HASH", &self.hash).replace("SIZE", &self.bytes.to_string());
         let script = script.replace("RUN", run);
@@ -103,7 +103,7 @@ impl Content {
     }
 
     /// Sends it: a host passes on what it was given, which is the program that it runs.
-    pub(super) async fn send(&self, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
+    pub(in crate::launch) async fn send(&self, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
         let path = self.path.as_deref().unwrap_or(Path::new(RUNNING));
         let mut file = File::open(path)?.take(self.bytes);
         let (mut piece, mut sent) = (vec![0; PIECE_BYTES], 0);
@@ -126,7 +126,7 @@ impl Content {
 const RUNNING: &str = "/proc/self/exe";
 
 /// How to run this program again: by its name, which lists of processes show, if it still has one.
-pub(super) fn this_program() -> PathBuf {
+pub(in crate::launch) fn this_program() -> PathBuf {
     let named = std::env::current_exe().ok().filter(|path| path.exists());
     named.unwrap_or_else(|| PathBuf::from(RUNNING))
 }

@@ -2,9 +2,9 @@
 //!
 //! A newcomer knows no more than the root's door. From there it is sent down, a node at a time, to the
 //! place that the plan has for it; where a node on the way is lost, the one above takes it in.
-use super::family::{Kin, watch};
 use super::reception::Reception;
 use crate::driver::{Core, Peer, Shared};
+use crate::launch::start::family::{Kin, watch};
 use crate::link::door::Host;
 use crate::link::hello::Hello;
 use crate::link::wire::{Channel, Wire};
@@ -41,7 +41,7 @@ struct Expected {
 }
 
 /// The nodes below one node, as far as doors are concerned.
-pub(super) struct Nursery {
+pub(in crate::launch) struct Nursery {
     shared: Weak<Shared>,
     topology: Topology,
     /// What newcomers are told; `None` where there are none.
@@ -79,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn leaves_of(node: NodeRef<'_>) -> RangeSet {
+pub(in crate::launch) fn leaves_of(node: NodeRef<'_>) -> RangeSet {
     RangeSet::from_range(node.leaves().start, node.leaves().end)
 }
 
@@ -332,7 +332,7 @@ async fn settle(nursery: Weak<Nursery>) {
 }
 
 /// Hands adopted children over for as long as the session lasts.
-pub(super) async fn hand_over(nursery: Weak<Nursery>) {
+pub(in crate::launch) async fn hand_over(nursery: Weak<Nursery>) {
     loop {
         tokio::time::sleep(HAND_OVER_PAUSE).await;
         match nursery.upgrade() {
@@ -352,7 +352,7 @@ async fn send_on(channel: Channel, to: Ancestor) {
 }
 
 /// The nursery as a node's door sees it.
-pub(super) struct Doorway(pub Arc<Nursery>);
+pub(in crate::launch) struct Doorway(pub Arc<Nursery>);
 
 impl Host for Doorway {
     fn expects(&self, hello: &Hello) -> Result<(), Refusal> {

@@ -5,7 +5,7 @@
 //! authority, it shows the secret and says its name; it is given an [`Invitation`] for each node that it
 //! is to run, with which it goes on as any other. Whoever has no token learns nothing, and no token can be used more
 //! often than was said when it was made.
-use super::Invitation;
+use crate::launch::Invitation;
 use crate::link::Authority;
 use crate::proto::control::PROTOCOL_VERSION;
 use rustc_hash::FxHashMap;

@@ -1,6 +1,6 @@
 //! Child processes: how they ended, and that they are gone in the end.
-use super::nursery::Nursery;
 use crate::driver::{Autopsy, Peer, is_stopped, register};
+use crate::launch::door::nursery::Nursery;
 use crate::link::door::Doorkeeper;
 use crate::network::End;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// One child process, shared by its link (which wants to know how it ended) and the family.
 #[derive(Clone)]
-pub(super) struct Kin {
+pub(in crate::launch) struct Kin {
     pid: Pid,
     /// How it ended, once it is reaped; until then its number is no other process's.
     end: Arc<Mutex<Option<ExitStatus>>>,
@@ -97,7 +97,7 @@ fn phrase(status: ExitStatus) -> String {
 }
 
 /// The end of the process at the other end of a unix socket, which somebody else has started.
-pub(super) fn watch(socket: &OwnedFd, is_leaf: bool) -> Option<Peer> {
+pub(in crate::launch) fn watch(socket: &OwnedFd, is_leaf: bool) -> Option<Peer> {
     let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
     let pidfd = pidfd_open(peer.pid, PidfdFlags::NONBLOCK).ok()?;
     let autopsy: Autopsy = Box::new(move || {
@@ -112,7 +112,7 @@ pub(super) fn watch(socket: &OwnedFd, is_leaf: bool) -> Option<Peer> {
 }
 
 /// The processes that one node has started.
-pub(super) struct Family {
+pub(in crate::launch) struct Family {
     /// How long they may take to end by themselves.
     pub patience: Duration,
     /// Lets them in, and orphans from below.

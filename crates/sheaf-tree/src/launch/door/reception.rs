@@ -1,12 +1,12 @@
 //! What newcomers are told, and how children that were lost are started again.
-use super::family::Kin;
-use super::hosts::{self, Planned};
 use super::nursery::{Nursery, leaves_of};
-use super::plan::Station;
-use super::push::this_program;
-use super::spawn::run_program;
-use super::ssh::Ssh;
-use super::{Invitation, Options, Program};
+use crate::launch::start::family::Kin;
+use crate::launch::start::hosts::{self, Planned};
+use crate::launch::start::plan::Station;
+use crate::launch::start::push::this_program;
+use crate::launch::start::spawn::run_program;
+use crate::launch::start::ssh::Ssh;
+use crate::launch::{Invitation, Options, Program};
 use crate::link::Ancestor;
 use crate::topology::{NodeRef, Topology};
 use sheaf_core::RangeSet;
@@ -23,7 +23,7 @@ const PAUSES_MAX: u32 = 8;
 const TAKEN_IN_LOOK: Duration = Duration::from_millis(20);
 
 /// What is needed to give a node its place below this one.
-pub(super) struct Reception {
+pub(in crate::launch) struct Reception {
     pub station: Arc<Station>,
     pub options: Options,
     /// This node, and those above it.
@@ -57,7 +57,12 @@ impl Reception {
 /// Starts this node's children again when they are lost, for as long as the session lasts: each at its
 /// place, an inner node as well as a leaf. What is lost below a child that cannot be started comes
 /// directly below this node.
-pub(super) async fn bring_back(nursery: Weak<Nursery>, how: Ssh, first_pause: Duration, at_once: bool) {
+pub(in crate::launch) async fn bring_back(
+    nursery: Weak<Nursery>,
+    how: Ssh,
+    first_pause: Duration,
+    at_once: bool,
+) {
     let how = Arc::new(Ssh { retries: 0, ..how });
     let (mut pause, mut missing_before) = (first_pause, 0);
     if at_once {

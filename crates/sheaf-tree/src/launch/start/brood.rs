@@ -6,8 +6,8 @@
 //! process that was started, with a link of its own and nothing of what is its parent's or a sibling's.
 use super::family::Kin;
 use super::plan::Station;
-use super::serve::{Placed, Uplink};
-use super::{Carrier, Options, Program, Starter};
+use crate::launch::join::serve::{Placed, Uplink};
+use crate::launch::{Carrier, Options, Program, Starter};
 use crate::link::Ancestor;
 use crate::link::door::Door;
 use crate::topology::NodeRef;
@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 /// What a node has forked, as it hands it over to its runtime.
-pub(super) struct Brood {
+pub(in crate::launch) struct Brood {
     /// The children know where it is.
     pub door: Door,
     /// One for each child, in their order: `None` for those that are to be started another way.
@@ -25,7 +25,7 @@ pub(super) struct Brood {
 }
 
 /// A child that was forked.
-pub(super) struct Newborn {
+pub(in crate::launch) struct Newborn {
     pub kin: Kin,
     /// The link to it, unless it connects to the door.
     pub link: Option<OwnedFd>,
@@ -37,7 +37,7 @@ pub(super) struct Newborn {
 /// # Errors
 /// When there is no door for children, or a child cannot use what it was born with. That one is not
 /// born is for its parent to tell, and costs nobody else.
-pub(super) fn bear(mut placed: Placed) -> io::Result<Placed> {
+pub(in crate::launch) fn bear(mut placed: Placed) -> io::Result<Placed> {
     loop {
         if placed.topology.root().children().len() == 0 || !bears(&placed.station) || !is_alone() {
             return Ok(placed);

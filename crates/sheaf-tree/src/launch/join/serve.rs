@@ -1,12 +1,13 @@
 //! A server or inner node: a process that was started by its parent.
-use super::brood::{Brood, bear};
 use super::invitation::{ANCESTORS_MAX, ChannelKind, Invitation};
-use super::plan::Station;
-use super::processes::{read_first, read_frame, start_children};
 use super::search::{Arrival, ParentIs, Search, arrive, arrive_near, attach_parent, find_parent};
-use super::{Options, config, invited};
 use crate::driver::Shared;
 use crate::filter::Registry;
+use crate::launch::join::invited;
+use crate::launch::start::brood::{Brood, bear};
+use crate::launch::start::plan::Station;
+use crate::launch::start::processes::{read_first, read_frame, start_children};
+use crate::launch::{Options, config};
 use crate::link::tls::Keys;
 use crate::link::wire::{Caller, Channel, Wire, peer_user};
 use crate::link::{Address, Ancestor, is_sound};
@@ -72,7 +73,7 @@ pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Re
     serve_as(stdin, How::Started, registry, services)
 }
 
-/// [`serve`], for a node whose parent is on another host and has started it by [`super::invited`].
+/// [`serve`], for a node whose parent is on another host and has started it by [`crate::launch::invited`].
 ///
 /// # Errors
 /// As [`serve`]; until the node has joined, errors are seen by whoever started it.
@@ -92,7 +93,7 @@ enum How {
 }
 
 /// Runs a leaf inside a program that has other things to do as well, until its parent is gone, on the
-/// runtime that polls this. `link` is the descriptor that [`super::LINK_VARIABLE`] names.
+/// runtime that polls this. `link` is the descriptor that [`crate::launch::LINK_VARIABLE`] names.
 ///
 /// # Errors
 /// See [`ServeError`]; [`ServeError::NotALeaf`] when this place in the tree is for a program that
@@ -191,7 +192,7 @@ fn told(channel: OwnedFd) -> Result<Told, ServeError> {
 }
 
 /// A node that has been told who it is and does nothing yet.
-pub(super) struct Placed {
+pub(in crate::launch) struct Placed {
     pub link: Uplink,
     pub topology: Topology,
     pub station: Station,
@@ -202,7 +203,7 @@ pub(super) struct Placed {
 }
 
 /// The way to a parent.
-pub(super) enum Uplink {
+pub(in crate::launch) enum Uplink {
     Open(Channel),
     /// It is to be called at its door.
     Door,

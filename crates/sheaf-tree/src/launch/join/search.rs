@@ -1,6 +1,6 @@
 //! The ways to a parent: the first one, and another one when that is lost.
-use super::plan::Station;
 use crate::driver::{Shared, is_stopped};
+use crate::launch::start::plan::Station;
 use crate::link::wire::{Caller, Channel, call, is_of_this_machine};
 use crate::link::{Address, Ancestor};
 use crate::proto::{LinkId, Node, Time};
@@ -45,12 +45,12 @@ impl Pause {
 }
 
 /// Connects a new child to its parent, the first of `ancestors`.
-pub(super) async fn arrive(caller: &Caller<'_>, ancestors: &[Ancestor]) -> io::Result<Channel> {
+pub(in crate::launch) async fn arrive(caller: &Caller<'_>, ancestors: &[Ancestor]) -> io::Result<Channel> {
     reach(caller, ancestors, ARRIVE_TIMEOUT, ARRIVE_CALL_TIMEOUT).await
 }
 
 /// The first link of a node.
-pub(super) struct Arrival {
+pub(in crate::launch) struct Arrival {
     pub channel: Channel,
     pub at: ParentIs,
     /// Its parent lets nobody in: it has gone to one above that, as an orphan does.
@@ -59,7 +59,7 @@ pub(super) struct Arrival {
 
 /// [`arrive`] for a child that its parent has started on this machine, and looks whether it comes. When the parent is
 /// stopped for as long as `stopped_max`, those above it are called.
-pub(super) async fn arrive_near(station: &Station, stopped_max: Duration) -> io::Result<Arrival> {
+pub(in crate::launch) async fn arrive_near(station: &Station, stopped_max: Duration) -> io::Result<Arrival> {
     let (caller, ancestors) = (station.caller(), &station.ancestors);
     let at = ParentIs::of(ancestors);
     if at == ParentIs::TheRoot {
@@ -118,7 +118,7 @@ async fn reach(
 }
 
 /// How far an orphan has got among its ancestors.
-pub(super) struct Search {
+pub(in crate::launch) struct Search {
     /// Nearest first.
     ancestors: Vec<Ancestor>,
     /// When it lost its parent: there a search begins.
@@ -159,7 +159,7 @@ impl Search {
 /// Finds an orphan another parent among its ancestors, until its node does not want one any more. An
 /// ancestor that takes the call may still turn out to be no parent (its leaves have gone elsewhere):
 /// then the next one is tried.
-pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, search: &mut Search) {
+pub(in crate::launch) async fn find_parent(shared: &Arc<Shared>, station: &Station, search: &mut Search) {
     let (since, place) = shared.peek(|core| (core.nodes[0].orphaned_since(), core.place.take()));
     if let Some(place) = place {
         search.begin_with(place);
@@ -190,7 +190,7 @@ pub(super) async fn find_parent(shared: &Arc<Shared>, station: &Station, search:
 
 /// Who a parent is to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ParentIs {
+pub(in crate::launch) enum ParentIs {
     /// Above it are others, which take its children when it says nothing.
     OneOfMany,
     TheRoot,
@@ -205,7 +205,7 @@ impl ParentIs {
 
 /// Lets `link`, to the parent, run over `channel`. The root is not replaced by anybody: on this machine, where the
 /// kernel tells its end, it may be stopped and go on.
-pub(super) fn attach_parent(
+pub(in crate::launch) fn attach_parent(
     shared: &Arc<Shared>,
     link: LinkId,
     channel: Channel,
@@ -281,7 +281,7 @@ fn unreached(parent: &Ancestor, error: io::Error) -> io::Error {
 }
 
 /// How the phrase of [`unreached`] begins.
-pub(super) const UNREACHED: &str = "cannot reach the node above";
+pub(in crate::launch) const UNREACHED: &str = "cannot reach the node above";
 
 /// Whether the node has certainly ended: on this machine nothing but the end of its process
 /// closes the socket at which it listens.

@@ -1,7 +1,7 @@
 //! Children on other hosts: all of one node started at once, within bounds, each by its own ssh.
-use super::Invitation;
-use super::nursery::Nursery;
 use super::ssh::{self, Failure, Ssh};
+use crate::launch::Invitation;
+use crate::launch::door::nursery::Nursery;
 use crate::link::{Address, Ancestor};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// One child that is to be started, and is expected at the door.
-pub(super) struct Planned {
+pub(in crate::launch) struct Planned {
     pub rank: u32,
     pub host: String,
     /// Where ancestors listen as this node knows it.
@@ -21,7 +21,7 @@ pub(super) struct Planned {
 
 /// Starts `children` and returns when each has joined or failed. Those that failed are lost, with
 /// the cause; the others do not wait for them.
-pub(super) async fn start_all(nursery: Weak<Nursery>, children: Vec<Planned>, how: Arc<Ssh>) {
+pub(in crate::launch) async fn start_all(nursery: Weak<Nursery>, children: Vec<Planned>, how: Arc<Ssh>) {
     let places = Arc::new(Semaphore::new(how.starts_max.max(1) as usize));
     let mut starts = JoinSet::new();
     for child in children {
@@ -39,14 +39,14 @@ pub(super) async fn start_all(nursery: Weak<Nursery>, children: Vec<Planned>, ho
 }
 
 /// Starts one.
-pub(super) async fn start(how: &Ssh, child: &Planned) -> Result<(), Failure> {
+pub(in crate::launch) async fn start(how: &Ssh, child: &Planned) -> Result<(), Failure> {
     let Planned { host, invitation, sudo, .. } = child;
     ssh::start(how, (host, *sudo), |here| Ok(seen_from(invitation, here)?.to_bytes())).await
 }
 
 /// The invitation with addresses that the host can use. Where this node listens at every address,
 /// the one counts by which the host knows it.
-pub(super) fn seen_from(invitation: &Invitation, here: Option<IpAddr>) -> io::Result<Invitation> {
+pub(in crate::launch) fn seen_from(invitation: &Invitation, here: Option<IpAddr>) -> io::Result<Invitation> {
     let mut invitation = invitation.clone();
     for Ancestor { address, .. } in &mut invitation.ancestors {
         let Address::Tcp(all) = address else { continue };

@@ -6,7 +6,7 @@
 //! ```
 //! It comes over standard input or an inherited descriptor, never over arguments or the
 //! environment, which other users of the host can see.
-use super::LeafProgram;
+use crate::launch::LeafProgram;
 use crate::link::{Ancestor, Credentials, Secret, is_sound};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, MemfdFlags, fstat, memfd_create};
@@ -86,7 +86,7 @@ impl Invitation {
     ///
     /// # Errors
     /// When there is no room.
-    pub(super) fn with_assignment(&self, frame: &[u8]) -> io::Result<OwnedFd> {
+    pub(in crate::launch) fn with_assignment(&self, frame: &[u8]) -> io::Result<OwnedFd> {
         let memory = memfd_create("sheaf", MemfdFlags::CLOEXEC)?;
         let mut file = File::from(memory);
         self.write(&mut file)?;
@@ -112,7 +112,7 @@ impl Invitation {
 
 /// What leads a process to its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ChannelKind {
+pub(in crate::launch) enum ChannelKind {
     /// The link to its parent, on which the assignment comes first.
     Link,
     /// An invitation: the assignment is to be had from the parent.
@@ -122,7 +122,7 @@ pub(super) enum ChannelKind {
 }
 
 impl ChannelKind {
-    pub(super) fn of(channel: impl AsFd) -> io::Result<Option<Self>> {
+    pub(in crate::launch) fn of(channel: impl AsFd) -> io::Result<Option<Self>> {
         let stat = fstat(channel)?;
         Ok(match FileType::from_raw_mode(stat.st_mode) {
             FileType::Socket => Some(Self::Link),

@@ -1,17 +1,17 @@
 //! Real processes, each node starting its own children.
 use super::brood::{Brood, Newborn};
-use super::desk::Desk;
 use super::family::{Family, Kin};
 use super::hosts::{self, Planned};
-use super::invitation::Invitation;
-use super::nursery::{Doorway, Nursery, hand_over};
 use super::plan::Station;
 use super::push::this_program;
-use super::reception::{Reception, bring_back};
 use super::spawn::{leaf_program, run_program};
-use super::{Carrier, LaunchError, Options, Program, Starter, config};
 use crate::driver::Shared;
 use crate::filter::Registry;
+use crate::launch::door::nursery::{Doorway, Nursery, hand_over};
+use crate::launch::door::reception::{Reception, bring_back};
+use crate::launch::join::desk::Desk;
+use crate::launch::join::invitation::Invitation;
+use crate::launch::{Carrier, LaunchError, Options, Program, Starter, config};
 use crate::link::Ancestor;
 use crate::network::Network;
 use crate::proto::frame::{self, HEADER_BYTES, Header};
@@ -65,7 +65,7 @@ pub async fn over_ssh(
 }
 
 /// The root of a session whose nodes are other processes.
-pub(super) fn start_root(
+pub(in crate::launch) fn start_root(
     topology: &Topology,
     registry: &Registry,
     options: &Options,
@@ -81,7 +81,12 @@ pub(super) fn start_root(
 }
 
 /// Makes the root of a session, which is node 0 of this process.
-pub(super) fn root_node(shared: &Shared, topology: &Topology, registry: &Registry, options: &Options) {
+pub(in crate::launch) fn root_node(
+    shared: &Shared,
+    topology: &Topology,
+    registry: &Registry,
+    options: &Options,
+) {
     let config = config(topology.root(), options.tuning, options.depth);
     shared.run(|core, _| {
         core.add_node(config, registry.clone());
@@ -90,7 +95,7 @@ pub(super) fn root_node(shared: &Shared, topology: &Topology, registry: &Registr
 }
 
 /// Starts the children of the root of `topology`, which is node 0 here, but for those that were forked.
-pub(super) fn start_children(
+pub(in crate::launch) fn start_children(
     shared: &Arc<Shared>,
     topology: &Topology,
     options: &Options,
@@ -348,14 +353,14 @@ impl Birth<'_> {
 }
 
 /// Reads the first frame of a link, blocking, at most `limit`.
-pub(super) fn read_first(link: &OwnedFd, limit: Duration) -> io::Result<(Header, Vec<u8>)> {
+pub(in crate::launch) fn read_first(link: &OwnedFd, limit: Duration) -> io::Result<(Header, Vec<u8>)> {
     use rustix::net::sockopt::{Timeout, set_socket_timeout};
     set_socket_timeout(link, Timeout::Recv, Some(limit))?;
     read_frame(&mut std::fs::File::from(link.try_clone()?))
 }
 
 /// Reads one frame, and nothing behind it.
-pub(super) fn read_frame(from: &mut impl Read) -> io::Result<(Header, Vec<u8>)> {
+pub(in crate::launch) fn read_frame(from: &mut impl Read) -> io::Result<(Header, Vec<u8>)> {
     let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     let mut head = [0; HEADER_BYTES];
     from.read_exact(&mut head)?;

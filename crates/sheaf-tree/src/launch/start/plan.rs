@@ -1,6 +1,6 @@
 //! What a node knows of its session beyond its own place: it is needed to start children, and to
 //! find another parent.
-use super::{Carrier, Options, Program, Starter};
+use crate::launch::{Carrier, Options, Program, Starter};
 use crate::link::door::Door;
 use crate::link::tls::Keys;
 use crate::link::wire::Caller;
@@ -35,7 +35,7 @@ enum Issuer {
 }
 
 /// A node, as a member of its session.
-pub(super) struct Station {
+pub(in crate::launch) struct Station {
     pub rank: u32,
     /// Its host's name.
     pub host: String,

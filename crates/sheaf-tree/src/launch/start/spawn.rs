@@ -1,5 +1,5 @@
 //! Starting one process on this machine, with a descriptor that it is to inherit.
-use super::{LeafProgram, Program};
+use crate::launch::{LeafProgram, Program};
 use crate::link::{Address, Ancestor};
 use crate::topology::NodeRef;
 use std::io;
@@ -9,16 +9,20 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
-/// The environment variable that tells a [`super::LeafProgram`] the number of the descriptor that
+/// The environment variable that tells a [`crate::launch::LeafProgram`] the number of the descriptor that
 /// leads to its parent. Only the number is in the environment, nothing secret.
 pub const LINK_VARIABLE: &str = "SHEAF_LINK";
 
-/// The environment variable that tells a [`super::LeafProgram`] that the channel on its standard error
+/// The environment variable that tells a [`crate::launch::LeafProgram`] that the channel on its standard error
 /// is to be let go of once it has joined.
 pub const DETACH_VARIABLE: &str = "SHEAF_DETACH";
 
 /// What is run at `child`, if it is a leaf with a program of somebody else's.
-pub(super) fn leaf_program(program: &Program, child: NodeRef<'_>, parent: &Ancestor) -> Option<LeafProgram> {
+pub(in crate::launch) fn leaf_program(
+    program: &Program,
+    child: NodeRef<'_>,
+    parent: &Ancestor,
+) -> Option<LeafProgram> {
     let mut leaf = program.leaf.clone().filter(|_| child.leaf_index().is_some())?;
     if leaf.placed {
         let port = match &parent.address {
@@ -33,7 +37,7 @@ pub(super) fn leaf_program(program: &Program, child: NodeRef<'_>, parent: &Ances
 }
 
 /// Runs a program of somebody else's as a leaf, which inherits `channel`.
-pub(super) fn leaf_command(leaf: &LeafProgram, channel: OwnedFd) -> Command {
+pub(in crate::launch) fn leaf_command(leaf: &LeafProgram, channel: OwnedFd) -> Command {
     let mut command = Command::new(&leaf.path);
     command.args(&leaf.args).stdin(Stdio::null());
     command.env(LINK_VARIABLE, channel.as_raw_fd().to_string());
@@ -44,11 +48,11 @@ pub(super) fn leaf_command(leaf: &LeafProgram, channel: OwnedFd) -> Command {
 }
 
 /// What is started in place of a program to run it with another user's rights, and never asks.
-pub(super) const SUDO: [&str; 3] = ["sudo", "-n", "--"];
+pub(in crate::launch) const SUDO: [&str; 3] = ["sudo", "-n", "--"];
 
 /// Starts a node of `program`, which is a server if `is_leaf`; `channel` (its link, or its invitation)
 /// is its standard input or, for a leaf program of somebody else, a descriptor it inherits.
-pub(super) fn run_program(
+pub(in crate::launch) fn run_program(
     program: &Program,
     is_leaf: bool,
     leaf: Option<&LeafProgram>,
