@@ -24,7 +24,7 @@ mod socket;
 
 pub(crate) use alibi::is_stopped;
 use claims::Claims;
-pub(crate) use socket::{Autopsy, Peer, register};
+pub(crate) use socket::{Autopsy, Peer};
 use socket::{Port, Room};
 
 /// How often the nodes inside a process are looked at while one of them waits for something.

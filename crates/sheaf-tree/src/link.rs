@@ -13,6 +13,7 @@ pub mod credentials;
 pub(crate) mod door;
 pub mod hello;
 pub mod tls;
+pub(crate) mod watch;
 pub(crate) mod wire;
 
 pub use crate::proto::control::{Address, Ancestor};

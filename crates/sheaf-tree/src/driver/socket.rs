@@ -2,6 +2,7 @@
 //! the node writes its output straight away, and only what the kernel refuses waits for the task.
 use super::{Core, Route, Shared};
 use crate::link::tls::Tls;
+use crate::link::watch::register;
 use crate::link::wire::{Channel, Out, send_pieces};
 use crate::proto::frame::Header;
 use crate::proto::{LinkId, Time, Violation};
@@ -447,15 +448,6 @@ fn send_sealed(tls: &mut Tls, fd: &OwnedFd) -> io::Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// Puts a descriptor under the runtime's watch.
-#[allow(unsafe_code)]
-pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: `register` asks that the descriptor stays open and the same while the `AsyncFd`
-    // has it. An `OwnedFd` is one descriptor for its whole life, it is moved in here, and nothing
-    // in this file takes it out again.
-    Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
 }
 
 /// Room for reading. What was read is handed on by reference; a buffer is used again once

@@ -9,9 +9,9 @@
 use super::audit::{Audit, Refusal};
 use super::hello::{self, Hello, Welcome};
 use super::tls::Keys;
+use super::watch::register;
 use super::wire::{Channel, GreetingError, Wire, peer_user, set_tcp_options};
 use super::{Address, Secret, fill_random};
-use crate::driver::register;
 use crate::proto::control::PROTOCOL_VERSION;
 use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};

@@ -2,8 +2,8 @@
 //! driver takes it over as a link.
 use super::hello::{self, Hello, Welcome};
 use super::tls::{Keys, Tls};
+use super::watch::register;
 use super::{Address, Ancestor, Secret};
-use crate::driver::register;
 use crate::proto::frame::{HEADER_BYTES, Violation};
 use bytes::{Buf, BytesMut};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};

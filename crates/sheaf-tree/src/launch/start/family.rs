@@ -1,7 +1,8 @@
 //! Child processes: how they ended, and that they are gone in the end.
-use crate::driver::{Autopsy, Peer, is_stopped, register};
+use crate::driver::{Autopsy, Peer, is_stopped};
 use crate::launch::door::nursery::Nursery;
 use crate::link::door::Doorkeeper;
+use crate::link::watch::register;
 use crate::network::End;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use std::future::Future;

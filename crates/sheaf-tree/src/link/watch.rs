@@ -1,0 +1,14 @@
+//! Descriptors under the runtime's watch.
+use std::io;
+use std::os::fd::OwnedFd;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Puts a descriptor under the runtime's watch.
+#[allow(unsafe_code)]
+pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: `register` asks that the descriptor stays open and the same while the `AsyncFd`
+    // has it. An `OwnedFd` is one descriptor for its whole life, it is moved in here, and nothing
+    // takes it out again.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
+}
