@@ -2,7 +2,6 @@
 //! users' modules are run.
 pub use sheaf_proto::filter::*;
 
-mod load;
 mod module;
 
 pub use module::{link_modules, use_engine};

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
+mod load;
 mod request;
 
 pub use request::Pending;
