@@ -27,8 +27,20 @@ pub(crate) struct Inner {
     pub shared: Arc<Shared>,
     leaves: u32,
     tasks: Vec<JoinHandle<()>>,
+    over: Arc<Over>,
     /// What must be waited for and cleared away at the end.
     end: std::sync::Mutex<Option<Box<dyn End>>>,
+}
+
+/// Whether what a launcher started has come to its end by itself, so that nobody is left and nobody comes.
+#[derive(Default)]
+pub(crate) struct Over(tokio::sync::watch::Sender<Option<String>>);
+
+impl Over {
+    /// It has, for this reason.
+    pub fn tell(&self, why: String) {
+        self.0.send_replace(Some(why));
+    }
 }
 
 /// Ends what a launcher started.
@@ -37,14 +49,13 @@ pub(crate) trait End: Send {
     fn end(self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// One after the other.
+/// Both at a time.
 struct Both(Box<dyn End>, Box<dyn End>);
 
 impl End for Both {
     fn end(self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            self.0.end().await;
-            self.1.end().await;
+            tokio::join!(self.0.end(), self.1.end());
         })
     }
 }
@@ -52,7 +63,8 @@ impl End for Both {
 impl Network {
     pub(crate) fn new(shared: Arc<Shared>, leaves: u32, end: Option<Box<dyn End>>) -> Self {
         let tasks = vec![tokio::spawn(Arc::clone(&shared).keep_time())];
-        Self { inner: Arc::new(Inner { shared, leaves, tasks, end: std::sync::Mutex::new(end) }) }
+        let over = Arc::default();
+        Self { inner: Arc::new(Inner { shared, leaves, tasks, over, end: std::sync::Mutex::new(end) }) }
     }
 
     /// How many leaves the tree was planned with.
@@ -85,6 +97,18 @@ impl Network {
     /// Waits until the session has ended from the other side (a client's session was closed).
     pub async fn ended(&self) {
         self.inner.shared.ended().await;
+    }
+
+    /// Waits until nobody is left and nobody will come, because what had started the servers has ended them (a job
+    /// of Slurm); says why.
+    pub async fn deserted(&self) -> String {
+        let mut over = self.inner.over.0.subscribe();
+        let why = over.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        // The session holds the other end, so somebody tells or nobody does.
+        match why {
+            Some(why) => why,
+            None => std::future::pending().await,
+        }
     }
 
     /// What other nodes have reported so far, oldest first (the newest
@@ -160,6 +184,10 @@ impl Network {
             Some(first) => Box::new(Both(first, more)),
             None => more,
         });
+    }
+
+    pub(crate) fn over(&self) -> Arc<Over> {
+        Arc::clone(&self.inner.over)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

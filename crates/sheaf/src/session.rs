@@ -216,7 +216,10 @@ async fn slurm(config: &Config, topology: &Topology, options: &launch::Options) 
     let srun = Srun { command, program: program.path.clone() };
     let at = listen(config);
     let name = if at.ip().is_unspecified() { crate::config::own_name() } else { at.ip().to_string() };
-    let (program, patience) = ((&program, &srun), start_timeout(config));
+    // What the job waits for is told before the command's time is over, and instead of that.
+    let left = config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()) * 9 / 10);
+    let patience = left.map_or(start_timeout(config), |left| left.min(start_timeout(config)));
+    let program = (&program, &srun);
     Ok(launch::slurm(topology, &registry(), options, program, (at, &name), patience).await?)
 }
 

@@ -3,7 +3,7 @@ use super::Node;
 use crate::Time;
 use crate::control::Notice;
 use crate::frame::{Header, Kind};
-use crate::links::{Awaited, LinkId, LinkState};
+use crate::links::{Awaited, LinkId, LinkState, Way};
 use sheaf_core::Errno;
 
 impl Node {
@@ -35,6 +35,27 @@ impl Node {
         }
         self.answered(link, None);
         self.finish_jobs(now);
+    }
+
+    /// Whoever has started the nodes below has ended them all, and says why: nobody is waited for. To be told as
+    /// well of those whose links are lost by now: this is the reason.
+    pub fn all_ended(&mut self, now: Time, errno: Errno, cause: &str) {
+        for link in self.links.ids().collect::<Vec<_>>() {
+            if self.links[link].way != Way::Down {
+                continue;
+            }
+            self.link_lost(now, link, errno, cause);
+            if let LinkState::Awaited(awaited) = &mut self.links[link].state {
+                (awaited.errno, awaited.cause) = (errno, cause.to_owned());
+            }
+            self.give_up_waiting(link);
+        }
+    }
+
+    /// Whether every leaf below is lost or has left, and none is waited for.
+    #[must_use]
+    pub fn is_deserted(&self) -> bool {
+        self.below.told && self.below.ready.is_subset(&self.below.lost)
     }
 
     /// Others have let go of leaves for a node that was lost meanwhile: they are waited for.

@@ -30,6 +30,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME", requires = "join")]
     pub host: Option<String>,
 
+    /// Started by srun, which says why its job ends
+    #[arg(long, hide = true, requires = "join")]
+    pub step: bool,
+
     /// Started over a channel that ends: take the invitation, start the node, and end
     #[arg(long, hide = true)]
     pub invited: bool,
@@ -50,7 +54,7 @@ pub struct ServeArgs {
 /// Serves until the node above is gone.
 pub fn run(args: &ServeArgs) -> Result<Exit> {
     if let (Some(address), Some(file)) = (&args.join, &args.token_file) {
-        return join(address, file, args.host.as_deref());
+        return join(address, file, args.host.as_deref(), args.step);
     }
     let stdin = std::io::stdin();
     if !launch::is_launch_channel(&stdin).context("standard input")? {
@@ -98,7 +102,7 @@ fn is_parents_end(kind: ErrorKind) -> bool {
 }
 
 /// Asks a session to be taken in, and serves until it ends.
-fn join(address: &str, file: &Path, host: Option<&str>) -> Result<Exit> {
+fn join(address: &str, file: &Path, host: Option<&str>, in_job: bool) -> Result<Exit> {
     let token = read_token(file)?.parse::<Token>().map_err(|error| Stop::usage(error.to_string()))?;
     // Slurm's name for this host may be another than its own.
     let slurm = std::env::var("SLURMD_NODENAME").ok();
@@ -109,7 +113,8 @@ fn join(address: &str, file: &Path, host: Option<&str>) -> Result<Exit> {
         error => anyhow::Error::from(error),
     })?;
     let servers = session::servers();
-    let served = launch::serve_host(invitations, &["serve", "--beside"], &session::registry(), &servers);
+    let served =
+        launch::serve_host(invitations, (&["serve", "--beside"], in_job), &session::registry(), &servers);
     servers.settle(session::UNDO_TIME);
     Ok(served.map(|()| Exit::Success)?)
 }

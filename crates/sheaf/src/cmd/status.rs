@@ -27,8 +27,8 @@ pub struct StatusArgs {
     pub name: Option<String>,
 }
 
-/// How the tree says that a host is still expected.
-const NOT_JOINED: &str = "it has not joined";
+/// How the tree says that a host is still expected, or a job of Slurm that waits.
+const NOT_JOINED: [&str; 2] = ["it has not joined", "not started: srun: "];
 
 /// The most events shown of a session; `--json` has all that are kept.
 const EVENTS_MAX: usize = 10;
@@ -109,7 +109,9 @@ fn news(notices: &[Notice]) -> Vec<Notice> {
         if let Notice::Joined { leaves: joined, .. } = notice {
             for older in &mut news {
                 match older {
-                    Notice::Lost { leaves, cause, .. } if cause.starts_with(NOT_JOINED) => {
+                    Notice::Lost { leaves, cause, .. }
+                        if NOT_JOINED.iter().any(|not| cause.starts_with(not)) =>
+                    {
                         *leaves = leaves.difference(joined);
                     }
                     _ => {}
@@ -240,9 +242,9 @@ mod tests {
         };
         let joined = |leaf| Notice::Joined { by: 0, rank: 1, leaves: RangeSet::single(leaf) };
         let crash = lost(RangeSet::single(0), "its process ended with signal 9");
-        let all = [lost(RangeSet::full(2), NOT_JOINED), joined(0), crash.clone(), joined(0)];
-        let left = [lost(RangeSet::single(1), NOT_JOINED), joined(0), crash, joined(0)];
+        let all = [lost(RangeSet::full(2), NOT_JOINED[0]), joined(0), crash.clone(), joined(0)];
+        let left = [lost(RangeSet::single(1), NOT_JOINED[0]), joined(0), crash, joined(0)];
         assert_eq!(news(&all), left);
-        assert_eq!(news(&[lost(RangeSet::single(1), NOT_JOINED), joined(1)]), [joined(1)]);
+        assert_eq!(news(&[lost(RangeSet::single(1), NOT_JOINED[0]), joined(1)]), [joined(1)]);
     }
 }

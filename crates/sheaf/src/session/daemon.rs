@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal};
 use sheaf_group::Session;
 use sheaf_tree::launch;
 use sheaf_tree::topology::Role;
+use std::cell::Cell;
 use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -26,6 +27,9 @@ const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long those may take to say so that have started in time, where others have not.
 const COUNT_TIME: Duration = Duration::from_millis(400);
+
+/// The longest reason for the end of a session that is told.
+const ENDED_CHARS_MAX: usize = 300;
 
 /// How long a session waits after it could not let a client in.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -144,7 +148,9 @@ pub fn absent(name: &str, command: Option<&str>) -> Result<Stop> {
         (None, Some(command), [one]) => format!(" ({command} {one})"),
         (None, Some(command), _) => format!(" ({command} NAME)"),
     };
-    Ok(Stop::unreachable(format!("no session {name} is running{}{hint}", others.unwrap_or_default())))
+    let why = end_of(name).map(|why| format!(" any more ({why})")).unwrap_or_default();
+    let others = others.unwrap_or_default();
+    Ok(Stop::unreachable(format!("no session {name} is running{why}{others}{hint}")))
 }
 
 /// Whether a session of this name runs, or something is there that cannot be told from one.
@@ -315,7 +321,14 @@ pub fn run(
         let connected = connect(config, 1, tokens, &servers).await?;
         let requests = tokio::net::UnixListener::from_std(requests)?;
         let desk = tokio::spawn(super::tokens::serve(requests, connected.desk.clone()));
+        let (network, listens) = (connected.session.network(), Cell::new(false));
+        let listening = |hosts| {
+            listens.set(true);
+            listening(hosts)
+        };
         let served = tokio::select! {
+            biased;
+            why = network.deserted() => Err(ended(name(config), &why, listens.get())),
             served = start_and_serve(&connected, config, listener, listening) => served,
             () = signals.heard() => Ok(()),
         };
@@ -328,6 +341,26 @@ pub fn run(
     runtime.shutdown_background();
     servers.settle(super::UNDO_TIME);
     result
+}
+
+/// The error of a session whose hosts were ended by others. Of one that has run, later commands are told.
+fn ended(name: &str, why: &str, has_run: bool) -> anyhow::Error {
+    if !has_run {
+        return Stop::unreachable(why.to_owned()).into();
+    }
+    if let Err(error) =
+        socket_path(name).and_then(|path| Ok(std::fs::write(path.with_extension("ended"), why)?))
+    {
+        tracing::warn!(%error, "why the session has ended cannot be kept");
+    }
+    Stop::unreachable(format!("session {name} has ended: {why}")).into()
+}
+
+/// Why the last session of this name has ended by itself, if it has.
+fn end_of(name: &str) -> Option<String> {
+    let path = socket_path(name).ok()?.with_extension("ended");
+    let why = std::fs::read_to_string(path).ok()?;
+    Some(why.chars().filter(|c| !c.is_control()).take(ENDED_CHARS_MAX).collect())
 }
 
 async fn start_and_serve(
@@ -398,6 +431,7 @@ fn listen(path: &Path) -> Result<(Lock, UnixListener)> {
     }
     check_length(path)?;
     let lock = Lock::take(path)?;
+    let _ = std::fs::remove_file(path.with_extension("ended"));
     Ok((lock, bind(path)?))
 }
 

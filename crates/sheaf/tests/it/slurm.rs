@@ -1,10 +1,11 @@
 //! Sessions under a real Slurm, whose daemons run on hosts of this machine.
 use crate::attach::joins_by_token;
-use crate::cluster::{turn, wait_until};
+use crate::cluster::{Running, turn, wait_until};
 use crate::machines::{LOGIN, Machines};
 use crate::support::Run;
 use rustix::process::Signal;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// One `slurmctld` and a `munged` on `login`, a `slurmd` on each other host.
 pub struct Slurm {
@@ -190,4 +191,79 @@ fn inner_hosts_of_a_job_are_started_and_hosts_join_by_token() {
     assert_eq!(machines.nodes().into_values().collect::<Vec<_>>(), planned);
     assert_eq!(run(&["down"]).code, Some(0));
     wait_until("no server is left", || machines.hosts().all(|host| machines.processes(host).is_empty()));
+}
+
+#[test]
+fn a_job_that_waits_says_why_and_goes_with_its_command() {
+    let _turn = turn();
+    let Some(slurm) = Slurm::new(3) else { return };
+    let machines = &slurm.machines;
+    machines.write(LOGIN, "sheaf.toml", "[cluster.job]\nhosts = \"h[1-3]\"\nlaunch = \"slurm\"\n");
+    let sheaf = machines.dir().join("sheaf");
+    let grep = |more: &[&str]| {
+        slurm.command(sheaf.to_str().unwrap(), &[more, &["grep", "equal", "/root/data"]].concat())
+    };
+    let queue = || {
+        let run = slurm.command("squeue", &["--noheader", "--format=%j %T"]).output().unwrap();
+        String::from_utf8(run.stdout).unwrap()
+    };
+    let drain = ["update", "NodeName=h2", "State=DRAIN", "Reason=test"];
+    assert!(slurm.command("scontrol", &drain).status().unwrap().success());
+
+    let begun = Instant::now();
+    let run = Run::of(grep(&["--timeout", "3"]).output().unwrap());
+    assert_eq!((run.code, queue().as_str()), (Some(3), ""), "{run:?}");
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let told = "h[1-3]: host is down (EHOSTDOWN): not started: srun: Required node not available";
+    assert!(run.stderr.starts_with(told), "{run:?}");
+
+    // Whoever is asked to end takes the job along; whoever is killed lets it end by itself.
+    for (signal, code) in [(Signal::TERM, Some(130)), (Signal::KILL, None)] {
+        let waiting = Running::start(&mut grep(&[]));
+        wait_until("the job waits", || queue() == "sheaf PENDING\n");
+        machines.processes(LOGIN)[0].signal(signal);
+        assert_eq!(waiting.wait().code, code);
+        wait_until("the job has gone", || queue().is_empty());
+    }
+}
+
+#[test]
+fn a_session_whose_job_is_over_names_the_reason_and_ends() {
+    let _turn = turn();
+    let Some(slurm) = Slurm::new(2) else { return };
+    let machines = &slurm.machines;
+    let config = |more: &str| {
+        let text = format!("[cluster.job]\nhosts = \"h[1-2]\"\nlaunch = \"slurm\"\n{more}");
+        machines.write(LOGIN, "sheaf.toml", &text);
+    };
+    config("");
+    let sheaf = machines.dir().join("sheaf");
+    let run = |args: &[&str]| Run::of(slurm.command(sheaf.to_str().unwrap(), args).output().unwrap());
+    let up = run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    for host in 1..=2 {
+        let long = std::fs::File::create(machines.home(host, "long")).unwrap();
+        long.set_len(1 << 40).unwrap();
+    }
+    let sum = Running::start(&mut slurm.command(sheaf.to_str().unwrap(), &["sha", "/root/long"]));
+    let works = |host: usize| {
+        machines.processes(host).iter().any(|process| process.kilobytes("io", "rchar") > Some(1 << 23))
+    };
+    wait_until("both work", || works(1) && works(2));
+    assert!(slurm.command("scancel", &["--name=sheaf"]).status().unwrap().success());
+    let told = sum.wait();
+    let cause = "h[1-2]: host is down (EHOSTDOWN): Slurm job 1 was cancelled (scancel)\n";
+    assert!(told.stderr.starts_with(cause), "{told:?}");
+    wait_until("the session has ended", || machines.processes(LOGIN).is_empty());
+    let asked = run(&["--session", "job", "cat", "/root/data"]);
+    let told = "sheaf: no session job is running any more (Slurm job 1 was cancelled (scancel)); start it with: \
+                sheaf up --session job\n";
+    assert_eq!((asked.code, asked.stderr.as_str()), (Some(3), told));
+
+    config("srun = \"srun --partition=nowhere\"\n");
+    let up = run(&["up"]);
+    assert_eq!(up.code, Some(3), "{up:?}");
+    let told = "sheaf: session job did not start: srun: error: ";
+    assert!(up.stderr.starts_with(told) && up.stderr.contains("nvalid partition"), "{up:?}");
+    assert_eq!(run(&["status"]).stderr, "no session is running; start one with: sheaf up\n");
 }

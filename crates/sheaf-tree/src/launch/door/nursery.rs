@@ -163,6 +163,16 @@ impl Nursery {
         lock(&self.expected).len()
     }
 
+    /// Whether any node below this one has ever come.
+    pub fn has_begun(&self) -> bool {
+        !lock(&self.members).is_empty()
+    }
+
+    /// Whether no leaf below this node runs or is waited for.
+    pub fn is_deserted(&self) -> bool {
+        self.shared.upgrade().is_none_or(|shared| shared.peek(|core| core.nodes[0].is_deserted()))
+    }
+
     /// Those of them whose processes are stopped.
     pub fn stopped(&self) -> Vec<u32> {
         let expected = lock(&self.expected);

@@ -32,6 +32,9 @@ pub async fn attached(
     Ok((network, desk))
 }
 
+/// How much longer than what srun waits for is told, hosts are waited for of which it says nothing.
+const UNTOLD: Duration = Duration::from_secs(1);
+
 /// [`attached`], with one `srun` that starts a server on every host. They come to `name`, which is how
 /// hosts call this one, or an address of it.
 ///
@@ -45,7 +48,7 @@ pub async fn slurm(
     (at, name): (SocketAddr, &str),
     patience: Duration,
 ) -> Result<(Network, Desk), LaunchError> {
-    let starter = Starter::Come { patience };
+    let starter = Starter::Come { patience: patience + UNTOLD };
     let program = Program { carrier: Carrier::Tls, starter, ..program.clone() };
     let (network, nursery) = start_root(topology, registry, options, &program)?;
     let desk = Desk::new(Arc::clone(&nursery), at);
@@ -57,7 +60,8 @@ pub async fn slurm(
     hosts.dedup();
     let token = desk.issue(u32::try_from(hosts.len()).unwrap_or(u32::MAX))?;
     let address = format!("{name}:{}", desk.address()?.port());
-    let step = Step::start(srun, &hosts, &address, &token, (&nursery, patience)).await;
+    let coming = (&nursery, patience);
+    let step = Step::start(srun, &hosts, (&address, &token), coming, network.over()).await;
     network.also_end(Box::new(step.map_err(|error| LaunchError::Srun(srun.name().to_owned(), error))?));
     Ok((network, desk))
 }

@@ -1,5 +1,5 @@
 //! The nodes of a host that has joined by itself: its server is this process, inner nodes run beside it.
-use super::serve::{ServeError, serve};
+use super::serve::{ServeError, serve, serve_in_job};
 use crate::filter::Registry;
 use crate::launch::start::push::this_program;
 use crate::launch::start::spawn::run_program;
@@ -22,13 +22,14 @@ const AGAIN_PAUSE_MIN: Duration = Duration::from_secs(2);
 const AGAIN_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Runs the node of the last of `invitations` in this process, and the others in processes beside it:
-/// this program with `args`. They end with it, and are started again when they end before.
+/// this program with `args`. They end with it, and are started again when they end before. Whoever asks it to end
+/// has ended a whole job if it is `in_job`, and tells its root why; so it leaves a little later.
 ///
 /// # Errors
 /// See [`ServeError`]. That one beside it fails is the tree's business.
 pub fn serve_host(
     mut invitations: Vec<Invitation>,
-    args: &[&str],
+    (args, in_job): (&[&str], bool),
     registry: &Registry,
     services: &dyn Services,
 ) -> Result<(), ServeError> {
@@ -42,6 +43,7 @@ pub fn serve_host(
     let _beside = Beside::keep(program, nodes);
     let (theirs, ours) = io::pipe()?;
     own.write(ours)?;
+    let serve = if in_job { serve_in_job } else { serve };
     serve(theirs.into(), registry, services)
 }
 

@@ -7,6 +7,7 @@ use crate::launch::join::invited;
 use crate::launch::start::brood::{Brood, bear};
 use crate::launch::start::plan::Station;
 use crate::launch::start::processes::{read_first, read_frame, start_children};
+use crate::launch::start::slurm::STEP_END_PAUSE;
 use crate::launch::{Options, config};
 use crate::link::tls::Keys;
 use crate::link::wire::{Caller, Channel, Wire, peer_user};
@@ -81,6 +82,15 @@ pub fn serve_invited(stdin: OwnedFd, registry: &Registry, services: &dyn Service
     serve_as(stdin, How::Invited, registry, services)
 }
 
+/// [`serve`], for a server of a job whose end its root is told by whoever runs the job.
+pub(super) fn serve_in_job(
+    stdin: OwnedFd,
+    registry: &Registry,
+    services: &dyn Services,
+) -> Result<(), ServeError> {
+    serve_as(stdin, How::InJob, registry, services)
+}
+
 /// How a process has come to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
@@ -88,6 +98,8 @@ enum How {
     Started,
     /// Its parent has started it over a channel that it has to let go of.
     Invited,
+    /// It has come by itself, from a job of Slurm.
+    InJob,
     /// It is somebody else's program, which can start no other.
     OnlyALeaf,
 }
@@ -415,7 +427,13 @@ async fn run(
         let mut asked = signal(SignalKind::terminate())?;
         tokio::select! {
             () = live => {}
-            _ = asked.recv() => shared.with_node(0, Node::leave_session),
+            _ = asked.recv() => {
+                if how == How::InJob {
+                    // The root hears why from Slurm, meanwhile.
+                    tokio::time::sleep(STEP_END_PAUSE).await;
+                }
+                shared.with_node(0, Node::leave_session);
+            }
         }
     } else {
         live.await;

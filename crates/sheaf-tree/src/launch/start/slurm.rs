@@ -6,33 +6,45 @@
 //! error is the cause when they do not come.
 use crate::launch::door::nursery::Nursery;
 use crate::launch::join::attach::Token;
-use crate::network::End;
+use crate::launch::start::spawn::end_with_this_thread;
+use crate::network::{End, Over};
+use rustix::process::{Pid, Signal, kill_process_group};
+use said::{Ended, News, Said};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_core::hostset::HostSet;
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
-/// How long srun may take to end once the servers have ended.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+mod said;
+
+pub(crate) use said::decode_any;
+
+/// How long srun may take to end once the servers have ended, and how long once it has been asked to.
+const END_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long it may take to be gone once it was killed.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long what srun has said may take to come once it has ended.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long what a task has said may come behind what srun says of its end.
 const TASK_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest line of srun that is read as one.
 const LINE_BYTES_MAX: u64 = 4 << 10;
-/// Lines of srun itself that are kept, and those that are shown.
-const LINES_MAX: usize = 3;
-/// How lines of srun itself begin.
-const SRUN: &str = "srun: ";
+/// How long after Slurm has said that it ends a job its hosts are given up. All have been told by then, so that
+/// none looks for another way to the root.
+const CANCEL_PAUSE: Duration = Duration::from_millis(100);
+/// How long after that a server of the job leaves: later, so that the reason is known when it does.
+pub const STEP_END_PAUSE: Duration = Duration::from_millis(400);
+/// How often it is looked whether nobody is left of a job that is over.
+const LEFT_LOOK: Duration = Duration::from_millis(500);
 
 /// How to start servers by Slurm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,30 +66,38 @@ impl Srun {
 
 /// The job step with the servers.
 pub(in crate::launch) struct Step {
-    watch: JoinHandle<Child>,
+    /// Asks srun to end.
+    stop: Arc<Notify>,
+    /// How srun has ended, once it has.
+    gone: watch::Receiver<Option<String>>,
+    nursery: Weak<Nursery>,
 }
 
 impl Step {
     /// Starts one server on each of `hosts`; they come to `address` with `token`. Those that fail
-    /// are given up in the nursery, and after `patience` those that are not there.
+    /// are given up in the nursery, and after `patience` those that are not there, if srun has said why.
+    /// When the job is over and nobody is left, `over` is told.
     pub async fn start(
         how: &Srun,
         hosts: &[String],
-        address: &str,
-        token: &Token,
+        (address, token): (&str, &Token),
         (nursery, patience): (&Arc<Nursery>, Duration),
+        over: Arc<Over>,
     ) -> io::Result<Self> {
-        let mut srun = command(how, hosts, address).spawn()?;
-        let (Some(mut stdin), Some(stderr)) = (srun.stdin.take(), srun.stderr.take()) else {
+        let mut srun = Running(command(how, hosts, address).spawn()?);
+        let (Some(mut stdin), Some(stderr)) = (srun.0.stdin.take(), srun.0.stderr.take()) else {
             unreachable!("both were asked for as pipes");
         };
         // A pipe holds more than a token. Whoever has ended by then says why on standard error.
         let _ = stdin.write_all(format!("{token}\n").as_bytes()).await;
+        let (stop, (tell, gone)) = (Arc::new(Notify::new()), watch::channel(None));
         let said = Arc::new(Said::default());
         let nursery = Arc::downgrade(nursery);
         let listen = tokio::spawn(listen(stderr, Arc::clone(&said), Weak::clone(&nursery)));
         tokio::spawn(lose_patience(patience, Arc::clone(&said), Weak::clone(&nursery)));
-        Ok(Self { watch: tokio::spawn(watch(srun, listen, said, nursery)) })
+        tokio::spawn(look_after(gone.clone(), listen, said, Weak::clone(&nursery), over));
+        tokio::spawn(hold(srun, Arc::clone(&stop), tell));
+        Ok(Self { stop, gone, nursery })
     }
 }
 
@@ -90,87 +110,55 @@ fn command(how: &Srun, hosts: &[String], address: &str) -> Command {
     // A host that is lost is the tree's business: the other servers go on.
     command.args(["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--unbuffered", "--label"]);
     command.args(["--mpi=none", "--job-name=sheaf"]);
-    command.arg(&how.program).args(["serve", "--join", address, "--token-file", "-"]);
+    command.arg(&how.program).args(["serve", "--step", "--join", address, "--token-file", "-"]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     // The terminal's Ctrl-C is for the root, which ends the others.
-    command.process_group(0).kill_on_drop(true);
+    command.process_group(0);
+    // However this process ends: a job that waits would wait on without it.
+    end_with_this_thread(command.as_std_mut());
     command
 }
 
-/// What srun and the tasks have said.
-#[derive(Default)]
-struct Said {
-    /// Lines of srun itself, the last ones.
-    srun: Mutex<VecDeque<String>>,
-    /// The last line of each task.
-    tasks: Mutex<BTreeMap<u32, String>>,
-}
+/// An srun that is asked to end when nobody holds it any more. It takes its job along then, also one that
+/// waits for its hosts; killed, it would leave that in the queue.
+struct Running(Child);
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Said {
-    /// Takes in one line; what it says of tasks that have ended.
-    fn hear(&self, line: &str) -> Option<Ended> {
-        let line: String = line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let Some(own) = line.strip_prefix(SRUN) else {
-            let (task, text) = line.split_once(": ")?;
-            lock(&self.tasks).insert(task.trim().parse().ok()?, text.to_owned());
-            return None;
-        };
-        let mut lines = lock(&self.srun);
-        if lines.len() == LINES_MAX {
-            lines.pop_front();
-        }
-        lines.push_back(line.clone());
-        drop(lines);
-        Ended::parse(own)
-    }
-
-    /// Why the hosts of these tasks do not come.
-    fn cause(&self, ended: &Ended) -> String {
-        let said = lock(&self.tasks).get(&ended.task).cloned();
-        let said = said.map_or(String::new(), |said| format!("{said}; "));
-        format!("not started: {said}srun: {}", ended.how)
-    }
-
-    /// The last lines of srun itself, as one phrase.
-    fn phrase(&self) -> Option<String> {
-        let lines = lock(&self.srun);
-        (!lines.is_empty()).then(|| lines.iter().cloned().collect::<Vec<_>>().join("; "))
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.signal(Signal::TERM);
     }
 }
 
-/// What srun says when tasks have ended: `error: h[2-3]: tasks 1-2: Exited with exit code 2`.
-struct Ended {
-    hosts: HostSet,
-    /// The first of them.
-    task: u32,
-    how: String,
-}
-
-impl Ended {
-    fn parse(line: &str) -> Option<Self> {
-        let (hosts, rest) = line.strip_prefix("error: ").unwrap_or(line).split_once(": ")?;
-        let (tasks, how) = rest.strip_prefix("task")?.split_once(": ")?;
-        let first = tasks.trim_start_matches('s').trim_start();
-        let digits = first.find(|c: char| !c.is_ascii_digit()).unwrap_or(first.len());
-        let task = first[..digits].parse().ok()?;
-        Some(Self { hosts: HostSet::parse(hosts).ok()?, task, how: how.to_owned() })
-    }
-}
-
-/// For fuzzing: the lines of an srun.
-pub(crate) fn decode_any(data: &[u8]) {
-    let said = Said::default();
-    for line in String::from_utf8_lossy(data).lines() {
-        if let Some(ended) = said.hear(line) {
-            assert!(!said.cause(&ended).contains(|c: char| c.is_control()));
+impl Running {
+    /// For a launcher in a script of the user's as well, which may have started srun behind it.
+    fn signal(&self, signal: Signal) {
+        // A process that is waited for has its number until then.
+        let Some(pid) = self.0.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) else { return };
+        if let Err(error) = kill_process_group(pid, signal) {
+            tracing::debug!(%error, "srun could not be signalled");
         }
     }
-    assert!(lock(&said.srun).len() <= LINES_MAX);
-    let _ = said.phrase();
+
+    /// Waits for its end, which comes soon once `stop` is told.
+    async fn wait(&mut self, stop: &Notify) -> io::Result<ExitStatus> {
+        tokio::select! {
+            status = self.0.wait() => return status,
+            () = stop.notified() => self.signal(Signal::TERM),
+        }
+        if let Ok(status) = timeout(END_TIMEOUT, self.0.wait()).await {
+            return status;
+        }
+        tracing::warn!("srun does not end when it is asked to, and is killed");
+        self.signal(Signal::KILL);
+        timeout(KILL_TIMEOUT, self.0.wait()).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+}
+
+/// Keeps srun until it has ended, and tells how that was.
+async fn hold(mut srun: Running, stop: Arc<Notify>, gone: watch::Sender<Option<String>>) {
+    let how = srun.wait(&stop).await.map_or_else(|error| error.to_string(), |status| status.to_string());
+    // Nobody may want to know any more.
+    let _ = gone.send(Some(how));
 }
 
 /// Reads what srun says until it says nothing more.
@@ -178,8 +166,14 @@ async fn listen(stderr: ChildStderr, said: Arc<Said>, nursery: Weak<Nursery>) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     while let Ok(1..) = (&mut stderr).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await {
-        if let Some(ended) = said.hear(&String::from_utf8_lossy(&line)) {
-            tokio::spawn(give_up(ended, Arc::clone(&said), Weak::clone(&nursery)));
+        match said.hear(&String::from_utf8_lossy(&line)) {
+            Some(News::Ended(ended)) => {
+                tokio::spawn(give_up(ended, Arc::clone(&said), Weak::clone(&nursery)));
+            }
+            Some(News::Cancelled) => {
+                tokio::spawn(give_up_job(Arc::clone(&said), Weak::clone(&nursery)));
+            }
+            None => {}
         }
         line.clear();
     }
@@ -187,7 +181,7 @@ async fn listen(stderr: ChildStderr, said: Arc<Said>, nursery: Weak<Nursery>) {
 
 /// Gives up the hosts of tasks that have ended, once what the tasks said has had time to come.
 async fn give_up(ended: Ended, said: Arc<Said>, nursery: Weak<Nursery>) {
-    tokio::time::sleep(TASK_WORDS_TIMEOUT).await;
+    sleep(TASK_WORDS_TIMEOUT).await;
     let Some(nursery) = nursery.upgrade() else { return };
     let cause = said.cause(&ended);
     let nodes = nursery.topology().nodes();
@@ -195,78 +189,71 @@ async fn give_up(ended: Ended, said: Arc<Said>, nursery: Weak<Nursery>) {
     there.for_each(|node| nursery.give_up(node.rank(), Errno::HOSTDOWN, &cause));
 }
 
-/// Says of hosts that have not come by then what srun has said last.
-async fn lose_patience(patience: Duration, said: Arc<Said>, nursery: Weak<Nursery>) {
-    tokio::time::sleep(patience).await;
-    if let (Some(phrase), Some(nursery)) = (said.phrase(), nursery.upgrade()) {
-        nursery.give_up_all(Errno::TIMEDOUT, &format!("it has not joined; {phrase}"));
+/// Gives up all hosts of a job that Slurm has ended.
+async fn give_up_job(said: Arc<Said>, nursery: Weak<Nursery>) {
+    sleep(CANCEL_PAUSE).await;
+    let Some(nursery) = nursery.upgrade() else { return };
+    let cause = said.cancelled().unwrap_or_default();
+    nursery.give_up_all(Errno::HOSTDOWN, cause);
+    if let Some(shared) = nursery.shared() {
+        shared.run(|core, now| {
+            core.nodes[0].all_ended(now, Errno::HOSTDOWN, cause);
+            core.touch(0);
+        });
     }
 }
 
-/// Waits for srun to end: whoever has not come by then does not come.
-async fn watch(
-    mut srun: Child,
+/// Says of hosts that have not come by then what srun waits for.
+async fn lose_patience(patience: Duration, said: Arc<Said>, nursery: Weak<Nursery>) {
+    sleep(patience).await;
+    if let (Some(phrase), Some(nursery)) = (said.phrase(), nursery.upgrade()) {
+        nursery.give_up_all(Errno::TIMEDOUT, &format!("not started: {phrase}"));
+    }
+}
+
+/// Waits for srun to end: whoever has not come by then does not come, and when nobody is left either, the
+/// session is over.
+async fn look_after(
+    mut gone: watch::Receiver<Option<String>>,
     mut listen: JoinHandle<()>,
     said: Arc<Said>,
     nursery: Weak<Nursery>,
-) -> Child {
-    let status = srun.wait().await;
-    let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, &mut listen).await;
+    over: Arc<Over>,
+) {
+    let how = match gone.wait_for(Option::is_some).await {
+        Ok(how) => how.clone().unwrap_or_default(),
+        Err(_) => return,
+    };
+    let _ = timeout(LAST_WORDS_TIMEOUT, &mut listen).await;
     listen.abort();
-    let waited_for = nursery.upgrade().is_some_and(|nursery| nursery.expected_len() > 0);
-    if waited_for {
+    if nursery.upgrade().is_some_and(|nursery| nursery.expected_len() > 0) {
         // Tasks that have ended are told of first.
-        tokio::time::sleep(TASK_WORDS_TIMEOUT * 2).await;
+        sleep(TASK_WORDS_TIMEOUT * 2).await;
     }
-    if let Some(nursery) = nursery.upgrade() {
-        let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        let phrase = said.phrase().unwrap_or_else(|| format!("srun ended ({how}) and said nothing"));
-        nursery.give_up_all(Errno::HOSTDOWN, &format!("not started: {phrase}"));
+    let phrase = said.phrase().unwrap_or_else(|| format!("srun ended ({how}) and said nothing"));
+    let cause = said.cancelled().map_or_else(|| format!("not started: {phrase}"), ToOwned::to_owned);
+    while let Some(nursery) = nursery.upgrade() {
+        nursery.give_up_all(Errno::HOSTDOWN, &cause);
+        if nursery.is_deserted() {
+            over.tell(said.cancelled().map_or(phrase, ToOwned::to_owned));
+            return;
+        }
+        drop(nursery);
+        sleep(LEFT_LOOK).await;
     }
-    srun
 }
 
 impl End for Step {
     fn end(mut self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            if tokio::time::timeout(END_TIMEOUT, &mut self.watch).await.is_err() {
-                tracing::warn!("srun does not end by itself and is killed");
-                // It goes with the task that waits for it.
-                self.watch.abort();
-                let _ = (&mut self.watch).await;
+            // Where no server has come, there may be none that could end.
+            let has_begun = self.nursery.upgrade().is_none_or(|nursery| nursery.has_begun());
+            let patience = if has_begun { END_TIMEOUT } else { Duration::ZERO };
+            if timeout(patience, self.gone.wait_for(Option::is_some)).await.is_err() {
+                self.stop.notify_one();
+                // Whoever holds srun bounds this.
+                let _ = self.gone.wait_for(Option::is_some).await;
             }
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_task_that_ends_is_told_of_with_what_it_said_last() {
-        let said = Said::default();
-        assert!(said.hear("1: sheaf: first\n").is_none());
-        assert!(said.hear("1: sheaf: no enrolment at login:9\r\n").is_none());
-        let ended = said.hear("srun: error: h[2-3]: tasks 1-2: Exited with exit code 1\n").unwrap();
-        let cause = said.cause(&ended);
-        assert_eq!(ended.hosts.to_string(), "h[2-3]");
-        let told = "not started: sheaf: no enrolment at login:9; srun: Exited with exit code 1";
-        assert_eq!(cause, told);
-        let ended = said.hear("srun: error: h4: task 3: Killed").unwrap();
-        let told = ("h4".to_owned(), "not started: srun: Killed".to_owned());
-        assert_eq!((ended.hosts.to_string(), said.cause(&ended)), told);
-    }
-
-    #[test]
-    fn other_lines_of_srun_are_its_phrase_and_few_are_kept() {
-        let said = Said::default();
-        assert_eq!(said.phrase(), None);
-        for line in ["srun: a", "srun: job 5 queued and waiting for resources", "srun: b", "srun: c", "", "x"]
-        {
-            assert!(said.hear(line).is_none(), "{line}");
-        }
-        let told = "srun: job 5 queued and waiting for resources; srun: b; srun: c";
-        assert_eq!(said.phrase().as_deref(), Some(told));
     }
 }

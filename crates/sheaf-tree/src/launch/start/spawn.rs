@@ -2,6 +2,7 @@
 use crate::launch::{LeafProgram, Program};
 use crate::link::{Address, Ancestor};
 use crate::topology::NodeRef;
+use rustix::process::Signal;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -90,4 +91,12 @@ fn inherit(command: &mut Command, fd: OwnedFd) {
     // SAFETY: between fork and exec only calls that are safe in a signal handler are allowed.
     // The closure makes one `fcntl` call and allocates nothing.
     unsafe { command.pre_exec(keep) };
+}
+
+/// Lets the new process be asked to end (by `SIGTERM`) when the thread that has started it ends, however that comes.
+#[allow(unsafe_code)]
+pub(in crate::launch) fn end_with_this_thread(command: &mut Command) {
+    let ask = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: as above. The closure makes one `prctl` call and allocates nothing.
+    unsafe { command.pre_exec(ask) };
 }
