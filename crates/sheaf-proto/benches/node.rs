@@ -40,7 +40,7 @@ impl Inner {
         let mut root = Node::new(shape.config(0, tuning), Registry::with_builtins(), NOW);
         root.attach_quiet(LinkId::new(0));
         let params = if filter == "sum" { &b"%uld"[..] } else { b"" };
-        let stream = root.open(RangeSet::full(CHILDREN as u32), filter, params, Sync::WaitForAll);
+        let stream = root.open("", RangeSet::full(CHILDREN as u32), filter, params, Sync::WaitForAll);
         assert_eq!(stream, STREAM);
         let mut node = Node::new(shape.config(1, tuning), Registry::with_builtins(), NOW);
         node.add_parent(NOW);
@@ -151,7 +151,7 @@ fn orphans_that_come_at_once(bencher: Bencher<'_, '_>, count: u32) {
             let tuning = Tuning::default();
             let mut root = Node::new(shape.config(0, tuning), Registry::with_builtins(), NOW);
             (0..16).map(LinkId::new).for_each(|link| root.attach(NOW, link));
-            root.open(shape.everyone(), "sum", b"%uld", Sync::WaitForAll);
+            root.open("", shape.everyone(), "sum", b"%uld", Sync::WaitForAll);
             (0..16).map(LinkId::new).for_each(|link| root.link_lost(NOW, link, Errno::CONNRESET, "gone"));
             root
         })

@@ -1,5 +1,6 @@
 //! What a node is told when it starts.
 use crate::filter::Place;
+use crate::own;
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
 use std::ops::{Add, Sub};
@@ -40,7 +41,7 @@ pub enum Role {
 pub struct Child {
     /// Its rank.
     pub rank: u32,
-    /// The leaves below it (itself, if it is one).
+    /// The leaves below it (itself, if it is one), own leaves of nodes among them.
     pub leaves: RangeSet,
 }
 
@@ -53,9 +54,10 @@ pub struct Config {
     pub role: Role,
     /// Links between it and the root.
     pub depth: u32,
-    /// The leaves below it (itself, if it is one).
+    /// The leaves below it (itself, if it is one), with the own leaves of nodes ([`crate::own`]), its own among
+    /// them.
     pub leaves: RangeSet,
-    /// Its children, in leaf order.
+    /// Its children, in leaf order, without its own leaf.
     pub children: Vec<Child>,
     /// First identifier of the streams it opens.
     pub stream_base: u32,
@@ -63,6 +65,24 @@ pub struct Config {
     pub place: Place,
     /// Bounds and intervals.
     pub tuning: Tuning,
+}
+
+impl Config {
+    /// The own leaf of this node ([`crate::own`]), which is none itself.
+    #[must_use]
+    pub fn own_leaf(&self) -> Self {
+        let leaf = own::leaf_of(self.rank);
+        Self {
+            rank: leaf,
+            role: Role::Leaf,
+            depth: self.depth + 1,
+            leaves: RangeSet::single(leaf),
+            children: Vec::new(),
+            stream_base: 0,
+            place: Place::default(),
+            tuning: self.tuning,
+        }
+    }
 }
 
 /// Bounds and intervals, the same at every node of a session.

@@ -7,12 +7,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Version of everything on a link; both ends must have the same.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// How a node collects the contributions to a wave before it sends on what it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Sync {
     /// One packet from every child (MRNet's Wait For All).
+    #[default]
     WaitForAll,
     /// What has come when this long has passed since the first contribution; late ones follow as
     /// further partials of the same wave (MRNet's Time Out).
@@ -21,9 +22,38 @@ pub enum Sync {
     DontWait,
 }
 
+/// On whose behalf a stream is open.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Caller {
+    /// The user whose session it is.
+    #[default]
+    Owner,
+    /// Another process of some host, which has come by way of the server there.
+    User {
+        /// As the kernel of that host says.
+        uid: u32,
+        /// The primary group.
+        gid: u32,
+        /// The other groups, at most [`CALLER_GROUPS_MAX`].
+        gids: Vec<u32>,
+        /// The host.
+        host: String,
+    },
+}
+
+/// The most groups of a caller: as many as Linux lets a process have.
+pub const CALLER_GROUPS_MAX: usize = 1 << 16;
+
+/// The longest name of a service.
+pub const SERVICE_BYTES_MAX: usize = 64;
+
 /// Opens a stream at the nodes that lead to its members.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Open {
+    /// Which service of the members it is for.
+    pub service: String,
+    /// On whose behalf; the root says so for the clients that it lets in.
+    pub caller: Caller,
     /// The communicator: which leaves take part.
     pub members: RangeSet,
     /// Name of the filter on the way up.
@@ -38,6 +68,9 @@ pub struct Open {
     pub offset: u64,
     /// For who joins late: the first wave it takes part in.
     pub wave_base: u64,
+    /// For a node that was started anew, and is sent the stream from its beginning because of leaves that may
+    /// have had it: so many bytes of it are from before. Its own leaf takes part from there on.
+    pub old: u64,
 }
 
 /// First frame on a link from parent to child.
@@ -100,6 +133,8 @@ pub struct Adopt {
     pub streams: Vec<AdoptStream>,
     /// Modules it has, by hash.
     pub modules: Vec<[u8; 32]>,
+    /// It was started anew in the place of one that was lost.
+    pub anew: bool,
 }
 
 impl Adopt {

@@ -1,7 +1,7 @@
 //! What the fuzz targets in `fuzz/` run: every decoder of this crate, and whole nodes under
 //! sequences of frames. No part of the API.
 #![allow(missing_docs)]
-use crate::control::{self, Assign, Notice, Open, Ready, Sync};
+use crate::control::{self, Assign, Caller, Notice, Open, Ready, Sync};
 use crate::filter::{Emit, Input, ModuleId, Registry, packets as lists};
 use crate::frame::{self, Header, Kind};
 use crate::packet::{self, Format};
@@ -331,6 +331,9 @@ impl<'a> Play<'a> {
         let members =
             (0..10).filter(|leaf| self.script.0.first().is_none_or(|mask| mask >> (leaf % 8) & 1 == 1));
         let open = Open {
+            old: 0,
+            service: "files".to_owned(),
+            caller: Caller::Owner,
             members: members.collect(),
             filter: FILTERS[usize::from(choice) % FILTERS.len()].to_owned(),
             params: Vec::new(),
@@ -375,7 +378,8 @@ impl<'a> Play<'a> {
                 }
             }
             (false, 0) => {
-                let _ = self.node.open(RangeSet::full(u32::from(what)), "sum", b"", Sync::WaitForAll);
+                let _ =
+                    self.node.open("files", RangeSet::full(u32::from(what)), "sum", b"", Sync::WaitForAll);
             }
             (false, 1 | 2) if self.node.has_room(stream) => {
                 let expect = (!wave.is_multiple_of(3)).then(|| Duration::from_millis(wave % 1000));

@@ -28,6 +28,7 @@ pub mod frame;
 pub mod fuzzing;
 mod links;
 mod node;
+pub mod own;
 pub mod packet;
 pub mod report;
 pub mod sim;

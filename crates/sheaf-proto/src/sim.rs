@@ -55,6 +55,9 @@ pub trait Leaves {
         Duration::ZERO
     }
 
+    /// The process of `leaf` was started again, and remembers nothing.
+    fn began_anew(&mut self, _leaf: u32) {}
+
     /// Answers to a wave are no longer wanted, or a stream is over.
     fn other(&mut self, _leaf: u32, _event: &Event, _node: &mut Node) {}
 }
@@ -145,6 +148,9 @@ pub struct Traffic {
 struct Host {
     /// `None` once it has ended or was killed.
     node: Option<Node>,
+    /// The own leaf of a node that is none, and where they are joined: the link at the node, and that at the leaf.
+    own: Option<Node>,
+    joint: (LinkId, LinkId),
     stopped: bool,
     /// A [`What::Wake`] is on the agenda.
     waking: bool,
@@ -360,7 +366,7 @@ impl<L: Leaves> Sim<L> {
 
     /// Opens a stream at the root.
     pub fn open(&mut self, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> u32 {
-        let opened = self.with(0, |root, _| root.open(members, filter, params, sync));
+        let opened = self.with(0, |root, _| root.open("", members, filter, params, sync));
         opened.expect("the root has no parent to lose")
     }
 

@@ -14,6 +14,8 @@
 //! assert_eq!((inner.rank(), inner.host().as_str(), inner.leaves()), (2, "n9", 8..16));
 //! # Ok::<(), sheaf_proto::topology::TopologyError>(())
 //! ```
+use crate::own;
+use sheaf_core::RangeSet;
 use std::ops::Range;
 
 mod draw;
@@ -323,6 +325,24 @@ impl<'a> NodeRef<'a> {
     #[must_use]
     pub fn leaves(self) -> Range<u32> {
         self.data().leaves_start..self.data().leaves_end
+    }
+
+    /// Every leaf below it: those of hosts, and the own leaves of the nodes that are none ([`crate::own`]).
+    #[must_use]
+    pub fn all_leaves(self) -> RangeSet {
+        let mut all = RangeSet::from_range(self.leaves().start, self.leaves().end);
+        let mut level = self.position..self.position + 1;
+        while let Some(last) = level.clone().next_back() {
+            for node in level.clone().map(|position| NodeRef { tree: self.tree, position }) {
+                if node.role() != Role::Leaf {
+                    own::insert(&mut all, node.rank(), node.rank());
+                }
+            }
+            // The children of a level's piece are a piece of the next level.
+            let (first, last) = (&self.tree.nodes[level.start as usize], &self.tree.nodes[last as usize]);
+            level = first.first_child..last.first_child + last.children;
+        }
+        all
     }
 
     /// Its leaf index, when it is a leaf.

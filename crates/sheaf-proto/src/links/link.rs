@@ -3,6 +3,7 @@ use super::heartbeat::Pulse;
 use super::queue::OutQueue;
 use crate::Time;
 use crate::control::Adopt;
+use crate::control::Caller;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
 
@@ -84,6 +85,8 @@ pub(crate) struct Link {
     pub has_engine: bool,
     /// Of a link to a client: where the identifiers of its streams begin.
     pub streams_from: u32,
+    /// Of a link to a client: on whose behalf it is, unless it is the session's user.
+    pub caller: Option<Box<Caller>>,
     /// How often its node had looked for a parent when it came.
     pub epoch: u64,
     pub counters: Counters,
@@ -126,6 +129,7 @@ impl Link {
             ready: false,
             has_engine: false,
             streams_from: 0,
+            caller: None,
             epoch: 0,
             counters: Counters::default(),
             pulse: None,
@@ -178,6 +182,11 @@ impl Link {
     #[inline]
     pub fn leaves(&self) -> &RangeSet {
         &self.leaves
+    }
+
+    /// Of a link to a client: on whose behalf it is.
+    pub fn caller(&self) -> &Caller {
+        self.caller.as_deref().unwrap_or(&Caller::Owner)
     }
 
     /// What waits to be written.

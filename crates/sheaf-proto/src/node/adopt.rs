@@ -8,7 +8,7 @@
 use super::Node;
 use super::release::{Job, To};
 use crate::Time;
-use crate::control::{self, Adopt, Adopted, Notice};
+use crate::control::{self, Adopt, Adopted, Notice, Open};
 use crate::frame::{Header, Kind, Violation, flag};
 use crate::links::{Link, LinkId, LinkState, Way};
 use crate::stream::{ChildState, Stream};
@@ -122,7 +122,8 @@ impl Node {
         let (rank, lost) = (self.links[link].rank, leaves.difference(&ready));
         let (streams, modules) = (Vec::new(), Vec::new());
         let (away, lost) = (lost.clone(), lost);
-        let adopt = Adopt { rank, epoch: 0, leaves, lost, away, ready: Some(ready), streams, modules };
+        let adopt =
+            Adopt { rank, epoch: 0, leaves, lost, away, ready: Some(ready), streams, modules, anew: true };
         self.claim_leaves_for(now, link, adopt);
         Ok(())
     }
@@ -200,7 +201,7 @@ impl Node {
                 self.continue_stream(id, link, &adopt);
             } else {
                 let unknown = !newcomer && adopt.place(id).is_none();
-                self.begin_stream(id, link, unknown);
+                self.begin_stream(id, link, unknown, adopt.anew);
             }
         }
         if let Some(ready) = &adopt.ready {
@@ -232,8 +233,9 @@ impl Node {
     }
 
     /// A stream that the node on `link` does not have: from its beginning, when it is `unknown`
-    /// there and nothing of it is forgotten here; else from the next packet on.
-    fn begin_stream(&mut self, id: u32, link: LinkId, unknown: bool) {
+    /// there and nothing of it is forgotten here; else from the next packet on. Where the node was started
+    /// `anew`, what is its own has no part in what was before: it may have had it in its life before.
+    fn begin_stream(&mut self, id: u32, link: LinkId, unknown: bool, anew: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(child) = stream.child(link) else { return };
         if stream.members()[child].leaves.is_empty() {
@@ -247,7 +249,13 @@ impl Node {
         if unknown && stream.members()[child].takes_part() && stream.down.is_whole() {
             let start = stream.down.log_start();
             stream.resume_lane(child, start, start);
-            self.links.send(link, &stream.down.open);
+            if anew && stream.down.received > start {
+                let open = Open { old: stream.down.received, ..control::open_of(&stream.down.open) };
+                let header = Header { stream: id, ..Header::new(Kind::Open) };
+                self.links.send(link, control::control(header, &open));
+            } else {
+                self.links.send(link, &stream.down.open);
+            }
             // Those below it may have been here before, and kept what the root has said that it has.
             stream.tell_acked(link, &mut self.links);
             self.links[link].wait(id);
@@ -267,7 +275,9 @@ impl Node {
     /// wave that begins from now on, and to none before: who counts them from another parent's number on
     /// ([`Member::since`]) knows what not to wait for.
     pub(super) fn open_at_joining(&mut self, id: u32) {
-        let here = |stream: &&mut Box<Stream>| !stream.down.mid_packet && !stream.left;
+        let here = |stream: &&mut Box<Stream>| {
+            !stream.down.mid_packet && !stream.left && stream.down.received >= stream.down.old
+        };
         let Some(stream) = self.streams.get_mut(&id).filter(here) else { return };
         let (offset, wave_base) = (stream.down.received, stream.slots().end());
         let mut open = control::open_of(&stream.down.open);

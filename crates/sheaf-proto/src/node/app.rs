@@ -1,7 +1,7 @@
 //! What the process of a node does with it: a root opens streams and takes results, a leaf takes
 //! packets and answers.
 use super::{Event, Node};
-use crate::control::{self, Notice, Open, Sync};
+use crate::control::{self, Caller, Notice, Open, Sync};
 use crate::coverage::Coverage;
 use crate::frame::{self, CHUNK_BYTES, Header, Kind, flag};
 use crate::links::Link;
@@ -54,19 +54,12 @@ impl Node {
         self.events.pop_front()
     }
 
-    /// Opens a stream from here to `members`. Returns its identifier.
-    pub fn open(&mut self, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> u32 {
+    /// Opens a stream from here to the `service` of `members`. Returns its identifier.
+    pub fn open(&mut self, service: &str, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> u32 {
         let id = self.free_stream();
         let window_bytes = self.config.tuning.window_bytes;
-        let open = Open {
-            members,
-            filter: filter.to_owned(),
-            params: params.to_vec(),
-            sync,
-            window_bytes,
-            offset: 0,
-            wave_base: 0,
-        };
+        let (service, filter, params) = (service.to_owned(), filter.to_owned(), params.to_vec());
+        let open = Open { service, members, filter, params, sync, window_bytes, ..Open::default() };
         let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
         self.open_stream(id, Owner::App, &open, &frame);
         id
@@ -104,6 +97,12 @@ impl Node {
         }
         self.links[link].streams_from = self.clients * STREAMS_PER_CLIENT;
         self.links[link].streams_from
+    }
+
+    /// At a root: the client on `link` acts for this caller, whatever it says itself. Without this, for the user
+    /// of the session.
+    pub fn set_caller(&mut self, link: LinkId, caller: Caller) {
+        self.links[link].caller = Some(Box::new(caller));
     }
 
     /// Sends a packet to every member. With `expect`, a wave of answers is collected for at most
@@ -373,7 +372,7 @@ mod tests {
         };
         let mut leaf = Node::new(config, Registry::with_builtins(), NOW);
         let up = leaf.add_parent(NOW);
-        let id = root.open(RangeSet::single(0), "sum", b"%d", Sync::WaitForAll);
+        let id = root.open("", RangeSet::single(0), "sum", b"%d", Sync::WaitForAll);
         while let Some(link) = root.next_dirty() {
             for frame in root.output(link).take() {
                 leaf.receive(NOW, up, &frame).unwrap();
@@ -439,7 +438,7 @@ mod tests {
     fn identifiers_begin_again_and_leave_out_what_is_open() {
         let base = STREAMS_PER_CLIENT * (u32::MAX / STREAMS_PER_CLIENT);
         let mut root = root(base);
-        let open = |root: &mut Node| root.open(RangeSet::single(0), "sum", b"", Sync::WaitForAll);
+        let open = |root: &mut Node| root.open("", RangeSet::single(0), "sum", b"", Sync::WaitForAll);
         let kept = open(&mut root);
         for _ in 2..STREAMS_PER_CLIENT {
             let id = open(&mut root);

@@ -1,9 +1,10 @@
 //! Towards the leaves: streams open and close, packets pass through.
 use super::{Event, Node, Packet};
-use crate::control::{self, Open};
+use crate::control::{self, CALLER_GROUPS_MAX, Caller, Open, SERVICE_BYTES_MAX};
 use crate::filter::{Accumulator, Filter, FilterError, NodeInfo, REPLY_BYTES_MAX, Replies};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{LinkId, LinkState, Way};
+use crate::own;
 use crate::stream::{ChildState, Downward, Member, Members, Owner, Stream, Upward};
 use crate::{Role, STREAMS_MAX, Time, WINDOW_BYTES_MAX};
 use bytes::Bytes;
@@ -47,7 +48,7 @@ impl Node {
         body: &[u8],
         frame: &Bytes,
     ) -> Result<(), Violation> {
-        let open: Open = control::decode(Kind::Open, body)?;
+        let mut open: Open = control::decode(Kind::Open, body)?;
         if self.streams.contains_key(&header.stream) {
             return Err(Violation::OutOfPlace(Kind::Open));
         }
@@ -57,13 +58,46 @@ impl Node {
         if self.streams.len() >= STREAMS_MAX {
             return Err(Violation::Bound("too many open streams"));
         }
-        self.open_stream(header.stream, Owner::Link(link), &open, frame);
+        let bytes_max = open.service.len() <= SERVICE_BYTES_MAX;
+        let groups_max =
+            |caller: &Caller| !matches!(caller, Caller::User { gids, .. } if gids.len() > CALLER_GROUPS_MAX);
+        if !bytes_max || !groups_max(&open.caller) {
+            return Err(Violation::Bound("a service or a caller has too long a description"));
+        }
+        // Children that come later have a past of their own.
+        let old = std::mem::take(&mut open.old);
+        let mut is_mine = old > 0;
+        if self.config.role == Role::Root && open.caller != *self.links[link].caller() {
+            // Who a client acts for is for this node to say, which has let it in.
+            open.caller = self.links[link].caller().clone();
+            is_mine = true;
+        }
+        if is_mine {
+            let frame = control::control(*header, &open);
+            self.open_stream(header.stream, Owner::Link(link), &open, &frame);
+        } else {
+            self.open_stream(header.stream, Owner::Link(link), &open, frame);
+        }
+        if old > 0 {
+            self.hold_own_leaf(header.stream, old);
+        }
         if !header.has(flag::open::ANEW) && open.offset == 0 {
             // Another stream, whatever had its number.
             self.recovery.departed.remove(&header.stream);
         }
         self.repeat_departure(header.stream);
         Ok(())
+    }
+
+    /// This node's own leaf has no part in the first `old` bytes of a stream that has just been opened.
+    fn hold_own_leaf(&mut self, id: u32, old: u64) {
+        let own = self.links.ids().find(|&at| own::rank_of(self.links[at].rank) == Some(self.config.rank));
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.down.old = old;
+        let Some((link, child)) = own.and_then(|at| Some((at, stream.child(at)?))) else { return };
+        // It was opened there with the others.
+        self.links.send(link, &Header { stream: id, ..Header::new(Kind::Close) }.to_bytes());
+        stream.not_before_next_packet(child);
     }
 
     fn make_filter(&self, stream: u32, open: &Open) -> Box<dyn Filter> {
@@ -80,7 +114,7 @@ impl Node {
             stream,
             depth: self.config.depth,
             children: self.config.children.len() as u32,
-            leaves: self.config.leaves.len() as u32,
+            leaves: own::hosts(&self.config.leaves).len() as u32,
             place: self.config.place,
             clocks: Arc::clone(&self.clocks),
         };
@@ -142,6 +176,10 @@ impl Node {
         {
             let credit = Header { flags: flag::credit::ANEW, stream: id, ..Header::new(Kind::Credit) };
             self.links.send(parent, &credit.to_bytes());
+        }
+        if self.config.role == Role::Leaf {
+            let (service, caller) = (open.service.clone(), open.caller.clone());
+            self.events.push_back(Event::Opened { stream: id, service, caller });
         }
         self.no_longer_dropped(id);
         self.streams.insert(id, Box::new(stream));

@@ -3,9 +3,10 @@
 use super::Node;
 use crate::filter::{LinkClock, LinkClocks};
 use crate::links::{Carrier, Counters, Link, LinkId, OutQueue, Way};
+use crate::own;
 use crate::{Role, Time};
 use bytes::Bytes;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, RangeSet};
 use std::sync::Arc;
 
 impl Node {
@@ -23,6 +24,19 @@ impl Node {
             self.recovery.parent = Some(link);
         }
         link
+    }
+
+    /// The link to the own leaf of this node ([`crate::own`]), which is one of [`crate::Config::leaves`] and
+    /// runs in the same process. Called once, before anything else happens but [`Node::add_parent`] and
+    /// [`Node::begin_empty`]; the driver joins the two and calls [`Node::attach_quiet`] on both.
+    pub fn add_own_leaf(&mut self, now: Time) -> LinkId {
+        let leaf = own::leaf_of(self.config.rank);
+        let link = Link::new(Way::Down, leaf, RangeSet::single(leaf), now).carried_by(Carrier::Inside);
+        let at = self.links.add(link);
+        self.links[at].ready = true;
+        self.below.ready.insert(leaf);
+        self.below.lost = self.below.lost.difference(&RangeSet::single(leaf));
+        at
     }
 
     pub(super) fn add_up(&mut self, now: Time) -> LinkId {

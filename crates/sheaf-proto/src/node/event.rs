@@ -30,6 +30,15 @@ pub struct Packet {
 pub enum Event {
     /// At a leaf: part of a packet.
     Packet(Packet),
+    /// At a leaf: a stream begins, for a service of its process.
+    Opened {
+        /// The stream.
+        stream: u32,
+        /// The name of the service.
+        service: String,
+        /// On whose behalf.
+        caller: control::Caller,
+    },
     /// At a leaf: an answer to this wave is no longer wanted (`u64::MAX`: to any wave).
     Cancelled {
         /// The stream.

@@ -53,6 +53,7 @@ impl Node {
         }
         self.below.lost = self.config.leaves.clone();
         self.below.told = true;
+        self.recovery.anew = true;
     }
 
     /// Whether a parent has this node.

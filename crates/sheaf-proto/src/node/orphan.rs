@@ -58,6 +58,7 @@ impl Node {
             ready: self.below.told.then(|| self.below.ready.clone()),
             streams,
             modules: self.modules(),
+            anew: self.recovery.anew,
         };
         let frame = control::control(self.with_engine(Kind::Adopt), &adopt);
         self.links.send(link, frame);
@@ -369,7 +370,7 @@ mod tests {
     fn open(leaf: &mut Node, parent: LinkId, id: u32) {
         let (members, filter) = (RangeSet::single(0), "null".to_owned());
         let (params, sync) = (Vec::new(), Sync::WaitForAll);
-        let open = Open { members, filter, params, sync, window_bytes: 4096, offset: 0, wave_base: 0 };
+        let open = Open { members, filter, params, sync, window_bytes: 4096, ..Open::default() };
         hear(leaf, parent, &control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open));
     }
 

@@ -30,6 +30,8 @@ pub(super) struct Recovery {
     pub jobs: Vec<Job>,
     /// Children that are to go below others when nothing is under way.
     pub leaving: Vec<HandOver>,
+    /// Another process was in this place before.
+    pub anew: bool,
     /// The session is over: whoever comes is told so.
     pub over: bool,
     /// The children look for parents of their own.
@@ -51,6 +53,7 @@ impl Recovery {
             departed: FxHashSet::default(),
             jobs: Vec::new(),
             leaving: Vec::new(),
+            anew: false,
             over: false,
             disbanded: false,
         }

@@ -1,7 +1,7 @@
 //! Who is connected to whom in a simulated tree, and how orphans find another parent.
 use super::wire::{Trouble, Wire};
 use super::{Connection, Leaves, Sim, What};
-use crate::LinkId;
+use crate::{LinkId, own};
 use sheaf_core::RangeSet;
 use std::time::Duration;
 
@@ -21,6 +21,11 @@ impl<L: Leaves> Sim<L> {
         let place = connection.checked_sub(self.shape.children(upper).start);
         let upper_link = place.map(|place| LinkId::new(place as usize));
         Connection { upper, upper_link, lower: connection, lower_link: self.planned_up(connection) }
+    }
+
+    /// Whether a link of a node leads to its own leaf.
+    pub(super) fn is_own(&self, rank: u32, link: LinkId) -> bool {
+        self.shape.leaf(rank).is_none() && self.hosts[rank as usize].joint.0 == link
     }
 
     fn planned_up(&self, rank: u32) -> LinkId {
@@ -142,9 +147,9 @@ impl<L: Leaves> Sim<L> {
     pub(super) fn accept(&mut self, rank: u32, connection: u32) {
         let now = self.now;
         let lower = self.ends(connection).lower;
-        let below = self.shape.leaves_below(lower);
+        let below = self.shape.all_leaves_below(lower);
         let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
-        match node.child_link(now, lower, &RangeSet::from_range(below.start, below.end)) {
+        match node.child_link(now, lower, &below) {
             Ok(link) => {
                 node.attach(now, link);
                 let at = (connection - self.shape.nodes()) as usize;
@@ -187,7 +192,7 @@ impl<L: Leaves> Sim<L> {
         (rank > 0 && self.has_parent(rank) && !parked).then(|| self.ends(up).upper)
     }
 
-    /// Leaves that run and have a way to the root.
+    /// Leaves that run and have a way to the root, own leaves of nodes among them.
     #[must_use]
     pub fn reachable(&self) -> RangeSet {
         // Parents have lower ranks than their children, and orphans go to ancestors.
@@ -197,7 +202,7 @@ impl<L: Leaves> Sim<L> {
             reached.push(parent.is_some_and(|parent| reached[parent as usize]));
         }
         let ranks = (0..self.shape.nodes()).filter(|&rank| reached[rank as usize]);
-        ranks.filter_map(|rank| self.shape.leaf(rank)).collect()
+        ranks.map(|rank| self.shape.leaf(rank).unwrap_or(own::leaf_of(rank))).collect()
     }
 
     /// Whether a node has a parent, as far as it knows.

@@ -1,7 +1,8 @@
 //! Nodes that are started again, and children that go back to them: what launchers do.
+use super::world::own_leaf;
 use super::{Leaves, Sim, What};
 use crate::control::{Address, Ancestor};
-use crate::{HandOver, LinkId, Node, Time};
+use crate::{HandOver, LinkId, Node, Time, own};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -38,8 +39,10 @@ impl<L: Leaves> Sim<L> {
         let now = self.now;
         let mut node = Node::new(self.shape.config(rank, self.config.tuning), registry, now);
         node.begin_empty();
+        let (own, joint) = own_leaf(&mut node, now);
+        self.leaves.began_anew(own::leaf_of(rank));
         let host = &mut self.hosts[rank as usize];
-        host.node = Some(node);
+        (host.node, host.own, host.joint) = (Some(node), own, joint);
         (host.stopped, host.off, host.tick) = (false, false, Time(u64::MAX));
         (host.inbox, host.search, host.place) = (VecDeque::new(), None, None);
         host.made.clear();

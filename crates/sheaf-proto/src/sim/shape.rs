@@ -1,4 +1,5 @@
 //! The shape of a simulated tree: how many children each node has.
+use crate::own;
 use crate::topology::Topology;
 use crate::{Child, Config, Role, Tuning};
 use sheaf_core::RangeSet;
@@ -159,6 +160,26 @@ impl Shape {
         place.leaves_start..place.leaves_end
     }
 
+    /// Leaves below a node, with the own leaves of nodes ([`crate::own`]).
+    #[must_use]
+    pub fn all_leaves_below(&self, rank: u32) -> RangeSet {
+        let below = self.leaves_below(rank);
+        let mut all = RangeSet::from_range(below.start, below.end);
+        let mut level = rank..rank + 1;
+        while !level.is_empty() {
+            let inner = level.clone().filter(|&rank| self.leaf(rank).is_none());
+            inner.for_each(|rank| own::insert(&mut all, rank, rank));
+            level = self.children(level.start).start..self.children(level.end - 1).end;
+        }
+        all
+    }
+
+    /// The own leaves of all nodes that are none.
+    #[must_use]
+    pub fn own_leaves(&self) -> RangeSet {
+        self.all_leaves_below(0).difference(&self.everyone())
+    }
+
     /// Which leaf a node is.
     #[must_use]
     pub fn leaf(&self, rank: u32) -> Option<u32> {
@@ -186,10 +207,7 @@ impl Shape {
     /// What the node of this rank is told when it starts.
     #[must_use]
     pub fn config(&self, rank: u32, tuning: Tuning) -> Config {
-        let leaves = |rank: u32| {
-            let below = self.leaves_below(rank);
-            RangeSet::from_range(below.start, below.end)
-        };
+        let leaves = |rank: u32| self.all_leaves_below(rank);
         let role = match (rank, self.leaf(rank)) {
             (0, _) => Role::Root,
             (_, None) => Role::Inner,

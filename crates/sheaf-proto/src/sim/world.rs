@@ -2,7 +2,7 @@
 use super::wire::shred;
 use super::{Fault, Host, Input, Leaves, Shape, Sim, SimConfig, What};
 use crate::filter::Registry;
-use crate::{Event, LinkId, Node, Time};
+use crate::{Event, LinkId, Node, Role, Time, own};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
@@ -24,8 +24,11 @@ impl Host {
                 false => node.attach_quiet(link),
             }
         }
+        let (own, joint) = own_leaf(&mut node, start);
         Self {
             node: Some(node),
+            own,
+            joint,
             stopped: false,
             waking: false,
             tick: Time(u64::MAX),
@@ -43,6 +46,28 @@ impl Host {
             stays: FxHashMap::default(),
         }
     }
+}
+
+/// The leaf that a node is, or that it has of its own.
+fn leaf_at<'a>(shape: &Shape, hosts: &'a mut [Host], rank: u32) -> Option<(u32, &'a mut Node)> {
+    let host = &mut hosts[rank as usize];
+    match shape.leaf(rank) {
+        Some(leaf) => Some((leaf, host.node.as_mut()?)),
+        None => Some((own::leaf_of(rank), host.own.as_mut()?)),
+    }
+}
+
+/// Makes the own leaf of a node, and joins the two; a leaf has none.
+pub(super) fn own_leaf(node: &mut Node, now: Time) -> (Option<Node>, (LinkId, LinkId)) {
+    if node.config().role == Role::Leaf {
+        return (None, (LinkId::new(0), LinkId::new(0)));
+    }
+    let down = node.add_own_leaf(now);
+    let mut own = Node::new(node.config().own_leaf(), node.registry().clone(), now);
+    let up = own.add_parent(now);
+    node.attach_quiet(down);
+    own.attach_quiet(up);
+    (Some(own), (down, up))
 }
 
 impl<L: Leaves> Sim<L> {
@@ -145,8 +170,7 @@ impl<L: Leaves> Sim<L> {
 
     /// The service of a leaf has come to what it was told.
     fn serve(&mut self, rank: u32, event: &Event) {
-        let Some(leaf) = self.shape.leaf(rank) else { return };
-        let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
+        let Some((leaf, node)) = leaf_at(&self.shape, &mut self.hosts, rank) else { return };
         match event {
             Event::Packet(packet) => {
                 self.leaves.packet(leaf, packet, node);
@@ -158,7 +182,7 @@ impl<L: Leaves> Sim<L> {
 
     /// The service of a leaf is told something, and deals with it when it has dealt with all before.
     fn tell_service(&mut self, rank: u32, event: Event) {
-        let Some(leaf) = self.shape.leaf(rank) else { return };
+        let Some((leaf, _)) = leaf_at(&self.shape, &mut self.hosts, rank) else { return };
         let is_packet = matches!(event, Event::Packet(_));
         let think = if is_packet { self.leaves.think(leaf, &mut self.rng) } else { Duration::ZERO };
         let host = &mut self.hosts[rank as usize];
@@ -179,7 +203,7 @@ impl<L: Leaves> Sim<L> {
                 self.flush(rank, link);
             } else if let Some(link) = node.next_dead() {
                 self.close(rank, link);
-            } else {
+            } else if !self.settle_own(rank) {
                 break;
             }
         }
@@ -201,9 +225,55 @@ impl<L: Leaves> Sim<L> {
         }
     }
 
+    /// Lets one thing of a node's own leaf out; whether there was any.
+    fn settle_own(&mut self, rank: u32) -> bool {
+        let now = self.now;
+        let Host { node: Some(node), own, joint, .. } = &mut self.hosts[rank as usize] else { return false };
+        let Some(leaf) = own else { return false };
+        if let Some(event) = leaf.poll_event() {
+            match event {
+                Event::ParentLost | Event::Orphaned => *own = None,
+                Event::Ready(_) | Event::Notice(_) => {}
+                event => self.event(rank, event),
+            }
+            return true;
+        }
+        let Some(link) = leaf.next_dirty() else { return leaf.next_dead().is_some() };
+        loop {
+            for piece in leaf.output(link).take() {
+                leaf.wrote(now, link, piece.len());
+                if let Err(violation) = node.receive(now, joint.0, &piece) {
+                    panic!("node {rank}: its own leaf breaks the protocol: {violation}");
+                }
+            }
+            if !leaf.refill(link) {
+                return true;
+            }
+        }
+    }
+
+    /// Gives a node's own leaf what there is for it.
+    fn flush_own(&mut self, rank: u32) {
+        let now = self.now;
+        let Host { node: Some(node), own: Some(own), joint, .. } = &mut self.hosts[rank as usize] else {
+            return;
+        };
+        loop {
+            for piece in node.output(joint.0).take() {
+                node.wrote(now, joint.0, piece.len());
+                if let Err(violation) = own.receive(now, joint.1, &piece) {
+                    panic!("node {rank} breaks the protocol to its own leaf: {violation}");
+                }
+            }
+            if !node.refill(joint.0) {
+                return;
+            }
+        }
+    }
+
     fn event(&mut self, rank: u32, event: Event) {
         match event {
-            Event::Packet(_) | Event::Closed { .. } => self.tell_service(rank, event),
+            Event::Opened { .. } | Event::Packet(_) | Event::Closed { .. } => self.tell_service(rank, event),
             Event::Orphaned => self.orphaned(rank),
             Event::ParentLost => self.end(rank),
             Event::Ready(leaves) if rank == 0 => self.ready = Some(leaves),
@@ -211,15 +281,18 @@ impl<L: Leaves> Sim<L> {
             Event::Go(to) => self.hosts[rank as usize].place = Some(to.rank),
             Event::Ready(_) | Event::Door { .. } | Event::Surveyed { .. } => {}
             Event::Cancelled { .. } => {
-                let Some(leaf) = self.shape.leaf(rank) else { return };
-                let Some(node) = self.hosts[rank as usize].node.as_mut() else { return };
-                self.leaves.other(leaf, &event, node);
+                if let Some((leaf, node)) = leaf_at(&self.shape, &mut self.hosts, rank) {
+                    self.leaves.other(leaf, &event, node);
+                }
             }
         }
     }
 
     /// Writes what waits on a link, as far as there is room between the nodes.
     fn flush(&mut self, rank: u32, link: LinkId) {
+        if self.is_own(rank, link) {
+            return self.flush_own(rank);
+        }
         let Some(at) = self.wire(rank, link) else { return };
         let room = self.config.physics.socket_bytes;
         let mut shreds = Vec::new();
@@ -280,6 +353,10 @@ impl<L: Leaves> Sim<L> {
 
     /// A node closes its end of a link: what it has sent still arrives, then the end.
     pub(super) fn close(&mut self, rank: u32, link: LinkId) {
+        if self.is_own(rank, link) {
+            self.hosts[rank as usize].own = None;
+            return;
+        }
         let Some(out) = self.wire(rank, link) else { return };
         self.close_wire(out);
     }
@@ -307,7 +384,7 @@ impl<L: Leaves> Sim<L> {
 
     fn vanish(&mut self, rank: u32) {
         let host = &mut self.hosts[rank as usize];
-        host.node = None;
+        (host.node, host.own) = (None, None);
         host.inbox = VecDeque::new();
     }
 

@@ -64,6 +64,8 @@ pub(crate) struct Downward {
     pub open: Bytes,
     /// A child waits for the next packet to begin.
     pub joining: bool,
+    /// Nobody joins before so many bytes have come.
+    pub old: u64,
     /// At a leaf: bytes of filters' replies that the service has not dealt with.
     pub replies_due_bytes: usize,
 }
@@ -98,6 +100,7 @@ impl Downward {
             mid_packet: false,
             open,
             joining: false,
+            old: 0,
             replies_due_bytes: 0,
         }
     }

@@ -4,6 +4,7 @@ use crate::oracle::{Crowd, Nature, Outcome, for_seeds, number, registry};
 use rustc_hash::FxHashMap;
 use sheaf_core::RangeSet;
 use sheaf_proto::frame::{CHUNK_BYTES, HEADER_BYTES};
+use sheaf_proto::own;
 use sheaf_proto::sim::{Fault, Shape, Sim, SimConfig, fault};
 use sheaf_proto::{LINK_OUT_BYTES, Notice, Sync, Time, Tuning};
 use std::time::Duration;
@@ -61,14 +62,14 @@ const ROOT_LOSS_MAX: Duration = Duration::from_secs(10);
 /// The longest answer of one leaf ([`Nature::answer`]).
 const LONGEST_ANSWER_BYTES: u64 = 0x4000 * 12;
 
-/// Leaves that fail themselves, or whose own links do.
+/// Leaves that fail themselves, or whose own links do; with them the own leaves of nodes that do.
 fn struck(shape: &Shape, faults: &[(Time, Fault)]) -> RangeSet {
     let ranks = faults.iter().filter_map(|(_, fault)| match *fault {
         Fault::Kill { rank } | Fault::PowerOff { rank } | Fault::Stop { rank } => Some(rank),
         Fault::Cut { rank } | Fault::Isolate { rank } => Some(rank),
         _ => None,
     });
-    ranks.filter_map(|rank| shape.leaf(rank)).collect()
+    ranks.map(|rank| shape.leaf(rank).unwrap_or(own::leaf_of(rank))).collect()
 }
 
 /// Leaves that the root was told to be lost, however soon they came back.
@@ -92,6 +93,8 @@ struct Stream {
 struct Trial {
     sim: Sim<Crowd>,
     nature: Nature,
+    /// Who is asked.
+    audience: RangeSet,
     streams: Vec<Stream>,
     /// On which nobody asks and every leaf posts.
     posts: Stream,
@@ -103,6 +106,10 @@ struct Trial {
 
 impl Trial {
     fn new(seed: u64, shapes: Vec<Shape>) -> Self {
+        Self::of(seed, shapes, Shape::everyone)
+    }
+
+    fn of(seed: u64, shapes: Vec<Shape>, audience: fn(&Shape) -> RangeSet) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed);
         let shape = rng.choice(shapes).unwrap();
         let long = if rng.u8(0..4) == 0 { 60 } else { 0 };
@@ -110,13 +117,13 @@ impl Trial {
         let nature = Nature { seed, odd: 0, silence: false, long, think, posts: 4 };
         let tuning = Tuning { window_bytes: 1 << rng.u32(12..21), ..Tuning::default() };
         let config = SimConfig { shred: rng.bool(), tuning, watch_queues: true, ..SimConfig::seeded(seed) };
-        let everyone = shape.everyone();
+        let audience = audience(&shape);
         let mut crowd = Crowd::new(nature);
         crowd.from_start = true;
         let mut sim = Sim::new(shape, registry(), crowd, config);
         let late = Duration::from_millis(rng.u64(1..200));
         let mut open =
-            |sync| Stream { id: sim.open(everyone.clone(), "bag", b"", sync), waves: FxHashMap::default() };
+            |sync| Stream { id: sim.open(audience.clone(), "bag", b"", sync), waves: FxHashMap::default() };
         let streams =
             [Sync::WaitForAll, Sync::DontWait, Sync::TimeOut(late)].into_iter().map(&mut open).collect();
         let posts = open(Sync::WaitForAll);
@@ -124,6 +131,7 @@ impl Trial {
         Self {
             sim,
             nature,
+            audience,
             streams,
             posts,
             window: u64::from(tuning.window_bytes),
@@ -197,18 +205,16 @@ impl Trial {
         // A child may come again after a failure, while what came before it is still here.
         let links = 2 * children + 2;
         let frame = (CHUNK_BYTES + HEADER_BYTES) as u64;
-        let longest =
-            if self.nature.long > 0 { u64::from(shape.leaves()) * LONGEST_ANSWER_BYTES } else { frame };
+        let longest = if self.nature.long > 0 { self.audience.len() * LONGEST_ANSWER_BYTES } else { frame };
         let streams = self.streams.len() as u64 + 1;
         links * (LINK_OUT_BYTES as u64 + frame)
             + streams * ((3 + links) * self.window + (1 + links) * longest)
     }
 
     fn check(&self) {
-        let everyone = self.sim.shape().everyone();
         for stream in self.streams.iter().chain([&self.posts]) {
             for (&wave, outcome) in &stream.waves {
-                outcome.check(&self.nature, stream.id, wave, &everyone, false);
+                outcome.check(&self.nature, stream.id, wave, &self.audience, false);
             }
         }
         // Waves of posts come in order, and none is left out.
@@ -229,7 +235,10 @@ impl Trial {
 }
 
 fn survive(seed: u64, storm: Storm) {
-    let mut trial = Trial::new(seed, (storm.shapes)());
+    survive_all(Trial::new(seed, (storm.shapes)()), storm);
+}
+
+fn survive_all(mut trial: Trial, storm: Storm) {
     trial.suffer(storm);
     assert!(trial.run(SETTLED), "a wave does not end");
     let before = trial.sim.reachable();
@@ -241,8 +250,8 @@ fn survive(seed: u64, storm: Storm) {
     for stream in &trial.streams {
         let last = &stream.waves[&(stream.waves.len() as u64 - 1)];
         // Whoever has not failed can reach the root, if only directly.
-        let mut sound = trial.sim.shape().everyone().difference(&trial.struck);
-        sound.union_with(&before.intersection(&after));
+        let mut sound = trial.audience.difference(&trial.struck);
+        sound.union_with(&before.intersection(&after).intersection(&trial.audience));
         let missed = sound.difference(&last.ok);
         assert!(
             missed.is_empty(),
@@ -259,6 +268,18 @@ fn survive(seed: u64, storm: Storm) {
 #[test]
 fn whoever_lives_is_counted_once_and_nothing_hangs() {
     for_seeds(5000, |seed| survive(seed, Storm::of_seed(seed)));
+}
+
+/// Nodes that are no leaves take part too: each by a leaf of its own, which lives and dies with it.
+#[test]
+fn inner_nodes_are_counted_once_like_everybody() {
+    let inner = |shape: &Shape| shape.own_leaves();
+    let all = |shape: &Shape| shape.all_leaves_below(0);
+    for_seeds(1000, |seed| {
+        let storm = Storm::of_seed(seed);
+        let audience = if seed % 3 == 0 { inner } else { all };
+        survive_all(Trial::of(seed, (storm.shapes)(), audience), storm);
+    });
 }
 
 /// A node that is started again and adopts children that it had before hears from above what the root has
