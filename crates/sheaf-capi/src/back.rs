@@ -1,4 +1,5 @@
 //! The back end: a leaf of the tree inside the user's program.
+use crate::BACK_ENDS;
 use crate::attach::{self, Frame, Kind};
 use crate::error::{Code, Error};
 use crate::event::{self, Event, Events};
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, LINK_VARIABLE};
+use sheaf_tree::service::Services;
 use sheaf_tree::service::{Leaf, LeafHandle};
 use std::future::poll_fn;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -406,7 +408,8 @@ impl Back {
             // Filters on the way down run here.
             registry.keep_modules_at_leaves();
             let start = Start { tell: tell.clone(), registry: registry.clone() };
-            if let Err(error) = launch::leaf_over(link, &registry, &start).await {
+            if let Err(error) = launch::leaf_over(link, &Services::new(registry).with(BACK_ENDS, start)).await
+            {
                 let _ = tell.send(Err(Error::new(Code::Launch, chain(&error))));
             }
         };

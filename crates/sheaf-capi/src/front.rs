@@ -1,4 +1,5 @@
 //! The front end: the root of a tree whose leaves are the user's programs.
+use crate::BACK_ENDS;
 use crate::down;
 use crate::error::{Code, Error};
 use crate::event::{self, Event, Events};
@@ -13,6 +14,7 @@ use rustc_hash::FxHashMap;
 use sheaf_tree::filter::{NodeInfo, Registry};
 use sheaf_tree::launch::{self, Carrier, Content, LeafProgram, Options, Program, Ssh, Starter};
 use sheaf_tree::link::Listen;
+use sheaf_tree::service::Services;
 use sheaf_tree::{Network, Stream, Sync};
 use std::io;
 use std::net::Ipv4Addr;
@@ -138,7 +140,8 @@ impl Front {
         if plan.topology().leaves_len() == 0 {
             return Err(Error::new(Code::Topology, "the topology has no node but the front end"));
         }
-        let options = Options { service: plan.to_session(None), ..Options::default() };
+        let options =
+            Options { configs: [(BACK_ENDS.to_owned(), plan.to_session(None))].into(), ..Options::default() };
         let mut program = Program::new(create.inner.clone(), Vec::new());
         if let Some(path) = create.back_end.clone() {
             program.leaf = Some(LeafProgram { path, args: create.args.clone(), placed: true });
@@ -153,7 +156,7 @@ impl Front {
         let patience = create.startup_timeout;
         let meters = Arc::new(Meters::default());
         let registry = filter::registry(&meters);
-        let known = registry.clone();
+        let known = Services::new(registry.clone());
         reactor::starts_processes()?;
         let started = reactor::wait(reactor::spawn(async move {
             let network = launch::processes(&topology, &known, &options, &program).await?;
@@ -314,12 +317,14 @@ impl Front {
         let down = Some(down).filter(Assign::has_modules);
         assign.measured = open.measured.then_some(id);
         let (stream, upward) = match assign.simple() {
-            Some("null") => (network.open(leaves, "null", &[], open.sync), Upward::Parcels),
+            Some("null") => (network.open(BACK_ENDS, leaves, "null", &[], open.sync), Upward::Parcels),
             Some(name) => {
                 filter = name.to_owned();
-                (network.open(leaves, name, &[], open.sync), Upward::Packets)
+                (network.open(BACK_ENDS, leaves, name, &[], open.sync), Upward::Packets)
             }
-            None => (network.open(leaves, filter::NAME, &assign.encode(), open.sync), Upward::Lists),
+            None => {
+                (network.open(BACK_ENDS, leaves, filter::NAME, &assign.encode(), open.sync), Upward::Lists)
+            }
         };
         let stream = Arc::new(stream);
         let turn = Turn { moved: false, down: self.own_down_filter(down.as_ref(), id)? };
@@ -437,7 +442,8 @@ impl Front {
             id => self.entry(id)?.members.clone(),
         };
         let leaves = self.plan().leaves(&members)?;
-        let stream = self.network()?.open(leaves, filter::PERF_NAME, &id.to_le_bytes(), Sync::WaitForAll);
+        let stream =
+            self.network()?.open(BACK_ENDS, leaves, filter::PERF_NAME, &id.to_le_bytes(), Sync::WaitForAll);
         let word = Control::Measure { id }.encode();
         let gathered = reactor::wait(reactor::spawn(async move {
             stream.ask(0, &word, timeout).await;

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use sheaf_tree::Packet;
 use sheaf_tree::filter::{NodeInfo, Registry};
-use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
+use sheaf_tree::service::{Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,20 +81,17 @@ struct Hub {
 /// Makes hubs at the leaves of sessions whose back ends attach themselves, with these filters.
 pub struct Hubs(pub Registry);
 
-impl Services for Hubs {
-    fn start(
-        &self,
-        leaf: u32,
-        _host: &str,
-        config: &[u8],
-        handle: LeafHandle,
-    ) -> Result<Box<dyn Service>, ServiceError> {
+impl Provider for Hubs {
+    fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let refuse = |cause: String| ServiceError { errno: Errno::NOSYS, cause };
-        let plan = Plan::from_session(config).map_err(|error| refuse(error.message))?;
+        let plan = Plan::from_session(site.config).map_err(|error| refuse(error.message))?;
         if !plan.attach() {
             return Err(refuse("an inner node was started in place of a back end".to_owned()));
         }
-        let rank = plan.rank_of_leaf(leaf).ok_or_else(|| refuse("no such leaf".to_owned()))?;
+        let rank = site
+            .leaf
+            .and_then(|leaf| plan.rank_of_leaf(leaf))
+            .ok_or_else(|| refuse("no such leaf".to_owned()))?;
         let listen = || {
             let (port, listener) = attach::listen()?;
             listener.set_nonblocking(true)?;

@@ -28,5 +28,8 @@ pub mod reactor;
 pub mod topgen;
 pub mod wire;
 
+/// The service that back ends are.
+pub const BACK_ENDS: &str = "back-ends";
+
 /// In place of a rank: what a filter made of the packets of several nodes.
 pub const NO_RANK: u32 = u32::MAX;

@@ -83,6 +83,7 @@ errnos! {
     STALE 116 "Stale file handle";
     DQUOT 122 "Disk quota exceeded";
     CANCELED 125 "Operation canceled";
+    NOTRECOVERABLE 131 "State not recoverable";
     NOMATCH 4094 "No file matches the pattern";
     GROUP 4095 "Some members of the group failed";
 }

@@ -1,17 +1,15 @@
 //! The same calls for programs without an async runtime: each blocks until its answer is there.
 //!
 //! ```
-//! use sheaf_group::{Limits, Servers, aggregate, blocking, message::DataAggregation};
-//! use sheaf_tree::{filter::Registry, launch, topology::{Names, Placement, Spec, Topology}};
+//! use sheaf_group::{Limits, Servers, blocking, message::DataAggregation, service_config};
+//! use sheaf_tree::{launch, topology::{Names, Placement, Spec, Topology}};
 //!
 //! let hosts: Names = (1..=8).map(|n| format!("n{n}")).collect();
 //! let tree = Topology::build(&Spec::Auto, "root", hosts, Placement::LeafHosts)?;
 //! let session = blocking::Session::start(tree.leaf_hosts(), Limits::default(), || {
-//!     let mut registry = Registry::with_builtins();
-//!     aggregate::register(&mut registry);
 //!     // Every server of this process serves this machine's own files.
-//!     let options = launch::Options { service: b"/".to_vec(), ..Default::default() };
-//!     launch::embedded(&tree, &registry, &Servers::default(), &options)
+//!     let options = launch::Options { configs: service_config("/", None), ..Default::default() };
+//!     launch::embedded(&tree, &Servers::default().services(), &options)
 //! })?;
 //! let group = session.gopenat(&session.everyone(), "/proc/loadavg", 0, 0)?;
 //! assert_eq!(group.size(), 8);

@@ -197,9 +197,9 @@ impl Session {
         self.inner.interrupts.begin().interrupted().await;
     }
 
-    fn stream(&self, members: &RangeSet) -> Result<Stream, GroupError> {
+    fn stream(&self, service: &str, members: &RangeSet) -> Result<Stream, GroupError> {
         self.check(members)?;
-        Ok(self.inner.network.open(members.clone(), FILTER, &[], Sync::WaitForAll))
+        Ok(self.inner.network.open(service, members.clone(), FILTER, &[], Sync::WaitForAll))
     }
 
     /// Whether all of these leaves exist.

@@ -22,5 +22,5 @@ pub mod tool;
 
 pub use client::{Call, Class, Group, Limits, Outcome, Reading, Session, Unfinished, Value};
 pub use error::GroupError;
-pub use server::{Servers, THREADS_MAX, service_config};
+pub use server::{GROUPS, Servers, THREADS_MAX, TOOLS, service_config};
 pub use stat::Stat;

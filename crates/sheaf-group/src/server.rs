@@ -6,8 +6,9 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use sheaf_file::Export;
+use sheaf_tree::filter::Registry;
 use sheaf_tree::proto::Packet;
-use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
+use sheaf_tree::service::{Configs, Leaf, LeafHandle, Service, ServiceError, Services, Site};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,13 +29,19 @@ use pool::{Pool, Work};
 
 pub use pool::THREADS_MAX;
 
+/// The service of group operations.
+pub const GROUPS: &str = "groups";
+/// The service of tools.
+pub const TOOLS: &str = "tools";
+
 /// What servers are told when they start: the path of their export, in which `%h` stands for the host's
 /// name, and the umask of whoever starts the session, which holds for files that they make. Without one a
 /// server keeps the umask that it was started with.
 #[must_use]
-pub fn service_config(export: &str, umask: Option<u32>) -> Vec<u8> {
+pub fn service_config(export: &str, umask: Option<u32>) -> Configs {
     let umask = umask.map(|umask| format!("\0{umask:o}")).unwrap_or_default();
-    format!("{export}{umask}").into_bytes()
+    let config = format!("{export}{umask}").into_bytes();
+    [GROUPS, TOOLS].map(|name| (name.to_owned(), config.clone())).into()
 }
 
 /// The export and the umask of a [`service_config`].
@@ -49,7 +56,8 @@ fn read_config(config: &[u8]) -> Result<(&str, Option<u32>), String> {
     }
 }
 
-/// Makes the server of each leaf; the session's service configuration is a [`service_config`].
+/// Makes the servers of each leaf: that of group operations ([`GROUPS`]) and that of tools ([`TOOLS`]), which
+/// share threads and exports. What they are told is a [`service_config`].
 #[derive(Clone)]
 pub struct Servers {
     tools: Tools,
@@ -69,6 +77,24 @@ impl Servers {
     #[must_use]
     pub fn new(tools: Tools) -> Self {
         Self { tools, pool: Pool::new(), exports: Arc::default() }
+    }
+
+    /// These servers, with the filters that combine what they say.
+    #[must_use]
+    pub fn services(&self) -> Services {
+        let mut filters = Registry::with_builtins();
+        crate::aggregate::register(&mut filters);
+        self.register(Services::new(filters))
+    }
+
+    /// `services` with these servers; their filters are registered by [`crate::aggregate::register`].
+    #[must_use]
+    pub fn register(&self, services: Services) -> Services {
+        let provide = |kind| {
+            let servers = self.clone();
+            move |site: &Site<'_>, handle: LeafHandle| servers.start(kind, site, handle)
+        };
+        services.with(GROUPS, provide(Business::Groups)).with(TOOLS, provide(Business::Tools))
     }
 
     /// Waits until what was asked of them is done, and what was half done undone, but for no longer than
@@ -97,24 +123,44 @@ impl Servers {
     }
 }
 
-impl Services for Servers {
+impl Servers {
     fn start(
         &self,
-        leaf: u32,
-        host: &str,
-        config: &[u8],
+        business: Business,
+        site: &Site<'_>,
         handle: LeafHandle,
     ) -> Result<Box<dyn Service>, ServiceError> {
-        let host = Host::new(host, leaf, self.export(config, host)?);
+        let no_leaf = || ServiceError { errno: Errno::NOSYS, cause: "files are served at leaves".to_owned() };
+        let leaf = site.leaf.ok_or_else(no_leaf)?;
+        let host = Host::new(site.host, leaf, self.export(site.config, site.host)?);
         let (tools, pool) = (self.tools.clone(), Arc::clone(&self.pool));
         let (lanes, waiting) = (FxHashMap::default(), Vec::new());
-        Ok(Box::new(Server { host, tools, pool, handle, lanes, waiting }))
+        Ok(Box::new(Server { business, host, tools, pool, handle, lanes, waiting }))
+    }
+}
+
+/// What a server does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Business {
+    Groups,
+    Tools,
+}
+
+impl Business {
+    /// Whether a request belongs to it.
+    fn takes(self, request: &Request) -> bool {
+        let is_tools = matches!(
+            request,
+            Request::Call { .. } | Request::Feed | Request::More { .. } | Request::Last { .. }
+        );
+        matches!(request, Request::Fetch { .. }) || is_tools == (self == Self::Tools)
     }
 }
 
 /// One leaf's server. Each stream is a lane of its own: requests of one are done in order, those
 /// of different streams side by side, on threads that may block.
 struct Server {
+    business: Business,
     host: Host,
     tools: Tools,
     pool: Arc<Pool<Errand>>,
@@ -148,6 +194,7 @@ impl Service for Server {
     fn resume(&mut self, leaf: &mut Leaf<'_>) {
         for lane in self.waiting.drain(..) {
             let worker = Worker {
+                business: self.business,
                 lane,
                 host: self.host.clone(),
                 tools: self.tools.clone(),
@@ -214,6 +261,7 @@ impl Work for Errand {
 
 /// Works through a lane.
 struct Worker {
+    business: Business,
     lane: Arc<Lane>,
     host: Host,
     tools: Tools,
@@ -283,8 +331,10 @@ impl Worker {
             // The tree may bring a request twice after a repair; it is applied once.
             return self.reply(job, Some(job.wave), &reply);
         }
-        let (request, data) = match Request::decode(&job.packet) {
-            Ok(decoded) => decoded,
+        let decoded = Request::decode(&job.packet);
+        let (request, data) = match decoded {
+            Ok(decoded) if self.business.takes(&decoded.0) => decoded,
+            Ok(_) => return self.reply(job, job.answer.then_some(job.wave), &Err(Errno::OPNOTSUPP)),
             Err(errno) => return self.reply(job, job.answer.then_some(job.wave), &Err(errno)),
         };
         let kind = match &request {

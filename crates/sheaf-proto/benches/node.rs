@@ -169,6 +169,7 @@ fn orphans_that_come_at_once(bencher: Bencher<'_, '_>, count: u32) {
                     away: RangeSet::new(),
                     ready: Some(leaves),
                     streams: vec![stream],
+                    anew: false,
                     modules: Vec::new(),
                 };
                 root.receive(NOW, link, &control::control(Header::new(Kind::Adopt), &adopt)).unwrap();

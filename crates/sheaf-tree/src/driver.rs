@@ -6,8 +6,8 @@
 //! so no message crosses a channel or wakes a second task.
 use crate::filter::Registry;
 use crate::link::{Address, Ancestor, Audit, is_sound};
-use crate::proto::{Config, Event, LinkId, Node, Notice, Time};
-use crate::service::{Leaf, Service};
+use crate::proto::{Config, Event, LinkId, Node, Notice, Time, own};
+use crate::service::{Dispatch, Leaf};
 use clock::Clock;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
@@ -45,7 +45,7 @@ enum Route {
 pub(crate) struct Core {
     pub nodes: Vec<Node>,
     routes: Vec<Vec<Route>>,
-    services: Vec<Option<Box<dyn Service>>>,
+    services: Vec<Option<Box<Dispatch>>>,
     sockets: Vec<Option<Port>>,
     /// Nodes that may have events or output.
     work: VecDeque<usize>,
@@ -244,8 +244,18 @@ impl Core {
         self.work.push_back(node);
     }
 
-    pub fn set_service(&mut self, node: usize, service: Box<dyn Service>) {
-        self.services[node] = Some(service);
+    pub fn set_services(&mut self, node: usize, services: Dispatch) {
+        self.services[node] = Some(Box::new(services));
+    }
+
+    /// Gives `node`, which is no leaf, its own leaf, where its services are reached.
+    pub fn add_own_leaf(&mut self, node: usize) -> usize {
+        let now = self.now();
+        let link = self.nodes[node].add_own_leaf(now);
+        let (config, registry) = (self.nodes[node].config().own_leaf(), self.nodes[node].registry().clone());
+        let own = self.add_node(config, registry);
+        self.join(node, link, own);
+        own
     }
 
     /// Joins child link `link` of `parent` to `child`, inside this process.
@@ -326,6 +336,7 @@ impl Core {
             let leaf = &mut Leaf { node: &mut self.nodes[node] };
             match event {
                 Event::Packet(packet) => service.packet(packet, leaf),
+                Event::Opened { stream, service: name, caller } => service.opened(stream, &name, &caller),
                 Event::Cancelled { stream, wave } => service.cancelled(stream, wave, leaf),
                 Event::Closed { stream } => service.closed(stream),
                 Event::ParentLost => {
@@ -346,8 +357,9 @@ impl Core {
         }
         // Node 0 is the process's own; events of the others inside it concern nobody.
         match event {
-            Event::Ready(leaves) if node == 0 => self.ready = Some(leaves),
+            Event::Ready(leaves) if node == 0 => self.ready = Some(own::hosts(&leaves)),
             Event::Notice(notice) if node == 0 => {
+                let Some(notice) = of_hosts(notice) else { return };
                 if self.notices.len() == NOTICES_MAX {
                     self.notices.pop_front();
                 }
@@ -497,20 +509,39 @@ impl Core {
     /// node can be waiting, and all are looked at in steps, so that no batch pays for a search.
     fn next_timeout(&self) -> Option<Time> {
         let first = self.nodes.first()?.next_timeout();
-        if self.nodes.len() == 1 {
-            return first;
+        if let [_] | [_, _] = &self.nodes[..] {
+            // A server, or an inner node with its own leaf.
+            return self.first_timeout();
         }
         let step = self.clock.last() + Duration::from_millis(LOCAL_TICK_MS);
         first.map(|due| due.min(step))
     }
 
+    /// When one of the first two nodes has something to do.
+    fn first_timeout(&self) -> Option<Time> {
+        self.nodes.iter().take(2).filter_map(Node::next_timeout).min()
+    }
+
     fn rearm(&self) -> bool {
-        match (self.nodes.first().and_then(Node::next_timeout), self.armed) {
+        match (self.first_timeout(), self.armed) {
             (Some(due), Some(armed)) => due < armed,
             (Some(_), None) => true,
             (None, _) => false,
         }
     }
+}
+
+/// What a notice says of hosts; `None` when it is about other nodes alone.
+fn of_hosts(mut notice: Notice) -> Option<Notice> {
+    if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =
+        &mut notice
+    {
+        *leaves = own::hosts(leaves);
+        if leaves.is_empty() {
+            return None;
+        }
+    }
+    Some(notice)
 }
 
 fn add_waker(wakers: &mut Vec<Waker>, waker: &Waker) {

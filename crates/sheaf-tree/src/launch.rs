@@ -5,14 +5,16 @@
 //! it forks them (`start/brood`), and they know. A node
 //! whose parent is gone looks for another one among its ancestors; when there is none, it lets its
 //! children look and ends. When the session is over, it ends after its own children.
+use crate::driver::{Core, Shared};
 use crate::filter::Place;
 use crate::link::Listen;
 use crate::proto::{Child, Config, Role, Tuning};
+use crate::service::{self, Configs, Dispatch, LeafHandle, Services};
 use crate::topology::{self, NodeRef};
 use serde::{Deserialize, Serialize};
-use sheaf_core::RangeSet;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 mod door;
@@ -55,8 +57,8 @@ pub enum Carrier {
 pub struct Options {
     /// Bounds and intervals.
     pub tuning: Tuning,
-    /// What the services at the leaves are told.
-    pub service: Vec<u8>,
+    /// What services are told, by their names.
+    pub configs: Configs,
     /// Levels above the root of the topology: 1 when clients will join the session.
     pub depth: u32,
 }
@@ -134,9 +136,22 @@ pub enum LaunchError {
     Srun(String, #[source] io::Error),
 }
 
+/// Gives a node of this process that is no leaf its own one, with these services.
+fn add_own_leaf(
+    shared: &Arc<Shared>,
+    core: &mut Core,
+    node: usize,
+    place: service::Place,
+    services: &Services,
+) {
+    let own = core.add_own_leaf(node);
+    let handle = LeafHandle { shared: Arc::downgrade(shared), node: own };
+    core.set_services(own, Dispatch::new(services, place, handle));
+}
+
 /// A node of the topology, as its state machine wants to be told.
 fn config(node: NodeRef<'_>, tuning: Tuning, depth: u32) -> Config {
-    let leaves = |node: NodeRef<'_>| RangeSet::from_range(node.leaves().start, node.leaves().end);
+    let leaves = |node: NodeRef<'_>| node.all_leaves();
     Config {
         rank: node.rank(),
         role: match node.role() {

@@ -8,11 +8,7 @@
 //! ```
 //! use sheaf_tree::{Sync, filter::Registry, launch, packet, service, topology};
 //! use std::time::Duration;
-//! # struct Ones; struct One;
-//! # impl service::Services for Ones {
-//! #     fn start(&self, _: u32, _: &str, _: &[u8], _: service::LeafHandle)
-//! #         -> Result<Box<dyn service::Service>, service::ServiceError> { Ok(Box::new(One)) }
-//! # }
+//! # struct One;
 //! # impl service::Service for One {
 //! #     fn packet(&mut self, p: sheaf_tree::Packet, leaf: &mut service::Leaf<'_>) {
 //! #         leaf.consumed(p.stream, p.frame_bytes);
@@ -24,9 +20,11 @@
 //! let hosts: topology::Names = (1..=64).map(|n| format!("n{n}")).collect();
 //! let spec = topology::Spec::parse("1x8x8")?;
 //! let tree = topology::Topology::build(&spec, "root", hosts, topology::Placement::LeafHosts)?;
-//! // `Ones` makes a service for each leaf that answers every packet with the number 1.
-//! let network = launch::embedded(&tree, &Registry::with_builtins(), &Ones, &launch::Options::default());
-//! let stream = network.open(network.everyone(), "sum", &[], Sync::WaitForAll);
+//! // `One` is a service that answers every packet with the number 1.
+//! let services = service::Services::new(Registry::with_builtins())
+//!     .with("ones", |_: &service::Site<'_>, _| Ok(Box::new(One) as Box<dyn service::Service>));
+//! let network = launch::embedded(&tree, &services, &launch::Options::default());
+//! let stream = network.open("ones", network.everyone(), "sum", &[], Sync::WaitForAll);
 //! stream.send(100, b"", Some(Duration::from_secs(5))).await;
 //! let result = stream.recv().await;
 //! assert!(result.coverage.is_full());

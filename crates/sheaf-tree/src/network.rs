@@ -1,6 +1,7 @@
 //! The root's side of a running tree.
 use crate::driver::Shared;
-use crate::proto::{Counters, Notice, Outgoing, Sync, WaveResult};
+use crate::proto::control::SERVICE_BYTES_MAX;
+use crate::proto::{Counters, Node, Notice, Outgoing, Sync, WaveResult};
 use sheaf_core::{Errno, RangeSet};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -137,10 +138,27 @@ impl Network {
         .await
     }
 
-    /// Opens a stream to `members`, whose waves are combined by the filter `filter`.
+    /// The members of streams that the root and the nodes between it and the leaves are; [`crate::proto::own`]
+    /// says which is whose.
     #[must_use]
-    pub fn open(&self, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> Stream {
-        let id = self.inner.shared.with_node(0, |node| node.open(members, filter, params, sync));
+    pub fn inner_nodes(&self) -> RangeSet {
+        let all = self.inner.shared.peek(|core| core.nodes[0].config().leaves.clone());
+        all.difference(&self.everyone())
+    }
+
+    /// Opens a stream to the service `service` of `members`, whose waves are combined by the filter `filter`.
+    /// A member that has no such service answers `ENOSYS`.
+    ///
+    /// # Panics
+    /// When the name of the service is longer than 64 bytes.
+    #[must_use]
+    pub fn open(&self, service: &str, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> Stream {
+        assert!(
+            service.len() <= SERVICE_BYTES_MAX,
+            "no service has a name of more than {SERVICE_BYTES_MAX} bytes"
+        );
+        let open = |node: &mut Node| node.open(service, members, filter, params, sync);
+        let id = self.inner.shared.with_node(0, open);
         Stream { inner: Arc::clone(&self.inner), id, sending: Default::default() }
     }
 
@@ -170,7 +188,7 @@ impl Network {
 
     /// Ends the session: every process of it stops. Waits for those this process started.
     pub async fn shutdown(self) {
-        self.inner.shared.with_node(0, crate::proto::Node::shut_down_children);
+        self.inner.shared.with_node(0, Node::shut_down_children);
         let end = self.inner.end.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some(end) = end {
             end.end().await;

@@ -1,14 +1,32 @@
-//! What a leaf does with the packets that reach it.
+//! Services: what the nodes of a tree can do, by name.
+//!
+//! A program says what it can do ([`Services`]) before its nodes start; a stream is opened for one service, by
+//! name, and all that goes over it is that service's. A node that lacks it answers `ENOSYS`. Services run at the
+//! leaves, at the nodes in between ([`Audience`]), or at both; none knows of another.
 use crate::driver::Shared;
+use crate::filter::Registry;
+pub use crate::proto::control::Caller;
+use crate::proto::control::SERVICE_BYTES_MAX;
 use crate::proto::{Node, Packet};
 use sheaf_core::Errno;
-use std::sync::Weak;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
-/// The program at a leaf: gets packets, answers waves.
+mod dispatch;
+
+pub(crate) use dispatch::{Dispatch, Place};
+
+/// A service at one node: gets packets, answers waves.
 ///
-/// Calls come from the thread that drives the leaf's links and must not block: work that can is
-/// handed to another thread, which answers through a [`LeafHandle`].
+/// Calls come from the thread that drives the node's links and must not block: work that can is
+/// handed to another thread, which answers through a [`LeafHandle`]. One that panics is dropped, and its streams
+/// fail with `ENOTRECOVERABLE`; the next stream has it started again.
 pub trait Service: Send {
+    /// A stream for this service begins. Whoever would not serve this caller answers its packets with an error.
+    fn opened(&mut self, stream: u32, caller: &Caller) {
+        let _ = (stream, caller);
+    }
+
     /// Part of a packet has arrived. Its bytes count as under way until [`Leaf::consumed`] is
     /// told of them, which is what holds a fast sender back.
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>);
@@ -32,20 +50,107 @@ pub trait Service: Send {
     fn ended(&mut self) {}
 }
 
-/// Makes the services of the leaves of this process.
-pub trait Services: Send + Sync {
-    /// The service of `leaf`, which is called `host`; `config` is what the session was started
-    /// with.
+/// Makes a service at each node where it is to run.
+pub trait Provider: Send + Sync {
+    /// Which nodes have it.
+    fn audience(&self) -> Audience {
+        Audience::Leaves
+    }
+
+    /// Whether it sees to it that nobody gets more than [`Caller`] may have. Where it does not, whoever is
+    /// neither the user of the session nor the user that the process runs as is refused with `EPERM`.
+    fn heeds_callers(&self) -> bool {
+        false
+    }
+
+    /// The service at `site`. At leaves it is made when they start; elsewhere when a stream asks for it first.
     ///
     /// # Errors
-    /// Why this host cannot serve; the leaf counts as lost with this cause.
-    fn start(
-        &self,
-        leaf: u32,
-        host: &str,
-        config: &[u8],
-        handle: LeafHandle,
-    ) -> Result<Box<dyn Service>, ServiceError>;
+    /// Why this node cannot serve. A leaf counts as lost with this cause; elsewhere the streams of the
+    /// service fail.
+    fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError>;
+}
+
+impl<F> Provider for F
+where
+    F: Fn(&Site<'_>, LeafHandle) -> Result<Box<dyn Service>, ServiceError> + Send + Sync,
+{
+    fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        self(site, handle)
+    }
+}
+
+/// The nodes that have a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// The servers of hosts.
+    Leaves,
+    /// The root and the nodes between it and the leaves.
+    Inner,
+    /// All of them.
+    Everyone,
+}
+
+/// Where a service is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// The leaf; `None` at a node in between.
+    pub leaf: Option<u32>,
+    /// Its rank in the tree.
+    pub rank: u32,
+    /// The host it runs on.
+    pub host: &'a str,
+    /// What the session was started with for this service ([`crate::launch::Options::configs`]).
+    pub config: &'a [u8],
+}
+
+/// What services are told when they start, by their names.
+pub type Configs = BTreeMap<String, Vec<u8>>;
+
+/// What the nodes of a process can do: the filters that they know, and services by name. Cheap to clone.
+#[derive(Clone)]
+pub struct Services {
+    filters: Registry,
+    providers: Arc<Vec<(String, Arc<dyn Provider>)>>,
+}
+
+impl Services {
+    /// These filters, and no service yet.
+    #[must_use]
+    pub fn new(filters: Registry) -> Self {
+        Self { filters, providers: Arc::default() }
+    }
+
+    /// The filters.
+    #[must_use]
+    pub fn filters(&self) -> &Registry {
+        &self.filters
+    }
+
+    /// One more, in place of an earlier one of that name.
+    ///
+    /// # Panics
+    /// When the name is longer than 64 bytes, which no stream could say.
+    #[must_use]
+    pub fn with(mut self, name: &str, provider: impl Provider + 'static) -> Self {
+        assert!(
+            name.len() <= SERVICE_BYTES_MAX,
+            "the name of a service is longer than {SERVICE_BYTES_MAX} bytes"
+        );
+        let providers = Arc::make_mut(&mut self.providers);
+        providers.retain(|(have, _)| have != name);
+        providers.push((name.to_owned(), Arc::new(provider)));
+        self
+    }
+
+    /// The names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.providers.iter().map(|(name, _)| &**name)
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        self.providers.iter().position(|(have, _)| have == name)
+    }
 }
 
 /// A service could not start.
@@ -58,7 +163,7 @@ pub struct ServiceError {
     pub cause: String,
 }
 
-/// A leaf, within a call of its service.
+/// A node, within a call of its service.
 pub struct Leaf<'a> {
     pub(crate) node: &'a mut Node,
 }
@@ -119,7 +224,7 @@ impl Leaf<'_> {
     }
 }
 
-/// A leaf, from any thread, at any time. Must not be used inside a call of the service itself.
+/// A node at which a service runs, from any thread, at any time. Must not be used inside a call of the service itself.
 #[derive(Clone)]
 pub struct LeafHandle {
     pub(crate) shared: Weak<Shared>,

@@ -1,11 +1,10 @@
 //! What `sheaf tree bench` measures with: answers that a leaf gives without looking at a file.
 //!
-//! Every server of this program answers these beside the group operations; a packet's tag tells
-//! them apart.
-use sheaf_group::Servers;
+//! Every server of this program has this service; a packet's tag says what it is for.
+use sheaf_core::Errno;
 use sheaf_tree::Packet;
 use sheaf_tree::packet::put_scalar;
-use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
+use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Site};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,39 +24,22 @@ pub const POST_EACH: i32 = 1005;
 /// The sum of as many as there are leaves has to fit.
 const DIGEST_MASK: i64 = 0xff_ffff_ffff;
 
-/// Servers that also answer probes.
-pub struct WithProbe(pub Servers);
+/// The service's name.
+pub const PROBE: &str = "probe";
 
-impl WithProbe {
-    /// [`Servers::settle`].
-    pub fn settle(&self, patience: Duration) {
-        self.0.settle(patience);
-    }
+/// Makes the service of a leaf.
+pub fn provide(_: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+    Ok(Box::new(Probe {
+        handle,
+        posting: None,
+        room: Arc::default(),
+        sunk: 0,
+        digest: None,
+        number: Vec::new(),
+    }))
 }
 
-impl Services for WithProbe {
-    fn start(
-        &self,
-        leaf: u32,
-        host: &str,
-        config: &[u8],
-        handle: LeafHandle,
-    ) -> Result<Box<dyn Service>, ServiceError> {
-        let server = self.0.start(leaf, host, config, handle.clone())?;
-        Ok(Box::new(Probed {
-            server,
-            handle,
-            posting: None,
-            room: Arc::default(),
-            sunk: 0,
-            digest: None,
-            number: Vec::new(),
-        }))
-    }
-}
-
-struct Probed {
-    server: Box<dyn Service>,
+struct Probe {
     handle: LeafHandle,
     /// Told when packets may be posted again that a thread posts.
     room: Arc<Room>,
@@ -69,7 +51,7 @@ struct Probed {
     number: Vec<u8>,
 }
 
-impl Probed {
+impl Probe {
     fn number(&mut self, value: i64) -> &[u8] {
         self.number.clear();
         put_scalar(value, &mut self.number);
@@ -129,7 +111,7 @@ fn post_each(handle: &LeafHandle, room: &Room, stream: u32, count: u64, number: 
     }
 }
 
-impl Service for Probed {
+impl Service for Probe {
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
         let Packet { stream, wave, tag, .. } = packet;
         match tag {
@@ -176,19 +158,19 @@ impl Service for Probed {
                     leaf.reply(stream, wave, tag, self.number(number & DIGEST_MASK));
                 }
             }
-            _ => self.server.packet(packet, leaf),
+            _ => {
+                leaf.consumed(stream, packet.frame_bytes);
+                if packet.last && packet.expect.is_some() {
+                    leaf.fail(stream, wave, Errno::OPNOTSUPP);
+                }
+            }
         }
-    }
-
-    fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Leaf<'_>) {
-        self.server.cancelled(stream, wave, leaf);
     }
 
     fn closed(&mut self, stream: u32) {
         if self.posting.is_some_and(|(posting, _)| posting == stream) {
             self.posting = None;
         }
-        self.server.closed(stream);
     }
 
     fn resume(&mut self, leaf: &mut Leaf<'_>) {
@@ -203,10 +185,5 @@ impl Service for Probed {
         if Arc::strong_count(&self.room) > 1 {
             self.room.turn();
         }
-        self.server.resume(leaf);
-    }
-
-    fn ended(&mut self) {
-        self.server.ended();
     }
 }

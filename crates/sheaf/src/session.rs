@@ -3,7 +3,7 @@ use crate::cli::{GlobalArgs, Link};
 use crate::config::{Config, Launch, Sourced};
 use crate::exit::{Exit, Stop};
 use crate::output::{Changes, Failure, Output, Report};
-use crate::probe::WithProbe;
+use crate::probe::{self, PROBE};
 use anyhow::{Context, Result};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Limits, Outcome, Servers, Session, THREADS_MAX};
@@ -11,6 +11,7 @@ use sheaf_tools::Target;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
 use sheaf_tree::link::Listen;
+use sheaf_tree::service::Services;
 use sheaf_tree::topology::Topology;
 use sheaf_tree::{Network, Tuning};
 use std::collections::HashSet;
@@ -135,7 +136,7 @@ pub async fn connect(
     config: &Config,
     depth: u32,
     tokens: Option<&TokenFile>,
-    servers: &WithProbe,
+    servers: &Serving,
 ) -> Result<Connected> {
     let topology = config.topology()?.clone();
     let (network, desk) = start(config, &topology, depth, tokens, servers).await?;
@@ -152,32 +153,32 @@ async fn start(
     topology: &Topology,
     depth: u32,
     tokens: Option<&TokenFile>,
-    servers: &WithProbe,
+    servers: &Serving,
 ) -> Result<(Network, Option<Desk>)> {
     let options = launch::Options {
         tuning: tuning(config),
-        service: sheaf_group::service_config(&config.cluster.export.value, Some(crate::mode::umask())),
+        configs: sheaf_group::service_config(&config.cluster.export.value, Some(crate::mode::umask())),
         depth,
     };
-    let registry = registry();
+    let services = servers.services();
     raise_descriptor_limit();
     let (network, desk) = match config.launch() {
         Launch::Embedded => {
-            return Ok((launch::embedded(topology, &registry, servers, &options), None));
+            return Ok((launch::embedded(topology, &services, &options), None));
         }
         Launch::Processes => {
             let mut program = program(config)?;
             program.sudo = config.cluster.sudo.is_some();
-            let network = launch::processes(topology, &registry, &options, &program).await?;
+            let network = launch::processes(topology, &services, &options, &program).await?;
             return Ok((network, None));
         }
         Launch::Ssh => {
             let mut program = other_hosts(config)?;
             program.starter = Starter::Ssh(ssh(config)?);
             program.sudo = config.cluster.sudo.is_some();
-            launch::over_ssh(topology, &registry, &options, &program, listen(config)).await?
+            launch::over_ssh(topology, &services, &options, &program, listen(config)).await?
         }
-        Launch::Slurm => slurm(config, topology, &options).await?,
+        Launch::Slurm => slurm(config, topology, &services, &options).await?,
         // A session that ends with its command is over before anybody comes.
         Launch::Attach if depth == 0 => {
             let text = format!("cluster {}: start its session first: sheaf up", config.cluster.name.value);
@@ -186,7 +187,7 @@ async fn start(
         Launch::Attach => {
             let (at, patience) = (listen(config), start_timeout(config));
             let program = other_hosts(config)?;
-            launch::attached(topology, &registry, &options, &program, at, patience).await?
+            launch::attached(topology, &services, &options, &program, at, patience).await?
         }
     };
     if let Some(tokens) = tokens {
@@ -209,7 +210,12 @@ pub fn program(config: &Config) -> Result<Program> {
 }
 
 /// One `srun` with a server on every node.
-async fn slurm(config: &Config, topology: &Topology, options: &launch::Options) -> Result<(Network, Desk)> {
+async fn slurm(
+    config: &Config,
+    topology: &Topology,
+    services: &Services,
+    options: &launch::Options,
+) -> Result<(Network, Desk)> {
     let command = config.cluster.srun.as_ref().map_or("srun", |srun| &srun.value);
     let command = command.split_whitespace().map(ToOwned::to_owned).collect();
     let program = other_hosts(config)?;
@@ -220,7 +226,7 @@ async fn slurm(config: &Config, topology: &Topology, options: &launch::Options) 
     let left = config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()) * 9 / 10);
     let patience = left.map_or(start_timeout(config), |left| left.min(start_timeout(config)));
     let program = (&program, &srun);
-    Ok(launch::slurm(topology, &registry(), options, program, (at, &name), patience).await?)
+    Ok(launch::slurm(topology, services, options, program, (at, &name), patience).await?)
 }
 
 fn start_timeout(config: &Config) -> Duration {
@@ -302,9 +308,24 @@ pub fn registry() -> Registry {
     registry
 }
 
-/// The servers of this program.
-pub fn servers() -> WithProbe {
-    WithProbe(Servers::new(sheaf_tools::tools()))
+/// What the nodes of this program do.
+pub struct Serving(Servers);
+
+impl Serving {
+    /// By name, with their filters.
+    pub fn services(&self) -> Services {
+        self.0.register(Services::new(registry()).with(PROBE, probe::provide))
+    }
+
+    /// [`Servers::settle`].
+    pub fn settle(&self, patience: Duration) {
+        self.0.settle(patience);
+    }
+}
+
+/// What the nodes of this program do: group operations, tools, probes.
+pub fn servers() -> Serving {
+    Serving(Servers::new(sheaf_tools::tools()))
 }
 
 /// How long those below a node that is lost may take to find another parent once they notice; they and

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use sheaf_tree::Packet;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::DETACH_VARIABLE;
-use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
+use sheaf_tree::service::{Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
@@ -25,18 +25,14 @@ pub(super) struct Start {
     pub registry: Registry,
 }
 
-impl Services for Start {
-    fn start(
-        &self,
-        leaf: u32,
-        _host: &str,
-        config: &[u8],
-        handle: LeafHandle,
-    ) -> Result<Box<dyn Service>, ServiceError> {
+impl Provider for Start {
+    fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let refuse = |cause: String| ServiceError { errno: sheaf_core::Errno::PROTO, cause };
-        let plan = Plan::from_session(config).map_err(|error| refuse(error.message))?;
-        let rank =
-            plan.rank_of_leaf(leaf).ok_or_else(|| refuse("a leaf that is not in the tree".to_owned()))?;
+        let plan = Plan::from_session(site.config).map_err(|error| refuse(error.message))?;
+        let rank = site
+            .leaf
+            .and_then(|leaf| plan.rank_of_leaf(leaf))
+            .ok_or_else(|| refuse("a leaf that is not in the tree".to_owned()))?;
         if std::env::var_os(DETACH_VARIABLE).is_some()
             && let Ok(null) = std::fs::OpenOptions::new().write(true).open("/dev/null")
         {

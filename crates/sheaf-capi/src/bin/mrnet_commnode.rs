@@ -2,9 +2,11 @@
 //!
 //! Its parent starts it with the link on standard input; on another host ssh starts it as
 //! `serve --invited`, and that process the node itself, as `serve --detached`.
+use sheaf_capi::BACK_ENDS;
 use sheaf_capi::filter::registry;
 use sheaf_capi::hub::Hubs;
 use sheaf_tree::launch;
+use sheaf_tree::service::Services;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -35,13 +37,11 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error),
     }
     let registry = registry(&Default::default());
-    let hubs = Hubs(registry.clone());
+    let services = Services::new(registry.clone()).with(BACK_ENDS, Hubs(registry));
     let served = if word == "--detached" {
-        launch::leave_session()
-            .map_err(Into::into)
-            .and_then(|()| launch::serve_invited(link, &registry, &hubs))
+        launch::leave_session().map_err(Into::into).and_then(|()| launch::serve_invited(link, &services))
     } else {
-        launch::serve(link, &registry, &hubs)
+        launch::serve(link, &services)
     };
     match served {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@ use crate::aggregate::{Classes, Data, StatusSum};
 use crate::entry::Merged;
 use crate::error::GroupError;
 use crate::message::{Answer, Request};
+use crate::server::TOOLS;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::{Notice, Stream};
 use std::time::Duration;
@@ -66,7 +67,7 @@ impl Session {
     pub fn call(&self, members: &RangeSet, tool: &str, params: &[u8]) -> Result<Call, GroupError> {
         Ok(Call {
             session: self.clone(),
-            stream: self.stream(members)?,
+            stream: self.stream(TOOLS, members)?,
             members: members.clone(),
             more: members.clone(),
             start: Some((tool.to_owned(), params.to_vec())),

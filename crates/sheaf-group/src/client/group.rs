@@ -8,6 +8,7 @@ use crate::entry::{ANSWER_BYTES_MAX, Merged};
 use crate::error::GroupError;
 use crate::flags::{O_BESTEFFORT, O_PARTIAL};
 use crate::message::{DataAggregation, Open, Operation, READ_BYTES_MAX, Request, Whence};
+use crate::server::GROUPS;
 use crate::stat::Stat;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::{Stream, WaveResult};
@@ -136,7 +137,7 @@ impl Session {
     /// # Errors
     /// As [`Session::gopenat`].
     pub async fn gopen_with(&self, members: &RangeSet, open: Open) -> Result<Group, GroupError> {
-        let stream = self.stream(members)?;
+        let stream = self.stream(GROUPS, members)?;
         let (flags, settles) = (open.flags, open.changes_files());
         let request = Request::Open { open, then: None, close: false };
         let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
@@ -180,7 +181,7 @@ impl Session {
         if open.changes_files() || operation.changes_files() {
             return self.in_turn(members, open, operation, data).await;
         }
-        let stream = self.stream(members)?;
+        let stream = self.stream(GROUPS, members)?;
         let flags = open.flags;
         let request = Request::Open { open: open.clone(), then: Some(operation.clone()), close: true };
         let (mut partial, wave) = self.ask(&stream, &request, data).await?;

@@ -1,8 +1,7 @@
 //! Hosts that are directories, served by a tree within the test.
 use sheaf_core::RangeSet;
 use sheaf_group::tool::Tools;
-use sheaf_group::{Limits, Servers, Session, aggregate};
-use sheaf_tree::filter::Registry;
+use sheaf_group::{Limits, Servers, Session, service_config};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, launch};
 use std::path::PathBuf;
@@ -68,11 +67,9 @@ impl Cluster {
     pub fn network(&self, spec: &Spec, names: Names, tools: Tools) -> Network {
         let tree = Topology::build(spec, "root", names, Placement::LeafHosts).unwrap();
         assert_eq!(tree.leaves_len(), self.hosts);
-        let mut registry = Registry::with_builtins();
-        aggregate::register(&mut registry);
-        let service = self.dir.path().join("%h").into_os_string().into_encoded_bytes();
-        let options = launch::Options { service, ..Default::default() };
-        launch::embedded(&tree, &registry, &Servers::new(tools), &options)
+        let configs = service_config(self.dir.path().join("%h").to_str().unwrap(), None);
+        let options = launch::Options { configs, ..Default::default() };
+        launch::embedded(&tree, &Servers::new(tools).services(), &options)
     }
 
     pub fn everyone(&self) -> RangeSet {

@@ -9,7 +9,7 @@ use crate::report::{
     StreamReport, bounded,
 };
 use crate::stream::{Owner, Stream};
-use crate::{Role, Time};
+use crate::{Role, Time, own};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
@@ -142,7 +142,9 @@ impl Node {
     pub fn report(&self, now: Time) -> NodeReport {
         let none = Diagnosis::default();
         let diagnosis = self.diagnosis.as_deref().unwrap_or(&none);
-        let links = self.links.iter().take(LINKS_REPORTED_MAX);
+        // The own leaf is this node's business.
+        let others = || self.links.iter().filter(|link| own::rank_of(link.rank).is_none());
+        let links = others().take(LINKS_REPORTED_MAX);
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         let told = ids.iter().take(STREAMS_REPORTED_MAX);
@@ -158,7 +160,7 @@ impl Node {
             pid: diagnosis.pid,
             uptime_ms: millis(now - Time(0)),
             links: links.map(|link| link_report(link, now, late_after(link, &self.config.tuning))).collect(),
-            links_more: self.links.len().saturating_sub(LINKS_REPORTED_MAX) as u32,
+            links_more: others().count().saturating_sub(LINKS_REPORTED_MAX) as u32,
             streams: told.map(|&id| stream_report(id, &self.streams[&id])).collect(),
             streams_more: ids.len().saturating_sub(STREAMS_REPORTED_MAX) as u32,
             queued_bytes: self.queued_bytes(),
@@ -189,7 +191,7 @@ fn link_report(link: &Link, now: Time, late_after: Duration) -> LinkReport {
     let down = link.way == Way::Down;
     LinkReport {
         child: down.then_some(link.rank),
-        leaves: if down { link.leaves().clone() } else { RangeSet::new() },
+        leaves: if down { own::hosts(link.leaves()) } else { RangeSet::new() },
         state,
         since_ms: millis(now - link.since),
         heard_ms: if link.is_inside() { 0 } else { millis(now - link.heard) },

@@ -77,7 +77,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
     rustix::stdio::dup2_stdin(&null).context("standard input")?;
     let serve = if args.detached { launch::serve_invited } else { launch::serve };
     let servers = session::servers();
-    let served = serve(link, &session::registry(), &servers);
+    let served = serve(link, &servers.services());
     servers.settle(session::UNDO_TIME);
     match served {
         // The node above ended before it said what to do: there is nobody to tell.
@@ -113,8 +113,7 @@ fn join(address: &str, file: &Path, host: Option<&str>, in_job: bool) -> Result<
         error => anyhow::Error::from(error),
     })?;
     let servers = session::servers();
-    let served =
-        launch::serve_host(invitations, (&["serve", "--beside"], in_job), &session::registry(), &servers);
+    let served = launch::serve_host(invitations, (&["serve", "--beside"], in_job), &servers.services());
     servers.settle(session::UNDO_TIME);
     Ok(served.map(|()| Exit::Success)?)
 }

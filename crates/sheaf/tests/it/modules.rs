@@ -4,8 +4,10 @@ use crate::cluster::{Process, Running, turn, wait_until};
 use crate::tree::{DEADLINE, ECHO, next, runtime};
 use rustix::process::Signal;
 use sheaf_core::RangeSet;
+use sheaf_group::service_config;
 use sheaf_tree::filter::{Registry, packets};
 use sheaf_tree::launch::{self, Desk, Program};
+use sheaf_tree::service::Services;
 use sheaf_tree::status::LinkState;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Notice, Stream, Sync, Tuning, packet};
@@ -54,11 +56,11 @@ impl Hosts {
         let topology = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
         let program = Program::new(path.to_owned(), vec!["serve".to_owned()]);
         let tuning = Tuning { adoption_grace: Duration::from_millis(500), ..Tuning::default() };
-        let service = dir.path().as_os_str().as_encoded_bytes().to_vec();
-        let options = launch::Options { tuning, service, ..Default::default() };
-        let registry = Registry::with_builtins();
+        let configs = service_config(dir.path().to_str().unwrap(), None);
+        let options = launch::Options { tuning, configs, ..Default::default() };
+        let services = Services::new(Registry::with_builtins());
         let at = "127.0.0.1:0".parse().unwrap();
-        let attached = launch::attached(&topology, &registry, &options, &program, at, DEADLINE).await;
+        let attached = launch::attached(&topology, &services, &options, &program, at, DEADLINE).await;
         let (network, desk) = attached.unwrap();
         let token = dir.path().join("token");
         std::fs::write(&token, desk.issue(100).unwrap().to_string()).unwrap();
@@ -162,7 +164,7 @@ async fn outlive(module: Option<Vec<u8>>, program: &Path, engine: Option<Engine>
     let mut hosts = Hosts::start(program).await;
     let id = hosts.network.load_filter(module).unwrap();
     let open = |hosts: &Hosts| {
-        hosts.network.open(hosts.network.everyone(), &id.filter("relay"), b"", Sync::WaitForAll)
+        hosts.network.open("probe", hosts.network.everyone(), &id.filter("relay"), b"", Sync::WaitForAll)
     };
     let stream = open(&hosts);
     ask(&stream).await;
@@ -271,9 +273,8 @@ fn the_documented_compile_lines_make_filters() {
             .unwrap();
             let network = launch::embedded(
                 &topology,
-                &Registry::with_builtins(),
-                &sheaf_group::Servers::default(),
-                &launch::Options { service: b"/".to_vec(), ..Default::default() },
+                &Services::new(Registry::with_builtins()),
+                &launch::Options::default(),
             );
             network
                 .load_filter(std::fs::read(&into).unwrap())

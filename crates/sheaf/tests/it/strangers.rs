@@ -6,6 +6,7 @@ use sheaf_tree::launch::{self, Carrier, Invitation, Program, attach};
 use sheaf_tree::link::hello::knock;
 use sheaf_tree::link::tls::{Keys, Tls};
 use sheaf_tree::link::{Address, Authority, Credentials, Hello, Refusal, Secret};
+use sheaf_tree::service::Services;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Notice, Stream, Tuning};
 use std::io::{self, IoSlice, Read, Write};
@@ -202,9 +203,9 @@ async fn refused_guest(guest: fn(&Invitation) -> (Keys, Hello), why: Refusal) ->
     let topology =
         Topology::build(&Spec::parse("flat").unwrap(), "root", names, Placement::LeafHosts).unwrap();
     let program = Program::new(env!("CARGO_BIN_EXE_sheaf").into(), vec!["serve".to_owned()]);
-    let (registry, options) = (Registry::with_builtins(), launch::Options::default());
+    let (services, options) = (Services::new(Registry::with_builtins()), launch::Options::default());
     let at = SocketAddr::from(([127, 0, 0, 1], 0));
-    let started = launch::attached(&topology, &registry, &options, &program, at, DEADLINE).await;
+    let started = launch::attached(&topology, &services, &options, &program, at, DEADLINE).await;
     let (network, desk) = started.unwrap();
     let (token, at) = (desk.issue(1).unwrap(), desk.address().unwrap());
     let stranger = tokio::task::spawn_blocking(move || {

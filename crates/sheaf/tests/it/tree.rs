@@ -1,7 +1,6 @@
 //! Trees of real processes whose root is the test, and their processes.
 use crate::cluster::Process;
-use sheaf_group::{Limits, Session, aggregate};
-use sheaf_tree::filter::Registry;
+use sheaf_group::{Limits, Servers, Session, service_config};
 use sheaf_tree::launch::{self, Carrier, Program};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Stream, Sync, Tuning, WaveResult, packet};
@@ -54,11 +53,10 @@ impl Tree {
         let topology = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
         let mut program = Program::new(path.clone(), vec!["serve".to_owned()]);
         program.carrier = carrier;
-        let service = dir.path().join("%h").into_os_string().into_encoded_bytes();
-        let options = launch::Options { service, tuning, ..Default::default() };
-        let mut registry = Registry::with_builtins();
-        aggregate::register(&mut registry);
-        let network = launch::processes(&topology, &registry, &options, &program).await.unwrap();
+        let configs = service_config(dir.path().join("%h").to_str().unwrap(), None);
+        let options = launch::Options { configs, tuning, ..Default::default() };
+        let services = Servers::default().services();
+        let network = launch::processes(&topology, &services, &options, &program).await.unwrap();
         Self { network, topology, dir, path }
     }
 
@@ -68,7 +66,7 @@ impl Tree {
 
     /// A stream of sums over all leaves.
     pub fn sums(&self) -> Stream {
-        self.network.open(self.network.everyone(), "sum", b"%ld", Sync::WaitForAll)
+        self.network.open("probe", self.network.everyone(), "sum", b"%ld", Sync::WaitForAll)
     }
 
     pub fn session(&self, timeout: Duration) -> Session {

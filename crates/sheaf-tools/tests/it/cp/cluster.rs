@@ -1,8 +1,7 @@
 //! Hosts that are directories, served by a tree within the test.
 use sheaf_core::RangeSet;
-use sheaf_group::{Limits, Servers, Session, aggregate};
+use sheaf_group::{Limits, Servers, Session, service_config};
 use sheaf_tools::Target;
-use sheaf_tree::filter::Registry;
 use sheaf_tree::launch;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use std::path::PathBuf;
@@ -48,11 +47,9 @@ impl Cluster {
         let spec = Spec::parse(shape).unwrap();
         let tree = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
         assert_eq!(tree.leaves_len(), self.hosts);
-        let mut registry = Registry::with_builtins();
-        aggregate::register(&mut registry);
-        let service = self.dir.path().join("%h").into_os_string().into_encoded_bytes();
-        let options = launch::Options { service, ..Default::default() };
-        let network = launch::embedded(&tree, &registry, &Servers::new(sheaf_tools::tools()), &options);
+        let configs = service_config(self.dir.path().join("%h").to_str().unwrap(), None);
+        let options = launch::Options { configs, ..Default::default() };
+        let network = launch::embedded(&tree, &Servers::new(sheaf_tools::tools()).services(), &options);
         Session::new(network, tree.leaf_hosts(), Limits::default()).unwrap()
     }
 

@@ -80,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 pub(in crate::launch) fn leaves_of(node: NodeRef<'_>) -> RangeSet {
-    RangeSet::from_range(node.leaves().start, node.leaves().end)
+    node.all_leaves()
 }
 
 fn gone() -> io::Error {

@@ -1,10 +1,10 @@
 //! Sessions whose servers come by themselves, or are sent by Slurm.
 use super::desk::Desk;
-use crate::filter::Registry;
 use crate::launch::start::processes::start_root;
 use crate::launch::start::slurm::{Srun, Step};
 use crate::launch::{Carrier, LaunchError, Options, Program, Starter};
 use crate::network::Network;
+use crate::service::Services;
 use crate::topology::{Role, Topology};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// When the desk cannot be opened.
 pub async fn attached(
     topology: &Topology,
-    registry: &Registry,
+    services: &Services,
     options: &Options,
     program: &Program,
     at: SocketAddr,
@@ -26,7 +26,7 @@ pub async fn attached(
 ) -> Result<(Network, Desk), LaunchError> {
     let starter = Starter::Come { patience };
     let program = Program { carrier: Carrier::Tls, starter, ..program.clone() };
-    let (network, nursery) = start_root(topology, registry, options, &program)?;
+    let (network, nursery) = start_root(topology, services, options, &program)?;
     let desk = Desk::new(nursery, at);
     desk.address()?;
     Ok((network, desk))
@@ -42,7 +42,7 @@ const UNTOLD: Duration = Duration::from_secs(1);
 /// As for [`attached`], and when `srun` cannot be started.
 pub async fn slurm(
     topology: &Topology,
-    registry: &Registry,
+    services: &Services,
     options: &Options,
     (program, srun): (&Program, &Srun),
     (at, name): (SocketAddr, &str),
@@ -50,7 +50,7 @@ pub async fn slurm(
 ) -> Result<(Network, Desk), LaunchError> {
     let starter = Starter::Come { patience: patience + UNTOLD };
     let program = Program { carrier: Carrier::Tls, starter, ..program.clone() };
-    let (network, nursery) = start_root(topology, registry, options, &program)?;
+    let (network, nursery) = start_root(topology, services, options, &program)?;
     let desk = Desk::new(Arc::clone(&nursery), at);
     let mut hosts: Vec<String> = Vec::new();
     for node in topology.nodes().filter(|node| node.role() != Role::Root) {

@@ -1,6 +1,5 @@
 //! The nodes of a host that has joined by itself: its server is this process, inner nodes run beside it.
 use super::serve::{ServeError, serve, serve_in_job};
-use crate::filter::Registry;
 use crate::launch::start::push::this_program;
 use crate::launch::start::spawn::run_program;
 use crate::launch::{Invitation, Program};
@@ -30,8 +29,7 @@ const AGAIN_PAUSE_MAX: Duration = Duration::from_secs(60);
 pub fn serve_host(
     mut invitations: Vec<Invitation>,
     (args, in_job): (&[&str], bool),
-    registry: &Registry,
-    services: &dyn Services,
+    services: &Services,
 ) -> Result<(), ServeError> {
     let own = invitations.pop().ok_or(ServeError::Assignment)?;
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
@@ -44,7 +42,7 @@ pub fn serve_host(
     let (theirs, ours) = io::pipe()?;
     own.write(ours)?;
     let serve = if in_job { serve_in_job } else { serve };
-    serve(theirs.into(), registry, services)
+    serve(theirs.into(), services)
 }
 
 /// Lets this process end with the one that started it.

@@ -12,7 +12,6 @@ use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::proto::frame::Kind;
 use crate::proto::{self, Child, Config, LinkId, Role, Tuning};
 use crate::topology::Topology;
-use sheaf_core::RangeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -82,7 +81,7 @@ pub fn join(link: OwnedFd, registry: &Registry) -> Result<Joined, ServeError> {
         return Err(ServeError::Version { theirs: assign.version });
     }
     let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
-    let leaves = RangeSet::full(topology.leaves_len());
+    let leaves = topology.root().all_leaves();
     let config = Config {
         rank: u32::MAX,
         role: Role::Root,

@@ -2,13 +2,12 @@
 use super::invitation::{ANCESTORS_MAX, ChannelKind, Invitation};
 use super::search::{Arrival, ParentIs, Search, arrive, arrive_near, attach_parent, find_parent};
 use crate::driver::Shared;
-use crate::filter::Registry;
 use crate::launch::join::invited;
 use crate::launch::start::brood::{Brood, bear};
 use crate::launch::start::plan::Station;
 use crate::launch::start::processes::{read_first, read_frame, start_children};
 use crate::launch::start::slurm::STEP_END_PAUSE;
-use crate::launch::{Options, config};
+use crate::launch::{Options, add_own_leaf, config};
 use crate::link::tls::Keys;
 use crate::link::wire::{Caller, Channel, Wire, peer_user};
 use crate::link::{Address, Ancestor, is_sound};
@@ -16,7 +15,7 @@ use crate::network::End;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::proto::frame::{HEADER_BYTES, Header, Kind};
 use crate::proto::{LinkId, Node, Role};
-use crate::service::{LeafHandle, Services};
+use crate::service::{Dispatch, LeafHandle, Place, Services};
 use crate::topology::Topology;
 use rustix::net::AddressFamily;
 use rustix::process::Uid;
@@ -70,25 +69,21 @@ pub enum ServeError {
 ///
 /// # Errors
 /// See [`ServeError`]; once the node runs it ends without one.
-pub fn serve(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
-    serve_as(stdin, How::Started, registry, services)
+pub fn serve(stdin: OwnedFd, services: &Services) -> Result<(), ServeError> {
+    serve_as(stdin, How::Started, services)
 }
 
 /// [`serve`], for a node whose parent is on another host and has started it by [`crate::launch::invited`].
 ///
 /// # Errors
 /// As [`serve`]; until the node has joined, errors are seen by whoever started it.
-pub fn serve_invited(stdin: OwnedFd, registry: &Registry, services: &dyn Services) -> Result<(), ServeError> {
-    serve_as(stdin, How::Invited, registry, services)
+pub fn serve_invited(stdin: OwnedFd, services: &Services) -> Result<(), ServeError> {
+    serve_as(stdin, How::Invited, services)
 }
 
 /// [`serve`], for a server of a job whose end its root is told by whoever runs the job.
-pub(super) fn serve_in_job(
-    stdin: OwnedFd,
-    registry: &Registry,
-    services: &dyn Services,
-) -> Result<(), ServeError> {
-    serve_as(stdin, How::InJob, registry, services)
+pub(super) fn serve_in_job(stdin: OwnedFd, services: &Services) -> Result<(), ServeError> {
+    serve_as(stdin, How::InJob, services)
 }
 
 /// How a process has come to serve.
@@ -110,11 +105,7 @@ enum How {
 /// # Errors
 /// See [`ServeError`]; [`ServeError::NotALeaf`] when this place in the tree is for a program that
 /// can start others.
-pub async fn leaf_over(
-    link: OwnedFd,
-    registry: &Registry,
-    services: &dyn Services,
-) -> Result<(), ServeError> {
+pub async fn leaf_over(link: OwnedFd, services: &Services) -> Result<(), ServeError> {
     // It was left open for this program only, not for those that it starts.
     rustix::io::fcntl_setfd(&link, rustix::io::FdFlags::CLOEXEC).map_err(io::Error::from)?;
     let told = match ChannelKind::of(&link)? {
@@ -122,15 +113,10 @@ pub async fn leaf_over(
         // A program that has other things to do does not wait for it in a blocking way.
         _ => Told::Unread(link),
     };
-    arrive_as(told, How::OnlyALeaf, registry, services).await
+    arrive_as(told, How::OnlyALeaf, services).await
 }
 
-fn serve_as(
-    channel: OwnedFd,
-    how: How,
-    registry: &Registry,
-    services: &dyn Services,
-) -> Result<(), ServeError> {
+fn serve_as(channel: OwnedFd, how: How, services: &Services) -> Result<(), ServeError> {
     // Children are forked before there is a runtime, which they would share.
     let told = match told(channel)? {
         Told::Place(placed) => Told::Place(Box::new(bear(*placed)?)),
@@ -141,18 +127,13 @@ fn serve_as(
         .enable_all()
         .thread_keep_alive(Duration::from_secs(2))
         .build()?;
-    let done = runtime.block_on(arrive_as(told, how, registry, services));
+    let done = runtime.block_on(arrive_as(told, how, services));
     // A file operation that hangs must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
     done
 }
 
-async fn arrive_as(
-    told: Told,
-    how: How,
-    registry: &Registry,
-    services: &dyn Services,
-) -> Result<(), ServeError> {
+async fn arrive_as(told: Told, how: How, services: &Services) -> Result<(), ServeError> {
     let mut placed = match told {
         Told::Place(placed) => *placed,
         Told::Unread(channel) => Placed::arrive(channel).await?,
@@ -171,7 +152,7 @@ async fn arrive_as(
     if how == How::OnlyALeaf && placed.topology.root().leaf_index().is_none() {
         return Err(ServeError::NotALeaf);
     }
-    Ok(run(placed, arrival, how, registry, services).await?)
+    Ok(run(placed, arrival, how, services).await?)
 }
 
 /// What a process knows before it has a runtime.
@@ -267,7 +248,8 @@ impl Placed {
             Uplink::Door => station.uplink = station.ancestors.first().and_then(ip_of),
         }
         let siblings = assign.siblings;
-        let options = Options { tuning: assign.tuning, service: assign.service.clone(), depth: assign.depth };
+        let configs = postcard::from_bytes(&assign.service).map_err(|_| ServeError::Assignment)?;
+        let options = Options { tuning: assign.tuning, configs, depth: assign.depth };
         Ok(Self { link, topology, station, options, siblings, brood: None })
     }
 }
@@ -364,7 +346,7 @@ fn local_ip(fd: &OwnedFd) -> Option<IpAddr> {
 }
 
 /// Makes the node that this process is. Gives the link to its parent; `as_orphan`, to one that does not wait for it.
-fn begin(shared: &Shared, placed: &Placed, as_orphan: bool, registry: &Registry) -> LinkId {
+fn begin(shared: &Arc<Shared>, placed: &Placed, as_orphan: bool, services: &Services) -> LinkId {
     let Placed { topology, station, options, siblings, .. } = placed;
     let root = topology.root();
     let mut config = config(root, options.tuning, options.depth);
@@ -372,14 +354,17 @@ fn begin(shared: &Shared, placed: &Placed, as_orphan: bool, registry: &Registry)
     let role = config.role;
     shared.run(|core, now| {
         core.may_search = !station.ancestors.is_empty();
-        core.add_node(config, registry.clone());
+        core.add_node(config, services.filters().clone());
         core.nodes[0].set_identity(&root.host(), std::process::id());
+        if station.late && role == Role::Inner {
+            core.nodes[0].begin_empty();
+        }
+        if role != Role::Leaf {
+            add_own_leaf(shared, core, 0, Place::of(root, &options.configs), services);
+        }
         // Who comes late has to say what it stands for, as an orphan does.
         if !station.late && !as_orphan {
             return core.nodes[0].add_parent(now);
-        }
-        if station.late && role == Role::Inner {
-            core.nodes[0].begin_empty();
         }
         core.nodes[0].resume_parent(now)
     })
@@ -389,19 +374,18 @@ async fn run(
     placed: Placed,
     Arrival { channel, at, as_orphan }: Arrival,
     how: How,
-    registry: &Registry,
-    services: &dyn Services,
+    services: &Services,
 ) -> io::Result<()> {
     let shared = Shared::new();
-    let parent = begin(&shared, &placed, as_orphan, registry);
+    let parent = begin(&shared, &placed, as_orphan, services);
     let Placed { topology, station, options, brood, .. } = placed;
     let (station, root, mut family) = (Arc::new(station), topology.root(), None);
     let role = shared.peek(|core| core.nodes[0].config().role);
     if role == Role::Leaf {
         let handle = LeafHandle { shared: Arc::downgrade(&shared), node: 0 };
-        match services.start(root.leaf_index().unwrap_or(0), &root.host(), &options.service, handle) {
-            Ok(service) => shared.run(|core, _| {
-                core.set_service(0, service);
+        match Dispatch::at_leaf(services, Place::of(root, &options.configs), handle) {
+            Ok(dispatch) => shared.run(|core, _| {
+                core.set_services(0, dispatch);
                 core.nodes[0].tell_ready();
             }),
             Err(error) => shared.with_node(0, |node| node.give_up(error.errno, &error.cause)),
@@ -470,7 +454,7 @@ mod tests {
                 depth: 1,
                 subtree,
                 tuning: Default::default(),
-                service: Vec::new(),
+                service: postcard::to_stdvec(&crate::service::Configs::new()).map_err(io::Error::other)?,
                 launch: Vec::new(),
                 siblings: 0,
                 stream_base: 0,

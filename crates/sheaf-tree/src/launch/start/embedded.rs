@@ -1,10 +1,9 @@
 //! The whole tree in this process.
 use crate::driver::Shared;
-use crate::filter::Registry;
-use crate::launch::{Options, config};
+use crate::launch::{Options, add_own_leaf, config};
 use crate::network::Network;
 use crate::proto::{LinkId, Role};
-use crate::service::{LeafHandle, Services};
+use crate::service::{Dispatch, LeafHandle, Place, Services};
 use crate::topology::Topology;
 use std::sync::Arc;
 
@@ -15,18 +14,15 @@ use std::sync::Arc;
 /// # Panics
 /// Outside a tokio runtime.
 #[must_use]
-pub fn embedded(
-    topology: &Topology,
-    registry: &Registry,
-    services: &dyn Services,
-    options: &Options,
-) -> Network {
+pub fn embedded(topology: &Topology, services: &Services, options: &Options) -> Network {
     let shared = Shared::new();
     shared.run(|core, now| {
         let first = topology.root().rank();
         for node in topology.nodes() {
-            let at =
-                core.add_node(config(node, options.tuning, options.depth + node.depth()), registry.clone());
+            let at = core.add_node(
+                config(node, options.tuning, options.depth + node.depth()),
+                services.filters().clone(),
+            );
             core.nodes[at].set_identity(&node.host(), std::process::id());
         }
         for node in topology.nodes() {
@@ -37,11 +33,15 @@ pub fn embedded(
         }
         for node in topology.nodes() {
             let at = (node.rank() - first) as usize;
-            let Some(leaf) = node.leaf_index() else { continue };
+            let place = Place::of(node, &options.configs);
+            if node.leaf_index().is_none() {
+                add_own_leaf(&shared, core, at, place, services);
+                continue;
+            }
             let handle = LeafHandle { shared: Arc::downgrade(&shared), node: at };
-            match services.start(leaf, &node.host(), &options.service, handle) {
-                Ok(service) => {
-                    core.set_service(at, service);
+            match Dispatch::at_leaf(services, place, handle) {
+                Ok(dispatch) => {
+                    core.set_services(at, dispatch);
                     core.nodes[at].tell_ready();
                 }
                 Err(error) => {

@@ -180,7 +180,7 @@ impl Station {
             depth,
             subtree,
             tuning: options.tuning,
-            service: options.service.clone(),
+            service: postcard::to_stdvec(&options.configs).map_err(io::Error::other)?,
             launch: postcard::to_stdvec(&plan).map_err(io::Error::other)?,
             siblings: topology.root().children().len().saturating_sub(1) as u32,
             stream_base: 0,

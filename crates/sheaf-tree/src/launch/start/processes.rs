@@ -6,16 +6,16 @@ use super::plan::Station;
 use super::push::this_program;
 use super::spawn::{leaf_program, run_program};
 use crate::driver::Shared;
-use crate::filter::Registry;
 use crate::launch::door::nursery::{Doorway, Nursery, hand_over};
 use crate::launch::door::reception::{Reception, bring_back};
 use crate::launch::join::desk::Desk;
 use crate::launch::join::invitation::Invitation;
-use crate::launch::{Carrier, LaunchError, Options, Program, Starter, config};
+use crate::launch::{Carrier, LaunchError, Options, Program, Starter, add_own_leaf, config};
 use crate::link::Ancestor;
 use crate::network::Network;
 use crate::proto::frame::{self, HEADER_BYTES, Header};
 use crate::proto::{self, LinkId};
+use crate::service::{Place, Services};
 use crate::topology::{NodeRef, Topology};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -41,11 +41,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// When not even a socket can be made.
 pub async fn processes(
     topology: &Topology,
-    registry: &Registry,
+    services: &Services,
     options: &Options,
     program: &Program,
 ) -> Result<Network, LaunchError> {
-    Ok(start_root(topology, registry, options, program)?.0)
+    Ok(start_root(topology, services, options, program)?.0)
 }
 
 /// [`processes`] with a program that starts nodes over ssh; hosts that left may come back by themselves,
@@ -55,24 +55,24 @@ pub async fn processes(
 /// As for [`processes`].
 pub async fn over_ssh(
     topology: &Topology,
-    registry: &Registry,
+    services: &Services,
     options: &Options,
     program: &Program,
     at: SocketAddr,
 ) -> Result<(Network, Desk), LaunchError> {
-    let (network, nursery) = start_root(topology, registry, options, program)?;
+    let (network, nursery) = start_root(topology, services, options, program)?;
     Ok((network, Desk::new(nursery, at)))
 }
 
 /// The root of a session whose nodes are other processes.
 pub(in crate::launch) fn start_root(
     topology: &Topology,
-    registry: &Registry,
+    services: &Services,
     options: &Options,
     program: &Program,
 ) -> Result<(Network, Arc<Nursery>), LaunchError> {
     let shared = Shared::new();
-    root_node(&shared, topology, registry, options);
+    root_node(&shared, topology, services, options);
     let station = Arc::new(Station::root(topology.root(), program)?);
     let family = start_children(&shared, topology, options, &station, None)?;
     shared.with_node(0, proto::Node::tell_ready);
@@ -82,15 +82,16 @@ pub(in crate::launch) fn start_root(
 
 /// Makes the root of a session, which is node 0 of this process.
 pub(in crate::launch) fn root_node(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     topology: &Topology,
-    registry: &Registry,
+    services: &Services,
     options: &Options,
 ) {
     let config = config(topology.root(), options.tuning, options.depth);
     shared.run(|core, _| {
-        core.add_node(config, registry.clone());
+        core.add_node(config, services.filters().clone());
         core.nodes[0].set_identity(&topology.root().host(), std::process::id());
+        add_own_leaf(shared, core, 0, Place::of(topology.root(), &options.configs), services);
     });
 }
 
@@ -384,7 +385,7 @@ mod tests {
         let tree = Topology::build(&Spec::Flat, "root", names, Placement::LeafHosts).unwrap();
         let shared = Shared::new();
         let options = Options::default();
-        root_node(&shared, &tree, &Registry::with_builtins(), &options);
+        root_node(&shared, &tree, &Services::new(crate::filter::Registry::with_builtins()), &options);
         let nursery = Nursery::new(&shared, &tree, None);
         for (place, child) in tree.root().children().enumerate() {
             nursery.expect(child.rank(), LinkId::new(place), true, None);

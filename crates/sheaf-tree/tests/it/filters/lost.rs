@@ -4,6 +4,7 @@ use crate::oracle::for_seeds;
 use bytes::Bytes;
 use sheaf_core::RangeSet;
 use sheaf_tree::filter::{Registry, link_modules, packets};
+use sheaf_tree::proto::own;
 use sheaf_tree::proto::{Node, Notice, Packet, Sync, Time, Tuning};
 use sheaf_tree::sim::{Fault, Shape, Sim, SimConfig, fault};
 use std::collections::BTreeMap;
@@ -97,7 +98,7 @@ fn survive(module: &[u8], seed: u64) {
     }
     sim.run_for(SETTLED);
     answered(&mut sim, stream);
-    let before = sim.reachable();
+    let before = own::hosts(&sim.reachable());
     sim.send(stream, 1, b"", Some(Duration::from_secs(30)));
     sim.run_for(Duration::from_secs(35));
     let last = answered(&mut sim, stream).expect("the last wave ends");

@@ -1,6 +1,6 @@
 //! Trees inside this process, whose leaves answer with what a test says.
 use sheaf_tree::filter::{Registry, packets};
-use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Services};
+use sheaf_tree::service::{Leaf, LeafHandle, Provider, Service, ServiceError, Services, Site};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Notice, Packet, Stream, Sync, WaveResult, launch};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -32,8 +32,9 @@ struct Answerer {
     takes_unasked: bool,
 }
 
-impl Services for Answers {
-    fn start(&self, leaf: u32, _: &str, _: &[u8], _: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+impl Provider for Answers {
+    fn start(&self, site: &Site<'_>, _: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        let leaf = site.leaf.expect("it is asked for at leaves alone");
         let (answer, unasked) = (Arc::clone(&self.answer), Arc::clone(&self.unasked));
         Ok(Box::new(Answerer { leaf, answer, unasked, takes_unasked: self.takes_unasked }))
     }
@@ -77,13 +78,14 @@ impl Tree {
         let spec = Spec::parse(shape).unwrap();
         let topology = Topology::build(&spec, "root", hosts, Placement::LeafHosts).unwrap();
         let unasked = Unasked::default();
-        let services = Answers { answer: Arc::new(answer), unasked: Arc::clone(&unasked), takes_unasked };
-        let network = launch::embedded(&topology, &REGISTRY, &services, &launch::Options::default());
+        let answers = Answers { answer: Arc::new(answer), unasked: Arc::clone(&unasked), takes_unasked };
+        let services = Services::new(REGISTRY.clone()).with("answers", answers);
+        let network = launch::embedded(&topology, &services, &launch::Options::default());
         Self { network, unasked }
     }
 
     pub fn open(&self, filter: &str, params: &[u8]) -> Stream {
-        self.network.open(self.network.everyone(), filter, params, Sync::WaitForAll)
+        self.network.open("answers", self.network.everyone(), filter, params, Sync::WaitForAll)
     }
 
     /// One wave of a stream.

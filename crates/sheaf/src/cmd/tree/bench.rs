@@ -2,7 +2,7 @@
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::probe::{ECHO, POST, POST_EACH, SINK};
+use crate::probe::{ECHO, POST, POST_EACH, PROBE, SINK};
 use crate::session::{Connected, Opening};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -133,7 +133,7 @@ fn print(mut figures: Value, output: &Output) -> Result<()> {
 
 fn open(connected: &Connected) -> Stream {
     let network = connected.session.network();
-    network.open(network.everyone(), "sum", b"%ld", Sync::WaitForAll)
+    network.open(PROBE, network.everyone(), "sum", b"%ld", Sync::WaitForAll)
 }
 
 /// The sum in a wave that everybody has to be in.

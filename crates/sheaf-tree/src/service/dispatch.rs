@@ -1,0 +1,174 @@
+//! The services of one node, and which stream is whose.
+use super::{Audience, Caller, Configs, Leaf, LeafHandle, Service, ServiceError, Services, Site};
+use crate::proto::Packet;
+use crate::topology::NodeRef;
+use rustc_hash::FxHashMap;
+use sheaf_core::Errno;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The services at one node.
+pub(crate) struct Dispatch {
+    services: Services,
+    place: Place,
+    handle: LeafHandle,
+    /// By their place among the services.
+    running: Vec<Option<Box<dyn Service>>>,
+    streams: FxHashMap<u32, Desk>,
+}
+
+/// Where a node is, as services are told.
+pub(crate) struct Place {
+    pub leaf: Option<u32>,
+    pub rank: u32,
+    pub host: String,
+    pub configs: Configs,
+}
+
+impl Place {
+    /// Of a node of the tree.
+    pub fn of(node: NodeRef<'_>, configs: &Configs) -> Self {
+        Self { leaf: node.leaf_index(), rank: node.rank(), host: node.host(), configs: configs.clone() }
+    }
+}
+
+/// Who deals with a stream.
+#[derive(Debug, Clone, Copy)]
+enum Desk {
+    Service(usize),
+    /// Nobody, and why.
+    Closed(Errno),
+}
+
+impl Dispatch {
+    /// The services of a leaf, all of them made.
+    ///
+    /// # Errors
+    /// When one of them cannot be.
+    pub fn at_leaf(services: &Services, place: Place, handle: LeafHandle) -> Result<Self, ServiceError> {
+        let mut dispatch = Self::new(services, place, handle);
+        for at in 0..dispatch.running.len() {
+            if dispatch.is_here(at) {
+                dispatch.start(at)?;
+            }
+        }
+        Ok(dispatch)
+    }
+
+    /// The services of a node that is no leaf, none of them made yet.
+    pub fn new(services: &Services, place: Place, handle: LeafHandle) -> Self {
+        let running = services.providers.iter().map(|_| None).collect();
+        Self { services: services.clone(), place, handle, running, streams: FxHashMap::default() }
+    }
+
+    fn is_here(&self, at: usize) -> bool {
+        match self.services.providers[at].1.audience() {
+            Audience::Leaves => self.place.leaf.is_some(),
+            Audience::Inner => self.place.leaf.is_none(),
+            Audience::Everyone => true,
+        }
+    }
+
+    fn start(&mut self, at: usize) -> Result<(), ServiceError> {
+        let (name, provider) = &self.services.providers[at];
+        let Place { leaf, rank, host, configs } = &self.place;
+        let config = configs.get(name).map_or(&[][..], |config| config);
+        let site = Site { leaf: *leaf, rank: *rank, host, config };
+        self.running[at] = Some(provider.start(&site, self.handle.clone())?);
+        Ok(())
+    }
+
+    /// Finds out whose a stream is.
+    fn assign(&mut self, name: &str, caller: &Caller) -> Desk {
+        let Some(at) = self.services.position(name).filter(|&at| self.is_here(at)) else {
+            return Desk::Closed(Errno::NOSYS);
+        };
+        if !self.services.providers[at].1.heeds_callers() && !is_own(caller) {
+            return Desk::Closed(Errno::PERM);
+        }
+        if self.running[at].is_none()
+            && let Err(error) = self.start(at)
+        {
+            tracing::warn!(service = name, cause = error.cause, "a service could not start");
+            return Desk::Closed(error.errno);
+        }
+        Desk::Service(at)
+    }
+
+    pub fn opened(&mut self, stream: u32, name: &str, caller: &Caller) {
+        let desk = self.assign(name, caller);
+        self.streams.insert(stream, desk);
+        if let Desk::Service(at) = desk {
+            self.call(at, |service| service.opened(stream, caller));
+        }
+    }
+
+    #[inline]
+    pub fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
+        let errno = match self.streams.get(&packet.stream) {
+            Some(&Desk::Service(at)) => return self.call(at, |service| service.packet(packet, leaf)),
+            Some(&Desk::Closed(errno)) => errno,
+            None => Errno::NOSYS,
+        };
+        leaf.consumed(packet.stream, packet.frame_bytes);
+        if packet.last && packet.expect.is_some() {
+            leaf.fail(packet.stream, packet.wave, errno);
+        }
+    }
+
+    pub fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Leaf<'_>) {
+        if let Some(&Desk::Service(at)) = self.streams.get(&stream) {
+            self.call(at, |service| service.cancelled(stream, wave, leaf));
+        }
+    }
+
+    pub fn closed(&mut self, stream: u32) {
+        if let Some(Desk::Service(at)) = self.streams.remove(&stream) {
+            self.call(at, |service| service.closed(stream));
+        }
+    }
+
+    pub fn resume(&mut self, leaf: &mut Leaf<'_>) {
+        for at in 0..self.running.len() {
+            self.call(at, |service| service.resume(leaf));
+        }
+    }
+
+    pub fn ended(&mut self) {
+        self.streams.clear();
+        for at in 0..self.running.len() {
+            self.call(at, |service| service.ended());
+        }
+    }
+
+    /// Calls a service, if it runs. One that panics is dropped, and whatever was open for it is open no more.
+    #[inline]
+    fn call(&mut self, at: usize, act: impl FnOnce(&mut dyn Service)) {
+        let Some(service) = &mut self.running[at] else { return };
+        if catch_unwind(AssertUnwindSafe(|| act(&mut **service))).is_err() {
+            self.drop_broken(at);
+        }
+    }
+
+    #[cold]
+    fn drop_broken(&mut self, at: usize) {
+        let name = &*self.services.providers[at].0;
+        tracing::error!(service = name, host = self.place.host, "a service has panicked, and is dropped");
+        let broken = self.running[at].take();
+        if catch_unwind(AssertUnwindSafe(|| drop(broken))).is_err() {
+            tracing::error!(service = name, "it panicked once more while it was dropped");
+        }
+        for desk in self.streams.values_mut() {
+            if matches!(desk, Desk::Service(other) if *other == at) {
+                *desk = Desk::Closed(Errno::NOTRECOVERABLE);
+            }
+        }
+    }
+}
+
+/// Whether a caller may do what this process may: it is the session's user, or the one that the process runs as.
+fn is_own(caller: &Caller) -> bool {
+    match caller {
+        Caller::Owner => true,
+        Caller::User { uid, .. } => *uid == rustix::process::geteuid().as_raw(),
+    }
+}
