@@ -3,7 +3,7 @@ mod global;
 mod named;
 mod wrong;
 
-pub use global::{Color, GlobalArgs, Link};
+pub use global::{Color, GlobalArgs};
 pub use named::Named;
 
 use crate::cmd;
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(both.exclude_hosts, ["c", "e"]);
         let nested = global("sheaf -x a tree -x b show -x c --sudo --launch processes --user root");
         assert_eq!(nested.exclude_hosts, ["a", "b", "c"]);
-        assert_eq!((nested.sudo, nested.launch), (true, Some(crate::config::Launch::Processes)));
+        assert_eq!((nested.sudo, nested.launch), (true, Some(sheaf_session::config::Launch::Processes)));
         for words in ["sheaf cp -x n1 :/a b", "sheaf ls -w 80 /x"] {
             assert!(try_parse(words.split(' ').map(Into::into)).is_err(), "{words}");
         }

@@ -29,9 +29,7 @@ pub mod truncate;
 pub mod up;
 pub mod write;
 
-use crate::address::{Address, Purpose};
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Failure;
 use crate::session;
@@ -39,6 +37,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use sheaf_core::Errno;
 use sheaf_group::{GroupError, Outcome};
+use sheaf_session::Config;
+use sheaf_session::address::{Address, Purpose};
 use sheaf_tools::{Target, ToolError};
 use std::ffi::{OsStr, OsString};
 

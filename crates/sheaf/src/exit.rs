@@ -1,5 +1,6 @@
 //! How the program ends: exit codes, and the two kinds of error that choose one.
-use std::path::Path;
+use sheaf_session::SessionError;
+pub use sheaf_session::io_text;
 use std::process::ExitCode;
 
 /// What a command's run comes to.
@@ -80,40 +81,24 @@ pub fn of_error(error: &anyhow::Error) -> Exit {
         // What a reader or writer wraps is no cause of its error.
         let within = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         let within = within.and_then(|error| error.downcast_ref::<Stop>());
-        cause.downcast_ref::<Stop>().or(within).map(Stop::exit)
+        let session = cause.downcast_ref::<SessionError>().and_then(of_session);
+        cause.downcast_ref::<Stop>().or(within).map(Stop::exit).or(session)
     };
     error.chain().find_map(stop).unwrap_or(Exit::Partial)
+}
+
+fn of_session(error: &SessionError) -> Option<Exit> {
+    match error {
+        error if error.is_usage() => Some(Exit::Usage),
+        error if error.is_unreachable() => Some(Exit::Unreachable),
+        _ => None,
+    }
 }
 
 /// An error and its causes on one line. A cause that the text before it tells already is not
 /// repeated.
 pub fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain() {
-        let (raw, text) = (cause.to_string(), cause_text(cause));
-        if line.is_empty() {
-            line = text;
-        } else if !line.contains(&raw) && !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-    }
-    line
-}
-
-/// A cause in the words that failures of members use, where it is the system's.
-fn cause_text(cause: &(dyn std::error::Error + 'static)) -> String {
-    match cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
-        Some(errno) => sheaf_core::Errno(errno).to_string(),
-        None => cause.to_string(),
-    }
-}
-
-/// A file and what went wrong with it, in the words that failures of members use.
-pub fn io_text(path: &Path, error: &std::io::Error) -> String {
-    match error.raw_os_error() {
-        Some(errno) => format!("{}: {}", path.display(), sheaf_core::Errno(errno)),
-        None => format!("{}: {error}", path.display()),
-    }
+    sheaf_session::one_line(error.as_ref())
 }
 
 #[cfg(test)]

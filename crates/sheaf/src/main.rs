@@ -1,24 +1,22 @@
 //! The one binary of Sheaf: client, inner node and server.
 //!
 //! `main` decides how the program runs and how it ends; each command is one file of `cmd/`.
-mod address;
 mod cli;
 mod cmd;
-mod config;
 mod exit;
-mod groups;
 mod mode;
 mod output;
 mod probe;
 mod session;
 mod size;
 mod stdio;
-mod trust;
 
 use anyhow::Context;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "wasm")]
+    sheaf_tree::filter::use_engine(&sheaf_wasm::ENGINE);
     // A server is started thousands of times and needs nothing of the rest: neither the other
     // commands' options nor any file of configuration.
     let mut as_json = false;

@@ -1,43 +1,36 @@
 //! From a configuration to a running tree, and what happens around a command that uses one.
-use crate::cli::{GlobalArgs, Link};
-use crate::config::{Config, Launch, Sourced};
+use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{Changes, Failure, Output, Report};
 use crate::probe::{self, PROBE};
 use anyhow::{Context, Result};
 use sheaf_core::{Errno, RangeSet};
-use sheaf_group::{Limits, Outcome, Servers, Session, THREADS_MAX};
+use sheaf_group::{Outcome, Servers, Session, THREADS_MAX};
+use sheaf_session::config::Launch;
+use sheaf_session::{Config, Connected, Environment, SessionError, Start, join, registry};
 use sheaf_tools::Target;
-use sheaf_tree::filter::Registry;
-use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
-use sheaf_tree::link::Listen;
 use sheaf_tree::service::Services;
 use sheaf_tree::topology::Topology;
-use sheaf_tree::{Network, Tuning};
 use std::collections::HashSet;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+pub mod background;
 mod causes;
-pub mod daemon;
 pub mod deadline;
-pub mod tokens;
-pub mod wire;
 
 /// How long servers of this process have, once its session is over, to undo what is half done.
 pub const UNDO_TIME: Duration = Duration::from_millis(200);
 
-/// A command's session with what it was made from.
-pub struct Connected {
-    pub session: Session,
-    pub topology: Topology,
-    /// Where hosts that come by themselves are taken in, if any are.
-    pub desk: Option<Arc<Desk>>,
-    /// The tree was started for this command.
-    own: bool,
+/// The configuration of a command.
+pub fn config(global: &GlobalArgs) -> Result<Config, SessionError> {
+    Config::load(&global.choices(), &Environment::of_this_process())
+}
+
+/// The configuration of a command that joins a running session.
+pub fn config_to_join(global: &GlobalArgs) -> Result<Config, SessionError> {
+    Config::load_to_join(&global.choices(), &Environment::of_this_process())
 }
 
 /// A command before its tree runs: addresses can be resolved, nothing has been started.
@@ -52,10 +45,10 @@ impl Opening {
     /// Reads the configuration and joins the running session that is meant, if there is one: its
     /// hosts are then the cluster's.
     pub fn new(global: &GlobalArgs) -> Result<Self> {
-        let (config, output) = (Config::load_to_join(global)?, Output::new(global));
+        let (config, output) = (config_to_join(global)?, Output::new(global));
         output.note(config.note.as_deref())?;
         let runtime = runtime()?;
-        let joined = runtime.block_on(async { daemon::join(&config) })?;
+        let joined = runtime.block_on(async { join(&config) })?;
         Ok(Self { config, output, runtime, joined })
     }
 
@@ -76,11 +69,11 @@ impl Opening {
             let signals = Signals::listen()?;
             let connected = match joined {
                 Some(joined) => joined,
-                None => connect(&config, 0, None, &servers).await?,
+                None => connect(&config, 0, &servers).await?,
             };
             let interrupts = tokio::spawn(signals.heed(connected.session.clone()));
             let result = act(&connected, &config, &output).await;
-            connected.end(&config).await;
+            end(&connected, &config).await;
             interrupts.abort();
             result
         });
@@ -91,20 +84,24 @@ impl Opening {
     }
 }
 
-impl Connected {
-    /// Ends the tree, if it is this command's own; a session that was joined goes on.
-    async fn end(&self, config: &Config) {
-        if !self.own {
-            return;
-        }
-        let ended = self.session.network().clone().shutdown();
-        match config.deadline {
-            // Processes that take longer end by themselves.
-            Some(deadline) => {
-                drop(tokio::time::timeout_at((deadline + deadline::END_TIME).into(), ended).await)
-            }
-            None => ended.await,
-        }
+/// Ends the tree, if it is this command's own; a session that was joined goes on.
+async fn end(connected: &Connected, config: &Config) {
+    if !connected.is_own {
+        return;
+    }
+    let ended = connected.session.network().clone().shutdown();
+    match config.deadline {
+        // Processes that take longer end by themselves.
+        Some(deadline) => drop(tokio::time::timeout_at((deadline + deadline::END_TIME).into(), ended).await),
+        None => ended.await,
+    }
+}
+
+/// The name of the session that is meant, by its name alone or by the configuration.
+pub fn named(name: Option<&String>, global: &GlobalArgs) -> Result<String> {
+    match name.or(global.session.as_ref()) {
+        Some(name) => Ok(name.clone()),
+        None => Ok(config(global)?.session_name().to_owned()),
     }
 }
 
@@ -129,116 +126,17 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
     })
 }
 
-/// Starts the tree. `depth`: levels that are to come above it.
-/// `tokens`: where those go that hosts need to come by themselves. `servers`: those of this process, if it
-/// is to have any.
-pub async fn connect(
-    config: &Config,
-    depth: u32,
-    tokens: Option<&TokenFile>,
-    servers: &Serving,
-) -> Result<Connected> {
-    let topology = config.topology()?.clone();
-    let (network, desk) = start(config, &topology, depth, tokens, servers).await?;
-    Ok(Connected {
-        session: Session::new(network, topology.leaf_hosts(), limits(config))?,
-        topology,
-        desk: desk.map(Arc::new),
-        own: true,
-    })
-}
-
-async fn start(
-    config: &Config,
-    topology: &Topology,
-    depth: u32,
-    tokens: Option<&TokenFile>,
-    servers: &Serving,
-) -> Result<(Network, Option<Desk>)> {
-    let options = launch::Options {
-        tuning: tuning(config),
-        configs: sheaf_group::service_config(&config.cluster.export.value, Some(crate::mode::umask())),
-        depth,
+/// Starts the tree. `depth`: levels that are to come above it. `servers`: those of this process, if it is to
+/// have any.
+pub async fn connect(config: &Config, depth: u32, servers: &Serving) -> Result<Connected> {
+    // Inside this process none is started.
+    let program = match config.launch() {
+        Launch::Embedded => None,
+        _ => Some(std::env::current_exe().context("cannot find this program")?),
     };
-    let services = servers.services();
-    raise_descriptor_limit();
-    let (network, desk) = match config.launch() {
-        Launch::Embedded => {
-            return Ok((launch::embedded(topology, &services, &options), None));
-        }
-        Launch::Processes => {
-            let mut program = program(config)?;
-            program.sudo = config.cluster.sudo.is_some();
-            let network = launch::processes(topology, &services, &options, &program).await?;
-            return Ok((network, None));
-        }
-        Launch::Ssh => {
-            let mut program = other_hosts(config)?;
-            program.starter = Starter::Ssh(ssh(config)?);
-            program.sudo = config.cluster.sudo.is_some();
-            launch::over_ssh(topology, &services, &options, &program, listen(config)).await?
-        }
-        Launch::Slurm => slurm(config, topology, &services, &options).await?,
-        // A session that ends with its command is over before anybody comes.
-        Launch::Attach if depth == 0 => {
-            let text = format!("cluster {}: start its session first: sheaf up", config.cluster.name.value);
-            return Err(Stop::unreachable(text).into());
-        }
-        Launch::Attach => {
-            let (at, patience) = (listen(config), start_timeout(config));
-            let program = other_hosts(config)?;
-            launch::attached(topology, &services, &options, &program, at, patience).await?
-        }
-    };
-    if let Some(tokens) = tokens {
-        tokens.write(&desk, topology)?;
-    }
-    Ok((network, Some(desk)))
-}
-
-/// This program again, as a server or inner node.
-pub fn program(config: &Config) -> Result<Program> {
-    let carrier = match config.link() {
-        Some(Link::Tcp) => Carrier::Tcp,
-        Some(Link::Tls) => Carrier::Tls,
-        Some(Link::Unix) | None => Carrier::Unix,
-    };
-    let path = std::env::current_exe().context("cannot find this program")?;
-    let mut program = Program::new(path, vec!["serve".to_owned()]);
-    program.carrier = carrier;
-    Ok(program)
-}
-
-/// One `srun` with a server on every node.
-async fn slurm(
-    config: &Config,
-    topology: &Topology,
-    services: &Services,
-    options: &launch::Options,
-) -> Result<(Network, Desk)> {
-    let command = config.cluster.srun.as_ref().map_or("srun", |srun| &srun.value);
-    let command = command.split_whitespace().map(ToOwned::to_owned).collect();
-    let program = other_hosts(config)?;
-    let srun = Srun { command, program: program.path.clone() };
-    let at = listen(config);
-    let name = if at.ip().is_unspecified() { crate::config::own_name() } else { at.ip().to_string() };
-    // What the job waits for is told before the command's time is over, and instead of that.
-    let left = config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()) * 9 / 10);
-    let patience = left.map_or(start_timeout(config), |left| left.min(start_timeout(config)));
-    let program = (&program, &srun);
-    Ok(launch::slurm(topology, services, options, program, (at, &name), patience).await?)
-}
-
-fn start_timeout(config: &Config) -> Duration {
-    Duration::from_millis(config.tuning.start_timeout_ms.value)
-}
-
-/// This program for nodes on other hosts: only TLS leads there.
-fn other_hosts(config: &Config) -> Result<Program> {
-    let mut program = program(config)?;
-    program.carrier = Carrier::Tls;
-    program.listen = Listen::Address(listen(config).ip());
-    Ok(program)
+    let services = &servers.services();
+    let start = Start { services, program, umask: Some(crate::mode::umask()), depth };
+    Ok(start.start(config).await?)
 }
 
 /// Where tokens go, for hosts that come by themselves.
@@ -249,12 +147,14 @@ pub struct TokenFile {
 }
 
 impl TokenFile {
-    fn write(&self, desk: &Desk, topology: &Topology) -> Result<()> {
+    /// Has the tokens made for hosts that come to this session, if any may.
+    pub fn write(&self, connected: &Connected) -> Result<()> {
+        let Some(desk) = &connected.desk else { return Ok(()) };
         let mut text = String::new();
         match self.uses {
             Some(uses) => text = format!("{}\n", desk.issue(uses)?),
             None => {
-                for _ in 0..hosts_of(topology) {
+                for _ in 0..hosts_of(&connected.topology) {
                     text += &format!("{}\n", desk.issue(1)?);
                 }
             }
@@ -267,45 +167,6 @@ impl TokenFile {
 fn hosts_of(topology: &Topology) -> usize {
     let hosts: HashSet<String> = topology.nodes().skip(1).map(|node| node.host()).collect();
     hosts.len()
-}
-
-/// Where other hosts come to: at every address and a port of the system's choice, if it is not said.
-fn listen(config: &Config) -> SocketAddr {
-    let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    config.cluster.listen.as_ref().map_or(anywhere, |listen| listen.value)
-}
-
-/// How the configuration wants hosts to be logged in to.
-fn ssh(config: &Config) -> Result<Ssh> {
-    let content = Content::of_this_program().context("cannot read this program")?;
-    let settings = &config.tuning;
-    let milliseconds = |setting: &Sourced<u64>| Duration::from_millis(setting.value);
-    let mut ssh = Ssh::new(content);
-    if let Some(command) = &config.cluster.ssh {
-        ssh.command = command.value.split_whitespace().map(ToOwned::to_owned).collect();
-    }
-    if let Some(user) = &config.cluster.user {
-        // Of an option that is given twice, ssh takes the first.
-        let is_ssh = |word: &String| Path::new(word).file_name().is_some_and(|name| name == "ssh");
-        let at = ssh.command.iter().position(is_ssh).map_or(ssh.command.len(), |at| at + 1);
-        ssh.command.splice(at..at, ["-l".to_owned(), user.value.clone()]);
-    }
-    ssh.connect_timeout = milliseconds(&settings.ssh_connect_timeout_ms);
-    ssh.login_timeout = milliseconds(&settings.ssh_login_timeout_ms);
-    // The bounds of both settings are far below.
-    ssh.retries = u32::try_from(settings.ssh_retries.value).unwrap_or(u32::MAX);
-    ssh.starts_max = u32::try_from(settings.ssh_starts_max.value).unwrap_or(u32::MAX);
-    ssh.relaunch = Some(milliseconds(&settings.relaunch_ms)).filter(|pause| !pause.is_zero());
-    Ok(ssh)
-}
-
-/// The filters that every node of a session knows.
-pub fn registry() -> Registry {
-    #[cfg(feature = "wasm")]
-    sheaf_tree::filter::use_engine(&sheaf_wasm::ENGINE);
-    let mut registry = Registry::with_builtins();
-    sheaf_group::aggregate::register(&mut registry);
-    registry
 }
 
 /// What the nodes of this program do.
@@ -326,43 +187,6 @@ impl Serving {
 /// What the nodes of this program do: group operations, tools, probes.
 pub fn servers() -> Serving {
     Serving(Servers::new(sheaf_tools::tools()))
-}
-
-/// How long those below a node that is lost may take to find another parent once they notice; they and
-/// the node above may notice two heartbeats apart. Whoever asks meanwhile waits for it.
-const SEARCH_TIME: Duration = Duration::from_millis(800);
-
-fn tuning(config: &Config) -> Tuning {
-    let settings = &config.tuning;
-    let interval = Duration::from_millis(settings.heartbeat_ms.value);
-    let timeout = interval * u32::try_from(settings.heartbeats_lost_max.value).unwrap_or(u32::MAX);
-    // Whoever will not wait long for an answer will not wait longer for a stopped host to be given
-    // up: until then it holds back whatever is sent to all.
-    let patience = (config.timeout.value / 2).max(Duration::from_secs(1));
-    let heartbeat_timeout = timeout.min(patience);
-    let heartbeat_interval = interval.min(heartbeat_timeout / 4);
-    Tuning {
-        heartbeat_interval,
-        heartbeat_timeout,
-        adoption_grace: (heartbeat_interval * 2 + SEARCH_TIME).min(Tuning::default().adoption_grace),
-        window_bytes: u32::try_from(settings.window_bytes.value).unwrap_or(u32::MAX),
-        ..Tuning::default()
-    }
-}
-
-pub fn limits(config: &Config) -> Limits {
-    Limits::default()
-        .with_timeout(config.timeout.value)
-        .with_bytes_max(config.tuning.concatenate_bytes_max.value)
-        .with_deadline(config.deadline)
-}
-
-/// Many servers in one process hold many files open, and a root many links.
-pub fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, opening says so when it comes to that.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// Signals that follow each other so soon are one: who ends a group of processes may signal each of them

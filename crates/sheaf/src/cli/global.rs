@@ -1,9 +1,11 @@
 //! The options every command takes.
 use super::Named;
-use crate::config::{Launch, names};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
-use std::fmt;
+use sheaf_session::Choices;
+use sheaf_session::config::{Launch, Link, user_name};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The most servers `--embedded` starts in one process.
@@ -45,12 +47,12 @@ pub struct GlobalArgs {
 
     /// How servers are started: ssh (for -w), embedded, processes, slurm, attach
     #[arg(long, global = true, value_name = "HOW", hide_possible_values = true)]
-    #[arg(value_parser = Named(launch, Launch::NAMES.map(|(name, _)| name)))]
+    #[arg(value_parser = Named(<Launch as FromStr>::from_str, Launch::NAMES.map(|(name, _)| name)))]
     pub launch: Option<Launch>,
 
     /// Log in to hosts as this user
     #[arg(short = 'l', long, global = true, value_name = "USER")]
-    #[arg(value_parser = names::user)]
+    #[arg(value_parser = user_name)]
     pub user: Option<String>,
 
     /// Start servers through sudo -n
@@ -70,7 +72,7 @@ pub struct GlobalArgs {
     pub inner_hosts: Option<String>,
 
     /// What joins nodes of the tree: tcp (not encrypted), tls, unix
-    #[arg(long, global = true, value_name = "KIND", hide_possible_values = true)]
+    #[arg(long, global = true, value_name = "KIND", hide_possible_values = true, value_parser = link())]
     pub link: Option<Link>,
 
     /// Use the running session of this name
@@ -113,34 +115,50 @@ pub enum Color {
     Never,
 }
 
-/// How nodes are joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Link {
-    Tcp,
-    Tls,
-    Unix,
-}
-
-impl Link {
-    /// Every way there is, by its name.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("tcp", Self::Tcp), ("tls", Self::Tls), ("unix", Self::Unix)];
-}
-
-impl fmt::Display for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(_, link)| link == self).map_or("", |(name, _)| name);
-        f.write_str(name)
+impl GlobalArgs {
+    /// What these options choose, whatever a file says.
+    pub fn choices(&self) -> Choices {
+        let Self {
+            cluster,
+            config,
+            embedded,
+            processes,
+            on_hosts,
+            exclude_hosts,
+            launch,
+            user,
+            sudo,
+            export,
+            tree,
+            inner_hosts,
+            link,
+            session,
+            timeout,
+            ..
+        } = self.clone();
+        Choices {
+            cluster,
+            config,
+            embedded,
+            processes,
+            on_hosts,
+            exclude_hosts,
+            launch,
+            user,
+            sudo,
+            export,
+            tree,
+            inner_hosts,
+            link,
+            session,
+            timeout,
+        }
     }
 }
 
-/// Parses a way to start servers.
-fn launch(text: &str) -> Result<Launch, String> {
-    let found = Launch::NAMES.iter().find(|(name, _)| *name == text);
-    found.map(|(_, launch)| *launch).ok_or_else(|| {
-        let names: Vec<&str> = Launch::NAMES.iter().map(|(name, _)| *name).collect();
-        format!("there are {}", names.join(", "))
-    })
+/// Parses one of the values that have names, of which clap says itself when it is none.
+fn link() -> impl TypedValueParser<Value = Link> {
+    PossibleValuesParser::new(Link::NAMES.map(|(name, _)| name)).try_map(|name| name.parse::<Link>())
 }
 
 /// Parses a duration given in seconds, such as `2` or `0.5`.

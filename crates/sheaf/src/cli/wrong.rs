@@ -130,7 +130,7 @@ fn parted_hosts(words: &[OsString], word: &str) -> Option<String> {
 /// Whether a guess is near enough to what was written to be of use.
 pub fn is_near(word: &str, guess: &str) -> bool {
     let name = |word: &str| word.trim_start_matches('-').to_owned();
-    crate::config::nearest(&name(word), [name(guess).as_str()]).is_some()
+    sheaf_session::config::nearest(&name(word), [name(guess).as_str()]).is_some()
 }
 
 /// `grep has no option -P; see sheaf grep --help`. Of a command that destroys no option is guessed.

@@ -1,11 +1,11 @@
 //! What comes before a change: the question, and the dry run.
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::{Nobody, Records, Report, printable};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use sheaf_core::RangeSet;
+use sheaf_session::Config;
 use sheaf_tools::Target;
 use sheaf_tools::edit::EditOptions;
 use std::fs::{File, OpenOptions};

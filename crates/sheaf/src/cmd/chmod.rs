@@ -2,11 +2,11 @@
 use super::caution::Caution;
 use super::per_path::{self, Task};
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::mode;
 use anyhow::Result;
 use clap::Args;
+use sheaf_session::Config;
 use sheaf_tools::edit::{Edit, NewMode};
 use std::ffi::{OsStr, OsString};
 

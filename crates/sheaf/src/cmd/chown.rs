@@ -3,11 +3,11 @@ use super::caution::Caution;
 use super::chmod::{addresses, reference};
 use super::per_path::{self, Task};
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::Args;
 use sheaf_core::Errno;
+use sheaf_session::Config;
 use sheaf_tools::edit::{Edit, NewOwner};
 use std::ffi::OsString;
 

@@ -1,13 +1,15 @@
 //! `sheaf config`: the configuration checked and shown.
 use crate::cli::GlobalArgs;
-use crate::config::{Cluster, Config, File, Launch, SETTINGS, Sourced};
 use crate::exit::Exit;
-use crate::groups::GroupSources;
 use crate::output::{Output, Records};
+use crate::session;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use sheaf_core::hostset::HostSet;
+use sheaf_session::config::{Cluster, File, Launch, SETTINGS, Sourced};
+use sheaf_session::groups::GroupSources;
+use sheaf_session::{Config, Environment};
 use std::fmt::Display;
 use std::io::Write;
 
@@ -62,20 +64,21 @@ pub fn run(args: &ConfigArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// Names every problem; ends with 2 when there is one, as any other command would.
 fn check(global: &GlobalArgs) -> Result<Exit> {
-    let file = File::find(global.config.as_deref())?;
+    let environment = Environment::of_this_process();
+    let file = File::find(global.config.as_deref(), &environment)?;
     let mut problems: Vec<String> = file.problems.iter().map(ToString::to_string).collect();
-    let groups = GroupSources::new(file.groups.clone());
+    let groups = GroupSources::new(file.groups.clone(), &environment);
     for (name, section) in &file.clusters {
         let cluster = section.cluster(Sourced::default(name.clone()));
         // Hosts that are missing are a problem that has been named.
-        if let Err(error) = cluster.find_hosts(&groups)
+        if let Err(error) = cluster.find_hosts(&groups, &environment)
             && !cluster.hosts.value.is_empty()
         {
             problems.push(format!("{}: {error}", cluster.hosts.origin));
         }
     }
     for (name, nodes) in &file.groups {
-        if let Err(error) = HostSet::parse_with(&crate::groups::union(&nodes.value), &groups) {
+        if let Err(error) = HostSet::parse_with(&sheaf_session::groups::union(&nodes.value), &groups) {
             problems.push(format!("{}: group {name}: {error}", nodes.origin));
         }
     }
@@ -102,11 +105,15 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
 }
 
 fn show(global: &GlobalArgs) -> Result<Exit> {
-    let file = File::find(global.config.as_deref())?;
+    let environment = Environment::of_this_process();
+    let file = File::find(global.config.as_deref(), &environment)?;
     let says_hosts = !global.on_hosts.is_empty() || global.embedded.is_some() || global.processes.is_some();
     let is_unchosen = file.is_unchosen() && global.cluster.is_none() && !says_hosts;
-    let values =
-        if is_unchosen { values_of_all(global, &file)? } else { values(&Config::of_file(global, file)?) };
+    let values = if is_unchosen {
+        values_of_all(global, &file)?
+    } else {
+        values(&Config::of_file(&global.choices(), &environment, file)?)
+    };
     let mut stdout = crate::output::stdout();
     if global.json {
         let object: serde_json::Map<String, Value> = values
@@ -144,7 +151,7 @@ fn values_of_all(global: &GlobalArgs, file: &File) -> Result<Vec<Shown>> {
         format!("{} has {} clusters and no default: commands need --cluster NAME", file.name(), names.len());
     Output::new(global).note(Some(&note))?;
     for name in names {
-        let config = Config::load(&GlobalArgs { cluster: Some(name.clone()), ..global.clone() })?;
+        let config = session::config(&GlobalArgs { cluster: Some(name.clone()), ..global.clone() })?;
         let of_it = of_cluster(&config.cluster).into_iter();
         shown.extend(of_it.map(|(key, value, origin)| (format!("cluster.{name}.{key}"), value, origin)));
         rest = others(&config);

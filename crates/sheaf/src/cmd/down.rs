@@ -1,12 +1,13 @@
 //! `sheaf down`: a session ended.
 use crate::cli::GlobalArgs;
-use crate::config::{File, some_of};
 use crate::exit::{Exit, Stop};
 use crate::output::Records;
-use crate::session::daemon;
+use crate::session;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
+use sheaf_session::config::{File, some_of};
+use sheaf_session::{Environment, Sessions};
 
 /// End a session that `sheaf up` started
 #[derive(Args, Debug)]
@@ -26,19 +27,22 @@ pub struct DownArgs {
 
 /// Ends the session.
 pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
+    let environment = Environment::of_this_process();
+    let sessions = Sessions::of(&environment);
     if args.all {
-        for name in daemon::running()? {
-            daemon::down(&name)?;
+        for name in sessions.running()? {
+            sessions.end(&name)?;
             told(&name, global)?;
         }
         return Ok(Exit::Success);
     }
-    let name = match daemon::named(args.name.as_ref(), global) {
+    let name = match session::named(args.name.as_ref(), global) {
         Ok(name) => name,
         // Which cluster is the default does not matter to whoever has to name a session.
         Err(error) => {
-            let running = daemon::running()?;
-            let is_unchosen = File::find(global.config.as_deref())?.is_unchosen() && global.cluster.is_none();
+            let running = sessions.running()?;
+            let is_unchosen =
+                File::find(global.config.as_deref(), &environment)?.is_unchosen() && global.cluster.is_none();
             if running.is_empty() || !is_unchosen {
                 return Err(error);
             }
@@ -46,11 +50,11 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
             return Err(Stop::usage(format!("say which session: sheaf down NAME; running: {names}")).into());
         }
     };
-    if daemon::down(&name)? {
+    if sessions.end(&name)? {
         told(&name, global)?;
         return Ok(Exit::Success);
     }
-    Err(daemon::absent(&name, Some("sheaf down"))?.into())
+    Err(sessions.absent(&name, Some("sheaf down")).into())
 }
 
 fn told(name: &str, global: &GlobalArgs) -> Result<()> {

@@ -17,6 +17,8 @@ use operands::Operands;
 use serde_json::json;
 use set::Set;
 use sheaf_core::hostset::{AUTOSTEP_OFF, FoldOptions, Groups, NumberSet};
+use sheaf_session::Environment;
+use sheaf_session::groups::GroupSources;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -153,7 +155,7 @@ struct Streams<'s> {
 
 /// Runs the command with the groups of the configuration and the global options.
 pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
-    let groups = crate::config::groups(global, args.groupsconf.as_deref())?;
+    let groups = groups_of(global, args)?;
     let (mut input, mut out) = (BufReader::new(crate::stdio::Input::new()), crate::output::stdout());
     let mut stderr = std::io::stderr();
     let warnings: Option<&mut dyn Write> =
@@ -182,6 +184,13 @@ pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
     };
     out.flush()?;
     Ok(exit)
+}
+
+/// The groups of the configuration.
+fn groups_of(global: &GlobalArgs, args: &HostsArgs) -> Result<GroupSources> {
+    let environment = Environment::of_this_process();
+    let (config, groups_conf) = (global.config.as_deref(), args.groupsconf.as_deref());
+    Ok(sheaf_session::config::groups(config, groups_conf, &environment)?)
 }
 
 /// Runs the command on these groups and streams.

@@ -1,12 +1,12 @@
 //! `sheaf ln`: links made.
 use super::caution::Caution;
 use super::per_path::{self, Task};
-use crate::address::Address;
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::Args;
+use sheaf_session::Config;
+use sheaf_session::address::Address;
 use sheaf_tools::edit::Edit;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -46,7 +46,7 @@ pub struct LnArgs {
 }
 
 /// Refuses a target with hosts: only LINK has some, and a link would lead to a file of that name.
-fn check_target(args: &LnArgs) -> Result<(), Stop> {
+fn check_target(args: &LnArgs) -> Result<()> {
     let address = Address::parse(&args.target)?;
     if address.hosts.is_none() || !address.path.is_absolute() {
         return Ok(());
@@ -54,7 +54,8 @@ fn check_target(args: &LnArgs) -> Result<(), Stop> {
     let (target, path) = (args.target.display(), address.path.display());
     let literal =
         if args.symbolic { format!(" (a file of that very name is ./{target})") } else { String::new() };
-    Err(Stop::usage(format!("{target}: write the target without hosts, which LINK says: {path}{literal}")))
+    Err(Stop::usage(format!("{target}: write the target without hosts, which LINK says: {path}{literal}"))
+        .into())
 }
 
 /// Makes the link.

@@ -1,15 +1,15 @@
 //! Commands that do one thing with each path: what is around their own part.
 use super::caution::{Caution, Question};
 use super::{Addresses, resolve};
-use crate::address::Purpose;
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::{Changes, Failure, Heads, Layout, Line, Printer};
 use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_group::Outcome;
+use sheaf_session::Config;
+use sheaf_session::address::Purpose;
 use sheaf_tools::ArgumentOrder;
 use sheaf_tools::edit::{self, Cut, Edit};
 use sheaf_tools::entry::{EntryKind, Merged, MergedEntry};

@@ -83,7 +83,7 @@ fn aggregation(name: &str) -> Result<String, Stop> {
     if DataAggregation::by_name(name, &[], 0, 0).is_some() {
         return Ok(name.to_owned());
     }
-    Err(Stop::usage(match crate::config::nearest(name, AGGREGATIONS) {
+    Err(Stop::usage(match sheaf_session::config::nearest(name, AGGREGATIONS) {
         Some(near) => format!("no such aggregation; did you mean {near}?"),
         None => format!("no such aggregation; there are {}", AGGREGATIONS.join(", ")),
     }))

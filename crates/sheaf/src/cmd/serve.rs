@@ -1,5 +1,4 @@
 //! `sheaf serve`: a server or an inner node, started by the node above it.
-use crate::config;
 use crate::exit::{self, Exit, Stop};
 use crate::session;
 use anyhow::{Context, Result};
@@ -70,7 +69,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
     if args.beside {
         launch::end_with_parent().context("no end with the server")?;
     }
-    session::raise_descriptor_limit();
+    sheaf_session::raise_descriptor_limit();
     let link = rustix::io::fcntl_dupfd_cloexec(&stdin, 3).context("standard input")?;
     let null = File::open("/dev/null").context("/dev/null")?;
     // The link is only closed when no copy of it is left.
@@ -106,8 +105,8 @@ fn join(address: &str, file: &Path, host: Option<&str>, in_job: bool) -> Result<
     let token = read_token(file)?.parse::<Token>().map_err(|error| Stop::usage(error.to_string()))?;
     // Slurm's name for this host may be another than its own.
     let slurm = std::env::var("SLURMD_NODENAME").ok();
-    let host = host.map(ToOwned::to_owned).or(slurm).unwrap_or_else(config::own_name);
-    session::raise_descriptor_limit();
+    let host = host.map(ToOwned::to_owned).or(slurm).unwrap_or_else(sheaf_session::config::own_name);
+    sheaf_session::raise_descriptor_limit();
     let invitations = attach::enrol(address, &token, &host).map_err(|error| match error {
         EnrolError::Refused(_) | EnrolError::Stranger(_) => Stop::usage(error.to_string()).into(),
         error => anyhow::Error::from(error),

@@ -1,15 +1,16 @@
 //! `sheaf status`: the sessions there are.
 use crate::cli::GlobalArgs;
 use crate::cmd::tree::event;
-use crate::config::Config;
 use crate::exit::{Exit, of_error, one_line};
 use crate::output::{Nobody, Output, Report};
 use crate::session;
-use crate::session::{Connected, Ended, daemon};
+use crate::session::Ended;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use sheaf_core::RangeSet;
+use sheaf_session::Config;
+use sheaf_session::{Connected, Environment, Sessions, join_with_about, wire};
 use sheaf_tools::Target;
 use sheaf_tools::about::{About, about};
 use sheaf_tree::Notice;
@@ -35,27 +36,28 @@ const EVENTS_MAX: usize = 10;
 
 /// Shows the sessions.
 pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
+    let sessions = Sessions::of(&Environment::of_this_process());
     let asked = args.name.as_ref().or(global.session.as_ref());
     let names = match asked {
         Some(name) => vec![name.clone()],
-        None => daemon::running()?,
+        None => sessions.running()?,
     };
     let output = Output::new(global);
     let runtime = session::runtime()?;
     let (mut exits, mut summaries) = (Vec::new(), Vec::new());
     for name in names {
         let global = GlobalArgs { session: Some(name.clone()), ..global.clone() };
-        let config = Config::load_to_join(&global)?;
+        let config = session::config_to_join(&global)?;
         let shown = runtime.block_on(async {
-            let found = if daemon::is_running(&name) { daemon::join_with_about(&config)? } else { None };
+            let found = if sessions.is_running(&name) { join_with_about(&config)? } else { None };
             let Some((joined, told)) = found else {
-                return Err(daemon::absent(&name, Some("sheaf status"))?.into());
+                return Err(sessions.absent(&name, Some("sheaf status")).into());
             };
             show(&name, &joined, &told, &config, &output).await
         });
         match shown {
             // What has ended since it was listed is no news.
-            Err(_) if asked.is_none() && !daemon::is_running(&name) => {}
+            Err(_) if asked.is_none() && !sessions.is_running(&name) => {}
             // One session that cannot be asked does not hide the others.
             Err(error) if asked.is_none() => {
                 show_failure(&error, &output)?;
@@ -128,7 +130,7 @@ fn news(notices: &[Notice]) -> Vec<Notice> {
 async fn show(
     name: &str,
     joined: &Connected,
-    told: &session::wire::About,
+    told: &wire::About,
     config: &Config,
     output: &Output,
 ) -> Result<(Exit, serde_json::Value)> {
@@ -159,7 +161,7 @@ async fn show(
 struct Asked<'a> {
     name: &'a str,
     joined: &'a Connected,
-    told: &'a session::wire::About,
+    told: &'a wire::About,
     notices: &'a [Notice],
 }
 

@@ -2,9 +2,10 @@
 use crate::cli::GlobalArgs;
 use crate::exit::{self, Exit, Stop};
 use crate::output::Records;
-use crate::session::{daemon, tokens};
+use crate::session;
 use anyhow::Result;
 use clap::Args;
+use sheaf_session::{Environment, Sessions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -34,8 +35,8 @@ pub struct TokenArgs {
 
 /// Makes one.
 pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
-    let name = daemon::named(args.name.as_ref(), global)?;
-    let issued = tokens::ask(&name, args.uses)?;
+    let name = session::named(args.name.as_ref(), global)?;
+    let issued = Sessions::of(&Environment::of_this_process()).token(&name, args.uses)?;
     if let Some(path) = &args.output {
         write_secret(path, &format!("{}\n", issued.token))?;
     }

@@ -4,11 +4,11 @@ use super::caution::Caution;
 use super::chmod::reference;
 use super::per_path::{self, Task};
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::size;
 use anyhow::Result;
 use clap::Args;
+use sheaf_session::Config;
 use sheaf_tools::edit::{Edit, SizeChange};
 use std::ffi::OsString;
 

@@ -1,12 +1,12 @@
 //! `sheaf up`: a session that stays.
 use crate::cli::GlobalArgs;
-use crate::config::{Config, Launch};
 use crate::exit::{Exit, Stop};
 use crate::output::{Output, Records};
-use crate::session::{TokenFile, daemon};
+use crate::session::{self, TokenFile, background};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
+use sheaf_session::config::{Config, Launch};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut global = global.clone();
     global.cluster = args.name.clone().or(global.cluster);
     let begun = Instant::now();
-    let mut config = Config::load(&global)?;
+    let mut config = session::config(&global)?;
     if !args.announce {
         Output::new(&global).note(config.note.as_deref())?;
     }
@@ -64,13 +64,13 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         let token_file = args.tokens.as_ref().map(std::path::absolute).transpose().context("--tokens")?;
         let tokens = token_file.map(|path| TokenFile { path, uses: args.token_uses });
         if args.announce {
-            daemon::leave_directory(&mut config)?;
+            background::leave_directory(&mut config)?;
         }
         let listening = |hosts| match args.announce {
-            true => daemon::announce(hosts),
+            true => background::announce(hosts),
             false => told(&config, (hosts, all), std::process::id(), &global).map(drop),
         };
-        daemon::run(&config, tokens.as_ref(), listening)?;
+        background::run(&config, tokens.as_ref(), listening)?;
         return Ok(Exit::Success);
     }
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -80,10 +80,10 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         let left = timeout.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
         arguments.extend(["--timeout".into(), left.as_secs_f64().to_string().into()]);
     }
-    let started = daemon::up(&config, &arguments)?;
+    let started = background::up(&config, &arguments)?;
     let exit = told(&config, (started.hosts, all), started.pid, &global)?;
     if config.launch() == Launch::Attach && args.tokens.is_none() && !global.quiet && !global.json {
-        let name = daemon::name(&config);
+        let name = config.session_name();
         crate::output::tell(format_args!("hosts join by themselves, with a token: sheaf token {name}"));
     }
     Ok(exit)
@@ -91,7 +91,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// Says that a session runs, and with how many of its hosts.
 fn told(config: &Config, (hosts, all): (u64, u64), pid: u32, global: &GlobalArgs) -> Result<Exit> {
-    let name = daemon::name(config);
+    let name = config.session_name();
     let exit = if hosts == all { Exit::Success } else { Exit::Partial };
     if global.json {
         let record = json!({
@@ -112,5 +112,5 @@ fn told(config: &Config, (hosts, all): (u64, u64), pid: u32, global: &GlobalArgs
 /// Whether commands without any option join the session of this name.
 fn is_joined_unasked(name: &str) -> bool {
     // Where they have no configuration of their own, such as one of several clusters, they join none.
-    Config::load(&GlobalArgs::default()).is_ok_and(|plain| daemon::name(&plain) == name)
+    session::config(&GlobalArgs::default()).is_ok_and(|plain| plain.session_name() == name)
 }

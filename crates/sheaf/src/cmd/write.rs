@@ -2,7 +2,6 @@
 use super::caution::{Caution, Question};
 use super::per_path::{done_line, explained, in_part, print_done, told_cuts};
 use super::{Changed, resolve};
-use crate::address::Purpose;
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::output::{Changes, Printer};
@@ -11,6 +10,7 @@ use crate::{mode, size, stdio};
 use anyhow::Result;
 use clap::Args;
 use sheaf_core::{Errno, RangeSet};
+use sheaf_session::address::Purpose;
 use sheaf_tools::ArgumentOrder;
 use sheaf_tools::edit::{self, Way, WriteOptions, Written};
 use sheaf_tools::entry::Merged;

@@ -1,10 +1,10 @@
 //! Who failed and who stayed silent, folded into a few lines.
 use super::{Changes, Palette, fold_paths, printable};
-use crate::config::Hosts;
 use crate::exit::Exit;
 use serde_json::{Value, json};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::aggregate::ErrorClass;
+use sheaf_session::config::Hosts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Why hosts were silent, in words: what the tree noticed of each.
-use super::Connected;
 use crate::output::{NOT_STARTED, Report, Silence, Silent};
 use sheaf_core::{Errno, RangeSet};
+use sheaf_session::Connected;
 use sheaf_tree::Notice;
 use std::time::Duration;
 

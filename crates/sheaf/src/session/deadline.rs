@@ -1,7 +1,7 @@
 //! `--timeout` bounds the whole command, whatever hangs: standard input from which nothing comes, a
 //! command that lists hosts, a pipe that nobody reads, a disk of this machine.
 use crate::exit::Exit;
-use crate::groups::upcall;
+use sheaf_session::groups::upcall;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

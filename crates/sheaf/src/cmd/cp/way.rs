@@ -1,12 +1,12 @@
 //! From where to where `sheaf cp` copies, and what it refuses before any host is asked.
 use super::CpArgs;
-use crate::address::{Address, Place, Purpose, rooted};
 use crate::cmd::target_of;
-use crate::config::Config;
 use crate::exit::Stop;
 use crate::stdio;
 use anyhow::Result;
 use sheaf_file::Pattern;
+use sheaf_session::Config;
+use sheaf_session::address::{Address, Place, Purpose, rooted};
 use sheaf_tools::Target;
 use sheaf_tools::cp::Source;
 use std::os::unix::ffi::OsStrExt;

@@ -7,6 +7,7 @@ use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use serde_json::json;
 use sheaf_core::{Errno, RangeSet};
+use sheaf_session::Connected;
 use sheaf_tools::entry::{ANSWER_BYTES_MAX, Merged};
 use sheaf_tools::grep::print::{Printer, stats_record, strided};
 use sheaf_tools::grep::{self, GrepError, GrepOptions};
@@ -133,7 +134,7 @@ fn reason(errno: Errno, args: &GrepArgs) -> Option<String> {
 /// What the search cost, beside what it found: seconds before the first request and for the
 /// answers, and what the root received.
 fn print_costs(
-    connected: &session::Connected,
+    connected: &Connected,
     init: std::time::Duration,
     read: std::time::Duration,
     output: &Output,

@@ -1,6 +1,6 @@
 //! What a tree has noticed of itself: who was lost, came back, or left.
-use crate::session::Connected;
 use serde_json::json;
+use sheaf_session::Connected;
 use sheaf_tree::Notice;
 
 /// What the tree has noticed, in one line.

@@ -1,8 +1,8 @@
 //! `sheaf tree plan`: the tree that would be.
 use crate::cli::GlobalArgs;
-use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::Records;
+use crate::session;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -35,7 +35,7 @@ pub enum PlanFormat {
 
 /// Draws the tree that would be.
 pub fn run(args: &PlanArgs, global: &GlobalArgs) -> Result<Exit> {
-    let config = Config::load(global)?;
+    let config = session::config(global)?;
     let topology = config.topology()?;
     let mut out = crate::output::stdout();
     if global.json {

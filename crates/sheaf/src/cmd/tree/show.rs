@@ -5,9 +5,10 @@ mod write;
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::Output;
-use crate::session::{Connected, Opening, daemon, deadline};
+use crate::session::{Opening, deadline};
 use anyhow::Result;
 use clap::Args;
+use sheaf_session::{Connected, Sessions};
 use state::State;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -49,9 +50,10 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
         deadline::lift();
     }
     if !opening.is_joined() && !opening.config.is_ad_hoc() {
-        let name = daemon::name(&opening.config);
-        if !daemon::running()?.is_empty() {
-            return Err(daemon::absent(name, Some("sheaf tree show --session"))?.into());
+        let name = opening.config.session_name();
+        let sessions = Sessions::of(opening.config.environment());
+        if !sessions.running()?.is_empty() {
+            return Err(sessions.absent(name, Some("sheaf tree show --session")).into());
         }
         let text = format!("no session {name} is running, so there is no tree to show; see: sheaf tree plan");
         return Err(Stop::unreachable(text).into());
@@ -61,7 +63,7 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
         let _late = connected.session.network().ready(start_timeout).await;
         let timeout = config.timeout.value.min(SURVEY_TIMEOUT_MAX);
         loop {
-            let exit = once(args, connected, daemon::name(config), timeout, output).await?;
+            let exit = once(args, connected, config.session_name(), timeout, output).await?;
             let Some(seconds) = args.watch.filter(|_| !crate::output::is_over()) else { return Ok(exit) };
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(seconds)) => {}

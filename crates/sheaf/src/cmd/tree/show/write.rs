@@ -2,9 +2,9 @@
 use super::super::event;
 use super::state::{Health, Row, State};
 use crate::output::Records;
-use crate::session::Connected;
 use serde_json::json;
 use sheaf_core::hostset::HostSet;
+use sheaf_session::Connected;
 use sheaf_tree::topology::{Page, Role};
 use std::fmt::Write as _;
 use std::io::Write;

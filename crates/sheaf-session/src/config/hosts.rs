@@ -1,13 +1,14 @@
 //! The hosts of a cluster: found out from what `hosts = …` says, numbered, folded for printing.
 use super::{Origin, Sourced, names};
+use crate::environment::Environment;
 use crate::groups::{union, upcall};
 use crate::trust;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::{Groups, HostSet};
 use sheaf_tree::topology::NAME_BYTES_MAX;
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// The most hosts of a cluster.
 pub const HOSTS_MAX: usize = 1 << 20;
@@ -21,7 +22,7 @@ pub struct Hosts {
     leaves: HashMap<String, u32>,
     /// Set when the names are one pattern with consecutive numbers, as most are.
     row: Option<Row>,
-    folded: RefCell<HashMap<RangeSet, String>>,
+    folded: Mutex<HashMap<RangeSet, String>>,
 }
 
 /// `prefix`, then `first`, `first + 1`, … of `width` digits at least, then `suffix`.
@@ -38,7 +39,7 @@ impl Hosts {
     pub fn new(names: Vec<String>) -> Self {
         let leaves = names.iter().zip(0..).map(|(name, leaf)| (name.clone(), leaf)).collect();
         let row = Row::of(&names);
-        Self { names, leaves, row, folded: RefCell::default() }
+        Self { names, leaves, row, folded: Mutex::default() }
     }
 
     /// The name of each leaf.
@@ -67,12 +68,12 @@ impl Hosts {
         if let Some(row) = &self.row {
             return row.fold(leaves);
         }
-        if let Some(folded) = self.folded.borrow().get(leaves) {
+        let mut memory = self.folded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(folded) = memory.get(leaves) {
             return folded.clone();
         }
         let names: Vec<&String> = leaves.iter().filter_map(|leaf| self.names.get(leaf as usize)).collect();
         let folded = fold(&names);
-        let mut memory = self.folded.borrow_mut();
         if memory.len() >= FOLDED_MAX {
             memory.clear();
         }
@@ -134,7 +135,11 @@ impl Row {
 }
 
 /// Finds out what `hosts` stands for.
-pub fn find(hosts: &Sourced<String>, groups: &dyn Groups) -> Result<Hosts, String> {
+pub(crate) fn find(
+    hosts: &Sourced<String>,
+    groups: &dyn Groups,
+    environment: &Environment,
+) -> Result<Hosts, String> {
     let expression = hosts.value.trim();
     let listed = if let Some(path) = expression.strip_prefix("@file:") {
         let path = beside(&hosts.origin, path);
@@ -146,7 +151,7 @@ pub fn find(hosts: &Sourced<String>, groups: &dyn Groups) -> Result<Hosts, Strin
         let directory = beside(&hosts.origin, ".");
         lines(&upcall::run(command.trim(), &directory).map_err(|error| error.to_string())?)
     } else if expression == "@slurm" {
-        slurm_nodes()?
+        slurm_nodes(environment)?
     } else {
         expression.to_owned()
     };
@@ -170,10 +175,11 @@ fn problem(name: &str) -> Option<String> {
 }
 
 /// The nodes of the Slurm job that this runs in.
-fn slurm_nodes() -> Result<String, String> {
+fn slurm_nodes(environment: &Environment) -> Result<String, String> {
     const VARIABLE: &str = "SLURM_JOB_NODELIST";
     // Slurm writes sets as ClusterShell does, with a comma for union.
-    let nodes = std::env::var(VARIABLE).ok().filter(|nodes| !nodes.trim().is_empty());
+    let nodes = environment.variable(VARIABLE).and_then(|nodes| nodes.to_str());
+    let nodes = nodes.filter(|nodes| !nodes.trim().is_empty()).map(ToOwned::to_owned);
     nodes.ok_or_else(|| format!("@slurm needs a job of Slurm (salloc, sbatch): {VARIABLE} is not set"))
 }
 
@@ -217,7 +223,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn hosts(expression: &str) -> Hosts {
-        find(&Sourced::default(expression.to_owned()), &GroupSources::default()).unwrap()
+        find(&Sourced::default(expression.to_owned()), &GroupSources::default(), &Environment::default())
+            .unwrap()
     }
 
     #[test]
@@ -227,7 +234,9 @@ mod tests {
 
     #[test]
     fn a_name_that_no_tree_can_hold_is_refused() {
-        let find = |name: &str| find(&Sourced::default(name.to_owned()), &GroupSources::default());
+        let find = |name: &str| {
+            find(&Sourced::default(name.to_owned()), &GroupSources::default(), &Environment::default())
+        };
         assert_eq!(find(&format!("a{}", "n".repeat(254))).unwrap().len(), 1);
         let told = find(&format!("a{}", "n".repeat(255))).unwrap_err();
         assert!(told.ends_with("…: a host's name has at most 255 bytes"), "{told}");

@@ -1,15 +1,16 @@
 //! Named groups of hosts: `[groups]` of `sheaf.toml`, then the groups ClusterShell is set up with.
 mod clustershell;
-mod ini;
+pub(crate) mod ini;
 pub mod upcall;
-mod yaml;
+pub(crate) mod yaml;
 
 use crate::config::{Sourced, nearest};
+use crate::environment::Environment;
 use clustershell::ClusterShell;
 use sheaf_core::hostset::Groups;
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The name under which the groups of `sheaf.toml` are a source like any other: `@sheaf:web`.
 pub const OWN_SOURCE: &str = "sheaf";
@@ -20,9 +21,9 @@ const PLACES: &str = "[groups] of sheaf.toml, ClusterShell";
 /// Why a group cannot be told: one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct GroupError(pub String);
+pub struct SourceError(pub String);
 
-impl GroupError {
+impl SourceError {
     fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -33,15 +34,18 @@ impl GroupError {
 pub struct GroupSources {
     own: BTreeMap<String, Sourced<String>>,
     /// Read at the first group that is not our own.
-    shell: OnceCell<Result<ClusterShell, GroupError>>,
+    shell: OnceLock<Result<ClusterShell, SourceError>>,
+    /// Where ClusterShell looks for its files.
+    directories: Vec<PathBuf>,
     /// The one `groups.conf` to read in place of those that would be found.
     file: Option<PathBuf>,
 }
 
 impl GroupSources {
     /// Groups by name, before those of ClusterShell.
-    pub fn new(own: BTreeMap<String, Sourced<String>>) -> Self {
-        Self { own, ..Self::default() }
+    pub fn new(own: BTreeMap<String, Sourced<String>>, environment: &Environment) -> Self {
+        let directories = clustershell::configuration_directories(environment);
+        Self { own, directories, ..Self::default() }
     }
 
     /// The same, with ClusterShell's groups out of this file.
@@ -55,7 +59,7 @@ impl GroupSources {
     }
 
     /// The host set that `group` stands for, white space meaning union.
-    fn nodes(&self, source: Option<&str>, group: &str) -> Result<String, GroupError> {
+    fn nodes(&self, source: Option<&str>, group: &str) -> Result<String, SourceError> {
         let own = self.own.get(group).filter(|_| source.is_none_or(|source| source == OWN_SOURCE));
         if let Some(nodes) = own {
             return Ok(nodes.value.clone());
@@ -68,7 +72,7 @@ impl GroupSources {
     }
 
     /// The host set of all hosts a source knows.
-    fn every_node(&self, source: Option<&str>) -> Result<String, GroupError> {
+    fn every_node(&self, source: Option<&str>) -> Result<String, SourceError> {
         let shell = self.shell()?;
         if source == Some(OWN_SOURCE) || (source.is_none() && shell.is_empty()) {
             let all: Vec<&str> = self.own.values().map(|nodes| nodes.value.as_str()).collect();
@@ -78,7 +82,7 @@ impl GroupSources {
     }
 
     /// The names of a source's groups.
-    fn names(&self, source: Option<&str>) -> Result<Vec<String>, GroupError> {
+    fn names(&self, source: Option<&str>) -> Result<Vec<String>, SourceError> {
         let shell = self.shell()?;
         let mut names: Vec<String> = match source {
             None | Some(OWN_SOURCE) => self.own.keys().cloned().collect(),
@@ -91,7 +95,7 @@ impl GroupSources {
     }
 
     /// The groups of a host, where its source can tell.
-    fn names_of(&self, source: Option<&str>, host: &str) -> Result<Option<Vec<String>>, GroupError> {
+    fn names_of(&self, source: Option<&str>, host: &str) -> Result<Option<Vec<String>>, SourceError> {
         let shell = self.shell()?;
         let looks_through_own = match source {
             None => !self.own.is_empty() || shell.is_empty(),
@@ -100,8 +104,11 @@ impl GroupSources {
         if looks_through_own { Ok(None) } else { shell.source(source)?.groups_of(host) }
     }
 
-    fn shell(&self) -> Result<&ClusterShell, GroupError> {
-        let read = || self.file.as_ref().map_or_else(ClusterShell::find, |file| ClusterShell::of_file(file));
+    fn shell(&self) -> Result<&ClusterShell, SourceError> {
+        let read = || match &self.file {
+            Some(file) => ClusterShell::of_file(file),
+            None => ClusterShell::find(&self.directories),
+        };
         self.shell.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
@@ -123,8 +130,8 @@ impl GroupSources {
         })
     }
 
-    fn unknown(&self, group: &str) -> GroupError {
-        GroupError(match nearest(group, self.own.keys().map(String::as_str)) {
+    fn unknown(&self, group: &str) -> SourceError {
+        SourceError(match nearest(group, self.own.keys().map(String::as_str)) {
             Some(near) => format!("no group @{group}; did you mean @{near}?"),
             None if self.own.is_empty() => {
                 format!("no group @{group}: no groups are configured ({PLACES})")
@@ -172,8 +179,8 @@ mod tests {
 
     fn own(groups: &[(&str, &str)]) -> GroupSources {
         let groups = groups.iter().map(|(name, nodes)| ((*name).into(), Sourced::default((*nodes).into())));
-        let shell = OnceCell::from(Ok(ClusterShell::default()));
-        GroupSources { own: groups.collect(), shell, file: None }
+        let shell = OnceLock::from(Ok(ClusterShell::default()));
+        GroupSources { own: groups.collect(), shell, ..GroupSources::default() }
     }
 
     #[test]

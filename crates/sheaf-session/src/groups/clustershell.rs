@@ -1,10 +1,12 @@
 //! The group sources of an installed ClusterShell, so that `@group` means here what it means there.
-use super::{GroupError, ini, upcall, yaml};
+use super::{SourceError, ini, upcall, yaml};
+use crate::environment::Environment;
+use crate::error::io_text;
 use crate::trust;
 use sheaf_core::hostset::HostSet;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Files read of one directory of sources.
 const FILES_MAX: usize = 1_024;
@@ -36,36 +38,36 @@ pub struct Upcall {
     list: Option<String>,
     /// What asks for the groups of one host.
     reverse: Option<String>,
-    answers: RefCell<BTreeMap<String, String>>,
+    answers: Mutex<BTreeMap<String, String>>,
 }
 
 impl ClusterShell {
     /// The sources of the `groups.conf` files there are; none when there is no such file.
-    pub fn find() -> Result<Self, GroupError> {
+    pub fn find(directories: &[PathBuf]) -> Result<Self, SourceError> {
         let (mut sections, mut directory) = (ini::Sections::new(), None);
-        for path in configuration_directories() {
+        for path in directories {
             let file = path.join("groups.conf");
             let Some(text) = read_if_there(&file)? else { continue };
             ini::merge(&mut sections, &text).map_err(|error| in_file(&file, &error))?;
             directory = Some(path);
         }
         match directory {
-            Some(directory) => Self::read(&sections, &directory),
+            Some(directory) => Self::read(&sections, directory),
             None => Ok(Self::default()),
         }
     }
 
     /// The sources of one `groups.conf`, whose directory is `$CFGDIR`.
-    pub fn of_file(file: &Path) -> Result<Self, GroupError> {
+    pub fn of_file(file: &Path) -> Result<Self, SourceError> {
         let text = trust::open_named(file).and_then(|file| Ok(std::io::read_to_string(file)?));
-        let text = text.map_err(|why| GroupError(why.text(file)))?;
+        let text = text.map_err(|why| SourceError(why.text(file)))?;
         let mut sections = ini::Sections::new();
         ini::merge(&mut sections, &text).map_err(|error| in_file(file, &error))?;
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         Self::read(&sections, directory.unwrap_or(Path::new(".")))
     }
 
-    fn read(sections: &ini::Sections, directory: &Path) -> Result<Self, GroupError> {
+    fn read(sections: &ini::Sections, directory: &Path) -> Result<Self, SourceError> {
         let main = sections.iter().find(|(name, _)| name == "Main").map(|(_, values)| values);
         let main = |key: &str| main.and_then(|values| values.get(key)).map(String::as_str);
         let mut shell = Self::default();
@@ -113,7 +115,7 @@ impl ClusterShell {
                     all: value("all"),
                     list: value("list"),
                     reverse: value("reverse"),
-                    answers: RefCell::default(),
+                    answers: Mutex::default(),
                 };
                 self.add(name.to_owned(), Source::Upcall(Box::new(upcall)))?;
             }
@@ -146,21 +148,21 @@ impl ClusterShell {
     }
 
     /// The source of this name, or the default one.
-    pub fn source(&self, name: Option<&str>) -> Result<&Source, GroupError> {
+    pub fn source(&self, name: Option<&str>) -> Result<&Source, SourceError> {
         let Some(name) = name.or(self.default.as_deref()) else {
-            return Err(GroupError::new("there is no default group source"));
+            return Err(SourceError::new("there is no default group source"));
         };
         self.find_source(name).ok_or_else(|| {
             let near = crate::config::nearest(name, self.sources.iter().map(|(name, _)| name.as_str()));
             let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-            GroupError(format!("no group source {name}{hint}"))
+            SourceError(format!("no group source {name}{hint}"))
         })
     }
 }
 
 impl Source {
     /// The hosts of a group, as a host set; empty when there is no such group.
-    pub fn map(&self, group: &str) -> Result<String, GroupError> {
+    pub fn map(&self, group: &str) -> Result<String, SourceError> {
         match self {
             Self::Upcall(upcall) => upcall.ask(&upcall.map, "GROUP", group),
             Self::Table(groups) => Ok(groups.get(group).cloned().unwrap_or_default()),
@@ -168,7 +170,7 @@ impl Source {
     }
 
     /// Every host of the source: what it says, or else all of its groups together.
-    pub fn all(&self) -> Result<String, GroupError> {
+    pub fn all(&self) -> Result<String, SourceError> {
         match self {
             Self::Upcall(upcall) if upcall.all.is_some() => upcall.ask_optional("all", upcall.all.as_deref()),
             Self::Table(groups) if groups.contains_key("all") => Ok(groups["all"].clone()),
@@ -181,7 +183,7 @@ impl Source {
     }
 
     /// The names of the groups.
-    pub fn list(&self) -> Result<Vec<String>, GroupError> {
+    pub fn list(&self) -> Result<Vec<String>, SourceError> {
         match self {
             Self::Upcall(upcall) => {
                 let names = upcall.ask_optional("list", upcall.list.as_deref())?;
@@ -197,7 +199,7 @@ impl Source {
 
     /// The groups of a host, where there is a command that tells. `None`: every group that is listed
     /// may have it.
-    pub fn groups_of(&self, host: &str) -> Result<Option<Vec<String>>, GroupError> {
+    pub fn groups_of(&self, host: &str) -> Result<Option<Vec<String>>, SourceError> {
         let Self::Upcall(upcall) = self else { return Ok(None) };
         let Some(command) = &upcall.reverse else {
             // Who can neither list nor tell has no groups that one could find.
@@ -218,52 +220,53 @@ fn spelled_out(name: &str) -> Vec<String> {
 }
 
 impl Upcall {
-    fn ask_optional(&self, what: &str, command: Option<&str>) -> Result<String, GroupError> {
+    fn ask_optional(&self, what: &str, command: Option<&str>) -> Result<String, SourceError> {
         match command {
             Some(command) => self.ask(command, "SOURCE", &self.name),
-            None => Err(GroupError(format!("group source {} has no {what} command", self.name))),
+            None => Err(SourceError(format!("group source {} has no {what} command", self.name))),
         }
     }
 
-    fn ask(&self, command: &str, variable: &str, value: &str) -> Result<String, GroupError> {
+    fn ask(&self, command: &str, variable: &str, value: &str) -> Result<String, SourceError> {
         if !upcall::is_plain(value) {
-            return Err(GroupError(format!("{value:?} cannot be asked of group source {}", self.name)));
+            return Err(SourceError(format!("{value:?} cannot be asked of group source {}", self.name)));
         }
         let directory = self.directory.to_string_lossy();
         let values = [(variable, value), ("SOURCE", &self.name), ("CFGDIR", &directory)];
         let command = upcall::substitute(command, &values);
-        if let Some(answer) = self.answers.borrow().get(&command) {
+        let answers = || self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = answers().get(&command) {
             return Ok(answer.clone());
         }
         let answer = upcall::run(&command, &self.directory)?;
         let answer = answer.trim().to_owned();
-        self.answers.borrow_mut().insert(command, answer.clone());
+        answers().insert(command, answer.clone());
         Ok(answer)
     }
 }
 
 /// The text of a file that was found; `None` when there is none.
-fn read_if_there(path: &Path) -> Result<Option<String>, GroupError> {
+fn read_if_there(path: &Path) -> Result<Option<String>, SourceError> {
     match trust::open(path).and_then(|file| Ok(std::io::read_to_string(file)?)) {
         Ok(text) => Ok(Some(text)),
         Err(why) if why.is_absence() => Ok(None),
-        Err(why) => Err(GroupError(why.text(path))),
+        Err(why) => Err(SourceError(why.text(path))),
     }
 }
 
-fn in_file(file: &Path, error: &str) -> GroupError {
-    GroupError(format!("{}: {error}", file.display()))
+fn in_file(file: &Path, error: &str) -> SourceError {
+    SourceError(format!("{}: {error}", file.display()))
 }
 
 /// Where ClusterShell looks for its files; a later directory goes before an earlier one.
-fn configuration_directories() -> Vec<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = variable("HOME");
-    let config = variable("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config")));
+pub fn configuration_directories(environment: &Environment) -> Vec<PathBuf> {
+    let home = environment.path("HOME");
+    let config =
+        environment.path("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config")));
     let mut directories = vec![PathBuf::from("/etc/clustershell")];
     directories.extend(home.map(|home| home.join(".local/etc/clustershell")));
     directories.extend(config.map(|config| config.join("clustershell")));
-    directories.extend(variable("CLUSTERSHELL_CFGDIR"));
+    directories.extend(environment.path("CLUSTERSHELL_CFGDIR"));
     directories
 }
 
@@ -282,9 +285,9 @@ fn directories(setting: Option<&str>, directory: &Path) -> Vec<PathBuf> {
 }
 
 /// The files of a directory with this ending, by name.
-fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>, GroupError> {
-    trust::check_directory(directory).map_err(|why| GroupError(why.text(directory)))?;
-    let unreadable = |error: std::io::Error| GroupError(crate::exit::io_text(directory, &error));
+fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>, SourceError> {
+    trust::check_directory(directory).map_err(|why| SourceError(why.text(directory)))?;
+    let unreadable = |error: std::io::Error| SourceError(io_text(directory, &error));
     let entries = std::fs::read_dir(directory).map_err(unreadable)?;
     let paths: Vec<PathBuf> =
         entries.map(|entry| Ok(entry?.path())).collect::<Result<_, _>>().map_err(unreadable)?;
@@ -296,7 +299,7 @@ fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>, GroupError> {
     files.sort();
     if files.len() > FILES_MAX {
         let text = format!("{}: {} files are more than {FILES_MAX}", directory.display(), files.len());
-        return Err(GroupError(text));
+        return Err(SourceError(text));
     }
     Ok(files)
 }

@@ -1,9 +1,8 @@
 //! The tree that a configuration asks for. It decides which leaf is which host: a set of hosts has no
 //! order of its own, and a file of a tree may name them in any.
 use super::hosts::{Hosts, fold};
-use super::{Config, Launch, Origin, names};
-use crate::cli::Link;
-use crate::exit::{self, Stop};
+use super::{Config, Launch, Link, Origin, names};
+use crate::error::{SessionError, io_text};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology, TopologyError};
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,33 +13,35 @@ use std::path::Path;
 const TREE_BYTES_MAX: u64 = 64 << 20;
 
 /// The tree of the configuration's cluster.
-pub fn plan(config: &Config) -> Result<Topology, Stop> {
+pub fn plan(config: &Config) -> Result<Topology, SessionError> {
     if let (Launch::Ssh | Launch::Slurm | Launch::Attach, Some(link @ (Link::Tcp | Link::Unix))) =
         (config.launch(), config.link())
     {
         let text =
             format!("link = {link} does not lead to other hosts: launch = {} needs tls", config.launch());
-        return Err(Stop::usage(text));
+        return Err(SessionError::Choice(text));
     }
     // What a file says may be for another way to start the same cluster.
     let says_link = config.cluster.link.as_ref().is_some_and(|link| matches!(link.origin, Origin::Option(_)));
     if config.launch() == Launch::Embedded && says_link {
-        return Err(Stop::usage("--link is for processes of their own: not with launch = embedded"));
+        let text = "--link is for processes of their own: not with launch = embedded";
+        return Err(SessionError::Choice(text.to_owned()));
     }
     check_login(config)?;
-    let hosts = config.without_excluded(config.cluster.find_hosts(&config.groups)?)?;
-    let usage = |error: TopologyError| Stop::usage(format!("tree: {error}"));
+    let hosts = config.without_excluded(config.cluster.find_hosts(&config.groups, &config.environment)?)?;
+    let usage = |error: TopologyError| SessionError::Tree(format!("tree: {error}"));
     let spec = Spec::parse(&config.cluster.tree.value).map_err(usage)?;
     if let Spec::File(path) = &spec {
         let text = read_bounded(path.as_ref(), TREE_BYTES_MAX)
-            .map_err(|error| Stop::usage(exit::io_text(path.as_ref(), &error)))?;
-        let topology = from_file(config, &text).map_err(|why| Stop::usage(format!("{path}: {why}")))?;
+            .map_err(|error| SessionError::Tree(io_text(path.as_ref(), &error)))?;
+        let topology =
+            from_file(config, &text).map_err(|why| SessionError::Tree(format!("{path}: {why}")))?;
         return match difference(&topology.leaf_hosts(), &hosts) {
             None => Ok(topology),
             Some(difference) => {
                 let cluster = &config.cluster.name.value;
                 let text = format!("{path}: its leaves are not the hosts of cluster {cluster}: {difference}");
-                Err(Stop::usage(text))
+                Err(SessionError::Tree(text))
             }
         };
     }
@@ -80,7 +81,7 @@ fn from_file(config: &Config, text: &str) -> Result<Topology, String> {
 }
 
 /// `--user` is for ssh to log in with, and `--sudo` for servers that are started from here.
-fn check_login(config: &Config) -> Result<(), Stop> {
+fn check_login(config: &Config) -> Result<(), SessionError> {
     let launch = config.launch();
     let in_vain = match config.says_login() {
         Some("--user") if launch != Launch::Ssh => "--user is for hosts that ssh logs in to",
@@ -89,7 +90,7 @@ fn check_login(config: &Config) -> Result<(), Stop> {
         }
         _ => return Ok(()),
     };
-    Err(Stop::usage(format!("{in_vain}: not with launch = {launch}")))
+    Err(SessionError::Choice(format!("{in_vain}: not with launch = {launch}")))
 }
 
 /// In what the leaves of a file and the hosts of a cluster differ, if they do.

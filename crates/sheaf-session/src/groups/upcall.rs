@@ -1,5 +1,5 @@
 //! Shell commands that answer questions about hosts: ClusterShell's group sources and `@command:`.
-use super::GroupError;
+use super::SourceError;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io::Read;
 use std::path::Path;
@@ -81,8 +81,8 @@ fn wait(child: &mut Child) -> std::io::Result<std::process::ExitStatus> {
 }
 
 /// What a command prints, run by the shell; its errors go to our stderr.
-pub fn run(command: &str, directory: &Path) -> Result<String, GroupError> {
-    let failed = |why: String| GroupError(format!("command {command:?}: {why}"));
+pub fn run(command: &str, directory: &Path) -> Result<String, SourceError> {
+    let failed = |why: String| SourceError(format!("command {command:?}: {why}"));
     let mut child = Command::new("/bin/sh")
         .args(["-c", command])
         .current_dir(directory)

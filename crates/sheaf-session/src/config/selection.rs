@@ -2,7 +2,7 @@
 //! `-w`.
 use super::hosts::{Hosts, fold};
 use super::{Config, Origin, nearest};
-use crate::exit::Stop;
+use crate::error::SessionError;
 use crate::groups::GroupSources;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::{Groups, HostSet};
@@ -74,13 +74,13 @@ impl Groups for ClusterGroups<'_> {
 
 impl Config {
     /// The leaves that are meant where no hosts are said.
-    pub fn everyone(&self) -> Result<&RangeSet, Stop> {
+    pub fn everyone(&self) -> Result<&RangeSet, SessionError> {
         if let Some(everyone) = self.everyone.get() {
             return Ok(everyone);
         }
         let hosts = self.hosts()?;
         let mut leaves = RangeSet::full(hosts.len());
-        if self.is_joined.get() {
+        if self.is_joined() {
             if let Origin::Option("--hosts") = self.cluster.hosts.origin {
                 leaves = self.leaves_of(&self.cluster.hosts.value, hosts, &leaves)?;
             }
@@ -97,7 +97,7 @@ impl Config {
     }
 
     /// The folded hosts that are meant where no hosts are said.
-    pub fn everyone_folded(&self) -> Result<String, Stop> {
+    pub fn everyone_folded(&self) -> Result<String, SessionError> {
         Ok(self.hosts()?.fold(self.everyone()?))
     }
 
@@ -107,16 +107,21 @@ impl Config {
     }
 
     /// The leaves of a host set; all of it must be hosts the command is for, or left out by `-x`.
-    pub fn leaves(&self, expression: &str) -> Result<RangeSet, Stop> {
+    pub fn leaves(&self, expression: &str) -> Result<RangeSet, SessionError> {
         self.leaves_of(expression, self.hosts()?, self.everyone()?)
     }
 
-    fn leaves_of(&self, expression: &str, hosts: &Hosts, everyone: &RangeSet) -> Result<RangeSet, Stop> {
+    fn leaves_of(
+        &self,
+        expression: &str,
+        hosts: &Hosts,
+        everyone: &RangeSet,
+    ) -> Result<RangeSet, SessionError> {
         let everyone_folded = hosts.fold(everyone);
         let groups = ClusterGroups::new(&self.groups, everyone_folded.clone());
         let set = parse(expression, &groups)?;
         if set.is_empty() {
-            return Err(Stop::usage(format!("{expression}: no host is in this set")));
+            return Err(SessionError::Hosts(format!("{expression}: no host is in this set")));
         }
         let (mut leaves, mut unknown) = (RangeSet::new(), Vec::new());
         for name in set.iter() {
@@ -133,7 +138,7 @@ impl Config {
             return Err(self.unknown(&unknown, hosts, everyone));
         }
         if leaves.is_empty() {
-            return Err(Stop::usage(format!(
+            return Err(SessionError::Hosts(format!(
                 "{expression}: every host of it is left out by --exclude-hosts"
             )));
         }
@@ -141,7 +146,7 @@ impl Config {
     }
 
     /// `hosts` without those of `-x`, before a tree is planned.
-    pub(super) fn without_excluded(&self, hosts: Hosts) -> Result<Hosts, Stop> {
+    pub(super) fn without_excluded(&self, hosts: Hosts) -> Result<Hosts, SessionError> {
         let excluded = self.find_excluded(&hosts)?;
         if excluded.is_empty() {
             return Ok(hosts);
@@ -154,7 +159,7 @@ impl Config {
 
     /// The hosts of `-x`. Names must be hosts of the cluster, so that none is spared by mistake; groups
     /// may hold others as well.
-    fn find_excluded(&self, hosts: &Hosts) -> Result<HostSet, Stop> {
+    fn find_excluded(&self, hosts: &Hosts) -> Result<HostSet, SessionError> {
         let groups = ClusterGroups::new(&self.groups, hosts.everyone());
         let mut excluded = HostSet::new();
         for expression in &self.exclude_hosts {
@@ -170,12 +175,12 @@ impl Config {
     }
 
     /// The error of names that are no hosts among `everyone`, which may be fewer than all `hosts`.
-    fn unknown(&self, unknown: &[String], hosts: &Hosts, everyone: &RangeSet) -> Stop {
+    fn unknown(&self, unknown: &[String], hosts: &Hosts, everyone: &RangeSet) -> SessionError {
         let is_one = unknown.len() == 1;
         let is_whole = everyone.len() == u64::from(hosts.len());
         let of = match &self.session {
             // Without a session the hosts of `-w` are all there are.
-            _ if self.says_hosts() && !(self.is_joined.get() && is_whole) => {
+            _ if self.says_hosts() && !(self.is_joined() && is_whole) => {
                 format!("{} not among the hosts of -w", if is_one { "is" } else { "are" })
             }
             session => {
@@ -189,33 +194,33 @@ impl Config {
         let near = || unknown.first().and_then(|first| similar(first, hosts)).map(ToOwned::to_owned);
         let near = padded(unknown, hosts, everyone).or_else(near);
         let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-        Stop::usage(format!("{} {of} ({}){hint}", fold(unknown), hosts.fold(everyone)))
+        SessionError::UnknownHosts(format!("{} {of} ({}){hint}", fold(unknown), hosts.fold(everyone)))
     }
 }
 
-fn parse(expression: &str, groups: &ClusterGroups<'_>) -> Result<HostSet, Stop> {
+fn parse(expression: &str, groups: &ClusterGroups<'_>) -> Result<HostSet, SessionError> {
     HostSet::parse_with(expression, groups).map_err(|error| match groups.missing.get() {
-        Some(missing) => Stop::usage(missing),
-        None => Stop::usage(format!("{expression}: {error}")),
+        Some(missing) => SessionError::Hosts(missing.clone()),
+        None => SessionError::Hosts(format!("{expression}: {error}")),
     })
 }
 
 /// The error of hosts where no configuration names any.
-fn nobody_is_named(hosts: &[String], own: &str) -> Stop {
+fn nobody_is_named(hosts: &[String], own: &str) -> SessionError {
     // As for ssh: USER@HOST.
     let parts: Vec<_> = hosts.iter().map(|host| host.rsplit_once('@').unwrap_or(("", host))).collect();
     let users: BTreeSet<&str> = parts.iter().map(|(user, _)| *user).filter(|user| !user.is_empty()).collect();
     let names: Vec<String> = parts.iter().map(|(_, host)| (*host).to_owned()).collect();
     let user: String = users.iter().map(|user| format!(" -l {user}")).collect();
-    Stop::usage(format!(
+    SessionError::UnknownHosts(format!(
         "no configuration names hosts, so there is only this machine ({own}): give them with -w '{}'{user}, or \
          write a sheaf.toml",
         fold(&names)
     ))
 }
 
-fn nobody_left() -> Stop {
-    Stop::usage("--exclude-hosts leaves no host")
+fn nobody_left() -> SessionError {
+    SessionError::Hosts("--exclude-hosts leaves no host".to_owned())
 }
 
 /// The hosts among these whose names are `names` but for zeros before numbers, where there is one for each.

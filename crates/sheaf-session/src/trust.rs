@@ -29,7 +29,7 @@ impl Refusal {
     /// In the words of messages about `path`.
     pub fn text(&self, path: &Path) -> String {
         match self {
-            Self::Io(error) => crate::exit::io_text(path, error),
+            Self::Io(error) => crate::error::io_text(path, error),
             Self::Distrust(text) => text.clone(),
         }
     }

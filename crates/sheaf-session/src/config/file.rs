@@ -1,13 +1,15 @@
 //! `sheaf.toml` read: every key known, every value checked, every problem with its line.
-use super::{Cluster, EXPORT_DEFAULT, Launch, Origin, SETTINGS, Sourced, TREE_DEFAULT, Tuning, nearest};
-use crate::cli::Link;
-use crate::exit::Stop;
+use super::{
+    Cluster, EXPORT_DEFAULT, Launch, Link, Origin, SETTINGS, Sourced, TREE_DEFAULT, Tuning, nearest,
+};
+use crate::environment::Environment;
+use crate::error::SessionError;
 use crate::trust::{self, Refusal};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::path::Path;
+use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -23,17 +25,24 @@ const CLUSTER_KEYS: [&str; 9] =
 /// What one file says. Without a file, nothing.
 #[derive(Debug, Default)]
 pub struct File {
-    pub path: Option<Rc<Path>>,
+    /// Where it is; `None` when there is none.
+    pub path: Option<Arc<Path>>,
+    /// The cluster that is meant when none is chosen.
     pub default: Option<Sourced<String>>,
+    /// The clusters by name.
     pub clusters: BTreeMap<String, ClusterSection>,
+    /// Host sets by the names of groups.
     pub groups: BTreeMap<String, Sourced<String>>,
+    /// Limits and intervals.
     pub tuning: Tuning,
+    /// What is wrong, by line.
     pub problems: Vec<Problem>,
 }
 
 /// One `[cluster.NAME]`.
 #[derive(Debug)]
 pub struct ClusterSection {
+    /// Where it begins.
     pub origin: Origin,
     hosts: Option<Sourced<String>>,
     launch: Option<Sourced<Launch>>,
@@ -88,9 +97,11 @@ impl ClusterSection {
 /// Something wrong in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    pub path: Rc<Path>,
+    /// In which.
+    pub path: Arc<Path>,
     /// Counted from 1.
     pub line: usize,
+    /// What it is, and what is likely meant.
     pub text: String,
 }
 
@@ -103,12 +114,16 @@ impl fmt::Display for Problem {
 impl File {
     /// The file in force: the one named, `$SHEAF_CONFIG`, or the first of the search path. A file
     /// that was named must exist.
-    pub fn find(named: Option<&Path>) -> Result<Self, Stop> {
-        let variable = std::env::var_os("SHEAF_CONFIG").filter(|value| !value.is_empty()).map(PathBuf::from);
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not to be trusted.
+    pub fn find(named: Option<&Path>, environment: &Environment) -> Result<Self, SessionError> {
+        let variable = environment.path("SHEAF_CONFIG");
         if let Some(path) = named.map(Path::to_path_buf).or(variable) {
-            return Self::read(&path, trust::open_named).map_err(|why| Stop::usage(why.text(&path)));
+            return Self::read(&path, trust::open_named)
+                .map_err(|why| SessionError::Configuration(why.text(&path)));
         }
-        for (path, variable) in super::search_path() {
+        for (path, variable) in super::search_path(environment) {
             match Self::read(&path, trust::open) {
                 Ok(file) => return Ok(file),
                 Err(why) if why.is_absence() => {}
@@ -117,7 +132,7 @@ impl File {
                         Some(variable) => format!("; set {variable}, or name a file with --config"),
                         None => String::new(),
                     };
-                    return Err(Stop::usage(why.text(&path) + &hint));
+                    return Err(SessionError::Configuration(why.text(&path) + &hint));
                 }
             }
         }
@@ -137,8 +152,8 @@ impl File {
 
     /// Reads `text` as the content of `path`; what is wrong is in [`File::problems`].
     pub fn parse(path: &Path, text: &str) -> Self {
-        let path: Rc<Path> = path.into();
-        let mut reader = Reader { path: Rc::clone(&path), text, problems: Vec::new() };
+        let path: Arc<Path> = path.into();
+        let mut reader = Reader { path: Arc::clone(&path), text, problems: Vec::new() };
         let mut file = Self { path: Some(path), ..Self::default() };
         match DeTable::parse(text) {
             Ok(table) => reader.top(table.get_ref(), &mut file),
@@ -154,13 +169,13 @@ impl File {
     }
 
     /// Fails with the first problem, and says how many more there are.
-    pub fn check(&self) -> Result<(), Stop> {
+    pub fn check(&self) -> Result<(), SessionError> {
         let Some(first) = self.problems.first() else { return Ok(()) };
         let more = match self.problems.len() - 1 {
             0 => String::new(),
             more => format!(" (and {more} more: sheaf config check)"),
         };
-        Err(Stop::usage(format!("{first}{more}")))
+        Err(SessionError::Configuration(format!("{first}{more}")))
     }
 
     /// Whether there are several clusters and nothing says which of them is meant.
@@ -184,7 +199,7 @@ impl File {
 
 /// Walks the tables of one file and collects what is wrong with them.
 struct Reader<'a> {
-    path: Rc<Path>,
+    path: Arc<Path>,
     text: &'a str,
     problems: Vec<Problem>,
 }
@@ -224,7 +239,7 @@ impl Reader<'_> {
         let missing = file.default.as_ref().filter(|name| !file.clusters.contains_key(&name.value));
         if let Some(Sourced { value, origin: Origin::File(_, line) }) = missing {
             let text = format!("default = {value:?}, but there is no [cluster.{value}]");
-            self.problems.push(Problem { path: Rc::clone(&self.path), line: *line, text });
+            self.problems.push(Problem { path: Arc::clone(&self.path), line: *line, text });
         }
     }
 
@@ -336,12 +351,12 @@ impl Reader<'_> {
 
     fn problem(&mut self, at: usize, text: String) {
         if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(Problem { path: Rc::clone(&self.path), line: self.line(at), text });
+            self.problems.push(Problem { path: Arc::clone(&self.path), line: self.line(at), text });
         }
     }
 
     fn origin(&self, at: usize) -> Origin {
-        Origin::File(Rc::clone(&self.path), self.line(at))
+        Origin::File(Arc::clone(&self.path), self.line(at))
     }
 
     fn line(&self, at: usize) -> usize {

@@ -5,10 +5,11 @@
 //! client: USES \n
 //!                 session: { "token": …, "join": "HOST:PORT" } or { "error": … } \n
 //! ```
-use super::wire::{self, Answer, Issued};
-use crate::config;
-use crate::exit::Stop;
-use anyhow::{Context, Result};
+use crate::config::own_name;
+use crate::error::SessionError;
+use crate::keep::ACCEPT_PAUSE;
+use crate::sessions::{Sessions, WHO};
+use crate::wire::{self, Answer, Issued};
 use rustix::net::sockopt::socket_peercred;
 use sheaf_tree::launch::Desk;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,7 +25,7 @@ const REQUEST_BYTES_MAX: u64 = 32;
 const ANSWER_BYTES_MAX: u64 = 4 << 10;
 
 /// Answers at `listener` for as long as the session lasts.
-pub async fn serve(listener: tokio::net::UnixListener, desk: Option<Arc<Desk>>) {
+pub(crate) async fn serve(listener: tokio::net::UnixListener, desk: Option<Arc<Desk>>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -35,7 +36,7 @@ pub async fn serve(listener: tokio::net::UnixListener, desk: Option<Arc<Desk>>) 
             }
             Err(error) => {
                 tracing::warn!(%error, "a request for a token could not be taken");
-                tokio::time::sleep(super::daemon::ACCEPT_PAUSE).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -58,7 +59,7 @@ fn issue(desk: Option<&Desk>, uses: &str) -> Result<Issued, String> {
     let uses = wire::uses(uses).ok_or("this is no number of uses")?;
     let failed = |error: std::io::Error| error.to_string();
     let address = desk.address().map_err(failed)?;
-    let host = if address.ip().is_unspecified() { config::own_name() } else { ip(address.ip()) };
+    let host = if address.ip().is_unspecified() { own_name() } else { ip(address.ip()) };
     Ok(Issued {
         token: desk.issue(uses).map_err(failed)?.to_string(),
         join: format!("{host}:{}", address.port()),
@@ -69,24 +70,40 @@ fn ip(ip: std::net::IpAddr) -> String {
     if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() }
 }
 
-/// Asks the session `name` for a token that can be used `uses` times.
-pub fn ask(name: &str, uses: u32) -> Result<Issued> {
-    let path = super::daemon::socket_path(name)?.with_extension("token");
-    super::daemon::check_directory()?;
-    let Ok(mut stream) = UnixStream::connect(&path) else {
-        return Err(super::daemon::absent(name, Some("sheaf token"))?.into());
-    };
-    let peer = socket_peercred(&stream).context("who listens at the session's socket")?;
-    if peer.uid != rustix::process::getuid() {
-        return Err(Stop::usage(format!("session {name} belongs to user {}", peer.uid.as_raw())).into());
+impl Sessions {
+    /// Asks the session `name` for a token that can be used `uses` times.
+    ///
+    /// # Errors
+    /// When it does not run, is not this user's, does not answer, or takes in nobody.
+    pub fn token(&self, name: &str, uses: u32) -> Result<Issued, SessionError> {
+        let path = self.socket(name)?.with_extension("token");
+        self.check_directory()?;
+        let Ok(stream) = UnixStream::connect(&path) else {
+            return Err(self.absent(name, Some("sheaf token")));
+        };
+        let peer = socket_peercred(&stream).map_err(|errno| SessionError::io(WHO)(errno.into()))?;
+        if peer.uid != rustix::process::getuid() {
+            let text = format!("session {name} belongs to user {}", peer.uid.as_raw());
+            return Err(SessionError::Foreign(text));
+        }
+        let line = talk(stream, uses).map_err(SessionError::io(format!("session {name}")))?;
+        let told = Answer::parse(&line).map_err(|source| SessionError::Protocol {
+            what: format!("session {name} does not answer"),
+            source,
+        })?;
+        match told {
+            Answer::Issued(issued) => Ok(issued),
+            Answer::Refused { error } => Err(SessionError::Refused(format!("session {name}: {error}"))),
+        }
     }
+}
+
+/// Asks, and reads the line that comes back.
+fn talk(mut stream: UnixStream, uses: u32) -> std::io::Result<String> {
     stream.set_read_timeout(Some(TALK_TIMEOUT))?;
     stream.set_write_timeout(Some(TALK_TIMEOUT))?;
     stream.write_all(format!("{uses}\n").as_bytes())?;
     let mut line = String::new();
-    BufReader::new((&stream).take(ANSWER_BYTES_MAX)).read_line(&mut line)?;
-    match Answer::parse(&line).with_context(|| format!("session {name} does not answer"))? {
-        Answer::Issued(issued) => Ok(issued),
-        Answer::Refused { error } => Err(Stop::usage(format!("session {name}: {error}")).into()),
-    }
+    BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut line)?;
+    Ok(line)
 }

@@ -7,8 +7,8 @@
 //! Paths on hosts are absolute. Only on this machine alone, where no configuration speaks of other
 //! hosts or exports, a relative one starts at the working directory.
 use crate::config::{Config, own_name, some_of};
-use crate::exit::Stop;
-use crate::session::daemon;
+use crate::error::{SessionError, one_line};
+use crate::sessions::Sessions;
 use sheaf_core::RangeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -46,13 +46,15 @@ pub enum Purpose {
 /// An address as leaves of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    /// The hosts' leaves.
     pub leaves: RangeSet,
+    /// A path or glob beneath their exports.
     pub path: PathBuf,
 }
 
 impl Address {
     /// Parses `HOSTSET:PATH`, `:PATH` or `PATH`.
-    pub fn parse(text: &OsStr) -> Result<Self, Stop> {
+    pub fn parse(text: &OsStr) -> Result<Self, SessionError> {
         let (hosts, path) = match split(text.as_bytes()) {
             Some((hosts, path)) => (Some(hosts), path),
             None => (None, text.as_bytes()),
@@ -60,37 +62,43 @@ impl Address {
         if hosts.is_none() && path == b"-" {
             let told =
                 "-: standard input is not read here; a file of that name is written with its directory";
-            return Err(Stop::usage(told));
+            return Err(SessionError::Address(told.to_owned()));
         }
         if hosts.is_none() && path.is_empty() {
-            return Err(Stop::usage("an empty address names no file"));
+            return Err(SessionError::Address("an empty address names no file".to_owned()));
         }
         let hosts = match hosts.map(std::str::from_utf8) {
             None => None,
             Some(Ok(hosts)) => Some(hosts.to_owned()),
             Some(Err(_)) => {
-                return Err(Stop::usage(format!("{}: the host set is not UTF-8", text.to_string_lossy())));
+                return Err(SessionError::Address(format!(
+                    "{}: the host set is not UTF-8",
+                    text.to_string_lossy()
+                )));
             }
         };
         // "n1:" is what the host serves, as "host:" is a whole home for scp.
         let path = if path.is_empty() { b"." } else { path };
         if path.contains(&0) {
-            return Err(Stop::usage(format!("{}: a path cannot hold a NUL byte", text.to_string_lossy())));
+            return Err(SessionError::Address(format!(
+                "{}: a path cannot hold a NUL byte",
+                text.to_string_lossy()
+            )));
         }
         Ok(Self { hosts, path: OsString::from_vec(path.to_vec()).into() })
     }
 
     /// Parses an argument of cp, where only a colon makes it a place on hosts.
-    pub fn parse_place(text: &OsStr) -> Result<Place, Stop> {
+    pub fn parse_place(text: &OsStr) -> Result<Place, SessionError> {
         match split(text.as_bytes()) {
             Some(_) => Self::parse(text).map(Place::Hosts),
-            None if text.is_empty() => Err(Stop::usage("an empty path names no file")),
+            None if text.is_empty() => Err(SessionError::Address("an empty path names no file".to_owned())),
             None => Ok(Place::Here(text.into())),
         }
     }
 
     /// The leaves this address means in the cluster of `config`, and the absolute path.
-    pub fn resolve(&self, config: &Config, purpose: Purpose) -> Result<Target, Stop> {
+    pub fn resolve(&self, config: &Config, purpose: Purpose) -> Result<Target, SessionError> {
         self.check_word(config)?;
         self.check_hosts(config, purpose)?;
         let path = self.path_on_hosts(config, purpose)?;
@@ -102,7 +110,7 @@ impl Address {
     }
 
     /// Hosts without a path look like a path without hosts.
-    fn check_word(&self, config: &Config) -> Result<(), Stop> {
+    fn check_word(&self, config: &Config) -> Result<(), SessionError> {
         if self.hosts.is_some() || config.is_this_machine() {
             return Ok(());
         }
@@ -110,29 +118,29 @@ impl Address {
         // What is no host set is a path, of which is said below what is wrong with it.
         match config.leaves(word).map(|leaves| leaves.len()) {
             Err(_) => Ok(()),
-            Ok(1) => Err(Stop::usage(format!("{word} is a host: put :PATH behind it"))),
-            Ok(_) => Err(Stop::usage(format!("{word} are hosts: put :PATH behind them"))),
+            Ok(1) => Err(SessionError::Address(format!("{word} is a host: put :PATH behind it"))),
+            Ok(_) => Err(SessionError::Address(format!("{word} are hosts: put :PATH behind them"))),
         }
     }
 
     /// Nobody changes files of a thousand hosts by leaving something out.
-    fn check_hosts(&self, config: &Config, purpose: Purpose) -> Result<(), Stop> {
+    fn check_hosts(&self, config: &Config, purpose: Purpose) -> Result<(), SessionError> {
         let (Purpose::Change(command) | Purpose::Name(command)) = purpose else { return Ok(()) };
         if config.is_this_machine() {
-            return self.check_no_session_is_meant(command);
+            return self.check_no_session_is_meant(config, command);
         }
         if self.hosts.is_some() || config.says_hosts() {
             return Ok(());
         }
         // All that hosts have is nothing to suggest.
         if names_nothing(&self.path) {
-            return Err(Stop::usage(format!(
+            return Err(SessionError::Address(format!(
                 "{}: {command} changes files, so say on which hosts, and which files: HOSTSET:PATH",
                 self.path.display()
             )));
         }
         let (path, all) = (rooted(&self.path), config.everyone_folded()?);
-        Err(Stop::usage(format!(
+        Err(SessionError::Address(format!(
             "{}: {command} changes files, so say on which hosts: write @all:{path} for all of {all}, or HOSTSET:{path}",
             self.path.display()
         )))
@@ -140,50 +148,53 @@ impl Address {
 
     /// Who says hosts where nothing says what they are may have forgotten the name of a session: then it
     /// would be this machine's files that are changed.
-    fn check_no_session_is_meant(&self, command: &str) -> Result<(), Stop> {
+    fn check_no_session_is_meant(&self, config: &Config, command: &str) -> Result<(), SessionError> {
         let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else { return Ok(()) };
-        let running =
-            daemon::running().map_err(|error| Stop::usage(format!("which sessions run: {error:#}")))?;
+        let running = Sessions::of(config.environment())
+            .running()
+            .map_err(|error| SessionError::Address(format!("which sessions run: {}", one_line(&error))))?;
         if running.is_empty() {
             return Ok(());
         }
         let (path, names) = (self.path.display(), some_of(running.iter()));
-        Err(Stop::usage(format!(
+        Err(SessionError::Address(format!(
             "{hosts}:{path}: {command} changes files, and sessions are running ({names}): say which with \
              --session NAME, or write {path} alone for this machine"
         )))
     }
 
     /// The path, from the top.
-    pub fn path_on_hosts(&self, config: &Config, purpose: Purpose) -> Result<PathBuf, Stop> {
+    pub fn path_on_hosts(&self, config: &Config, purpose: Purpose) -> Result<PathBuf, SessionError> {
         if self.path.is_absolute() {
             return Ok(self.path.clone());
         }
         if config.is_this_machine() {
-            return beneath_here(&self.path, purpose);
+            return beneath_here(config, &self.path, purpose);
         }
         let (hosts, colon) = self.hosts.as_deref().map_or(("", ""), |hosts| (hosts, ":"));
         if purpose != Purpose::Read && names_nothing(&self.path) {
-            return Err(Stop::usage(match self.path.to_str() {
+            return Err(SessionError::Address(match self.path.to_str() {
                 Some(".") if self.hosts.is_some() => format!("no path behind {hosts}{colon}"),
                 _ => format!("{hosts}{colon}{}: a path on hosts begins with a slash", self.path.display()),
             }));
         }
         if self.path.as_os_str() == "." && self.hosts.is_some() {
-            return Err(Stop::usage(format!("no path behind {hosts}: write it from the top, {hosts}:/…")));
+            return Err(SessionError::Address(format!(
+                "no path behind {hosts}: write it from the top, {hosts}:/…"
+            )));
         }
         let (path, right) = (self.path.display(), rooted(&self.path));
         if self.path.starts_with(".") || self.path.starts_with("..") {
-            return Err(Stop::usage(format!(
+            return Err(SessionError::Address(format!(
                 "{hosts}{colon}{path}: there is no working directory on hosts: write the path from the top, {hosts}{colon}/…"
             )));
         }
         if self.path.as_os_str().as_bytes().starts_with(b"~") {
-            return Err(Stop::usage(format!(
+            return Err(SessionError::Address(format!(
                 "{hosts}{colon}{path}: there is no ~ on hosts: write the path from the top, {hosts}{colon}/…"
             )));
         }
-        Err(Stop::usage(format!(
+        Err(SessionError::Address(format!(
             "{hosts}{colon}{path}: a path on hosts begins with a slash: write {hosts}{colon}{right}"
         )))
     }
@@ -222,11 +233,10 @@ pub fn rooted(path: &Path) -> String {
 }
 
 /// A relative path of this machine, from the working directory.
-fn beneath_here(path: &Path, purpose: Purpose) -> Result<PathBuf, Stop> {
-    let here = std::env::current_dir()
-        .map_err(|error| Stop::usage(format!("the working directory: {error}")))?
-        .into_os_string()
-        .into_vec();
+fn beneath_here(config: &Config, path: &Path, purpose: Purpose) -> Result<PathBuf, SessionError> {
+    let here = config.environment().working_directory.clone();
+    let here = here.map_err(|error| SessionError::Address(format!("the working directory: {error}")))?;
+    let here = here.into_os_string().into_vec();
     let here = if matches!(purpose, Purpose::Name(_)) { here } else { escaped(&here) };
     let mut relative = path.as_os_str().as_bytes();
     while let Some(rest) = relative.strip_prefix(b"./") {

@@ -2,7 +2,8 @@
 //! came from.
 mod file;
 mod hosts;
-pub mod names;
+mod link;
+pub(crate) mod names;
 mod said;
 mod selection;
 mod tree;
@@ -10,30 +11,39 @@ mod tuning;
 
 pub use file::{ClusterSection, File};
 pub use hosts::{Hosts, own_name};
+pub use link::Link;
+pub use names::user as user_name;
 pub use tuning::{SETTINGS, Tuning};
 
-use crate::cli::{GlobalArgs, Link};
-use crate::exit::Stop;
+use crate::choices::Choices;
+use crate::environment::Environment;
+use crate::error::SessionError;
 use crate::groups::GroupSources;
 use said::Said;
 use selection::ClusterGroups;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
 use sheaf_tree::topology::Topology;
-use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How the processes of a cluster are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launch {
+    /// Inside this process.
     Embedded,
+    /// As processes of this machine.
     Processes,
+    /// On other hosts, over ssh.
     Ssh,
+    /// On the nodes of a job of Slurm.
     Slurm,
+    /// By somebody else: hosts come by themselves.
     Attach,
 }
 
@@ -48,6 +58,23 @@ impl Launch {
     ];
 }
 
+impl FromStr for Launch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        one_of(text, &Self::NAMES)
+    }
+}
+
+/// What has this name, or which names there are.
+fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
+    let found = known.iter().find(|(name, _)| *name == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
 impl fmt::Display for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = Self::NAMES.iter().find(|(_, launch)| launch == self).map_or("", |(name, _)| name);
@@ -58,11 +85,12 @@ impl fmt::Display for Launch {
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
+    /// Nobody says it.
     Default,
     /// An option of the command line.
     Option(&'static str),
     /// A line of a file, counted from 1.
-    File(Rc<Path>, usize),
+    File(Arc<Path>, usize),
 }
 
 impl fmt::Display for Origin {
@@ -78,11 +106,14 @@ impl fmt::Display for Origin {
 /// A value that remembers where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sourced<T> {
+    /// The value.
     pub value: T,
+    /// Where it came from.
     pub origin: Origin,
 }
 
 impl<T> Sourced<T> {
+    /// What holds where nothing is said.
     pub const fn default(value: T) -> Self {
         Self { value, origin: Origin::Default }
     }
@@ -95,11 +126,15 @@ impl<T> Sourced<T> {
 /// One cluster, as it would be started.
 #[derive(Clone, Debug)]
 pub struct Cluster {
+    /// Its name in the file, or what it was made up from.
     pub name: Sourced<String>,
     /// A host set, or one of `@file:`, `@command:`, `@slurm`; see [`Config::hosts`].
     pub hosts: Sourced<String>,
+    /// How its servers are started.
     pub launch: Sourced<Launch>,
+    /// The shape of its tree.
     pub tree: Sourced<String>,
+    /// The directory that each server serves.
     pub export: Sourced<String>,
     /// Where inner nodes run, when not on hosts of their leaves.
     pub inner_hosts: Option<Sourced<String>>,
@@ -119,10 +154,17 @@ pub struct Cluster {
 
 impl Cluster {
     /// Finds out what the hosts are: reads the file or runs the command that lists them.
-    pub fn find_hosts(&self, groups: &GroupSources) -> Result<Hosts, Stop> {
+    ///
+    /// # Errors
+    /// When they cannot be found out.
+    pub fn find_hosts(
+        &self,
+        groups: &GroupSources,
+        environment: &Environment,
+    ) -> Result<Hosts, SessionError> {
         let groups = ClusterGroups::alone(groups);
-        hosts::find(&self.hosts, &groups)
-            .map_err(|text| Stop::usage(format!("{}: {}", self.whose_hosts(), groups.told(text))))
+        hosts::find(&self.hosts, &groups, environment)
+            .map_err(|text| SessionError::Hosts(format!("{}: {}", self.whose_hosts(), groups.told(text))))
     }
 
     /// How messages call what says the hosts.
@@ -134,11 +176,15 @@ impl Cluster {
     }
 
     /// The hosts for inner nodes, when they have some of their own.
-    pub fn find_inner_hosts(&self, groups: &GroupSources) -> Result<Option<Hosts>, Stop> {
+    fn find_inner_hosts(
+        &self,
+        groups: &GroupSources,
+        environment: &Environment,
+    ) -> Result<Option<Hosts>, SessionError> {
         let Some(inner) = &self.inner_hosts else { return Ok(None) };
         let groups = ClusterGroups::alone(groups);
-        hosts::find(inner, &groups).map(Some).map_err(|text| {
-            Stop::usage(format!("inner hosts of cluster {}: {}", self.name.value, groups.told(text)))
+        hosts::find(inner, &groups, environment).map(Some).map_err(|text| {
+            SessionError::Hosts(format!("inner hosts of cluster {}: {}", self.name.value, groups.told(text)))
         })
     }
 }
@@ -146,49 +192,67 @@ impl Cluster {
 /// Everything a command needs to know before it starts a tree.
 #[derive(Debug)]
 pub struct Config {
+    /// The cluster that is meant.
     pub cluster: Cluster,
+    /// Limits and intervals.
     pub tuning: Tuning,
+    /// Where groups of hosts are looked up.
     pub groups: GroupSources,
+    /// The running session that was chosen by its name.
     pub session: Option<String>,
     /// How long a host may stay silent.
     pub timeout: Sourced<Duration>,
     /// When the command is to be over, if the user has said how long it may take.
     pub deadline: Option<Instant>,
-    topology: OnceCell<Topology>,
-    hosts: OnceCell<Hosts>,
+    environment: Environment,
+    topology: OnceLock<Topology>,
+    hosts: OnceLock<Hosts>,
     /// A running session says what the tree is.
-    is_joined: Cell<bool>,
+    is_joined: AtomicBool,
     /// Host sets that are left out.
     pub exclude_hosts: Vec<String>,
     /// The hosts that are said are some of those that the cluster has in its file.
     selects: bool,
     /// What the options mean that the user may not expect; whoever starts or joins a tree says it.
     pub note: Option<String>,
-    excluded: OnceCell<HostSet>,
-    everyone: OnceCell<RangeSet>,
+    excluded: OnceLock<HostSet>,
+    everyone: OnceLock<RangeSet>,
 }
 
 impl Config {
     /// Reads `sheaf.toml`, if there is one, and applies the options.
-    pub fn load(global: &GlobalArgs) -> Result<Self, Stop> {
-        Self::of_file(global, File::find(global.config.as_deref())?)
+    ///
+    /// # Errors
+    /// When the file or the choices are wrong.
+    pub fn load(choices: &Choices, environment: &Environment) -> Result<Self, SessionError> {
+        Self::of_file(choices, environment, File::find(choices.config.as_deref(), environment)?)
     }
 
     /// [`Config::load`] for who joins a running session. Whoever names it need not choose a cluster of the
     /// file, too: the session is what it is.
-    pub fn load_to_join(global: &GlobalArgs) -> Result<Self, Stop> {
-        let file = File::find(global.config.as_deref())?;
-        let is_named = global.session.is_some() && global.cluster.is_none();
-        Self::of_file(global, if is_named { file.without_unchosen() } else { file })
+    ///
+    /// # Errors
+    /// When the file or the choices are wrong.
+    pub fn load_to_join(choices: &Choices, environment: &Environment) -> Result<Self, SessionError> {
+        let file = File::find(choices.config.as_deref(), environment)?;
+        let is_named = choices.session.is_some() && choices.cluster.is_none();
+        Self::of_file(choices, environment, if is_named { file.without_unchosen() } else { file })
     }
 
-    /// What `file` says, with the options applied.
-    pub fn of_file(global: &GlobalArgs, mut file: File) -> Result<Self, Stop> {
+    /// What `file` says, with the choices applied.
+    ///
+    /// # Errors
+    /// When either is wrong.
+    pub fn of_file(
+        choices: &Choices,
+        environment: &Environment,
+        mut file: File,
+    ) -> Result<Self, SessionError> {
         file.check()?;
-        let groups = GroupSources::new(std::mem::take(&mut file.groups));
-        let Said { cluster, selects, note } = choose(&file, &groups, global)?;
+        let groups = GroupSources::new(std::mem::take(&mut file.groups), environment);
+        let Said { cluster, selects, note } = choose(&file, &groups, choices, environment)?;
         let tuning = file.tuning;
-        let timeout = match global.timeout {
+        let timeout = match choices.timeout {
             Some(timeout) => Sourced::option(timeout, "--timeout"),
             None => Sourced {
                 value: Duration::from_millis(tuning.timeout_ms.value),
@@ -199,22 +263,23 @@ impl Config {
             cluster,
             tuning,
             groups,
-            session: global.session.clone(),
+            session: choices.session.clone(),
             timeout,
-            deadline: global.timeout.map(|timeout| Instant::now() + timeout),
-            topology: OnceCell::new(),
-            hosts: OnceCell::new(),
-            is_joined: Cell::new(false),
-            exclude_hosts: global.exclude_hosts.clone(),
+            deadline: choices.timeout.map(|timeout| Instant::now() + timeout),
+            environment: environment.clone(),
+            topology: OnceLock::new(),
+            hosts: OnceLock::new(),
+            is_joined: AtomicBool::new(false),
+            exclude_hosts: choices.exclude_hosts.clone(),
             selects,
             note,
-            excluded: OnceCell::new(),
-            everyone: OnceCell::new(),
+            excluded: OnceLock::new(),
+            everyone: OnceLock::new(),
         })
     }
 
     /// The tree: of the session that was joined, or else planned at the first call.
-    pub fn topology(&self) -> Result<&Topology, Stop> {
+    pub fn topology(&self) -> Result<&Topology, SessionError> {
         if let Some(topology) = self.topology.get() {
             return Ok(topology);
         }
@@ -223,7 +288,7 @@ impl Config {
     }
 
     /// The hosts by leaf, as the tree has them.
-    pub fn hosts(&self) -> Result<&Hosts, Stop> {
+    pub fn hosts(&self) -> Result<&Hosts, SessionError> {
         if let Some(hosts) = self.hosts.get() {
             return Ok(hosts);
         }
@@ -233,9 +298,20 @@ impl Config {
 
     /// The tree of a running session, which need not be that of the file any more.
     pub fn use_topology(&self, topology: &Topology) {
-        self.is_joined.set(true);
+        self.is_joined.store(true, Ordering::Relaxed);
         // Only the first to say what the tree is is heard; a session is asked before anything.
         let _ = self.topology.set(topology.clone());
+    }
+
+    /// Whether a running session says what the tree is.
+    fn is_joined(&self) -> bool {
+        self.is_joined.load(Ordering::Relaxed)
+    }
+
+    /// The surroundings it was made in.
+    #[must_use]
+    pub fn environment(&self) -> &Environment {
+        &self.environment
     }
 
     /// Whether the cluster was made up on the command line, for this command alone.
@@ -272,7 +348,13 @@ impl Config {
     pub fn is_this_machine(&self) -> bool {
         let Cluster { hosts, launch, export, .. } = &self.cluster;
         let origins = [&hosts.origin, &launch.origin, &export.origin];
-        !self.is_joined.get() && origins.iter().all(|origin| **origin == Origin::Default)
+        !self.is_joined() && origins.iter().all(|origin| **origin == Origin::Default)
+    }
+
+    /// The name of the session that is meant: the one that was chosen, or that of the cluster.
+    #[must_use]
+    pub fn session_name(&self) -> &str {
+        self.session.as_deref().unwrap_or(&self.cluster.name.value)
     }
 
     /// How to start the cluster.
@@ -286,56 +368,68 @@ impl Config {
     }
 
     /// The hosts for inner nodes, when they have some of their own.
-    pub fn inner_hosts(&self) -> Result<Option<Hosts>, Stop> {
-        self.cluster.find_inner_hosts(&self.groups)
+    pub fn inner_hosts(&self) -> Result<Option<Hosts>, SessionError> {
+        self.cluster.find_inner_hosts(&self.groups, &self.environment)
     }
 }
 
 /// The groups alone, for commands that need no cluster.
-pub fn groups(global: &GlobalArgs, groups_conf: Option<&Path>) -> Result<GroupSources, Stop> {
-    let file = File::find(global.config.as_deref())?;
+///
+/// # Errors
+/// When the file is wrong.
+pub fn groups(
+    config: Option<&Path>,
+    groups_conf: Option<&Path>,
+    environment: &Environment,
+) -> Result<GroupSources, SessionError> {
+    let file = File::find(config, environment)?;
     file.check()?;
-    Ok(GroupSources::new(file.groups).with_file(groups_conf))
+    Ok(GroupSources::new(file.groups, environment).with_file(groups_conf))
 }
 
 /// The cluster the options and the file mean, with the options' changes.
-fn choose(file: &File, groups: &GroupSources, global: &GlobalArgs) -> Result<Said, Stop> {
-    let hosts = (!global.on_hosts.is_empty()).then(|| global.on_hosts.join(","));
+fn choose(
+    file: &File,
+    groups: &GroupSources,
+    choices: &Choices,
+    environment: &Environment,
+) -> Result<Said, SessionError> {
+    let hosts = (!choices.on_hosts.is_empty()).then(|| choices.on_hosts.join(","));
     let made = |cluster| Said { cluster, selects: false, note: None };
-    let mut said = match (global.embedded, global.processes, hosts) {
-        (None, None, Some(hosts)) => said::find(file, groups, global, hosts)?,
-        (None, None, None) => made(match named(file, global)? {
+    let mut said = match (choices.embedded, choices.processes, hosts) {
+        (None, None, Some(hosts)) => said::find(file, &said::Around { groups, environment }, choices, hosts)?,
+        (None, None, None) => made(match named(file, choices)? {
             Some((name, section)) => section.cluster(name),
             None => this_machine(),
         }),
-        (_, _, hosts) if hosts.is_some() || global.launch.is_some() => {
+        (_, _, hosts) if hosts.is_some() || choices.launch.is_some() => {
             let text = "--embedded N and --processes N say what the hosts are and how they are started: \
                         write --hosts HOSTSET --launch processes for hosts of other names";
-            return Err(Stop::usage(text));
+            return Err(SessionError::Choice(text.to_owned()));
         }
         (Some(count), _, _) => made(numbered(count, Launch::Embedded, "--embedded")),
         (_, Some(count), _) => made(numbered(count, Launch::Processes, "--processes")),
     };
     let cluster = &mut said.cluster;
-    if let Some(launch) = global.launch {
+    if let Some(launch) = choices.launch {
         cluster.launch = Sourced::option(launch, "--launch");
     }
-    if let Some(user) = &global.user {
+    if let Some(user) = &choices.user {
         cluster.user = Some(Sourced::option(user.clone(), "--user"));
     }
-    if global.sudo {
+    if choices.sudo {
         cluster.sudo = Some(Sourced::option(true, "--sudo"));
     }
-    if let Some(tree) = &global.tree {
+    if let Some(tree) = &choices.tree {
         cluster.tree = Sourced::option(tree.clone(), "--tree");
     }
-    if let Some(export) = &global.export {
+    if let Some(export) = &choices.export {
         cluster.export = Sourced::option(export.clone(), "--export");
     }
-    if let Some(hosts) = &global.inner_hosts {
+    if let Some(hosts) = &choices.inner_hosts {
         cluster.inner_hosts = Some(Sourced::option(hosts.clone(), "--inner-hosts"));
     }
-    if let Some(link) = global.link {
+    if let Some(link) = choices.link {
         cluster.link = Some(Sourced::option(link, "--link"));
     }
     Ok(said)
@@ -344,9 +438,9 @@ fn choose(file: &File, groups: &GroupSources, global: &GlobalArgs) -> Result<Sai
 /// The section of the file that is meant: by option, by the file's `default`, or as its only one.
 fn named<'a>(
     file: &'a File,
-    global: &GlobalArgs,
-) -> Result<Option<(Sourced<String>, &'a ClusterSection)>, Stop> {
-    let asked = match &global.cluster {
+    choices: &Choices,
+) -> Result<Option<(Sourced<String>, &'a ClusterSection)>, SessionError> {
+    let asked = match &choices.cluster {
         Some(name) => Some(Sourced::option(name.clone(), "--cluster")),
         None => file.default.clone(),
     };
@@ -362,7 +456,7 @@ fn named<'a>(
         (Some((name, section)), None) => {
             Ok(Some((Sourced { value: name.clone(), origin: section.origin.clone() }, section)))
         }
-        (Some((first, _)), Some(_)) => Err(Stop::usage(format!(
+        (Some((first, _)), Some(_)) => Err(SessionError::Cluster(format!(
             "{} has {} clusters ({}): choose one with --cluster, or by default = {first:?} in the file",
             file.name(),
             file.clusters.len(),
@@ -371,12 +465,14 @@ fn named<'a>(
     }
 }
 
-fn unknown_cluster(file: &File, name: &str) -> Stop {
+fn unknown_cluster(file: &File, name: &str) -> SessionError {
     let Some(path) = &file.path else {
-        return Stop::usage(format!("no cluster {name}: no sheaf.toml was found; see sheaf config --help"));
+        return SessionError::Cluster(format!(
+            "no cluster {name}: no sheaf.toml was found; see sheaf config --help"
+        ));
     };
     let known = file.clusters.keys().map(String::as_str);
-    Stop::usage(match nearest(name, known) {
+    SessionError::Cluster(match nearest(name, known) {
         Some(near) => format!("no cluster {name} in {}; did you mean {near}?", path.display()),
         None if file.clusters.is_empty() => format!("no cluster {name} in {}: it names none", path.display()),
         None => {
@@ -458,12 +554,12 @@ fn is_plural(a: &str, b: &str) -> bool {
 
 /// The files `sheaf.toml` is looked for in, in this order, when no option names one; each with the
 /// variable of the environment that leads there, if one does.
-fn search_path() -> Vec<(PathBuf, Option<&'static str>)> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+fn search_path(environment: &Environment) -> Vec<(PathBuf, Option<&'static str>)> {
     let mut path = vec![(PathBuf::from("sheaf.toml"), None)];
-    let home = variable("XDG_CONFIG_HOME")
-        .map(|home| (PathBuf::from(home), Some("XDG_CONFIG_HOME")))
-        .or_else(|| variable("HOME").map(|home| (Path::new(&home).join(".config"), Some("HOME"))));
+    let home = environment
+        .path("XDG_CONFIG_HOME")
+        .map(|home| (home, Some("XDG_CONFIG_HOME")))
+        .or_else(|| environment.path("HOME").map(|home| (home.join(".config"), Some("HOME"))));
     path.extend(home.map(|(home, variable)| (home.join("sheaf/sheaf.toml"), variable)));
     path.push((PathBuf::from("/etc/sheaf/sheaf.toml"), None));
     path
@@ -483,8 +579,9 @@ mod tests {
 
     #[test]
     fn options_make_clusters_of_their_own() {
-        let global = GlobalArgs { embedded: Some(4), tree: Some("flat".into()), ..GlobalArgs::default() };
-        let cluster = choose(&File::default(), &GroupSources::default(), &global).unwrap().cluster;
+        let choices = Choices { embedded: Some(4), tree: Some("flat".into()), ..Choices::default() };
+        let (file, groups) = (File::default(), GroupSources::default());
+        let cluster = choose(&file, &groups, &choices, &Environment::default()).unwrap().cluster;
         assert_eq!(cluster.hosts.value, "n[1-4]");
         assert_eq!(cluster.launch.value, Launch::Embedded);
         assert_eq!(cluster.tree, Sourced::option("flat".to_owned(), "--tree"));

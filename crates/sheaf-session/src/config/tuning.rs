@@ -4,8 +4,11 @@ use super::Sourced;
 /// What is known of one setting.
 #[derive(Debug)]
 pub struct Setting {
+    /// Its name in `[tuning]`.
     pub name: &'static str,
+    /// The least value.
     pub min: u64,
+    /// The greatest.
     pub max: u64,
 }
 

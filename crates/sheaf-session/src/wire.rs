@@ -4,11 +4,17 @@ use serde::{Deserialize, Serialize};
 /// What a session tells its clients of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct About {
+    /// The name of its cluster.
     pub cluster: String,
+    /// Its hosts, folded.
     pub hosts: String,
+    /// How its servers were started.
     pub launch: String,
+    /// The shape of its tree.
     pub tree: String,
+    /// What each server serves.
     pub export: String,
+    /// Its process.
     pub pid: u32,
     /// Seconds since 1970.
     pub since: u64,
@@ -27,7 +33,9 @@ impl About {
 /// A token, and where hosts come to with it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Issued {
+    /// The secret.
     pub token: String,
+    /// Host and port.
     pub join: String,
 }
 
@@ -35,8 +43,13 @@ pub struct Issued {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answer {
+    /// One was made.
     Issued(Issued),
-    Refused { error: String },
+    /// None was.
+    Refused {
+        /// Why.
+        error: String,
+    },
 }
 
 impl Answer {

@@ -6,9 +6,10 @@
 use super::hosts::{self, Hosts, fold};
 use super::selection::{ClusterGroups, padded};
 use super::{Cluster, File, Origin, Sourced, ad_hoc, named};
-use crate::cli::GlobalArgs;
+use crate::choices::Choices;
 use crate::config::Launch;
-use crate::exit::Stop;
+use crate::environment::Environment;
+use crate::error::SessionError;
 use crate::groups::GroupSources;
 use sheaf_core::RangeSet;
 
@@ -21,30 +22,36 @@ pub struct Said {
     pub note: Option<String>,
 }
 
+/// Where hosts are looked up.
+pub struct Around<'a> {
+    pub groups: &'a GroupSources,
+    pub environment: &'a Environment,
+}
+
 /// The cluster of the hosts that `-w` says.
-pub fn find(file: &File, groups: &GroupSources, global: &GlobalArgs, said: String) -> Result<Said, Stop> {
+pub fn find(file: &File, around: &Around<'_>, choices: &Choices, said: String) -> Result<Said, SessionError> {
     let said = Sourced::option(said, "--hosts");
     let outside = |note| {
         let cluster = Cluster { hosts: said.clone(), ..ad_hoc("ssh", Launch::Ssh, "--hosts") };
         Said { cluster, selects: false, note }
     };
-    if global.cluster.is_some() {
-        return of_named(file, groups, global, &said);
+    if choices.cluster.is_some() {
+        return of_named(file, around, choices, &said);
     }
     // Whoever says how to start servers, or which session to ask, says that it is not the default.
-    if global.launch.is_some() || global.session.is_some() {
+    if choices.launch.is_some() || choices.session.is_some() {
         return Ok(outside(None));
     }
     let has_default = file.default.is_some() || file.clusters.len() == 1;
-    let Some((name, section)) = has_default.then(|| named(file, global)).transpose()?.flatten() else {
+    let Some((name, section)) = has_default.then(|| named(file, choices)).transpose()?.flatten() else {
         return Ok(outside(None));
     };
     let cluster = section.cluster(name);
-    let known = cluster.find_hosts(groups).map_err(|why| {
+    let known = cluster.find_hosts(around.groups, around.environment).map_err(|why| {
         let name = &cluster.name.value;
-        Stop::usage(format!("{why}; --launch ssh reaches hosts over ssh, outside of cluster {name}"))
+        SessionError::Hosts(format!("{why}; --launch ssh reaches hosts over ssh, outside of cluster {name}"))
     })?;
-    let (meant, unknown) = compare(&said, &known, groups)?;
+    let (meant, unknown) = compare(&said, &known, around)?;
     if unknown.is_empty() {
         return Ok(selected(cluster, &meant));
     }
@@ -59,19 +66,19 @@ pub fn find(file: &File, groups: &GroupSources, global: &GlobalArgs, said: Strin
 /// With `-C` they are the hosts of that cluster, whether its section has them or not.
 fn of_named(
     file: &File,
-    groups: &GroupSources,
-    global: &GlobalArgs,
+    around: &Around<'_>,
+    choices: &Choices,
     said: &Sourced<String>,
-) -> Result<Said, Stop> {
-    let Some((name, section)) = named(file, global)? else {
-        return Err(Stop::usage("no cluster is named"));
+) -> Result<Said, SessionError> {
+    let Some((name, section)) = named(file, choices)? else {
+        return Err(SessionError::Cluster("no cluster is named".to_owned()));
     };
     let cluster = section.cluster(name);
     // What its section says of hosts need not hold here, such as those of a job of Slurm.
-    if let Ok(known) = cluster.find_hosts(groups)
-        && let (meant, unknown) = compare(said, &known, groups)?
+    if let Ok(known) = cluster.find_hosts(around.groups, around.environment)
+        && let (meant, unknown) = compare(said, &known, around)?
         && unknown.is_empty()
-        && global.launch.is_none()
+        && choices.launch.is_none()
     {
         return Ok(selected(cluster, &meant));
     }
@@ -87,11 +94,11 @@ fn selected(cluster: Cluster, meant: &[String]) -> Said {
 fn compare(
     said: &Sourced<String>,
     known: &Hosts,
-    groups: &GroupSources,
-) -> Result<(Vec<String>, Vec<String>), Stop> {
-    let groups = ClusterGroups::new(groups, known.everyone());
-    let meant =
-        hosts::find(said, &groups).map_err(|text| Stop::usage(format!("-w: {}", groups.told(text))))?;
+    around: &Around<'_>,
+) -> Result<(Vec<String>, Vec<String>), SessionError> {
+    let groups = ClusterGroups::new(around.groups, known.everyone());
+    let meant = hosts::find(said, &groups, around.environment)
+        .map_err(|text| SessionError::Hosts(format!("-w: {}", groups.told(text))))?;
     let meant = meant.names().to_vec();
     let unknown = meant.iter().filter(|name| known.leaf(name).is_none()).cloned().collect();
     Ok((meant, unknown))

@@ -1,0 +1,35 @@
+//! What joins the nodes of a tree.
+use std::fmt;
+use std::str::FromStr;
+
+/// How nodes are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// TCP that anybody who may look at the machine's traffic can read.
+    Tcp,
+    /// TCP with TLS.
+    Tls,
+    /// Sockets of one machine.
+    Unix,
+}
+
+impl Link {
+    /// Every way there is, by its name.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("tcp", Self::Tcp), ("tls", Self::Tls), ("unix", Self::Unix)];
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(_, link)| link == self).map_or("", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for Link {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        super::one_of(text, &Self::NAMES)
+    }
+}

@@ -1,0 +1,66 @@
+//! The surroundings of a caller. Nothing in this crate looks at them by itself: what is to count is handed
+//! over, so that a program (or a test) can be in several at once.
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The variables that mean something here.
+const VARIABLES: [&str; 7] = [
+    "CLUSTERSHELL_CFGDIR",
+    "HOME",
+    "SHEAF_CONFIG",
+    "SLURM_JOB_NODELIST",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "XDG_RUNTIME_DIR",
+];
+
+/// Variables and a working directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    variables: BTreeMap<String, OsString>,
+    /// Where relative paths begin, or why that is not known.
+    pub(crate) working_directory: Result<PathBuf, String>,
+}
+
+impl Default for Environment {
+    /// One without any variable, and without a working directory.
+    fn default() -> Self {
+        Self { variables: BTreeMap::new(), working_directory: Err("none was given".to_owned()) }
+    }
+}
+
+impl Environment {
+    /// That of this process, as it is now.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let known = |name: &str| Some((name.to_owned(), std::env::var_os(name)?));
+        Self {
+            variables: VARIABLES.into_iter().filter_map(known).collect(),
+            working_directory: std::env::current_dir().map_err(|error| error.to_string()),
+        }
+    }
+
+    /// The same with a variable set.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<OsString>) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
+    /// The same in another working directory.
+    #[must_use]
+    pub fn in_directory(self, directory: impl Into<PathBuf>) -> Self {
+        Self { working_directory: Ok(directory.into()), ..self }
+    }
+
+    /// The value of a variable. An empty one counts as none.
+    pub(crate) fn variable(&self, name: &str) -> Option<&OsString> {
+        self.variables.get(name).filter(|value| !value.is_empty())
+    }
+
+    /// The path in a variable.
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.variable(name).map(PathBuf::from)
+    }
+}

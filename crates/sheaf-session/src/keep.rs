@@ -1,0 +1,229 @@
+//! Sessions that stay: a name, a socket of that name, and those who come to it.
+use crate::config::{Config, Launch};
+use crate::error::{SessionError, io_text};
+use crate::sessions::{ENDED, Sessions};
+use crate::start::Connected;
+use crate::tokens;
+use crate::wire::About;
+use rustix::fs::{Mode, OFlags, flock};
+use sheaf_tree::topology::Role;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// How long those may take to say so that have started in time, where others have not.
+const COUNT_TIME: Duration = Duration::from_millis(400);
+
+/// How long a session waits after it could not let a client in.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest path that the system takes for a socket.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// The name of a session, taken: nobody else's session has it until this is dropped.
+pub struct Post {
+    lock: Lock,
+    listener: UnixListener,
+    requests: UnixListener,
+}
+
+impl Post {
+    /// Takes the name that the configuration means, before the tree is started.
+    ///
+    /// # Errors
+    /// When a session of that name runs, or there is no place for its socket.
+    pub fn take(config: &Config) -> Result<Self, SessionError> {
+        let sessions = Sessions::of(config.environment());
+        let path = sessions.socket(config.session_name())?;
+        let (lock, listener) = listen(&sessions, &path)?;
+        Ok(Self { lock, listener, requests: bind(&path.with_extension("token"))? })
+    }
+
+    /// Opens for those who have a token made, now that the tree is there.
+    ///
+    /// # Errors
+    /// When a socket cannot be used.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn open(self, connected: &Connected) -> Result<Open, SessionError> {
+        let socket = |socket| tokio::net::UnixListener::from_std(socket).map_err(SessionError::io("session"));
+        let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
+        let desk = tokio::spawn(tokens::serve(requests, connected.desk.clone()));
+        Ok(Open { desk, listener, _lock: self.lock })
+    }
+}
+
+/// A session that those who make tokens reach. Once this is dropped nobody connects any more.
+pub struct Open {
+    desk: JoinHandle<()>,
+    listener: tokio::net::UnixListener,
+    _lock: Lock,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.desk.abort();
+    }
+}
+
+impl Open {
+    /// Lets clients in, for as long as this is polled.
+    ///
+    /// # Errors
+    /// When the hosts cannot be told.
+    pub async fn serve(&self, connected: &Connected, config: &Config) -> Result<(), SessionError> {
+        let (about, mut others) = (about(config)?, 0);
+        let trouble = |error| SessionError::io("session")(error);
+        loop {
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                // Out of descriptors, say: those who are in go on, and may leave.
+                Err(error) => {
+                    tracing::warn!(%error, "a client could not be let in");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let peer = stream.peer_cred().map_err(trouble)?;
+            if peer.uid() != rustix::process::getuid().as_raw() {
+                tracing::warn!(uid = peer.uid(), "a client of another user was refused");
+                others += 1;
+                continue;
+            }
+            let about = About { refused: refused(connected, others), ..about.clone() };
+            let about = serde_json::to_vec(&about)
+                .map_err(|source| SessionError::Protocol { what: "session".to_owned(), source })?;
+            let link = OwnedFd::from(stream.into_std().map_err(trouble)?);
+            if let Err(error) = connected.session.network().admit(link, &connected.topology, &about) {
+                tracing::warn!(%error, "a client could not be let in");
+            }
+        }
+    }
+}
+
+/// How many hosts run once all have started or failed to, or their time to do so is over. Hosts that come by
+/// themselves come when they come.
+pub async fn started(connected: &Connected, config: &Config) -> u64 {
+    if config.launch() == Launch::Attach {
+        return 0;
+    }
+    let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
+    let left = config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let patience = left.map_or(start_timeout, |left| left.min(start_timeout));
+    let network = connected.session.network();
+    if let Some(leaves) = network.ready(patience).await {
+        return leaves.len();
+    }
+    let survey = network.survey(COUNT_TIME).await;
+    let nodes = survey.reports.iter().filter_map(|report| connected.topology.node(report.rank));
+    nodes.filter(|node| node.role() == Role::Leaf).count() as u64
+}
+
+fn about(config: &Config) -> Result<About, SessionError> {
+    let since =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let cluster = &config.cluster;
+    Ok(About {
+        cluster: cluster.name.value.clone(),
+        hosts: config.hosts()?.everyone(),
+        launch: cluster.launch.value.to_string(),
+        tree: cluster.tree.value.clone(),
+        export: cluster.export.value.clone(),
+        pid: std::process::id(),
+        since,
+        refused: Vec::new(),
+    })
+}
+
+/// Who was not let in so far: why, and how often.
+fn refused(connected: &Connected, other_users: u64) -> Vec<(String, u64)> {
+    let audit = connected.session.network().audit();
+    let at_door = audit.refused.iter().map(|(why, count)| (why.phrase().to_owned(), *count));
+    let clients = (other_users > 0).then(|| ("a client of another user".to_owned(), other_users));
+    at_door.chain(clients).collect()
+}
+
+/// Makes the socket; a lock beside it decides between two that start at once.
+fn listen(sessions: &Sessions, path: &Path) -> Result<(Lock, UnixListener), SessionError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let directory = sessions.directory();
+    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(none_at(directory, &error)),
+        _ => sessions.check_directory()?,
+    }
+    check_length(path)?;
+    let lock = Lock::take(path)?;
+    let _ = std::fs::remove_file(path.with_extension(ENDED));
+    Ok((lock, bind(path)?))
+}
+
+/// No session can be had because of this file.
+fn none_at(path: &Path, error: &std::io::Error) -> SessionError {
+    let text = io_text(path, error);
+    SessionError::NoPlace(format!("{text}; sessions have their sockets there ($XDG_RUNTIME_DIR, or $TMPDIR)"))
+}
+
+/// The system takes no long path for a socket.
+fn check_length(path: &Path) -> Result<(), SessionError> {
+    let bytes = path.with_extension("token").as_os_str().len();
+    if bytes <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    Err(SessionError::NoPlace(format!(
+        "its sockets in {} would have paths of {bytes} bytes, and {SOCKET_PATH_BYTES_MAX} are the most: set \
+         XDG_RUNTIME_DIR to a directory with a shorter path, or give a shorter --session NAME",
+        path.parent().unwrap_or(path).display()
+    )))
+}
+
+/// Listens at a path that is ours; what an earlier session has left there goes.
+fn bind(path: &Path) -> Result<UnixListener, SessionError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(none_at(path, &error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(|error| none_at(path, &error))?;
+    listener.set_nonblocking(true).map_err(SessionError::io("session"))?;
+    Ok(listener)
+}
+
+/// The file whose lock decides who is the session of a name; it and the socket go with the session.
+struct Lock {
+    path: PathBuf,
+    socket: PathBuf,
+    _file: OwnedFd,
+}
+
+impl Lock {
+    fn take(socket: &Path) -> Result<Self, SessionError> {
+        let path = socket.with_extension("lock");
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        loop {
+            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|errno| none_at(&path, &errno.into()))?;
+            if flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+                let name = socket.file_stem().unwrap_or_default().to_string_lossy();
+                let why = format!("another process starts or runs session {name}");
+                return Err(Sessions::taken(&name, &why));
+            }
+            // A session that ended in between has removed the file that is locked now.
+            let locked = rustix::fs::fstat(&file).map_err(|errno| none_at(&path, &errno.into()))?.st_ino;
+            if rustix::fs::lstat(&path).is_ok_and(|there| there.st_ino == locked) {
+                return Ok(Self { path, socket: socket.to_owned(), _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_file(self.socket.with_extension("token"));
+        // Still locked: whoever opens it now finds another file, or none, under its name.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

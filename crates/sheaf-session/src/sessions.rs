@@ -1,0 +1,255 @@
+//! The sessions of a user: each a process that runs a tree, with a socket for those who join.
+//!
+//! The socket is `NAME.sock` in a directory that only this user can enter. Both ends check who the other is: a
+//! client trusts no socket of somebody else's, a session lets nobody else in.
+use crate::config::{nearest, some_of};
+use crate::environment::Environment;
+use crate::error::SessionError;
+use crate::trust;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, Signal, getuid, kill_process};
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long [`Sessions::end`] waits for a session to be gone.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest reason for the end of a session that is told.
+const ENDED_CHARS_MAX: usize = 300;
+
+/// What the file is called, beside a session's socket, that says why it has ended.
+pub(crate) const ENDED: &str = "ended";
+
+/// The directory in which a user's sessions have their sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sessions {
+    directory: PathBuf,
+}
+
+impl Sessions {
+    /// Those of whoever has this environment.
+    #[must_use]
+    pub fn of(environment: &Environment) -> Self {
+        let runtime = environment.path("XDG_RUNTIME_DIR").filter(|directory| directory.is_absolute());
+        let directory = match runtime {
+            Some(directory) => directory.join("sheaf"),
+            None => {
+                let temporary = environment.path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
+                temporary.join(format!("sheaf-{}", getuid().as_raw()))
+            }
+        };
+        Self { directory }
+    }
+
+    /// Where the sockets are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Whether nobody else can put sockets where this user's sessions have theirs.
+    ///
+    /// # Errors
+    /// When somebody can, which makes it a directory that is not used.
+    pub(crate) fn check_directory(&self) -> Result<(), SessionError> {
+        trust::check_private(&self.directory).map_err(|why| SessionError::Foreign(why.text(&self.directory)))
+    }
+
+    /// The socket of a session of this name.
+    ///
+    /// # Errors
+    /// When none can be called so.
+    pub(crate) fn socket(&self, name: &str) -> Result<PathBuf, SessionError> {
+        if !is_name(name) {
+            let text = "one has letters, digits and . _ @ -, and does not begin with a dot";
+            return Err(SessionError::Name(format!("{name:?} cannot be the name of a session: {text}")));
+        }
+        Ok(self.directory.join(format!("{name}.sock")))
+    }
+
+    /// The names of those that run.
+    ///
+    /// # Errors
+    /// When the directory is not to be trusted, or cannot be read.
+    pub fn running(&self) -> Result<Vec<String>, SessionError> {
+        let mut names = Vec::new();
+        self.check_directory()?;
+        let unreadable = |error| SessionError::file(&self.directory, error);
+        let entries = match std::fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(names),
+            entries => entries.map_err(unreadable)?,
+        };
+        for entry in entries {
+            let file = entry.map_err(unreadable)?.file_name();
+            let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".sock")) else { continue };
+            // One that cannot be reached is named too; joining it says why.
+            if self.is_running(name) {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Whether a session of this name runs, or something is there that cannot be told from one.
+    #[must_use]
+    pub fn is_running(&self, name: &str) -> bool {
+        !matches!(self.open(name), Ok(None))
+    }
+
+    /// The process of a session of this name; `None` when none runs.
+    ///
+    /// # Errors
+    /// When something is there that is not this user's session.
+    pub fn process(&self, name: &str) -> Result<Option<i32>, SessionError> {
+        let Some(stream) = self.open(name)? else { return Ok(None) };
+        Ok(Some(peer(&stream)?.as_raw_nonzero().get()))
+    }
+
+    /// The error of a session that does not run: the name that was meant, or those that there are. `command`
+    /// is what takes the name of one that runs; without it the session can be started as well.
+    #[must_use]
+    pub fn absent(&self, name: &str, command: Option<&str>) -> SessionError {
+        let running = match self.running() {
+            Ok(running) => running,
+            Err(error) => return error,
+        };
+        let near = nearest(name, running.iter().map(String::as_str));
+        let others = (!running.is_empty()).then(|| format!("; running: {}", some_of(running.iter())));
+        let hint = match (near, command, &running[..]) {
+            (Some(near), ..) => format!("; did you mean {near}?"),
+            (None, None, _) => format!("; start it with: sheaf up --session {name}"),
+            (None, Some(_), []) => String::new(),
+            (None, Some(command), [one]) => format!(" ({command} {one})"),
+            (None, Some(command), _) => format!(" ({command} NAME)"),
+        };
+        let why = self.end_of(name).map(|why| format!(" any more ({why})")).unwrap_or_default();
+        let others = others.unwrap_or_default();
+        SessionError::Absent(format!("no session {name} is running{why}{others}{hint}"))
+    }
+
+    /// Keeps why a session of this name ends by itself, for those who look for it later.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn keep_end(&self, name: &str, why: &str) -> Result<(), SessionError> {
+        let path = self.socket(name)?.with_extension(ENDED);
+        std::fs::write(&path, why).map_err(|error| SessionError::file(&path, error))
+    }
+
+    /// Why the last session of this name has ended by itself, if it has.
+    fn end_of(&self, name: &str) -> Option<String> {
+        let path = self.socket(name).ok()?.with_extension(ENDED);
+        let why = std::fs::read_to_string(path).ok()?;
+        Some(why.chars().filter(|c| !c.is_control()).take(ENDED_CHARS_MAX).collect())
+    }
+
+    /// The error of a name under which a session runs already.
+    pub(crate) fn taken(name: &str, why: &str) -> SessionError {
+        SessionError::Taken(format!("{why}: end it with sheaf down {name}, or name another with --session"))
+    }
+
+    /// That no session of this name runs, so that one can begin.
+    ///
+    /// # Errors
+    /// [`SessionError::Taken`] when one does.
+    pub fn check_free(&self, name: &str) -> Result<(), SessionError> {
+        match self.process(name)? {
+            None => Ok(()),
+            Some(pid) => Err(Self::taken(name, &format!("session {name} runs already, as process {pid}"))),
+        }
+    }
+
+    /// Connects to a session of this user; `None` when none listens.
+    pub(crate) fn open(&self, name: &str) -> Result<Option<UnixStream>, SessionError> {
+        let path = self.socket(name)?;
+        self.check_directory()?;
+        match std::fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            about => check_own(&path, &about.map_err(|error| SessionError::file(&path, error))?)?,
+        }
+        let stream = match connect_at_once(&path) {
+            Ok(stream) => stream,
+            // A session that was killed leaves its socket behind; nobody listens there.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let text =
+                    format!("session {name}: its process takes in no clients: it is stopped, or hangs");
+                return Err(SessionError::Unresponsive(text));
+            }
+            Err(error) => return Err(SessionError::file(&path, error)),
+        };
+        let peer = socket_peercred(&stream).map_err(|errno| SessionError::io(WHO)(errno.into()))?;
+        if peer.uid != getuid() {
+            return Err(foreign(&path, peer.uid.as_raw()));
+        }
+        Ok(Some(stream))
+    }
+
+    /// Ends a session and waits for that; returns whether one was running.
+    ///
+    /// # Errors
+    /// When it cannot be ended, or does not end in time.
+    pub fn end(&self, name: &str) -> Result<bool, SessionError> {
+        let Some(mut stream) = self.open(name)? else { return Ok(false) };
+        let pid = peer(&stream)?;
+        // The process is the one that holds the other end of this socket, so it is no other's number.
+        kill_process(pid, Signal::TERM).map_err(|errno| {
+            SessionError::io(format!("cannot end process {}", pid.as_raw_nonzero()))(errno.into())
+        })?;
+        // One that is stopped would not hear of it.
+        let _ = kill_process(pid, Signal::CONT);
+        let deadline = Instant::now() + END_TIMEOUT;
+        stream.set_read_timeout(Some(END_TIMEOUT)).map_err(SessionError::io("session"))?;
+        let mut rest = [0; 4096];
+        while Instant::now() < deadline {
+            match stream.read(&mut rest) {
+                Ok(0) => return Ok(true),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(true),
+                Err(_) => break,
+            }
+        }
+        Err(SessionError::StillThere { name: name.to_owned(), seconds: END_TIMEOUT.as_secs() })
+    }
+}
+
+/// What is not known when the system does not tell.
+pub(crate) const WHO: &str = "who listens at the session's socket";
+
+/// Whether a session can be called so: its name is a file's, and stands in lines that are read again.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
+}
+
+/// The process at the other end.
+pub(crate) fn peer(stream: &UnixStream) -> Result<Pid, SessionError> {
+    Ok(socket_peercred(stream).map_err(|errno| SessionError::io(WHO)(errno.into()))?.pid)
+}
+
+/// Connects without waiting: where a process is stopped, nobody makes room for those who wait.
+fn connect_at_once(path: &Path) -> std::io::Result<UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+fn check_own(path: &Path, about: &std::fs::Metadata) -> Result<(), SessionError> {
+    use std::os::unix::fs::MetadataExt;
+    if about.uid() == getuid().as_raw() { Ok(()) } else { Err(foreign(path, about.uid())) }
+}
+
+fn foreign(path: &Path, uid: u32) -> SessionError {
+    SessionError::Foreign(format!(
+        "{}: the session's socket belongs to user {uid}, not to you; it is not used",
+        path.display()
+    ))
+}

@@ -1,0 +1,223 @@
+//! From a configuration to a running tree.
+use crate::config::{Config, Launch, Link, Sourced, own_name};
+use crate::error::SessionError;
+use sheaf_group::{Limits, Session};
+use sheaf_tree::filter::Registry;
+use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
+use sheaf_tree::link::Listen;
+use sheaf_tree::service::Services;
+use sheaf_tree::topology::Topology;
+use sheaf_tree::{Network, Tuning};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A session with what it was made from.
+pub struct Connected {
+    /// Group operations on it.
+    pub session: Session,
+    /// Its tree.
+    pub topology: Topology,
+    /// Where hosts that come by themselves are taken in, if any are.
+    pub desk: Option<Arc<Desk>>,
+    /// The tree was started for whoever has this, and ends with it.
+    pub is_own: bool,
+}
+
+/// Who serves at the leaves of a tree that is started.
+pub struct Start<'a> {
+    /// What the nodes of this process do.
+    pub services: &'a Services,
+    /// The program to start for nodes that are processes of their own, which serves when it is called with the
+    /// argument `serve`; `None` where that is not known, or there are none.
+    pub program: Option<PathBuf>,
+    /// The umask for files that servers make; without one they keep their own.
+    pub umask: Option<u32>,
+    /// Levels that are to come above the tree: 1 when clients are to join.
+    pub depth: u32,
+}
+
+impl Start<'_> {
+    /// Starts the tree of the configuration.
+    ///
+    /// # Errors
+    /// When it cannot be planned, or not be started. Hosts that do not come are none.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn start(&self, config: &Config) -> Result<Connected, SessionError> {
+        let topology = config.topology()?.clone();
+        let (network, desk) = self.network(config, &topology).await?;
+        let session = Session::new(network, topology.leaf_hosts(), limits(config))?;
+        Ok(Connected { session, topology, desk: desk.map(Arc::new), is_own: true })
+    }
+
+    async fn network(
+        &self,
+        config: &Config,
+        topology: &Topology,
+    ) -> Result<(Network, Option<Desk>), SessionError> {
+        let options = launch::Options {
+            tuning: tuning(config),
+            configs: sheaf_group::service_config(&config.cluster.export.value, self.umask),
+            depth: self.depth,
+        };
+        raise_descriptor_limit();
+        let (network, desk) = match config.launch() {
+            Launch::Embedded => {
+                return Ok((launch::embedded(topology, self.services, &options), None));
+            }
+            Launch::Processes => {
+                let mut program = self.program(config)?;
+                program.sudo = config.cluster.sudo.is_some();
+                let network = launch::processes(topology, self.services, &options, &program).await?;
+                return Ok((network, None));
+            }
+            Launch::Ssh => {
+                let mut program = self.other_hosts(config)?;
+                program.starter = Starter::Ssh(ssh(config)?);
+                program.sudo = config.cluster.sudo.is_some();
+                launch::over_ssh(topology, self.services, &options, &program, listen(config)).await?
+            }
+            Launch::Slurm => self.slurm(config, topology, &options).await?,
+            // A session that ends with its command is over before anybody comes.
+            Launch::Attach if self.depth == 0 => {
+                let name = &config.cluster.name.value;
+                let text = format!("cluster {name}: start its session first: sheaf up");
+                return Err(SessionError::Absent(text));
+            }
+            Launch::Attach => {
+                let (at, patience) = (listen(config), start_timeout(config));
+                let program = self.other_hosts(config)?;
+                launch::attached(topology, self.services, &options, &program, at, patience).await?
+            }
+        };
+        Ok((network, Some(desk)))
+    }
+
+    /// The program as a server or inner node of this machine.
+    fn program(&self, config: &Config) -> Result<Program, SessionError> {
+        let carrier = match config.link() {
+            Some(Link::Tcp) => Carrier::Tcp,
+            Some(Link::Tls) => Carrier::Tls,
+            Some(Link::Unix) | None => Carrier::Unix,
+        };
+        let Some(path) = self.program.clone() else {
+            return Err(SessionError::Choice("no program is named that serves".to_owned()));
+        };
+        let mut program = Program::new(path, vec!["serve".to_owned()]);
+        program.carrier = carrier;
+        Ok(program)
+    }
+
+    /// The program for nodes on other hosts: only TLS leads there.
+    fn other_hosts(&self, config: &Config) -> Result<Program, SessionError> {
+        let mut program = self.program(config)?;
+        program.carrier = Carrier::Tls;
+        program.listen = Listen::Address(listen(config).ip());
+        Ok(program)
+    }
+
+    /// One `srun` with a server on every node.
+    async fn slurm(
+        &self,
+        config: &Config,
+        topology: &Topology,
+        options: &launch::Options,
+    ) -> Result<(Network, Desk), SessionError> {
+        let command = config.cluster.srun.as_ref().map_or("srun", |srun| &srun.value);
+        let command = command.split_whitespace().map(ToOwned::to_owned).collect();
+        let program = self.other_hosts(config)?;
+        let srun = Srun { command, program: program.path.clone() };
+        let at = listen(config);
+        let name = if at.ip().is_unspecified() { own_name() } else { at.ip().to_string() };
+        // What the job waits for is told before the command's time is over, and instead of that.
+        let left =
+            config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()) * 9 / 10);
+        let patience = left.map_or(start_timeout(config), |left| left.min(start_timeout(config)));
+        let program = (&program, &srun);
+        Ok(launch::slurm(topology, self.services, options, program, (at, &name), patience).await?)
+    }
+}
+
+fn start_timeout(config: &Config) -> Duration {
+    Duration::from_millis(config.tuning.start_timeout_ms.value)
+}
+
+/// Where other hosts come to: at every address and a port of the system's choice, if it is not said.
+fn listen(config: &Config) -> SocketAddr {
+    let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    config.cluster.listen.as_ref().map_or(anywhere, |listen| listen.value)
+}
+
+/// How the configuration wants hosts to be logged in to.
+fn ssh(config: &Config) -> Result<Ssh, SessionError> {
+    let content = Content::of_this_program().map_err(SessionError::io("cannot read this program"))?;
+    let settings = &config.tuning;
+    let milliseconds = |setting: &Sourced<u64>| Duration::from_millis(setting.value);
+    let mut ssh = Ssh::new(content);
+    if let Some(command) = &config.cluster.ssh {
+        ssh.command = command.value.split_whitespace().map(ToOwned::to_owned).collect();
+    }
+    if let Some(user) = &config.cluster.user {
+        // Of an option that is given twice, ssh takes the first.
+        let is_ssh = |word: &String| Path::new(word).file_name().is_some_and(|name| name == "ssh");
+        let at = ssh.command.iter().position(is_ssh).map_or(ssh.command.len(), |at| at + 1);
+        ssh.command.splice(at..at, ["-l".to_owned(), user.value.clone()]);
+    }
+    ssh.connect_timeout = milliseconds(&settings.ssh_connect_timeout_ms);
+    ssh.login_timeout = milliseconds(&settings.ssh_login_timeout_ms);
+    // The bounds of both settings are far below.
+    ssh.retries = u32::try_from(settings.ssh_retries.value).unwrap_or(u32::MAX);
+    ssh.starts_max = u32::try_from(settings.ssh_starts_max.value).unwrap_or(u32::MAX);
+    ssh.relaunch = Some(milliseconds(&settings.relaunch_ms)).filter(|pause| !pause.is_zero());
+    Ok(ssh)
+}
+
+/// The filters that every node of a session knows.
+#[must_use]
+pub fn registry() -> Registry {
+    let mut registry = Registry::with_builtins();
+    sheaf_group::aggregate::register(&mut registry);
+    registry
+}
+
+/// How long those below a node that is lost may take to find another parent once they notice; they and
+/// the node above may notice two heartbeats apart. Whoever asks meanwhile waits for it.
+const SEARCH_TIME: Duration = Duration::from_millis(800);
+
+fn tuning(config: &Config) -> Tuning {
+    let settings = &config.tuning;
+    let interval = Duration::from_millis(settings.heartbeat_ms.value);
+    let timeout = interval * u32::try_from(settings.heartbeats_lost_max.value).unwrap_or(u32::MAX);
+    // Whoever will not wait long for an answer will not wait longer for a stopped host to be given
+    // up: until then it holds back whatever is sent to all.
+    let patience = (config.timeout.value / 2).max(Duration::from_secs(1));
+    let heartbeat_timeout = timeout.min(patience);
+    let heartbeat_interval = interval.min(heartbeat_timeout / 4);
+    Tuning {
+        heartbeat_interval,
+        heartbeat_timeout,
+        adoption_grace: (heartbeat_interval * 2 + SEARCH_TIME).min(Tuning::default().adoption_grace),
+        window_bytes: u32::try_from(settings.window_bytes.value).unwrap_or(u32::MAX),
+        ..Tuning::default()
+    }
+}
+
+/// The bounds of calls that the configuration asks for.
+#[must_use]
+pub fn limits(config: &Config) -> Limits {
+    Limits::default()
+        .with_timeout(config.timeout.value)
+        .with_bytes_max(config.tuning.concatenate_bytes_max.value)
+        .with_deadline(config.deadline)
+}
+
+/// Many servers in one process hold many files open, and a root many links.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, opening says so when it comes to that.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}

@@ -1,0 +1,151 @@
+//! A session that stays: a process of its own, started and waited for by `sheaf up`.
+use super::{Signals, TokenFile, connect, deadline, runtime};
+use crate::exit::{Exit, Stop};
+use anyhow::{Context, Result};
+use sheaf_session::config::Launch;
+use sheaf_session::{Config, Connected, Open, Post, Sessions, started};
+use std::cell::Cell;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+
+/// A session that was started.
+pub struct Started {
+    pub pid: u32,
+    /// How many hosts run.
+    pub hosts: u64,
+}
+
+/// Starts a session in the background and waits until it listens.
+pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> {
+    let name = config.session_name();
+    Sessions::of(config.environment()).check_free(name)?;
+    let (mut said, ours) = std::io::pipe()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    // Errors come here and are told in one line. Once the session runs nobody reads them: it must
+    // not hold on to this command's standard error, which may be a pipe that somebody reads to
+    // its end.
+    command.args(arguments).stdin(Stdio::null()).stdout(OwnedFd::from(ours)).stderr(Stdio::piped());
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let child = command.spawn().context("cannot start the session's process")?;
+    drop(command);
+    let mut ready = String::new();
+    said.read_to_string(&mut ready)?;
+    match ready.trim().parse() {
+        Ok(hosts) => Ok(Started { pid: child.id(), hosts }),
+        Err(_) => Err(not_started(name, child)),
+    }
+}
+
+/// Why a session's process ended before it listened, with the exit code that it ended with.
+fn not_started(name: &str, child: Child) -> anyhow::Error {
+    let output = match child.wait_with_output() {
+        Ok(output) => output,
+        Err(error) => return error.into(),
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    let cause = said.lines().find_map(|line| line.strip_prefix("sheaf: "));
+    let cause = cause.map_or_else(|| output.status.to_string(), ToOwned::to_owned);
+    let text = format!("session {name} did not start: {cause}");
+    match output.status.code() {
+        Some(code) if code == Exit::Usage as i32 => Stop::usage(text).into(),
+        Some(code) if code == Exit::Unreachable as i32 => Stop::unreachable(text).into(),
+        _ => anyhow::anyhow!(text),
+    }
+}
+
+/// Goes to `/`: a session that stays must not keep the directory that it was started in.
+///
+/// # Errors
+/// When there are no hosts to be found, which may be listed by a file that is named from here, or the
+/// directory cannot be told that an export is named from.
+pub fn leave_directory(config: &mut Config) -> Result<()> {
+    // Their words may name files from here whenever a host is logged in to again.
+    let has_words = config.cluster.ssh.is_some() || config.cluster.srun.is_some();
+    if has_words || !Sessions::of(config.environment()).directory().is_absolute() {
+        return Ok(());
+    }
+    config.hosts()?;
+    let export = &mut config.cluster.export.value;
+    let is_here = matches!(config.cluster.launch.value, Launch::Embedded | Launch::Processes);
+    if is_here && !export.is_empty() {
+        // From `/` another directory would be served.
+        let absolute = std::path::absolute(&*export).with_context(|| format!("export {export}"))?;
+        let text = absolute.into_os_string().into_string();
+        let why = "the working directory's name is not UTF-8: name the export from /";
+        *export = text.map_err(|_| Stop::usage(why))?;
+    }
+    std::env::set_current_dir("/").context("/")
+}
+
+/// Runs a session until it is asked to end. Once it listens, `listening` is given the number of its hosts.
+pub fn run(
+    config: &Config,
+    tokens: Option<&TokenFile>,
+    listening: impl FnOnce(u64) -> Result<()>,
+) -> Result<()> {
+    let runtime = runtime()?;
+    let servers = super::servers();
+    let result = runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let post = Post::take(config)?;
+        let connected = connect(config, 1, &servers).await?;
+        if let Some(tokens) = tokens {
+            tokens.write(&connected)?;
+        }
+        let open = post.open(&connected)?;
+        let (network, listens) = (connected.session.network(), Cell::new(false));
+        let listening = |hosts| {
+            listens.set(true);
+            listening(hosts)
+        };
+        let served = tokio::select! {
+            biased;
+            why = network.deserted() => Err(ended(config, &why, listens.get())),
+            served = serve(&open, &connected, config, listening) => served,
+            () = signals.heard() => Ok(()),
+        };
+        // The name goes first, so that nobody connects to a session that ends.
+        drop(open);
+        connected.session.network().clone().shutdown().await;
+        served
+    });
+    runtime.shutdown_background();
+    servers.settle(super::UNDO_TIME);
+    result
+}
+
+/// The error of a session whose hosts were ended by others. Of one that has run, later commands are told.
+fn ended(config: &Config, why: &str, has_run: bool) -> anyhow::Error {
+    if !has_run {
+        return Stop::unreachable(why.to_owned()).into();
+    }
+    let name = config.session_name();
+    if let Err(error) = Sessions::of(config.environment()).keep_end(name, why) {
+        tracing::warn!(%error, "why the session has ended cannot be kept");
+    }
+    Stop::unreachable(format!("session {name} has ended: {why}")).into()
+}
+
+async fn serve(
+    open: &Open,
+    connected: &Connected,
+    config: &Config,
+    listening: impl FnOnce(u64) -> Result<()>,
+) -> Result<()> {
+    let hosts = started(connected, config).await;
+    listening(hosts)?;
+    deadline::lift();
+    Ok(open.serve(connected, config).await?)
+}
+
+/// Says on standard output that the session runs, and closes it: the process that waits for it goes on.
+pub fn announce(leaves: u64) -> Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{leaves}")?;
+    out.flush()?;
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(())
+}
