@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 /// What a back end is told of the session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
+pub struct Briefing {
     /// The tree, encoded.
     pub topology: Vec<u8>,
     /// Its leaves are inner nodes to which back ends attach themselves.
@@ -87,7 +87,7 @@ impl Plan {
     /// [`Code::Packet`] when that is no session.
     pub fn from_session(bytes: &[u8]) -> Result<Self, Error> {
         let malformed = || Error::new(Code::Packet, "the session is that of another program");
-        let session: Session = postcard::from_bytes(bytes).map_err(|_| malformed())?;
+        let session: Briefing = postcard::from_bytes(bytes).map_err(|_| malformed())?;
         let tree = Topology::decode(&mut &session.topology[..]).map_err(|_| malformed())?;
         let mut plan = Self::new(tree, session.attach);
         if let Some((rank, parent, host)) = session.own {
@@ -101,7 +101,7 @@ impl Plan {
     pub fn to_session(&self, own: Option<(u32, u32, String)>) -> Vec<u8> {
         let mut topology = Vec::new();
         self.topology.encode(&mut topology);
-        let session = Session { topology, attach: self.attach, own };
+        let session = Briefing { topology, attach: self.attach, own };
         postcard::to_stdvec(&session).expect("a session can be serialised")
     }
 

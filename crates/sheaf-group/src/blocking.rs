@@ -6,12 +6,12 @@
 //!
 //! let hosts: Names = (1..=8).map(|n| format!("n{n}")).collect();
 //! let tree = Topology::build(&Spec::Auto, "root", hosts, Placement::LeafHosts)?;
-//! let session = blocking::Session::start(tree.leaf_hosts(), Limits::default(), || {
+//! let client = blocking::Client::start(tree.leaf_hosts(), Limits::default(), || {
 //!     // Every server of this process serves this machine's own files.
 //!     let options = launch::Options { configs: service_config("/", None), ..Default::default() };
 //!     launch::embedded(&tree, &Servers::default().services(), &options)
 //! })?;
-//! let group = session.gopenat(&session.everyone(), "/proc/loadavg", 0, 0)?;
+//! let group = client.gopenat(&client.everyone(), "/proc/loadavg", 0, 0)?;
 //! assert_eq!(group.size(), 8);
 //! let reading = group.read(64, DataAggregation::by_name("average", &[1], 1 << 20, 0).unwrap())?;
 //! println!("{:?}, {} bytes read in all", reading.value, reading.status);
@@ -29,14 +29,14 @@ use std::io;
 use std::sync::Arc;
 use tokio::runtime::{Handle, Runtime};
 
-/// [`crate::Session`], blocking. Must not be used inside an async runtime.
+/// [`crate::Client`], blocking. Must not be used inside an async runtime.
 ///
 /// It brings a runtime of its own, whose one thread works while a call waits; between calls a
 /// background thread keeps the session alive. It may be dropped anywhere, also inside another
 /// runtime, and be used by many threads at once: each call has its own answer.
 #[derive(Clone, Debug)]
-pub struct Session {
-    session: crate::Session,
+pub struct Client {
+    client: crate::Client,
     runtime: Arc<Own>,
 }
 
@@ -69,35 +69,35 @@ impl Drop for Own {
     }
 }
 
-impl Session {
-    /// Starts a session over the tree that `launch` starts; `names` are those of its leaves, in order.
+impl Client {
+    /// A client of the tree that `launch` starts; `names` are those of its leaves, in order.
     ///
     /// # Errors
-    /// When no thread can be started, and as [`crate::Session::new`] (`InvalidInput`).
+    /// When no thread can be started, and as [`crate::Client::new`] (`InvalidInput`).
     pub fn start(names: Names, limits: Limits, launch: impl FnOnce() -> Network) -> io::Result<Self> {
         let runtime = Own::start()?;
         let network = {
             let _inside = runtime.get().enter();
             launch()
         };
-        let session = crate::Session::new(network, names, limits)
+        let client = crate::Client::new(network, names, limits)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        Ok(Self { session, runtime: Arc::new(runtime) })
+        Ok(Self { client, runtime: Arc::new(runtime) })
     }
 
-    /// The same session for async code on its own runtime.
+    /// The same client for async code on its own runtime.
     #[must_use]
-    pub fn session(&self) -> &crate::Session {
-        &self.session
+    pub fn client(&self) -> &crate::Client {
+        &self.client
     }
 
     /// Every host.
     #[must_use]
     pub fn everyone(&self) -> RangeSet {
-        self.session.network().everyone()
+        self.client.network().everyone()
     }
 
-    /// [`crate::Session::gopenat`].
+    /// [`crate::Client::gopenat`].
     ///
     /// # Errors
     /// As there.
@@ -108,20 +108,20 @@ impl Session {
         flags: u32,
         mode: u32,
     ) -> Result<Group, GroupError> {
-        let group = self.runtime.block_on(self.session.gopenat(members, path, flags, mode))?;
+        let group = self.runtime.block_on(self.client.gopenat(members, path, flags, mode))?;
         Ok(Group { runtime: Arc::clone(&self.runtime), group })
     }
 
-    /// [`crate::Session::gopen`].
+    /// [`crate::Client::gopen`].
     ///
     /// # Errors
     /// As there.
     pub fn gopen(&self, members: &RangeSet, dir: &str, flags: u32, mode: u32) -> Result<Group, GroupError> {
-        let group = self.runtime.block_on(self.session.gopen(members, dir, flags, mode))?;
+        let group = self.runtime.block_on(self.client.gopen(members, dir, flags, mode))?;
         Ok(Group { runtime: Arc::clone(&self.runtime), group })
     }
 
-    /// [`crate::Session::once`].
+    /// [`crate::Client::once`].
     ///
     /// # Errors
     /// As there.
@@ -132,7 +132,7 @@ impl Session {
         operation: Operation,
         data: &[u8],
     ) -> Result<Reading, GroupError> {
-        self.runtime.block_on(self.session.once(members, open, operation, data))
+        self.runtime.block_on(self.client.once(members, open, operation, data))
     }
 }
 

@@ -77,11 +77,11 @@ impl Default for Limits {
     }
 }
 
-/// A running tree with the names of its hosts, ready for group operations.
+/// The side of group operations that asks: a running tree with the names of its hosts.
 ///
-/// Cheap to clone; all clones are the same session.
+/// Cheap to clone; all clones are the same client.
 #[derive(Clone)]
-pub struct Session {
+pub struct Client {
     inner: Arc<Inner>,
     limits: Limits,
 }
@@ -92,9 +92,9 @@ struct Inner {
     interrupts: Interrupts,
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session")
+        f.debug_struct("Client")
             .field("hosts", self.hosts())
             .field("limits", &self.limits)
             .field("is_interrupted", &self.is_interrupted())
@@ -102,8 +102,8 @@ impl std::fmt::Debug for Session {
     }
 }
 
-impl Session {
-    /// A session over `network`; `names` are those of its leaves, in the order of the leaves.
+impl Client {
+    /// A client of `network`; `names` are those of its leaves, in the order of the leaves.
     ///
     /// # Errors
     /// [`GroupError::Names`] when there are more or fewer names than leaves,
@@ -114,7 +114,7 @@ impl Session {
         Ok(Self { inner: Arc::new(inner), limits })
     }
 
-    /// This session with other bounds.
+    /// The same client with other bounds.
     #[must_use]
     pub fn with_limits(&self, limits: Limits) -> Self {
         Self { limits, ..self.clone() }
@@ -132,7 +132,7 @@ impl Session {
         &self.inner.network
     }
 
-    /// The hosts. Their order as a set need not be that of the leaves: [`Session::host`] names a leaf.
+    /// The hosts. Their order as a set need not be that of the leaves: [`Client::host`] names a leaf.
     #[must_use]
     pub fn hosts(&self) -> &HostSet {
         self.inner.hosts.set()
@@ -175,24 +175,24 @@ impl Session {
     }
 
     /// Ends every operation under way with what it has, and those to come at once, until
-    /// [`Session::resume`]: the members that have not answered are silent with `ECANCELED`.
+    /// [`Client::resume`]: the members that have not answered are silent with `ECANCELED`.
     pub fn interrupt(&self) {
         self.inner.interrupts.interrupt();
     }
 
     /// Takes the interrupt back: what is asked from now on is done. What was under way when the
-    /// session was interrupted has ended.
+    /// client was interrupted has ended.
     pub fn resume(&self) {
         self.inner.interrupts.resume();
     }
 
-    /// Whether [`Session::interrupt`] was called, and not taken back.
+    /// Whether [`Client::interrupt`] was called, and not taken back.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.inner.interrupts.is_interrupted()
     }
 
-    /// Waits until [`Session::interrupt`] is called. Dropping the future has no effect.
+    /// Waits until [`Client::interrupt`] is called. Dropping the future has no effect.
     pub async fn interrupted(&self) {
         self.inner.interrupts.begin().interrupted().await;
     }

@@ -1,8 +1,8 @@
 //! Group file operations: many files on many hosts, opened and operated on as one.
 //!
-//! A [`Session`] joins a running tree with the names of its hosts. [`Session::gopenat`] opens a
+//! A [`Client`] joins a running tree with the names of its hosts. [`Client::gopenat`] opens a
 //! path on a set of hosts and gives a [`Group`]; one operation on it is done by every host at
-//! once, and the answers are combined in the tree ([`aggregate`]). [`Session::call`] runs a
+//! once, and the answers are combined in the tree ([`aggregate`]). [`Client::call`] runs a
 //! [`tool`] on every host in the same way. The servers' side is [`Servers`]. [`blocking`] has the
 //! same calls for programs without an async runtime, and a runnable example.
 #![forbid(unsafe_code)]
@@ -20,7 +20,7 @@ mod server;
 mod stat;
 pub mod tool;
 
-pub use client::{Call, Class, Group, Limits, Outcome, Reading, Session, Unfinished, Value};
+pub use client::{Call, Class, Client, Group, Limits, Outcome, Reading, Unfinished, Value};
 pub use error::GroupError;
 pub use server::{GROUPS, Servers, THREADS_MAX, TOOLS, service_config};
 pub use stat::Stat;

@@ -5,7 +5,7 @@ use crate::sessions::{Sessions, is_name, peer};
 use crate::start::{Connected, limits, registry};
 use crate::wire::About;
 use rustix::process::Pid;
-use sheaf_group::Session;
+use sheaf_group::Client;
 use sheaf_tree::launch;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -65,7 +65,7 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>, Se
         source,
     })?;
     config.use_topology(&joined.topology);
-    let session = Session::new(joined.network, joined.topology.leaf_hosts(), limits(config))?;
+    let session = Client::new(joined.network, joined.topology.leaf_hosts(), limits(config))?;
     Ok(Some((Connected { session, topology: joined.topology, desk: None, is_own: false }, about)))
 }
 

@@ -1,7 +1,7 @@
 //! From a configuration to a running tree.
 use crate::config::{Config, Launch, Link, Sourced, own_name};
 use crate::error::SessionError;
-use sheaf_group::{Limits, Session};
+use sheaf_group::{Client, Limits};
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
 use sheaf_tree::link::Listen;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// A session with what it was made from.
 pub struct Connected {
     /// Group operations on it.
-    pub session: Session,
+    pub session: Client,
     /// Its tree.
     pub topology: Topology,
     /// Where hosts that come by themselves are taken in, if any are.
@@ -49,7 +49,7 @@ impl Start<'_> {
     pub async fn start(&self, config: &Config) -> Result<Connected, SessionError> {
         let topology = config.topology()?.clone();
         let (network, desk) = self.network(config, &topology).await?;
-        let session = Session::new(network, topology.leaf_hosts(), limits(config))?;
+        let session = Client::new(network, topology.leaf_hosts(), limits(config))?;
         Ok(Connected { session, topology, desk: desk.map(Arc::new), is_own: true })
     }
 

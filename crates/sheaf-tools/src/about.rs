@@ -3,7 +3,7 @@ use crate::ToolError;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
-use sheaf_group::{Outcome, Session};
+use sheaf_group::{Client, Outcome};
 
 const NAME: &str = "about";
 
@@ -55,8 +55,8 @@ fn this_process() -> About {
 ///
 /// # Errors
 /// When an answer does not decode.
-pub async fn about(session: &Session, members: &RangeSet) -> Result<(Vec<(u32, About)>, Outcome), ToolError> {
-    let mut call = session.call(members, NAME, b"")?;
+pub async fn about(client: &Client, members: &RangeSet) -> Result<(Vec<(u32, About)>, Outcome), ToolError> {
+    let mut call = client.call(members, NAME, b"")?;
     let mut servers = Vec::new();
     for class in call.next_bodies().await? {
         let Some(body) = class.body else { continue };

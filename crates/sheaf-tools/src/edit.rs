@@ -8,7 +8,7 @@ use sheaf_core::RangeSet;
 use sheaf_file::ModeChange;
 use sheaf_group::entry::{EntryKind, Merged, MergedEntry};
 use sheaf_group::tool::Tools;
-use sheaf_group::{Outcome, Session, Unfinished};
+use sheaf_group::{Client, Outcome, Unfinished};
 use std::path::{Component, Path};
 
 mod leaf;
@@ -148,7 +148,7 @@ impl Edited {
 /// [`ToolError::Usage`] for the removal of a host's whole export, what `sink` returns, and answers
 /// that do not decode. What fails on hosts is in the outcome.
 pub async fn edit(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     edit: &Edit,
     options: EditOptions,
@@ -168,7 +168,7 @@ pub async fn edit(
     let mut sink = counting(&mut changed, sink);
     let tool = (leaf::NAME, Effect::of_change(options.dry_run));
     let paths::Said { outcome, unfinished, .. } =
-        paths::run(session, targets, tool, params, &mut sink).await?;
+        paths::run(client, targets, tool, params, &mut sink).await?;
     drop(sink);
     Ok(Edited { outcome, changed: greatest(changed), unfinished })
 }

@@ -1,7 +1,7 @@
 //! The tools as library functions over group operations.
 //!
 //! Each tool has a part that runs at the leaves, registered by name (see [`tools`]), and an
-//! async function for the root that runs it on a [`sheaf_group::Session`]. The functions print
+//! async function for the root that runs it on a [`sheaf_group::Client`]. The functions print
 //! nothing: they hand on merged entries and say who contributed.
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,7 @@ use sheaf_file::Globbed;
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::entry::{Answer, AnswerForm, Merged, Sink, Stats};
 use sheaf_group::tool::{Host, Reply, Running, Step};
-use sheaf_group::{Call, GroupError, Outcome, Session, Unfinished};
+use sheaf_group::{Call, Client, GroupError, Outcome, Unfinished};
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -204,7 +204,7 @@ impl Effect {
 /// Runs a tool that counts paths; `params` makes its parameters for some paths. Equal entries of
 /// different hosts reach `sink` as one.
 pub(crate) async fn run<P: Serialize>(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     (tool, effect): (&str, Effect),
     params: impl Fn(Vec<String>) -> P,
@@ -213,7 +213,7 @@ pub(crate) async fn run<P: Serialize>(
     let mut hearing = Hearing::new(sink);
     for (members, paths) in by_hosts(targets) {
         let params = postcard::to_stdvec(&params(paths)).map_err(|_| ToolError::Protocol)?;
-        hearing.hear(effect.call(session.call(&members, tool, &params)?).await).await?;
+        hearing.hear(effect.call(client.call(&members, tool, &params)?).await).await?;
     }
     hearing.end(targets)
 }

@@ -7,7 +7,7 @@ use sheaf_group::entry::Merged;
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL, O_READY};
 use sheaf_group::message::{DataAggregation, Open, Operation, READ_BYTES_MAX};
 use sheaf_group::tool::Tools;
-use sheaf_group::{Class, GroupError, Outcome, Reading, Session, Value};
+use sheaf_group::{Class, Client, GroupError, Outcome, Reading, Value};
 use std::collections::BTreeMap;
 
 mod long;
@@ -95,32 +95,32 @@ pub struct Content {
 /// answer beyond the session's bound, [`GroupError::Differ`] when contents had to be equal. What
 /// fails on a host is in [`Readout::outcome`].
 pub async fn read(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     options: &ReadOptions,
 ) -> Result<Vec<Readout>, ToolError> {
     let mut readouts = Vec::new();
     for (members, paths) in by_members(targets) {
-        readouts.push(read_group(session, members, paths, options).await?);
+        readouts.push(read_group(client, members, paths, options).await?);
     }
     Ok(readouts)
 }
 
 async fn read_group(
-    session: &Session,
+    client: &Client,
     members: RangeSet,
     paths: Vec<String>,
     options: &ReadOptions,
 ) -> Result<Readout, ToolError> {
-    let aggregate = aggregation(session, &members, options)?;
+    let aggregate = aggregation(client, &members, options)?;
     if through::is_through(&aggregate) {
-        return through::read(session, members, paths, options, &aggregate).await;
+        return through::read(client, members, paths, options, &aggregate).await;
     }
     if options.count.is_some_and(|count| count > READ_BYTES_MAX) {
         let text = format!("a count is at most {READ_BYTES_MAX}, but with checksum, count and zero");
         return Err(ToolError::Usage(text));
     }
-    let (operation, joined) = operation(session, aggregate.clone(), options);
+    let (operation, joined) = operation(client, aggregate.clone(), options);
     let open = Open::new(paths.clone(), O_PARTIAL | O_BESTEFFORT | O_READY, 0);
     // With one path on every host the names are known, and one trip does it all.
     let only = match &paths[..] {
@@ -128,8 +128,8 @@ async fn read_group(
         _ => None,
     };
     let read = match only {
-        Some(path) => session.once(&members, open, operation, b"").await.map(|read| (read, Names::All(path))),
-        None => read_open(session, &members, open, operation).await,
+        Some(path) => client.once(&members, open, operation, b"").await.map(|read| (read, Names::All(path))),
+        None => read_open(client, &members, open, operation).await,
     };
     let (reading, names) = match read {
         Ok(read) => read,
@@ -142,7 +142,7 @@ async fn read_group(
     };
     if options.count.is_none() && reading.outcome.status.max >= READ_BYTES_MAX {
         return match long::is_for(&aggregate, options) {
-            true => long::read(session, members, paths, options, &aggregate).await,
+            true => long::read(client, members, paths, options, &aggregate).await,
             false => Err(too_long(&reading, &names)),
         };
     }
@@ -153,12 +153,12 @@ async fn read_group(
 }
 
 async fn read_open(
-    session: &Session,
+    client: &Client,
     members: &RangeSet,
     open: Open,
     operation: Operation,
 ) -> Result<(Reading, Names), GroupError> {
-    let group = session.gopen_with(members, open).await?;
+    let group = client.gopen_with(members, open).await?;
     let mut reading = group.operate(operation, b"").await?;
     reading.outcome.merge_failures(group.opened().clone());
     let named = matches!(reading.value, Value::Packed(_) | Value::Classes(_));
@@ -168,21 +168,21 @@ async fn read_open(
 
 /// What becomes of the contents.
 fn aggregation(
-    session: &Session,
+    client: &Client,
     members: &RangeSet,
     options: &ReadOptions,
 ) -> Result<DataAggregation, ToolError> {
     let eager = members.first().unwrap_or(0);
-    let bytes_max = session.limits().bytes_max;
+    let bytes_max = client.limits().bytes_max;
     let aggregate = DataAggregation::by_name(&options.aggregate, &options.columns, bytes_max, eager);
     aggregate.ok_or_else(|| ToolError::Usage(format!("there is no aggregation {:?}", options.aggregate)))
 }
 
 /// The operation, and whether its data are to be joined without gaps.
-fn operation(session: &Session, mut data: DataAggregation, options: &ReadOptions) -> (Operation, bool) {
+fn operation(client: &Client, mut data: DataAggregation, options: &ReadOptions) -> (Operation, bool) {
     let joined = options.count.is_none() && matches!(data, DataAggregation::Concatenate { .. });
     if joined {
-        data = DataAggregation::Packed { bytes_max: session.limits().bytes_max };
+        data = DataAggregation::Packed { bytes_max: client.limits().bytes_max };
     }
     let count = options.count.unwrap_or(READ_BYTES_MAX);
     // A plain read works also where there are no offsets.

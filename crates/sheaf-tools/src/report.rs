@@ -8,8 +8,8 @@
 use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_file::Algorithm;
+use sheaf_group::Client;
 use sheaf_group::Outcome;
-use sheaf_group::Session;
 use sheaf_group::entry::Merged;
 use sheaf_group::tool::Tools;
 
@@ -59,7 +59,7 @@ pub enum Report {
 /// What `sink` returns, and answers that do not decode or fit. What fails on hosts is in the
 /// outcome, whose status counts the paths that were reported.
 pub async fn report(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     report: &Report,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
@@ -67,7 +67,7 @@ pub async fn report(
     let params = |paths| leaf::Params { report: report.clone(), paths };
     if !matches!(report, Report::Check(_)) {
         return Ok(crate::paths::run(
-            session,
+            client,
             targets,
             (leaf::NAME, crate::paths::Effect::Reads),
             params,
@@ -82,7 +82,7 @@ pub async fn report(
         sink(merged)
     };
     let mut outcome =
-        crate::paths::run(session, targets, (leaf::NAME, crate::paths::Effect::Reads), params, &mut hear)
+        crate::paths::run(client, targets, (leaf::NAME, crate::paths::Effect::Reads), params, &mut hear)
             .await?
             .outcome;
     outcome.merge(unread);

@@ -5,7 +5,7 @@ use crate::output::{Changes, Failure, Output, Report};
 use crate::probe::{self, PROBE};
 use anyhow::{Context, Result};
 use sheaf_core::{Errno, RangeSet};
-use sheaf_group::{Outcome, Servers, Session, THREADS_MAX};
+use sheaf_group::{Client, Outcome, Servers, THREADS_MAX};
 use sheaf_session::config::Launch;
 use sheaf_session::{Config, Connected, Environment, SessionError, Start, join, registry};
 use sheaf_tools::Target;
@@ -206,7 +206,7 @@ impl Signals {
     }
 
     /// Ends the operations of `session` at the first signal, the program at the second.
-    async fn heed(mut self, session: Session) {
+    async fn heed(mut self, session: Client) {
         self.heard().await;
         let first = Instant::now();
         session.interrupt();

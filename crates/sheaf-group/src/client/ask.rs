@@ -1,5 +1,5 @@
 //! One request and its own answer.
-use super::Session;
+use super::Client;
 use super::interrupt::Interruptible;
 use crate::aggregate::Partial;
 use crate::error::GroupError;
@@ -19,7 +19,7 @@ pub(super) struct Asked<'a> {
     until: Option<Instant>,
 }
 
-impl Session {
+impl Client {
     /// Sends a request. Dropped before it is sent whole, no host does it.
     pub(super) async fn send<'a>(
         &self,

@@ -1,6 +1,6 @@
 //! A tool at work on every host.
 use super::fetch;
-use super::{Class, Outcome, Session, errors_of};
+use super::{Class, Client, Outcome, errors_of};
 use crate::aggregate::{Classes, Data, StatusSum};
 use crate::entry::Merged;
 use crate::error::GroupError;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// [`Call::next_entries`] and [`Call::next_bodies`] fail with [`GroupError::Torn`], and in the
 /// outcome the hosts that had more to say are silent with `ECANCELED`.
 pub struct Call {
-    session: Session,
+    client: Client,
     stream: Stream,
     members: RangeSet,
     /// Leaves that have more to say.
@@ -59,14 +59,14 @@ impl Unfinished {
     }
 }
 
-impl Session {
+impl Client {
     /// Starts `tool` with `params` on every host of `members`.
     ///
     /// # Errors
     /// [`GroupError::UnknownLeaf`] when a member is no leaf of the session.
     pub fn call(&self, members: &RangeSet, tool: &str, params: &[u8]) -> Result<Call, GroupError> {
         Ok(Call {
-            session: self.clone(),
+            client: self.clone(),
             stream: self.stream(TOOLS, members)?,
             members: members.clone(),
             more: members.clone(),
@@ -98,7 +98,7 @@ impl Call {
     /// The same of a tool that changes something. Once the session is over its hosts are asked for nothing
     /// more, and [`Call::conclude`] hears from those that were not done what they have changed.
     pub async fn that_changes(self) -> Self {
-        let gone = self.session.gone().await;
+        let gone = self.client.gone().await;
         Self { changes: true, gone, ..self }
     }
 
@@ -139,7 +139,7 @@ impl Call {
         // shows that it is at it. Nobody looks at the answer; it is the tree that gives up who gives none.
         // (Its time begins when all before it has been sent, whoever held that up.)
         let question = Request::More { leaves: RangeSet::new(), answer: Answer { eager: 0 } }.encode(b"");
-        drop(self.stream.request(0, &question, self.session.patience_with_input()).await);
+        drop(self.stream.request(0, &question, self.client.patience_with_input()).await);
         self.torn = false;
         self.outcome = outcome;
     }
@@ -210,17 +210,17 @@ impl Call {
     ) -> Result<(bool, RangeSet), GroupError> {
         merged.next_batch();
         let (of, classes, more) = self.classes(outcome).await?;
-        let lost = fetch::lines(&self.session, &self.stream, of, classes, merged).await?;
+        let lost = fetch::lines(&self.client, &self.stream, of, classes, merged).await?;
         for (errno, leaves) in &lost {
             outcome.add_silent(*errno, leaves);
         }
-        let goes_on = !more.is_empty() && (!self.changes || self.session.is_over().is_none());
+        let goes_on = !more.is_empty() && (!self.changes || self.client.is_over().is_none());
         Ok((goes_on, more))
     }
 
     async fn bodies(&mut self, outcome: &mut Outcome) -> Result<(Vec<Class>, RangeSet), GroupError> {
         let (of, classes, more) = self.classes(outcome).await?;
-        let classes = fetch::bodies(&self.session, &self.stream, of, classes).await?;
+        let classes = fetch::bodies(&self.client, &self.stream, of, classes).await?;
         for class in classes.iter().filter(|class| class.body.is_none()) {
             outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
         }
@@ -235,9 +235,9 @@ impl Call {
             None => (Request::More { leaves: self.more.clone(), answer }, Vec::new()),
         };
         let (mut partial, wave) = if self.changes {
-            self.session.ask_to_change(&self.stream, &request, &params).await?
+            self.client.ask_to_change(&self.stream, &request, &params).await?
         } else {
-            self.session.ask(&self.stream, &request, &params).await?
+            self.client.ask(&self.stream, &request, &params).await?
         };
         // A host that had said everything before it was lost is not missing.
         outcome.add_coverage_of(&wave.coverage, &self.more);
@@ -272,7 +272,7 @@ impl Call {
         let mut unfinished = Unfinished::default();
         // Of what was not begun nothing is done.
         let (begun, changes) = (self.start.is_none(), self.changes);
-        let (session, gone) = (self.session.clone(), self.gone.clone());
+        let (client, gone) = (self.client.clone(), self.gone.clone());
         let (outcome, stream) = self.end_with_stream();
         if !changes || !begun {
             return Ok((outcome, unfinished));
@@ -282,7 +282,7 @@ impl Call {
             if *errno == Errno::HOSTDOWN { &mut lost } else { &mut there }.union_with(leaves);
         }
         if !there.is_empty() {
-            unfinished.heard = last_words(&session, &stream, there.clone(), merged).await?;
+            unfinished.heard = last_words(&client, &stream, there.clone(), merged).await?;
         }
         unfinished.unknown = lost.difference(&gone);
         unfinished.unknown.union_with(&there.difference(&unfinished.heard));
@@ -299,7 +299,7 @@ impl Call {
     fn end_with_stream(self) -> (Outcome, Stream) {
         let mut outcome = self.outcome.clone();
         let unheard = self.more.difference(&outcome.missing_hosts());
-        outcome.add_silent(self.session.is_over().unwrap_or(Errno::CANCELED), &unheard);
+        outcome.add_silent(self.client.is_over().unwrap_or(Errno::CANCELED), &unheard);
         self.count(&mut outcome);
         (outcome, self.stream)
     }
@@ -307,13 +307,13 @@ impl Call {
 
 /// Has `leaves` end what they are at, and folds what they have done into `merged`. Returns who has said it.
 async fn last_words(
-    session: &Session,
+    client: &Client,
     stream: &Stream,
     leaves: RangeSet,
     merged: &mut Merged,
 ) -> Result<RangeSet, GroupError> {
-    let (request, patience) = (Request::Last { leaves }, session.patience_with_last_words());
-    let asked = session.insist_within(stream, &request, patience);
+    let (request, patience) = (Request::Last { leaves }, client.patience_with_last_words());
+    let asked = client.insist_within(stream, &request, patience);
     // Where there is no room for the question, because some host takes nothing, nobody can be asked.
     let Ok(answered) = tokio::time::timeout(patience * 2, asked).await else { return Ok(RangeSet::new()) };
     let mut heard = RangeSet::new();

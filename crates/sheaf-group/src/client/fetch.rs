@@ -1,5 +1,5 @@
 //! Second trip of an equivalence: one body of each class that did not come along.
-use super::{Class, Session};
+use super::{Class, Client};
 use crate::aggregate::{Classes, Data};
 use crate::entry::Merged;
 use crate::error::GroupError;
@@ -24,7 +24,7 @@ struct Wanted {
 /// Gives every class of the answer to request `of` its body, as far as someone who has it still
 /// answers. Nobody else may ask the stream for anything that keeps bodies before this is done.
 pub(super) async fn bodies(
-    session: &Session,
+    client: &Client,
     stream: &Stream,
     of: u64,
     classes: Classes,
@@ -35,16 +35,16 @@ pub(super) async fn bodies(
         .map(|(digest, class)| Class { members: class.members, digest, len: class.len, body: class.body })
         .collect();
     let bytes: u64 = all.iter().map(|class| class.len).sum();
-    if bytes > session.limits().bytes_max {
-        return Err(GroupError::TooLarge { bytes_max: session.limits().bytes_max });
+    if bytes > client.limits().bytes_max {
+        return Err(GroupError::TooLarge { bytes_max: client.limits().bytes_max });
     }
     let mut wanted = wanted(&all);
-    while !wanted.is_empty() && session.is_over().is_none() {
+    while !wanted.is_empty() && client.is_over().is_none() {
         let (trip, locals) = next_trip(&wanted);
         let leaves: RangeSet = trip.iter().map(|(leaf, _)| *leaf).collect();
-        let bytes_max = session.limits().bytes_max;
+        let bytes_max = client.limits().bytes_max;
         let request = Request::Fetch { of, leaves, lines: false, bytes_max, locals, weights: Vec::new() };
-        let (partial, _) = session.ask(stream, &request, b"").await?;
+        let (partial, _) = client.ask(stream, &request, b"").await?;
         let items = match partial.data {
             Data::Packed(packed) => packed.items,
             _ => Vec::new(),
@@ -70,7 +70,7 @@ pub(super) async fn bodies(
 /// line by line in the tree. Returns the leaves whose answer could not be had, and why. Others keep
 /// off the stream as with [`bodies`].
 pub(super) async fn lines(
-    session: &Session,
+    client: &Client,
     stream: &Stream,
     of: u64,
     classes: Classes,
@@ -85,7 +85,7 @@ pub(super) async fn lines(
             None => rest.push(Speech { leaves: class.members.leaves(), len: class.len, tries: 0 }),
         }
     }
-    while !rest.is_empty() && session.is_over().is_none() {
+    while !rest.is_empty() && client.is_over().is_none() {
         let mut bytes = 0;
         let mut count = 0;
         while count < rest.len() && (count == 0 || bytes + rest[count].len <= FETCH_BYTES) {
@@ -97,11 +97,11 @@ pub(super) async fn lines(
         let speakers: FxHashMap<u32, &RangeSet> =
             trip.iter().filter_map(|speech| Some((speech.leaves.first()?, &speech.leaves))).collect();
         let leaves: RangeSet = speakers.keys().copied().collect();
-        let bytes_max = session.limits().bytes_max;
+        let bytes_max = client.limits().bytes_max;
         let weights: Vec<u64> = leaves.iter().map(|leaf| speakers[&leaf].len()).collect();
         let weights = if weights.iter().all(|&weight| weight == 1) { Vec::new() } else { weights };
         let request = Request::Fetch { of, leaves, lines: true, bytes_max, locals: RangeSet::new(), weights };
-        let (partial, wave) = session.ask(stream, &request, b"").await?;
+        let (partial, wave) = client.ask(stream, &request, b"").await?;
         if let Data::Lines(answer) = partial.data {
             let widen = |set: &RangeSet| {
                 let mut wide = RangeSet::new();
@@ -114,7 +114,7 @@ pub(super) async fn lines(
             speech.retry(&wave.coverage, &mut rest, &mut lost);
         }
     }
-    lost.extend(rest.into_iter().map(|speech| (session.is_over().unwrap_or(Errno::CANCELED), speech.leaves)));
+    lost.extend(rest.into_iter().map(|speech| (client.is_over().unwrap_or(Errno::CANCELED), speech.leaves)));
     Ok(lost)
 }
 

@@ -1,6 +1,6 @@
 //! A group: an ordered set of open files on many hosts, used like one.
 use super::layout::Layout;
-use super::{Class, Outcome, Session, errors_of, fetch, too_large};
+use super::{Class, Client, Outcome, errors_of, fetch, too_large};
 use crate::aggregate::{
     Classes, Data, ErrorClass, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation, StatusSum,
 };
@@ -29,7 +29,7 @@ use tokio::sync::{Mutex, MutexGuard};
 /// moved offsets and a dropped `write` may have written; [`Group::statuses`] gives what the members
 /// came to.
 pub struct Group {
-    session: Session,
+    client: Client,
     stream: Stream,
     /// Held while a request waits to be sent, by one after the other.
     turn: Mutex<()>,
@@ -91,7 +91,7 @@ pub enum Value {
     Count(u64),
 }
 
-impl Session {
+impl Client {
     /// Opens `path`, which may be a pattern, on every host of `members`. `flags` are those of
     /// `open(2)` and [`crate::flags`]; files are created with `mode`.
     ///
@@ -113,7 +113,7 @@ impl Session {
     /// not a pattern. Entries that are directories, and links to such, are not files of the group.
     ///
     /// # Errors
-    /// As [`Session::gopenat`].
+    /// As [`Client::gopenat`].
     pub async fn gopen(
         &self,
         members: &RangeSet,
@@ -135,7 +135,7 @@ impl Session {
     /// `O_BESTEFFORT` none has been emptied; during it, all hosts bring it to its end.
     ///
     /// # Errors
-    /// As [`Session::gopenat`].
+    /// As [`Client::gopenat`].
     pub async fn gopen_with(&self, members: &RangeSet, open: Open) -> Result<Group, GroupError> {
         let stream = self.stream(GROUPS, members)?;
         let (flags, settles) = (open.flags, open.changes_files());
@@ -169,7 +169,7 @@ impl Session {
     /// **Dropped:** each host has done all of it, or a part, or nothing; the answer is thrown away.
     ///
     /// # Errors
-    /// As [`Session::gopenat`] and the operation.
+    /// As [`Client::gopenat`] and the operation.
     pub async fn once(
         &self,
         members: &RangeSet,
@@ -206,7 +206,7 @@ impl Session {
         with_failures(group.conclude(&operation, partial, wave).await, opened)
     }
 
-    /// [`Session::once`] with a trip for each step.
+    /// [`Client::once`] with a trip for each step.
     async fn in_turn(
         &self,
         members: &RangeSet,
@@ -228,7 +228,7 @@ impl std::fmt::Debug for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Group")
             .field("size", &self.size())
-            .field("hosts", &self.session.fold(&self.members))
+            .field("hosts", &self.client.fold(&self.members))
             .field("opened", &self.opened)
             .finish_non_exhaustive()
     }
@@ -236,7 +236,7 @@ impl std::fmt::Debug for Group {
 
 impl Group {
     fn new(
-        session: &Session,
+        client: &Client,
         stream: Stream,
         members: RangeSet,
         flags: u32,
@@ -244,7 +244,7 @@ impl Group {
         opened: Outcome,
     ) -> Self {
         let (turn, bodies) = Default::default();
-        Self { session: session.clone(), stream, turn, bodies, members, flags, layout, opened }
+        Self { client: client.clone(), stream, turn, bodies, members, flags, layout, opened }
     }
 
     /// Number of members (`gsize`).
@@ -268,7 +268,7 @@ impl Group {
     /// As any operation.
     pub async fn files(&self) -> Result<Vec<OsString>, GroupError> {
         let name = |(leaf, path): (u32, Vec<u8>)| {
-            let mut name = self.session.host(leaf).unwrap_or_default().into_bytes();
+            let mut name = self.client.host(leaf).unwrap_or_default().into_bytes();
             name.push(b':');
             name.extend_from_slice(&path);
             OsString::from_vec(name)
@@ -303,7 +303,7 @@ impl Group {
         let unknown = || GroupError::UnknownMember(name.to_string_lossy().into_owned());
         let colon = name.as_bytes().iter().position(|byte| *byte == b':').ok_or_else(unknown)?;
         let (host, path) = (&name.as_bytes()[..colon], &name.as_bytes()[colon + 1..]);
-        let leaf = std::str::from_utf8(host).ok().and_then(|host| self.session.leaf(host));
+        let leaf = std::str::from_utf8(host).ok().and_then(|host| self.client.leaf(host));
         let leaf = leaf.filter(|&leaf| self.members.contains(leaf)).ok_or_else(unknown)?;
         let found = self.collect(&Request::Find { leaf, path: path.to_vec() }).await?;
         found.first().and_then(|(leaf, local, _)| self.layout.index(*leaf, *local)).ok_or_else(unknown)
@@ -401,7 +401,7 @@ impl Group {
     /// # Errors
     /// As [`Group::write`].
     pub async fn fstat(&self) -> Result<Vec<(u64, Stat)>, GroupError> {
-        let data = DataAggregation::Packed { bytes_max: self.session.limits().bytes_max };
+        let data = DataAggregation::Packed { bytes_max: self.client.limits().bytes_max };
         let reading = self.operate(Operation::Fstat { data }, b"").await?;
         let Value::Packed(items) = reading.value else { return Ok(Vec::new()) };
         let stat = |(index, bytes): (u64, Vec<u8>)| Some((index, Stat::from_bytes(&bytes)?));
@@ -472,7 +472,7 @@ impl Group {
     /// # Errors
     /// As [`Group::close`], for files that could not be removed.
     pub async fn abandon(self) -> Result<(), GroupError> {
-        let (mut partial, wave) = self.session.insist(&self.stream, &Request::Close { undo: true }).await?;
+        let (mut partial, wave) = self.client.insist(&self.stream, &Request::Close { undo: true }).await?;
         let outcome = outcome(&mut partial, &wave, &self.members);
         if outcome.is_ok() { Ok(()) } else { Err(GroupError::Members(Box::new(outcome))) }
     }
@@ -491,7 +491,7 @@ impl Group {
         // Servers keep the bodies of one answer. Whoever wants them has them before the next
         // operation that would replace them is sent; what keeps none need not wait for that.
         let bodies = if operation.keeps_bodies() { Some(self.bodies.lock().await) } else { None };
-        let asked = self.session.send(&self.stream, &request, data).await?;
+        let asked = self.client.send(&self.stream, &request, data).await?;
         drop(turn);
         let (partial, wave) = asked.answer().await?;
         let of = wave.wave;
@@ -500,7 +500,7 @@ impl Group {
         let is_refused = reading.as_ref().is_err_and(GroupError::is_refusal);
         if is_refused && matches!(operation, Operation::Read { .. }) {
             // Who cannot be told is missed by the next operation.
-            self.session.insist(&self.stream, &Request::Unread { of }).await?;
+            self.client.insist(&self.stream, &Request::Unread { of }).await?;
         }
         reading
     }
@@ -513,7 +513,7 @@ impl Group {
     /// A request in its turn, and its answer.
     async fn ask(&self, request: &Request, data: &[u8]) -> Result<(Partial, WaveResult), GroupError> {
         let turn = self.turn().await;
-        let asked = self.session.send(&self.stream, request, data).await?;
+        let asked = self.client.send(&self.stream, request, data).await?;
         drop(turn);
         asked.answer().await
     }
@@ -531,7 +531,7 @@ impl Group {
                 return Err(GroupError::TooManyNumbers { numbers_max: NUMBERS_MAX });
             }
             return Err(GroupError::TooLarge {
-                bytes_max: bound(how).unwrap_or(self.session.limits().bytes_max),
+                bytes_max: bound(how).unwrap_or(self.client.limits().bytes_max),
             });
         }
         let mut outcome = outcome(&mut partial, &wave, &self.members);
@@ -610,9 +610,9 @@ impl Group {
                 Value::Classes(classes(data).into_sorted().into_iter().map(class).collect())
             }
             DataAggregation::Lines { .. } => {
-                let mut merged = Merged::new().with_text_limit(self.session.limits().bytes_max);
+                let mut merged = Merged::new().with_text_limit(self.client.limits().bytes_max);
                 for (errno, leaves) in
-                    fetch::lines(&self.session, &self.stream, of, classes(data), &mut merged).await?
+                    fetch::lines(&self.client, &self.stream, of, classes(data), &mut merged).await?
                 {
                     outcome.add_silent(errno, &leaves);
                 }
@@ -627,7 +627,7 @@ impl Group {
         classes: Classes,
         outcome: &mut Outcome,
     ) -> Result<Vec<Class>, GroupError> {
-        let classes = fetch::bodies(&self.session, &self.stream, of, classes).await?;
+        let classes = fetch::bodies(&self.client, &self.stream, of, classes).await?;
         for class in classes.iter().filter(|class| class.body.is_none()) {
             outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
         }

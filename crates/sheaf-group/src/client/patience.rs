@@ -1,5 +1,5 @@
 //! How long hosts are waited for.
-use super::Session;
+use super::Client;
 use sheaf_core::Errno;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const CANCEL_TIME: Duration = Duration::from_secs(1);
 const LAST_WORDS_LATE: Duration = Duration::from_millis(250);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-impl Session {
+impl Client {
     /// Why nothing more is to be begun: `ECANCELED` after an interrupt, `ETIMEDOUT` after the deadline.
     #[must_use]
     pub fn is_over(&self) -> Option<Errno> {
@@ -23,7 +23,7 @@ impl Session {
         self.limits.deadline.is_some_and(|deadline| deadline <= Instant::now()).then_some(Errno::TIMEDOUT)
     }
 
-    /// Waits until [`Session::is_over`] says why.
+    /// Waits until [`Client::is_over`] says why.
     pub async fn over(&self) -> Errno {
         let late = async {
             match self.limits.deadline {

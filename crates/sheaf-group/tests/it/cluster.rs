@@ -1,7 +1,7 @@
 //! Hosts that are directories, served by a tree within the test.
 use sheaf_core::RangeSet;
 use sheaf_group::tool::Tools;
-use sheaf_group::{Limits, Servers, Session, service_config};
+use sheaf_group::{Client, Limits, Servers, service_config};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, launch};
 use std::path::PathBuf;
@@ -45,23 +45,23 @@ impl Cluster {
     }
 
     /// A session on a tree whose leaves are these hosts in this order.
-    pub fn session_in_order(&self, order: &[u32]) -> Session {
+    pub fn session_in_order(&self, order: &[u32]) -> Client {
         let names: Names = order.iter().map(|n| format!("n{n}")).collect();
         self.session_of(&Spec::parse("k-ary:2").unwrap(), names, Tools::default())
     }
 
     /// A session on a tree of this shape. Needs a runtime.
-    pub fn session(&self, shape: &str) -> Session {
+    pub fn client(&self, shape: &str) -> Client {
         self.session_with(shape, Tools::default())
     }
 
-    pub fn session_with(&self, shape: &str, tools: Tools) -> Session {
+    pub fn session_with(&self, shape: &str, tools: Tools) -> Client {
         let names: Names = (1..=self.hosts).map(|n| format!("n{n}")).collect();
         self.session_of(&Spec::parse(shape).unwrap(), names, tools)
     }
 
-    fn session_of(&self, spec: &Spec, names: Names, tools: Tools) -> Session {
-        Session::new(self.network(spec, names.clone(), tools), names, Limits::default()).unwrap()
+    fn session_of(&self, spec: &Spec, names: Names, tools: Tools) -> Client {
+        Client::new(self.network(spec, names.clone(), tools), names, Limits::default()).unwrap()
     }
 
     pub fn network(&self, spec: &Spec, names: Names, tools: Tools) -> Network {

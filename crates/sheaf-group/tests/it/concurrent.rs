@@ -113,8 +113,8 @@ fn each_of_many_tasks_has_its_own_answer() {
     const TASKS: u64 = 24;
     let cluster = cluster();
     run(async {
-        let session = cluster.session("k-ary:2");
-        let group = Arc::new(session.gopenat(&cluster.everyone(), "/f", 0, 0).await.unwrap());
+        let client = cluster.client("k-ary:2");
+        let group = Arc::new(client.gopenat(&cluster.everyone(), "/f", 0, 0).await.unwrap());
         let tasks = (0..TASKS).map(|task| {
             // Ten thousand in all.
             tokio::spawn(read_and_drop(Arc::clone(&group), task, 10_000 / TASKS + 1))
@@ -134,8 +134,8 @@ fn threads_of_a_blocking_session_have_their_own_answers() {
     let cluster = cluster();
     let names: Names = (1..=HOSTS).map(|n| format!("n{n}")).collect();
     let launch = || cluster.network(&Spec::parse("k-ary:2").unwrap(), names.clone(), Default::default());
-    let session = blocking::Session::start(names.clone(), Limits::default(), launch).unwrap();
-    let group = session.gopenat(&session.everyone(), "/f", 0, 0).unwrap();
+    let client = blocking::Client::start(names.clone(), Limits::default(), launch).unwrap();
+    let group = client.gopenat(&client.everyone(), "/f", 0, 0).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let group = &group;
@@ -157,15 +157,15 @@ fn a_blocking_session_can_be_dropped_inside_a_runtime() {
     let cluster = cluster();
     let names: Names = (1..=HOSTS).map(|n| format!("n{n}")).collect();
     let launch = || cluster.network(&Spec::parse("flat").unwrap(), names.clone(), Default::default());
-    let session = blocking::Session::start(names.clone(), Limits::default(), launch).unwrap();
-    let group = session.gopenat(&session.everyone(), "/f", 0, 0).unwrap();
+    let client = blocking::Client::start(names.clone(), Limits::default(), launch).unwrap();
+    let group = client.gopenat(&client.everyone(), "/f", 0, 0).unwrap();
     run(async move {
-        drop(session);
+        drop(client);
         drop(group);
     });
     let few = names.slice(1..HOSTS);
     run(async move {
-        let Err(error) = blocking::Session::start(few, Limits::default(), launch) else { panic!() };
+        let Err(error) = blocking::Client::start(few, Limits::default(), launch) else { panic!() };
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
     });
 }
@@ -179,8 +179,8 @@ proptest! {
     ) {
         let cluster = cluster();
         run(async {
-            let session = cluster.session("1x2x40");
-            let group = session.gopenat(&cluster.everyone(), "/f", 2, 0).await.unwrap();
+            let client = cluster.client("1x2x40");
+            let group = client.gopenat(&cluster.everyone(), "/f", 2, 0).await.unwrap();
             let mut at = 0;
             for (kind, count, polls) in steps {
                 let done = match kind {
@@ -210,8 +210,8 @@ fn a_long_request_dropped_midway_is_done_by_nobody() {
     // Made beforehand: the members are not busy for long.
     let long = vec![b'y'; 24 << 20];
     run(async {
-        let session = cluster.session("1x2x40").with_limits(Limits::default().with_timeout(TIMEOUT));
-        let group = session.gopenat(&cluster.everyone(), "/big", 2, 0).await.unwrap();
+        let client = cluster.client("1x2x40").with_limits(Limits::default().with_timeout(TIMEOUT));
+        let group = client.gopenat(&cluster.everyone(), "/big", 2, 0).await.unwrap();
         let begun = Instant::now();
         let mut midway = 0;
         for _ in 0..3 {

@@ -36,9 +36,9 @@ fn excl_fails_everywhere_and_removes_what_it_created() {
         let cluster = Cluster::new(20);
         cluster.write(7, "lock", "mine");
         run(async {
-            let session = cluster.session(shape);
+            let client = cluster.client(shape);
             let opened =
-                session.gopenat(&cluster.everyone(), "/lock", O_WRONLY | O_CREAT | O_EXCL, 0o600).await;
+                client.gopenat(&cluster.everyone(), "/lock", O_WRONLY | O_CREAT | O_EXCL, 0o600).await;
             assert_eq!(failed(&members(opened)), [(Errno::EXIST, "/lock".into(), "7".into())]);
         });
         for leaf in 0..20 {
@@ -54,8 +54,8 @@ fn a_failed_creation_keeps_the_files_that_were_there() {
     cluster.write(2, "f", "old");
     std::fs::create_dir(cluster.path(5, "f")).unwrap();
     run(async {
-        let session = cluster.session("k-ary:2");
-        let opened = session.gopenat(&cluster.everyone(), "/f", O_WRONLY | O_CREAT, 0o600).await;
+        let client = cluster.client("k-ary:2");
+        let opened = client.gopenat(&cluster.everyone(), "/f", O_WRONLY | O_CREAT, 0o600).await;
         assert_eq!(failed(&members(opened)), [(Errno::ISDIR, "/f".into(), "5".into())]);
     });
     let there: Vec<u32> = (0..9).filter(|leaf| cluster.path(*leaf, "f").exists()).collect();
@@ -72,8 +72,8 @@ fn unique_takes_a_file_with_two_names_once() {
         std::os::unix::fs::symlink("a", cluster.path(leaf, "d/c")).unwrap();
     }
     run(async {
-        let session = cluster.session("flat");
-        let size = async |flags| session.gopen(&cluster.everyone(), "/d", flags, 0).await.unwrap().size();
+        let client = cluster.client("flat");
+        let size = async |flags| client.gopen(&cluster.everyone(), "/d", flags, 0).await.unwrap().size();
         assert_eq!((size(O_RDONLY).await, size(O_RDONLY | O_UNIQUE).await), (9, 3));
     });
 }
@@ -83,9 +83,9 @@ fn besteffort_opens_what_there_is() {
     let cluster = Cluster::new(12);
     (0..12).filter(|leaf| leaf % 3 == 0).for_each(|leaf| cluster.write(leaf, "f", format!("{leaf}")));
     run(async {
-        let session = cluster.session("1x2x1x6");
-        assert_eq!(failed(&members(session.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await)).len(), 1);
-        let group = session.gopenat(&cluster.everyone(), "/f", O_RDONLY | O_BESTEFFORT, 0).await.unwrap();
+        let client = cluster.client("1x2x1x6");
+        assert_eq!(failed(&members(client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await)).len(), 1);
+        let group = client.gopenat(&cluster.everyone(), "/f", O_RDONLY | O_BESTEFFORT, 0).await.unwrap();
         assert_eq!(group.size(), 4);
         assert_eq!(group.opened().failed_count(), 8);
         let reading = group.read(9, PACKED).await.unwrap();
@@ -94,9 +94,9 @@ fn besteffort_opens_what_there_is() {
         let texts: Vec<_> =
             items.into_iter().map(|(at, bytes)| (at, String::from_utf8(bytes).unwrap())).collect();
         assert_eq!(texts, [(0, "0".into()), (1, "3".into()), (2, "6".into()), (3, "9".into())]);
-        let unmatched = session.gopenat(&cluster.everyone(), "/g*", O_RDONLY, 0).await;
+        let unmatched = client.gopenat(&cluster.everyone(), "/g*", O_RDONLY, 0).await;
         assert_eq!(failed(&members(unmatched)), [(Errno::NOENT, "/g*".into(), "0-11".into())]);
-        let none = session.gopenat(&cluster.everyone(), "/nothing", O_RDONLY | O_BESTEFFORT, 0).await;
+        let none = client.gopenat(&cluster.everyone(), "/nothing", O_RDONLY | O_BESTEFFORT, 0).await;
         assert_eq!(members(none).failed_count(), 12);
     });
 }
@@ -111,13 +111,13 @@ fn a_member_that_fails_fails_the_operation_unless_partial() {
         }
     }
     run(async {
-        let session = cluster.session("k-ary:3");
-        let group = session.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
+        let client = cluster.client("k-ary:3");
+        let group = client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
         let outcome = members(group.read(9, PACKED).await);
         assert_eq!(failed(&outcome), [(Errno::ISDIR, "/f".into(), "4".into())]);
         assert_eq!((outcome.status.count, outcome.member_count()), (9, 10));
         assert_eq!(group.statuses().await.unwrap(), [4, 4, 4, 4, -21, 4, 4, 4, 4, 4]);
-        let group = session.gopenat(&cluster.everyone(), "/f", O_RDONLY | O_PARTIAL, 0).await.unwrap();
+        let group = client.gopenat(&cluster.everyone(), "/f", O_RDONLY | O_PARTIAL, 0).await.unwrap();
         let reading = group.read(9, DataAggregation::Equal).await.unwrap();
         assert!(matches!(reading.value, Value::Equal(text) if text == b"text"));
         assert_eq!((reading.status, reading.outcome.failed_count()), (36, 1));
@@ -131,8 +131,8 @@ fn names_and_indices_are_those_of_host_order() {
         (0..leaf % 4).for_each(|name| cluster.write(leaf, &format!("d/{name}"), "x"));
     }
     run(async {
-        let session = cluster.session("k-nomial:2");
-        let group = session.gopenat(&cluster.everyone(), "/d/*", O_RDONLY, 0).await.unwrap();
+        let client = cluster.client("k-nomial:2");
+        let group = client.gopenat(&cluster.everyone(), "/d/*", O_RDONLY, 0).await.unwrap();
         let files = group.files().await.unwrap();
         let expected =
             (0..30).filter(|leaf| *leaf != 11).flat_map(|leaf| (0..leaf % 4).map(move |name| (leaf, name)));
@@ -152,8 +152,8 @@ fn a_group_is_a_snapshot() {
     let cluster = Cluster::new(4);
     cluster.write_all("d/a", "one");
     run(async {
-        let session = cluster.session("flat");
-        let group = session.gopen(&cluster.everyone(), "/d", O_RDONLY, 0).await.unwrap();
+        let client = cluster.client("flat");
+        let group = client.gopen(&cluster.everyone(), "/d", O_RDONLY, 0).await.unwrap();
         cluster.write_all("d/b", "two");
         std::fs::remove_file(cluster.path(1, "d/a")).unwrap();
         assert_eq!(group.size(), 4);
@@ -166,8 +166,8 @@ fn offsets_are_each_members_own_and_append_holds_per_member() {
     let cluster = Cluster::new(3);
     (0..3).for_each(|leaf| cluster.write(leaf, "f", "x".repeat(leaf as usize)));
     run(async {
-        let session = cluster.session("1x1x1x3");
-        let group = session.gopenat(&cluster.everyone(), "/f", O_RDWR | O_APPEND, 0).await.unwrap();
+        let client = cluster.client("1x1x1x3");
+        let group = client.gopenat(&cluster.everyone(), "/f", O_RDWR | O_APPEND, 0).await.unwrap();
         assert_eq!(group.lseek(0, Whence::End).await.unwrap(), -1);
         assert_eq!(group.lseek(0, Whence::Start).await.unwrap(), 0);
         assert_eq!(group.write(b"yy").await.unwrap().status, 6);
@@ -190,8 +190,8 @@ fn results_beyond_the_bound_are_refused_and_at_the_bound_are_not() {
     let cluster = Cluster::new(8);
     (0..8).for_each(|leaf| cluster.write(leaf, "f", [leaf as u8; 100]));
     run(async {
-        let session = cluster.session("k-ary:2");
-        let group = session.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
+        let client = cluster.client("k-ary:2");
+        let group = client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
         let refused = async |count, data: DataAggregation| match group.pread(count, 0, data).await {
             Err(GroupError::TooLarge { bytes_max }) => Some(bytes_max),
             Err(error) => panic!("{error}"),
@@ -205,10 +205,10 @@ fn results_beyond_the_bound_are_refused_and_at_the_bound_are_not() {
         let open = |path: &str| Open::new(vec![path.into()], 0, 0);
         for bytes_max in [99, 100] {
             let operation = Operation::Read { count: 100, data: DataAggregation::Packed { bytes_max } };
-            let once = session.once(&RangeSet::single(3), open("/f"), operation, b"").await;
+            let once = client.once(&RangeSet::single(3), open("/f"), operation, b"").await;
             assert_eq!(once.is_ok(), bytes_max == 100);
         }
-        let narrow = session.with_limits(Limits::default().with_bytes_max(799));
+        let narrow = client.with_limits(Limits::default().with_bytes_max(799));
         let contents = Operation::Read { count: 100, data: DataAggregation::Contents { eager: 0 } };
         let once = narrow.once(&cluster.everyone(), open("/f"), contents, b"").await;
         assert!(matches!(once, Err(GroupError::TooLarge { bytes_max: 799 })));
@@ -221,7 +221,7 @@ fn a_compound_trip_is_open_read_close() {
     (0..40).for_each(|leaf| cluster.write(leaf, "f", format!("{} {}\n", leaf % 5, leaf)));
     run(async {
         for shape in SHAPES {
-            let session = cluster.session(shape);
+            let client = cluster.client(shape);
             let open = Open::new(vec!["/f".into()], O_RDONLY, 0);
             for name in [
                 "concatenate",
@@ -238,8 +238,8 @@ fn a_compound_trip_is_open_read_close() {
             ] {
                 let data = DataAggregation::by_name(name, &[1], 1 << 20, 0).unwrap();
                 let operation = Operation::Read { count: 64, data: data.clone() };
-                let once = session.once(&cluster.everyone(), open.clone(), operation, b"").await.unwrap();
-                let group = session.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
+                let once = client.once(&cluster.everyone(), open.clone(), operation, b"").await.unwrap();
+                let group = client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
                 let apart = group.read(64, data).await.unwrap();
                 assert_eq!((once.status, &once.outcome), (apart.status, &apart.outcome), "{name}");
                 match (once.value, apart.value) {
@@ -258,8 +258,8 @@ fn numbers_of_columns() {
         cluster.write(leaf, "loadavg", format!("{} 1.0 2.0 1/99 {leaf}\n", 0.25 * f64::from(leaf)))
     });
     run(async {
-        let session = cluster.session("k-ary:2");
-        let group = session.gopenat(&cluster.everyone(), "/loadavg", O_RDONLY | O_PARTIAL, 0).await.unwrap();
+        let client = cluster.client("k-ary:2");
+        let group = client.gopenat(&cluster.everyone(), "/loadavg", O_RDONLY | O_PARTIAL, 0).await.unwrap();
         let numbers = async |name, columns: &[u32]| {
             let data = DataAggregation::by_name(name, columns, 0, 0).unwrap();
             match group.pread(64, 0, data).await.unwrap().value {
@@ -283,8 +283,8 @@ fn numbers_of_columns() {
 fn nobody_is_asked_of_an_empty_set_of_hosts() {
     let cluster = Cluster::new(3);
     run(async {
-        let session = cluster.session("flat");
-        let group = session.gopenat(&RangeSet::new(), "/f", O_RDONLY, 0).await.unwrap();
+        let client = cluster.client("flat");
+        let group = client.gopenat(&RangeSet::new(), "/f", O_RDONLY, 0).await.unwrap();
         assert_eq!((group.size(), group.read(9, PACKED).await.unwrap().status), (0, 0));
         assert_eq!(group.lseek(7, Whence::Start).await.unwrap(), 0);
     });
@@ -297,8 +297,8 @@ fn a_pipe_without_a_writer_holds_nobody_up() {
     rustix::fs::mknodat(rustix::fs::CWD, cluster.path(1, "f"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .unwrap();
     run(async {
-        let session = cluster.session("flat");
-        let group = session.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
+        let client = cluster.client("flat");
+        let group = client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
         assert_eq!(group.read(9, PACKED).await.unwrap().status, 4);
     });
 }
@@ -312,8 +312,8 @@ fn names_that_are_not_utf_8_stay_apart() {
         std::fs::write(cluster.path(1, "").join(OsStr::from_bytes(name)), name).unwrap();
     }
     run(async {
-        let session = cluster.session("flat");
-        let group = session.gopen(&RangeSet::single(1), "/", O_RDONLY, 0).await.unwrap();
+        let client = cluster.client("flat");
+        let group = client.gopen(&RangeSet::single(1), "/", O_RDONLY, 0).await.unwrap();
         let files = group.files().await.unwrap();
         let names: Vec<Vec<u8>> = files.iter().map(|name| name.clone().into_vec()).collect();
         assert_eq!(names, [b"n2:/\xfe", b"n2:/\xff"]);
@@ -321,7 +321,7 @@ fn names_that_are_not_utf_8_stay_apart() {
             assert_eq!(group.index(name).await.unwrap(), index as u64);
         }
         assert_eq!(format!("{group:?}").split(", opened").next(), Some("Group { size: 2, hosts: \"n2\""));
-        assert!(format!("{session:?}").starts_with("Session { hosts: {n[1-2]}"));
+        assert!(format!("{client:?}").starts_with("Client { hosts: {n[1-2]}"));
     });
 }
 
@@ -339,12 +339,12 @@ fn what_does_not_open_is_counted_exactly() {
     }
     run(async {
         for shape in ["flat", "1x1x2x4"] {
-            let session = cluster.session(shape);
-            let outcome = members(session.gopenat(&cluster.everyone(), "/d/*", O_RDONLY, 0).await);
+            let client = cluster.client(shape);
+            let outcome = members(client.gopenat(&cluster.everyone(), "/d/*", O_RDONLY, 0).await);
             assert_eq!((outcome.failed_count(), outcome.status.count), (u64::from(LOOPS) * 3, 3));
             assert!(outcome.errnos().all(|errno| errno == Errno::LOOP));
             assert!(outcome.errors.len() <= 4096 + 1);
-            let group = session.gopenat(&cluster.everyone(), "/d/*", O_BESTEFFORT, 0).await.unwrap();
+            let group = client.gopenat(&cluster.everyone(), "/d/*", O_BESTEFFORT, 0).await.unwrap();
             assert_eq!((group.size(), group.opened().failed_count()), (3, u64::from(LOOPS) * 3));
             assert_eq!(group.opened().member_count(), u64::from(LOOPS) * 3 + 3);
         }
@@ -357,8 +357,8 @@ fn an_error_says_why() {
     let cluster = Cluster::new(3);
     cluster.write(1, "f", "x");
     run(async {
-        let session = cluster.session("flat");
-        let Err(error) = session.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await else { panic!() };
+        let client = cluster.client("flat");
+        let Err(error) = client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await else { panic!() };
         assert_eq!(error.to_string(), "2 of 3 members failed: /f: No such file or directory (ENOENT)");
         let mut source: &dyn Error = &error;
         while let Some(next) = source.source() {

@@ -32,10 +32,10 @@ fn reads_and_writes_of_nothing_have_the_kernels_errors() {
     cluster.write(0, "f", "text");
     std::fs::create_dir(cluster.path(1, "f")).unwrap();
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let one = |leaf| [leaf].into_iter().collect();
         let operations = async |leaf, flags| {
-            let group = session.gopenat(&one(leaf), "/f", flags | O_PARTIAL, 0).await.unwrap();
+            let group = client.gopenat(&one(leaf), "/f", flags | O_PARTIAL, 0).await.unwrap();
             let mut statuses = Vec::new();
             for operation in [
                 Operation::Read { count: 0, data: PACKED },
@@ -66,8 +66,8 @@ fn a_write_tells_how_much_a_pipe_took() {
     let mut pipe = fifo(&cluster, 0);
     cluster.write(1, "f", "");
     run(async {
-        let session = cluster.session("flat");
-        let group = session.gopenat(&cluster.everyone(), "/f", WRONLY | O_PARTIAL, 0).await.unwrap();
+        let client = cluster.client("flat");
+        let group = client.gopenat(&cluster.everyone(), "/f", WRONLY | O_PARTIAL, 0).await.unwrap();
         let bytes = vec![b'x'; 100_000];
         let written = group.write(&bytes).await.unwrap();
         assert_eq!((written.status, written.outcome.is_ok()), (165_536, true));
@@ -98,8 +98,8 @@ fn a_write_tells_how_much_a_full_disk_took() {
     }
     cluster.write(0, "disk/f", "");
     let statuses = run(async {
-        let session = cluster.session("flat");
-        let group = session.gopenat(&cluster.everyone(), "/disk/f", WRONLY | O_PARTIAL, 0).await.unwrap();
+        let client = cluster.client("flat");
+        let group = client.gopenat(&cluster.everyone(), "/disk/f", WRONLY | O_PARTIAL, 0).await.unwrap();
         let bytes = vec![b'x'; 100_000];
         let mut statuses = Vec::new();
         for offset in [None, None, Some(0), Some(60_000)] {
@@ -122,8 +122,8 @@ fn a_refused_read_moves_no_offset() {
     let cluster = Cluster::new(4);
     (0..4).for_each(|leaf| cluster.write(leaf, "f", format!("{leaf}1 22 333 word 4444")));
     run(async {
-        let session = cluster.session("k-ary:2");
-        let group = session.gopenat(&cluster.everyone(), "/f", RDONLY | O_PARTIAL, 0).await.unwrap();
+        let client = cluster.client("k-ary:2");
+        let group = client.gopenat(&cluster.everyone(), "/f", RDONLY | O_PARTIAL, 0).await.unwrap();
         let offset = async || group.lseek(0, Whence::Current).await.unwrap();
         group.read(3, PACKED).await.unwrap();
         assert_eq!(offset().await, 3);
@@ -151,7 +151,7 @@ fn a_refused_read_moves_no_offset() {
             group.lseek(3, Whence::Start).await.unwrap();
         }
         // A content that has to be fetched, and one that has no numbers.
-        let narrow = session.with_limits(Limits::default().with_bytes_max(15));
+        let narrow = client.with_limits(Limits::default().with_bytes_max(15));
         let other = narrow.gopenat(&cluster.everyone(), "/f", RDONLY | O_PARTIAL, 0).await.unwrap();
         let contents = other.read(9, DataAggregation::Contents { eager: 0 }).await;
         assert!(matches!(contents, Err(GroupError::TooLarge { .. })), "{contents:?}");
@@ -182,8 +182,8 @@ fn a_bound_without_end_does_not_end_the_process() {
         std::fs::hard_link(cluster.path(0, "f"), cluster.path(0, &format!("f{name}"))).unwrap();
     }
     run(async {
-        let session = cluster.session("flat");
-        let group = session.gopenat(&[0].into_iter().collect(), "/f*", RDONLY, 0).await.unwrap();
+        let client = cluster.client("flat");
+        let group = client.gopenat(&[0].into_iter().collect(), "/f*", RDONLY, 0).await.unwrap();
         let everything = DataAggregation::Concatenate { bytes_max: u64::MAX };
         let refused = group.read(READ_BYTES_MAX, everything.clone()).await;
         assert!(matches!(refused, Err(GroupError::OutOfMemory { bytes }) if bytes == needed), "{refused:?}");
@@ -198,13 +198,14 @@ fn flags_mean_what_they_mean_to_the_kernel() {
     let cluster = Cluster::new(2);
     cluster.write_all("f", "text");
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let open = async |path: &str, flags: OFlags| {
-            session.gopenat(&cluster.everyone(), path, flags.bits(), 0o600).await.map_err(|error| match error
-            {
-                GroupError::Members(outcome) => outcome.errors[0].errno,
-                error => panic!("{error}"),
-            })
+            client.gopenat(&cluster.everyone(), path, flags.bits(), 0o600).await.map_err(
+                |error| match error {
+                    GroupError::Members(outcome) => outcome.errors[0].errno,
+                    error => panic!("{error}"),
+                },
+            )
         };
         let named = open("/f", OFlags::PATH | OFlags::CREATE | OFlags::RDWR).await.unwrap();
         assert!(named.fstat().await.unwrap().iter().all(|(_, stat)| stat.size == 4));
@@ -234,8 +235,8 @@ fn direct_reads_and_writes_are_the_kernels() {
     let start = unaligned.as_ptr().align_offset(4096);
     let unaligned = kernel.read_at(&mut unaligned[start..start + 100], 0).map_err(Errno::from);
     run(async {
-        let session = cluster.session("flat");
-        let group = session.gopenat(&cluster.everyone(), "/f", flags | O_PARTIAL, 0).await.unwrap();
+        let client = cluster.client("flat");
+        let group = client.gopenat(&cluster.everyone(), "/f", flags | O_PARTIAL, 0).await.unwrap();
         let read = async |count| {
             let Value::Packed(items) = group.read(count, PACKED).await.unwrap().value else { panic!() };
             items.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>()

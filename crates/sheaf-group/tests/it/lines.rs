@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::flags::O_PARTIAL;
 use sheaf_group::message::{DataAggregation, Open, Operation};
-use sheaf_group::{GroupError, Limits, Reading, Session, Value};
+use sheaf_group::{Client, GroupError, Limits, Reading, Value};
 
-async fn read(session: &Session, members: &RangeSet, data: DataAggregation) -> Reading {
+async fn read(client: &Client, members: &RangeSet, data: DataAggregation) -> Reading {
     let open = Open::new(vec!["/f".into()], 0, 0);
-    session.once(members, open, Operation::Read { count: 1 << 20, data }, b"").await.unwrap()
+    client.once(members, open, Operation::Read { count: 1 << 20, data }, b"").await.unwrap()
 }
 
 proptest! {
@@ -28,9 +28,9 @@ proptest! {
         let content = |leaf: u32| odd.get(&leaf).map_or(&common, |variant| &variants[*variant]);
         let having = |test: &dyn Fn(&str) -> bool| (0..300).filter(|leaf| test(content(*leaf))).collect::<RangeSet>();
         run(async {
-            let session = cluster.session(shape);
+            let client = cluster.client(shape);
             let all = cluster.everyone();
-            let Value::Classes(classes) = read(&session, &all, DataAggregation::Contents { eager }).await.value else { panic!() };
+            let Value::Classes(classes) = read(&client, &all, DataAggregation::Contents { eager }).await.value else { panic!() };
             let mut total = 0;
             for class in &classes {
                 let body = String::from_utf8(class.body.clone().unwrap()).unwrap();
@@ -38,7 +38,7 @@ proptest! {
                 total += class.members.len();
             }
             assert_eq!(total, 300);
-            let Value::Lines(merged) = read(&session, &all, DataAggregation::Lines { eager }).await.value else { panic!() };
+            let Value::Lines(merged) = read(&client, &all, DataAggregation::Lines { eager }).await.value else { panic!() };
             let mut seen = 0;
             for entry in merged.sorted() {
                 let line = std::str::from_utf8(entry.entry.text).unwrap();
@@ -58,10 +58,10 @@ fn bytes_at_the_root_do_not_grow_with_equal_members() {
         let cluster = Cluster::new(hosts);
         cluster.write_all("f", &text);
         run(async {
-            let session = cluster.session("1x2x2x100");
-            let before = session.network().counters();
-            read(&session, &cluster.everyone(), DataAggregation::Lines { eager: 0 }).await;
-            let after = session.network().counters();
+            let client = cluster.client("1x2x2x100");
+            let before = client.network().counters();
+            read(&client, &cluster.everyone(), DataAggregation::Lines { eager: 0 }).await;
+            let after = client.network().counters();
             after.bytes_in - before.bytes_in
         })
     };
@@ -78,17 +78,17 @@ fn lines_beyond_what_a_host_answers_with_are_refused_and_never_cut() {
         cluster.write(leaf, &format!("d/{name}"), (0..40).flat_map(line).collect::<Vec<u8>>());
     }
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let all = cluster.everyone();
         let lines = DataAggregation::by_name("lines", &[], 64 << 20, 0).unwrap();
-        let group = session.gopenat(&all, "/d/*", 0, 0).await.unwrap();
+        let group = client.gopenat(&all, "/d/*", 0, 0).await.unwrap();
         let Err(error) = group.pread(LEN, 0, lines.clone()).await else { panic!() };
         assert!(matches!(error, GroupError::TooManyLines { bytes_max: 67_108_864 }), "{error}");
         assert_eq!(error.errno(), Errno::MSGSIZE);
         let status = [LEN as i64, Errno::MSGSIZE.status(), LEN as i64];
         assert_eq!(group.statuses().await.unwrap(), status);
         // The others have all their lines, and the outcome says whose are missing.
-        let group = session.gopenat(&all, "/d/*", O_PARTIAL, 0).await.unwrap();
+        let group = client.gopenat(&all, "/d/*", O_PARTIAL, 0).await.unwrap();
         let reading = group.pread(LEN, 0, lines).await.unwrap();
         assert_eq!(reading.outcome.failed_count(), 1);
         let error = &reading.outcome.errors[0];
@@ -112,10 +112,10 @@ fn the_bound_of_a_call_holds_for_lines() {
     run(async {
         // A path of two bytes, 300 + 300 and five times one.
         for (bytes_max, fits) in [(607, true), (606, false)] {
-            let session = cluster.session("k-ary:2");
-            let session = session.with_limits(Limits::default().with_bytes_max(bytes_max));
+            let client = cluster.client("k-ary:2");
+            let client = client.with_limits(Limits::default().with_bytes_max(bytes_max));
             let lines = DataAggregation::by_name("lines", &[], bytes_max, 9).unwrap();
-            let group = session.gopenat(&cluster.everyone(), "/f", 0, 0).await.unwrap();
+            let group = client.gopenat(&cluster.everyone(), "/f", 0, 0).await.unwrap();
             match group.pread(1000, 0, lines).await {
                 Ok(_) => assert!(fits),
                 Err(error) => {

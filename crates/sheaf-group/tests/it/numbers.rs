@@ -5,7 +5,7 @@ use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_group::aggregate::{Number, NumberAt, NumberOp, Overflow};
 use sheaf_group::flags::O_PARTIAL;
 use sheaf_group::message::DataAggregation;
-use sheaf_group::{GroupError, Reading, Session, Value};
+use sheaf_group::{Client, GroupError, Reading, Value};
 use std::collections::BTreeMap;
 
 /// Fields whose sums the loop gets exactly with units of 2^−20.
@@ -139,13 +139,13 @@ fn combine(op: NumberOp, numbers: &[Plain]) -> Option<Number> {
 }
 
 async fn read(
-    session: &Session,
+    client: &Client,
     cluster: &Cluster,
     op: NumberOp,
     columns: &[u32],
 ) -> Result<Reading, GroupError> {
     let flags = O_PARTIAL | sheaf_group::flags::O_BESTEFFORT;
-    let group = session.gopenat(&cluster.everyone(), "/f", flags, 0).await?;
+    let group = client.gopenat(&cluster.everyone(), "/f", flags, 0).await?;
     let data = DataAggregation::Numbers { op, columns: columns.to_vec() };
     group.pread(1 << 20, 0, data).await
 }
@@ -169,7 +169,7 @@ fn check(texts: &[Option<String>], shape: &str, wanted: &[u32], ops: &[NumberOp]
     }
     let (columns, none) = columns_of(texts, wanted);
     run(async {
-        let session = cluster.session(shape);
+        let client = cluster.client(shape);
         for &op in ops {
             let expected: Result<Vec<NumberAt>, Overflow> = columns
                 .iter()
@@ -183,7 +183,7 @@ fn check(texts: &[Option<String>], shape: &str, wanted: &[u32], ops: &[NumberOp]
                     Ok(NumberAt { line, column: column_number, number, count, without, without_members })
                 })
                 .collect();
-            let reading = match (read(&session, &cluster, op, wanted).await, &expected) {
+            let reading = match (read(&client, &cluster, op, wanted).await, &expected) {
                 (Err(GroupError::Overflow(found)), Err(overflow)) if found == *overflow => continue,
                 (Ok(reading), Ok(_)) => reading,
                 (other, _) => panic!("{other:?} for {expected:?}"),
@@ -227,8 +227,8 @@ proptest! {
             for &op in OPS {
                 let mut all = Vec::new();
                 for shape in SHAPES {
-                    let session = cluster.session(shape);
-                    let Value::Numbers(numbers) = read(&session, &cluster, op, &[]).await.unwrap().value else { panic!() };
+                    let client = cluster.client(shape);
+                    let Value::Numbers(numbers) = read(&client, &cluster, op, &[]).await.unwrap().value else { panic!() };
                     all.push(numbers[0].number.to_string());
                 }
                 all.dedup();
@@ -242,7 +242,7 @@ fn numbers_of(texts: &[&str], op: NumberOp) -> (Vec<String>, Vec<(Errno, RangeSe
     let cluster = Cluster::new(texts.len() as u32);
     (0..).zip(texts).for_each(|(leaf, text)| cluster.write(leaf, "f", text));
     run(async {
-        let reading = read(&cluster.session("k-ary:2"), &cluster, op, &[]).await.unwrap();
+        let reading = read(&cluster.client("k-ary:2"), &cluster, op, &[]).await.unwrap();
         let Value::Numbers(numbers) = reading.value else { panic!() };
         let errors = reading.outcome.errors.iter().map(|error| (error.errno, error.members.leaves()));
         (numbers.iter().map(|at| at.number.to_string()).collect(), errors.collect())
@@ -289,11 +289,11 @@ fn too_many_places_are_named_by_their_bound() {
     let long = |leaf: usize| format!("{}{}", "\n".repeat(leaf * 40_000), "1\n".repeat(40_000));
     (0..2).for_each(|leaf| cluster.write(leaf as u32, "f", long(leaf)));
     run(async {
-        let session = cluster.session("flat");
-        let refused = read(&session, &cluster, NumberOp::Sum, &[]).await;
+        let client = cluster.client("flat");
+        let refused = read(&client, &cluster, NumberOp::Sum, &[]).await;
         assert!(matches!(refused, Err(GroupError::TooManyNumbers { numbers_max: 65_536 })), "{refused:?}");
         cluster.write(0, "f", "1\n".repeat(70_000));
-        let reading = read(&session, &cluster, NumberOp::Sum, &[1]).await.unwrap();
+        let reading = read(&client, &cluster, NumberOp::Sum, &[1]).await.unwrap();
         assert_eq!(reading.outcome.errors[0].errno, Errno::MSGSIZE);
         assert_eq!(reading.contributors, RangeSet::single(1));
     });

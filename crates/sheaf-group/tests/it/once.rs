@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, OFlags};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL, O_UNIQUE};
 use sheaf_group::message::{DataAggregation, Open, Operation, Whence};
-use sheaf_group::{GroupError, Outcome, Reading, Session, Stat, Value};
+use sheaf_group::{Client, GroupError, Outcome, Reading, Stat, Value};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -112,13 +112,13 @@ fn look(path: &Path) -> (u32, Vec<u8>) {
 
 /// The three calls.
 async fn in_turn(
-    session: &Session,
+    client: &Client,
     cluster: &Cluster,
     open: Open,
     operation: Operation,
     data: &[u8],
 ) -> Result<(Reading, Outcome), GroupError> {
-    let group = session.gopen_with(&cluster.everyone(), open).await?;
+    let group = client.gopen_with(&cluster.everyone(), open).await?;
     let opened = group.opened().clone();
     let reading = match group.operate(operation, data).await {
         Err(GroupError::Members(mut outcome)) => {
@@ -209,8 +209,8 @@ proptest! {
         let kinds: Vec<Kind> = others.into_iter().map(|other| other.unwrap_or(common)).collect();
         let ((cluster, pipes), (copy, copies_pipes)) = (populate(&kinds), populate(&kinds));
         let (once, apart) = run(async {
-            let (session, other) = (cluster.session(shape), copy.session(shape));
-            let once = session.once(&cluster.everyone(), open.clone(), operation.clone(), input.as_bytes()).await;
+            let (client, other) = (cluster.client(shape), copy.client(shape));
+            let once = client.once(&cluster.everyone(), open.clone(), operation.clone(), input.as_bytes()).await;
             let once = once.map(|reading| {
                 let outcome = reading.outcome.clone();
                 (reading, outcome)
@@ -230,9 +230,9 @@ fn nothing_is_changed_unless_the_group_opens() {
         let cluster = Cluster::new(5);
         (0..has_file).for_each(|leaf| cluster.write(leaf, "f", "old"));
         run(async {
-            let session = cluster.session("k-ary:2");
+            let client = cluster.client("k-ary:2");
             let open = Open::new(vec!["/f".into()], flags, 0o600);
-            let once = session.once(&cluster.everyone(), open, Operation::Write, b"new").await;
+            let once = client.once(&cluster.everyone(), open, Operation::Write, b"new").await;
             assert!(matches!(once, Err(GroupError::Members(_))), "{once:?}");
         });
         for leaf in 0..5 {
@@ -247,11 +247,11 @@ fn members_that_all_fail_are_an_error_unless_partial() {
     let cluster = Cluster::new(3);
     (0..3).for_each(|leaf| std::fs::create_dir(cluster.path(leaf, "f")).unwrap());
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let read = Operation::Read { count: 9, data: DataAggregation::Count };
         let once = async |path: &str, flags| {
             let open = Open::new(vec![path.into()], flags, 0);
-            session.once(&cluster.everyone(), open, read.clone(), b"").await
+            client.once(&cluster.everyone(), open, read.clone(), b"").await
         };
         assert!(matches!(once("/f", O_BESTEFFORT).await, Err(GroupError::Members(_))));
         assert_eq!(once("/f", O_BESTEFFORT | O_PARTIAL).await.unwrap().outcome.failed_count(), 3);
@@ -264,14 +264,14 @@ fn members_that_all_fail_are_an_error_unless_partial() {
 fn a_pipe_is_read_only_when_the_group_opens() {
     let (cluster, pipes) = populate(&[Kind::Pipe, Kind::Nothing, Kind::File]);
     let read = Operation::Read { count: 9, data: DataAggregation::Packed { bytes_max: 99 } };
-    let once = async |session: &Session, flags| {
+    let once = async |client: &Client, flags| {
         let open = Open::new(vec!["/d/f".into()], flags, 0);
-        session.once(&cluster.everyone(), open, read.clone(), b"").await
+        client.once(&cluster.everyone(), open, read.clone(), b"").await
     };
     run(async {
-        let session = cluster.session("flat");
-        assert!(matches!(once(&session, 0).await, Err(GroupError::Members(_))));
-        let reading = once(&session, O_BESTEFFORT).await.unwrap();
+        let client = cluster.client("flat");
+        assert!(matches!(once(&client, 0).await, Err(GroupError::Members(_))));
+        let reading = once(&client, O_BESTEFFORT).await.unwrap();
         assert!(matches!(reading.value, Value::Packed(items) if items.len() == 2 && items[0].1 == b"6 7\n"));
     });
     assert_eq!(snapshot(&cluster, pipes)["0:pipe"].1, b"");

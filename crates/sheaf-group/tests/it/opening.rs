@@ -35,18 +35,18 @@ fn a_group_that_does_not_open_empties_nobody() {
                 }
             };
             run(async {
-                let session = cluster.session("k-ary:2");
-                let opened = session.gopenat(&cluster.everyone(), "/f", flags, 0o600).await;
+                let client = cluster.client("k-ary:2");
+                let opened = client.gopenat(&cluster.everyone(), "/f", flags, 0o600).await;
                 let Err(GroupError::Members(outcome)) = opened else { panic!("{flags:o} opened") };
                 assert_eq!(outcome.errors[0].errno, Errno::ISDIR);
                 contents(b"old");
                 let open = Open::new(vec!["/f".into()], flags, 0);
-                let once = session.once(&cluster.everyone(), open, Operation::Write, b"new").await;
+                let once = client.once(&cluster.everyone(), open, Operation::Write, b"new").await;
                 assert!(matches!(once, Err(GroupError::Members(_))));
                 contents(b"old");
                 // With best effort the others are the group.
                 let flags = flags | O_BESTEFFORT;
-                let group = session.gopenat(&cluster.everyone(), "/f", flags, 0).await.unwrap();
+                let group = client.gopenat(&cluster.everyone(), "/f", flags, 0).await.unwrap();
                 assert_eq!(group.size(), 6);
                 contents(b"");
             });
@@ -60,9 +60,9 @@ fn a_group_that_opens_is_emptied_and_what_it_made_stays() {
         let cluster = Cluster::new(9);
         (0..9).filter(|leaf| leaf % 2 == 0).for_each(|leaf| cluster.write(leaf, "f", "old"));
         run(async {
-            let session = cluster.session(shape);
+            let client = cluster.client(shape);
             let flags = (CREATE | OFlags::TRUNC).bits();
-            let group = session.gopenat(&cluster.everyone(), "/f", flags, 0o600).await.unwrap();
+            let group = client.gopenat(&cluster.everyone(), "/f", flags, 0o600).await.unwrap();
             assert_eq!(group.size(), 9);
         });
         for leaf in 0..9 {
@@ -78,12 +78,12 @@ fn a_dropped_opening_leaves_no_file_behind() {
         // The group cannot open: one has the file.
         cluster.write(5, "f", "mine");
         run(async {
-            let session = cluster.session("k-ary:2");
+            let client = cluster.client("k-ary:2");
             let flags = (CREATE | OFlags::EXCL).bits();
             let everyone = cluster.everyone();
             let is_made = |leaf: &u32| cluster.path(*leaf, "f").exists();
             {
-                let mut opening = pin!(session.gopenat(&everyone, "/f", flags, 0o600));
+                let mut opening = pin!(client.gopenat(&everyone, "/f", flags, 0o600));
                 for _ in 0..polls {
                     if opening.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
                         break;
@@ -104,11 +104,11 @@ fn an_opening_that_is_dropped_late_is_done_by_all_or_by_none() {
     for polls in 1..24 {
         let cluster = Cluster::new(6);
         run(async {
-            let session = cluster.session("1x2x1x3");
+            let client = cluster.client("1x2x1x3");
             let everyone = cluster.everyone();
             let made = || (0..6).filter(|leaf| cluster.path(*leaf, "f").exists()).count();
             {
-                let mut opening = pin!(session.gopenat(&everyone, "/f", CREATE.bits(), 0o600));
+                let mut opening = pin!(client.gopenat(&everyone, "/f", CREATE.bits(), 0o600));
                 for _ in 0..polls {
                     if opening.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
                         break;
@@ -125,8 +125,8 @@ fn an_opening_that_is_dropped_late_is_done_by_all_or_by_none() {
 fn an_undo_removes_no_file_of_others() {
     let cluster = Cluster::new(3);
     run(async {
-        let session = cluster.session("flat");
-        let group = session.gopenat(&cluster.everyone(), "/f", CREATE.bits(), 0o600).await.unwrap();
+        let client = cluster.client("flat");
+        let group = client.gopenat(&cluster.everyone(), "/f", CREATE.bits(), 0o600).await.unwrap();
         std::fs::remove_file(cluster.path(0, "f")).unwrap();
         cluster.write(0, "f", "theirs");
         std::fs::rename(cluster.path(1, "f"), cluster.path(1, "g")).unwrap();
@@ -144,8 +144,8 @@ fn a_file_made_through_a_link_is_removed_again() {
     (0..2).for_each(|leaf| symlink("target", cluster.path(leaf, "f")).unwrap());
     std::fs::create_dir(cluster.path(2, "f")).unwrap();
     run(async {
-        let session = cluster.session("flat");
-        let opened = session.gopenat(&cluster.everyone(), "/f", CREATE.bits(), 0o600).await;
+        let client = cluster.client("flat");
+        let opened = client.gopenat(&cluster.everyone(), "/f", CREATE.bits(), 0o600).await;
         assert!(matches!(opened, Err(GroupError::Members(_))));
     });
     for leaf in 0..2 {
@@ -166,9 +166,9 @@ fn a_directory_is_named_and_not_described() {
         symlink("a", cluster.path(leaf, "dir[1]/c")).unwrap();
     }
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         for flags in [0, 2] {
-            let group = session.gopen(&cluster.everyone(), "/dir[1]", flags, 0).await.unwrap();
+            let group = client.gopen(&cluster.everyone(), "/dir[1]", flags, 0).await.unwrap();
             let files = ["n1:/dir[1]/a", "n1:/dir[1]/c", "n2:/dir[1]/a", "n2:/dir[1]/c"];
             assert_eq!(group.files().await.unwrap(), files);
         }
@@ -180,9 +180,9 @@ fn an_empty_directory_is_an_empty_group() {
     let cluster = Cluster::new(3);
     (0..3).for_each(|leaf| std::fs::create_dir(cluster.path(leaf, "d")).unwrap());
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         for flags in [0, O_BESTEFFORT, O_PARTIAL, O_BESTEFFORT | O_PARTIAL] {
-            assert_eq!(session.gopen(&cluster.everyone(), "/d", flags, 0).await.unwrap().size(), 0);
+            assert_eq!(client.gopen(&cluster.everyone(), "/d", flags, 0).await.unwrap().size(), 0);
         }
     });
 }

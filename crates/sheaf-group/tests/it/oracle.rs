@@ -248,10 +248,10 @@ proptest! {
     ) {
         let (cluster, copy) = (populate(&files), populate(&files));
         run(async {
-            let session = cluster.session(shape);
+            let client = cluster.client(shape);
             let mut program = Loop::open(&copy);
             let flags = O_RDWR | O_BESTEFFORT | O_PARTIAL;
-            let group = match session.gopen(&cluster.everyone(), "/d", flags, 0).await {
+            let group = match client.gopen(&cluster.everyone(), "/d", flags, 0).await {
                 Ok(group) => group,
                 Err(GroupError::Members(outcome)) => {
                     assert!(program.members.is_empty() && outcome.errnos().all(|errno| errno == Errno::NOENT));

@@ -4,22 +4,22 @@ use proptest::prelude::*;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
 use sheaf_group::message::DataAggregation;
-use sheaf_group::{GroupError, Limits, Session, Value};
+use sheaf_group::{Client, GroupError, Limits, Value};
 
 #[test]
 fn too_few_names_and_leaves_that_do_not_exist_are_errors() {
     let cluster = Cluster::new(4);
     cluster.write_all("f", "x");
     run(async {
-        let session = cluster.session("flat");
-        let few = session.names().slice(0..3);
-        let Err(error) = Session::new(session.network().clone(), few, Limits::default()) else { panic!() };
+        let client = cluster.client("flat");
+        let few = client.names().slice(0..3);
+        let Err(error) = Client::new(client.network().clone(), few, Limits::default()) else { panic!() };
         assert!(matches!(error, GroupError::Names { names: 3, leaves: 4 }), "{error}");
         let beyond: RangeSet = [0, 77].into_iter().collect();
-        let Err(error) = session.gopenat(&beyond, "/f", 0, 0).await else { panic!() };
+        let Err(error) = client.gopenat(&beyond, "/f", 0, 0).await else { panic!() };
         assert_eq!(error.to_string(), "there is no leaf 77 in this session: it has 4, counted from 0");
-        assert!(matches!(session.call(&beyond, "none", b""), Err(GroupError::UnknownLeaf { leaf: 77, .. })));
-        let Err(error) = session.leaves(&HostSet::parse("n[2-5]").unwrap()) else { panic!() };
+        assert!(matches!(client.call(&beyond, "none", b""), Err(GroupError::UnknownLeaf { leaf: 77, .. })));
+        let Err(error) = client.leaves(&HostSet::parse("n[2-5]").unwrap()) else { panic!() };
         assert!(matches!(&error, GroupError::UnknownHost(name) if name == "n5"), "{error}");
     });
 }
@@ -34,11 +34,11 @@ proptest! {
         let cluster = Cluster::new(9);
         (1..=9).for_each(|host| cluster.write(host - 1, "who", format!("n{host}")));
         run(async {
-            let session = cluster.session_in_order(&order);
+            let client = cluster.session_in_order(&order);
             let hosts: HostSet = asked.iter().map(|host| format!("n{host}")).collect();
-            let leaves = session.leaves(&hosts).unwrap();
-            assert_eq!(session.fold(&leaves), hosts.to_string());
-            let group = session.gopenat(&leaves, "/who", 0, 0).await.unwrap();
+            let leaves = client.leaves(&hosts).unwrap();
+            assert_eq!(client.fold(&leaves), hosts.to_string());
+            let group = client.gopenat(&leaves, "/who", 0, 0).await.unwrap();
             let data = DataAggregation::Packed { bytes_max: 1 << 20 };
             let Value::Packed(items) = group.pread(9, 0, data).await.unwrap().value else { panic!() };
             let said: Vec<String> = items.iter().map(|(_, name)| String::from_utf8(name.clone()).unwrap()).collect();

@@ -5,7 +5,7 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Mode, OFlags};
 use sheaf_group::entry::{Entry, EntryKind, Merged, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
-use sheaf_group::{GroupError, Limits, Session, THREADS_MAX};
+use sheaf_group::{Client, GroupError, Limits, THREADS_MAX};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -99,7 +99,7 @@ fn tools() -> Tools {
     tools
 }
 
-fn session(cluster: &Cluster, shape: &str, limits: Limits) -> Session {
+fn client(cluster: &Cluster, shape: &str, limits: Limits) -> Client {
     cluster.session_with(shape, tools()).with_limits(limits)
 }
 
@@ -145,8 +145,8 @@ fn a_host_that_hangs_holds_no_input_back() {
         run(async {
             let _release = Release(pipe);
             let limits = Limits::default().with_timeout(HUNG_SILENCE);
-            let session = session(&cluster, shape, limits);
-            let mut call = session.call(&cluster.everyone(), "hang", b"").unwrap();
+            let client = client(&cluster, shape, limits);
+            let mut call = client.call(&cluster.everyone(), "hang", b"").unwrap();
             // Many times what may be under way; it hangs in the middle.
             let mut input = Vec::new();
             for at in 0..24u8 {
@@ -168,8 +168,8 @@ fn input_in_tiny_packets_reaches_everybody() {
     run(async {
         let _release = Release(pipe);
         let limits = Limits::default().with_timeout(HUNG_SILENCE);
-        let session = session(&cluster, "flat", limits);
-        let mut call = session.call(&cluster.everyone(), "hang", b"").unwrap();
+        let client = client(&cluster, "flat", limits);
+        let mut call = client.call(&cluster.everyone(), "hang", b"").unwrap();
         let mut input = Vec::new();
         for at in 0..5000u32 {
             let packet = if at == 100 { b"hang".to_vec() } else { at.to_be_bytes().to_vec() };
@@ -188,8 +188,8 @@ fn a_host_that_hangs_over_its_answer_loses_nobody_elses() {
         run(async {
             let _release = Release(pipe);
             let limits = Limits::default().with_timeout(HUNG_SILENCE);
-            let session = session(&cluster, shape, limits);
-            let mut call = session.call(&cluster.everyone(), "hang", b"").unwrap();
+            let client = client(&cluster, shape, limits);
+            let mut call = client.call(&cluster.everyone(), "hang", b"").unwrap();
             call.feed(b"text").await;
             let begun = Instant::now();
             let classes = call.next_bodies().await.unwrap();
@@ -206,34 +206,34 @@ fn requests_that_hang_hold_no_other_up_until_no_thread_is_left() {
     cluster.write_all("f", "text");
     run(async {
         let release = Release(pipe);
-        let session = session(&cluster, "flat", Limits::default().with_timeout(Duration::from_secs(120)));
+        let client = client(&cluster, "flat", Limits::default().with_timeout(Duration::from_secs(120)));
         let hung = RangeSet::single(HUNG);
         let hang = |count: usize| {
             for _ in 0..count {
-                let mut call = session.call(&hung, "hang", b"").unwrap();
+                let mut call = client.call(&hung, "hang", b"").unwrap();
                 tokio::spawn(async move { call.next_bodies().await.map(drop) });
             }
         };
         hang(THREADS_MAX - 2);
         let everyone = cluster.everyone();
-        let group = session.gopenat(&everyone, "/f", 0, 0).await.unwrap();
+        let group = client.gopenat(&everyone, "/f", 0, 0).await.unwrap();
         assert_eq!(group.size(), everyone.len());
         hang(2);
         let begun = Instant::now();
         let outcome = loop {
-            match session.gopenat(&hung, "/f", 0, 0).await {
+            match client.gopenat(&hung, "/f", 0, 0).await {
                 Err(GroupError::Members(outcome)) => break outcome,
                 // The last two may be on their way.
                 other => assert!(other.is_ok() && begun.elapsed() < Duration::from_secs(60), "{other:?}"),
             }
         };
         assert_eq!(outcome.failed, [(Errno::AGAIN, hung.clone())]);
-        let mut call = session.call(&hung, "work", b"").unwrap();
+        let mut call = client.call(&hung, "work", b"").unwrap();
         let mut merged = Merged::new();
         while call.next_entries(&mut merged).await.unwrap() {}
         assert_eq!(call.finish().failed, [(Errno::AGAIN, hung.clone())]);
         drop(release);
-        assert_eq!(session.gopenat(&hung, "/f", 0, 0).await.unwrap().size(), 1);
+        assert_eq!(client.gopenat(&hung, "/f", 0, 0).await.unwrap().size(), 1);
     });
 }
 
@@ -243,8 +243,8 @@ fn hosts_at_work_are_waited_for() {
     for (shape, params) in [("k-ary:2", &b"long"[..]), ("flat", b"short"), ("1x1x300", b"long")] {
         run(async {
             let limits = Limits::default().with_timeout(SILENCE);
-            let session = session(&cluster, shape, limits);
-            let mut call = session.call(&cluster.everyone(), "work", params).unwrap();
+            let client = client(&cluster, shape, limits);
+            let mut call = client.call(&cluster.everyone(), "work", params).unwrap();
             let (mut merged, mut batches, begun) = (Merged::new(), 1, Instant::now());
             while call.next_entries(&mut merged).await.unwrap() {
                 batches += 1;
@@ -269,12 +269,12 @@ fn an_interrupt_ends_work_that_was_answered_early() {
     let cluster = Cluster::new(3);
     run(async {
         let limits = Limits::default().with_timeout(SILENCE);
-        let session = session(&cluster, "flat", limits);
-        let mut call = session.call(&cluster.everyone(), "work", b"long").unwrap();
+        let client = client(&cluster, "flat", limits);
+        let mut call = client.call(&cluster.everyone(), "work", b"long").unwrap();
         let mut merged = Merged::new();
         assert!(call.next_entries(&mut merged).await.unwrap());
         let begun = Instant::now();
-        session.interrupt();
+        client.interrupt();
         while call.next_entries(&mut merged).await.unwrap() {}
         assert!(begun.elapsed() < WORK - SILENCE, "{:?}", begun.elapsed());
         let outcome = call.finish();
@@ -290,15 +290,15 @@ fn the_deadline_ends_everything() {
     run(async {
         let begun = Instant::now();
         let deadline = Some(begun + Duration::from_millis(700));
-        let session = session(&cluster, "k-ary:2", Limits::default().with_deadline(deadline));
-        let group = session.gopenat(&cluster.everyone(), "/f", 0, 0).await.unwrap();
-        let mut call = session.call(&cluster.everyone(), "work", b"long").unwrap();
+        let client = client(&cluster, "k-ary:2", Limits::default().with_deadline(deadline));
+        let group = client.gopenat(&cluster.everyone(), "/f", 0, 0).await.unwrap();
+        let mut call = client.call(&cluster.everyone(), "work", b"long").unwrap();
         let mut merged = Merged::new();
         while call.next_entries(&mut merged).await.unwrap() {}
         let outcome = call.finish();
         assert_eq!((outcome.errnos().collect(), outcome.failed_count()), (vec![Errno::TIMEDOUT], 2));
-        assert_eq!(session.over().await, Errno::TIMEDOUT);
-        assert_eq!(session.is_over(), Some(Errno::TIMEDOUT));
+        assert_eq!(client.over().await, Errno::TIMEDOUT);
+        assert_eq!(client.is_over(), Some(Errno::TIMEDOUT));
         // What is asked for now is waited for no more.
         assert_eq!(group.statuses().await.unwrap().len(), 3);
         assert!(begun.elapsed() < Duration::from_millis(1900), "{:?}", begun.elapsed());

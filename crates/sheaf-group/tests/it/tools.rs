@@ -124,8 +124,8 @@ fn long_answers_come_in_batches() {
     let cluster = Cluster::new(6);
     for shape in ["1x1x300", "k-ary:2"] {
         run(async {
-            let session = cluster.session_with(shape, tools());
-            let mut call = session.call(&cluster.everyone(), "talk", &[90, 2]).unwrap();
+            let client = cluster.session_with(shape, tools());
+            let mut call = client.call(&cluster.everyone(), "talk", &[90, 2]).unwrap();
             let (mut merged, mut batches) = (Merged::new(), 1);
             while call.next_entries(&mut merged).await.unwrap() {
                 batches += 1;
@@ -151,8 +151,8 @@ fn input_reaches_every_host_whole() {
     let cluster = Cluster::new(10);
     let input: Vec<u8> = (0..5u32 << 18).flat_map(u32::to_le_bytes).collect();
     run(async {
-        let session = cluster.session_with("k-ary:3", tools());
-        let mut call = session.call(&cluster.everyone(), "echo", &[7]).unwrap();
+        let client = cluster.session_with("k-ary:3", tools());
+        let mut call = client.call(&cluster.everyone(), "echo", &[7]).unwrap();
         // Some are longer than what may be under way at a time.
         let (start, rest) = input.split_at(3_000_000);
         for piece in [start].into_iter().chain(rest.chunks(1_200_000)) {
@@ -175,8 +175,8 @@ fn input_reaches_every_host_whole() {
 fn an_unknown_tool_is_an_error_of_every_host() {
     let cluster = Cluster::new(3);
     run(async {
-        let session = cluster.session("flat");
-        let mut call = session.call(&cluster.everyone(), "none", b"").unwrap();
+        let client = cluster.client("flat");
+        let mut call = client.call(&cluster.everyone(), "none", b"").unwrap();
         assert!(!call.next_entries(&mut Merged::new()).await.unwrap());
         assert_eq!(call.finish().failed, [(Errno::NOSYS, cluster.everyone())]);
     });
@@ -190,9 +190,9 @@ fn an_interrupt_stops_the_tool_on_its_hosts() {
     let mut tools = tools();
     tools.register("forever", forever);
     run(async {
-        let session = cluster.session_with("k-ary:2", tools);
-        let mut call = session.call(&cluster.everyone(), "forever", b"").unwrap();
-        let other = session.clone();
+        let client = cluster.session_with("k-ary:2", tools);
+        let mut call = client.call(&cluster.everyone(), "forever", b"").unwrap();
+        let other = client.clone();
         let interrupt = async {
             while begun.load(Ordering::SeqCst) < 4 {
                 tokio::task::yield_now().await;
@@ -218,9 +218,9 @@ fn a_call_whose_future_is_dropped_is_over_and_never_complete() {
         let fed = Arc::clone(&hold.0);
         let mut tools = tools();
         tools.register("hold", hold);
-        let session = cluster.session_with("k-ary:2", tools);
+        let client = cluster.session_with("k-ary:2", tools);
         for polls in 0..12 {
-            let mut call = session.call(&cluster.everyone(), "talk", &[50, 2]).unwrap();
+            let mut call = client.call(&cluster.everyone(), "talk", &[50, 2]).unwrap();
             let mut merged = Merged::new();
             if polled(call.next_entries(&mut merged), polls).await.is_some() {
                 assert!(polls > 0);
@@ -240,7 +240,7 @@ fn a_call_whose_future_is_dropped_is_over_and_never_complete() {
             assert_eq!(call.finish().silent, [(Errno::CANCELED, cluster.everyone())]);
         }
         // Nothing follows input that was dropped, so that no tool takes the rest for the whole.
-        let mut call = session.call(&cluster.everyone(), "hold", b"").unwrap();
+        let mut call = client.call(&cluster.everyone(), "hold", b"").unwrap();
         call.feed(b"first").await;
         let long = vec![1; 12 << 20];
         assert!(polled(call.feed(&long), 1).await.is_none(), "there is room for all while nothing is taken");
@@ -306,11 +306,11 @@ fn a_change_that_is_ended_says_how_far_it_came() {
         let mut tools = tools();
         tools.register("count", counting);
         run(async {
-            let session = cluster.session_with("k-ary:2", tools);
+            let client = cluster.session_with("k-ary:2", tools);
             let deadline = by_deadline.then(|| Instant::now() + Duration::from_secs(3));
-            let session = session.with_limits(session.limits().with_deadline(deadline));
-            let mut call = session.call(&cluster.everyone(), "count", b"").unwrap().that_changes().await;
-            let other = session.clone();
+            let client = client.with_limits(client.limits().with_deadline(deadline));
+            let mut call = client.call(&cluster.everyone(), "count", b"").unwrap().that_changes().await;
+            let other = client.clone();
             let interrupt = async {
                 while far.load(Ordering::SeqCst) < 4 {
                     tokio::task::yield_now().await;

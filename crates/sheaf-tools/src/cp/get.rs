@@ -16,7 +16,7 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::tool::Tools;
-use sheaf_group::{GroupError, Outcome, Session};
+use sheaf_group::{Client, GroupError, Outcome};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -126,7 +126,7 @@ pub struct Planned {
 /// [`ToolError::Usage`] when two paths of one host would get one name, or an exact one is given to more
 /// than one path of one host; those of the group operation. What fails on hosts or of single files is in the [`Got`].
 pub async fn get(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     destination: &Path,
     options: &CopyOptions,
@@ -142,13 +142,13 @@ pub async fn get(
         exact.map_or((destination, None), |(base, name)| (base, Some(name.as_bytes().to_vec())));
     let mut plan = Plan::new(name);
     for (hosts, paths) in by_members(targets) {
-        let mut outcome = list(session, &hosts, &paths, options, &mut plan).await?;
+        let mut outcome = list(client, &hosts, &paths, options, &mut plan).await?;
         let asked = |path: &String| Target { members: hosts.clone(), path: path.clone() };
         drop_unmatched(&mut outcome, &paths.iter().map(asked).collect::<Vec<_>>());
         got.outcome.merge(outcome);
     }
     if let Some((leaf, one, other, local)) = plan.clash() {
-        let host = session.host(leaf).unwrap_or_else(|| leaf.to_string());
+        let host = client.host(leaf).unwrap_or_else(|| leaf.to_string());
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let (one, other, local) = (text(one), text(other), local.display());
         let text = format!("{host}: {one} and {other} would both become {host}/{local}; nothing was copied");
@@ -166,12 +166,12 @@ pub async fn get(
         got.planned = plan.into_copies().into_iter().map(planned).collect();
         got.made = Made::planned(&dirs, &got.planned);
     } else {
-        let local = Local::new(base, session, options)
+        let local = Local::new(base, client, options)
             .map_err(|errno| ToolError::Local { path: destination.display().to_string(), errno })?;
         let local = Arc::new(Mutex::new(local));
         let pace = Pace::new(options.rate_max);
         let writer = start_writing(&local)?;
-        Fetch { session, writer, got: &mut got, pace, progress }.all(plan).await?;
+        Fetch { client, writer, got: &mut got, pace, progress }.all(plan).await?;
         let mut local = local.lock().unwrap_or_else(PoisonError::into_inner);
         unwritten = std::mem::take(&mut local.failed_named);
         got.errors = std::mem::take(&mut local.errors);
@@ -225,13 +225,13 @@ fn is_one(targets: &[Target]) -> bool {
 
 /// Asks every host for its manifest, and adds to the plan.
 async fn list(
-    session: &Session,
+    client: &Client,
     members: &RangeSet,
     paths: &[String],
     options: &CopyOptions,
     plan: &mut Plan,
 ) -> Result<Outcome, ToolError> {
-    let limits = session.limits();
+    let limits = client.limits();
     // Even if all manifests differ, those of one batch fit.
     let all_bytes = limits.bytes_max.min(MANIFEST_BYTES_MAX / 4);
     let batch_bytes = (all_bytes / members.len().max(1)).clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
@@ -242,14 +242,14 @@ async fn list(
         batch_ms: u32::try_from((limits.timeout / 4).as_millis()).unwrap_or(u32::MAX),
     };
     let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-    let mut call = session.with_limits(limits.with_bytes_max(MANIFEST_BYTES_MAX)).call(
+    let mut call = client.with_limits(limits.with_bytes_max(MANIFEST_BYTES_MAX)).call(
         members,
         manifest::TOOL,
         &params,
     )?;
     let mut bytes = 0;
     let mut said = Outcome::default();
-    while call.has_more() && session.is_over().is_none() {
+    while call.has_more() && client.is_over().is_none() {
         for class in call.next_bodies().await? {
             let Some(body) = class.body else { continue };
             bytes += body.len() as u64;
@@ -286,7 +286,7 @@ fn start_writing(local: &Arc<Mutex<Local>>) -> Result<Sender<Write>, ToolError> 
 
 /// Fetching and writing.
 struct Fetch<'a> {
-    session: &'a Session,
+    client: &'a Client,
     writer: Sender<Write>,
     got: &'a mut Got,
     pace: Pace,
@@ -307,7 +307,7 @@ impl Fetch<'_> {
         for content in large {
             self.large(content).await?;
         }
-        if let Some(errno) = self.session.is_over() {
+        if let Some(errno) = self.client.is_over() {
             // What came with the manifests is not written any more either.
             let unwritten = inline.iter().map(|(copy, _)| copy).chain(links.iter().map(|(copy, _)| copy));
             unwritten.for_each(|copy| self.got.outcome.add_silent(errno, &copy.leaves));
@@ -390,7 +390,7 @@ impl Fetch<'_> {
                 }
                 Err(Trouble::Lack(lack)) => {
                     holder += 1;
-                    if holder >= holders(&content).len() || self.session.is_over().is_some() {
+                    if holder >= holders(&content).len() || self.client.is_over().is_some() {
                         self.lack(content, lack).await;
                         return Ok(());
                     }
@@ -430,7 +430,7 @@ impl Fetch<'_> {
                 Ok(_) => return Ok(Err(Trouble::Lack(Lack::Failed(Errno::BADMSG)))),
                 // Whoever has the same content can go on where the other was lost.
                 Err(Lack::Silent(_))
-                    if *holder + 1 < holders(content).len() && self.session.is_over().is_none() =>
+                    if *holder + 1 < holders(content).len() && self.client.is_over().is_none() =>
                 {
                     *holder += 1;
                     continue;
@@ -454,14 +454,14 @@ impl Fetch<'_> {
 
     /// One wave.
     async fn ask(&mut self, pieces: &[Piece], bytes: u64) -> Result<Vec<Result<Vec<u8>, Lack>>, ToolError> {
-        if let Some(errno) = self.session.is_over() {
+        if let Some(errno) = self.client.is_over() {
             return Ok(pieces.iter().map(|_| Err(Lack::Silent(errno))).collect());
         }
-        let answers = pieces::fetch(self.session, pieces).await?;
+        let answers = pieces::fetch(self.client, pieces).await?;
         self.got.fetched.bytes += answers.iter().flatten().map(|body| body.len() as u64).sum::<u64>();
         (self.progress)(self.got.fetched);
         tokio::select! {
-            _ = self.session.over() => {}
+            _ = self.client.over() => {}
             () = self.pace.wait(bytes) => {}
         }
         Ok(answers)

@@ -8,7 +8,7 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_file::PathError;
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::entry::{EntryKind, Merged};
-use sheaf_group::{Call, Outcome, Session, Unfinished};
+use sheaf_group::{Call, Client, Outcome, Unfinished};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
@@ -54,7 +54,7 @@ pub struct Put {
 /// that do not decode; those of the group operation. What fails on hosts or of single files is in the
 /// [`Put`].
 pub async fn put(
-    session: &Session,
+    client: &Client,
     sources: Vec<Source>,
     target: &Target,
     options: &CopyOptions,
@@ -71,7 +71,7 @@ pub async fn put(
     let into = sources.len() > 1;
     let params = PutParams { destination: target.path.clone(), into, options: options.clone() };
     let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-    let call = session.call(&target.members, TOOL, &params)?;
+    let call = client.call(&target.members, TOOL, &params)?;
     let mut call = Effect::of_change(options.dry_run).call(call).await;
     let (send, mut packets) = mpsc::channel(PACKETS_AHEAD_MAX);
     let reading = start_reading(sources, options.clone(), send)?;
@@ -80,7 +80,7 @@ pub async fn put(
         (sent.files, sent.bytes) = (files, bytes);
         progress(sent);
     };
-    let fed = feed(session, &mut call, &mut packets, options.rate_max, &mut tell).await;
+    let fed = feed(client, &mut call, &mut packets, options.rate_max, &mut tell).await;
     // A reader that still waits for room or for its own input is told that nobody listens.
     drop(packets);
     let mut put = Put {
@@ -168,7 +168,7 @@ fn start_reading(
 /// Sends packets as they are read. Stops with `ECANCELED` at an interrupt, with `ETIMEDOUT` at the
 /// session's deadline; gives `false` when no host is left before all is sent.
 async fn feed(
-    session: &Session,
+    client: &Client,
     call: &mut Call,
     packets: &mut mpsc::Receiver<Filled>,
     rate_max: Option<u64>,
@@ -178,17 +178,17 @@ async fn feed(
     let mut so_far = 0;
     while call.has_hosts() {
         let filled = tokio::select! {
-            errno = session.over() => return Err(errno),
+            errno = client.over() => return Err(errno),
             filled = packets.recv() => filled,
         };
         let Some(Filled { bytes, files_done, contents_done }) = filled else { return Ok(true) };
         tokio::select! {
-            errno = session.over() => return Err(errno),
+            errno = client.over() => return Err(errno),
             () = call.feed(&bytes) => {}
         }
         progress(files_done, contents_done);
         tokio::select! {
-            errno = session.over() => return Err(errno),
+            errno = client.over() => return Err(errno),
             () = pace.wait(contents_done - so_far) => {}
         }
         so_far = contents_done;

@@ -13,7 +13,7 @@ use sheaf_group::entry::{EntryKind, Merged};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
 use sheaf_group::message::{Open, Operation};
 use sheaf_group::tool::Tools;
-use sheaf_group::{Call, Group, GroupError, Outcome, Session, Unfinished};
+use sheaf_group::{Call, Client, Group, GroupError, Outcome, Unfinished};
 use std::io::Read;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -105,7 +105,7 @@ pub struct Written {
 /// [`ToolError::Local`] when `source` fails, [`GroupError`] for answers that do not decode, and what
 /// `sink` returns, to which lines go that say what was done, if the options ask for them.
 pub async fn write(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     options: &WriteOptions,
     edit: EditOptions,
@@ -113,10 +113,10 @@ pub async fn write(
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<Written, ToolError> {
     if !options.exclusive {
-        return write_each(session, targets, options, edit, source, sink).await;
+        return write_each(client, targets, options, edit, source, sink).await;
     }
     if !edit.dry_run {
-        return write_new(session, targets, options, source).await;
+        return write_new(client, targets, options, source).await;
     }
     // Nothing is said of a file before it is known that all can be made.
     let mut planned: Vec<(String, RangeSet)> = Vec::new();
@@ -127,9 +127,9 @@ pub async fn write(
         Ok(())
     };
     let empty = || Box::new(std::io::empty());
-    let mut written = write_each(session, targets, options, edit, empty(), &mut gather).await?;
+    let mut written = write_each(client, targets, options, edit, empty(), &mut gather).await?;
     if written.outcome.is_ok() {
-        return write_each(session, targets, options, edit, empty(), sink).await;
+        return write_each(client, targets, options, edit, empty(), sink).await;
     }
     for (path, leaves) in planned {
         written.outcome.add_path_error(Errno::CANCELED, &path, leaves);
@@ -140,7 +140,7 @@ pub async fn write(
 
 /// Writes, or plans to, each file whatever becomes of the others.
 async fn write_each(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     options: &WriteOptions,
     edit: EditOptions,
@@ -152,11 +152,11 @@ async fn write_each(
         let WriteOptions { way, create, exclusive, mode } = *options;
         let params = Params { paths, way, create, exclusive, mode, options: edit };
         let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-        let call = session.call(&members, leaf::NAME, &params)?;
+        let call = client.call(&members, leaf::NAME, &params)?;
         calls.push(Effect::of_change(edit.dry_run).call(call).await);
     }
     let mut written = Written::default();
-    let fed = if edit.dry_run { Ok(()) } else { feed(session, &mut calls, source, &mut written.bytes).await };
+    let fed = if edit.dry_run { Ok(()) } else { feed(client, &mut calls, source, &mut written.bytes).await };
     let stopped = match fed {
         Ok(()) => None,
         Err(Unfed::Local(error)) => return Err(error),
@@ -191,7 +191,7 @@ enum Unfed {
 
 /// Sends all that `source` gives to every host, and in the end what it was; `size` is how much that is.
 async fn feed(
-    session: &Session,
+    client: &Client,
     calls: &mut [Call],
     source: Box<dyn Read + Send>,
     size: &mut u64,
@@ -200,26 +200,26 @@ async fn feed(
     let mut digester = Digester::new(Algorithm::Blake3);
     loop {
         let piece = tokio::select! {
-            errno = session.over() => return Err(Unfed::Stopped(errno)),
+            errno = client.over() => return Err(Unfed::Stopped(errno)),
             piece = pieces.recv() => piece,
         };
         let Some(piece) = piece.transpose().map_err(|error| Unfed::Local(local(error)))? else { break };
         digester.update(&piece);
         *size += piece.len() as u64;
-        send(session, calls, &Piece::Data(&piece)).await.map_err(Unfed::Stopped)?;
+        send(client, calls, &Piece::Data(&piece)).await.map_err(Unfed::Stopped)?;
     }
     let digest = digester.finish().0;
-    send(session, calls, &Piece::End { size: *size, digest: &digest }).await.map_err(Unfed::Stopped)
+    send(client, calls, &Piece::End { size: *size, digest: &digest }).await.map_err(Unfed::Stopped)
 }
 
 /// Sends a piece to every host. Stops with `ECANCELED` at an interrupt, and with `ETIMEDOUT` at the
 /// deadline or when there is no room for too long.
-async fn send(session: &Session, calls: &mut [Call], piece: &Piece<'_>) -> Result<(), Errno> {
-    let stall = session.limits().timeout.max(STALL_MIN);
+async fn send(client: &Client, calls: &mut [Call], piece: &Piece<'_>) -> Result<(), Errno> {
+    let stall = client.limits().timeout.max(STALL_MIN);
     let bytes = postcard::to_stdvec(piece).map_err(|_| Errno::PROTO)?;
     for call in calls {
         tokio::select! {
-            errno = session.over() => return Err(errno),
+            errno = client.over() => return Err(errno),
             fed = tokio::time::timeout(stall, call.feed(&bytes)) => fed.map_err(|_| Errno::TIMEDOUT)?,
         }
     }
@@ -234,7 +234,7 @@ pub(super) fn decode_any(data: &[u8]) {
 
 /// Writes files that must not exist, on all hosts or on none.
 async fn write_new(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     options: &WriteOptions,
     source: Box<dyn Read + Send>,
@@ -243,13 +243,13 @@ async fn write_new(
     // Nothing is made for a source that cannot be read.
     let mut piece = pieces.recv().await.transpose().map_err(local)?;
     let mut written = Written::default();
-    let mut files = Files::open(session, targets, options).await?;
+    let mut files = Files::open(client, targets, options).await?;
     if !files.groups.is_empty() {
         let first = piece.take().unwrap_or_default();
-        files.fill(session, options, first, &mut pieces, &mut written).await?;
+        files.fill(client, options, first, &mut pieces, &mut written).await?;
     }
     if written.is_cut {
-        files.leave_cut(session, targets, &mut written);
+        files.leave_cut(client, targets, &mut written);
     }
     written.outcome = files.close().await?;
     let failed = written.outcome.missing_hosts();
@@ -303,10 +303,10 @@ struct Files {
 }
 
 impl Files {
-    async fn open(session: &Session, targets: &[Target], options: &WriteOptions) -> Result<Self, ToolError> {
+    async fn open(client: &Client, targets: &[Target], options: &WriteOptions) -> Result<Self, ToolError> {
         let mut files = Self { groups: Vec::new(), outcome: Outcome::default() };
         for (members, paths) in by_members(targets) {
-            match session.gopen_with(&members, options.open(paths)).await {
+            match client.gopen_with(&members, options.open(paths)).await {
                 Ok(group) => {
                     files.add(group.opened().clone());
                     let members = group.size();
@@ -354,7 +354,7 @@ impl Files {
     /// Writes what comes, to its end or until the session is over.
     async fn fill(
         &mut self,
-        session: &Session,
+        client: &Client,
         options: &WriteOptions,
         mut bytes: Vec<u8>,
         pieces: &mut mpsc::Receiver<std::io::Result<Vec<u8>>>,
@@ -365,7 +365,7 @@ impl Files {
             written.bytes += bytes.len() as u64;
             let next = tokio::select! {
                 biased;
-                _ = session.over() => {
+                _ = client.over() => {
                     written.is_cut = true;
                     return Ok(());
                 }
@@ -380,10 +380,10 @@ impl Files {
 
     /// The files have been made, and stay with what they have got: of hosts that did not answer to the last
     /// piece that is not known.
-    fn leave_cut(&mut self, session: &Session, targets: &[Target], written: &mut Written) {
+    fn leave_cut(&mut self, client: &Client, targets: &[Target], written: &mut Written) {
         let (missing, mut failed) = (self.outcome.missing_hosts(), RangeSet::new());
         self.outcome.errors.iter().for_each(|error| failed.union_with(&error.members.leaves()));
-        let errno = session.is_over().unwrap_or(Errno::CANCELED);
+        let errno = client.is_over().unwrap_or(Errno::CANCELED);
         for Target { members, path } in targets {
             let leaves = members.difference(&missing).difference(&failed);
             written.unfinished.heard.union_with(&leaves);

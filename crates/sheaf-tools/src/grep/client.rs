@@ -4,7 +4,7 @@ use super::tool::{NAME, Params};
 use crate::paths;
 use crate::target::{Target, ToolError};
 use sheaf_group::entry::Merged;
-use sheaf_group::{Outcome, Session};
+use sheaf_group::{Client, Outcome};
 
 /// Distinct entries are held back and folded up to this size; beyond, what is there is passed on,
 /// and a line that comes again later is passed on again.
@@ -27,7 +27,7 @@ pub struct Found {
 /// # Errors
 /// A malformed pattern ([`ToolError::Grep`]), before any host is asked, or what `sink` returns.
 pub async fn grep(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     options: &GrepOptions,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
@@ -40,6 +40,6 @@ pub async fn grep(
         matched |= options.has_selected(merged);
         sink(merged)
     };
-    let said = paths::run(session, targets, (NAME, paths::Effect::Reads), params, &mut pass_on).await?;
+    let said = paths::run(client, targets, (NAME, paths::Effect::Reads), params, &mut pass_on).await?;
     Ok(Found { matched, partial_folds: said.in_parts, outcome: said.outcome })
 }

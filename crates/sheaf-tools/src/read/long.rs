@@ -6,7 +6,7 @@ use crate::target::ToolError;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Digest;
 use sheaf_group::message::DataAggregation;
-use sheaf_group::{GroupError, Session};
+use sheaf_group::{Client, GroupError};
 
 /// Whether contents of any length can be read with this aggregation.
 pub(super) fn is_for(aggregate: &DataAggregation, options: &ReadOptions) -> bool {
@@ -16,14 +16,14 @@ pub(super) fn is_for(aggregate: &DataAggregation, options: &ReadOptions) -> bool
 
 /// Reads `paths` on `members`, where together the distinct contents fit the session's bound.
 pub(super) async fn read(
-    session: &Session,
+    client: &Client,
     members: RangeSet,
     paths: Vec<String>,
     options: &ReadOptions,
     aggregate: &DataAggregation,
 ) -> Result<Readout, ToolError> {
     let digests = DataAggregation::Checksum;
-    let mut readout = through::read(session, members, paths, options, &digests).await?;
+    let mut readout = through::read(client, members, paths, options, &digests).await?;
     let Combined::Classes(mut contents) = std::mem::replace(&mut readout.data, Combined::None) else {
         return Ok(readout);
     };
@@ -31,12 +31,12 @@ pub(super) async fn read(
     if equal && contents.len() > 1 {
         return Err(GroupError::Differ { classes: contents.len() }.into());
     }
-    let bytes_max = session.limits().bytes_max;
+    let bytes_max = client.limits().bytes_max;
     if contents.iter().map(|content| content.len).sum::<u64>() > bytes_max {
         return Err(GroupError::TooLarge { bytes_max }.into());
     }
     for content in &mut contents {
-        match body(session, content).await? {
+        match body(client, content).await? {
             Ok(body) => content.body = Some(body),
             // Its digest is known; who has it is told that the content could not be had.
             Err(errno) => content.files.iter().for_each(|(path, leaves)| {
@@ -56,13 +56,13 @@ pub(super) async fn read(
     Ok(readout)
 }
 
-async fn body(session: &Session, content: &Content) -> Result<Result<Vec<u8>, Errno>, ToolError> {
+async fn body(client: &Client, content: &Content) -> Result<Result<Vec<u8>, Errno>, ToolError> {
     let Some((path, leaves)) = content.files.first() else { return Ok(Err(Errno::NOENT)) };
     let summary = Summary { digest: Digest(content.digest.to_vec()), len: content.len };
     let (path, none) = (path.as_bytes(), &b""[..]);
     let piece = Piece { path, leaves, at: 0, bytes: none, is_last: false, same_hosts: true };
     let mut body = Vec::new();
-    let fetched = fetch(session, piece, &summary, &mut |piece| {
+    let fetched = fetch(client, piece, &summary, &mut |piece| {
         body.extend_from_slice(piece.bytes);
         Ok(())
     })

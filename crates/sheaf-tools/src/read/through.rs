@@ -5,7 +5,7 @@ use crate::paths::{self, AtWork, PerPath};
 use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet, varint};
-use sheaf_group::Session;
+use sheaf_group::Client;
 use sheaf_group::aggregate::Digest;
 use sheaf_group::entry::{Answer, Entry, EntryKind, Merged, Sink};
 use sheaf_group::message::DataAggregation;
@@ -110,7 +110,7 @@ pub(super) fn is_through(aggregate: &DataAggregation) -> bool {
 
 /// Reads `paths` on `members` with an aggregation that keeps no content.
 pub(super) async fn read(
-    session: &Session,
+    client: &Client,
     members: RangeSet,
     paths: Vec<String>,
     options: &ReadOptions,
@@ -123,7 +123,7 @@ pub(super) async fn read(
     let (mut sums, mut contents) = (Sums::default(), Contents::default());
     let mut malformed = false;
     let paths::Said { outcome, .. } =
-        paths::run(session, &targets, (NAME, paths::Effect::Reads), params, &mut |merged| {
+        paths::run(client, &targets, (NAME, paths::Effect::Reads), params, &mut |merged| {
             malformed |= sums.take(merged).and_then(|()| contents.take(merged)).is_err();
             Ok(())
         })

@@ -12,7 +12,7 @@ use sheaf_file::{Algorithm, Digest, Digester};
 use sheaf_group::entry::{Answer, Entry, EntryKind, Merged, Sink};
 use sheaf_group::message::DataAggregation;
 use sheaf_group::tool::Host;
-use sheaf_group::{Group, Outcome, Session, Value};
+use sheaf_group::{Client, Group, Outcome, Value};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -92,14 +92,14 @@ impl<R: Read> Read for Counted<R> {
 /// # Errors
 /// What else `sink` returns, and answers that do not decode or fit.
 pub async fn cat(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     each: bool,
     sink: &mut dyn FnMut(Piece<'_>) -> io::Result<()>,
 ) -> Result<Outcome, ToolError> {
     let mut all: Vec<Content> = Vec::new();
     let order = ArgumentOrder::new(targets);
-    let mut outcome = report(session, targets, &Report::Contents, &mut |merged| {
+    let mut outcome = report(client, targets, &Report::Contents, &mut |merged| {
         all.extend(contents(merged, &order)?);
         Ok(())
     })
@@ -124,7 +124,7 @@ pub async fn cat(
         };
         let fetched = match &content.body {
             Ok(bytes) => sink(piece(0, bytes, true)).map(Ok).map_err(ToolError::Sink),
-            Err(summary) => fetch(session, piece(0, b"", false), summary, sink).await,
+            Err(summary) => fetch(client, piece(0, b"", false), summary, sink).await,
         };
         match fetched {
             Err(ToolError::Sink(error)) if error.kind() == ErrorKind::BrokenPipe => break,
@@ -168,7 +168,7 @@ fn contents(merged: &Merged, order: &ArgumentOrder) -> io::Result<Vec<Content>> 
 /// Reads a large content from one of the hosts that have it. Once a piece was handed on, another
 /// host may go on where the first was lost: the digest says whether it was the same.
 pub(crate) async fn fetch(
-    session: &Session,
+    client: &Client,
     content: Piece<'_>,
     summary: &Summary,
     sink: &mut dyn FnMut(Piece<'_>) -> io::Result<()>,
@@ -178,14 +178,14 @@ pub(crate) async fn fetch(
     let mut source: Option<Group> = None;
     let mut errno = Errno::HOSTDOWN;
     while at < summary.len {
-        if let Some(errno) = session.is_over() {
+        if let Some(errno) = client.is_over() {
             return Ok(Err(errno));
         }
         let group = match source.take() {
             Some(group) => group,
             None => {
                 let Some(leaf) = candidates.next() else { return Ok(Err(errno)) };
-                match open(session, leaf, content.path).await {
+                match open(client, leaf, content.path).await {
                     Ok(group) => group,
                     Err(failed) => {
                         errno = failed;
@@ -217,12 +217,12 @@ pub(crate) async fn fetch(
     Ok(if digester.finish() == summary.digest { Ok(()) } else { Err(Errno::STALE) })
 }
 
-async fn open(session: &Session, leaf: u32, path: &[u8]) -> Result<Group, Errno> {
+async fn open(client: &Client, leaf: u32, path: &[u8]) -> Result<Group, Errno> {
     // The path is a name, not a pattern.
     let literal: String = String::from_utf8(path.to_vec()).map_err(|_| Errno::ILSEQ)?;
     let escaped: String = literal
         .chars()
         .flat_map(|c| "*?[]{}\\,".contains(c).then_some('\\').into_iter().chain([c]))
         .collect();
-    session.gopenat(&RangeSet::single(leaf), &escaped, 0, 0).await.map_err(|error| error.errno())
+    client.gopenat(&RangeSet::single(leaf), &escaped, 0, 0).await.map_err(|error| error.errno())
 }

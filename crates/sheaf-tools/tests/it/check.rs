@@ -3,7 +3,7 @@ use crate::cp::cluster::{Cluster, run};
 use sheaf_core::Errno;
 use sheaf_file::Algorithm;
 use sheaf_group::entry::Merged;
-use sheaf_group::{Outcome, Session};
+use sheaf_group::{Client, Outcome};
 use sheaf_tools::report::check::{CheckOptions, Checked, NO_FILE, NO_LINE, Verdict};
 use sheaf_tools::report::{Report, report};
 use std::path::Path;
@@ -28,13 +28,13 @@ impl Result {
 
 /// What host 0 says of the list `d/LIST`.
 async fn ours(
-    session: &Session,
+    client: &Client,
     cluster: &Cluster,
     (algorithm, ignore_missing): (Algorithm, bool),
 ) -> (Result, Outcome) {
     let mut result = Result::default();
     let what = Report::Check(CheckOptions { algorithm, ignore_missing });
-    let outcome = report(session, &[cluster.target("d/LIST")], &what, &mut |merged| {
+    let outcome = report(client, &[cluster.target("d/LIST")], &what, &mut |merged| {
         for entry in merged.sorted() {
             assert_eq!(entry.path, b"d/LIST");
             match Checked::read(&entry.entry).unwrap() {
@@ -154,11 +154,11 @@ fn lists_mean_what_they_mean_to_coreutils() {
             changed_a_little(&tagged),
         ];
         run(async {
-            let session = cluster.session("flat");
+            let client = cluster.client("flat");
             for (at, list) in lists.iter().enumerate() {
                 cluster.write(0, "d/LIST", list);
                 for (ignore_missing, flags) in [(false, &[][..]), (true, &["--ignore-missing"][..])] {
-                    let (said, outcome) = ours(&session, &cluster, (algorithm, ignore_missing)).await;
+                    let (said, outcome) = ours(&client, &cluster, (algorithm, ignore_missing)).await;
                     let expected = theirs(&cluster.path(0, "d"), program, flags);
                     assert!(!expected.files.is_empty());
                     assert_eq!(said, expected, "{program} {flags:?}, list {at}");
@@ -178,7 +178,7 @@ fn a_list_that_checks_nothing_fails() {
     let cluster = Cluster::new(1);
     let digest = "0".repeat(64);
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let cases = [
             (String::new(), false, NO_LINE),
             ("x".repeat(1 << 20), false, NO_LINE),
@@ -188,7 +188,7 @@ fn a_list_that_checks_nothing_fails() {
         ];
         for (list, ignore_missing, errno) in cases {
             cluster.write(0, "d/LIST", &list);
-            let (_, outcome) = ours(&session, &cluster, (Algorithm::Sha256, ignore_missing)).await;
+            let (_, outcome) = ours(&client, &cluster, (Algorithm::Sha256, ignore_missing)).await;
             let errors: Vec<_> = outcome.errors.iter().map(|error| error.errno).collect();
             assert_eq!((errors, outcome.status.count), (vec![errno], 0));
         }
@@ -209,7 +209,7 @@ fn names_of_a_list_stay_within_what_is_served() {
         format!("{empty}  {}\n{empty}  ../../outside\n{empty}  ../../top\n", outside.display()),
     );
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let mut said = Vec::new();
         let what = Report::Check(CheckOptions { algorithm: Algorithm::Sha256, ignore_missing: false });
         let sink = &mut |merged: &Merged| {
@@ -221,7 +221,7 @@ fn names_of_a_list_stay_within_what_is_served() {
             }
             Ok(())
         };
-        let outcome = report(&session, &[cluster.target("/d/LIST")], &what, sink).await.unwrap();
+        let outcome = report(&client, &[cluster.target("/d/LIST")], &what, sink).await.unwrap();
         assert_eq!(said, [Verdict::Unread(Errno::NOENT), Verdict::Unread(Errno::NOENT), Verdict::Same]);
         let errors: Vec<_> = outcome.errors.iter().map(|error| error.errno).collect();
         assert_eq!(errors, [Errno::NOENT; 2]);

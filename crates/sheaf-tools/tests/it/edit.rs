@@ -2,7 +2,7 @@
 use crate::cp::cluster::{Cluster, SHAPES, run};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::ModeChange;
-use sheaf_group::{Outcome, Session};
+use sheaf_group::{Client, Outcome};
 use sheaf_tools::edit::{
     Edit, EditOptions, Edited, NewMode, NewOwner, SizeChange, Way, WriteOptions, edit, write,
 };
@@ -17,19 +17,19 @@ use std::process::Command;
 const VERBOSE: EditOptions = EditOptions { verbose: true, dry_run: false };
 const DRY: EditOptions = EditOptions { verbose: false, dry_run: true };
 
-async fn apply(session: &Session, target: Target, change: &Edit) -> (Vec<String>, Outcome) {
-    let (lines, edited) = apply_with(session, &[target], change, VERBOSE).await;
+async fn apply(client: &Client, target: Target, change: &Edit) -> (Vec<String>, Outcome) {
+    let (lines, edited) = apply_with(client, &[target], change, VERBOSE).await;
     (lines, edited.outcome)
 }
 
 async fn apply_with(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     change: &Edit,
     options: EditOptions,
 ) -> (Vec<String>, Edited) {
     let mut lines = Vec::new();
-    let edited = edit(session, targets, change, options, &mut |merged| {
+    let edited = edit(client, targets, change, options, &mut |merged| {
         lines.extend(told(merged));
         Ok(())
     })
@@ -97,8 +97,8 @@ fn compare(change: &Edit, path: &str, program: &str, args: &[&str]) {
     populate(&cluster);
     populate(&copy);
     run(async {
-        let session = cluster.session("1x1x60");
-        let (_, outcome) = apply(&session, cluster.target(path), change).await;
+        let client = cluster.client("1x1x60");
+        let (_, outcome) = apply(&client, cluster.target(path), change).await;
         let status = Command::new(program).args(args).current_dir(copy.path(0, "")).output().unwrap().status;
         assert_eq!(outcome.is_ok(), status.success(), "{change:?} {outcome:?}");
     });
@@ -138,8 +138,8 @@ fn chown_does_what_gnu_chown_does() {
     let cluster = Cluster::new(2);
     populate(&cluster);
     run(async {
-        let session = cluster.session("flat");
-        let (_, outcome) = apply(&session, cluster.target("/d"), &chown("no-such-user", false, true)).await;
+        let client = cluster.client("flat");
+        let (_, outcome) = apply(&client, cluster.target("/d"), &chown("no-such-user", false, true)).await;
         assert_eq!(
             (outcome.errors[0].errno, outcome.errors[0].members.leaves()),
             (Errno::INVAL, RangeSet::full(2))
@@ -183,27 +183,27 @@ fn everything_a_host_serves_is_not_removed() {
     let cluster = Cluster::new(2);
     populate(&cluster);
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let remove =
             |preserve_root| Edit::Remove { recursive: true, force: true, empty_dirs: false, preserve_root };
         for path in ["/", ".", "..", "//./.."] {
             let refused =
-                edit(&session, &[cluster.target(path)], &remove(true), VERBOSE, &mut |_| Ok(())).await;
+                edit(&client, &[cluster.target(path)], &remove(true), VERBOSE, &mut |_| Ok(())).await;
             assert!(matches!(refused, Err(ToolError::Usage(_))), "{path}");
         }
         // Names on the way, and patterns, are found out on the hosts.
         for path in ["/d/..", "/d/sub/../../", "/*", "/**", "/d/../*", "/./?*", "/{d,*}", "*"] {
-            let (lines, outcome) = apply(&session, cluster.target(path), &remove(true)).await;
+            let (lines, outcome) = apply(&client, cluster.target(path), &remove(true)).await;
             assert_eq!((lines.len(), outcome.status.count), (0, 0), "{path}");
             assert_eq!((outcome.errors[0].errno, outcome.errors[0].path.as_str()), (Errno::BUSY, path));
             assert!(cluster.path(0, "d/f").exists() && cluster.path(1, "top").exists(), "{path}");
         }
-        let (_, edited) = apply_with(&session, &[cluster.target("/*")], &remove(false), VERBOSE).await;
+        let (_, edited) = apply_with(&client, &[cluster.target("/*")], &remove(false), VERBOSE).await;
         assert!(edited.outcome.is_ok());
         assert_eq!((edited.files(), edited.hosts()), (20, RangeSet::full(2)));
         assert_eq!(std::fs::read_dir(cluster.path(0, "")).unwrap().count(), 0);
         cluster.write(0, "new", "");
-        let (_, edited) = apply_with(&session, &[cluster.target("/")], &remove(false), VERBOSE).await;
+        let (_, edited) = apply_with(&client, &[cluster.target("/")], &remove(false), VERBOSE).await;
         assert_eq!((edited.outcome.is_ok(), edited.changed), (true, vec![(1, RangeSet::single(0))]));
         assert_eq!(std::fs::read_dir(cluster.path(0, "")).unwrap().count(), 0);
     });
@@ -236,9 +236,9 @@ fn a_dry_run_says_what_would_be_done() {
         std::fs::create_dir(cluster.path(2, "")).unwrap();
         let before = tree(cluster.dir.path());
         run(async {
-            let session = cluster.session("flat");
+            let client = cluster.client("flat");
             let targets = [Target { members: RangeSet::full(2), path: path.to_owned() }];
-            let (lines, planned) = apply_with(&session, &targets, &change, DRY).await;
+            let (lines, planned) = apply_with(&client, &targets, &change, DRY).await;
             assert_eq!(tree(cluster.dir.path()), before, "{change:?}");
             assert!(planned.outcome.is_ok(), "{change:?}: {planned:?}");
             if said.is_empty() {
@@ -247,7 +247,7 @@ fn a_dry_run_says_what_would_be_done() {
                 assert!(lines[0].starts_with(&format!("0-1:{path}: {said}")), "{lines:?}");
             }
             assert_eq!(planned.files(), 2 * files, "{change:?}");
-            let (_, edited) = apply_with(&session, &targets, &change, VERBOSE).await;
+            let (_, edited) = apply_with(&client, &targets, &change, VERBOSE).await;
             assert_eq!((edited.changed, edited.outcome.is_ok()), (planned.changed, true), "{change:?}");
         });
     }
@@ -275,9 +275,9 @@ fn a_dry_run_says_what_would_be_done() {
         let cluster = Cluster::new(1);
         populate(&cluster);
         run(async {
-            let session = cluster.session("flat");
+            let client = cluster.client("flat");
             let target = cluster.target(if path == "/" { "/d/.." } else { path });
-            let (_, planned) = apply_with(&session, &[target], &change, DRY).await;
+            let (_, planned) = apply_with(&client, &[target], &change, DRY).await;
             assert_eq!((planned.outcome.errors[0].errno, planned.files()), (errno, 0), "{change:?}");
         });
     }
@@ -301,10 +301,10 @@ fn modes_owners_and_sizes_are_taken_from_a_file() {
     populate(&cluster);
     std::fs::remove_file(cluster.path(1, "top")).unwrap();
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let owner = NewOwner::Reference(of("/top"));
         for change in [reference("/top", false), Edit::Chown { owner, recursive: false, follow: true }] {
-            let (_, edited) = apply_with(&session, &[cluster.target("/d/f")], &change, VERBOSE).await;
+            let (_, edited) = apply_with(&client, &[cluster.target("/d/f")], &change, VERBOSE).await;
             let error = &edited.outcome.errors[0];
             assert_eq!(
                 (error.errno, error.path.as_str(), edited.outcome.errors.len()),
@@ -320,12 +320,12 @@ fn modes_owners_and_sizes_are_taken_from_a_file() {
 fn the_order_of_arguments_is_kept() {
     let cluster = Cluster::new(3);
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let on =
             |start, end, path: &str| Target { members: RangeSet::from_range(start, end), path: path.into() };
         let targets = [on(0, 1, "/a"), on(0, 3, "/b"), on(1, 3, "/a"), on(0, 1, "/b/c"), on(0, 3, "/a/d")];
         let mkdir = Edit::Mkdir { parents: false, mode: None };
-        let (_, edited) = apply_with(&session, &targets, &mkdir, VERBOSE).await;
+        let (_, edited) = apply_with(&client, &targets, &mkdir, VERBOSE).await;
         assert!(edited.outcome.is_ok(), "{edited:?}");
         assert_eq!((edited.files(), edited.hosts()), (10, RangeSet::full(3)));
     });
@@ -355,10 +355,10 @@ fn every_directory_that_is_made_is_named() {
         std::fs::create_dir(cluster.path(1, "a")).unwrap();
         cluster.write(1, "a/file", "");
         run(async {
-            let session = cluster.session("flat");
+            let client = cluster.client("flat");
             let targets = ["/a/b/c", "/a/b/d", "/a"].map(|path| cluster.target(path));
             let mkdir = Edit::Mkdir { parents: true, mode: None };
-            let (lines, edited) = apply_with(&session, &targets, &mkdir, options).await;
+            let (lines, edited) = apply_with(&client, &targets, &mkdir, options).await;
             let told = ["0:/a", "0-1:/a/b", "0-1:/a/b/c", "0-1:/a/b/d"].map(|made| format!("{made}: {text}"));
             assert_eq!((edited.outcome.is_ok(), lines), (true, told.to_vec()), "{options:?}");
             assert_eq!((edited.files(), edited.hosts()), (7, RangeSet::full(2)));
@@ -367,10 +367,10 @@ fn every_directory_that_is_made_is_named() {
     // What was made counts, also where the last is not.
     let cluster = Cluster::new(1);
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let target = cluster.target(&format!("/a/{}", "n".repeat(256)));
         let mkdir = Edit::Mkdir { parents: true, mode: None };
-        let (lines, edited) = apply_with(&session, &[target], &mkdir, VERBOSE).await;
+        let (lines, edited) = apply_with(&client, &[target], &mkdir, VERBOSE).await;
         assert_eq!((edited.files(), lines), (1, vec!["0:/a: created directory".to_owned()]));
         assert_eq!(edited.outcome.errors[0].errno, Errno::NAMETOOLONG);
     });
@@ -396,8 +396,8 @@ fn ln_does_what_gnu_ln_does() {
     populate(&cluster);
     std::fs::hard_link(cluster.path(0, "d/f"), cluster.path(0, "d/same")).unwrap();
     run(async {
-        let session = cluster.session("flat");
-        let (_, outcome) = apply(&session, cluster.target("d/same"), &link("d/f", false, true, false)).await;
+        let client = cluster.client("flat");
+        let (_, outcome) = apply(&client, cluster.target("d/same"), &link("d/f", false, true, false)).await;
         assert!(outcome.is_ok());
         assert_eq!(std::fs::read_dir(cluster.path(0, "d")).unwrap().count(), 6);
     });
@@ -411,8 +411,8 @@ fn what_was_done_and_what_failed_folds() {
         std::fs::remove_file(cluster.path(4, "d/f")).unwrap();
         std::fs::set_permissions(cluster.path(9, "d/f"), PermissionsExt::from_mode(0o600)).unwrap();
         run(async {
-            let session = cluster.session(shape);
-            let (lines, outcome) = apply(&session, cluster.target("/d/f"), &chmod("600", false)).await;
+            let client = cluster.client(shape);
+            let (lines, outcome) = apply(&client, cluster.target("/d/f"), &chmod("600", false)).await;
             assert_eq!(
                 lines,
                 [
@@ -427,9 +427,9 @@ fn what_was_done_and_what_failed_folds() {
     }
 }
 
-async fn put(session: &Session, target: Target, options: &WriteOptions, data: Vec<u8>) -> (u64, Outcome) {
+async fn put(client: &Client, target: Target, options: &WriteOptions, data: Vec<u8>) -> (u64, Outcome) {
     let source = Box::new(Cursor::new(data));
-    let written = write(session, &[target], options, EditOptions::default(), source, &mut |_| Ok(())).await;
+    let written = write(client, &[target], options, EditOptions::default(), source, &mut |_| Ok(())).await;
     let written = written.unwrap();
     let files: u64 = written.changed.iter().map(|(files, hosts)| files * hosts.len()).sum();
     assert_eq!(files, written.outcome.status.count);
@@ -446,23 +446,23 @@ fn bytes_of_any_size_reach_every_file() {
     populate(&cluster);
     let data = |size: usize| (0..size).map(|n| (n * 7 / 3) as u8).collect::<Vec<u8>>();
     run(async {
-        let session = cluster.session("k-ary:2");
+        let client = cluster.client("k-ary:2");
         let create = |way| WriteOptions { way, create: true, mode: 0o640, ..WriteOptions::default() };
         for size in [0, 1, 256 << 10, (256 << 10) + 1, 3_500_000] {
             for way in [Way::Replace, Way::InPlace] {
-                let (bytes, outcome) = put(&session, cluster.target("/new"), &create(way), data(size)).await;
+                let (bytes, outcome) = put(&client, cluster.target("/new"), &create(way), data(size)).await;
                 assert_eq!((bytes, outcome.is_ok(), outcome.status.count), (size as u64, true, 7));
                 assert!((0..7).all(|leaf| cluster.read(leaf, "new") == data(size)), "{size}");
             }
         }
         assert_eq!(std::fs::metadata(cluster.path(3, "new")).unwrap().mode() & 0o777, 0o640);
-        put(&session, cluster.target("/top"), &way(Way::Append), b" more".to_vec()).await;
-        put(&session, cluster.target("/top"), &way(Way::At(2)), b"NN".to_vec()).await;
-        put(&session, cluster.target("/top"), &way(Way::At(0)), b"C".to_vec()).await;
+        put(&client, cluster.target("/top"), &way(Way::Append), b" more".to_vec()).await;
+        put(&client, cluster.target("/top"), &way(Way::At(2)), b"NN".to_vec()).await;
+        put(&client, cluster.target("/top"), &way(Way::At(0)), b"C".to_vec()).await;
         assert!((0..7).all(|leaf| cluster.read(leaf, "top") == b"CoNNent more"));
-        put(&session, cluster.target("/top"), &way(Way::At(1)), data(2_000_000)).await;
+        put(&client, cluster.target("/top"), &way(Way::At(1)), data(2_000_000)).await;
         assert!((0..7).all(|leaf| cluster.read(leaf, "top")[1..] == data(2_000_000)));
-        put(&session, cluster.target("/top"), &way(Way::InPlace), b"short".to_vec()).await;
+        put(&client, cluster.target("/top"), &way(Way::InPlace), b"short".to_vec()).await;
         assert!((0..7).all(|leaf| cluster.read(leaf, "top") == b"short"));
     });
 }
@@ -482,10 +482,9 @@ fn a_file_is_replaced_whole() {
     let before = std::fs::metadata(file("top")).unwrap();
     let mut reader = std::fs::File::open(file("top")).unwrap();
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         // By the name of a link to it.
-        let (_, outcome) =
-            put(&session, cluster.target("/d/link"), &way(Way::Replace), b"new".to_vec()).await;
+        let (_, outcome) = put(&client, cluster.target("/d/link"), &way(Way::Replace), b"new".to_vec()).await;
         assert!(outcome.is_ok());
         let mut old = String::new();
         std::io::Read::read_to_string(&mut reader, &mut old).unwrap();
@@ -495,13 +494,13 @@ fn a_file_is_replaced_whole() {
         assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
         assert!(std::fs::symlink_metadata(file("d/link")).unwrap().is_symlink());
         // In place it stays the same file.
-        put(&session, cluster.target("/top"), &way(Way::InPlace), b"newer".to_vec()).await;
+        put(&client, cluster.target("/top"), &way(Way::InPlace), b"newer".to_vec()).await;
         assert_eq!(
             (std::fs::metadata(file("top")).unwrap().ino(), cluster.read(0, "top")),
             (after.ino(), b"newer".to_vec())
         );
         // A directory is no file, and nothing is left beside.
-        let (_, outcome) = put(&session, cluster.target("/d"), &way(Way::Replace), b"x".to_vec()).await;
+        let (_, outcome) = put(&client, cluster.target("/d"), &way(Way::Replace), b"x".to_vec()).await;
         assert_eq!(outcome.errors[0].errno, Errno::ISDIR);
         assert_eq!(std::fs::read_dir(file("")).unwrap().count(), 2);
     });
@@ -525,14 +524,14 @@ fn half_a_source_replaces_nothing() {
     let cluster = Cluster::new(3);
     populate(&cluster);
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let (options, sink) = (way(Way::Replace), &mut |_: &Merged| Ok(()));
         let source = Box::new(Breaks(1 << 20));
         let broken =
-            write(&session, &[cluster.target("/top")], &options, EditOptions::default(), source, sink).await;
+            write(&client, &[cluster.target("/top")], &options, EditOptions::default(), source, sink).await;
         assert!(matches!(broken, Err(ToolError::Local { errno: Errno::IO, .. })), "{broken:?}");
         // Another command of the same session finds the files as they were.
-        let (_, outcome) = put(&session, cluster.target("/d/f"), &options, b"x".to_vec()).await;
+        let (_, outcome) = put(&client, cluster.target("/d/f"), &options, b"x".to_vec()).await;
         assert!(outcome.is_ok());
     });
     assert!((0..3).all(|leaf| cluster.read(leaf, "top") == b"content"));
@@ -551,7 +550,7 @@ fn a_dry_run_of_a_write_reads_nothing_and_writes_nothing() {
     std::fs::remove_file(cluster.path(2, "top")).unwrap();
     let before = tree(cluster.dir.path());
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let create = WriteOptions { create: true, ..WriteOptions::default() };
         for (options, told_of) in [
             (way(Way::Replace), &["0-1:/top: would be replaced"][..]),
@@ -566,7 +565,7 @@ fn a_dry_run_of_a_write_reads_nothing_and_writes_nothing() {
             };
             let targets = [cluster.target("/top")];
             let planned =
-                write(&session, &targets, &options, DRY, Box::new(Untouched), &mut sink).await.unwrap();
+                write(&client, &targets, &options, DRY, Box::new(Untouched), &mut sink).await.unwrap();
             assert_eq!(planned.outcome.is_ok(), options.create);
             lines.sort();
             assert_eq!(lines, told_of);
@@ -582,15 +581,15 @@ fn a_file_that_is_not_there_fails_by_itself() {
     std::fs::remove_file(cluster.path(2, "top")).unwrap();
     for size in [4, 2_500_000] {
         run(async {
-            let session = cluster.session("flat");
+            let client = cluster.client("flat");
             let (_, outcome) =
-                put(&session, cluster.target("/top"), &WriteOptions::default(), vec![b'z'; size]).await;
+                put(&client, cluster.target("/top"), &WriteOptions::default(), vec![b'z'; size]).await;
             let error = &outcome.errors[0];
             assert_eq!((error.errno, error.members.leaves().to_string()), (Errno::NOENT, "2".into()));
             assert_eq!((outcome.status.count, outcome.member_count()), (5, 6));
             assert!(cluster.read(5, "top").starts_with(b"zzzz"));
             let nothing =
-                put(&session, cluster.target("/q*"), &WriteOptions::default(), vec![b'z'; size]).await.1;
+                put(&client, cluster.target("/q*"), &WriteOptions::default(), vec![b'z'; size]).await.1;
             assert_eq!((nothing.errors[0].errno, nothing.status.count), (Errno::NOENT, 0));
         });
     }
@@ -601,7 +600,7 @@ fn exclusive_writes_happen_everywhere_or_nowhere() {
     let cluster = Cluster::new(6);
     cluster.write(4, "lock", "held");
     run(async {
-        let session = cluster.session("k-ary:2");
+        let client = cluster.client("k-ary:2");
         let exclusive = WriteOptions { exclusive: true, mode: 0o600, ..WriteOptions::default() };
         let halves = [(0, 3), (3, 6)].map(|(start, end)| Target {
             members: RangeSet::from_range(start, end),
@@ -610,7 +609,7 @@ fn exclusive_writes_happen_everywhere_or_nowhere() {
         for targets in [&[cluster.target("/lock")][..], &halves] {
             let source = Box::new(Cursor::new(b"mine".to_vec()));
             let (options, sink) = (EditOptions::default(), &mut |_: &Merged| Ok(()));
-            let written = write(&session, targets, &exclusive, options, source, sink).await.unwrap();
+            let written = write(&client, targets, &exclusive, options, source, sink).await.unwrap();
             assert_eq!((written.outcome.errors[0].errno, written.outcome.status.count), (Errno::EXIST, 0));
             // Who was given up because of that is named, and told apart.
             let told = failures(&written.outcome);
@@ -628,7 +627,7 @@ fn exclusive_writes_happen_everywhere_or_nowhere() {
                 Ok(())
             };
             let source = Box::new(Cursor::new(b"mine".to_vec()));
-            let written = write(&session, &targets, &exclusive, options, source, &mut sink).await.unwrap();
+            let written = write(&client, &targets, &exclusive, options, source, &mut sink).await.unwrap();
             let mut failures = failures(&written.outcome);
             failures.sort();
             assert_eq!(failures, ["/lock: ECANCELED 0-3,5", "/lock: EEXIST 4", "/other: ECANCELED 0-5"]);
@@ -640,12 +639,12 @@ fn exclusive_writes_happen_everywhere_or_nowhere() {
             lines.extend(told(merged));
             Ok(())
         };
-        let planned = write(&session, &halves[..1], &exclusive, DRY, source, &mut sink).await.unwrap();
+        let planned = write(&client, &halves[..1], &exclusive, DRY, source, &mut sink).await.unwrap();
         assert_eq!(
             (planned.outcome.is_ok(), &lines[..]),
             (true, &["0-2:/lock: would be created".to_owned()][..])
         );
-        let (_, outcome) = put(&session, halves[0].clone(), &exclusive, b"mine".to_vec()).await;
+        let (_, outcome) = put(&client, halves[0].clone(), &exclusive, b"mine".to_vec()).await;
         assert_eq!(
             (outcome.is_ok(), outcome.status.count, cluster.read(1, "lock")),
             (true, 3, b"mine".to_vec())

@@ -18,7 +18,7 @@ fn an_answer_may_be_longer_than_what_is_held_of_it() {
     (0..2).for_each(|leaf| cluster.write(leaf, "f", &text));
     cluster.write(1, "g", "last 1\n");
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let (mut seen, mut last, mut held) = (0, Vec::new(), 0);
         let both = RangeSet::full(2);
         let mut sink = |merged: &Merged| {
@@ -30,7 +30,7 @@ fn an_answer_may_be_longer_than_what_is_held_of_it() {
             Ok(())
         };
         let found =
-            grep(&session, &[cluster.target("/[fg]")], &options("1|2|3|4|5|6|7|8|9|0"), &mut sink).await;
+            grep(&client, &[cluster.target("/[fg]")], &options("1|2|3|4|5|6|7|8|9|0"), &mut sink).await;
         let found = found.unwrap();
         assert!(found.matched && found.partial_folds && found.outcome.is_ok(), "{found:?}");
         assert_eq!((seen, last.as_slice()), (LINES, &b"last 1"[..]));
@@ -44,7 +44,7 @@ fn an_answer_may_be_longer_than_what_is_held_of_it() {
             counts.extend(found.iter().map(|found| (found.leaves.clone(), found.entry.text.to_vec())));
             Ok(())
         };
-        grep(&session, &[cluster.target("/f")], &count, &mut sink).await.unwrap();
+        grep(&client, &[cluster.target("/f")], &count, &mut sink).await.unwrap();
         assert_eq!(counts, [(both.clone(), b"7500".to_vec())]);
     });
 }
@@ -54,9 +54,9 @@ fn the_length_of_lines_is_bounded_as_one_says() {
     let cluster = Cluster::new(1);
     cluster.write(0, "f", format!("{}x\n", " ".repeat(3 << 20)));
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let search = async |options: &GrepOptions| {
-            let found = grep(&session, &[cluster.target("/f")], options, &mut |_| Ok(())).await.unwrap();
+            let found = grep(&client, &[cluster.target("/f")], options, &mut |_| Ok(())).await.unwrap();
             (found.matched, found.outcome.errors.first().map(|error| (error.errno, error.path.clone())))
         };
         assert_eq!(search(&options("x")).await, (true, None));
@@ -75,7 +75,7 @@ fn pipes_and_compressed_files_are_searched_aside() {
     zip.write_all(format!("{}found\n", "nothing\n".repeat(5_000)).as_bytes()).unwrap();
     cluster.write(0, "zip", zip.finish().unwrap());
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let options = GrepOptions { decompress: true, ..options("found") };
         let mut lines = Vec::new();
         let mut sink = |merged: &Merged| {
@@ -83,7 +83,7 @@ fn pipes_and_compressed_files_are_searched_aside() {
                 .extend(merged.sorted().iter().map(|found| (found.path.to_vec(), found.entry.text.to_vec())));
             Ok(())
         };
-        let found = grep(&session, &[cluster.target("/{pipe,zip}")], &options, &mut sink).await.unwrap();
+        let found = grep(&client, &[cluster.target("/{pipe,zip}")], &options, &mut sink).await.unwrap();
         // A pipe in which there is nothing is no empty file.
         let errors: Vec<_> = found.outcome.errors.iter().map(|error| (error.errno, &*error.path)).collect();
         assert_eq!((errors, found.outcome.status.count), (vec![(Errno::AGAIN, "/pipe")], 1));

@@ -49,13 +49,13 @@ fn tools_reach_what_lies_beyond_a_path() {
     let expected = contents(&cluster.path(0, ""));
     assert_eq!(expected.len(), 1 + 2 * DEPTH + 1);
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let targets = [cluster.target("/")];
         let list = Report::List(ListOptions { recursive: true, long: true, ..ListOptions::default() });
         let usage = Report::Usage(UsageOptions { all: true, ..UsageOptions::default() });
         for (what, lines) in [(list, 2 * DEPTH + 1), (usage, 2 * DEPTH + 2)] {
             let mut said = 0;
-            let outcome = report(&session, &targets, &what, &mut |merged| {
+            let outcome = report(&client, &targets, &what, &mut |merged| {
                 said += merged.sorted().len();
                 Ok(())
             })
@@ -67,7 +67,7 @@ fn tools_reach_what_lies_beyond_a_path() {
         let options =
             GrepOptions { patterns: vec!["level".to_owned()], recursive: true, ..GrepOptions::default() };
         let mut lines = 0;
-        let found = grep(&session, &targets, &options, &mut |merged| {
+        let found = grep(&client, &targets, &options, &mut |merged| {
             lines += merged.sorted().len();
             Ok(())
         })
@@ -77,10 +77,10 @@ fn tools_reach_what_lies_beyond_a_path() {
         assert_eq!(lines, DEPTH);
         let files = [cluster.target("/**/z")];
         let digest = Report::Digest(Algorithm::Sha256);
-        let outcome = report(&session, &files, &digest, &mut |_| Ok(())).await.unwrap();
+        let outcome = report(&client, &files, &digest, &mut |_| Ok(())).await.unwrap();
         assert!(outcome.is_ok() && outcome.status.count == 2 * DEPTH as u64, "{outcome:?}");
         let mut bytes = 0;
-        let outcome = cat(&session, &files, false, &mut |piece| {
+        let outcome = cat(&client, &files, false, &mut |piece| {
             bytes += piece.bytes.len();
             Ok(())
         })
@@ -100,21 +100,20 @@ fn copies_and_changes_reach_what_lies_beyond_a_path() {
     let options = CopyOptions { sync: false, ..CopyOptions::archive() };
     let cluster = Cluster::new(2);
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let sources = vec![Source::Path(here.path().to_owned())];
-        let done = put(&session, sources, &cluster.target("/to"), &options, &mut |_| {}).await.unwrap();
+        let done = put(&client, sources, &cluster.target("/to"), &options, &mut |_| {}).await.unwrap();
         assert!(done.outcome.is_ok() && done.errors.is_empty(), "{:?} {:?}", done.outcome, done.errors);
         assert!(contents(&cluster.path(1, "to")) == expected);
         let back = tempfile::tempdir().unwrap();
-        let got =
-            get(&session, &[cluster.target("/to/.")], back.path(), &options, &mut |_| {}).await.unwrap();
+        let got = get(&client, &[cluster.target("/to/.")], back.path(), &options, &mut |_| {}).await.unwrap();
         assert!(got.outcome.is_ok() && got.errors.is_empty(), "{:?} {:?}", got.outcome, got.errors);
         assert!(contents(&back.path().join("n2")) == expected);
         let change = ModeChange::parse("go=", 0).unwrap();
         let change = Edit::Chmod { mode: NewMode::Change(change), recursive: true };
         let quietly = EditOptions::default();
         assert!(
-            edit(&session, &[cluster.target("/to")], &change, quietly, &mut |_| Ok(()))
+            edit(&client, &[cluster.target("/to")], &change, quietly, &mut |_| Ok(()))
                 .await
                 .unwrap()
                 .outcome
@@ -124,7 +123,7 @@ fn copies_and_changes_reach_what_lies_beyond_a_path() {
         assert_eq!(modes.values().filter(|(mode, _)| mode & 0o077 == 0).count(), 2 * DEPTH + 1);
         let remove = Edit::Remove { recursive: true, force: false, empty_dirs: false, preserve_root: true };
         let one = sheaf_tools::Target { members: RangeSet::single(0), ..cluster.target("/to") };
-        assert!(edit(&session, &[one], &remove, quietly, &mut |_| Ok(())).await.unwrap().outcome.is_ok());
+        assert!(edit(&client, &[one], &remove, quietly, &mut |_| Ok(())).await.unwrap().outcome.is_ok());
         assert!(!cluster.path(0, "to").exists() && cluster.path(1, "to").exists());
     });
 }

@@ -4,7 +4,7 @@ use crate::cp::cluster::{Cluster, run};
 use crate::target::as_nobody;
 use sheaf_core::RangeSet;
 use sheaf_file::{Algorithm, ModeChange};
-use sheaf_group::{Outcome, Session};
+use sheaf_group::{Client, Outcome};
 use sheaf_tools::cp::{CopyOptions, Source, get, put};
 use sheaf_tools::edit::{Edit, EditOptions, NewMode, edit};
 use sheaf_tools::grep::{GrepOptions, grep};
@@ -97,7 +97,7 @@ type Expected = fn(&Path) -> bool;
 
 /// Each command's outcome, and when a member succeeds. The last one removes everything.
 async fn reads(
-    session: &Session,
+    client: &Client,
     targets: &[Target],
     here: &Path,
 ) -> Result<Vec<(&'static str, Outcome, Expected)>, ToolError> {
@@ -113,23 +113,23 @@ async fn reads(
         ("sha", Report::Digest(Algorithm::Sha256), is_readable_file),
     ];
     for (name, what, expected) in reports {
-        all.push((name, report(session, targets, &what, &mut |_| Ok(())).await?, expected));
+        all.push((name, report(client, targets, &what, &mut |_| Ok(())).await?, expected));
     }
-    all.push(("cat", cat(session, targets, false, &mut |_| Ok(())).await?, is_readable_file));
+    all.push(("cat", cat(client, targets, false, &mut |_| Ok(())).await?, is_readable_file));
     for (name, recursive) in [("grep", false), ("grep -r", true)] {
         let options = GrepOptions { patterns: vec!["text".to_owned()], recursive, ..GrepOptions::default() };
-        let found = grep(session, targets, &options, &mut |_| Ok(())).await?;
+        let found = grep(client, targets, &options, &mut |_| Ok(())).await?;
         all.push((name, found.outcome, if recursive { is_readable_tree } else { is_readable_file }));
     }
     for (name, recursive) in [("cp", false), ("cp -r", true)] {
         let options = CopyOptions { sync: false, recursive, ..CopyOptions::default() };
-        let got = get(session, targets, &here.join(name), &options, &mut |_| {}).await?;
+        let got = get(client, targets, &here.join(name), &options, &mut |_| {}).await?;
         assert_eq!((got.lost_here, got.errors.len()), (0, 0));
         all.push((name, got.outcome, if recursive { is_readable_tree } else { is_readable_file }));
     }
     let change = Edit::Chmod { mode: NewMode::Change(ModeChange::parse("a-w", 0).unwrap()), recursive: true };
     let options = EditOptions { dry_run: true, ..EditOptions::default() };
-    let edited = edit(session, targets, &change, options, &mut |_| Ok(())).await?;
+    let edited = edit(client, targets, &change, options, &mut |_| Ok(())).await?;
     all.push(("chmod -R", edited.outcome, |path| {
         let (all, is_whole) = seen(path);
         let own = rustix::process::geteuid().as_raw();
@@ -194,22 +194,22 @@ fn every_member_is_counted_once() {
         }
         unprivileged(|| {
             run(async {
-                let session = cluster.session(["flat", "k-ary:2"][dice.below(2) as usize]);
+                let client = cluster.client(["flat", "k-ary:2"][dice.below(2) as usize]);
                 let all = members(&cluster, &targets);
-                for (name, outcome, is_good) in reads(&session, &targets, here.path()).await.unwrap() {
+                for (name, outcome, is_good) in reads(&client, &targets, here.path()).await.unwrap() {
                     let (good, bad) = check(&format!("{seed} {name}"), &outcome, &all, is_good);
                     let met = met.entry(name).or_default();
                     *met = (met.0 || good, met.1 || bad);
                 }
                 let options =
                     ReadOptions { aggregate: "count".to_owned(), columns: vec![], count: None, offset: 0 };
-                for readout in read(&session, &targets[..1], &options).await.unwrap() {
+                for readout in read(&client, &targets[..1], &options).await.unwrap() {
                     let all = members(&cluster, &targets[..1]);
                     check(&format!("{seed} read"), &readout.outcome, &all, is_readable_file);
                 }
                 let rm =
                     Edit::Remove { recursive: true, force: true, empty_dirs: false, preserve_root: true };
-                let rm = edit(&session, &targets, &rm, EditOptions::default(), &mut |_| Ok(())).await;
+                let rm = edit(&client, &targets, &rm, EditOptions::default(), &mut |_| Ok(())).await;
                 check(&format!("{seed} rm -r"), &rm.unwrap().outcome, &all, |path| !path.exists());
             });
         });
@@ -235,14 +235,14 @@ fn the_destination_is_the_member_of_a_copy_to_hosts() {
     }
     unprivileged(|| {
         run(async {
-            let session = cluster.session("flat");
+            let client = cluster.client("flat");
             let copied = |paths: Vec<PathBuf>| {
                 let sources = paths.into_iter().map(Source::Path).collect();
-                let session = &session;
+                let client = &client;
                 let target = cluster.target("/");
                 async move {
                     let options = CopyOptions { sync: false, ..CopyOptions::default() };
-                    put(session, sources, &target, &options, &mut |_| {}).await.unwrap()
+                    put(client, sources, &target, &options, &mut |_| {}).await.unwrap()
                 }
             };
             let put = copied(sources.clone()).await;
@@ -268,10 +268,10 @@ fn a_copy_that_cannot_be_written_here_is_no_success() {
     std::fs::write(here.path().join("n1"), "").unwrap();
     std::fs::create_dir_all(here.path().join("n2/a")).unwrap();
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let options = CopyOptions { sync: false, ..CopyOptions::default() };
         let targets = [cluster.target("/d/*")];
-        let got = get(&session, &targets, here.path(), &options, &mut |_| {}).await.unwrap();
+        let got = get(&client, &targets, here.path(), &options, &mut |_| {}).await.unwrap();
         let counted = (got.outcome.status.count, got.outcome.failed_count(), got.lost_here, got.errors.len());
         assert_eq!(counted, (3, 0, 3, 3), "{got:?}");
     });

@@ -2,7 +2,7 @@
 use crate::cp::cluster::{Cluster, SHAPES, run};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::aggregate::Number;
-use sheaf_group::{GroupError, Limits, Session};
+use sheaf_group::{Client, GroupError, Limits};
 use sheaf_tools::read::{Combined, ReadOptions, Readout, read, read as read_all};
 use sheaf_tools::{Target, ToolError};
 
@@ -10,8 +10,8 @@ fn options(aggregate: &str) -> ReadOptions {
     ReadOptions { aggregate: aggregate.to_owned(), columns: Vec::new(), count: None, offset: 0 }
 }
 
-async fn one(session: &Session, target: Target, options: ReadOptions) -> Readout {
-    read(session, &[target], &options).await.unwrap().remove(0)
+async fn one(client: &Client, target: Target, options: ReadOptions) -> Readout {
+    read(client, &[target], &options).await.unwrap().remove(0)
 }
 
 /// Six hosts; `f` is the same but on the fourth, and the last has none.
@@ -26,8 +26,8 @@ fn cluster() -> Cluster {
 fn every_aggregation_answers() {
     let cluster = cluster();
     run(async {
-        let session = cluster.session("k-ary:2");
-        let read = async |aggregate: &str| one(&session, cluster.target("/f"), options(aggregate)).await;
+        let client = cluster.client("k-ary:2");
+        let read = async |aggregate: &str| one(&client, cluster.target("/f"), options(aggregate)).await;
         for aggregate in [
             "concatenate",
             "packed",
@@ -74,11 +74,11 @@ fn every_aggregation_answers() {
 fn equal_contents_or_an_error() {
     let cluster = cluster();
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let two = Target { members: RangeSet::full(2), path: "/f".into() };
-        let Combined::Bytes(bytes) = one(&session, two, options("equal")).await.data else { panic!() };
+        let Combined::Bytes(bytes) = one(&client, two, options("equal")).await.data else { panic!() };
         assert_eq!(bytes, b"1 x\n2 y\n");
-        let differ = read(&session, &[cluster.target("/f")], &options("equal")).await;
+        let differ = read(&client, &[cluster.target("/f")], &options("equal")).await;
         assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))));
     });
 }
@@ -88,8 +88,8 @@ fn patterns_name_every_member() {
     let cluster = cluster();
     for shape in SHAPES {
         run(async {
-            let session = cluster.session(shape);
-            let readout = one(&session, cluster.target("/f*"), options("contents")).await;
+            let client = cluster.client(shape);
+            let readout = one(&client, cluster.target("/f*"), options("contents")).await;
             assert!(readout.outcome.is_ok());
             let Combined::Classes(classes) = readout.data else { panic!() };
             let named = classes.iter().map(|class| {
@@ -101,7 +101,7 @@ fn patterns_name_every_member() {
                     .join(" ")
             });
             assert_eq!(named.collect::<Vec<_>>(), ["0-2,4:/f", "3:/f 1:/f2"]);
-            let nothing = one(&session, cluster.target("/g*"), options("contents")).await;
+            let nothing = one(&client, cluster.target("/g*"), options("contents")).await;
             assert_eq!(nothing.outcome.errors[0].errno, Errno::NOENT);
             assert_eq!(nothing.outcome.errors[0].path, "/g*");
         });
@@ -112,15 +112,15 @@ fn patterns_name_every_member() {
 fn count_and_offset_and_bound() {
     let cluster = cluster();
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let four = Target { members: RangeSet::full(4), path: "/f".into() };
         let cut = ReadOptions { count: Some(5), offset: 2, ..options("concatenate") };
-        let Combined::Bytes(bytes) = one(&session, four.clone(), cut).await.data else { panic!() };
+        let Combined::Bytes(bytes) = one(&client, four.clone(), cut).await.data else { panic!() };
         assert_eq!(bytes, b"x\n2 yx\n2 yx\n2 yx\n\0\0\0");
-        let narrow = session.with_limits(Limits::default().with_bytes_max(20));
+        let narrow = client.with_limits(Limits::default().with_bytes_max(20));
         let refused = read(&narrow, &[four], &options("packed")).await;
         assert!(matches!(refused, Err(ToolError::Group(GroupError::TooLarge { bytes_max: 20 }))));
-        let unknown = read(&session, &[cluster.target("/f")], &options("medium")).await;
+        let unknown = read(&client, &[cluster.target("/f")], &options("medium")).await;
         assert!(matches!(unknown, Err(ToolError::Usage(_))));
     });
 }
@@ -130,9 +130,9 @@ fn the_load_average_of_all_hosts() {
     let cluster = Cluster::new(8);
     (0..8).for_each(|leaf| cluster.write(leaf, "proc/loadavg", format!("{leaf}.50 0.10 0.05 2/345 6789\n")));
     run(async {
-        let session = cluster.session("k-ary:2");
+        let client = cluster.client("k-ary:2");
         let column = ReadOptions { columns: vec![1], ..options("avg") };
-        let Combined::Numbers(numbers) = one(&session, cluster.target("/proc/loadavg"), column).await.data
+        let Combined::Numbers(numbers) = one(&client, cluster.target("/proc/loadavg"), column).await.data
         else {
             panic!()
         };
@@ -155,8 +155,8 @@ fn checksums_count_and_zero_take_files_of_any_length() {
         hasher.update(&vec![0; usize::try_from((LEN - at).min(1 << 20)).unwrap()]);
     });
     run(async {
-        let session = cluster.session("k-ary:2");
-        let read = async |aggregate: &str| one(&session, cluster.target("/[fg]"), options(aggregate)).await;
+        let client = cluster.client("k-ary:2");
+        let read = async |aggregate: &str| one(&client, cluster.target("/[fg]"), options(aggregate)).await;
         let Combined::Classes(classes) = read("checksum").await.data else { panic!() };
         assert_eq!(
             (classes.len(), classes[0].len, classes[0].digest),
@@ -167,11 +167,11 @@ fn checksums_count_and_zero_take_files_of_any_length() {
         let Combined::Count(6) = read("count").await.data else { panic!() };
         assert_eq!(read("zero").await.status, 3 * LEN as i64 + 3);
         // Contents need room, as much as is allowed, and none where they differ.
-        let wide = session.with_limits(Limits::default().with_bytes_max(LEN));
+        let wide = client.with_limits(Limits::default().with_bytes_max(LEN));
         let f = |hosts| Target { members: RangeSet::full(hosts), path: "/f".into() };
         let Combined::Bytes(bytes) = one(&wide, f(1), options("equal")).await.data else { panic!() };
         assert!(bytes.len() as u64 == LEN && bytes.iter().all(|&byte| byte == 0));
-        let refused = read_all(&session, &[f(1)], &options("equal")).await;
+        let refused = read_all(&client, &[f(1)], &options("equal")).await;
         let bytes_max = Limits::default().bytes_max;
         assert!(
             matches!(refused, Err(ToolError::Group(GroupError::TooLarge { bytes_max: bound })) if bound == bytes_max)
@@ -185,8 +185,8 @@ fn checksums_count_and_zero_take_files_of_any_length() {
         let refused = read_all(&wide, &[f(1)], &options("packed")).await.unwrap_err();
         assert!(refused.to_string().starts_with("/f: longer than 64 MiB"), "{refused}");
         let cut = ReadOptions { count: Some(3), offset: LEN - 2, ..options("zero") };
-        assert_eq!(one(&session, cluster.target("/f"), cut).await.status, 6);
+        assert_eq!(one(&client, cluster.target("/f"), cut).await.status, 6);
         let long = ReadOptions { count: Some(1 << 40), ..options("classes") };
-        assert!(matches!(read_all(&session, &[cluster.target("/g")], &long).await, Err(ToolError::Usage(_))));
+        assert!(matches!(read_all(&client, &[cluster.target("/g")], &long).await, Err(ToolError::Usage(_))));
     });
 }

@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Algorithm;
 use sheaf_group::entry::EntryKind;
-use sheaf_group::{Outcome, Session};
+use sheaf_group::{Client, Outcome};
 use sheaf_tools::Target;
 use sheaf_tools::report::list::{Hidden, ListOptions, Row, Sort};
 use sheaf_tools::report::stat::{self, StatOptions};
@@ -17,9 +17,9 @@ use std::process::Command;
 /// What is said on each host: path, kind, text and who says so.
 type Said = Vec<(String, EntryKind, Vec<u8>, RangeSet)>;
 
-async fn ask(session: &Session, target: Target, what: Report) -> (Said, Outcome) {
+async fn ask(client: &Client, target: Target, what: Report) -> (Said, Outcome) {
     let mut said = Said::new();
-    let outcome = report(session, &[target], &what, &mut |merged| {
+    let outcome = report(client, &[target], &what, &mut |merged| {
         let mut entries = merged.sorted();
         if let Report::List(options) = &what {
             Row::sort(options, &mut entries);
@@ -150,9 +150,9 @@ fn ls_is_what_gnu_ls_prints() {
         ),
     ];
     run(async {
-        let session = cluster.session("k-ary:2");
+        let client = cluster.client("k-ary:2");
         for (flags, options, style) in cases {
-            let (mut said, outcome) = ask(&session, cluster.target("d"), Report::List(options.clone())).await;
+            let (mut said, outcome) = ask(&client, cluster.target("d"), Report::List(options.clone())).await;
             assert!(outcome.is_ok());
             // The links were made now, and on each host at another time.
             if options.long {
@@ -182,8 +182,8 @@ fn rows_that_are_equal_fold_and_others_do_not() {
     std::fs::remove_file(cluster.path(11, "d/empty")).unwrap();
     for shape in SHAPES {
         run(async {
-            let session = cluster.session(shape);
-            let (said, _) = ask(&session, cluster.target("/d"), Report::List(ListOptions::default())).await;
+            let client = cluster.client(shape);
+            let (said, _) = ask(&client, cluster.target("/d"), Report::List(ListOptions::default())).await;
             let sets: Vec<_> = said
                 .iter()
                 .map(|(_, _, name, set)| format!("{} {set}", String::from_utf8_lossy(name)))
@@ -201,7 +201,7 @@ fn rows_that_are_equal_fold_and_others_do_not() {
                 ]
             );
             let long = ListOptions { long: true, ..ListOptions::default() };
-            let (said, outcome) = ask(&session, cluster.target("/d"), Report::List(long)).await;
+            let (said, outcome) = ask(&client, cluster.target("/d"), Report::List(long)).await;
             let small: Vec<_> = said
                 .iter()
                 .filter(|(.., text, _)| text.ends_with(b"A small") && !text.starts_with(b"l"))
@@ -220,9 +220,9 @@ fn named_files_come_by_themselves_and_errors_are_told() {
     populate(&cluster);
     std::fs::remove_dir_all(cluster.path(2, "d")).unwrap();
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let by_size = ListOptions { sort: Sort::Size, directory: true, ..ListOptions::default() };
-        let (said, outcome) = ask(&session, cluster.target("/d/{bi,e,A}*"), Report::List(by_size)).await;
+        let (said, outcome) = ask(&client, cluster.target("/d/{bi,e,A}*"), Report::List(by_size)).await;
         let names: Vec<_> = said
             .iter()
             .map(|(path, _, text, _)| format!("{path}|{}", String::from_utf8_lossy(text)))
@@ -230,17 +230,17 @@ fn named_files_come_by_themselves_and_errors_are_told() {
         assert_eq!(names, ["|/d/big", "|/d/A small", "|/d/empty"]);
         // The pattern matches on other hosts, which makes it no error of the third.
         assert!(outcome.is_ok());
-        let (_, outcome) = ask(&session, cluster.target("/d/q*"), Report::List(ListOptions::default())).await;
+        let (_, outcome) = ask(&client, cluster.target("/d/q*"), Report::List(ListOptions::default())).await;
         assert_eq!((outcome.errors[0].errno, outcome.errors[0].path.as_str()), (Errno::NOENT, "/d/q*"));
         assert_eq!(outcome.errors[0].members.leaves(), RangeSet::full(4));
-        let (_, outcome) = ask(&session, cluster.target("/d"), Report::List(ListOptions::default())).await;
+        let (_, outcome) = ask(&client, cluster.target("/d"), Report::List(ListOptions::default())).await;
         assert_eq!(
             (outcome.errors[0].errno, outcome.errors[0].members.leaves().to_string()),
             (Errno::NOENT, "2".into())
         );
         assert_eq!(outcome.status.count, 3);
         for what in [Report::Digest(Algorithm::Sha256), Report::Contents] {
-            let (_, outcome) = ask(&session, cluster.target("/d/sub"), what).await;
+            let (_, outcome) = ask(&client, cluster.target("/d/sub"), what).await;
             let errnos: Vec<_> =
                 outcome.errors.iter().map(|error| (error.errno, error.members.len())).collect();
             assert_eq!(errnos, [(Errno::NOENT, 1), (Errno::ISDIR, 3)].map(|(e, n)| (e, n)));
@@ -253,10 +253,10 @@ fn stat_is_what_gnu_stat_prints() {
     let cluster = Cluster::new(1);
     populate(&cluster);
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         for path in ["d/big", "d/empty", "d/link", "d/sub", "d/A small"] {
             // Reading a link for the first time changes its time of access.
-            ask(&session, cluster.target(path), Report::Stat(StatOptions::default())).await;
+            ask(&client, cluster.target(path), Report::Stat(StatOptions::default())).await;
             for format in [
                 "%n|%N|%s|%a|%A|%F|%u|%U|%g|%G|%h|%i|%d|%D|%b|%B|%o|%f|%t|%T|%x|%X|%y|%Y|%z|%Z|%W|%%",
                 "%10s|%-10s|%010s|%#a|%#f|%5U|%-8F|%Hd,%Ld",
@@ -264,7 +264,7 @@ fn stat_is_what_gnu_stat_prints() {
                 for dereference in [false, true] {
                     let options = StatOptions { format: Some(format.into()), dereference };
                     options.check().unwrap();
-                    let (said, _) = ask(&session, cluster.target(path), Report::Stat(options)).await;
+                    let (said, _) = ask(&client, cluster.target(path), Report::Stat(options)).await;
                     let ours = String::from_utf8(stat::text(&said[0].2, &TimeZone::UTC)).unwrap();
                     let flags: &[&str] =
                         if dereference { &["-L", "-c", format, path] } else { &["-c", format, path] };
@@ -274,7 +274,7 @@ fn stat_is_what_gnu_stat_prints() {
                     assert_eq!(plain(&ours), plain(&theirs), "{path}");
                 }
             }
-            let (said, _) = ask(&session, cluster.target(path), Report::Stat(StatOptions::default())).await;
+            let (said, _) = ask(&client, cluster.target(path), Report::Stat(StatOptions::default())).await;
             let ours: Vec<String> = said
                 .iter()
                 .map(|line| String::from_utf8(stat::text(&line.2, &TimeZone::UTC)).unwrap())
@@ -297,8 +297,8 @@ fn lines_of_stat_fold_one_by_one() {
     let cluster = Cluster::new(5);
     populate(&cluster);
     run(async {
-        let session = cluster.session("k-ary:2");
-        let (said, _) = ask(&session, cluster.target("/d/big"), Report::Stat(StatOptions::default())).await;
+        let client = cluster.client("k-ary:2");
+        let (said, _) = ask(&client, cluster.target("/d/big"), Report::Stat(StatOptions::default())).await;
         let line = |start: &str| {
             let texts =
                 said.iter().map(|(.., text, set)| (stat::text(text, &TimeZone::UTC), set.to_string()));
@@ -327,10 +327,10 @@ fn du_is_what_gnu_du_prints() {
         ),
     ];
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         for (flags, options) in cases {
             let one = Target { members: RangeSet::single(0), path: "d".into() };
-            let (said, outcome) = ask(&session, one, Report::Usage(options.clone())).await;
+            let (said, outcome) = ask(&client, one, Report::Usage(options.clone())).await;
             assert!(outcome.is_ok());
             let mut ours: Vec<_> =
                 said.iter().map(|(.., text, _)| String::from_utf8(text.clone()).unwrap()).collect();
@@ -344,7 +344,7 @@ fn du_is_what_gnu_du_prints() {
             let _ = std::fs::hard_link(cluster.path(0, "d/sub/g"), cluster.path(0, "d/sub/again"));
         }
         let bytes = UsageOptions { max_depth: Some(0), apparent: true, bytes: true, ..Default::default() };
-        let (said, _) = ask(&session, cluster.target("/d/big"), Report::Usage(bytes)).await;
+        let (said, _) = ask(&client, cluster.target("/d/big"), Report::Usage(bytes)).await;
         assert_eq!((said[0].2.as_slice(), said[0].3.len()), (&b"70000\t/d/big"[..], 2));
     });
 }
@@ -354,9 +354,9 @@ fn digests_are_those_of_the_sum_programs() {
     let cluster = Cluster::new(3);
     populate(&cluster);
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         for (algorithm, program) in [(Algorithm::Sha256, "sha256sum"), (Algorithm::Sha512, "sha512sum")] {
-            let (said, _) = ask(&session, cluster.target("d/[be]*[gy]"), Report::Digest(algorithm)).await;
+            let (said, _) = ask(&client, cluster.target("d/[be]*[gy]"), Report::Digest(algorithm)).await;
             let ours: Vec<_> = said
                 .iter()
                 .map(|(path, _, text, _)| format!("{}  {path}", String::from_utf8_lossy(text)))
@@ -383,12 +383,12 @@ fn contents_are_printed_once_for_all_that_have_them() {
         cluster.write(leaf, "empty", "");
     }
     run(async {
-        let session = cluster.session("k-ary:3");
+        let client = cluster.client("k-ary:3");
         for each in [false, true] {
             let mut got: Vec<(String, String, Vec<u8>, bool)> = Vec::new();
-            let before = session.network().counters().bytes_in;
+            let before = client.network().counters().bytes_in;
             let targets = ["/empty", "/large", "/small"].map(|path| cluster.target(path));
-            let outcome = cat(&session, &targets, each, &mut |piece| {
+            let outcome = cat(&client, &targets, each, &mut |piece| {
                 let path = String::from_utf8(piece.path.to_vec()).unwrap();
                 if piece.at == 0 {
                     got.push((path.clone(), piece.leaves.to_string(), Vec::new(), false));
@@ -417,7 +417,7 @@ fn contents_are_printed_once_for_all_that_have_them() {
                     ["0-11:/empty", "0-4,6-11:/large", "5:/large", "0,4,8:/small", "1-3,5-7,9-11:/small"]
                 );
                 assert!(got[1].2 == large && got[2].2 == other);
-                let crossed = session.network().counters().bytes_in - before;
+                let crossed = client.network().counters().bytes_in - before;
                 assert!(crossed < 19_000_000, "{crossed} bytes for two contents of 9 MB");
             }
         }

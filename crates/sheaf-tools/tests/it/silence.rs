@@ -30,11 +30,11 @@ fn digests_of_large_files_are_waited_for() {
     // SHA-256 of this takes longer everywhere.
     let (cluster, limits) = cluster(2 << 30);
     run(async {
-        let session = cluster.session("flat").with_limits(limits);
+        let client = cluster.client("flat").with_limits(limits);
         let begun = Instant::now();
         let mut said = Vec::new();
         let what = Report::Digest(Algorithm::Sha256);
-        let outcome = report(&session, &[target(&cluster, "/big")], &what, &mut |merged| {
+        let outcome = report(&client, &[target(&cluster, "/big")], &what, &mut |merged| {
             said.extend(merged.sorted().iter().map(|entry| entry.entry.text.to_vec()));
             Ok(())
         })
@@ -53,10 +53,10 @@ fn digests_of_large_files_are_waited_for() {
 fn searches_of_large_files_are_waited_for() {
     let (cluster, limits) = cluster(192 << 20);
     run(async {
-        let session = cluster.session("k-ary:2").with_limits(limits);
+        let client = cluster.client("k-ary:2").with_limits(limits);
         let begun = Instant::now();
         let options = GrepOptions { patterns: vec!["needle".to_owned()], ..GrepOptions::default() };
-        let found = grep(&session, &[target(&cluster, "/big")], &options, &mut |_| Ok(())).await.unwrap();
+        let found = grep(&client, &[target(&cluster, "/big")], &options, &mut |_| Ok(())).await.unwrap();
         assert!(begun.elapsed() > SILENCE, "the file is too small for this test");
         assert!(found.matched && found.outcome.is_ok(), "{:?}", found.outcome);
     });
@@ -70,11 +70,11 @@ fn patterns_that_have_much_to_look_at_are_waited_for() {
     cluster.write(0, &format!("{}needle", "d/".repeat(DEEP)), "text");
     cluster.write(1, "d/d/needle", "text");
     run(async {
-        let session = cluster.session("flat").with_limits(Limits::default().with_timeout(SILENCE));
+        let client = cluster.client("flat").with_limits(Limits::default().with_timeout(SILENCE));
         let begun = Instant::now();
         let target = target(&cluster, "/**/d/**/d/**/needle");
         let what = Report::Digest(Algorithm::Sha256);
-        let outcome = report(&session, &[target], &what, &mut |_| Ok(())).await.unwrap();
+        let outcome = report(&client, &[target], &what, &mut |_| Ok(())).await.unwrap();
         assert!(begun.elapsed() > SILENCE, "the pattern is too quick for this test");
         assert!(outcome.is_ok() && outcome.status.count == 2, "{outcome:?}");
     });
@@ -86,11 +86,11 @@ fn the_deadline_ends_a_copy_from_hosts_that_are_at_work() {
     let (cluster, limits) = cluster(64 << 30);
     run(async {
         let deadline = Some(Instant::now() + Duration::from_secs(1));
-        let session = cluster.session("flat").with_limits(limits.with_deadline(deadline));
+        let client = cluster.client("flat").with_limits(limits.with_deadline(deadline));
         let into = tempfile::tempdir().unwrap();
         let options = CopyOptions::default();
         let got =
-            get(&session, &[target(&cluster, "/big")], into.path(), &options, &mut |_| ()).await.unwrap();
+            get(&client, &[target(&cluster, "/big")], into.path(), &options, &mut |_| ()).await.unwrap();
         assert_eq!((got.files, got.outcome.status.count), (0, 0), "{:?}", got.outcome);
         assert_eq!(got.outcome.silent, [(Errno::TIMEDOUT, RangeSet::full(2))], "{:?}", got.outcome);
         assert!(got.outcome.errors.is_empty() && got.outcome.failed.is_empty(), "{:?}", got.outcome);
@@ -102,9 +102,9 @@ fn a_checksum_that_the_deadline_ends_is_missed_once() {
     let (cluster, limits) = cluster(64 << 30);
     run(async {
         let deadline = Some(Instant::now() + Duration::from_secs(1));
-        let session = cluster.session("flat").with_limits(limits.with_deadline(deadline));
+        let client = cluster.client("flat").with_limits(limits.with_deadline(deadline));
         let what = Report::Digest(Algorithm::Sha256);
-        let outcome = report(&session, &[target(&cluster, "/big")], &what, &mut |_| Ok(())).await.unwrap();
+        let outcome = report(&client, &[target(&cluster, "/big")], &what, &mut |_| Ok(())).await.unwrap();
         assert_eq!(outcome.member_count(), 2, "{outcome:?}");
         assert!(outcome.failed_count() >= 1, "{outcome:?}");
     });
@@ -116,8 +116,8 @@ fn the_deadline_ends_a_large_cat() {
     run(async {
         let begun = Instant::now();
         let deadline = Some(begun + Duration::from_secs(1));
-        let session = cluster.session("flat").with_limits(limits.with_deadline(deadline));
-        let outcome = cat(&session, &[target(&cluster, "/big")], false, &mut |_| Ok(())).await.unwrap();
+        let client = cluster.client("flat").with_limits(limits.with_deadline(deadline));
+        let outcome = cat(&client, &[target(&cluster, "/big")], false, &mut |_| Ok(())).await.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
         // The host says itself that it was too late, or is silent: once it is named either way.
         let mut named = outcome.missing_hosts();

@@ -2,7 +2,7 @@
 use crate::cp::cluster::{Cluster, run};
 use sheaf_core::Errno;
 use sheaf_file::{Algorithm, ModeChange};
-use sheaf_group::{Outcome, Session};
+use sheaf_group::{Client, Outcome};
 use sheaf_tools::cp::{CopyOptions, get};
 use sheaf_tools::edit::{Edit, EditOptions, NewMode, Way, WriteOptions, edit, write};
 use sheaf_tools::grep::{GrepOptions, grep};
@@ -50,7 +50,7 @@ fn errors(outcome: &Outcome) -> Vec<(Errno, &str, String)> {
 
 /// Every tool's outcome of the same target, by name.
 async fn all(
-    session: &Session,
+    client: &Client,
     target: &Target,
     here: &Path,
 ) -> Result<Vec<(&'static str, Outcome)>, ToolError> {
@@ -62,26 +62,26 @@ async fn all(
         ("sha", Report::Digest(Algorithm::Sha256)),
     ];
     for (name, what) in reports {
-        all.push((name, report(session, &targets, &what, &mut |_| Ok(())).await?));
+        all.push((name, report(client, &targets, &what, &mut |_| Ok(())).await?));
     }
-    all.push(("cat", cat(session, &targets, false, &mut |_| Ok(())).await?));
+    all.push(("cat", cat(client, &targets, false, &mut |_| Ok(())).await?));
     let options = GrepOptions { patterns: vec!["x".to_owned()], ..GrepOptions::default() };
-    all.push(("grep", grep(session, &targets, &options, &mut |_| Ok(())).await?.outcome));
+    all.push(("grep", grep(client, &targets, &options, &mut |_| Ok(())).await?.outcome));
     let change = ModeChange::parse("u+r", 0).unwrap();
     let change = Edit::Chmod { mode: NewMode::Change(change), recursive: false };
     let quietly = EditOptions::default();
-    all.push(("chmod", edit(session, &targets, &change, quietly, &mut |_| Ok(())).await?.outcome));
+    all.push(("chmod", edit(client, &targets, &change, quietly, &mut |_| Ok(())).await?.outcome));
     // Whoever is nobody may not put a file beside.
     let options = WriteOptions { way: Way::InPlace, ..WriteOptions::default() };
     let source = Box::new(&b"new"[..]);
-    let written = write(session, &targets, &options, quietly, source, &mut |_| Ok(())).await?;
+    let written = write(client, &targets, &options, quietly, source, &mut |_| Ok(())).await?;
     all.push(("write", written.outcome));
     let options = ReadOptions { aggregate: "count".to_owned(), columns: Vec::new(), count: None, offset: 0 };
-    for readout in read(session, &targets, &options).await? {
+    for readout in read(client, &targets, &options).await? {
         all.push(("read", readout.outcome));
     }
     let options = CopyOptions { sync: false, ..CopyOptions::default() };
-    all.push(("cp", get(session, &targets, &here.join("got"), &options, &mut |_| {}).await?.outcome));
+    all.push(("cp", get(client, &targets, &here.join("got"), &options, &mut |_| {}).await?.outcome));
     Ok(all)
 }
 
@@ -100,12 +100,12 @@ fn what_cannot_be_looked_for_fails_in_every_tool() {
     mode(&cluster.path(2, "d"), 0o711);
     as_nobody(|| {
         run(async {
-            let session = cluster.session("1x2x2");
-            for (name, outcome) in all(&session, &cluster.target("/d/f*"), here.path()).await.unwrap() {
+            let client = cluster.client("1x2x2");
+            for (name, outcome) in all(&client, &cluster.target("/d/f*"), here.path()).await.unwrap() {
                 assert_eq!(errors(&outcome), [(Errno::ACCES, "/d", "1-2".to_owned())], "{name}");
                 assert!(outcome.status.count > 0, "{name}: {outcome:?}");
             }
-            for (name, outcome) in all(&session, &cluster.target("/*/file"), here.path()).await.unwrap() {
+            for (name, outcome) in all(&client, &cluster.target("/*/file"), here.path()).await.unwrap() {
                 assert_eq!(errors(&outcome), [(Errno::ACCES, "/d/file", "1".to_owned())], "{name}");
             }
         });
@@ -121,7 +121,7 @@ fn names_in_braces_are_asked_for_by_name() {
     }
     cluster.write(0, "b", "x");
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let cases = [
             ("/{a,missing}", vec![(Errno::NOENT, "/missing", "0-2".to_owned())]),
             ("/{a,b}", vec![(Errno::NOENT, "/b", "1-2".to_owned())]),
@@ -131,13 +131,13 @@ fn names_in_braces_are_asked_for_by_name() {
             ("/z*", vec![(Errno::NOENT, "/z*", "0-2".to_owned())]),
         ];
         for (pattern, expected) in cases {
-            for (name, outcome) in all(&session, &cluster.target(pattern), here.path()).await.unwrap() {
+            for (name, outcome) in all(&client, &cluster.target(pattern), here.path()).await.unwrap() {
                 assert_eq!(errors(&outcome), expected, "{name} {pattern}");
             }
         }
         // A name that looks like a pattern is no pattern's failure on the hosts that lack it.
         cluster.write(0, "b*", "x");
-        for (name, outcome) in all(&session, &cluster.target("/b\\*"), here.path()).await.unwrap() {
+        for (name, outcome) in all(&client, &cluster.target("/b\\*"), here.path()).await.unwrap() {
             assert_eq!(errors(&outcome), [(Errno::NOENT, "/b*", "1-2".to_owned())], "{name}");
         }
     });
@@ -149,15 +149,15 @@ fn each_pattern_matches_somewhere_or_is_named() {
     let cluster = Cluster::new(3);
     (0..3).for_each(|leaf| cluster.write(leaf, "a", "1\n"));
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let targets = [cluster.target("/a*"), cluster.target("/z*")];
         let options =
             ReadOptions { aggregate: "sum".to_owned(), columns: Vec::new(), count: None, offset: 0 };
-        let readouts = read(&session, &targets, &options).await.unwrap();
+        let readouts = read(&client, &targets, &options).await.unwrap();
         let expected = [(Errno::NOENT, "/z*", "0-2".to_owned())];
         assert_eq!(readouts.iter().map(|one| errors(&one.outcome)).collect::<Vec<_>>(), [expected.to_vec()]);
         let said =
-            report(&session, &targets, &Report::Digest(Algorithm::Sha256), &mut |_| Ok(())).await.unwrap();
+            report(&client, &targets, &Report::Digest(Algorithm::Sha256), &mut |_| Ok(())).await.unwrap();
         assert_eq!(errors(&said), expected);
     });
 }
@@ -175,7 +175,7 @@ fn a_search_without_output_misses_no_failure() {
             ..GrepOptions::default()
         };
         let targets = [cluster.target("/a"), cluster.target("/missing")];
-        let found = grep(&cluster.session("flat"), &targets, &options, &mut |_| Ok(())).await.unwrap();
+        let found = grep(&cluster.client("flat"), &targets, &options, &mut |_| Ok(())).await.unwrap();
         assert!(found.matched);
         assert_eq!(errors(&found.outcome), [(Errno::NOENT, "/missing", "0-1".to_owned())]);
     });
@@ -188,10 +188,10 @@ fn what_is_to_be_made_in_directories_that_match() {
     cluster.write(0, "d2/f", "");
     cluster.write(1, "d3/f", "");
     run(async {
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let mkdir = Edit::Mkdir { parents: false, mode: None };
         let (targets, quietly) = ([cluster.target("/d*/{x,y}")], EditOptions::default());
-        let made = edit(&session, &targets, &mkdir, quietly, &mut |_| Ok(())).await.unwrap().outcome;
+        let made = edit(&client, &targets, &mkdir, quietly, &mut |_| Ok(())).await.unwrap().outcome;
         assert_eq!((errors(&made), made.status.count), (vec![], 6));
         assert!(cluster.path(0, "d2/x").is_dir() && cluster.path(1, "d3/y").is_dir());
     });

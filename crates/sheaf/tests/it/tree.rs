@@ -1,6 +1,6 @@
 //! Trees of real processes whose root is the test, and their processes.
 use crate::cluster::Process;
-use sheaf_group::{Limits, Servers, Session, service_config};
+use sheaf_group::{Client, Limits, Servers, service_config};
 use sheaf_tree::launch::{self, Carrier, Program};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Stream, Sync, Tuning, WaveResult, packet};
@@ -69,9 +69,9 @@ impl Tree {
         self.network.open("probe", self.network.everyone(), "sum", b"%ld", Sync::WaitForAll)
     }
 
-    pub fn session(&self, timeout: Duration) -> Session {
+    pub fn session(&self, timeout: Duration) -> Client {
         let limits = Limits::default().with_timeout(timeout);
-        Session::new(self.network.clone(), self.topology.leaf_hosts(), limits).unwrap()
+        Client::new(self.network.clone(), self.topology.leaf_hosts(), limits).unwrap()
     }
 
     /// Every process of the tree, and whether this process has started it (at depth 1).

@@ -140,10 +140,10 @@ fn case(seed: u64) -> u64 {
     let shape = *source.rng.choice(SHAPES).unwrap();
     let (cluster, copy) = (populate(&files), populate(&files));
     run(async {
-        let session = cluster.session(shape);
+        let client = cluster.client(shape);
         let program = Loop::open(&copy);
         let flags = super::O_RDWR | O_BESTEFFORT | O_PARTIAL;
-        let group = match session.gopen(&cluster.everyone(), "/d", flags, 0).await {
+        let group = match client.gopen(&cluster.everyone(), "/d", flags, 0).await {
             Ok(group) => Arc::new(group),
             Err(GroupError::Members(_)) if program.members.is_empty() => return 1,
             Err(error) => panic!("{error}"),

@@ -5,7 +5,7 @@ use super::Made;
 use super::plan::{Content, Copy, Link};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Export, PathError, Staged};
-use sheaf_group::Session;
+use sheaf_group::Client;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(super) struct Local {
     base: PathBuf,
     /// What comes goes into `base` itself: it is of one host.
     is_exact: bool,
-    session: Session,
+    client: Client,
     writer: Writer,
     open: HashMap<u32, Export>,
     /// Files that could not be written, and so are not linked to.
@@ -43,7 +43,7 @@ pub(super) struct Local {
 
 impl Local {
     /// The directories beneath `base`, which is made if it is not there; with an exact name `base` itself.
-    pub fn new(base: &Path, session: &Session, options: &CopyOptions) -> Result<Self, Errno> {
+    pub fn new(base: &Path, client: &Client, options: &CopyOptions) -> Result<Self, Errno> {
         if !options.exact_name
             && let Err(error) = std::fs::create_dir(base)
             && error.kind() != std::io::ErrorKind::AlreadyExists
@@ -54,7 +54,7 @@ impl Local {
         Ok(Self {
             base: base.to_owned(),
             is_exact: options.exact_name,
-            session: session.clone(),
+            client: client.clone(),
             writer: Writer::new(&export, options)?,
             open: HashMap::new(),
             failed: HashSet::new(),
@@ -90,7 +90,7 @@ impl Local {
         if self.is_exact {
             return self.base.clone();
         }
-        self.base.join(self.session.host(leaf).unwrap_or_else(|| leaf.to_string()))
+        self.base.join(self.client.host(leaf).unwrap_or_else(|| leaf.to_string()))
     }
 
     pub fn make_dirs(&mut self, dirs: &[Copy]) {
@@ -147,7 +147,7 @@ impl Local {
             let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes)?;
             let mut at = 0;
             while at < content.size {
-                if let Some(errno) = local.session.is_over() {
+                if let Some(errno) = local.client.is_over() {
                     return Err(errno);
                 }
                 let length = from.read_at(&mut buffer, at)?;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
-use sheaf_group::{GroupError, Outcome, Session};
+use sheaf_group::{Client, GroupError, Outcome};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -84,15 +84,15 @@ fn read(piece: &Piece, host: &Host) -> Result<Vec<u8>, Errno> {
 /// Fetches pieces of at most [`PIECE_BYTES`] together, each content or why there is none, in the
 /// order they were asked for.
 pub(super) async fn fetch(
-    session: &Session,
+    client: &Client,
     pieces: &[Piece],
 ) -> Result<Vec<Result<Vec<u8>, Lack>>, GroupError> {
     let members: RangeSet = pieces.iter().map(|piece| piece.leaf).collect();
     let params = postcard::to_stdvec(pieces).map_err(|_| GroupError::Protocol)?;
     // Each piece with a little around it.
     let bytes_max = PIECE_BYTES + 32 * PIECES_MAX as u64;
-    let session = session.with_limits(session.limits().with_bytes_max(bytes_max));
-    let mut call = session.call(&members, TOOL, &params)?;
+    let client = client.with_limits(client.limits().with_bytes_max(bytes_max));
+    let mut call = client.call(&members, TOOL, &params)?;
     let mut bodies: HashMap<u32, Vec<u8>> = HashMap::new();
     loop {
         for class in call.next_bodies().await? {

@@ -1,6 +1,6 @@
 //! Hosts that are directories, served by a tree within the test.
 use sheaf_core::RangeSet;
-use sheaf_group::{Limits, Servers, Session, service_config};
+use sheaf_group::{Client, Limits, Servers, service_config};
 use sheaf_tools::Target;
 use sheaf_tree::launch;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
@@ -42,7 +42,7 @@ impl Cluster {
     }
 
     /// A session on a tree of this shape. Needs a runtime.
-    pub fn session(&self, shape: &str) -> Session {
+    pub fn client(&self, shape: &str) -> Client {
         let names: Names = (1..=self.hosts).map(|n| format!("n{n}")).collect();
         let spec = Spec::parse(shape).unwrap();
         let tree = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
@@ -50,7 +50,7 @@ impl Cluster {
         let configs = service_config(self.dir.path().join("%h").to_str().unwrap(), None);
         let options = launch::Options { configs, ..Default::default() };
         let network = launch::embedded(&tree, &Servers::new(sheaf_tools::tools()).services(), &options);
-        Session::new(network, tree.leaf_hosts(), Limits::default()).unwrap()
+        Client::new(network, tree.leaf_hosts(), Limits::default()).unwrap()
     }
 
     /// This path on every host.

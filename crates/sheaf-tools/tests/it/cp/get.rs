@@ -3,7 +3,7 @@ use super::cluster::{Cluster, SHAPES, run};
 use super::tree::{build, gnu_cp, look, nodes};
 use proptest::prelude::*;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_group::Session;
+use sheaf_group::Client;
 use sheaf_tools::Target;
 use sheaf_tools::cp::{CopyOptions, Got, PIECE_BYTES, Progress, get};
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ fn archive() -> CopyOptions {
     CopyOptions { sync: false, ..CopyOptions::archive() }
 }
 
-async fn fetch(session: &Session, targets: &[Target], to: &Path, options: &CopyOptions) -> Got {
-    get(session, targets, to, options, &mut |_| {}).await.unwrap()
+async fn fetch(client: &Client, targets: &[Target], to: &Path, options: &CopyOptions) -> Got {
+    get(client, targets, to, options, &mut |_| {}).await.unwrap()
 }
 
 /// [`fetch`], with something that happens once the manifests are there.
-async fn fetch_after(session: &Session, target: Target, to: &Path, mut act: impl FnMut() + Send) -> Got {
+async fn fetch_after(client: &Client, target: Target, to: &Path, mut act: impl FnMut() + Send) -> Got {
     let mut first = true;
     let mut progress = |_: Progress| {
         if std::mem::take(&mut first) {
             act();
         }
     };
-    get(session, &[target], to, &quick(), &mut progress).await.unwrap()
+    get(client, &[target], to, &quick(), &mut progress).await.unwrap()
 }
 
 /// A content that no other seed gives.
@@ -62,7 +62,7 @@ proptest! {
         let (options, gnu) = if keep { (archive(), "-a") } else { (CopyOptions { recursive: true, ..quick() }, "-r") };
         let to = here.path().join("to");
         let got = run(async {
-            fetch(&cluster.session(SHAPES[shape]), &[cluster.target("/srv/tree")], &to, &options).await
+            fetch(&cluster.client(SHAPES[shape]), &[cluster.target("/srv/tree")], &to, &options).await
         });
         prop_assert!(got.outcome.is_ok() && got.errors.is_empty(), "{:?}", got);
         prop_assert_eq!(got.outcome.status.count, u64::from(hosts));
@@ -90,9 +90,9 @@ fn long_manifests_come_in_batches() {
             }
         }
         let here = tempfile::tempdir().unwrap();
-        let session = cluster.session("1x1x60");
-        let session = session.with_limits(session.limits().with_bytes_max(1));
-        let got = fetch(&session, &[cluster.target("/d")], here.path(), &archive()).await;
+        let client = cluster.client("1x1x60");
+        let client = client.with_limits(client.limits().with_bytes_max(1));
+        let got = fetch(&client, &[cluster.target("/d")], here.path(), &archive()).await;
         assert!(got.outcome.is_ok() && got.errors.is_empty(), "{:?}", got.outcome);
         assert_eq!(got.fetched.bytes, 5 * 600);
         for leaf in 0..4 {
@@ -117,13 +117,13 @@ fn equal_contents_are_fetched_once() {
         for shape in SHAPES {
             let to = here.path().join(shape);
             let options = CopyOptions { recursive: true, ..quick() };
-            let session = cluster.session(shape);
-            let before = session.network().counters().bytes_in;
-            let got = fetch(&session, &[cluster.target("/d")], &to, &options).await;
+            let client = cluster.client(shape);
+            let before = client.network().counters().bytes_in;
+            let got = fetch(&client, &[cluster.target("/d")], &to, &options).await;
             assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
             let distinct = 2 * large + 1000 + 12 * 300_000;
             assert_eq!((got.fetched.bytes, got.fetched.bytes_total), (distinct, Some(distinct)));
-            let received = session.network().counters().bytes_in - before;
+            let received = client.network().counters().bytes_in - before;
             assert!(received < distinct + distinct / 10, "{received} of {distinct}");
             assert_eq!((got.files, got.bytes), (48, 12 * (large + 1000 + 300_000)));
             for leaf in 0..12 {
@@ -143,12 +143,12 @@ fn who_has_it_no_more_is_replaced_by_another() {
             let cluster = Cluster::new(5);
             (0..5).for_each(|leaf| cluster.write(leaf, "file", content(1, size)));
             let here = tempfile::tempdir().unwrap();
-            let session = cluster.session("k-ary:2");
+            let client = cluster.client("k-ary:2");
             let act = || {
                 std::fs::remove_file(cluster.path(0, "file")).unwrap();
                 std::fs::write(cluster.path(1, "file"), content(2, size)).unwrap();
             };
-            let got = fetch_after(&session, cluster.target("/file"), here.path(), act).await;
+            let got = fetch_after(&client, cluster.target("/file"), here.path(), act).await;
             assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
             for leaf in 0..5 {
                 assert!(
@@ -174,7 +174,7 @@ fn what_changes_meanwhile_is_named() {
                 std::fs::write(cluster.path(0, "file"), content(9, size)).unwrap();
                 std::fs::write(cluster.path(1, "file"), "short").unwrap();
             };
-            let got = fetch_after(&cluster.session("flat"), cluster.target("/file"), here.path(), act).await;
+            let got = fetch_after(&cluster.client("flat"), cluster.target("/file"), here.path(), act).await;
             assert_eq!(errors(&got), [(Errno::BADMSG, "/file", "0-1".to_owned())]);
             assert_eq!(got.outcome.status.count, 2);
             assert_eq!(std::fs::read(here.path().join("n1/file")).unwrap(), b"old");
@@ -198,7 +198,7 @@ fn hosts_that_fail_are_named_and_the_others_come() {
         std::fs::create_dir_all(here.path().join("n3/file")).unwrap();
         std::fs::write(here.path().join("n4"), "no directory").unwrap();
         let got =
-            fetch(&cluster.session("1x2x3"), &[cluster.target("/etc/file")], here.path(), &quick()).await;
+            fetch(&cluster.client("1x2x3"), &[cluster.target("/etc/file")], here.path(), &quick()).await;
         assert_eq!(
             errors(&got),
             [(Errno::NOENT, "/etc/file", "1".to_owned()), (Errno::ISDIR, "/etc/file", "4".to_owned())]
@@ -223,14 +223,13 @@ fn patterns_keep_what_tells_their_files_apart() {
         cluster.write(1, "var/log/a/current", "1");
         let here = tempfile::tempdir().unwrap();
         let targets = [cluster.target("/var/log/*/current")];
-        let got = fetch(&cluster.session("flat"), &targets, here.path(), &quick()).await;
+        let got = fetch(&cluster.client("flat"), &targets, here.path(), &quick()).await;
         // That a pattern matches nothing on some host is no error, if it does on another.
         assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
         for (path, content) in [("n1/a/current", "1"), ("n1/b/current", "2"), ("n2/a/current", "1")] {
             assert_eq!(std::fs::read_to_string(here.path().join(path)).unwrap(), content);
         }
-        let got =
-            fetch(&cluster.session("flat"), &[cluster.target("/nothing*")], here.path(), &quick()).await;
+        let got = fetch(&cluster.client("flat"), &[cluster.target("/nothing*")], here.path(), &quick()).await;
         assert_eq!(errors(&got), [(Errno::NOENT, "/nothing*", "0-2".to_owned())]);
     });
 }
@@ -243,7 +242,7 @@ fn two_sources_of_one_name_do_not_overwrite_each_other() {
         (0..2).for_each(|leaf| cluster.write(leaf, "b/x", "2"));
         let here = tempfile::tempdir().unwrap();
         let targets = [cluster.target("/a/x"), cluster.target("/b/x")];
-        let refused = get(&cluster.session("flat"), &targets, here.path(), &quick(), &mut |_| {}).await;
+        let refused = get(&cluster.client("flat"), &targets, here.path(), &quick(), &mut |_| {}).await;
         let expected = "n1: /a/x and /b/x would both become n1/x; nothing was copied";
         assert_eq!(refused.unwrap_err().to_string(), expected);
         assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
@@ -258,7 +257,7 @@ fn files_that_are_made_up_as_they_are_read() {
         (0..2).for_each(|leaf| std::os::unix::fs::symlink("/proc", cluster.path(leaf, "")).unwrap());
         let here = tempfile::tempdir().unwrap();
         let targets = [cluster.target("/meminfo"), cluster.target("/sys/kernel/ostype")];
-        let got = fetch(&cluster.session("flat"), &targets, here.path(), &quick()).await;
+        let got = fetch(&cluster.client("flat"), &targets, here.path(), &quick()).await;
         assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
         assert!(std::fs::read_to_string(here.path().join("n2/meminfo")).unwrap().starts_with("MemTotal"));
         assert_eq!(std::fs::read(here.path().join("n1/ostype")).unwrap(), b"Linux\n");
@@ -273,7 +272,7 @@ fn a_dry_run_writes_nothing() {
         let here = tempfile::tempdir().unwrap();
         let options = CopyOptions { recursive: true, dry_run: true, ..quick() };
         let to = here.path().join("to");
-        let got = fetch(&cluster.session("flat"), &[cluster.target("/d")], &to, &options).await;
+        let got = fetch(&cluster.client("flat"), &[cluster.target("/d")], &to, &options).await;
         let mut planned: Vec<_> =
             got.planned.iter().map(|one| (one.leaves.to_string(), one.local.clone())).collect();
         planned.sort();
@@ -289,15 +288,14 @@ fn an_interrupt_leaves_nothing_half_written() {
             let cluster = Cluster::new(3);
             (0..3).for_each(|leaf| cluster.write(leaf, "file", content(1, 3 * PIECE_BYTES)));
             let here = tempfile::tempdir().unwrap();
-            let session = cluster.session(shape);
+            let client = cluster.client(shape);
             let mut progress = |progress: Progress| {
                 if progress.bytes == PIECE_BYTES {
-                    session.interrupt();
+                    client.interrupt();
                 }
             };
-            let got = get(&session, &[cluster.target("/file")], here.path(), &quick(), &mut progress)
-                .await
-                .unwrap();
+            let got =
+                get(&client, &[cluster.target("/file")], here.path(), &quick(), &mut progress).await.unwrap();
             assert_eq!(got.outcome.silent, [(Errno::CANCELED, RangeSet::full(3))]);
             assert_eq!((got.outcome.status.count, got.files), (0, 0));
             let left: Vec<_> = look(here.path(), false)
@@ -315,7 +313,7 @@ fn a_destination_that_is_a_file_is_refused() {
     cluster.write(0, "file", "");
     let here = tempfile::NamedTempFile::new().unwrap();
     let got = run(async {
-        get(&cluster.session("flat"), &[cluster.target("/file")], here.path(), &quick(), &mut |_| {}).await
+        get(&cluster.client("flat"), &[cluster.target("/file")], here.path(), &quick(), &mut |_| {}).await
     });
     assert_eq!(got.unwrap_err().errno(), Errno::NOTDIR);
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 async fn copy(cluster: &Cluster, shape: &str, from: &Path, target: &Target, options: &CopyOptions) -> Put {
     let sources = vec![Source::Path(from.to_owned())];
-    put(&cluster.session(shape), sources, target, options, &mut |_| {}).await.unwrap()
+    put(&cluster.client(shape), sources, target, options, &mut |_| {}).await.unwrap()
 }
 
 fn errors(done: &Put) -> Vec<(Errno, &str, RangeSet)> {
@@ -185,8 +185,8 @@ fn several_sources_need_a_directory() {
         cluster.write(0, "to/old", "");
         cluster.write(1, "to/old", "");
         cluster.write(2, "to", "");
-        let session = cluster.session("k-ary:2");
-        let done = put(&session, sources(), &cluster.target("/to"), &CopyOptions::default(), &mut |_| {})
+        let client = cluster.client("k-ary:2");
+        let done = put(&client, sources(), &cluster.target("/to"), &CopyOptions::default(), &mut |_| {})
             .await
             .unwrap();
         assert_eq!(errors(&done), [(Errno::NOTDIR, "/to", RangeSet::single(2))]);
@@ -216,7 +216,7 @@ fn two_sources_of_one_name_are_refused_before_anything_is_copied() {
         let sources = names.iter().map(|name| Source::Path(here.path().join(name))).collect();
         let options = CopyOptions { exact_name, ..recursive() };
         run(async {
-            put(&cluster.session("flat"), sources, &cluster.target("/"), &options, &mut |_| {}).await
+            put(&cluster.client("flat"), sources, &cluster.target("/"), &options, &mut |_| {}).await
         })
     };
     for (names, exact_name) in refused {
@@ -425,13 +425,13 @@ fn standard_input_becomes_a_file() {
     run(async {
         let cluster = Cluster::new(3);
         let input = || vec![Source::Reader(Box::new(&b"from a pipe"[..]))];
-        let session = cluster.session("flat");
+        let client = cluster.client("flat");
         let options = CopyOptions::default();
-        let done = put(&session, input(), &cluster.target("/file"), &options, &mut |_| {}).await.unwrap();
+        let done = put(&client, input(), &cluster.target("/file"), &options, &mut |_| {}).await.unwrap();
         assert!(done.outcome.is_ok());
         assert_eq!(cluster.read(2, "file"), b"from a pipe");
         // It has no name that it could have in a directory.
-        let done = put(&session, input(), &cluster.target("/"), &options, &mut |_| {}).await.unwrap();
+        let done = put(&client, input(), &cluster.target("/"), &options, &mut |_| {}).await.unwrap();
         assert_eq!(errors(&done), [(Errno::ISDIR, "/", RangeSet::full(3))]);
     });
 }
@@ -442,15 +442,15 @@ fn an_interrupt_leaves_the_old_files() {
         for shape in SHAPES {
             let cluster = Cluster::new(4);
             (0..4).for_each(|leaf| cluster.write(leaf, "file", "old"));
-            let session = cluster.session(shape);
+            let client = cluster.client(shape);
             let (given, end) = (Arc::new(AtomicU64::new(0)), u64::MAX);
             let act = {
-                let session = session.clone();
-                Box::new(move || session.interrupt())
+                let client = client.clone();
+                Box::new(move || client.interrupt())
             };
             let endless = Endless { given, act_at: 5 << 20, act, end };
             let sources = vec![Source::Reader(Box::new(endless))];
-            let done = put(&session, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {})
+            let done = put(&client, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {})
                 .await
                 .unwrap();
             assert_eq!(done.outcome.silent, [(Errno::CANCELED, RangeSet::full(4))]);
@@ -474,8 +474,8 @@ fn a_reader_that_fails_leaves_the_old_files() {
         let cluster = Cluster::new(2);
         (0..2).for_each(|leaf| cluster.write(leaf, "file", "old"));
         let sources = vec![Source::Reader(Box::new(Failing(0)))];
-        let session = cluster.session("flat");
-        let done = put(&session, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {})
+        let client = cluster.client("flat");
+        let done = put(&client, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {})
             .await
             .unwrap();
         assert_eq!((done.errors.len(), done.errors[0].errno), (1, Errno::IO));
@@ -517,8 +517,8 @@ fn what_is_under_way_is_bounded() {
     let endless = Endless { given, act_at: u64::MAX, act: Box::new(|| {}), end: TOTAL_BYTES };
     let done = run(async {
         let sources = vec![Source::Reader(Box::new(endless))];
-        let session = cluster.session("1x1x1x3");
-        put(&session, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {}).await.unwrap()
+        let client = cluster.client("1x1x1x3");
+        put(&client, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {}).await.unwrap()
     });
     assert!(done.outcome.is_ok(), "{:?}", done.outcome);
     let under_way_max = taker.join().unwrap();
