@@ -174,6 +174,14 @@ impl Node {
     }
 }
 
+impl Node {
+    /// When anything last came over `link`.
+    #[must_use]
+    pub fn heard(&self, link: LinkId) -> Time {
+        self.links[link].heard
+    }
+}
+
 fn millis(duration: Duration) -> u64 {
     duration.as_millis() as u64
 }

@@ -4,7 +4,7 @@ use crate::Time;
 use crate::control::Notice;
 use crate::frame::{Header, Kind};
 use crate::links::{Awaited, LinkId, LinkState, Way};
-use sheaf_core::Errno;
+use sheaf_core::{Errno, RangeSet};
 
 impl Node {
     /// The transport of a child's link is gone, and its leaves may come back another way.
@@ -50,6 +50,14 @@ impl Node {
             }
             self.give_up_waiting(link);
         }
+    }
+
+    /// Whether the node `rank`, a leaf, may run below another node. One that was connected here, and whose link is
+    /// gone, does not, though it is waited for.
+    #[must_use]
+    pub fn runs_elsewhere(&self, rank: u32, leaves: &RangeSet) -> bool {
+        let mut own = self.links.iter().filter(|link| link.way == Way::Down && link.rank == rank);
+        !own.any(|link| matches!(link.state, LinkState::Awaited(_))) && self.runs(leaves)
     }
 
     /// Whether every leaf below is lost or has left, and none is waited for.

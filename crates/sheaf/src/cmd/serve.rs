@@ -1,13 +1,15 @@
 //! `sheaf serve`: a server or an inner node, started by the node above it.
 use crate::exit::{self, Exit, Stop};
+use crate::output::tell;
 use crate::session;
 use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_tree::launch::attach::{self, EnrolError, Token};
-use sheaf_tree::launch::{self, ServeError};
+use sheaf_tree::launch::{self, Invitation, ServeError};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Serve this host's files for a session
 ///
@@ -28,6 +30,11 @@ pub struct ServeArgs {
     /// Join as this host, not by the name of this machine
     #[arg(long, value_name = "NAME", requires = "join")]
     pub host: Option<String>,
+
+    /// Try for so long, where no session listens yet
+    #[arg(long, value_name = "SECONDS", requires = "join", default_value_t = 30)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=86_400))]
+    pub retry: u32,
 
     /// Started by srun, which says why its job ends
     #[arg(long, hide = true, requires = "join")]
@@ -53,7 +60,7 @@ pub struct ServeArgs {
 /// Serves until the node above is gone.
 pub fn run(args: &ServeArgs) -> Result<Exit> {
     if let (Some(address), Some(file)) = (&args.join, &args.token_file) {
-        return join(address, file, args.host.as_deref(), args.step);
+        return join(address, file, args);
     }
     let stdin = std::io::stdin();
     if !launch::is_launch_channel(&stdin).context("standard input")? {
@@ -101,20 +108,66 @@ fn is_parents_end(kind: ErrorKind) -> bool {
 }
 
 /// Asks a session to be taken in, and serves until it ends.
-fn join(address: &str, file: &Path, host: Option<&str>, in_job: bool) -> Result<Exit> {
+fn join(address: &str, file: &Path, args: &ServeArgs) -> Result<Exit> {
     let token = read_token(file)?.parse::<Token>().map_err(|error| Stop::usage(error.to_string()))?;
     // Slurm's name for this host may be another than its own.
     let slurm = std::env::var("SLURMD_NODENAME").ok();
-    let host = host.map(ToOwned::to_owned).or(slurm).unwrap_or_else(sheaf_session::config::own_name);
+    let host = args.host.clone().or(slurm).unwrap_or_else(sheaf_session::config::own_name);
     sheaf_session::raise_descriptor_limit();
-    let invitations = attach::enrol(address, &token, &host).map_err(|error| match error {
-        EnrolError::Refused(_) | EnrolError::Stranger(_) => Stop::usage(error.to_string()).into(),
-        error => anyhow::Error::from(error),
-    })?;
+    let invitations = enrol(address, &token, &host, Duration::from_secs(args.retry.into()))?;
     let servers = session::servers();
-    let served = launch::serve_host(invitations, (&["serve", "--beside"], in_job), &servers.services());
+    let how = (&["serve", "--beside"][..], args.step);
+    let served = launch::serve_host(invitations, how, &servers.services());
     servers.settle(session::UNDO_TIME);
     Ok(served.map(|()| Exit::Success)?)
+}
+
+/// The pause before a session is asked again, at first; doubled each time, up to the second.
+const ENROL_PAUSE: Duration = Duration::from_millis(250);
+const ENROL_PAUSE_MAX: Duration = Duration::from_secs(4);
+
+/// Asks until the session takes this host in, as long as that may help: for `patience` where none is there.
+fn enrol(address: &str, token: &Token, host: &str, patience: Duration) -> Result<Vec<Invitation>> {
+    let (begun, mut pause, mut told) = (Instant::now(), ENROL_PAUSE, false);
+    loop {
+        let error = match attach::enrol(address, token, host) {
+            Ok(invitations) => return Ok(invitations),
+            Err(error) => error,
+        };
+        let patience = match &error {
+            EnrolError::Nobody(_) => patience,
+            EnrolError::Io(_, error) if error.kind() != ErrorKind::InvalidInput => patience,
+            EnrolError::NotYet { patience, .. } => *patience,
+            _ => Duration::ZERO,
+        };
+        let left = patience.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return Err(refused(error).into());
+        }
+        if !told {
+            let text = exit::one_line(&anyhow::Error::new(error));
+            tell(format_args!("sheaf: {text}; it is tried for {} s", patience.as_secs_f32().ceil()));
+            told = true;
+        }
+        // Hosts that were started together do not come together each time.
+        std::thread::sleep(pause.mul_f64(0.5 + fastrand::f64()).min(left));
+        pause = (pause * 2).min(ENROL_PAUSE_MAX);
+    }
+}
+
+/// Why this host does not join: no session is there, or it is not for this host.
+fn refused(error: EnrolError) -> Stop {
+    match &error {
+        EnrolError::Nobody(_) => Stop::unreachable(format!("{error}; it has ended, or has not begun")),
+        EnrolError::Over(_) => Stop::unreachable(error.to_string()),
+        EnrolError::Stranger(_) => Stop::usage(format!(
+            "{error}, which has ended perhaps: sheaf token makes one for the session that runs there"
+        )),
+        EnrolError::Io(_, cause) if cause.kind() != ErrorKind::InvalidInput => {
+            Stop::unreachable(exit::one_line(&anyhow::Error::new(error)))
+        }
+        _ => Stop::usage(exit::one_line(&anyhow::Error::new(error))),
+    }
 }
 
 /// The first line of a file; nothing that is secret is printed when it is something else.

@@ -119,6 +119,59 @@ fn one_token_for_all_brings_a_host_back_as_well() {
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
 
+#[test]
+fn a_server_that_is_killed_and_started_again_at_once_joins() {
+    let _turn = turn();
+    for tree in ["flat", "1x2x2"] {
+        let up = ["--tree", tree, "--token-uses", "100"];
+        let Some((machines, tokens)) = session(4, &up) else { return };
+        let mut servers: Vec<Running> = (1..=4).map(|host| join(&machines, host, &tokens[0])).collect();
+        wait_for(&machines, "h[1-4]");
+        for round in 1..=3 {
+            machines.processes(2).iter().for_each(|process| process.signal(Signal::KILL));
+            servers.remove(1).wait();
+            servers.insert(1, join(&machines, 2, &tokens[0]));
+            let told = "h[1-4]:/root/data:equal\n";
+            wait_until(&format!("{tree}: h2 is there again, {round}"), || grep(&machines).stdout == told);
+        }
+        assert_eq!(machines.run(&["down"]).code, Some(0));
+        servers.into_iter().for_each(|server| assert_eq!(server.wait().code, Some(0)));
+    }
+}
+
+#[test]
+fn a_host_that_comes_before_its_session_waits_for_it_and_tells_its_end_from_another() {
+    let _turn = turn();
+    let Some((machines, tokens)) = session(2, &["--token-uses", "9"]) else { return };
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    // Nobody listens there: the session of the token has ended.
+    machines.write(1, "token", &tokens[0]);
+    let at = format!("login:{PORT}");
+    let serve = ["serve", "--join", &at, "--retry", "1", "--token-file", "token"];
+    let late =
+        Running::start(&mut machines.command(1, machines.dir().join("sheaf").to_str().unwrap(), &serve));
+    let told = late.wait();
+    assert_eq!(told.code, Some(3), "{told:?}");
+    let lines: Vec<&str> = told.stderr.lines().collect();
+    assert_eq!(
+        lines[0],
+        format!("sheaf: no session listens at {at}: Connection refused; it is tried for 1 s")
+    );
+    let last =
+        format!("sheaf: no session listens at {at}: Connection refused; it has ended, or has not begun");
+    assert_eq!(lines[1..], [last]);
+
+    // Another session of the same name and place.
+    machines.run(&["up", "--tokens", "other", "--token-uses", "9"]);
+    let foreign = join(&machines, 1, &tokens[0]).wait();
+    let told = format!(
+        "sheaf: {at} is not the session of this token, which has ended perhaps: sheaf token makes one for \
+         the session that runs there\n"
+    );
+    assert_eq!((foreign.code, foreign.stderr), (Some(2), told));
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
 /// Every node is where the plan of 1x2x2 has it: inner nodes 1 and 2, leaves 3 to 6.
 fn is_as_planned(machines: &Machines) -> bool {
     let parents: Vec<(u64, u64)> = machines.nodes().into_iter().map(|(rank, (_, up))| (rank, up)).collect();
@@ -136,8 +189,10 @@ fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
     wait_for(&machines, "h[1-4]");
     assert!(is_as_planned(&machines), "{:?}", machines.nodes());
     assert_eq!([1, 2, 3, 4].map(|host| machines.processes(host).len()), [2, 1, 2, 1]);
+    // Its inner node alone knows that it lives: the root would hear otherwise by the end of this time.
     let twice = join(&machines, 4, &tokens[0]).wait();
-    assert_eq!(twice.stderr, "sheaf: the session refuses this host: h4 is there already\n");
+    let told = "sheaf: the session refuses this host: h4 is there already";
+    assert_eq!((twice.code, &twice.stderr), (Some(2), &format!("{told}; it is tried for 9 s\n{told}\n")));
 
     // A server that comes again finds its place below its inner node.
     machines.processes(2)[0].signal(Signal::KILL);

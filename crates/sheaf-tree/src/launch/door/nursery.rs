@@ -11,7 +11,7 @@ use crate::link::wire::{Channel, Wire};
 use crate::link::{Ancestor, Refusal};
 use crate::proto::control;
 use crate::proto::frame::{Header, Kind};
-use crate::proto::{HandOver, LinkId};
+use crate::proto::{HandOver, LinkId, Time};
 use crate::topology::{NodeRef, Topology};
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
@@ -139,6 +139,22 @@ impl Nursery {
     /// Whether the node `rank` is connected here.
     pub fn has(&self, rank: u32) -> bool {
         self.shared.upgrade().is_some_and(|shared| shared.peek(|core| self.link_of(core, rank).is_some()))
+    }
+
+    /// When the node `rank`, if it is connected here, was last heard.
+    pub fn heard(&self, rank: u32) -> Option<Time> {
+        let shared = self.shared.upgrade()?;
+        shared.peek(|core| self.link_of(core, rank).map(|link| core.nodes[0].heard(link)))
+    }
+
+    /// The node `rank` has come again while its last connection is still here.
+    pub fn supersede(&self, rank: u32) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        shared.run(|core, now| {
+            let Some(link) = self.link_of(core, rank) else { return };
+            core.nodes[0].link_lost(now, link, Errno::CONNRESET, "its host has come again");
+            core.touch(0);
+        });
     }
 
     /// The link of a node that is connected here.

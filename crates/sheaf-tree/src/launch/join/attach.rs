@@ -88,12 +88,26 @@ pub enum EnrolError {
     /// The session was not reached, or the connection failed.
     #[error("no enrolment at {0}")]
     Io(String, #[source] io::Error),
+    /// The host is there, and nothing listens.
+    #[error("no session listens at {0}: Connection refused")]
+    Nobody(String),
     /// What listens there is not of the session that made the token.
-    #[error("{0} does not prove that it is the session of this token")]
+    #[error("{0} is not the session of this token")]
     Stranger(String),
     /// The session says no.
     #[error("the session refuses this host: {0}")]
     Refused(String),
+    /// The session says no, and may say yes later.
+    #[error("the session refuses this host: {why}")]
+    NotYet {
+        /// Why.
+        why: String,
+        /// For how long it is worth asking again.
+        patience: Duration,
+    },
+    /// The session is ending.
+    #[error("the session at {0} is over")]
+    Over(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -109,6 +123,35 @@ enum Answer {
     Invited(Vec<Vec<u8>>),
     /// Why not, for people.
     Refused(String),
+    /// Why not now, and for how long it is worth asking again.
+    NotYet(String, Duration),
+    /// The session is ending.
+    Over,
+}
+
+/// Why a host is not let in.
+#[derive(Debug, PartialEq, Eq)]
+pub enum No {
+    /// It never will be.
+    Never(String),
+    /// It may be within this time.
+    NotYet(String, Duration),
+    /// The session is ending.
+    Over,
+}
+
+impl No {
+    fn never(why: impl Into<String>) -> Self {
+        Self::Never(why.into())
+    }
+
+    fn answer(self) -> Answer {
+        match self {
+            Self::Never(why) => Answer::Refused(why),
+            Self::NotYet(why, patience) => Answer::NotYet(why, patience),
+            Self::Over => Answer::Over,
+        }
+    }
 }
 
 /// The tokens of a session, and how often each may still be used.
@@ -175,7 +218,7 @@ enum Taken {
 
 /// Decides which nodes a host runs. It is given the host's name and the address by which the
 /// host has reached this one.
-pub type Admit = dyn Fn(&str, IpAddr) -> Result<Vec<Invitation>, String> + Send + Sync;
+pub type Admit = dyn Fn(&str, IpAddr) -> Result<Vec<Invitation>, No> + Send + Sync;
 
 /// Takes hosts in that have a token. Ends when it is dropped.
 pub struct Enrolment {
@@ -227,8 +270,8 @@ impl Enrolment {
             Ok(invitations) => Answer::Invited(invitations.iter().map(Invitation::to_bytes).collect()),
             Err(why) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(%peer, host = request.host, why, "a host that asked to join was refused");
-                Answer::Refused(why)
+                tracing::warn!(%peer, host = request.host, ?why, "a host that asked to join was refused");
+                why.answer()
             }
         };
         write(&mut stream, &answer)?;
@@ -238,16 +281,17 @@ impl Enrolment {
         Ok(())
     }
 
-    fn decide(&self, request: &Request, here: IpAddr) -> Result<Vec<Invitation>, String> {
+    fn decide(&self, request: &Request, here: IpAddr) -> Result<Vec<Invitation>, No> {
         if request.version != PROTOCOL_VERSION {
-            return Err(format!("it speaks protocol {}, the session {PROTOCOL_VERSION}", request.version));
+            let theirs = request.version;
+            return Err(No::Never(format!("it speaks protocol {theirs}, the session {PROTOCOL_VERSION}")));
         }
         if request.host.is_empty() || request.host.len() > HOST_BYTES_MAX {
-            return Err("it does not say its name".to_owned());
+            return Err(No::never("it does not say its name"));
         }
         match self.tokens.take(&request.secret) {
-            Taken::Unknown => return Err("its token is not of this session".to_owned()),
-            Taken::UsedUp => return Err("its token has been used already".to_owned()),
+            Taken::Unknown => return Err(No::never("its token is not of this session")),
+            Taken::UsedUp => return Err(No::never("its token has been used already")),
             Taken::Yes => {}
         }
         let admitted = (self.admit)(&request.host, here);
@@ -320,7 +364,10 @@ fn is_crowd(error: &io::Error) -> bool {
 
 fn enrol_once(address: &str, token: &Token, host: &str) -> Result<Vec<Invitation>, EnrolError> {
     let failed = |error| EnrolError::Io(address.to_owned(), error);
-    let stream = connect(address).map_err(failed)?;
+    let stream = connect(address).map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => EnrolError::Nobody(address.to_owned()),
+        _ => failed(error),
+    })?;
     let stream = Timed::new(stream, ENROL_TIMEOUT).map_err(failed)?;
     let mut stream = tls::connect(&token.authority, stream).map_err(|error| match error.get_ref() {
         Some(inner) if inner.is::<rustls::Error>() => EnrolError::Stranger(address.to_owned()),
@@ -334,6 +381,8 @@ fn enrol_once(address: &str, token: &Token, host: &str) -> Result<Vec<Invitation
             all.iter().map(|bytes| Invitation::from_bytes(bytes).map_err(failed)).collect()
         }
         Answer::Refused(why) => Err(EnrolError::Refused(why)),
+        Answer::NotYet(why, patience) => Err(EnrolError::NotYet { why, patience }),
+        Answer::Over => Err(EnrolError::Over(address.to_owned())),
     }
 }
 

@@ -1,12 +1,14 @@
 //! Where hosts that come by themselves are taken in: their enrolment, and the tokens for it.
-use super::attach::{Enrolment, Token, Tokens};
+use super::attach::{Enrolment, No, Token, Tokens};
 use crate::launch::Invitation;
 use crate::launch::door::nursery::{Nursery, leaves_of};
 use crate::launch::start::hosts::seen_from;
+use crate::proto::Tuning;
 use crate::topology::{NodeRef, Role};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A session's desk. Hosts are taken in for as long as it lives.
 pub struct Desk {
@@ -67,43 +69,95 @@ impl Desk {
         let nursery = Arc::downgrade(&self.nursery);
         let admit = move |host: &str, here: IpAddr| match nursery.upgrade() {
             Some(nursery) => admit(&nursery, host, here),
-            None => Err("it has ended".to_owned()),
+            None => Err(No::Over),
         };
         let enrolment = Enrolment::start(listener, authority, Arc::clone(&tokens), Box::new(admit))?;
         Ok(Open { tokens, address, _enrolment: enrolment })
     }
 }
 
+/// How long somebody who is there is listened to at most, before a host of the same name is let in.
+const LISTEN_MAX: Duration = Duration::from_secs(4);
+/// A node that has said nothing for so many heartbeats is not there any more when its host comes again.
+const HEARTBEATS: u32 = 3;
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Gives a host that has shown its token the places of its name: those of inner nodes first, its
 /// server's last.
-fn admit(nursery: &Nursery, host: &str, here: IpAddr) -> Result<Vec<Invitation>, String> {
+fn admit(nursery: &Nursery, host: &str, here: IpAddr) -> Result<Vec<Invitation>, No> {
+    let reception = nursery.reception().ok_or(No::Over)?;
     let nodes = nursery.topology().nodes();
     let mut places: Vec<NodeRef<'_>> =
         nodes.filter(|node| node.role() != Role::Root && node.host() == host).collect();
     if places.is_empty() {
-        return Err(format!("{host} is not one of its hosts"));
+        return Err(No::Never(format!("{host} is not one of its hosts")));
     }
-    places.retain(|place| !is_there(nursery, *place));
+    let tuning = &reception.options.tuning;
+    let mut taken = Vec::new();
+    places.retain(|place| match holder(nursery, *place, tuning) {
+        Holder::Nobody => true,
+        holder => {
+            taken.push(holder);
+            false
+        }
+    });
     // One process has one name; a second one of that name would only start what is there.
     if !places.iter().any(|place| place.role() == Role::Leaf) && hosts_a_leaf(nursery, host) {
         places.clear();
     }
     if places.is_empty() {
-        return Err(format!("{host} is there already"));
+        let why = format!("{host} is there already");
+        // Its node is given up by then, if it is one that has ended.
+        let patience = tuning.heartbeat_timeout + tuning.adoption_grace + tuning.heartbeat_interval * 2;
+        let is_far = taken.iter().any(|holder| matches!(holder, Holder::Far));
+        return Err(if is_far { No::NotYet(why, patience) } else { No::Never(why) });
     }
-    let invite = |place: &NodeRef<'_>| {
-        let reception = nursery.reception().ok_or(io::ErrorKind::NotConnected)?;
-        seen_from(&reception.invite(*place)?, Some(here))
-    };
-    places.iter().map(|place| invite(place).map_err(|error| error.to_string())).collect()
+    let invite = |place: &NodeRef<'_>| seen_from(&reception.invite(*place)?, Some(here));
+    places.iter().map(|place| invite(place).map_err(|error| No::Never(error.to_string()))).collect()
 }
 
 fn hosts_a_leaf(nursery: &Nursery, host: &str) -> bool {
     nursery.topology().nodes().any(|node| node.role() == Role::Leaf && node.host() == host)
 }
 
-/// Whether a node is known to be there, as far as the root can tell.
-fn is_there(nursery: &Nursery, place: NodeRef<'_>) -> bool {
-    let runs = |shared: Arc<crate::driver::Shared>| shared.peek(|core| core.nodes[0].runs(&leaves_of(place)));
-    nursery.has(place.rank()) || (place.role() == Role::Leaf && nursery.shared().is_some_and(runs))
+/// Who has a place, as far as the root can tell.
+enum Holder {
+    Nobody,
+    /// A node that is connected here, and lives.
+    Here,
+    /// A node below another, which may not know yet that it has ended.
+    Far,
+}
+
+fn holder(nursery: &Nursery, place: NodeRef<'_>, tuning: &Tuning) -> Holder {
+    let (rank, leaves) = (place.rank(), leaves_of(place));
+    if nursery.has(rank) {
+        if lives(nursery, rank, tuning) {
+            return Holder::Here;
+        }
+        nursery.supersede(rank);
+    }
+    let runs = |shared: Arc<crate::driver::Shared>| shared.peek(|core| core.nodes[0].runs_elsewhere(rank, &leaves));
+    let far = place.role() == Role::Leaf && nursery.shared().is_some_and(runs);
+    if far { Holder::Far } else { Holder::Nobody }
+}
+
+/// Whether a node that is connected here says anything. One that has ended, whose connection was not closed
+/// because its host went down with it, does not.
+fn lives(nursery: &Nursery, rank: u32, tuning: &Tuning) -> bool {
+    let patience = tuning.heartbeat_interval * HEARTBEATS;
+    let Some(before) = nursery.heard(rank) else { return false };
+    if patience > LISTEN_MAX {
+        return true;
+    }
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
+        std::thread::sleep(LOOK);
+        match nursery.heard(rank) {
+            Some(at) if at == before => {}
+            Some(_) => return true,
+            None => return false,
+        }
+    }
+    false
 }

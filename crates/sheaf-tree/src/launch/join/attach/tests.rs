@@ -26,7 +26,8 @@ fn fixture() -> Fixture {
     let tokens = Arc::new(Tokens::new(&authority));
     let admit = |host: &str, here| match host.parse() {
         Ok(rank) => Ok(vec![invitation(rank, here)]),
-        Err(_) => Err(format!("{host} is not one of its hosts")),
+        Err(_) if host == "early" => Err(No::NotYet("it is there".to_owned(), ENROL_TIMEOUT)),
+        Err(_) => Err(No::Never(format!("{host} is not one of its hosts"))),
     };
     let enrolment = Enrolment::start(listener, &authority, Arc::clone(&tokens), Box::new(admit)).unwrap();
     Fixture { address, tokens, enrolment }
@@ -51,7 +52,16 @@ fn a_refused_host_uses_no_token_up() {
     let token = fixture.tokens.issue(1).unwrap();
     let refused = enrol(&fixture.address, &token, "x").unwrap_err().to_string();
     assert_eq!(refused, "the session refuses this host: x is not one of its hosts");
+    let early = enrol(&fixture.address, &token, "early").unwrap_err();
+    assert!(matches!(early, EnrolError::NotYet { patience: ENROL_TIMEOUT, .. }), "{early:?}");
     assert_eq!(enrol(&fixture.address, &token, "3").unwrap()[0].rank, 3);
+}
+
+#[test]
+fn nobody_is_told_from_a_stranger() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let token = fixture().tokens.issue(1).unwrap();
+    assert!(matches!(enrol(&closed, &token, "1"), Err(EnrolError::Nobody(at)) if at == closed));
 }
 
 #[test]
