@@ -137,7 +137,8 @@ fn holder(nursery: &Nursery, place: NodeRef<'_>, tuning: &Tuning) -> Holder {
         }
         nursery.supersede(rank);
     }
-    let runs = |shared: Arc<crate::driver::Shared>| shared.peek(|core| core.nodes[0].runs_elsewhere(rank, &leaves));
+    let runs =
+        |shared: Arc<crate::driver::Shared>| shared.peek(|core| core.nodes[0].runs_elsewhere(rank, &leaves));
     let far = place.role() == Role::Leaf && nursery.shared().is_some_and(runs);
     if far { Holder::Far } else { Holder::Nobody }
 }
