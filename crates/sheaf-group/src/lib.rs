@@ -18,9 +18,11 @@ pub mod fuzzing;
 pub mod message;
 mod server;
 mod stat;
+mod target;
 pub mod tool;
 
 pub use client::{Call, Class, Client, Group, Limits, Outcome, Reading, Unfinished, Value};
 pub use error::GroupError;
 pub use server::{GROUPS, Servers, THREADS_MAX, TOOLS, service_config};
 pub use stat::Stat;
+pub use target::Target;

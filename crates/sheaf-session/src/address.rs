@@ -8,8 +8,7 @@
 //! hosts or exports, a relative one starts at the working directory.
 use crate::config::{Config, own_name, some_of};
 use crate::error::{SessionError, one_line};
-use crate::sessions::Sessions;
-use sheaf_core::RangeSet;
+use sheaf_group::Target;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -25,7 +24,7 @@ pub struct Address {
 
 /// What cp copies from and to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Side {
     /// A path of this machine.
     Here(PathBuf),
     /// Files of hosts.
@@ -41,15 +40,6 @@ pub enum Purpose {
     Change(&'static str),
     /// To write what has this very name; nothing in it is a wildcard.
     Name(&'static str),
-}
-
-/// An address as leaves of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The hosts' leaves.
-    pub leaves: RangeSet,
-    /// A path or glob beneath their exports.
-    pub path: PathBuf,
 }
 
 impl Address {
@@ -89,11 +79,11 @@ impl Address {
     }
 
     /// Parses an argument of cp, where only a colon makes it a place on hosts.
-    pub fn parse_place(text: &OsStr) -> Result<Place, SessionError> {
+    pub fn parse_place(text: &OsStr) -> Result<Side, SessionError> {
         match split(text.as_bytes()) {
-            Some(_) => Self::parse(text).map(Place::Hosts),
+            Some(_) => Self::parse(text).map(Side::Hosts),
             None if text.is_empty() => Err(SessionError::Address("an empty path names no file".to_owned())),
-            None => Ok(Place::Here(text.into())),
+            None => Ok(Side::Here(text.into())),
         }
     }
 
@@ -102,11 +92,11 @@ impl Address {
         self.check_word(config)?;
         self.check_hosts(config, purpose)?;
         let path = self.path_on_hosts(config, purpose)?;
-        let leaves = match self.hosts.as_deref() {
+        let members = match self.hosts.as_deref() {
             None | Some("") => config.everyone()?.clone(),
             Some(hosts) => config.leaves(hosts)?,
         };
-        Ok(Target { leaves, path })
+        Ok(Target { members, path: path_text(path)? })
     }
 
     /// Hosts without a path look like a path without hosts.
@@ -150,7 +140,8 @@ impl Address {
     /// would be this machine's files that are changed.
     fn check_no_session_is_meant(&self, config: &Config, command: &str) -> Result<(), SessionError> {
         let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else { return Ok(()) };
-        let running = Sessions::of(config.environment())
+        let running = config
+            .sessions()
             .running()
             .map_err(|error| SessionError::Address(format!("which sessions run: {}", one_line(&error))))?;
         if running.is_empty() {
@@ -198,6 +189,16 @@ impl Address {
             "{hosts}{colon}{path}: a path on hosts begins with a slash: write {hosts}{colon}{right}"
         )))
     }
+}
+
+/// A path as it travels to hosts.
+///
+/// # Errors
+/// When it is not UTF-8.
+pub fn path_text(path: PathBuf) -> Result<String, SessionError> {
+    path.into_os_string().into_string().map_err(|path| {
+        SessionError::Address(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy()))
+    })
 }
 
 /// Whether a path is the top, or nothing but dots.
@@ -328,9 +329,9 @@ mod tests {
     #[test]
     fn only_a_colon_makes_a_place_remote() {
         let place = |text| Address::parse_place(OsStr::new(text)).unwrap();
-        assert_eq!(place("etc"), Place::Here("etc".into()));
-        assert_eq!(place("-"), Place::Here("-".into()));
-        assert_eq!(place(":etc"), Place::Hosts(Address { hosts: Some(String::new()), path: "etc".into() }));
+        assert_eq!(place("etc"), Side::Here("etc".into()));
+        assert_eq!(place("-"), Side::Here("-".into()));
+        assert_eq!(place(":etc"), Side::Hosts(Address { hosts: Some(String::new()), path: "etc".into() }));
     }
 
     #[test]

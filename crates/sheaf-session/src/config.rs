@@ -19,6 +19,7 @@ use crate::choices::Choices;
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::groups::GroupSources;
+use crate::sessions::Sessions;
 use said::Said;
 use selection::ClusterGroups;
 use sheaf_core::RangeSet;
@@ -355,6 +356,11 @@ impl Config {
     #[must_use]
     pub fn session_name(&self) -> &str {
         self.session.as_deref().unwrap_or(&self.cluster.name.value)
+    }
+
+    /// The sessions of whoever has this configuration.
+    pub(crate) fn sessions(&self) -> Sessions {
+        Sessions::of(&self.environment)
     }
 
     /// How to start the cluster.

@@ -1,57 +1,27 @@
 //! Joining a session that runs.
 use crate::config::Config;
 use crate::error::SessionError;
-use crate::sessions::{Sessions, is_name, peer};
-use crate::start::{Connected, limits, registry};
+use crate::session::{Found, Session};
+use crate::sessions::{is_name, peer};
+use crate::start::limits;
 use crate::wire::About;
 use rustix::process::Pid;
 use sheaf_group::Client;
+use sheaf_tree::filter::Registry;
 use sheaf_tree::launch;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Joins the session that is meant, if it runs. One that was asked for by name must.
-///
-/// # Errors
-/// When it does not run though it was asked for, is not this user's, does not answer, or cannot heed what was
-/// chosen.
-pub fn join(config: &Config) -> Result<Option<Connected>, SessionError> {
-    Ok(join_with_about(config)?.map(|(connected, _)| connected))
-}
-
-/// [`join`], with what the session says of itself.
-///
-/// # Errors
-/// As [`join`].
-pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>, SessionError> {
-    let (asked, name) = (config.session.is_some(), config.session_name());
-    // A cluster may be called as no session is; one of its own has another name then.
-    if !asked && !is_name(name) {
-        return Ok(None);
-    }
-    // What a running session cannot heed, whoever has not asked for one gets from a tree of their own.
-    if !asked && (config.is_ad_hoc() || config.says_login().is_some() || config.says_start().is_some()) {
-        return Ok(None);
-    }
-    if let Some(option) = config.says_login() {
-        let text = format!("session {name}: {option} is said when it is started");
-        return Err(SessionError::Choice(text));
-    }
-    let sessions = Sessions::of(config.environment());
-    let Some(stream) = sessions.open(name)? else {
-        return if asked { Err(sessions.absent(name, None)) } else { Ok(None) };
-    };
-    if let Some(option) = config.says_start() {
-        let text = format!(
-            "session {name}: {option} says nothing to a running session; it is said when that is started"
-        );
-        return Err(SessionError::Choice(text));
-    }
+/// [`Session::find`].
+pub fn find(config: Config, filters: &Registry) -> Result<Found, SessionError> {
+    let Some(stream) = open(&config)? else { return Ok(Found::Nothing(Box::new(config))) };
+    let name = config.session_name();
     let pid = peer(&stream)?;
-    let joined = match launch::join(OwnedFd::from(stream), &registry()) {
+    let joined = match launch::join(OwnedFd::from(stream), filters) {
         Ok(joined) => joined,
-        Err(_) if !sessions.is_running(name) => {
+        Err(_) if !config.sessions().is_running(name) => {
             let text = format!("session {name} is ending, and takes in nobody any more");
             return Err(SessionError::Unresponsive(text));
         }
@@ -65,8 +35,36 @@ pub fn join_with_about(config: &Config) -> Result<Option<(Connected, About)>, Se
         source,
     })?;
     config.use_topology(&joined.topology);
-    let session = Client::new(joined.network, joined.topology.leaf_hosts(), limits(config))?;
-    Ok(Some((Connected { session, topology: joined.topology, desk: None, is_own: false }, about)))
+    let client = Client::new(joined.network, joined.topology.leaf_hosts(), limits(&config))?;
+    let session = Session { client, config, topology: joined.topology, desk: None, about: Some(about) };
+    Ok(Found::Session(Box::new(session)))
+}
+
+/// Connects to the session that is meant; `None` when there is none to be asked, and need not be.
+fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
+    let (asked, name) = (config.session.is_some(), config.session_name());
+    // A cluster may be called as no session is; one of its own has another name then.
+    if !asked && !is_name(name) {
+        return Ok(None);
+    }
+    // What a running session cannot heed, whoever has not asked for one gets from a tree of their own.
+    if !asked && (config.is_ad_hoc() || config.says_login().is_some() || config.says_start().is_some()) {
+        return Ok(None);
+    }
+    if let Some(option) = config.says_login() {
+        let text = format!("session {name}: {option} is said when it is started");
+        return Err(SessionError::Choice(text));
+    }
+    let Some(stream) = config.sessions().open(name)? else {
+        return if asked { Err(config.sessions().absent(name, None)) } else { Ok(None) };
+    };
+    if let Some(option) = config.says_start() {
+        let text = format!(
+            "session {name}: {option} says nothing to a running session; it is said when that is started"
+        );
+        return Err(SessionError::Choice(text));
+    }
+    Ok(Some(stream))
 }
 
 /// Why a session's process has not let us in.

@@ -1,8 +1,8 @@
 //! Sessions that stay: a name, a socket of that name, and those who come to it.
 use crate::config::{Config, Launch};
 use crate::error::{SessionError, io_text};
+use crate::session::Session;
 use crate::sessions::{ENDED, Sessions};
-use crate::start::Connected;
 use crate::tokens;
 use crate::wire::About;
 use rustix::fs::{Mode, OFlags, flock};
@@ -36,7 +36,7 @@ impl Post {
     /// # Errors
     /// When a session of that name runs, or there is no place for its socket.
     pub fn take(config: &Config) -> Result<Self, SessionError> {
-        let sessions = Sessions::of(config.environment());
+        let sessions = config.sessions();
         let path = sessions.socket(config.session_name())?;
         let (lock, listener) = listen(&sessions, &path)?;
         Ok(Self { lock, listener, requests: bind(&path.with_extension("token"))? })
@@ -49,10 +49,10 @@ impl Post {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn open(self, connected: &Connected) -> Result<Open, SessionError> {
+    pub fn open(self, session: &Session) -> Result<Open, SessionError> {
         let socket = |socket| tokio::net::UnixListener::from_std(socket).map_err(SessionError::io("session"));
         let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
-        let desk = tokio::spawn(tokens::serve(requests, connected.desk.clone()));
+        let desk = tokio::spawn(tokens::serve(requests, session.desk.clone()));
         Ok(Open { desk, listener, _lock: self.lock })
     }
 }
@@ -75,8 +75,8 @@ impl Open {
     ///
     /// # Errors
     /// When the hosts cannot be told.
-    pub async fn serve(&self, connected: &Connected, config: &Config) -> Result<(), SessionError> {
-        let (about, mut others) = (about(config)?, 0);
+    pub async fn serve(&self, session: &Session) -> Result<(), SessionError> {
+        let (about, mut others) = (about(&session.config)?, 0);
         let trouble = |error| SessionError::io("session")(error);
         loop {
             let stream = match self.listener.accept().await {
@@ -94,11 +94,11 @@ impl Open {
                 others += 1;
                 continue;
             }
-            let about = About { refused: refused(connected, others), ..about.clone() };
+            let about = About { refused: refused(session, others), ..about.clone() };
             let about = serde_json::to_vec(&about)
                 .map_err(|source| SessionError::Protocol { what: "session".to_owned(), source })?;
             let link = OwnedFd::from(stream.into_std().map_err(trouble)?);
-            if let Err(error) = connected.session.network().admit(link, &connected.topology, &about) {
+            if let Err(error) = session.client.network().admit(link, &session.topology, &about) {
                 tracing::warn!(%error, "a client could not be let in");
             }
         }
@@ -107,19 +107,20 @@ impl Open {
 
 /// How many hosts run once all have started or failed to, or their time to do so is over. Hosts that come by
 /// themselves come when they come.
-pub async fn started(connected: &Connected, config: &Config) -> u64 {
+pub async fn started(session: &Session) -> u64 {
+    let config = &session.config;
     if config.launch() == Launch::Attach {
         return 0;
     }
     let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
     let left = config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let patience = left.map_or(start_timeout, |left| left.min(start_timeout));
-    let network = connected.session.network();
+    let network = session.client.network();
     if let Some(leaves) = network.ready(patience).await {
         return leaves.len();
     }
     let survey = network.survey(COUNT_TIME).await;
-    let nodes = survey.reports.iter().filter_map(|report| connected.topology.node(report.rank));
+    let nodes = survey.reports.iter().filter_map(|report| session.topology.node(report.rank));
     nodes.filter(|node| node.role() == Role::Leaf).count() as u64
 }
 
@@ -140,8 +141,8 @@ fn about(config: &Config) -> Result<About, SessionError> {
 }
 
 /// Who was not let in so far: why, and how often.
-fn refused(connected: &Connected, other_users: u64) -> Vec<(String, u64)> {
-    let audit = connected.session.network().audit();
+fn refused(session: &Session, other_users: u64) -> Vec<(String, u64)> {
+    let audit = session.client.network().audit();
     let at_door = audit.refused.iter().map(|(why, count)| (why.phrase().to_owned(), *count));
     let clients = (other_users > 0).then(|| ("a client of another user".to_owned(), other_users));
     at_door.chain(clients).collect()

@@ -15,27 +15,32 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod builder;
 mod choices;
 pub mod config;
 mod environment;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gone;
 pub mod groups;
 mod join;
 mod keep;
+mod session;
 mod sessions;
 mod start;
 pub mod tokens;
 pub mod trust;
 pub mod wire;
 
-pub use address::{Address, Place, Purpose, Target};
+pub use address::{Address, Purpose, Side};
+pub use builder::Builder;
 pub use choices::Choices;
 pub use config::Config;
 pub use environment::Environment;
 pub use error::{SessionError, io_text, one_line};
-pub use join::{join, join_with_about};
+pub use gone::{Gone, NOT_STARTED};
 pub use keep::{Open, Post, started};
+pub use session::{Found, Session};
 pub use sessions::Sessions;
-pub use start::{Connected, Start, limits, raise_descriptor_limit, registry};
+pub use start::{ServerProgram, Start, raise_descriptor_limit, registry};

@@ -1,11 +1,12 @@
 //! From a configuration to a running tree.
 use crate::config::{Config, Launch, Link, Sourced, own_name};
 use crate::error::SessionError;
+use crate::session::Session;
 use sheaf_group::{Client, Limits};
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
 use sheaf_tree::link::Listen;
-use sheaf_tree::service::Services;
+use sheaf_tree::service::{Configs, Services};
 use sheaf_tree::topology::Topology;
 use sheaf_tree::{Network, Tuning};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,25 +14,47 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A session with what it was made from.
-pub struct Connected {
-    /// Group operations on it.
-    pub session: Client,
-    /// Its tree.
-    pub topology: Topology,
-    /// Where hosts that come by themselves are taken in, if any are.
-    pub desk: Option<Arc<Desk>>,
-    /// The tree was started for whoever has this, and ends with it.
-    pub is_own: bool,
+/// The program for nodes that are processes of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerProgram {
+    path: PathBuf,
+    arguments: Vec<String>,
+    /// It is the one that runs now, whatever became of its file.
+    is_running: bool,
 }
 
-/// Who serves at the leaves of a tree that is started.
+impl ServerProgram {
+    /// The one at this path, which serves when it is given these arguments.
+    pub fn new<S: Into<String>>(path: impl Into<PathBuf>, arguments: impl IntoIterator<Item = S>) -> Self {
+        let arguments = arguments.into_iter().map(Into::into).collect();
+        Self { path: path.into(), arguments, is_running: false }
+    }
+
+    /// The program that runs now, which is at this path.
+    pub fn of_this_process<S: Into<String>>(
+        path: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Self {
+        Self { is_running: true, ..Self::new(path, arguments) }
+    }
+
+    /// What is sent to hosts that lack it.
+    fn content(&self) -> Result<Content, SessionError> {
+        if self.is_running {
+            return Content::of_this_program().map_err(SessionError::io("cannot read this program"));
+        }
+        Content::of_program(&self.path).map_err(|error| SessionError::file(&self.path, error))
+    }
+}
+
+/// How a session is started from a configuration: who serves at its leaves.
 pub struct Start<'a> {
     /// What the nodes of this process do.
     pub services: &'a Services,
-    /// The program to start for nodes that are processes of their own, which serves when it is called with the
-    /// argument `serve`; `None` where that is not known, or there are none.
-    pub program: Option<PathBuf>,
+    /// What services beside group operations and tools are told, by their names.
+    pub configs: Configs,
+    /// The program for nodes that are processes of their own; none is needed where there are none.
+    pub program: Option<ServerProgram>,
     /// The umask for files that servers make; without one they keep their own.
     pub umask: Option<u32>,
     /// Levels that are to come above the tree: 1 when clients are to join.
@@ -39,18 +62,18 @@ pub struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Starts the tree of the configuration.
+    /// Starts the session of the configuration.
     ///
     /// # Errors
     /// When it cannot be planned, or not be started. Hosts that do not come are none.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub async fn start(&self, config: &Config) -> Result<Connected, SessionError> {
+    pub async fn start(&self, config: Config) -> Result<Session, SessionError> {
         let topology = config.topology()?.clone();
-        let (network, desk) = self.network(config, &topology).await?;
-        let session = Client::new(network, topology.leaf_hosts(), limits(config))?;
-        Ok(Connected { session, topology, desk: desk.map(Arc::new), is_own: true })
+        let (network, desk) = self.network(&config, &topology).await?;
+        let client = Client::new(network, topology.leaf_hosts(), limits(&config))?;
+        Ok(Session { client, config, topology, desk: desk.map(Arc::new), about: None })
     }
 
     async fn network(
@@ -58,11 +81,9 @@ impl Start<'_> {
         config: &Config,
         topology: &Topology,
     ) -> Result<(Network, Option<Desk>), SessionError> {
-        let options = launch::Options {
-            tuning: tuning(config),
-            configs: sheaf_group::service_config(&config.cluster.export.value, self.umask),
-            depth: self.depth,
-        };
+        let mut configs = sheaf_group::service_config(&config.cluster.export.value, self.umask);
+        configs.extend(self.configs.clone());
+        let options = launch::Options { tuning: tuning(config), configs, depth: self.depth };
         raise_descriptor_limit();
         let (network, desk) = match config.launch() {
             Launch::Embedded => {
@@ -76,7 +97,7 @@ impl Start<'_> {
             }
             Launch::Ssh => {
                 let mut program = self.other_hosts(config)?;
-                program.starter = Starter::Ssh(ssh(config)?);
+                program.starter = Starter::Ssh(ssh(config, self.server()?.content()?));
                 program.sudo = config.cluster.sudo.is_some();
                 launch::over_ssh(topology, self.services, &options, &program, listen(config)).await?
             }
@@ -96,6 +117,12 @@ impl Start<'_> {
         Ok((network, Some(desk)))
     }
 
+    fn server(&self) -> Result<&ServerProgram, SessionError> {
+        self.program
+            .as_ref()
+            .ok_or_else(|| SessionError::Choice("no program is named that serves".to_owned()))
+    }
+
     /// The program as a server or inner node of this machine.
     fn program(&self, config: &Config) -> Result<Program, SessionError> {
         let carrier = match config.link() {
@@ -103,10 +130,8 @@ impl Start<'_> {
             Some(Link::Tls) => Carrier::Tls,
             Some(Link::Unix) | None => Carrier::Unix,
         };
-        let Some(path) = self.program.clone() else {
-            return Err(SessionError::Choice("no program is named that serves".to_owned()));
-        };
-        let mut program = Program::new(path, vec!["serve".to_owned()]);
+        let ServerProgram { path, arguments, .. } = self.server()?.clone();
+        let mut program = Program::new(path, arguments);
         program.carrier = carrier;
         Ok(program)
     }
@@ -152,8 +177,7 @@ fn listen(config: &Config) -> SocketAddr {
 }
 
 /// How the configuration wants hosts to be logged in to.
-fn ssh(config: &Config) -> Result<Ssh, SessionError> {
-    let content = Content::of_this_program().map_err(SessionError::io("cannot read this program"))?;
+fn ssh(config: &Config, content: Content) -> Ssh {
     let settings = &config.tuning;
     let milliseconds = |setting: &Sourced<u64>| Duration::from_millis(setting.value);
     let mut ssh = Ssh::new(content);
@@ -172,7 +196,7 @@ fn ssh(config: &Config) -> Result<Ssh, SessionError> {
     ssh.retries = u32::try_from(settings.ssh_retries.value).unwrap_or(u32::MAX);
     ssh.starts_max = u32::try_from(settings.ssh_starts_max.value).unwrap_or(u32::MAX);
     ssh.relaunch = Some(milliseconds(&settings.relaunch_ms)).filter(|pause| !pause.is_zero());
-    Ok(ssh)
+    ssh
 }
 
 /// The filters that every node of a session knows.

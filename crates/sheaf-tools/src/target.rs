@@ -2,21 +2,13 @@
 use crate::grep::GrepError;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Pattern;
+pub use sheaf_group::Target;
 use sheaf_group::entry::MergedEntry;
 use sheaf_group::message::READ_BYTES_MAX;
 use sheaf_group::{GroupError, Outcome};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// A path or pattern on each of these hosts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// The hosts' leaves.
-    pub members: RangeSet,
-    /// Path or pattern beneath their exports.
-    pub path: String,
-}
 
 /// A tool could not do its work at all.
 #[derive(Debug, thiserror::Error)]

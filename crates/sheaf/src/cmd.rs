@@ -144,25 +144,13 @@ pub struct Changed {
 
 /// Addresses as leaves and paths of the cluster.
 fn resolve(addrs: &[OsString], config: &Config, purpose: Purpose) -> Result<Vec<Target>> {
-    addrs.iter().map(|addr| target_of(&Address::parse(addr)?, config, purpose)).collect()
-}
-
-/// A parsed address as leaves and a path of the cluster.
-fn target_of(address: &Address, config: &Config, purpose: Purpose) -> Result<Target> {
-    let resolved = address.resolve(config, purpose)?;
-    Ok(Target { members: resolved.leaves, path: utf8(resolved.path.into_os_string())? })
+    addrs.iter().map(|addr| Ok(Address::parse(addr)?.resolve(config, purpose)?)).collect()
 }
 
 /// A path on each host, without hosts: a name that nothing in is a wildcard.
 fn on_hosts(path: &OsStr, config: &Config) -> Result<OsString> {
     let address = Address { hosts: None, path: path.into() };
     Ok(address.path_on_hosts(config, Purpose::Name(""))?.into_os_string())
-}
-
-/// A path as it travels to hosts.
-fn utf8(path: OsString) -> Result<String, Stop> {
-    path.into_string()
-        .map_err(|path| Stop::usage(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy())))
 }
 
 /// Takes failures that need more words than those of their errno out of `outcome`.

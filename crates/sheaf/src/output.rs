@@ -11,7 +11,7 @@ pub use changes::Changes;
 pub use json::Records;
 pub use paths::{fold_paths, printable};
 pub use printer::{Heads, Layout, Line, Printer};
-pub use report::{Failure, HostNames, NOT_STARTED, Nobody, Report, Silence, Silent};
+pub use report::{Failure, HostNames, Nobody, Report, Silence, Silent};
 pub use stderr::tell;
 pub use stdout::{Stdout, is_over, print_help, stdout, stdout_error};
 

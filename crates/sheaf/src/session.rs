@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Client, Outcome, Servers, THREADS_MAX};
 use sheaf_session::config::Launch;
-use sheaf_session::{Config, Connected, Environment, SessionError, Start, join, registry};
+use sheaf_session::{Config, Environment, Found, ServerProgram, Session, SessionError, Start, registry};
 use sheaf_tools::Target;
-use sheaf_tree::service::Services;
+use sheaf_tree::service::{Configs, Services};
 use sheaf_tree::topology::Topology;
 use std::collections::HashSet;
 use std::io;
@@ -35,10 +35,9 @@ pub fn config_to_join(global: &GlobalArgs) -> Result<Config, SessionError> {
 
 /// A command before its tree runs: addresses can be resolved, nothing has been started.
 pub struct Opening {
-    pub config: Config,
+    found: Found,
     pub output: Output,
     runtime: tokio::runtime::Runtime,
-    joined: Option<Connected>,
 }
 
 impl Opening {
@@ -48,32 +47,48 @@ impl Opening {
         let (config, output) = (config_to_join(global)?, Output::new(global));
         output.note(config.note.as_deref())?;
         let runtime = runtime()?;
-        let joined = runtime.block_on(async { join(&config) })?;
-        Ok(Self { config, output, runtime, joined })
+        let found = runtime.block_on(async { Session::find(config, &registry()) })?;
+        Ok(Self { found, output, runtime })
     }
 
     /// Whether a running session was joined, so that no tree has to be started.
     pub fn is_joined(&self) -> bool {
-        self.joined.is_some()
+        matches!(self.found, Found::Session(_))
+    }
+
+    /// The configuration, with the hosts of the session that was joined.
+    pub fn config(&self) -> &Config {
+        match &self.found {
+            Found::Session(session) => session.config(),
+            Found::Nothing(config) => config,
+        }
+    }
+
+    /// Lets the command take as long as it likes.
+    pub fn lift_deadline(&mut self) {
+        match &mut self.found {
+            Found::Session(session) => session.lift_deadline(),
+            Found::Nothing(config) => config.deadline = None,
+        }
     }
 
     /// Runs `act` in the session that was joined, or in one of its own that ends with it.
     ///
     /// Ctrl-C (or a request to end) once lets every operation end with what it has; twice ends
     /// the program. Servers notice the end of their session by themselves.
-    pub fn run<T>(self, act: impl AsyncFnOnce(&Connected, &Config, &Output) -> Result<T>) -> Result<T> {
-        let Self { config, output, runtime, joined } = self;
+    pub fn run<T>(self, act: impl AsyncFnOnce(&Session, &Config, &Output) -> Result<T>) -> Result<T> {
+        let Self { found, output, runtime } = self;
         let servers = servers();
         let result = runtime.block_on(async {
             // Before the first process starts, so that none is left behind at any moment.
             let signals = Signals::listen()?;
-            let connected = match joined {
-                Some(joined) => joined,
-                None => connect(&config, 0, &servers).await?,
+            let session = match found {
+                Found::Session(joined) => *joined,
+                Found::Nothing(config) => start(*config, 0, &servers).await?,
             };
-            let interrupts = tokio::spawn(signals.heed(connected.session.clone()));
-            let result = act(&connected, &config, &output).await;
-            end(&connected, &config).await;
+            let interrupts = tokio::spawn(signals.heed(session.client().clone()));
+            let result = act(&session, session.config(), &output).await;
+            session.end().await;
             interrupts.abort();
             result
         });
@@ -81,19 +96,6 @@ impl Opening {
         // A file operation that hangs must not keep the command.
         servers.settle(UNDO_TIME / 2);
         result
-    }
-}
-
-/// Ends the tree, if it is this command's own; a session that was joined goes on.
-async fn end(connected: &Connected, config: &Config) {
-    if !connected.is_own {
-        return;
-    }
-    let ended = connected.session.network().clone().shutdown();
-    match config.deadline {
-        // Processes that take longer end by themselves.
-        Some(deadline) => drop(tokio::time::timeout_at((deadline + deadline::END_TIME).into(), ended).await),
-        None => ended.await,
     }
 }
 
@@ -126,16 +128,20 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
     })
 }
 
-/// Starts the tree. `depth`: levels that are to come above it. `servers`: those of this process, if it is to
-/// have any.
-pub async fn connect(config: &Config, depth: u32, servers: &Serving) -> Result<Connected> {
+/// Starts a session. `depth`: levels that are to come above its tree. `servers`: those of this process, if it
+/// is to have any.
+pub async fn start(config: Config, depth: u32, servers: &Serving) -> Result<Session> {
     // Inside this process none is started.
     let program = match config.launch() {
         Launch::Embedded => None,
-        _ => Some(std::env::current_exe().context("cannot find this program")?),
+        _ => {
+            let path = std::env::current_exe().context("cannot find this program")?;
+            Some(ServerProgram::of_this_process(path, ["serve"]))
+        }
     };
     let services = &servers.services();
-    let start = Start { services, program, umask: Some(crate::mode::umask()), depth };
+    let start =
+        Start { services, configs: Configs::new(), program, umask: Some(crate::mode::umask()), depth };
     Ok(start.start(config).await?)
 }
 
@@ -148,13 +154,13 @@ pub struct TokenFile {
 
 impl TokenFile {
     /// Has the tokens made for hosts that come to this session, if any may.
-    pub fn write(&self, connected: &Connected) -> Result<()> {
-        let Some(desk) = &connected.desk else { return Ok(()) };
+    pub fn write(&self, session: &Session) -> Result<()> {
+        let Some(desk) = session.desk() else { return Ok(()) };
         let mut text = String::new();
         match self.uses {
             Some(uses) => text = format!("{}\n", desk.issue(uses)?),
             None => {
-                for _ in 0..hosts_of(&connected.topology) {
+                for _ in 0..hosts_of(session.topology()) {
                     text += &format!("{}\n", desk.issue(1)?);
                 }
             }
@@ -271,13 +277,13 @@ impl<'a> Ended<'a> {
 }
 
 /// Ends a command: who failed and who was silent, in words or as JSON, and the exit code of both.
-pub fn finish(connected: &Connected, config: &Config, output: &Output, ended: &Ended<'_>) -> Result<Exit> {
-    let report = report(connected, config, ended);
+pub fn finish(session: &Session, config: &Config, output: &Output, ended: &Ended<'_>) -> Result<Exit> {
+    let report = report(session, config, ended);
     Ok(output.finish(&report, config.hosts()?)?)
 }
 
 /// The report of an outcome, with what the tree knows of the hosts that were lost.
-pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Report {
+pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
     let Ended {
         targets, outcome, extra, failed_here, lost_here, incomplete, unmatched, hushed, hints, ..
     } = *ended;
@@ -286,7 +292,7 @@ pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Repo
     outcome.count_once();
     let mut asked = RangeSet::new();
     targets.iter().for_each(|target| asked.union_with(&target.members));
-    let interrupted = connected.session.is_interrupted();
+    let interrupted = session.client().is_interrupted();
     let succeeded = outcome.status.count;
     let mut report = Report {
         asked,
@@ -321,9 +327,9 @@ pub fn report(connected: &Connected, config: &Config, ended: &Ended<'_>) -> Repo
         report.failures.push(Failure::new(leaves.clone(), path, *errno, detail));
     }
     report.failures.extend(extra.iter().cloned());
-    let notices = connected.session.network().notices();
+    let gone = session.gone();
     for (errno, leaves) in &outcome.silent {
-        causes::add(&mut report, *errno, leaves, &notices, connected, config.timeout.value);
+        causes::add(&mut report, *errno, leaves, &gone, config.timeout.value);
     }
     report.tell_unfinished();
     report

@@ -39,8 +39,8 @@ pub struct CatArgs {
 /// Prints the files.
 pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
     let opening = Opening::new(global)?;
-    let targets = args.files.resolve(&opening.config)?;
-    opening.run(async |connected, config, output| {
+    let targets = args.files.resolve(opening.config())?;
+    opening.run(async |session, config, output| {
         let hosts = config.hosts()?;
         let mut printer = Printer::with_heads(output, hosts, args.heads);
         printer.label_paths(&targets);
@@ -66,10 +66,10 @@ pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
                 _ => printer.raw(bytes),
             }
         };
-        let outcome = report::cat(&connected.session, &targets, args.each, &mut print).await;
+        let outcome = report::cat(session.client(), &targets, args.each, &mut print).await;
         let outcome = outcome.map_err(super::stop)?;
         printer.flush()?;
-        session::finish(connected, config, output, &Ended::new(&targets, &outcome))
+        session::finish(session, config, output, &Ended::new(&targets, &outcome))
     })
 }
 

@@ -7,6 +7,7 @@ use crate::mode;
 use anyhow::Result;
 use clap::Args;
 use sheaf_session::Config;
+use sheaf_session::address::path_text;
 use sheaf_tools::edit::{Edit, NewMode};
 use std::ffi::{OsStr, OsString};
 
@@ -51,7 +52,7 @@ pub fn addresses(first: &OsStr, rest: &[OsString], reference: Option<&OsString>)
 
 /// The file of each host that something is taken from.
 pub fn reference(file: &OsStr, config: &Config) -> Result<String> {
-    Ok(super::utf8(super::on_hosts(file, config)?)?)
+    Ok(path_text(super::on_hosts(file, config)?.into())?)
 }
 
 /// Changes modes.

@@ -26,8 +26,8 @@ pub fn report(
     print: &mut dyn FnMut(&mut Printer<'_>, Vec<MergedEntry<'_>>) -> io::Result<()>,
 ) -> Result<Exit> {
     let opening = Opening::new(global)?;
-    let targets = files.resolve(&opening.config)?;
-    opening.run(async |connected, config, output| {
+    let targets = files.resolve(opening.config())?;
+    opening.run(async |session, config, output| {
         let mut printer = Printer::with_heads(output, config.hosts()?, heads);
         printer.label_paths(&targets);
         let order = ArgumentOrder::new(&targets);
@@ -35,9 +35,9 @@ pub fn report(
             print(&mut printer, said(merged, &order))?;
             printer.flush()
         };
-        let outcome = report::report(&connected.session, &targets, what, &mut sink).await;
+        let outcome = report::report(session.client(), &targets, what, &mut sink).await;
         let outcome = outcome.map_err(super::stop)?;
-        session::finish(connected, config, output, &Ended::new(&targets, &outcome))
+        session::finish(session, config, output, &Ended::new(&targets, &outcome))
     })
 }
 
@@ -64,22 +64,22 @@ pub fn edit(
     change: impl FnOnce(&Config) -> Result<Edit>,
 ) -> Result<Exit> {
     let opening = Opening::new(global)?;
-    let targets = resolve(task.addrs, &opening.config, Purpose::Change(task.command))?;
-    let change = change(&opening.config)?;
+    let targets = resolve(task.addrs, opening.config(), Purpose::Change(task.command))?;
+    let change = change(opening.config())?;
     let question = Question {
         what: task.asks.unwrap_or(task.command),
         by_itself: task.asks.is_some(),
         stdin_is_taken: false,
     };
-    if !task.caution.ask(&question, &targets, &opening.config)? {
+    if !task.caution.ask(&question, &targets, opening.config())? {
         return super::caution::refused(global);
     }
     let options = task.caution.options(global.verbose > 0);
-    opening.run(async |connected, config, output| {
+    opening.run(async |session, config, output| {
         let mut printer = Printer::new(output, config.hosts()?);
         let order = ArgumentOrder::new(&targets);
         let mut sink = |merged: &Merged| print_done(&mut printer, merged, &order);
-        let edited = edit::edit(&connected.session, &targets, &change, options, &mut sink).await;
+        let edited = edit::edit(session.client(), &targets, &change, options, &mut sink).await;
         let mut edited = edited.map_err(super::stop)?;
         let (done, nouns) = task.words;
         let (files, leaves) = (edited.files(), edited.hosts());
@@ -88,7 +88,7 @@ pub fn edit(
         let changes = Changes { done, way: "on", nouns, files, leaves, in_part, unfinished, is_dry };
         let extra = explained(&mut edited.outcome, task.explained);
         let ended = Ended::new(&targets, &edited.outcome);
-        session::finish(connected, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
+        session::finish(session, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
     })
 }
 

@@ -98,10 +98,10 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
         offset: args.offset,
     };
     let opening = Opening::new(global)?;
-    let targets = args.files.resolve(&opening.config)?;
-    opening.run(async |connected, config, output| {
-        let bound = connected.session.limits().bytes_max;
-        let readouts = read::read(&connected.session, &targets, &options).await;
+    let targets = args.files.resolve(opening.config())?;
+    opening.run(async |session, config, output| {
+        let bound = session.client().limits().bytes_max;
+        let readouts = read::read(session.client(), &targets, &options).await;
         let readouts = readouts.map_err(|error| stop(error, bound))?;
         let mut printer = Printer::new(output, config.hosts()?);
         let (mut outcome, mut gaps) = (Outcome::default(), Vec::new());
@@ -118,7 +118,7 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
         // A sum that lacks somebody's number is not the sum of all.
         let incomplete = !gaps.is_empty();
         let ended = Ended { extra: &extra, incomplete, ..Ended::new(&targets, &outcome) };
-        session::finish(connected, config, output, &ended)
+        session::finish(session, config, output, &ended)
     })
 }
 

@@ -9,8 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use sheaf_core::RangeSet;
-use sheaf_session::Config;
-use sheaf_session::{Connected, Environment, Sessions, join_with_about, wire};
+use sheaf_session::{Environment, Found, Session, Sessions};
 use sheaf_tools::Target;
 use sheaf_tools::about::{About, about};
 use sheaf_tree::Notice;
@@ -49,11 +48,14 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         let global = GlobalArgs { session: Some(name.clone()), ..global.clone() };
         let config = session::config_to_join(&global)?;
         let shown = runtime.block_on(async {
-            let found = if sessions.is_running(&name) { join_with_about(&config)? } else { None };
-            let Some((joined, told)) = found else {
-                return Err(sessions.absent(&name, Some("sheaf status")).into());
-            };
-            show(&name, &joined, &told, &config, &output).await
+            let absent = || Err(sessions.absent(&name, Some("sheaf status")).into());
+            if !sessions.is_running(&name) {
+                return absent();
+            }
+            match Session::find(config, &sheaf_session::registry())? {
+                Found::Session(session) => show(&name, &session, &output).await,
+                Found::Nothing(_) => absent(),
+            }
         });
         match shown {
             // What has ended since it was listed is no news.
@@ -127,20 +129,14 @@ fn news(notices: &[Notice]) -> Vec<Notice> {
 }
 
 /// Asks every host of a session and prints what it says; returns how that ends, and its summary.
-async fn show(
-    name: &str,
-    joined: &Connected,
-    told: &wire::About,
-    config: &Config,
-    output: &Output,
-) -> Result<(Exit, serde_json::Value)> {
-    let session = &joined.session;
-    let everyone = session.network().everyone();
-    let (servers, outcome) = about(session, &everyone).await?;
+async fn show(name: &str, joined: &Session, output: &Output) -> Result<(Exit, serde_json::Value)> {
+    let (client, config) = (joined.client(), joined.config());
+    let everyone = client.network().everyone();
+    let (servers, outcome) = about(client, &everyone).await?;
     let answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
     let missing = everyone.difference(&answered);
-    let notices = news(&session.network().notices());
-    let asked_of = Asked { name, joined, told, notices: &notices };
+    let notices = news(&client.network().notices());
+    let asked_of = Asked { name, joined, notices: &notices };
     if output.json {
         asked_of.write_json(&servers, (&answered, &missing), output)?;
     } else {
@@ -160,8 +156,7 @@ async fn show(
 /// A session that was asked.
 struct Asked<'a> {
     name: &'a str,
-    joined: &'a Connected,
-    told: &'a wire::About,
+    joined: &'a Session,
     notices: &'a [Notice],
 }
 
@@ -173,27 +168,29 @@ impl Asked<'_> {
         (answered, missing): (&RangeSet, &RangeSet),
         output: &Output,
     ) -> Result<()> {
-        let (mut out, session, name) = (crate::output::stdout(), &self.joined.session, self.name);
+        let (mut out, client, name) = (crate::output::stdout(), self.joined.client(), self.name);
         for mut line in self.notices.iter().filter_map(|notice| event::json(notice, self.joined)) {
             line["session"] = json!(name);
             output.records.write(&mut out, line)?;
         }
         for (leaf, About { pid, rss_bytes, cpu_us }) in servers {
-            let host = session.host(*leaf);
+            let host = client.host(*leaf);
             let line = json!({ "type": "host", "session": name, "host": host, "pid": pid, "rss_bytes": rss_bytes, "cpu_us": cpu_us });
             output.records.write(&mut out, line)?;
         }
-        let mut line = serde_json::to_value(self.told)?;
+        let mut line = serde_json::to_value(self.joined.about())?;
         line["type"] = json!("session");
         line["name"] = json!(name);
-        line["answered"] = json!(session.fold(answered));
-        line["missing"] = json!(session.fold(missing));
+        line["answered"] = json!(client.fold(answered));
+        line["missing"] = json!(client.fold(missing));
         Ok(output.records.write(&mut out, line)?)
     }
 
     /// Who answers, what the session is, and what happened last.
     fn write_text(&self, (answered, everyone): (&RangeSet, &RangeSet)) -> Result<()> {
-        let Self { name, joined, told, notices } = self;
+        let Self { name, joined, notices } = self;
+        // Whoever is joined says what it is.
+        let Some(told) = joined.about() else { return Ok(()) };
         let mut out = crate::output::stdout();
         let up = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
@@ -204,7 +201,7 @@ impl Asked<'_> {
             "session {name}: {} of {} hosts answer{colon}{}",
             answered.len(),
             everyone.len(),
-            joined.session.fold(answered)
+            joined.client().fold(answered)
         )?;
         writeln!(
             out,

@@ -66,11 +66,11 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         if args.announce {
             background::leave_directory(&mut config)?;
         }
-        let listening = |hosts| match args.announce {
+        let listening = |config: &Config, hosts| match args.announce {
             true => background::announce(hosts),
-            false => told(&config, (hosts, all), std::process::id(), &global).map(drop),
+            false => told(config, (hosts, all), std::process::id(), &global).map(drop),
         };
-        background::run(&config, tokens.as_ref(), listening)?;
+        background::run(config, tokens.as_ref(), listening)?;
         return Ok(Exit::Success);
     }
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

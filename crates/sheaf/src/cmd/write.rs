@@ -107,13 +107,13 @@ impl WriteArgs {
 /// Writes.
 pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
     let opening = Opening::new(global)?;
-    let targets = resolve(&args.files.addrs, &opening.config, Purpose::Change("write"))?;
+    let targets = resolve(&args.files.addrs, opening.config(), Purpose::Change("write"))?;
     let question = Question { what: "write", by_itself: false, stdin_is_taken: args.data.is_none() };
-    if !args.caution.ask(&question, &targets, &opening.config)? {
+    if !args.caution.ask(&question, &targets, opening.config())? {
         return super::caution::refused(global);
     }
     let edit = args.caution.options(global.verbose > 0);
-    opening.run(async |connected, config, output| {
+    opening.run(async |session, config, output| {
         let source: Box<dyn Read + Send> = match &args.data {
             Some(data) => Box::new(Cursor::new(data.as_bytes().to_vec())),
             None => Box::new(stdio::input()?),
@@ -122,7 +122,7 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
         let order = ArgumentOrder::new(&targets);
         let mut sink = |merged: &Merged| print_done(&mut printer, merged, &order);
         let options = args.options();
-        let written = edit::write(&connected.session, &targets, &options, edit, source, &mut sink).await;
+        let written = edit::write(session.client(), &targets, &options, edit, source, &mut sink).await;
         let mut written = written.map_err(super::stop)?;
         let mut leaves = RangeSet::new();
         written.changed.iter().for_each(|(_, hosts)| leaves.union_with(hosts));
@@ -143,6 +143,6 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
             Changes { done: "written", way: "on", nouns, files, leaves, in_part, unfinished, is_dry };
         extra.extend(explained(&mut outcome, &args.advice()));
         let ended = Ended::new(&targets, &outcome);
-        session::finish(connected, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
+        session::finish(session, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
     })
 }

@@ -4,6 +4,7 @@ use crate::exit::Exit;
 use serde_json::{Value, json};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::aggregate::ErrorClass;
+use sheaf_session::NOT_STARTED;
 use sheaf_session::config::Hosts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -11,9 +12,6 @@ use std::time::Duration;
 
 /// Lines of failures and of silent hosts that are printed; the rest is one line more.
 const LINES_MAX: usize = 20;
-
-/// How the cause begins where a host could not be started; the host that tried may stand before it.
-pub const NOT_STARTED: &str = "not started: ";
 
 /// Prints sets of leaves as sets of hosts.
 pub trait HostNames {

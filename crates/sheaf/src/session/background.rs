@@ -1,9 +1,9 @@
 //! A session that stays: a process of its own, started and waited for by `sheaf up`.
-use super::{Signals, TokenFile, connect, deadline, runtime};
+use super::{Signals, TokenFile, deadline, runtime, start};
 use crate::exit::{Exit, Stop};
 use anyhow::{Context, Result};
 use sheaf_session::config::Launch;
-use sheaf_session::{Config, Connected, Open, Post, Sessions, started};
+use sheaf_session::{Config, Open, Post, Session, Sessions, started};
 use std::cell::Cell;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -80,34 +80,35 @@ pub fn leave_directory(config: &mut Config) -> Result<()> {
 
 /// Runs a session until it is asked to end. Once it listens, `listening` is given the number of its hosts.
 pub fn run(
-    config: &Config,
+    config: Config,
     tokens: Option<&TokenFile>,
-    listening: impl FnOnce(u64) -> Result<()>,
+    listening: impl FnOnce(&Config, u64) -> Result<()>,
 ) -> Result<()> {
     let runtime = runtime()?;
     let servers = super::servers();
     let result = runtime.block_on(async {
         let mut signals = Signals::listen()?;
-        let post = Post::take(config)?;
-        let connected = connect(config, 1, &servers).await?;
+        let post = Post::take(&config)?;
+        let mut session = start(config, 1, &servers).await?;
         if let Some(tokens) = tokens {
-            tokens.write(&connected)?;
+            tokens.write(&session)?;
         }
-        let open = post.open(&connected)?;
-        let (network, listens) = (connected.session.network(), Cell::new(false));
-        let listening = |hosts| {
+        let open = post.open(&session)?;
+        let (network, listens) = (session.client().network(), Cell::new(false));
+        let listening = |config: &Config, hosts| {
             listens.set(true);
-            listening(hosts)
+            listening(config, hosts)
         };
         let served = tokio::select! {
             biased;
-            why = network.deserted() => Err(ended(config, &why, listens.get())),
-            served = serve(&open, &connected, config, listening) => served,
+            why = network.deserted() => Err(ended(session.config(), &why, listens.get())),
+            served = serve(&open, &session, listening) => served,
             () = signals.heard() => Ok(()),
         };
         // The name goes first, so that nobody connects to a session that ends.
         drop(open);
-        connected.session.network().clone().shutdown().await;
+        session.lift_deadline();
+        session.end().await;
         served
     });
     runtime.shutdown_background();
@@ -129,14 +130,13 @@ fn ended(config: &Config, why: &str, has_run: bool) -> anyhow::Error {
 
 async fn serve(
     open: &Open,
-    connected: &Connected,
-    config: &Config,
-    listening: impl FnOnce(u64) -> Result<()>,
+    session: &Session,
+    listening: impl FnOnce(&Config, u64) -> Result<()>,
 ) -> Result<()> {
-    let hosts = started(connected, config).await;
-    listening(hosts)?;
+    let hosts = started(session).await;
+    listening(session.config(), hosts)?;
     deadline::lift();
-    Ok(open.serve(connected, config).await?)
+    Ok(open.serve(session).await?)
 }
 
 /// Says on standard output that the session runs, and closes it: the process that waits for it goes on.

@@ -6,9 +6,6 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the processes of a command have to end once its time is over.
-pub const END_TIME: Duration = Duration::from_millis(700);
-
 /// How long after its deadline a command is ended whatever it does.
 const GRACE: Duration = Duration::from_millis(900);
 

@@ -14,7 +14,7 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_file::PathError;
 use sheaf_group::Unfinished;
 use sheaf_session::Config;
-use sheaf_session::Connected;
+use sheaf_session::Session;
 use sheaf_tools::cp::{self, CopyOptions, Got, Made, Put, Totals};
 use sheaf_tools::entry::EntryKind;
 use sheaf_tools::{Target, ToolError};
@@ -30,20 +30,20 @@ const SOURCE_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "-r copies directories")
 /// Copies, in the direction that the places say.
 pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
     let opening = Opening::new(global)?;
-    let way = way(args, &opening.config)?;
+    let way = way(args, opening.config())?;
     let options = args.options();
-    opening.run(async |connected, config, output| {
+    opening.run(async |session, config, output| {
         let mut display = Display::new(output, args.progress);
-        let told = Told { connected, config, output };
+        let told = Told { session, config, output };
         let mut show = |progress| display.show(progress);
         match way {
             Way::Put(sources, target) => {
-                let put = cp::put(&connected.session, sources, &target, &options, &mut show).await;
+                let put = cp::put(session.client(), sources, &target, &options, &mut show).await;
                 display.end();
                 told.put(&[target], put.map_err(stop)?, &options)
             }
             Way::Get(targets, destination) => {
-                let got = cp::get(&connected.session, &targets, &destination, &options, &mut show).await;
+                let got = cp::get(session.client(), &targets, &destination, &options, &mut show).await;
                 display.end();
                 told.got(&targets, got.map_err(nowhere)?, &options)
             }
@@ -66,7 +66,7 @@ fn nowhere(error: ToolError) -> anyhow::Error {
 
 /// What is printed in the end.
 struct Told<'a> {
-    connected: &'a Connected,
+    session: &'a Session,
     config: &'a Config,
     output: &'a Output,
 }
@@ -187,7 +187,7 @@ impl Told<'_> {
     }
 
     fn finish(&self, ended: &Ended<'_>) -> Result<Exit> {
-        session::finish(self.connected, self.config, self.output, ended)
+        session::finish(self.session, self.config, self.output, ended)
     }
 }
 

@@ -1,12 +1,11 @@
 //! From where to where `sheaf cp` copies, and what it refuses before any host is asked.
 use super::CpArgs;
-use crate::cmd::target_of;
 use crate::exit::Stop;
 use crate::stdio;
 use anyhow::Result;
 use sheaf_file::Pattern;
 use sheaf_session::Config;
-use sheaf_session::address::{Address, Place, Purpose, rooted};
+use sheaf_session::address::{Address, Purpose, Side, rooted};
 use sheaf_tools::Target;
 use sheaf_tools::cp::Source;
 use std::os::unix::ffi::OsStrExt;
@@ -22,23 +21,23 @@ pub(super) enum Way {
 pub(super) fn way(args: &CpArgs, config: &Config) -> Result<Way> {
     let sources =
         args.sources.iter().map(|source| Address::parse_place(source)).collect::<Result<Vec<_>, _>>()?;
-    let on_hosts = |place: &Place| matches!(place, Place::Hosts(_));
+    let on_hosts = |place: &Side| matches!(place, Side::Hosts(_));
     match Address::parse_place(&args.destination)? {
-        Place::Hosts(address) if !sources.iter().any(on_hosts) => {
+        Side::Hosts(address) if !sources.iter().any(on_hosts) => {
             let dashes = sources.iter().filter(|place| is_stdin(place)).count();
             if dashes > 1 || (dashes == 1 && sources.len() > 1) {
                 return Err(Stop::usage("standard input is a source only by itself").into());
             }
             let address = Address { path: one_path(&address.path)?, ..address };
-            let target = target_of(&address, config, Purpose::Name("cp"))?;
+            let target = address.resolve(config, Purpose::Name("cp"))?;
             Ok(Way::Put(sources.into_iter().map(source).collect::<Result<_>>()?, target))
         }
-        Place::Here(destination) if sources.iter().all(on_hosts) => {
+        Side::Here(destination) if sources.iter().all(on_hosts) => {
             check_here(&destination)?;
             let mut targets = Vec::new();
             for place in &sources {
-                if let Place::Hosts(address) = place {
-                    targets.push(target_of(address, config, Purpose::Read)?);
+                if let Side::Hosts(address) = place {
+                    targets.push(address.resolve(config, Purpose::Read)?);
                 }
             }
             Ok(Way::Get(targets, destination))
@@ -48,11 +47,11 @@ pub(super) fn way(args: &CpArgs, config: &Config) -> Result<Way> {
 }
 
 /// What to write where neither only the sources nor only the destination are on hosts.
-fn one_way(destination: &Place, from_hosts: bool) -> String {
+fn one_way(destination: &Side, from_hosts: bool) -> String {
     let rest = match destination {
-        Place::Hosts(_) => "for host to host copy it here first".to_owned(),
-        Place::Here(_) if from_hosts => "all sources have to be on the same side".to_owned(),
-        Place::Here(path) => {
+        Side::Hosts(_) => "for host to host copy it here first".to_owned(),
+        Side::Here(_) if from_hosts => "all sources have to be on the same side".to_owned(),
+        Side::Here(path) => {
             let path = rooted(path);
             format!("write @all:{path} for every host, or HOSTSET:{path}")
         }
@@ -90,13 +89,13 @@ fn check_here(destination: &Path) -> Result<(), Stop> {
     Ok(())
 }
 
-fn is_stdin(place: &Place) -> bool {
-    matches!(place, Place::Here(path) if path.as_os_str() == "-")
+fn is_stdin(place: &Side) -> bool {
+    matches!(place, Side::Here(path) if path.as_os_str() == "-")
 }
 
-fn source(place: Place) -> Result<Source> {
+fn source(place: Side) -> Result<Source> {
     Ok(match place {
-        Place::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(stdio::input()?)),
-        Place::Here(path) | Place::Hosts(Address { path, .. }) => Source::Path(path),
+        Side::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(stdio::input()?)),
+        Side::Here(path) | Side::Hosts(Address { path, .. }) => Source::Path(path),
     })
 }

@@ -7,7 +7,7 @@ use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use serde_json::json;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_session::Connected;
+use sheaf_session::Session;
 use sheaf_tools::entry::{ANSWER_BYTES_MAX, Merged};
 use sheaf_tools::grep::print::{Printer, stats_record, strided};
 use sheaf_tools::grep::{self, GrepError, GrepOptions};
@@ -26,11 +26,11 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
     let begun = Instant::now();
     let opening = Opening::new(global)?;
     let meant_hosts = args.meant_hosts();
-    let targets = args.addresses()?.resolve(&opening.config).map_err(|error| match meant_hosts {
+    let targets = args.addresses()?.resolve(opening.config()).map_err(|error| match meant_hosts {
         Some(hint) => Stop::usage(format!("{error:#}; {hint}")).into(),
         None => error,
     })?;
-    opening.run(async |connected, config, output| {
+    opening.run(async |session, config, output| {
         let layout = args.layout(output);
         let hosts = config.hosts()?;
         let fold =
@@ -61,14 +61,14 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             }
             out.flush()
         };
-        let found = grep::grep(&connected.session, &targets, &options, &mut print).await.map_err(stop)?;
+        let found = grep::grep(session.client(), &targets, &options, &mut print).await.map_err(stop)?;
         if let Some(stats) = stats {
             if output.json {
                 output.records.write(&mut out, stats_record(stats))?;
             } else {
                 printer.print_stats(&mut std::io::stderr().lock(), stats)?;
             }
-            print_costs(connected, started, search.elapsed(), output, &mut out)?;
+            print_costs(session, started, search.elapsed(), output, &mut out)?;
         }
         if found.partial_folds && output.json {
             output.records.write(&mut out, json!({ "type": "note", "note": IN_PARTS }))?;
@@ -86,7 +86,7 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let hints: Vec<_> = meant_hosts.map(|hint| (Errno::NOENT, hint)).into_iter().collect();
         let ended =
             Ended { unmatched, hushed, extra: &extra, hints: &hints, ..Ended::new(&targets, &outcome) };
-        session::finish(connected, config, output, &ended)
+        session::finish(session, config, output, &ended)
     })
 }
 
@@ -134,13 +134,13 @@ fn reason(errno: Errno, args: &GrepArgs) -> Option<String> {
 /// What the search cost, beside what it found: seconds before the first request and for the
 /// answers, and what the root received.
 fn print_costs(
-    connected: &Connected,
+    session: &Session,
     init: std::time::Duration,
     read: std::time::Duration,
     output: &Output,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let counters = connected.session.network().counters();
+    let counters = session.client().network().counters();
     let (init_s, read_s, root_bytes) = (init.as_secs_f64(), read.as_secs_f64(), counters.bytes_in);
     if output.json {
         let costs = json!({ "type": "costs", "init_s": init_s, "read_s": read_s, "root_bytes": root_bytes });

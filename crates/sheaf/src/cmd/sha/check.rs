@@ -40,9 +40,9 @@ struct Found {
 /// Checks the lists.
 pub fn run(args: &ShaArgs, (algorithm, name): (Algorithm, &str), global: &GlobalArgs) -> Result<Exit> {
     let opening = Opening::new(global)?;
-    let targets = args.files.resolve(&opening.config)?;
+    let targets = args.files.resolve(opening.config())?;
     let what = Report::Check(CheckOptions { algorithm, ignore_missing: args.ignore_missing });
-    opening.run(async |connected, config, output| {
+    opening.run(async |session, config, output| {
         let mut printer = Printer::with_heads(output, config.hosts()?, args.heads);
         let order = ArgumentOrder::new(&targets);
         let mut found = Found::default();
@@ -52,13 +52,13 @@ pub fn run(args: &ShaArgs, (algorithm, name): (Algorithm, &str), global: &Global
             })?;
             printer.flush()
         };
-        let outcome = report(&connected.session, &targets, &what, &mut sink).await;
+        let outcome = report(session.client(), &targets, &what, &mut sink).await;
         let mut outcome = outcome.map_err(stop)?;
         found.warn(&mut printer, output)?;
         let unmatched = found.differs || (args.strict && !found.malformed.is_empty());
         let extra = explained(&mut outcome, EXPLAINED);
         let ended = Ended { unmatched, extra: &extra, ..Ended::new(&targets, &outcome) };
-        session::finish(connected, config, output, &ended)
+        session::finish(session, config, output, &ended)
     })
 }
 

@@ -7,7 +7,7 @@ use crate::session::Opening;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use sheaf_session::Connected;
+use sheaf_session::Session;
 use sheaf_tree::packet::scalar;
 use sheaf_tree::{Stream, Sync, WaveResult};
 use std::io::Write;
@@ -71,9 +71,9 @@ pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
     let what = if args.what.is_empty() { &all[..] } else { &args.what };
     let opening = Opening::new(global)?;
     let begun = Instant::now();
-    opening.run(async |connected, _, output| {
-        let all = u64::from(connected.topology.leaves_len());
-        let ready = connected.session.network().ready(DEADLINE).await;
+    opening.run(async |session, _, output| {
+        let all = u64::from(session.topology().leaves_len());
+        let ready = session.client().network().ready(DEADLINE).await;
         let start = begun.elapsed();
         if ready.as_ref().is_none_or(|leaves| leaves.len() != all) {
             bail!("{} of {all} leaves started", ready.map_or(0, |leaves| leaves.len()));
@@ -81,9 +81,9 @@ pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
         for what in what {
             let mut figures = match what {
                 What::Start => json!({ "n": 1, "start_s": start.as_secs_f64() }),
-                What::Rtt => round_trips(connected, args.rounds).await?,
-                What::Waves => waves(connected, args).await?,
-                What::Bcast => broadcast(connected, args.bytes, args.runs).await?,
+                What::Rtt => round_trips(session, args.rounds).await?,
+                What::Waves => waves(session, args).await?,
+                What::Bcast => broadcast(session, args.bytes, args.runs).await?,
             };
             figures["measure"] = json!(format!("{what:?}").to_lowercase());
             figures["leaves"] = json!(all);
@@ -132,8 +132,8 @@ fn print(mut figures: Value, output: &Output) -> Result<()> {
     Ok(())
 }
 
-fn open(connected: &Connected) -> Stream {
-    let network = connected.session.network();
+fn open(session: &Session) -> Stream {
+    let network = session.client().network();
     network.open(PROBE, network.everyone(), "sum", b"%ld", Sync::WaitForAll)
 }
 
@@ -147,10 +147,10 @@ async fn next(stream: &Stream) -> Result<WaveResult> {
     Ok(stream.recv_until(Instant::now() + DEADLINE).await?)
 }
 
-async fn round_trips(connected: &Connected, rounds: u32) -> Result<Value> {
+async fn round_trips(session: &Session, rounds: u32) -> Result<Value> {
     const WARM_UP: u32 = 20;
-    let stream = open(connected);
-    let leaves = i64::from(connected.topology.leaves_len());
+    let stream = open(session);
+    let leaves = i64::from(session.topology().leaves_len());
     let mut took = Vec::with_capacity(rounds as usize);
     for round in 0..rounds + WARM_UP {
         let begun = Instant::now();
@@ -172,12 +172,11 @@ fn quantiles(mut figures: Vec<f64>) -> impl Fn(f64) -> f64 {
     move |share| figures[((figures.len() - 1) as f64 * share) as usize]
 }
 
-async fn waves(connected: &Connected, args: &BenchArgs) -> Result<Value> {
+async fn waves(session: &Session, args: &BenchArgs) -> Result<Value> {
     let (waves, runs) = (args.waves, args.runs);
     let mut rates = Vec::new();
     for _ in 0..runs {
-        let run =
-            if args.each { each_run(connected, waves).await? } else { wave_run(connected, waves).await? };
+        let run = if args.each { each_run(session, waves).await? } else { wave_run(session, waves).await? };
         rates.push(f64::from(waves) / run);
     }
     let at = quantiles(rates);
@@ -189,9 +188,9 @@ async fn waves(connected: &Connected, args: &BenchArgs) -> Result<Value> {
 }
 
 /// Seconds that `waves` waves take.
-async fn wave_run(connected: &Connected, waves: u32) -> Result<f64> {
-    let stream = open(connected);
-    let leaves = i64::from(connected.topology.leaves_len());
+async fn wave_run(session: &Session, waves: u32) -> Result<f64> {
+    let stream = open(session);
+    let leaves = i64::from(session.topology().leaves_len());
     let begun = Instant::now();
     stream.send(POST, &u64::from(waves).to_le_bytes(), None).await;
     let (mut seen, mut batch) = (0, Vec::new());
@@ -209,9 +208,9 @@ async fn wave_run(connected: &Connected, waves: u32) -> Result<f64> {
 }
 
 /// The same, packet by packet.
-async fn each_run(connected: &Connected, waves: u32) -> Result<f64> {
-    let stream = open(connected);
-    let leaves = i64::from(connected.topology.leaves_len());
+async fn each_run(session: &Session, waves: u32) -> Result<f64> {
+    let stream = open(session);
+    let leaves = i64::from(session.topology().leaves_len());
     let begun = Instant::now();
     stream.send(POST_EACH, &u64::from(waves).to_le_bytes(), None).await;
     let all = async {
@@ -227,19 +226,19 @@ async fn each_run(connected: &Connected, waves: u32) -> Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-async fn broadcast(connected: &Connected, bytes: u64, runs: u32) -> Result<Value> {
+async fn broadcast(session: &Session, bytes: u64, runs: u32) -> Result<Value> {
     let mut took = Vec::new();
     for _ in 0..runs {
-        took.push(broadcast_run(connected, bytes).await?);
+        took.push(broadcast_run(session, bytes).await?);
     }
     let at = quantiles(took);
     Ok(json!({ "n": runs, "bytes": bytes, "median_s": at(0.5), "least_s": at(0.0), "most_s": at(1.0) }))
 }
 
 /// Seconds that a broadcast takes, until every leaf has said that it has all.
-async fn broadcast_run(connected: &Connected, bytes: u64) -> Result<f64> {
-    let stream = open(connected);
-    let leaves = i64::from(connected.topology.leaves_len());
+async fn broadcast_run(session: &Session, bytes: u64) -> Result<f64> {
+    let stream = open(session);
+    let leaves = i64::from(session.topology().leaves_len());
     let content = vec![0x5a; bytes as usize];
     let begun = Instant::now();
     stream.send(SINK, &content, Some(DEADLINE)).await;

@@ -1,11 +1,11 @@
 //! What a tree has noticed of itself: who was lost, came back, or left.
 use serde_json::json;
-use sheaf_session::Connected;
+use sheaf_session::Session;
 use sheaf_tree::Notice;
 
 /// What the tree has noticed, in one line.
-pub fn text(notice: &Notice, connected: &Connected) -> Option<String> {
-    let fold = |leaves| connected.session.fold(leaves);
+pub fn text(notice: &Notice, session: &Session) -> Option<String> {
+    let fold = |leaves| session.client().fold(leaves);
     match notice {
         Notice::Lost { by, rank, leaves, cause, .. } => {
             Some(format!("lost: {}: {cause} (node {rank}, noticed by node {by})", fold(leaves)))
@@ -19,8 +19,8 @@ pub fn text(notice: &Notice, connected: &Connected) -> Option<String> {
 }
 
 /// A notice for `--json`.
-pub fn json(notice: &Notice, connected: &Connected) -> Option<serde_json::Value> {
-    let fold = |leaves| connected.session.fold(leaves);
+pub fn json(notice: &Notice, session: &Session) -> Option<serde_json::Value> {
+    let fold = |leaves| session.client().fold(leaves);
     Some(match notice {
         Notice::Lost { by, rank, leaves, errno, cause } => json!({
             "type": "lost", "hosts": fold(leaves), "rank": rank, "noticed_by": by, "errno": errno.name(), "cause": cause,

@@ -8,7 +8,7 @@ use crate::output::Output;
 use crate::session::{Opening, deadline};
 use anyhow::Result;
 use clap::Args;
-use sheaf_session::{Connected, Sessions};
+use sheaf_session::{Session, Sessions};
 use state::State;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -46,28 +46,28 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut opening = Opening::new(global)?;
     if args.watch.is_some() {
         // Each survey has this long; the command goes on until it is interrupted.
-        opening.config.deadline = None;
+        opening.lift_deadline();
         deadline::lift();
     }
-    if !opening.is_joined() && !opening.config.is_ad_hoc() {
-        let name = opening.config.session_name();
-        let sessions = Sessions::of(opening.config.environment());
+    if !opening.is_joined() && !opening.config().is_ad_hoc() {
+        let name = opening.config().session_name();
+        let sessions = Sessions::of(opening.config().environment());
         if !sessions.running()?.is_empty() {
             return Err(sessions.absent(name, Some("sheaf tree show --session")).into());
         }
         let text = format!("no session {name} is running, so there is no tree to show; see: sheaf tree plan");
         return Err(Stop::unreachable(text).into());
     }
-    opening.run(async |connected, config, output| {
+    opening.run(async |session, config, output| {
         let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
-        let _late = connected.session.network().ready(start_timeout).await;
+        let _late = session.client().network().ready(start_timeout).await;
         let timeout = config.timeout.value.min(SURVEY_TIMEOUT_MAX);
         loop {
-            let exit = once(args, connected, config.session_name(), timeout, output).await?;
+            let exit = once(args, session, config.session_name(), timeout, output).await?;
             let Some(seconds) = args.watch.filter(|_| !crate::output::is_over()) else { return Ok(exit) };
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
-                () = connected.session.interrupted() => return Ok(Exit::Interrupted),
+                () = session.client().interrupted() => return Ok(Exit::Interrupted),
             }
         }
     })
@@ -75,29 +75,29 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
 
 async fn once(
     args: &ShowArgs,
-    connected: &Connected,
+    session: &Session,
     name: &str,
     timeout: Duration,
     output: &Output,
 ) -> Result<Exit> {
-    let network = connected.session.network();
+    let network = session.client().network();
     let survey = network.survey(timeout).await;
-    let state = State::new(&connected.topology, survey, network.notices());
+    let state = State::new(session.topology(), survey, network.notices());
     let mut out = crate::output::stdout();
     if args.dot || args.svg {
         let color = |rank| state.color(rank);
-        let topology = &connected.topology;
+        let topology = session.topology();
         let text = if args.dot { topology.to_dot_with(&color) } else { topology.to_svg_with(&color) };
         out.write_all(text.as_bytes())?;
     } else if output.json {
-        write::json(&state, connected, output.records, &mut out)?;
+        write::json(&state, session, output.records, &mut out)?;
     } else {
         if args.watch.is_some() && std::io::stdout().is_terminal() {
             // Home, and clear what is below.
             out.write_all(b"\x1b[H\x1b[J")?;
         }
         let page = super::plan::page();
-        out.write_all(write::text(&state, connected, name, page).as_bytes())?;
+        out.write_all(write::text(&state, session, name, page).as_bytes())?;
     }
     out.flush()?;
     Ok(state.exit())

@@ -4,7 +4,7 @@ use super::state::{Health, Row, State};
 use crate::output::Records;
 use serde_json::json;
 use sheaf_core::hostset::HostSet;
-use sheaf_session::Connected;
+use sheaf_session::Session;
 use sheaf_tree::topology::{Page, Role};
 use std::fmt::Write as _;
 use std::io::Write;
@@ -15,7 +15,7 @@ const NAME_CHARS: usize = 22;
 const ENDING_LINES_MAX: usize = 5;
 
 /// The table and what is to be said beneath it.
-pub fn text(state: &State, connected: &Connected, name: &str, page: Page) -> String {
+pub fn text(state: &State, session: &Session, name: &str, page: Page) -> String {
     let answered = state.rows.iter().filter(|row| row.report.is_some()).count();
     let mut out = format!("tree {name}: {answered} of {} nodes answer", state.rows.len());
     let torpid: HostSet =
@@ -23,7 +23,7 @@ pub fn text(state: &State, connected: &Connected, name: &str, page: Page) -> Str
     if !torpid.is_empty() {
         let _ = write!(out, "; torpid: {torpid}");
     }
-    let ending = ending(state, connected);
+    let ending = ending(state, session);
     let _ = writeln!(
         out,
         "\n{:>5} {:<NAME_CHARS$} {:<7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6}",
@@ -88,7 +88,7 @@ fn line(group: &[&Row]) -> String {
 }
 
 /// Torpid nodes, the newest errors, what happened, and how many leaves run.
-fn ending(state: &State, connected: &Connected) -> Vec<String> {
+fn ending(state: &State, session: &Session) -> Vec<String> {
     let mut lines = Vec::new();
     for row in state.rows.iter().filter(|row| row.health.is_torpid()).take(ENDING_LINES_MAX) {
         let Some((by, link)) = &row.link else { continue };
@@ -109,7 +109,7 @@ fn ending(state: &State, connected: &Connected) -> Vec<String> {
         lines.push(format!("error: node {} ({}), {ago} ago: {}", row.rank, row.host, error.text));
     }
     let events: Vec<String> =
-        state.notices.iter().rev().filter_map(|notice| event::text(notice, connected)).collect();
+        state.notices.iter().rev().filter_map(|notice| event::text(notice, session)).collect();
     lines.extend(events.iter().take(ENDING_LINES_MAX).rev().cloned());
     if events.len() > ENDING_LINES_MAX {
         lines.push(format!(
@@ -127,16 +127,11 @@ fn ending(state: &State, connected: &Connected) -> Vec<String> {
 }
 
 /// A line for each node, each event, and the tree.
-pub fn json(
-    state: &State,
-    connected: &Connected,
-    records: Records,
-    out: &mut dyn Write,
-) -> std::io::Result<()> {
+pub fn json(state: &State, session: &Session, records: Records, out: &mut dyn Write) -> std::io::Result<()> {
     for row in &state.rows {
         records.write(out, node_json(row))?;
     }
-    for line in state.notices.iter().filter_map(|notice| event::json(notice, connected)) {
+    for line in state.notices.iter().filter_map(|notice| event::json(notice, session)) {
         records.write(out, line)?;
     }
     let named = |wanted: &dyn Fn(Health) -> bool| {
@@ -146,7 +141,7 @@ pub fn json(
     };
     let leaves_up =
         state.rows.iter().filter(|row| row.role == Role::Leaf && row.health == Health::Up).count();
-    let mut line = super::super::plan::describe(&connected.topology);
+    let mut line = super::super::plan::describe(session.topology());
     line["exit"] = json!(state.exit() as u8);
     line["running"] = json!(leaves_up);
     line["answered"] = json!(state.rows.iter().filter(|row| row.report.is_some()).count());

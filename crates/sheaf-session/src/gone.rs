@@ -1,0 +1,119 @@
+//! Why hosts are gone, in words: what the tree noticed of each.
+use crate::session::Session;
+use sheaf_core::{Errno, RangeSet};
+use sheaf_tree::Notice;
+
+/// The longest cause that is told.
+const CAUSE_CHARS_MAX: usize = 300;
+
+/// How the cause begins where a host could not be started; the host that tried may stand before it.
+pub const NOT_STARTED: &str = "not started: ";
+
+/// What was noticed of leaves that are gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Which.
+    pub leaves: RangeSet,
+    /// The error that this is.
+    pub errno: Errno,
+    /// What happened, with `%h` for the host's own name.
+    pub cause: String,
+}
+
+impl Gone {
+    /// Whether no more is known than that nothing comes from them; anything else is a reason of another kind,
+    /// such as an export that is not there.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        const DOWN: [Errno; 6] = [
+            Errno::HOSTDOWN,
+            Errno::TIMEDOUT,
+            Errno::CONNRESET,
+            Errno::CONNREFUSED,
+            Errno::PIPE,
+            Errno::CANCELED,
+        ];
+        DOWN.contains(&self.errno)
+    }
+}
+
+impl Session {
+    /// The leaves that are gone, by what the tree noticed first of each since it was last there.
+    #[must_use]
+    pub fn gone(&self) -> Vec<Gone> {
+        let mut all: Vec<Gone> = Vec::new();
+        for notice in self.client.network().notices() {
+            all.push(match &notice {
+                Notice::Lost { by, leaves, errno, cause, .. } => {
+                    Gone { leaves: leaves.clone(), errno: *errno, cause: self.told(*by, leaves, cause) }
+                }
+                Notice::Left { leaves, .. } => {
+                    Gone { leaves: leaves.clone(), errno: Errno::HOSTDOWN, cause: "it has left".to_owned() }
+                }
+                Notice::Joined { leaves, .. } => {
+                    all.iter_mut().for_each(|gone| gone.leaves = gone.leaves.difference(leaves));
+                    continue;
+                }
+                _ => continue,
+            });
+        }
+        all
+    }
+
+    /// The cause, with the host that failed to start others, and with `%h` for the host's own name, so that
+    /// equal causes of many hosts are one.
+    fn told(&self, by: u32, leaves: &RangeSet, cause: &str) -> String {
+        let mut text = shortened(cause);
+        if leaves.len() == 1
+            && let Some(name) = leaves.first().and_then(|leaf| self.client.host(leaf))
+        {
+            text = without_name(&text, &name);
+        }
+        let root = self.topology.root();
+        let starter = self.topology.nodes().find(|node| node.rank() == by && by != root.rank());
+        match starter.filter(|_| cause.starts_with(NOT_STARTED)) {
+            Some(node) if node.host() != root.host() => format!("from {}: {text}", node.host()),
+            _ => text,
+        }
+    }
+}
+
+fn shortened(cause: &str) -> String {
+    match cause.char_indices().nth(CAUSE_CHARS_MAX) {
+        Some((at, _)) => format!("{}…", &cause[..at]),
+        None => cause.to_owned(),
+    }
+}
+
+/// `%h` in place of a name, where that stands as a word.
+fn without_name(text: &str, name: &str) -> String {
+    let is_part = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(name).filter(|_| !name.is_empty()) {
+        let end = at + name.len();
+        let before = rest[..at].chars().next_back().or(done.chars().next_back());
+        let is_word = !before.is_some_and(is_part) && !rest[end..].starts_with(is_part);
+        done += &rest[..at];
+        done += if is_word { "%h" } else { name };
+        rest = &rest[end..];
+    }
+    done + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_words() {
+        let text = "not started: ssh: connect to host n1 port 22: n11 n1-a n1: n1";
+        assert_eq!(without_name(text, "n1"), "not started: ssh: connect to host %h port 22: n11 n1-a %h: %h");
+        assert_eq!(without_name(text, ""), text);
+    }
+
+    #[test]
+    fn long_causes_are_cut() {
+        assert_eq!(shortened("short"), "short");
+        assert_eq!(shortened(&"ä".repeat(1000)).chars().count(), CAUSE_CHARS_MAX + 1);
+    }
+}

@@ -1,0 +1,169 @@
+//! A session, from the side of who started or joined it.
+use crate::address::{Address, Purpose};
+use crate::builder::Builder;
+use crate::config::Config;
+use crate::environment::Environment;
+use crate::error::SessionError;
+use crate::join;
+use crate::wire::About;
+use sheaf_core::hostset::HostSet;
+use sheaf_group::{Client, Target};
+use sheaf_tree::filter::Registry;
+use sheaf_tree::launch::Desk;
+use sheaf_tree::topology::Topology;
+use std::ffi::OsStr;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the processes of a session have to end once the time of whoever started it is over.
+const END_TIME: Duration = Duration::from_millis(700);
+
+/// A running tree with its hosts, started for whoever has this or joined.
+///
+/// One that was started ends with [`Session::end`], or some time after it was dropped; one that was joined
+/// goes on.
+pub struct Session {
+    pub(crate) client: Client,
+    pub(crate) config: Config,
+    pub(crate) topology: Topology,
+    pub(crate) desk: Option<Arc<Desk>>,
+    /// What it says of itself, if it was joined.
+    pub(crate) about: Option<About>,
+}
+
+/// What there is of the session that a configuration means.
+#[derive(Debug)]
+pub enum Found {
+    /// It runs, and was joined.
+    Session(Box<Session>),
+    /// It does not run, and nobody has asked for it by name: the configuration, to start it.
+    Nothing(Box<Config>),
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("name", &self.name())
+            .field("hosts", self.hosts())
+            .field("is_own", &self.is_own())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Begins to say which session to start.
+    #[must_use]
+    pub fn builder(environment: &Environment) -> Builder {
+        Builder::new(environment)
+    }
+
+    /// Joins a session that runs, such as one that `sheaf up` has started, as its user.
+    ///
+    /// # Errors
+    /// [`SessionError::Absent`] when it does not run, [`SessionError::Foreign`] when somebody else's process is
+    /// in its place, [`SessionError::Unresponsive`] when it does not answer.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn join(environment: &Environment, name: &str) -> Result<Self, SessionError> {
+        Self::builder(environment).join(name).await
+    }
+
+    /// Joins the session that the configuration means, if it runs, with these filters; that it greets is waited for here, for
+    /// [`sheaf_tree::launch::GREETING_TIMEOUT`] at most. One that was chosen by its name must run.
+    ///
+    /// # Errors
+    /// As [`Session::join`], and [`SessionError::Choice`] when something was chosen that only a session that is
+    /// started can heed.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn find(config: Config, filters: &Registry) -> Result<Found, SessionError> {
+        join::find(config, filters)
+    }
+
+    /// Lets whatever is done in it take as long as it likes from now on.
+    pub fn lift_deadline(&mut self) {
+        self.config.deadline = None;
+        self.client = self.client.with_limits(self.client.limits().with_deadline(None));
+    }
+
+    /// What sends requests to its hosts.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The configuration that it was started or joined with.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its name, as `sheaf up` and `--session` take it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.config.session_name()
+    }
+
+    /// Its hosts.
+    #[must_use]
+    pub fn hosts(&self) -> &HostSet {
+        self.client.hosts()
+    }
+
+    /// Its tree, as it was planned.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Where hosts that come by themselves are taken in: at the root of a session that has other machines.
+    #[must_use]
+    pub fn desk(&self) -> Option<&Arc<Desk>> {
+        self.desk.as_ref()
+    }
+
+    /// What it said of itself when it was joined; `None` for one that was started here.
+    #[must_use]
+    pub fn about(&self) -> Option<&About> {
+        self.about.as_ref()
+    }
+
+    /// Whether it was started for whoever has this, and ends with it.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.about.is_none()
+    }
+
+    /// The hosts and the path of an address such as `n[1-4]:/etc/*.conf`, to read it.
+    ///
+    /// # Errors
+    /// When it is none, or names other hosts.
+    pub fn address(&self, text: impl AsRef<OsStr>) -> Result<Target, SessionError> {
+        self.address_for(text, Purpose::Read)
+    }
+
+    /// The hosts and the path of an address, for what is to be done with it.
+    ///
+    /// # Errors
+    /// When it is none, names other hosts, or names none where something is to be changed.
+    pub fn address_for(&self, text: impl AsRef<OsStr>, purpose: Purpose) -> Result<Target, SessionError> {
+        Address::parse(text.as_ref())?.resolve(&self.config, purpose)
+    }
+
+    /// Ends it, if it was started for whoever has this, and waits for its processes to end: as long as the
+    /// configuration's deadline leaves, if it has one. One that was joined is left.
+    pub async fn end(self) {
+        if !self.is_own() {
+            return;
+        }
+        let ended = self.client.network().clone().shutdown();
+        match self.config.deadline {
+            // Processes that take longer end by themselves.
+            Some(deadline) => drop(tokio::time::timeout_at((deadline + END_TIME).into(), ended).await),
+            None => ended.await,
+        }
+    }
+}
