@@ -1,18 +1,40 @@
 //! Sheaf: the files of ten thousand machines, opened as one. This library is the façade: every
 //! capability of the `sheaf` binary under one name.
 //!
-//! A tool is built from [`group`] (open many files, use one descriptor, get one combined answer)
-//! over a [`tree`] (multicast down, reduction up). The words both speak are in [`core`].
+//! A [`Session`] is a running tree of file servers, started or joined. Its [`Client`] opens a path on many
+//! hosts as one [`Group`](group::Group): an operation on it is done by every host at once, and the answers
+//! are combined on the way back. [`tools`] (grep, cat, cp, …) and [`group`] operations take a
+//! [`Target`], which is what an address such as `n[1-4]:/etc/*.conf` comes to. Below them are the [`tree`]
+//! (multicast down, reduction up), to which a program can add services of its own, and the words that all
+//! speak, in [`core`].
 //!
 //! ```
-//! use sheaf::core::RangeSet;
-//! let answered: RangeSet = (0..64).filter(|leaf| *leaf != 7).collect();
-//! assert_eq!(answered.to_string(), "0-6,8-63");
+//! use sheaf::group::message::DataAggregation;
+//! use sheaf::{Environment, Session};
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! // Eight servers in this process; `.cluster("lab")` would start those of a `sheaf.toml`, and
+//! // `Session::join(&environment, "lab")` join a session that `sheaf up lab` has started.
+//! let session = Session::builder(&Environment::default()).embedded(8).start().await?;
+//! let target = session.address("n[1-4]:/proc/loadavg")?;
+//! let group = session.client().gopenat(&target.members, &target.path, 0, 0).await?;
+//! let average = DataAggregation::by_name("average", &[1], 1 << 20, 0).expect("there is such a one");
+//! let reading = group.read(64, average).await?;
+//! println!("{:?} on {} hosts", reading.value, reading.outcome.status.count);
+//! session.end().await;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! More is in `examples/`: `cargo run --example group_read`.
 #![forbid(unsafe_code)]
 
 pub use sheaf_core as core;
 pub use sheaf_file as file;
 pub use sheaf_group as group;
+pub use sheaf_session as session;
 pub use sheaf_tools as tools;
 pub use sheaf_tree as tree;
+
+pub use sheaf_group::{Client, Target};
+pub use sheaf_session::{Environment, Session, SessionError};

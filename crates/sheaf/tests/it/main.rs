@@ -12,6 +12,7 @@ mod copies;
 mod coreutils;
 mod crowd;
 mod errors;
+mod examples;
 mod exit_codes;
 mod files;
 mod forked;

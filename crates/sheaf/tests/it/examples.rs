@@ -1,0 +1,60 @@
+//! The programs of `examples/`, run. Cargo builds them with the tests, unless it is asked for one test binary
+//! alone.
+use crate::support::{Home, Run};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// An example, where it is built.
+fn example(name: &str) -> Option<PathBuf> {
+    let test = std::env::current_exe().unwrap();
+    let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    // The harness would keep what `eprintln!` prints.
+    let _ =
+        writeln!(std::io::stderr(), "SKIPPED 1 test: example {name} is not built; cargo build --examples");
+    None
+}
+
+/// Runs it with the surroundings of `home`.
+fn run(home: &Home, name: &str, words: &[&str]) -> Option<Run> {
+    let path = example(name)?;
+    let like = home.command(&[]);
+    let mut command = Command::new(path);
+    command.args(words).current_dir(home.path()).env_clear();
+    command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Some(Run::of(command.output().unwrap()))
+}
+
+#[test]
+fn group_read_averages_over_servers_inside_it() {
+    let home = Home::new();
+    let file = home.write("n.txt", "7 x\n");
+    let Some(run) = run(&home, "group_read", &[&format!("n[1-4]:{}", file.display())]) else { return };
+    assert_eq!(run.stdout, "average of column 1: 7 (4 files)\n4 of 4 read 16 bytes\n", "{}", run.stderr);
+}
+
+#[test]
+fn group_read_and_join_use_a_session_that_runs() {
+    let home = Home::new();
+    if example("join").is_none() {
+        return;
+    }
+    let up = home.run(&["up", "--processes", "3", "--session", "lab"]);
+    assert_eq!(up.code, Some(0), "{}", up.stderr);
+    let file = home.write("n.txt", "5\n");
+    let read = run(&home, "group_read", &[&format!(":{}", file.display()), "lab"]);
+    let joined = run(&home, "join", &["lab"]);
+    let down = home.run(&["down", "lab"]);
+    assert_eq!(down.code, Some(0), "{}", down.stderr);
+    let (read, joined) = (read.unwrap(), joined.unwrap());
+    assert_eq!(read.stdout, "average of column 1: 5 (3 files)\n3 of 3 read 6 bytes\n", "{}", read.stderr);
+    assert!(joined.stdout.starts_with("lab: 3 hosts: n[1-3]\nn1: process "), "{joined:?}");
+    assert_eq!(joined.stdout.lines().count(), 4, "{joined:?}");
+    // Without it, in one line, with what to do.
+    let absent = run(&home, "join", &["lab"]).unwrap();
+    assert_ne!(absent.code, Some(0));
+    assert!(absent.stderr.contains("no session lab is running; start it with: sheaf up"), "{absent:?}");
+}
