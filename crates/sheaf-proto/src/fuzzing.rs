@@ -88,11 +88,11 @@ pub fn control(data: &[u8]) {
         8 => round_trip::<control::Release>(script.0),
         9 => round_trip::<control::Released>(script.0),
         10 => round_trip::<control::Ack>(script.0),
-        11 => drop(report::decode(script.0)),
+        11 => drop(report::Bundle::decode(script.0)),
         12 => round_trip::<control::Take>(script.0),
         13 => round_trip::<control::Ancestor>(script.0),
         14 => round_trip::<control::Address>(script.0),
-        _ => drop(postcard::from_bytes::<report::Ask>(script.0)),
+        _ => drop(report::Bundle::decode(script.0)),
     }
 }
 

@@ -60,14 +60,12 @@ mod orphan;
 mod recovery;
 mod release;
 mod start;
-mod survey;
 mod up;
 
 pub use app::Outgoing;
 pub use event::{Event, Packet};
 pub use handover::HandOver;
 use recovery::{Below, Recovery, Timers};
-pub use survey::SURVEYS_MAX;
 
 /// One node of the tree.
 pub struct Node {
@@ -270,8 +268,6 @@ impl Node {
                 self.on_reply(link, header, &frame)
             }
             (Kind::Heartbeat, _) => self.links.on_heartbeat(now, link, header, body, &self.clocks),
-            (Kind::Survey, false) => self.on_survey(now, link, header, body),
-            (Kind::Report, true) => self.on_report(now, link, header, body),
             (Kind::Release, false) => self.on_release(now, link, body),
             (Kind::Go, false) => self.on_go(now, link, body),
             (Kind::Take, false) => self.on_take(now, link, body),
@@ -382,7 +378,7 @@ impl Node {
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let beat = self.links.iter().any(Link::is_watched).then_some(self.links.heart.beat_at);
-        [beat, self.timers.streams, self.timers.recovery, self.survey_timeout()].into_iter().flatten().min()
+        [beat, self.timers.streams, self.timers.recovery].into_iter().flatten().min()
     }
 
     /// Does what is due: deadlines of waves, heartbeats, peers that have gone quiet.
@@ -393,7 +389,6 @@ impl Node {
         if self.timers.recovery.is_some_and(|at| at <= now) {
             self.recover(now);
         }
-        self.expire_surveys(now);
         if self.links.heart.beat_at <= now {
             self.acknowledge_all();
             self.beat(now);

@@ -1,6 +1,6 @@
-//! What a node says of itself when the tree is surveyed: the bodies of [`Survey`](Kind::Survey) and
-//! [`Report`](Kind::Report) frames.
-use super::frame::Kind;
+//! What a node says of itself when it is asked, and how such reports travel: a [`Bundle`] of them, which the
+//! filter [`FILTER`] puts together.
+use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
 
@@ -10,27 +10,11 @@ pub const LINKS_REPORTED_MAX: usize = 1024;
 pub const STREAMS_REPORTED_MAX: usize = 64;
 /// The longest text in a report (a host name, the last error), in bytes.
 pub const TEXT_BYTES_MAX: usize = 256;
-/// The most reports kept of one survey; it counts the others.
-pub const REPORTS_MAX: usize = 1 << 17;
+/// The most bytes of the reports that a node passes on together; it counts those that it drops.
+pub const REPORTS_BYTES_MAX: usize = 64 << 20;
 
-/// What a node is asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ask {
-    /// The asker waits this long.
-    pub timeout_ms: u32,
-}
-
-/// Part of the answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    /// One node's report, which travels up as it is.
-    Node(Box<NodeReport>),
-    /// Nothing more comes from the sender.
-    End {
-        /// Reports that were dropped on the way for want of room.
-        dropped: u32,
-    },
-}
+/// The filter that gathers reports.
+pub const FILTER: &str = "reports";
 
 /// One node's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -195,13 +179,168 @@ pub(crate) fn bounded(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
 }
 
-/// Decodes an answer and holds it to the bounds.
-pub(crate) fn decode(body: &[u8]) -> Result<Answer, super::Violation> {
-    let answer: Answer = super::control::decode(Kind::Report, body)?;
-    if let Answer::Node(report) = &answer
-        && (report.links.len() > LINKS_REPORTED_MAX || report.streams.len() > STREAMS_REPORTED_MAX)
-    {
-        return Err(super::Violation::Bound("a report tells of more than it may"));
+impl NodeReport {
+    /// Whether it tells of more than it may.
+    fn is_within_bounds(&self) -> bool {
+        self.links.len() <= LINKS_REPORTED_MAX && self.streams.len() <= STREAMS_REPORTED_MAX
     }
-    Ok(answer)
+}
+
+/// Reports of several nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bundle {
+    /// Each encoded, behind its length.
+    bytes: Vec<u8>,
+    /// Reports that were dropped on the way for want of room.
+    pub dropped: u32,
+}
+
+impl Bundle {
+    /// One report.
+    ///
+    /// # Panics
+    /// Never: a report has nothing that cannot be encoded.
+    #[must_use]
+    pub fn of(report: &NodeReport) -> Self {
+        let encoded = postcard::to_stdvec(report).expect("a report has nothing that cannot be encoded");
+        let mut bytes = (encoded.len() as u32).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&encoded);
+        Self { bytes, dropped: 0 }
+    }
+
+    /// As bytes: how many were dropped, then the reports.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = self.dropped.to_le_bytes().to_vec();
+        out.extend_from_slice(&self.bytes);
+        out
+    }
+
+    /// The reports that these bytes hold, and how many were dropped. Those that cannot be read count as dropped.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> (Vec<NodeReport>, u32) {
+        let Some((dropped, mut rest)) = bytes.split_first_chunk() else { return (Vec::new(), 0) };
+        let (mut reports, mut dropped) = (Vec::new(), u32::from_le_bytes(*dropped));
+        while let Some((len, tail)) = rest.split_first_chunk() {
+            let len = u32::from_le_bytes(*len) as usize;
+            let Some((encoded, tail)) = tail.split_at_checked(len) else {
+                dropped = dropped.saturating_add(1);
+                break;
+            };
+            match postcard::from_bytes::<NodeReport>(encoded).ok().filter(NodeReport::is_within_bounds) {
+                Some(report) => reports.push(report),
+                None => dropped = dropped.saturating_add(1),
+            }
+            rest = tail;
+        }
+        (reports, dropped)
+    }
+
+    /// How many there are, counted by their lengths.
+    fn count(mut bytes: &[u8]) -> u32 {
+        let mut count = 0u32;
+        while let Some((len, tail)) = bytes.split_first_chunk() {
+            count = count.saturating_add(1);
+            bytes = tail.get(u32::from_le_bytes(*len) as usize..).unwrap_or_default();
+        }
+        count
+    }
+}
+
+/// Gathers bundles, as many as there is room for.
+struct Gather {
+    bytes_max: usize,
+}
+
+pub(crate) fn register(registry: &mut Registry) {
+    registry.register(FILTER, |_| Ok(Box::new(Gather { bytes_max: REPORTS_BYTES_MAX })));
+}
+
+impl Filter for Gather {
+    fn accumulator(&self) -> Box<dyn Accumulator> {
+        Box::new(Gathered { bundle: Bundle::default(), bytes_max: self.bytes_max })
+    }
+}
+
+struct Gathered {
+    bundle: Bundle,
+    bytes_max: usize,
+}
+
+impl Accumulator for Gathered {
+    fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
+        let Some((dropped, reports)) = input.payload.split_first_chunk() else {
+            return Err(FilterError::new(Errno::BADMSG, "this is no report of a node"));
+        };
+        let mut dropped = u32::from_le_bytes(*dropped);
+        if self.bundle.bytes.len() + reports.len() > self.bytes_max {
+            dropped = dropped.saturating_add(Bundle::count(reports));
+        } else {
+            self.bundle.bytes.extend_from_slice(reports);
+        }
+        self.bundle.dropped = self.bundle.dropped.saturating_add(dropped);
+        Ok(())
+    }
+
+    fn finish(&mut self, _: Emit, out: &mut Vec<u8>) -> Result<(), FilterError> {
+        out.append(&mut std::mem::take(&mut self.bundle).encode());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(rank: u32) -> NodeReport {
+        NodeReport {
+            rank,
+            place: Place::Leaf,
+            depth: 1,
+            host: format!("n{rank}"),
+            pid: 1,
+            uptime_ms: 2,
+            links: Vec::new(),
+            links_more: 0,
+            streams: Vec::new(),
+            streams_more: 0,
+            queued_bytes: 0,
+            last_error: None,
+            doors: Vec::new(),
+        }
+    }
+
+    fn gathered(bytes_max: usize, bundles: &[Vec<u8>]) -> Vec<u8> {
+        let mut accumulator = Gather { bytes_max }.accumulator();
+        for bundle in bundles {
+            let payload = &bundle[..];
+            accumulator.fold(Input { payload, ..Input::default() }).unwrap();
+        }
+        let mut out = Vec::new();
+        accumulator.finish(Emit::Partial, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let one: Vec<Vec<u8>> = (0..4).map(|rank| Bundle::of(&report(rank)).encode()).collect();
+        let room = one[0].len() * 2;
+        let left = gathered(room, &one);
+        let (reports, dropped) = Bundle::decode(&left);
+        assert_eq!((reports.len(), dropped), (2, 2));
+        // Two full bundles: of the second all are dropped, and what was dropped before counts on.
+        let both = gathered(room, &[left.clone(), left]);
+        let (reports, dropped) = Bundle::decode(&both);
+        assert_eq!((reports.len(), dropped), (2, 6));
+    }
+
+    #[test]
+    fn what_cannot_be_read_counts_as_dropped() {
+        let mut bytes = Bundle::of(&report(7)).encode();
+        bytes.extend_from_slice(&[3, 0, 0, 0, 255, 255, 255]);
+        bytes.extend_from_slice(&[200, 0, 0, 0, 1]);
+        let (reports, dropped) = Bundle::decode(&bytes);
+        assert_eq!((reports, dropped), (vec![report(7)], 2));
+        assert_eq!(Bundle::decode(b"ab"), (Vec::new(), 0));
+    }
 }

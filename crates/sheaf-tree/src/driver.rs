@@ -46,6 +46,8 @@ pub(crate) struct Core {
     pub nodes: Vec<Node>,
     routes: Vec<Vec<Route>>,
     services: Vec<Option<Box<Dispatch>>>,
+    /// The nodes of own leaves.
+    owners: FxHashMap<usize, usize>,
     sockets: Vec<Option<Port>>,
     /// Nodes that may have events or output.
     work: VecDeque<usize>,
@@ -98,6 +100,7 @@ impl Shared {
             nodes: Vec::new(),
             routes: Vec::new(),
             services: Vec::new(),
+            owners: FxHashMap::default(),
             sockets: Vec::new(),
             work: VecDeque::new(),
             deferred: false,
@@ -255,7 +258,13 @@ impl Core {
         let (config, registry) = (self.nodes[node].config().own_leaf(), self.nodes[node].registry().clone());
         let own = self.add_node(config, registry);
         self.join(node, link, own);
+        self.owners.insert(own, node);
         own
+    }
+
+    /// The node whose own leaf this is; itself for others.
+    pub fn owner_of(&self, node: usize) -> usize {
+        self.owners.get(&node).copied().unwrap_or(node)
     }
 
     /// Joins child link `link` of `parent` to `child`, inside this process.
@@ -347,11 +356,7 @@ impl Core {
                     }
                 }
                 Event::Orphaned => self.orphan(node),
-                Event::Ready(_)
-                | Event::Notice(_)
-                | Event::Door { .. }
-                | Event::Go(_)
-                | Event::Surveyed { .. } => {}
+                Event::Ready(_) | Event::Notice(_) | Event::Door { .. } | Event::Go(_) => {}
             }
             return;
         }
@@ -374,7 +379,6 @@ impl Core {
                 self.orphan(node);
                 return;
             }
-            Event::Surveyed { .. } if node == 0 => {}
             Event::Packet(packet) => {
                 // A leaf without a service answers for it. One whose service could not start has said so, and
                 // is about to end: another answer would hide the reason.

@@ -7,7 +7,8 @@ use crate::driver::Shared;
 use crate::filter::Registry;
 pub use crate::proto::control::Caller;
 use crate::proto::control::SERVICE_BYTES_MAX;
-use crate::proto::{Node, Packet};
+use crate::proto::{Node, Packet, Time};
+use crate::status::{SURVEY, Surveys};
 use sheaf_core::Errno;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -115,10 +116,10 @@ pub struct Services {
 }
 
 impl Services {
-    /// These filters, and no service yet.
+    /// These filters, and what every program can do: say how its nodes are ([`crate::Network::survey`]).
     #[must_use]
     pub fn new(filters: Registry) -> Self {
-        Self { filters, providers: Arc::default() }
+        Self { filters, providers: Arc::default() }.with(SURVEY, Surveys)
     }
 
     /// The filters.
@@ -237,6 +238,16 @@ impl LeafHandle {
         if let Some(shared) = self.shared.upgrade() {
             shared.with_node(self.node, |node| act(&mut Leaf { node }));
         }
+    }
+
+    /// The node that this is a leaf of: itself, or the node between root and leaves whose own leaf it is.
+    pub(crate) fn with_node<R>(&self, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
+        let shared = self.shared.upgrade()?;
+        let owner = shared.peek(|core| core.owner_of(self.node));
+        Some(shared.run(|core, now| {
+            core.touch(owner);
+            act(&mut core.nodes[owner], now)
+        }))
     }
 
     /// Whether something waits here until a link takes it: whoever drives the links is needed for that.

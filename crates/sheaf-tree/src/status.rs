@@ -3,18 +3,17 @@
 //! [`Network::survey`](crate::Network::survey) asks every node; [`metrics`] turns what they say into
 //! samples with the names and units that Prometheus expects, and [`text`] writes them in its text
 //! format.
-use crate::network::Network;
 pub use crate::proto::report::{
-    LINKS_REPORTED_MAX, LastError, LinkReport, LinkState, NodeReport, PeerClock, Place, REPORTS_MAX,
+    LINKS_REPORTED_MAX, LastError, LinkReport, LinkState, NodeReport, PeerClock, Place, REPORTS_BYTES_MAX,
     RoundTrip, STREAMS_REPORTED_MAX, StreamReport,
 };
 use sheaf_core::RangeSet;
 use std::collections::BTreeMap;
-use std::future::poll_fn;
-use std::task::Poll;
-use std::time::Duration;
 
 mod metric;
+mod survey;
+
+pub(crate) use survey::{SURVEY, Surveys};
 
 pub use metric::{Kind, Metric, metrics, text};
 
@@ -81,36 +80,6 @@ impl Survey {
             }
         }
         worst.into_values().filter(|suspect| !well.contains(suspect.rank)).collect()
-    }
-}
-
-impl Network {
-    /// Asks every node of the tree how it is; waits at most about `timeout`. What does not answer by
-    /// then is missing, and named by the node next to it.
-    pub async fn survey(&self, timeout: Duration) -> Survey {
-        let id = self.shared().run(|core, now| {
-            core.touch(0);
-            core.nodes[0].survey(now, timeout)
-        });
-        poll_fn(|cx| {
-            self.shared().peek(|core| match core.nodes[0].take_survey(id) {
-                Some((reports, dropped)) => Poll::Ready(Survey::new(reports, dropped)),
-                None => {
-                    core.wait_for_event(cx.waker());
-                    Poll::Pending
-                }
-            })
-        })
-        .await
-    }
-
-    /// This process's own node alone, without asking anybody.
-    #[must_use]
-    pub fn own_report(&self) -> NodeReport {
-        self.shared().peek(|core| {
-            let now = core.now();
-            core.nodes[0].report(now)
-        })
     }
 }
 

@@ -54,6 +54,7 @@ pub const GATHERED_BYTES_MAX: usize = 256 << 20;
 /// Registers all of them.
 pub(super) fn register(registry: &mut Registry) {
     reduce::register(registry);
+    crate::report::register(registry);
     count::register(registry);
     null::register(registry);
     concat::register(registry);

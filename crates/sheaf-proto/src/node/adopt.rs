@@ -70,7 +70,7 @@ impl Node {
             return false;
         }
         let asked = |job: &Job| job.to == To::Child(at) || job.waiting.contains(&at);
-        !self.recovery.jobs.iter().any(asked) && !self.is_surveyed(at)
+        !self.recovery.jobs.iter().any(asked)
     }
 
     /// A node that has lost its parent asks to be taken.

@@ -1,14 +1,11 @@
 //! How this node is: what it says of itself when it is asked, and what it remembers for that.
-use super::survey::{Complete, Surveys};
-use super::{Event, Node};
-use crate::control;
-use crate::frame::{Header, Kind, Violation};
+use super::Node;
 use crate::links::{Link, LinkId, Way, late_after};
 use crate::report::{
-    Ask, LINKS_REPORTED_MAX, LastError, LinkReport, LinkState, NodeReport, Place, STREAMS_REPORTED_MAX,
+    LINKS_REPORTED_MAX, LastError, LinkReport, LinkState, NodeReport, Place, STREAMS_REPORTED_MAX,
     StreamReport, bounded,
 };
-use crate::stream::{Owner, Stream};
+use crate::stream::Stream;
 use crate::{Role, Time, own};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
@@ -20,7 +17,6 @@ pub(super) struct Diagnosis {
     pid: u32,
     last_error: Option<(Time, Errno, String)>,
     doors: Vec<(String, u64)>,
-    surveys: Surveys,
 }
 
 impl Node {
@@ -50,91 +46,19 @@ impl Node {
         } else if self.config.role != Role::Root {
             self.note_error(now, errno, &format!("parent: {cause}"));
         }
-        if let Some(diagnosis) = &mut self.diagnosis {
-            let complete = diagnosis.surveys.without(link);
-            self.end_surveys(now, complete);
+    }
+
+    /// Asks the children, if the link to one of them has not been measured; whether all have been.
+    pub fn measure_links(&mut self, now: Time) -> bool {
+        let unmeasured = |link: &Link| {
+            let there = link.is_live_child() && link.is_attached() && !link.is_inside();
+            there && link.pulse.as_ref().is_none_or(|pulse| pulse.round_trip().is_none())
+        };
+        let measured = !self.links.iter().any(unmeasured);
+        if !measured {
+            self.links.ping_children(now);
         }
-    }
-
-    /// Asks every node of the tree below (and this one) how it is. [`Event::Surveyed`] says when
-    /// [`Node::take_survey`] gives the answers, after `timeout` at the latest.
-    pub fn survey(&mut self, now: Time, timeout: Duration) -> u64 {
-        self.begin_survey(now, Owner::App, 0, timeout)
-    }
-
-    /// The reports of a survey that is over, and how many were dropped for want of room.
-    pub fn take_survey(&mut self, id: u64) -> Option<(Vec<NodeReport>, u32)> {
-        self.diagnosis.as_mut()?.surveys.take(id)
-    }
-
-    /// Everybody below is asked how they are; the answers go to the link that it came over.
-    ///
-    /// Several may be under way, from several owners: each has a number of this node's own below it. Afterwards
-    /// the owner hears an end, at the deadline at the latest, which each level shortens; or the link to it is
-    /// gone, and the survey with it.
-    pub(super) fn on_survey(
-        &mut self,
-        now: Time,
-        link: LinkId,
-        header: &Header,
-        body: &[u8],
-    ) -> Result<(), Violation> {
-        let ask: Ask = control::decode(Kind::Survey, body)?;
-        let timeout = Duration::from_millis(u64::from(ask.timeout_ms));
-        self.begin_survey(now, Owner::Link(link), header.wave, timeout);
-        Ok(())
-    }
-
-    fn begin_survey(&mut self, now: Time, owner: Owner, owners_id: u64, timeout: Duration) -> u64 {
-        let surveys = &mut self.diagnosis.get_or_insert_default().surveys;
-        let (id, complete) = surveys.begin(now, (owner, owners_id), timeout, &mut self.links);
-        self.end_surveys(now, complete);
-        id
-    }
-
-    /// An answer of a child to a survey: a node's own report, or that no more comes.
-    ///
-    /// May come late, of a survey that is over: it is nobody's. Reports are passed on as they come, so that a node
-    /// holds none but what waits for its link, of which there is a bound; those beyond it are counted.
-    pub(super) fn on_report(
-        &mut self,
-        now: Time,
-        link: LinkId,
-        header: &Header,
-        body: &[u8],
-    ) -> Result<(), Violation> {
-        let surveys = &mut self.diagnosis.get_or_insert_default().surveys;
-        let complete = surveys.on_report(link, header, body, &mut self.links)?;
-        self.end_surveys(now, complete);
-        Ok(())
-    }
-
-    /// Each with this node's own report: by now the children's answers have measured the links.
-    fn end_surveys(&mut self, now: Time, Complete(ids): Complete) {
-        for id in ids {
-            let own = self.report(now);
-            let Some(diagnosis) = &mut self.diagnosis else { return };
-            if diagnosis.surveys.end(id, own, &mut self.links) {
-                self.events.push_back(Event::Surveyed { survey: id });
-            }
-        }
-    }
-
-    /// Whether a survey waits for what is on `link`.
-    pub(super) fn is_surveyed(&self, link: LinkId) -> bool {
-        self.diagnosis.as_ref().is_some_and(|diagnosis| diagnosis.surveys.wait_for(link))
-    }
-
-    /// When the next survey's time is over.
-    pub(super) fn survey_timeout(&self) -> Option<Time> {
-        self.diagnosis.as_ref()?.surveys.next_timeout()
-    }
-
-    pub(super) fn expire_surveys(&mut self, now: Time) {
-        if let Some(diagnosis) = &self.diagnosis {
-            let due = diagnosis.surveys.due(now);
-            self.end_surveys(now, due);
-        }
+        measured
     }
 
     /// How this node is.
@@ -225,40 +149,5 @@ fn stream_report(id: u32, stream: &Stream) -> StreamReport {
         credit_down_bytes: stream.least_credit(),
         waves_open: stream.waves_open() as u32,
         kept_bytes: stream.queued_bytes() as u64,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::filter::Registry;
-    use crate::{Child, Config, Tuning};
-
-    /// However a child's end is told: a survey does not wait for who cannot answer, and the error is noted.
-    #[test]
-    fn a_survey_does_not_wait_for_a_child_that_has_ended() {
-        type Told = fn(&mut Node, Time, LinkId, Errno, &str);
-        for told in [Node::link_lost as Told, Node::child_dead] {
-            let child = Child { rank: 1, leaves: RangeSet::full(1) };
-            let config = Config {
-                rank: 0,
-                role: Role::Root,
-                depth: 0,
-                leaves: RangeSet::full(1),
-                children: vec![child],
-                stream_base: 0,
-                place: Default::default(),
-                tuning: Tuning::default(),
-            };
-            let (now, link) = (Time(0), LinkId::new(0));
-            let mut root = Node::new(config, Registry::with_builtins(), now);
-            root.attach(now, link);
-            let survey = root.survey(now, Duration::from_secs(60));
-            assert!(root.take_survey(survey).is_none(), "the child has not answered");
-            told(&mut root, now, link, Errno::HOSTDOWN, "killed");
-            let (reports, dropped) = root.take_survey(survey).unwrap();
-            let error = reports[0].last_error.as_ref().map(|error| error.text.as_str());
-            assert_eq!((reports.len(), dropped, error), (1, 0, Some("node 1: killed")));
-        }
     }
 }

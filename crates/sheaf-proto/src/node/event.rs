@@ -72,9 +72,4 @@ pub enum Event {
     /// The parent says that this node's place is below another one: [`Event::Orphaned`] follows, and
     /// that one is to be tried first.
     Go(control::Ancestor),
-    /// A survey that this process asked for is over.
-    Surveyed {
-        /// What [`crate::Node::survey`] returned.
-        survey: u64,
-    },
 }

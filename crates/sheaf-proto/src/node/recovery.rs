@@ -73,7 +73,7 @@ pub(super) struct Below {
     pub left: RangeSet,
 }
 
-/// When a node has something to do by itself, beside heartbeats and surveys.
+/// When a node has something to do by itself, beside heartbeats.
 #[derive(Default)]
 pub(super) struct Timers {
     /// No stream has a deadline before this.

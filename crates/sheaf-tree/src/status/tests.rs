@@ -1,7 +1,7 @@
 use super::{LinkState, Survey, metrics, text};
 use crate::filter::Registry;
 use crate::proto::frame::Header;
-use crate::proto::{Child, Config, Event, LinkId, Node, Role, Time, Tuning};
+use crate::proto::{Child, Config, LinkId, Node, Role, Time, Tuning};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
@@ -93,15 +93,16 @@ impl Net {
         }
     }
 
+    /// What those say who can be asked.
     fn survey(&mut self) -> Survey {
-        let id = self.nodes[0].survey(self.now, SECOND);
-        self.settle();
-        self.pass(1);
-        let told = std::iter::from_fn(|| self.nodes[0].poll_event())
-            .any(|event| event == Event::Surveyed { survey: id });
-        assert!(told);
-        let (reports, dropped) = self.nodes[0].take_survey(id).expect("told of it just now");
-        Survey::new(reports, dropped)
+        let mut unreached = self.stopped.clone();
+        for [(above, _), (below, _)] in &self.joints {
+            if unreached.contains(above) {
+                unreached.push(*below);
+            }
+        }
+        let asked = (0..self.nodes.len()).filter(|at| !unreached.contains(at));
+        Survey::new(asked.map(|at| self.nodes[at].report(self.now)).collect(), 0)
     }
 }
 
@@ -165,12 +166,8 @@ fn metrics_have_prometheus_names_and_one_type_each() {
 }
 
 #[test]
-fn forged_reports_and_heartbeats_cost_the_peer_its_link() {
+fn forged_heartbeats_cost_the_peer_its_link() {
     let mut net = Net::new();
-    let mut header = Header::new(crate::proto::frame::Kind::Report).to_bytes();
-    header[0] = 2;
-    let forged = Bytes::from([&header[..], &[9, 9]].concat());
-    assert!(net.nodes[0].receive(net.now, LinkId::new(0), &forged).is_err());
     let mut header = Header::new(crate::proto::frame::Kind::Heartbeat).to_bytes();
     header[0] = 3;
     let short = Bytes::from([&header[..], &[1, 2, 3]].concat());
