@@ -18,16 +18,14 @@ mod call;
 mod group;
 mod lane;
 mod operate;
-mod pool;
 mod transfer;
 
 use attention::{Attention, Kind};
 use call::Call;
 use group::Group;
 use lane::{Job, Lane};
-use pool::{Pool, Work};
-
-pub use pool::THREADS_MAX;
+pub use sheaf_tree::service::pool::THREADS_MAX;
+use sheaf_tree::service::pool::{Pool, Work};
 
 /// The service of group operations.
 pub const GROUPS: &str = "groups";

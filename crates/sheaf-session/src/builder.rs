@@ -6,6 +6,7 @@ use crate::error::SessionError;
 use crate::session::{Found, Session};
 use crate::start::{ServerProgram, Start};
 use sheaf_group::Servers;
+use sheaf_tree::filter::{Filter, FilterError};
 use sheaf_tree::service::{Configs, Provider, Services};
 use std::fmt;
 use std::path::PathBuf;
@@ -128,6 +129,17 @@ impl Builder {
     #[must_use]
     pub fn service(self, name: &str, provider: impl Provider + 'static) -> Self {
         Self { services: self.services.with(name, provider), ..self }
+    }
+
+    /// One more filter, by which streams of services combine what their members say: see
+    /// [`Registry::register`](sheaf_tree::filter::Registry::register).
+    #[must_use]
+    pub fn filter(
+        self,
+        name: &str,
+        factory: impl Fn(&[u8]) -> Result<Box<dyn Filter>, FilterError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { services: self.services.with_filter(name, factory), ..self }
     }
 
     /// What a service is told where it starts.

@@ -385,7 +385,7 @@ impl Core {
                 let gave_up = node == 0 && self.ended;
                 let node = &mut self.nodes[node];
                 node.consumed(packet.stream, packet.frame_bytes);
-                if packet.last && packet.expect.is_some() && !gave_up {
+                if packet.expect.is_some() && !gave_up {
                     node.fail(packet.stream, packet.wave, Errno::NOSYS);
                 }
                 return;

@@ -4,7 +4,7 @@
 //! name, and all that goes over it is that service's. A node that lacks it answers `ENOSYS`. Services run at the
 //! leaves, at the nodes in between ([`Audience`]), or at both; none knows of another.
 use crate::driver::Shared;
-use crate::filter::Registry;
+use crate::filter::{Filter, FilterError, Registry};
 pub use crate::proto::control::Caller;
 use crate::proto::control::SERVICE_BYTES_MAX;
 use crate::proto::{Node, Packet, Time};
@@ -14,8 +14,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 mod dispatch;
+mod lanes;
+pub mod pool;
 
 pub(crate) use dispatch::{Dispatch, Place};
+pub use lanes::{Blocking, Request, Worker};
 
 /// A service at one node: gets packets, answers waves.
 ///
@@ -126,6 +129,17 @@ impl Services {
     #[must_use]
     pub fn filters(&self) -> &Registry {
         &self.filters
+    }
+
+    /// One more filter, in place of an earlier one of that name: see [`Registry::register`].
+    #[must_use]
+    pub fn with_filter(
+        mut self,
+        name: &str,
+        factory: impl Fn(&[u8]) -> Result<Box<dyn Filter>, FilterError> + Send + Sync + 'static,
+    ) -> Self {
+        self.filters.register(name, factory);
+        self
     }
 
     /// One more, in place of an earlier one of that name.

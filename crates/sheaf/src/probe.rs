@@ -160,7 +160,7 @@ impl Service for Probe {
             }
             _ => {
                 leaf.consumed(stream, packet.frame_bytes);
-                if packet.last && packet.expect.is_some() {
+                if packet.expect.is_some() {
                     leaf.fail(stream, wave, Errno::OPNOTSUPP);
                 }
             }

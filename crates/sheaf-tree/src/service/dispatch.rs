@@ -13,7 +13,7 @@ pub(crate) struct Dispatch {
     handle: LeafHandle,
     /// By their place among the services.
     running: Vec<Option<Box<dyn Service>>>,
-    streams: FxHashMap<u32, Desk>,
+    streams: FxHashMap<u32, Line>,
 }
 
 /// Where a node is, as services are told.
@@ -29,6 +29,13 @@ impl Place {
     pub fn of(node: NodeRef<'_>, configs: &Configs) -> Self {
         Self { leaf: node.leaf_index(), rank: node.rank(), host: node.host(), configs: configs.clone() }
     }
+}
+
+/// A stream.
+struct Line {
+    desk: Desk,
+    /// The packet whose parts are coming wants an answer.
+    asks: bool,
 }
 
 /// Who deals with a stream.
@@ -96,7 +103,7 @@ impl Dispatch {
 
     pub fn opened(&mut self, stream: u32, name: &str, caller: &Caller) {
         let desk = self.assign(name, caller);
-        self.streams.insert(stream, desk);
+        self.streams.insert(stream, Line { desk, asks: false });
         if let Desk::Service(at) = desk {
             self.call(at, |service| service.opened(stream, caller));
         }
@@ -104,25 +111,32 @@ impl Dispatch {
 
     #[inline]
     pub fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
-        let errno = match self.streams.get(&packet.stream) {
-            Some(&Desk::Service(at)) => return self.call(at, |service| service.packet(packet, leaf)),
-            Some(&Desk::Closed(errno)) => errno,
-            None => Errno::NOSYS,
+        let (stream, wave, first) = (packet.stream, packet.wave, packet.first);
+        let Some(line) = self.streams.get_mut(&stream) else {
+            return refuse(&packet, Errno::NOSYS, leaf);
         };
-        leaf.consumed(packet.stream, packet.frame_bytes);
-        if packet.last && packet.expect.is_some() {
-            leaf.fail(packet.stream, packet.wave, errno);
+        if first {
+            line.asks = packet.expect.is_some();
+        }
+        let asks = line.asks;
+        match line.desk {
+            Desk::Service(at) => {
+                if !self.call(at, |service| service.packet(packet, leaf)) && asks {
+                    leaf.fail(stream, wave, Errno::NOTRECOVERABLE);
+                }
+            }
+            Desk::Closed(errno) => refuse(&packet, errno, leaf),
         }
     }
 
     pub fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Leaf<'_>) {
-        if let Some(&Desk::Service(at)) = self.streams.get(&stream) {
+        if let Some(&Line { desk: Desk::Service(at), .. }) = self.streams.get(&stream) {
             self.call(at, |service| service.cancelled(stream, wave, leaf));
         }
     }
 
     pub fn closed(&mut self, stream: u32) {
-        if let Some(Desk::Service(at)) = self.streams.remove(&stream) {
+        if let Some(Line { desk: Desk::Service(at), .. }) = self.streams.remove(&stream) {
             self.call(at, |service| service.closed(stream));
         }
     }
@@ -140,28 +154,51 @@ impl Dispatch {
         }
     }
 
-    /// Calls a service, if it runs. One that panics is dropped, and whatever was open for it is open no more.
+    /// Calls a service, if it runs. One that panics is dropped, and whatever was open for it is open no more;
+    /// returns whether it did not.
     #[inline]
-    fn call(&mut self, at: usize, act: impl FnOnce(&mut dyn Service)) {
-        let Some(service) = &mut self.running[at] else { return };
-        if catch_unwind(AssertUnwindSafe(|| act(&mut **service))).is_err() {
+    fn call(&mut self, at: usize, act: impl FnOnce(&mut dyn Service)) -> bool {
+        let Some(service) = &mut self.running[at] else { return true };
+        let well = catch_unwind(AssertUnwindSafe(|| act(&mut **service))).is_ok();
+        if !well {
             self.drop_broken(at);
         }
+        well
     }
 
     #[cold]
     fn drop_broken(&mut self, at: usize) {
         let name = &*self.services.providers[at].0;
         tracing::error!(service = name, host = self.place.host, "a service has panicked, and is dropped");
-        let broken = self.running[at].take();
-        if catch_unwind(AssertUnwindSafe(|| drop(broken))).is_err() {
-            tracing::error!(service = name, "it panicked once more while it was dropped");
-        }
-        for desk in self.streams.values_mut() {
+        drop_carefully(name, self.running[at].take());
+        for Line { desk, .. } in self.streams.values_mut() {
             if matches!(desk, Desk::Service(other) if *other == at) {
                 *desk = Desk::Closed(Errno::NOTRECOVERABLE);
             }
         }
+    }
+}
+
+impl Drop for Dispatch {
+    fn drop(&mut self) {
+        for (service, (name, _)) in self.running.iter_mut().zip(self.services.providers.iter()) {
+            drop_carefully(name, service.take());
+        }
+    }
+}
+
+/// Takes a packet that nobody deals with.
+fn refuse(packet: &Packet, errno: Errno, leaf: &mut Leaf<'_>) {
+    leaf.consumed(packet.stream, packet.frame_bytes);
+    // Its first part says whether somebody waits.
+    if packet.expect.is_some() {
+        leaf.fail(packet.stream, packet.wave, errno);
+    }
+}
+
+fn drop_carefully(name: &str, service: Option<Box<dyn Service>>) {
+    if catch_unwind(AssertUnwindSafe(|| drop(service))).is_err() {
+        tracing::error!(service = name, "a service has panicked while it was dropped");
     }
 }
 

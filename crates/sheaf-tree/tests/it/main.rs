@@ -5,6 +5,7 @@ mod filters;
 mod oracle;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
+mod services;
 
 #[test]
 fn the_seeds_of_fuzz_targets_pass() {

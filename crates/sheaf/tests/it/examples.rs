@@ -37,6 +37,17 @@ fn group_read_averages_over_servers_inside_it() {
 }
 
 #[test]
+fn own_service_answers_with_one_line_for_all() {
+    let home = Home::new();
+    let Some(run) = run(&home, "own_service", &[]) else { return };
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert_eq!(lines[0], "64 of 64 hosts answered");
+    let busiest: Vec<&str> = lines[1].strip_prefix("the busiest: ").unwrap().split(' ').collect();
+    assert!(busiest[0].parse::<f64>().is_ok() && busiest[1].starts_with('n'), "{lines:?}");
+}
+
+#[test]
 fn group_read_and_join_use_a_session_that_runs() {
     let home = Home::new();
     if example("join").is_none() {

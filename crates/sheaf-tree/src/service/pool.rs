@@ -1,4 +1,4 @@
-//! The threads that work for the servers of a process.
+//! Threads that work for a service where calls may block.
 //!
 //! As many requests are worked on at once as there are cores. One that has been at work for longer than a
 //! moment does not count: it may hang in a call to the system, on a disk that is frozen say, and others
@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most threads that work for the servers of one process. When all hang, further requests fail with
-/// `EAGAIN`.
+/// The most threads of a pool. When all hang, further work is refused.
 pub const THREADS_MAX: usize = 64;
 
 /// How long a request counts as one that is about to be done.
@@ -25,7 +24,7 @@ const HUNG: Duration = Duration::from_secs(2);
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// What a thread can do.
-pub(super) trait Work: Send + Sized + 'static {
+pub trait Work: Send + Sized + 'static {
     /// Does it.
     fn run(self);
 
@@ -40,7 +39,7 @@ type Task = Box<dyn FnOnce() + Send>;
 type Begin = Box<dyn Fn(Task) -> io::Result<()> + Send + Sync>;
 
 /// The threads, and what waits for one.
-pub(super) struct Pool<W> {
+pub struct Pool<W> {
     /// Asked for by the first work: it takes many system calls, and a server that starts has none yet.
     at_once: OnceLock<usize>,
     threads_max: usize,
@@ -79,6 +78,8 @@ struct Place<W: Work> {
 }
 
 impl<W: Work> Pool<W> {
+    /// One without threads so far, of which it will have [`THREADS_MAX`] at most.
+    #[must_use]
     pub fn new() -> Arc<Self> {
         let begin = |task| std::thread::Builder::new().name("sheaf-work".to_owned()).spawn(task).map(drop);
         Self::with(OnceLock::new(), THREADS_MAX, Box::new(begin))

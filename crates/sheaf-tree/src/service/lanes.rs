@@ -1,0 +1,299 @@
+//! Services that may block: each stream is a lane, whose requests are done one after the other on a thread of the
+//! service's own.
+//!
+//! A slow request holds up its own lane alone. Those of a service that hang for ever cost it a thread each, of
+//! which it has [`THREADS_MAX`](super::pool::THREADS_MAX); other services have others.
+use super::pool::{Pool, Work};
+use super::{Audience, Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
+use crate::proto::Packet;
+use bytes::{Bytes, BytesMut};
+use rustc_hash::FxHashMap;
+use sheaf_core::Errno;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a service does for one stream at one node.
+pub trait Worker: Send {
+    /// Answers a request. Whoever works long asks [`Request::should_stop`] now and then.
+    ///
+    /// # Errors
+    /// What this node failed with.
+    fn request(&mut self, request: &Request) -> Result<Vec<u8>, Errno>;
+}
+
+/// A request, whole.
+pub struct Request {
+    /// The sender's tag.
+    pub tag: i32,
+    /// Its bytes.
+    pub payload: Bytes,
+    /// On whose behalf.
+    pub caller: Arc<Caller>,
+    over: Arc<AtomicBool>,
+}
+
+impl Request {
+    /// Whether nobody waits for the answer any more.
+    #[must_use]
+    pub fn should_stop(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+}
+
+type Open = dyn Fn(&Site<'_>, &Caller) -> Result<Box<dyn Worker>, Errno> + Send + Sync;
+
+/// A [`Provider`] of services that may block.
+#[derive(Clone)]
+pub struct Blocking {
+    open: Arc<Open>,
+    pool: Arc<Pool<Errand>>,
+    audience: Audience,
+}
+
+impl Blocking {
+    /// At leaves; `open` makes what works for a stream, and is called when its first request is worked on.
+    pub fn new(
+        open: impl Fn(&Site<'_>, &Caller) -> Result<Box<dyn Worker>, Errno> + Send + Sync + 'static,
+    ) -> Self {
+        Self { open: Arc::new(open), pool: Pool::new(), audience: Audience::Leaves }
+    }
+
+    /// The same at other nodes.
+    #[must_use]
+    pub fn at(self, audience: Audience) -> Self {
+        Self { audience, ..self }
+    }
+}
+
+impl Provider for Blocking {
+    fn audience(&self) -> Audience {
+        self.audience
+    }
+
+    fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        let (host, config) = (site.host.to_owned(), site.config.to_vec());
+        let post = Arc::new(Post { leaf: site.leaf, rank: site.rank, host, config, handle });
+        Ok(Box::new(Lanes { blocking: self.clone(), post, lanes: FxHashMap::default() }))
+    }
+}
+
+/// Where all lanes of one node are.
+struct Post {
+    leaf: Option<u32>,
+    rank: u32,
+    host: String,
+    config: Vec<u8>,
+    handle: LeafHandle,
+}
+
+struct Lanes {
+    blocking: Blocking,
+    post: Arc<Post>,
+    lanes: FxHashMap<u32, Arc<Lane>>,
+}
+
+/// One stream.
+struct Lane {
+    stream: u32,
+    caller: Arc<Caller>,
+    post: Arc<Post>,
+    open: Arc<Open>,
+    queue: Mutex<Queue>,
+    /// Whoever works on it has this.
+    worker: Mutex<Option<Result<Box<dyn Worker>, Errno>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// The packet that is coming in, and what has come and waits.
+    coming: BytesMut,
+    asks: bool,
+    waiting: VecDeque<Job>,
+    /// What is worked on, to be told that nobody waits for it.
+    at_work: Option<(u64, Arc<AtomicBool>)>,
+    /// Somebody works on it, or is about to.
+    busy: bool,
+    ended: bool,
+}
+
+struct Job {
+    wave: u64,
+    tag: i32,
+    payload: Bytes,
+    answer: bool,
+    /// Its bytes count as under way until it has been dealt with.
+    frame_bytes: usize,
+    over: Arc<AtomicBool>,
+}
+
+impl Service for Lanes {
+    fn opened(&mut self, stream: u32, caller: &Caller) {
+        let (queue, worker) = (Mutex::default(), Mutex::default());
+        let (post, open) = (Arc::clone(&self.post), Arc::clone(&self.blocking.open));
+        let lane = Lane { stream, caller: Arc::new(caller.clone()), post, open, queue, worker };
+        self.lanes.insert(stream, Arc::new(lane));
+    }
+
+    fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
+        let Some(lane) = self.lanes.get(&packet.stream) else { return };
+        if !lane.take_in(packet, leaf) {
+            return;
+        }
+        if let Err(Errand(lane)) = self.blocking.pool.spawn(Errand(Arc::clone(lane))) {
+            lane.refuse(leaf);
+        }
+    }
+
+    fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Leaf<'_>) {
+        if let Some(lane) = self.lanes.get(&stream) {
+            lane.cancel(wave, leaf);
+        }
+    }
+
+    fn closed(&mut self, stream: u32) {
+        if let Some(lane) = self.lanes.remove(&stream) {
+            lane.end(&self.blocking.pool);
+        }
+    }
+
+    fn ended(&mut self) {
+        for (_, lane) in self.lanes.drain() {
+            lane.end(&self.blocking.pool);
+        }
+    }
+}
+
+impl Lane {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a part in; whether somebody has to be found to work on it.
+    fn take_in(&self, packet: Packet, leaf: &mut Leaf<'_>) -> bool {
+        let mut queue = self.queue();
+        if packet.first {
+            queue.coming.clear();
+            queue.asks = packet.expect.is_some();
+        }
+        if !packet.last {
+            // A packet may be longer than what may be under way; its own bound holds it.
+            queue.coming.extend_from_slice(&packet.payload);
+            leaf.consumed(packet.stream, packet.frame_bytes);
+            return false;
+        }
+        let payload = if queue.coming.is_empty() {
+            packet.payload
+        } else {
+            queue.coming.extend_from_slice(&packet.payload);
+            queue.coming.split().freeze()
+        };
+        let (wave, tag, answer) = (packet.wave, packet.tag, queue.asks);
+        let (frame_bytes, over) = (packet.frame_bytes, Arc::default());
+        queue.waiting.push_back(Job { wave, tag, payload, answer, frame_bytes, over });
+        !std::mem::replace(&mut queue.busy, true)
+    }
+
+    /// Does all that waits, on a thread that may block.
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            let request = Request {
+                tag: job.tag,
+                payload: job.payload,
+                caller: Arc::clone(&self.caller),
+                over: job.over,
+            };
+            let answer = self.answer(&request);
+            self.post.handle.with(|leaf| {
+                leaf.consumed(self.stream, job.frame_bytes);
+                match answer {
+                    _ if !job.answer => {}
+                    Ok(bytes) => leaf.reply(self.stream, job.wave, job.tag, &bytes),
+                    Err(errno) => leaf.fail(self.stream, job.wave, errno),
+                }
+            });
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue();
+        let job = queue.waiting.pop_front().filter(|_| !queue.ended);
+        queue.at_work = job.as_ref().map(|job| (job.wave, Arc::clone(&job.over)));
+        queue.busy = job.is_some();
+        job
+    }
+
+    fn answer(&self, request: &Request) -> Result<Vec<u8>, Errno> {
+        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let Post { leaf, rank, host, config, .. } = &*self.post;
+        let site = Site { leaf: *leaf, rank: *rank, host, config };
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            match worker.get_or_insert_with(|| (self.open)(&site, &self.caller)) {
+                Ok(worker) => worker.request(request),
+                Err(errno) => Err(*errno),
+            }
+        }));
+        done.unwrap_or_else(|_| {
+            tracing::error!(host, stream = self.stream, "a service has panicked at a request");
+            *worker = Some(Err(Errno::NOTRECOVERABLE));
+            Err(Errno::NOTRECOVERABLE)
+        })
+    }
+
+    /// There is no thread for it.
+    fn refuse(&self, leaf: &mut Leaf<'_>) {
+        while let Some(job) = self.next() {
+            leaf.consumed(self.stream, job.frame_bytes);
+            if job.answer {
+                leaf.fail(self.stream, job.wave, Errno::AGAIN);
+            }
+        }
+    }
+
+    /// Nobody waits for a request (`u64::MAX`: for none of those that have come): it is not begun, or told to stop.
+    fn cancel(&self, wave: u64, leaf: &mut Leaf<'_>) {
+        let mut queue = self.queue();
+        let is_meant = |other: u64| wave == u64::MAX || other == wave;
+        if let Some((_, over)) = queue.at_work.as_ref().filter(|(at, _)| is_meant(*at)) {
+            over.store(true, Ordering::Relaxed);
+        }
+        queue.waiting.retain(|job| {
+            let meant = is_meant(job.wave) && job.answer;
+            if meant {
+                leaf.consumed(self.stream, job.frame_bytes);
+                leaf.fail(self.stream, job.wave, Errno::CANCELED);
+            }
+            !meant
+        });
+    }
+
+    /// The stream is over. What its worker holds is dropped on a thread that may block.
+    fn end(self: Arc<Self>, pool: &Arc<Pool<Errand>>) {
+        let mut queue = self.queue();
+        queue.ended = true;
+        if let Some((_, over)) = &queue.at_work {
+            over.store(true, Ordering::Relaxed);
+        }
+        let busy = std::mem::replace(&mut queue.busy, true);
+        drop(queue);
+        if !busy {
+            drop(pool.spawn(Errand(self)));
+        }
+    }
+}
+
+/// A lane to be worked on.
+struct Errand(Arc<Lane>);
+
+impl Work for Errand {
+    fn run(self) {
+        self.0.work();
+    }
+
+    fn refuse(self) -> Option<Self> {
+        let lane = self.0;
+        lane.post.handle.with(|leaf| lane.refuse(leaf));
+        None
+    }
+}

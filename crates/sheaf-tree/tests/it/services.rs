@@ -1,0 +1,285 @@
+//! Services by name: where they run, what becomes of those that are not there, that panic or that hang.
+use sheaf_core::{Errno, RangeSet};
+use sheaf_tree::filter::Registry;
+use sheaf_tree::proto::own;
+use sheaf_tree::service::{
+    Audience, Blocking, Caller, Leaf, LeafHandle, Provider, Request, Service, ServiceError, Services, Site,
+    Worker,
+};
+use sheaf_tree::topology::{Names, Placement, Spec, Topology};
+use sheaf_tree::{Network, Packet, Stream, Sync, WaveResult, launch};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Far longer than anything here takes, so that only what hangs runs into it.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long it is waited for those that hang.
+const SOON: Duration = Duration::from_millis(500);
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+}
+
+/// A root, two nodes and four leaves, with these services.
+fn start(services: Services) -> Network {
+    let hosts: Names = (1..=4).map(|number| format!("n{number}")).collect();
+    let topology =
+        Topology::build(&Spec::parse("1x2x2").unwrap(), "root", hosts, Placement::LeafHosts).unwrap();
+    let configs = [("who".to_owned(), b"!".to_vec())].into();
+    launch::embedded(&topology, &services, &launch::Options { configs, ..Default::default() })
+}
+
+fn services() -> Services {
+    Services::new(Registry::with_builtins())
+}
+
+fn everybody(network: &Network) -> RangeSet {
+    let mut all = network.everyone();
+    all.union_with(&network.inner_nodes());
+    all
+}
+
+fn open(network: &Network, service: &str, members: RangeSet) -> Stream {
+    network.open(service, members, "lines", &[], Sync::WaitForAll)
+}
+
+async fn ask(stream: &Stream, timeout: Duration) -> WaveResult {
+    stream.send(7, b"?", Some(timeout)).await;
+    tokio::time::timeout(LIMIT, stream.recv()).await.expect("a wave ends in time")
+}
+
+fn failed(result: &WaveResult) -> Vec<(Errno, String)> {
+    let of = |(errno, leaves): &(Errno, RangeSet)| (*errno, leaves.to_string());
+    result.coverage.failed.iter().map(of).collect()
+}
+
+/// Says where it is.
+struct Who(Audience);
+
+impl Provider for Who {
+    fn audience(&self) -> Audience {
+        self.0
+    }
+
+    fn start(&self, site: &Site<'_>, _: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        let end = std::str::from_utf8(site.config).unwrap();
+        Ok(Box::new(Says(format!("{}{end}\n", site.host), Vec::new())))
+    }
+}
+
+struct Says(String, Vec<u32>);
+
+impl Service for Says {
+    fn opened(&mut self, stream: u32, caller: &Caller) {
+        assert_eq!(*caller, Caller::Owner);
+        self.1.push(stream);
+    }
+
+    fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
+        assert!(self.1.contains(&packet.stream), "it was told before");
+        leaf.consumed(packet.stream, packet.frame_bytes);
+        leaf.reply(packet.stream, packet.wave, packet.tag, self.0.as_bytes());
+    }
+
+    fn closed(&mut self, stream: u32) {
+        self.1.retain(|other| *other != stream);
+    }
+}
+
+fn said(result: &WaveResult) -> Vec<String> {
+    let text = String::from_utf8(result.payload.clone().unwrap_or_default().to_vec()).unwrap();
+    let mut lines: Vec<String> = text.lines().map(ToOwned::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Gathers bytes.
+fn lines() -> Services {
+    struct Lines;
+    struct Gathered(Vec<u8>);
+    use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input};
+    impl Filter for Lines {
+        fn accumulator(&self) -> Box<dyn Accumulator> {
+            Box::new(Gathered(Vec::new()))
+        }
+    }
+    impl Accumulator for Gathered {
+        fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
+            self.0.extend_from_slice(input.payload);
+            Ok(())
+        }
+        fn finish(&mut self, _: Emit, out: &mut Vec<u8>) -> Result<(), FilterError> {
+            out.append(&mut self.0);
+            Ok(())
+        }
+    }
+    services().with_filter("lines", |_| Ok(Box::new(Lines)))
+}
+
+#[test]
+fn a_service_runs_where_it_is_meant_to() {
+    run(async {
+        for (audience, hosts) in [
+            (Audience::Leaves, &["n1!", "n2!", "n3!", "n4!"][..]),
+            (Audience::Inner, &["n1!", "n3!", "root!"]),
+            (Audience::Everyone, &["n1!", "n1!", "n2!", "n3!", "n3!", "n4!", "root!"]),
+        ] {
+            let network = start(lines().with("who", Who(audience)));
+            assert_eq!(own::ranks(&network.inner_nodes()).to_string(), "0-2");
+            let stream = open(&network, "who", everybody(&network));
+            let result = ask(&stream, LIMIT).await;
+            assert_eq!(said(&result), hosts);
+            // The others lack it, and say so.
+            assert_eq!(result.coverage.ok.len(), hosts.len() as u64);
+            let lacking = match audience {
+                Audience::Leaves => network.inner_nodes(),
+                Audience::Inner => network.everyone(),
+                Audience::Everyone => RangeSet::new(),
+            };
+            let lacks = [(Errno::NOSYS, lacking.to_string())];
+            assert_eq!(failed(&result), if lacking.is_empty() { &[][..] } else { &lacks });
+            network.shutdown().await;
+        }
+    });
+}
+
+#[test]
+fn nobody_has_a_service_that_was_not_registered() {
+    run(async {
+        let network = start(lines().with("who", Who(Audience::Leaves)));
+        let stream = open(&network, "whom", network.everyone());
+        assert_eq!(failed(&ask(&stream, LIMIT).await), [(Errno::NOSYS, "0-3".to_owned())]);
+        // Nor is it waited for where the request comes in parts.
+        stream.send(7, &vec![0; 3 << 20], Some(LIMIT)).await;
+        assert_eq!(failed(&stream.recv().await), [(Errno::NOSYS, "0-3".to_owned())]);
+        let survey = network.survey(LIMIT).await;
+        assert_eq!(survey.reports.len(), 7, "every node says how it is: {survey:?}");
+        network.shutdown().await;
+    });
+}
+
+/// Panics at every other request, and while it is dropped.
+struct Panics(u32);
+
+impl Service for Panics {
+    fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
+        leaf.consumed(packet.stream, packet.frame_bytes);
+        self.0 += 1;
+        assert!(self.0 % 2 == 1, "as it was told to");
+        leaf.reply(packet.stream, packet.wave, 0, b"well\n");
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("once more");
+    }
+}
+
+#[test]
+fn a_service_that_panics_is_dropped_and_others_go_on() {
+    run(async {
+        let panics = |_: &Site<'_>, _: LeafHandle| Ok(Box::new(Panics(0)) as Box<dyn Service>);
+        let network = start(lines().with("panics", panics).with("who", Who(Audience::Leaves)));
+        let who = open(&network, "who", network.everyone());
+        let stream = open(&network, "panics", network.everyone());
+        assert_eq!(ask(&stream, LIMIT).await.coverage.ok.len(), 4);
+        for _ in 0..3 {
+            let broken = [(Errno::NOTRECOVERABLE, "0-3".to_owned())];
+            assert_eq!(failed(&ask(&stream, LIMIT).await), broken);
+            assert_eq!(said(&ask(&who, LIMIT).await).len(), 4);
+        }
+        // It is started again for the next stream.
+        let again = open(&network, "panics", network.everyone());
+        assert_eq!(ask(&again, LIMIT).await.coverage.ok.len(), 4);
+    });
+}
+
+/// Hangs until it is let go, or until nobody waits.
+struct Hangs(Arc<AtomicBool>);
+
+impl Worker for Hangs {
+    fn request(&mut self, request: &Request) -> Result<Vec<u8>, Errno> {
+        let begun = Instant::now();
+        while !self.0.load(Ordering::Relaxed) && begun.elapsed() < LIMIT {
+            if request.tag == 1 && request.should_stop() {
+                return Err(Errno::CANCELED);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(b"at last\n".to_vec())
+    }
+}
+
+#[test]
+fn who_blocks_holds_up_nobody_else() {
+    run(async {
+        let go = Arc::new(AtomicBool::new(false));
+        let free = Arc::clone(&go);
+        let hangs = move |_: &Site<'_>, _: &Caller| Ok(Box::new(Hangs(Arc::clone(&free))) as Box<dyn Worker>);
+        let quick = |site: &Site<'_>, _: &Caller| {
+            Ok(Box::new(Answers(site.leaf.unwrap_or(u32::MAX))) as Box<dyn Worker>)
+        };
+        let network = start(lines().with("hangs", Blocking::new(hangs)).with("quick", Blocking::new(quick)));
+        let stuck: Vec<Stream> = (0..4).map(|_| open(&network, "hangs", network.everyone())).collect();
+        for stream in &stuck {
+            let result = ask(stream, SOON).await;
+            assert_eq!(result.coverage.silent.len(), 1, "{result:?}");
+        }
+        let quick = open(&network, "quick", network.everyone());
+        assert_eq!(said(&ask(&quick, LIMIT).await), ["0 ?", "1 ?", "2 ?", "3 ?"]);
+        // A request longer than what may be under way comes whole.
+        let long = vec![b'x'; 3 << 20];
+        quick.send(7, &long, Some(LIMIT)).await;
+        let result = quick.recv().await;
+        assert_eq!(said(&result).iter().map(String::len).sum::<usize>(), 4 * ((3 << 20) + 2));
+        go.store(true, Ordering::Relaxed);
+        network.shutdown().await;
+    });
+}
+
+struct Answers(u32);
+
+impl Worker for Answers {
+    fn request(&mut self, request: &Request) -> Result<Vec<u8>, Errno> {
+        Ok([format!("{} ", self.0).as_bytes(), &request.payload, b"\n"].concat())
+    }
+}
+
+#[test]
+fn a_worker_is_told_when_nobody_waits_and_dropped_with_its_stream() {
+    /// Notes how it ends.
+    struct Notes(Hangs, Arc<Mutex<Vec<&'static str>>>);
+    impl Worker for Notes {
+        fn request(&mut self, request: &Request) -> Result<Vec<u8>, Errno> {
+            let done = self.0.request(request);
+            self.1.lock().unwrap().push(if done.is_err() { "told" } else { "done" });
+            done
+        }
+    }
+    impl Drop for Notes {
+        fn drop(&mut self) {
+            self.1.lock().unwrap().push("dropped");
+        }
+    }
+    run(async {
+        let notes: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let shared = Arc::clone(&notes);
+        let make = move |_: &Site<'_>, _: &Caller| {
+            let notes = Notes(Hangs(Arc::default()), Arc::clone(&shared));
+            Ok(Box::new(notes) as Box<dyn Worker>)
+        };
+        let network = start(lines().with("notes", Blocking::new(make)));
+        let stream = open(&network, "notes", RangeSet::single(2));
+        stream.send(1, b"", Some(LIMIT)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(stream);
+        let begun = Instant::now();
+        while notes.lock().unwrap().len() < 2 && begun.elapsed() < LIMIT {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(*notes.lock().unwrap(), ["told", "dropped"]);
+        network.shutdown().await;
+    });
+}
