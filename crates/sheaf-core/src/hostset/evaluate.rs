@@ -154,7 +154,7 @@ impl<'g> Evaluator<'g> {
     }
 }
 
-const CYCLE: &str = "groups name each other in a circle: ";
+pub(super) const CYCLE: &str = "groups name each other in a circle: ";
 
 /// One line for a circle of groups, from the first that is met twice back to it.
 fn cycle(groups: &[String], again: &str) -> String {

@@ -185,8 +185,13 @@ fn slurm_nodes(environment: &Environment) -> Result<String, String> {
 
 /// The host sets of a text of lines, with `#` for comments, as one expression.
 fn lines(text: &str) -> String {
-    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let lines = without_mark(text).lines().map(|line| line.split('#').next().unwrap_or_default());
     union(&lines.collect::<Vec<_>>().join(" "))
+}
+
+/// A text without the mark that some editors put in front of what is UTF-8.
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// A path taken from the directory of the file that names it.
@@ -229,6 +234,7 @@ mod tests {
 
     #[test]
     fn comments_and_lines_are_a_union() {
+        assert_eq!(lines("\u{feff}n1\nn2\n"), "n1,n2");
         assert_eq!(lines("n1 n2 # two\n\n# none\nn[3-4],\n"), "n1,n2,n[3-4]");
     }
 

@@ -1,6 +1,6 @@
 //! The tree that a configuration asks for. It decides which leaf is which host: a set of hosts has no
 //! order of its own, and a file of a tree may name them in any.
-use super::hosts::{Hosts, fold};
+use super::hosts::{Hosts, fold, without_mark};
 use super::{Config, Launch, Link, Origin, names};
 use crate::error::{SessionError, io_text};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology, TopologyError};
@@ -65,7 +65,7 @@ fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<String> {
 
 /// The tree of a file, without the hosts of `-x`.
 fn from_file(config: &Config, text: &str) -> Result<Topology, String> {
-    let mut topology = Topology::from_file(text).map_err(|error| error.to_string())?;
+    let mut topology = Topology::from_file(without_mark(text)).map_err(|error| error.to_string())?;
     if let Some(problem) = topology.nodes().find_map(|node| names::host_problem(&node.host())) {
         return Err(problem);
     }

@@ -1,4 +1,5 @@
 //! Files of sections and `key: value` lines, as Python's ConfigParser reads them.
+use crate::config::without_mark;
 use std::collections::BTreeMap;
 
 /// Sections in the order of the file, each with its keys in lower case.
@@ -8,7 +9,7 @@ pub type Sections = Vec<(String, BTreeMap<String, String>)>;
 pub fn merge(sections: &mut Sections, text: &str) -> Result<(), String> {
     let mut section: Option<usize> = None;
     let mut key: Option<String> = None;
-    for (at, line) in text.lines().enumerate() {
+    for (at, line) in without_mark(text).lines().enumerate() {
         let content = line.trim();
         if content.is_empty() || content.starts_with(['#', ';']) {
             continue;
@@ -54,7 +55,8 @@ mod tests {
     #[test]
     fn sections_merge_and_values_go_on() {
         let mut sections = Sections::new();
-        merge(&mut sections, "# a\n[Main]\ndefault: local\n[local,l]\nMap = a\n  b: c\n\nall: x").unwrap();
+        merge(&mut sections, "\u{feff}# a\n[Main]\ndefault: local\n[local,l]\nMap = a\n  b: c\n\nall: x")
+            .unwrap();
         merge(&mut sections, "[Main]\ndefault: other\n").unwrap();
         assert_eq!(sections[0].1["default"], "other");
         assert_eq!(sections[1].0, "local,l");

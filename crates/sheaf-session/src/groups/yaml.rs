@@ -1,4 +1,5 @@
 //! ClusterShell's `groups.d/*.yaml`: sources, each a table of groups.
+use crate::config::without_mark;
 use std::collections::BTreeMap;
 use yaml_rust2::{Yaml, YamlLoader};
 
@@ -7,7 +8,7 @@ pub type Sources = Vec<(String, BTreeMap<String, String>)>;
 
 /// Reads one file.
 pub fn parse(text: &str) -> Result<Sources, String> {
-    let documents = YamlLoader::load_from_str(text).map_err(|error| error.to_string())?;
+    let documents = YamlLoader::load_from_str(without_mark(text)).map_err(|error| error.to_string())?;
     let Some(document) = documents.first() else { return Ok(Sources::new()) };
     let sources = document.as_hash().ok_or("the file is not a table of group sources")?;
     let mut read = Sources::new();
@@ -47,8 +48,8 @@ mod tests {
 
     #[test]
     fn sources_and_groups_are_read() {
-        let read =
-            parse("roles:\n    adm: 'n0'\n    io: '@racks:r2,n2'\n    both: [n1, 'n[3-4]']\n").unwrap();
+        let read = parse("\u{feff}roles:\n    adm: 'n0'\n    io: '@racks:r2,n2'\n    both: [n1, 'n[3-4]']\n")
+            .unwrap();
         assert_eq!(read[0].0, "roles");
         assert_eq!(read[0].1["io"], "@racks:r2,n2");
         assert_eq!(read[0].1["both"], "n1,n[3-4]");

@@ -10,6 +10,7 @@ use sheaf_core::hostset::HostSet;
 use sheaf_session::config::{Cluster, File, Launch, SETTINGS, Sourced};
 use sheaf_session::groups::GroupSources;
 use sheaf_session::{Config, Environment};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::Write;
 
@@ -77,11 +78,7 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
             problems.push(format!("{}: {error}", cluster.hosts.origin));
         }
     }
-    for (name, nodes) in &file.groups {
-        if let Err(error) = HostSet::parse_with(&sheaf_session::groups::union(&nodes.value), &groups) {
-            problems.push(format!("{}: group {name}: {error}", nodes.origin));
-        }
-    }
+    problems.extend(problems_of_groups(&file, &groups));
     let mut stdout = crate::output::stdout();
     let exit = if problems.is_empty() { Exit::Success } else { Exit::Usage };
     if global.json {
@@ -102,6 +99,22 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
         }
     }
     Ok(exit)
+}
+
+/// What is wrong with the groups of the file. A circle of groups is told once, not for each of them.
+fn problems_of_groups(file: &File, groups: &GroupSources) -> Vec<String> {
+    let (mut problems, mut circles) = (Vec::new(), BTreeSet::new());
+    for (name, nodes) in &file.groups {
+        let Err(error) = HostSet::parse_with(&sheaf_session::groups::union(&nodes.value), groups) else {
+            continue;
+        };
+        let circle: Vec<String> = error.circle().into_iter().flatten().map(ToOwned::to_owned).collect();
+        if !circle.iter().any(|group| circles.contains(group)) {
+            problems.push(format!("{}: group {name}: {error}", nodes.origin));
+        }
+        circles.extend(circle);
+    }
+    problems
 }
 
 fn show(global: &GlobalArgs) -> Result<Exit> {

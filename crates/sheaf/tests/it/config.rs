@@ -228,3 +228,33 @@ fn groups_of_clustershell_work_in_addresses() {
     insta::assert_snapshot!(run("@7:/x"), @"sheaf: m7 is no host of cluster lab (n[1-9]); did you mean n7?");
     insta::assert_snapshot!(run("@racks:r1:/x"), @"sheaf: x[1-2] are no hosts of cluster lab (n[1-9]); did you mean n1?");
 }
+
+/// Some editors put a mark in front of what is UTF-8.
+#[test]
+fn a_mark_in_front_of_a_file_is_no_part_of_it() {
+    let home = Home::with_config("\u{feff}[cluster.a]\nhosts = \"@file:hosts.txt\"\nlaunch = \"embedded\"\n");
+    home.write("hosts.txt", "\u{feff}n1\nn2\n");
+    home.write("tree.top", "\u{feff}root:0 => n1:0 n2:0 ;\n");
+    home.write("groups.conf", "\u{feff}[Main]\ndefault: a\n[a]\nmap: echo n7\n");
+    for tree in ["flat", "file:tree.top"] {
+        let run = home.run(&["--tree", tree, "cat", "n1:/etc/passwd"]);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    }
+    assert_eq!(home.run(&["hosts", "--groupsconf", "groups.conf", "@x"]).stdout, "n7\n");
+}
+
+#[test]
+fn a_circle_of_groups_is_one_line() {
+    let groups = "[groups]\na = \"@b\"\nb = \"n1,@c\"\nc = \"@a\"\nd = \"@d\"\ne = \"n1\"\n";
+    let home = Home::with_config(groups);
+    let check = home.run(&["config", "check"]);
+    insta::assert_snapshot!(check.stderr, @r"
+    sheaf: sheaf.toml:2: group a: host set, byte 0: groups name each other in a circle: @b → @c → @a → @b
+    sheaf: sheaf.toml:5: group d: host set, byte 0: groups name each other in a circle: @d → @d
+    ");
+    assert_eq!(check.code, Some(2));
+    let run = home.run(&["-w", "@a", "cat", "/x"]);
+    let told = "groups name each other in a circle: @a → @b → @c → @a\n";
+    assert!(run.code == Some(2) && run.stderr.ends_with(told), "{run:?}");
+    assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+}
