@@ -172,6 +172,7 @@ impl Builder {
         let found = tokio::task::spawn_blocking(move || Session::find(config, services.filters())).await;
         match found.map_err(|error| SessionError::io("join")(error.into()))?? {
             Found::Session(session) => Ok(*session),
+            // What was asked for by its name runs, or is an error already.
             Found::Nothing(config) => Err(config.sessions().absent(name, None)),
         }
     }

@@ -10,6 +10,7 @@ mod tree;
 mod tuning;
 
 pub use file::{ClusterSection, File};
+pub(crate) use hosts::without_mark;
 pub use hosts::{Hosts, own_name};
 pub use link::Link;
 pub use names::user as user_name;
@@ -210,6 +211,8 @@ pub struct Config {
     hosts: OnceLock<Hosts>,
     /// A running session says what the tree is.
     is_joined: AtomicBool,
+    /// What starts the session of the name that follows, where its cluster is not chosen.
+    start_words: Option<&'static str>,
     /// Host sets that are left out.
     pub exclude_hosts: Vec<String>,
     /// The hosts that are said are some of those that the cluster has in its file.
@@ -236,8 +239,13 @@ impl Config {
     /// When the file or the choices are wrong.
     pub fn load_to_join(choices: &Choices, environment: &Environment) -> Result<Self, SessionError> {
         let file = File::find(choices.config.as_deref(), environment)?;
-        let is_named = choices.session.is_some() && choices.cluster.is_none();
-        Self::of_file(choices, environment, if is_named { file.without_unchosen() } else { file })
+        if choices.session.is_none() || choices.cluster.is_some() || !file.is_unchosen() {
+            return Self::of_file(choices, environment, file);
+        }
+        let has_cluster = choices.session.as_ref().is_some_and(|name| file.clusters.contains_key(name));
+        let mut config = Self::of_file(choices, environment, file.without_clusters())?;
+        config.start_words = Some(if has_cluster { "sheaf up" } else { "sheaf up CLUSTER --session" });
+        Ok(config)
     }
 
     /// What `file` says, with the choices applied.
@@ -271,6 +279,7 @@ impl Config {
             topology: OnceLock::new(),
             hosts: OnceLock::new(),
             is_joined: AtomicBool::new(false),
+            start_words: None,
             exclude_hosts: choices.exclude_hosts.clone(),
             selects,
             note,
@@ -356,6 +365,11 @@ impl Config {
     #[must_use]
     pub fn session_name(&self) -> &str {
         self.session.as_deref().unwrap_or(&self.cluster.name.value)
+    }
+
+    /// The command that starts the session that is meant.
+    pub(crate) fn start_words(&self) -> String {
+        format!("{} {}", self.start_words.unwrap_or("sheaf up --session"), self.session_name())
     }
 
     /// The sessions of whoever has this configuration.

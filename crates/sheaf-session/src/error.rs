@@ -150,10 +150,18 @@ impl SessionError {
         )
     }
 
-    /// Whether there is no session to ask.
+    /// Whether no session could be had: there is none, or what it takes is not to be had here.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Absent(_) | Self::Unresponsive(_) | Self::NoPlace(_))
+        matches!(
+            self,
+            Self::Absent(_)
+                | Self::Unresponsive(_)
+                | Self::NoPlace(_)
+                | Self::Protocol { .. }
+                | Self::Io { .. }
+                | Self::Launch(_)
+        )
     }
 }
 

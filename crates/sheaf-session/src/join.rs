@@ -56,7 +56,11 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
         return Err(SessionError::Choice(text));
     }
     let Some(stream) = config.sessions().open(name)? else {
-        return if asked { Err(config.sessions().absent(name, None)) } else { Ok(None) };
+        return if asked {
+            Err(config.sessions().absent_and(name, None, &config.start_words()))
+        } else {
+            Ok(None)
+        };
     };
     if let Some(option) = config.says_start() {
         let text = format!(

@@ -5,7 +5,7 @@
 use crate::config::{nearest, some_of};
 use crate::environment::Environment;
 use crate::error::SessionError;
-use crate::trust;
+use crate::trust::{self, Refusal};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use std::io::{ErrorKind, Read};
@@ -54,7 +54,13 @@ impl Sessions {
     /// # Errors
     /// When somebody can, which makes it a directory that is not used.
     pub(crate) fn check_directory(&self) -> Result<(), SessionError> {
-        trust::check_private(&self.directory).map_err(|why| SessionError::Foreign(why.text(&self.directory)))
+        trust::check_private(&self.directory).map_err(|why| {
+            let text = why.text(&self.directory);
+            match why {
+                Refusal::Distrust(_) => SessionError::Foreign(text),
+                Refusal::Io(_) => SessionError::NoPlace(text),
+            }
+        })
     }
 
     /// The socket of a session of this name.
@@ -112,6 +118,11 @@ impl Sessions {
     /// is what takes the name of one that runs; without it the session can be started as well.
     #[must_use]
     pub fn absent(&self, name: &str, command: Option<&str>) -> SessionError {
+        self.absent_and(name, command, &format!("sheaf up --session {name}"))
+    }
+
+    /// [`Sessions::absent`], with what starts it.
+    pub(crate) fn absent_and(&self, name: &str, command: Option<&str>, start: &str) -> SessionError {
         let running = match self.running() {
             Ok(running) => running,
             Err(error) => return error,
@@ -120,7 +131,7 @@ impl Sessions {
         let others = (!running.is_empty()).then(|| format!("; running: {}", some_of(running.iter())));
         let hint = match (near, command, &running[..]) {
             (Some(near), ..) => format!("; did you mean {near}?"),
-            (None, None, _) => format!("; start it with: sheaf up --session {name}"),
+            (None, None, _) => format!("; start it with: {start}"),
             (None, Some(_), []) => String::new(),
             (None, Some(command), [one]) => format!(" ({command} {one})"),
             (None, Some(command), _) => format!(" ({command} NAME)"),

@@ -135,7 +135,8 @@ pub async fn start(config: Config, depth: u32, servers: &Serving) -> Result<Sess
     let program = match config.launch() {
         Launch::Embedded => None,
         _ => {
-            let path = std::env::current_exe().context("cannot find this program")?;
+            let lost = |source| SessionError::Io { what: "cannot find this program".to_owned(), source };
+            let path = std::env::current_exe().map_err(lost)?;
             Some(ServerProgram::of_this_process(path, ["serve"]))
         }
     };

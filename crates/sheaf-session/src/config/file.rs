@@ -183,11 +183,9 @@ impl File {
         self.default.is_none() && self.clusters.len() > 1
     }
 
-    /// The file without its clusters, if it does not say which of them is meant.
-    pub fn without_unchosen(mut self) -> Self {
-        if self.is_unchosen() {
-            self.clusters.clear();
-        }
+    /// The file without its clusters.
+    pub(super) fn without_clusters(mut self) -> Self {
+        self.clusters.clear();
         self
     }
 

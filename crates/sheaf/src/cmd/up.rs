@@ -92,7 +92,9 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
 /// Says that a session runs, and with how many of its hosts.
 fn told(config: &Config, (hosts, all): (u64, u64), pid: u32, global: &GlobalArgs) -> Result<Exit> {
     let name = config.session_name();
-    let exit = if hosts == all { Exit::Success } else { Exit::Partial };
+    // Hosts that come by themselves come when they come.
+    let is_complete = hosts == all || config.launch() == Launch::Attach;
+    let exit = if is_complete { Exit::Success } else { Exit::Partial };
     if global.json {
         let record = json!({
             "type": "started", "session": name, "running": hosts, "of": all, "pid": pid, "exit": exit as u8,

@@ -3,7 +3,7 @@ use super::{Signals, TokenFile, deadline, runtime, start};
 use crate::exit::{Exit, Stop};
 use anyhow::{Context, Result};
 use sheaf_session::config::Launch;
-use sheaf_session::{Config, Open, Post, Session, Sessions, started};
+use sheaf_session::{Config, Open, Post, Session, SessionError, Sessions, started};
 use std::cell::Cell;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -20,24 +20,26 @@ pub struct Started {
 pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> {
     let name = config.session_name();
     Sessions::of(config.environment()).check_free(name)?;
-    let (mut said, ours) = std::io::pipe()?;
-    let mut command = Command::new(std::env::current_exe()?);
+    let cannot = |source| SessionError::Io { what: "cannot start the session's process".to_owned(), source };
+    let (mut said, ours) = std::io::pipe().map_err(cannot)?;
+    let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
     // Errors come here and are told in one line. Once the session runs nobody reads them: it must
     // not hold on to this command's standard error, which may be a pipe that somebody reads to
     // its end.
     command.args(arguments).stdin(Stdio::null()).stdout(OwnedFd::from(ours)).stderr(Stdio::piped());
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let child = command.spawn().context("cannot start the session's process")?;
+    let child = command.spawn().map_err(cannot)?;
     drop(command);
     let mut ready = String::new();
-    said.read_to_string(&mut ready)?;
+    said.read_to_string(&mut ready).map_err(cannot)?;
     match ready.trim().parse() {
         Ok(hosts) => Ok(Started { pid: child.id(), hosts }),
         Err(_) => Err(not_started(name, child)),
     }
 }
 
-/// Why a session's process ended before it listened, with the exit code that it ended with.
+/// Why a session's process ended before it listened: something cannot be meant, or there is no session to be
+/// had.
 fn not_started(name: &str, child: Child) -> anyhow::Error {
     let output = match child.wait_with_output() {
         Ok(output) => output,
@@ -49,8 +51,7 @@ fn not_started(name: &str, child: Child) -> anyhow::Error {
     let text = format!("session {name} did not start: {cause}");
     match output.status.code() {
         Some(code) if code == Exit::Usage as i32 => Stop::usage(text).into(),
-        Some(code) if code == Exit::Unreachable as i32 => Stop::unreachable(text).into(),
-        _ => anyhow::anyhow!(text),
+        _ => Stop::unreachable(text).into(),
     }
 }
 

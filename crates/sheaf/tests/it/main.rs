@@ -29,6 +29,7 @@ mod machines;
 mod members;
 mod modules;
 mod names;
+mod no_session;
 mod readme;
 mod recovery;
 mod reports;

@@ -172,6 +172,11 @@ fn a_session_is_used_by_its_name_whatever_clusters_there_are() {
     // One that is started has to be of a cluster.
     let run = home.run(&["up", "--session", "a"]);
     assert!(run.code == Some(2) && run.stderr.contains("choose one with --cluster"), "{run:?}");
+    for (name, start) in [("a", "sheaf up a"), ("x", "sheaf up CLUSTER --session x")] {
+        let run = home.run(&["--session", name, "cat", "/x"]);
+        let told = format!("sheaf: no session {name} is running; start it with: {start}\n");
+        assert_eq!((run.code, run.stderr), (Some(3), told));
+    }
 }
 
 #[test]
@@ -208,7 +213,7 @@ fn a_session_that_ends_meanwhile_is_none() {
 fn a_session_that_hosts_join_says_how() {
     let home = Home::with_config("[cluster.pods]\nhosts = \"h1\"\nlaunch = \"attach\"\n");
     let up = home.run(&["up"]);
-    assert_eq!(up.code, Some(4), "{up:?}");
+    assert_eq!(up.code, Some(0), "they come when they come: {up:?}");
     let second = "hosts join by themselves, with a token: sheaf token pods";
     assert_eq!(up.stderr.lines().nth(1), Some(second), "{up:?}");
     let status = home.run(&["status", "--timeout", "1"]);
@@ -420,49 +425,6 @@ fn warm_up(up: &Up) {
 }
 
 #[test]
-fn names_of_sessions_are_plain_words() {
-    let home = Home::new();
-    for name in ["a b", "a\nb", "a\u{1b}[1m", "ü", "a;b", "a/b", ".a", ""] {
-        let up = home.run(&["up", "--processes", "1", "--session", name]);
-        let told = format!(
-            "sheaf: {name:?} cannot be the name of a session: one has letters, digits and . _ @ -, and does not \
-             begin with a dot\n"
-        );
-        assert_eq!((up.code, up.stderr), (Some(2), told));
-    }
-    let config = "default = \"my lab\"\n[cluster.\"my lab\"]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n";
-    let run = Home::with_config(config).run(&["grep", "-c", "^root:", "/etc/passwd"]);
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "clusters may be called so");
-    let up = Up::at(home, &["--processes", "1"]);
-    assert_eq!(up.home.run(&["up", "--processes", "1", "--session", "a.b_c@d-1"]).code, Some(0));
-    assert_eq!(up.home.run(&["down", "a.b_c@d-1"]).code, Some(0));
-}
-
-#[test]
-fn whoever_can_have_no_session_is_told_why_with_3() {
-    let home = Home::new();
-    let up = |runtime: &str, name: &str| {
-        let mut command = home.command(&["up", "--processes", "1", "--session", name]);
-        let run = Run::of(command.env("XDG_RUNTIME_DIR", runtime).output().unwrap());
-        assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{run:?}");
-        run.stderr
-    };
-    assert_eq!(
-        up("/nonexistent", "x"),
-        "sheaf: session x did not start: /nonexistent/sheaf: No such file or directory (ENOENT); sessions have \
-         their sockets there ($XDG_RUNTIME_DIR, or $TMPDIR)\n"
-    );
-    let (run, long) = (home.runtime_dir(), "s".repeat(100));
-    let bytes = run.as_os_str().len() + "/sheaf/.token".len() + long.len();
-    let told = format!(
-        "sheaf: session {long} did not start: its sockets in {}/sheaf would have paths of {bytes} bytes, and 107 are \
-         the most: set XDG_RUNTIME_DIR to a directory with a shorter path, or give a shorter --session NAME\n",
-        run.display()
-    );
-    assert_eq!(up(run.to_str().unwrap(), &long), told);
-}
-
-#[test]
 fn a_session_keeps_no_directory_of_its_callers() {
     let home = Home::new();
     home.write("export/n1/file", "text\n");
@@ -477,20 +439,4 @@ fn a_session_keeps_no_directory_of_its_callers() {
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), "text\n"), "{run:?}");
     assert_eq!(up.down().code, Some(0));
     nothing_is_left(&up.home);
-}
-
-/// An export that is named from a directory which is no more is not taken from another one.
-#[test]
-fn an_export_from_a_directory_that_is_gone_is_refused() {
-    let home = Home::new();
-    let gone = home.path().join("gone");
-    std::fs::create_dir(&gone).unwrap();
-    let up = home.command(&["up", "--session", "gone", "--processes", "1", "--export", "etc"]);
-    let mut command = std::process::Command::new("/bin/sh");
-    command.args(["-c", "cd \"$0\" && rmdir \"$0\" && exec \"$@\""]).arg(&gone);
-    command.arg(up.get_program()).args(up.get_args()).env_clear();
-    command.envs(up.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let run = Run::of(command.output().unwrap());
-    assert_eq!(run.code, Some(4), "{run:?}");
-    assert!(run.stderr.contains("export etc: No such file or directory (ENOENT)"), "{run:?}");
 }
