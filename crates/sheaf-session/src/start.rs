@@ -9,7 +9,7 @@ use sheaf_tree::link::Listen;
 use sheaf_tree::service::{Configs, Services};
 use sheaf_tree::topology::Topology;
 use sheaf_tree::{Network, Tuning};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -156,7 +156,11 @@ impl Start<'_> {
         let program = self.other_hosts(config)?;
         let srun = Srun { command, program: program.path.clone() };
         let at = listen(config);
-        let name = if at.ip().is_unspecified() { own_name() } else { at.ip().to_string() };
+        let name = match at.ip() {
+            any if any.is_unspecified() => own_name(),
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
         // What the job waits for is told before the command's time is over, and instead of that.
         let left =
             config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()) * 9 / 10);
@@ -172,8 +176,11 @@ fn start_timeout(config: &Config) -> Duration {
 
 /// Where other hosts come to: at every address and a port of the system's choice, if it is not said.
 fn listen(config: &Config) -> SocketAddr {
-    let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    config.cluster.listen.as_ref().map_or(anywhere, |listen| listen.value)
+    config
+        .cluster
+        .listen
+        .as_ref()
+        .map_or_else(|| SocketAddr::new(sheaf_tree::link::anywhere(), 0), |listen| listen.value)
 }
 
 /// How the configuration wants hosts to be logged in to.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+mod address;
 pub mod audit;
 pub mod credentials;
 pub(crate) mod door;
@@ -17,6 +18,8 @@ pub(crate) mod watch;
 pub(crate) mod wire;
 
 pub use crate::proto::control::{Address, Ancestor};
+pub use address::anywhere;
+pub(crate) use address::{loopback, unheard};
 pub use audit::{Audit, AuditCounts, Refusal};
 pub use credentials::{Authority, Credentials};
 pub use hello::Hello;

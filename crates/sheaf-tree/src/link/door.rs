@@ -11,7 +11,7 @@ use super::hello::{self, Hello, Welcome};
 use super::tls::Keys;
 use super::watch::register;
 use super::wire::{Channel, GreetingError, Wire, peer_user, set_tcp_options};
-use super::{Address, Secret, fill_random};
+use super::{Address, Secret, fill_random, unheard};
 use crate::proto::control::PROTOCOL_VERSION;
 use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -93,7 +93,8 @@ impl Door {
     pub fn open_tcp(at: IpAddr) -> io::Result<Self> {
         let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = listener(family)?;
-        rustix::net::bind(&socket, &SocketAddr::new(at, 0))?;
+        let at = SocketAddr::new(at, 0);
+        rustix::net::bind(&socket, &at).map_err(|errno| unheard(at, errno.into()))?;
         rustix::net::listen(&socket, BACKLOG)?;
         let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
         Ok(Self { socket, address: Address::Tcp(vec![bound]) })
@@ -261,7 +262,7 @@ fn peer_name(fd: &OwnedFd) -> String {
     if let Ok(Some(peer)) = rustix::net::getpeername(fd)
         && let Ok(peer) = SocketAddr::try_from(peer)
     {
-        return peer.ip().to_string();
+        return peer.ip().to_canonical().to_string();
     }
     match sockopt::socket_peercred(fd) {
         Ok(peer) => format!("uid {}", peer.uid.as_raw()),

@@ -1,4 +1,5 @@
 //! The real binary, as a user runs it.
+mod addresses;
 mod arguments;
 mod attach;
 mod bad_input;

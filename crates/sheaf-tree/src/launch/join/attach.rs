@@ -263,7 +263,9 @@ impl Enrolment {
 
     /// Serves one connection.
     fn serve(&self, stream: TcpStream) -> io::Result<()> {
-        let (here, peer) = (stream.local_addr()?.ip(), stream.peer_addr()?);
+        // As IPv4, if it came so to a socket of both families.
+        let (here, peer) =
+            (stream.local_addr()?.ip().to_canonical(), stream.peer_addr()?.ip().to_canonical());
         let mut stream = tls::accept(&self.server, Timed::new(stream, ENROL_TIMEOUT)?)?;
         let request: Request = read(&mut stream, REQUEST_BYTES_MAX)?;
         let answer = match self.decide(&request, here) {

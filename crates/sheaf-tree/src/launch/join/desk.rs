@@ -3,6 +3,7 @@ use super::attach::{Enrolment, No, Token, Tokens};
 use crate::launch::Invitation;
 use crate::launch::door::nursery::{Nursery, leaves_of};
 use crate::launch::start::hosts::seen_from;
+use crate::link::unheard;
 use crate::proto::Tuning;
 use crate::topology::{NodeRef, Role};
 use std::io;
@@ -63,7 +64,7 @@ impl Desk {
         let reception = self.nursery.reception();
         let authority = reception.and_then(|reception| reception.station.authority());
         let authority = authority.ok_or_else(|| io::Error::other("this session takes in no other hosts"))?;
-        let listener = TcpListener::bind(self.at)?;
+        let listener = TcpListener::bind(self.at).map_err(|error| unheard(self.at, error))?;
         let address = listener.local_addr()?;
         let tokens = Arc::new(Tokens::new(authority));
         let nursery = Arc::downgrade(&self.nursery);

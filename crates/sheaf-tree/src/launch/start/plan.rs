@@ -4,14 +4,14 @@ use crate::launch::{Carrier, Options, Program, Starter};
 use crate::link::door::Door;
 use crate::link::tls::Keys;
 use crate::link::wire::Caller;
-use crate::link::{Ancestor, Authority, Credentials, Listen, Secret};
+use crate::link::{Ancestor, Authority, Credentials, Listen, Secret, loopback};
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::topology::{NodeRef, Topology};
 use rustc_hash::FxHashMap;
 use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 /// The part of an assignment that only launchers understand.
 #[derive(Serialize, Deserialize)]
@@ -117,10 +117,9 @@ impl Station {
 
     /// A door for the nodes below.
     pub fn open_door(&self) -> io::Result<Door> {
-        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         match (self.program.carrier, self.program.listen) {
             (Carrier::Unix, _) => Door::open_abstract(),
-            (Carrier::Tcp, _) | (Carrier::Tls, Listen::Loopback) => Door::open_tcp(loopback),
+            (Carrier::Tcp, _) | (Carrier::Tls, Listen::Loopback) => Door::open_tcp(loopback(None)?),
             (Carrier::Tls, Listen::Address(root)) => Door::open_tcp(self.uplink.unwrap_or(root)),
         }
     }

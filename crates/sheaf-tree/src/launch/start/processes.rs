@@ -11,7 +11,7 @@ use crate::launch::door::reception::{Reception, bring_back};
 use crate::launch::join::desk::Desk;
 use crate::launch::join::invitation::Invitation;
 use crate::launch::{Carrier, LaunchError, Options, Program, Starter, add_own_leaf, config};
-use crate::link::Ancestor;
+use crate::link::{Address, Ancestor, loopback};
 use crate::network::Network;
 use crate::proto::frame::{self, HEADER_BYTES, Header};
 use crate::proto::{self, LinkId};
@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sheaf_core::Errno;
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -312,7 +312,13 @@ impl Birth<'_> {
             credentials: self.station.credentials(rank)?,
             leaf: None,
         };
-        let near = |invitation| hosts::seen_from(invitation, Some(Ipv4Addr::LOCALHOST.into()));
+        // A door at every address is one for either family; whoever stands at one address is called there.
+        let open = match &self.ancestors[0].address {
+            Address::Tcp(all) => all.iter().map(SocketAddr::ip).find(IpAddr::is_unspecified),
+            Address::Abstract(_) => None,
+        };
+        let here = open.map(|open| loopback(Some(open).filter(IpAddr::is_ipv4))).transpose()?;
+        let near = |invitation| hosts::seen_from(invitation, here);
         if matches!(program.starter, Starter::Fork) {
             let channel = near(&invitation)?.with_assignment(&frame)?;
             let kin = Kin::of(&run_program(program, is_leaf, leaf.as_ref(), channel)?);
