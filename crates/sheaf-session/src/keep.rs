@@ -105,16 +105,30 @@ impl Open {
     }
 }
 
-/// How many hosts run once all have started or failed to, or their time to do so is over. Hosts that come by
-/// themselves come when they come.
-pub async fn started(session: &Session) -> u64 {
+/// How often it is looked how many hosts have come.
+const COME_LOOK: Duration = Duration::from_millis(50);
+
+/// How many hosts run once all have started or failed to, or `wait` of them have started, or the time to do so is
+/// over. Hosts that come by themselves come when they come: unless `wait` says how many, none is waited for.
+pub async fn started(session: &Session, wait: Option<u64>) -> u64 {
     let config = &session.config;
-    if config.launch() == Launch::Attach {
+    if config.launch() == Launch::Attach && wait.is_none() {
         return 0;
     }
     let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
     let left = config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let patience = left.map_or(start_timeout, |left| left.min(start_timeout));
+    // Who waits for hosts that others start says for how long.
+    let patience = match left {
+        Some(left) if wait.is_some() => left,
+        left => left.map_or(start_timeout, |left| left.min(start_timeout)),
+    };
+    if let Some(wait) = wait {
+        let (network, end) = (session.client.network(), Instant::now() + patience);
+        while network.present() < wait && Instant::now() < end {
+            tokio::time::sleep(COME_LOOK).await;
+        }
+        return network.present();
+    }
     let network = session.client.network();
     if let Some(leaves) = network.ready(patience).await {
         return leaves.len();

@@ -100,6 +100,12 @@ impl Network {
         self.inner.shared.ended().await;
     }
 
+    /// How many leaves run, or are waited for because a link has just been lost.
+    #[must_use]
+    pub fn present(&self) -> u64 {
+        self.inner.shared.peek(|core| core.nodes[0].present())
+    }
+
     /// Waits until nobody is left and nobody will come, because what had started the servers has ended them (a job
     /// of Slurm); says why.
     pub async fn deserted(&self) -> String {

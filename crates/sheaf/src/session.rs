@@ -200,16 +200,43 @@ pub fn servers() -> Serving {
 /// for itself and in the group, and the report of what was done until then must not be lost by that.
 const ONE_SIGNAL: Duration = Duration::from_millis(250);
 
+/// Whether whoever has started this process has it ignore a signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
 /// The signals that ask a command to end.
 struct Signals(Vec<tokio::signal::unix::Signal>);
 
 impl Signals {
+    /// Those of a command, which goes with its terminal.
     fn listen() -> Result<Self> {
+        Self::with_hangup(true)
+    }
+
+    /// Those of a session that stays. A terminal that goes away takes the session along that has it, in the
+    /// foreground; to any other the signal says nothing: there is nothing that it could read again.
+    fn of_session(foreground: bool) -> Result<Self> {
+        Self::with_hangup(foreground && std::fs::File::open("/dev/tty").is_ok())
+    }
+
+    fn with_hangup(ends: bool) -> Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        Ok(Self(
-            kinds.into_iter().map(signal).collect::<Result<_, _>>().context("cannot listen for signals")?,
-        ))
+        let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
+        // Whoever starts a program by nohup has said that it goes on.
+        if !is_ignored(SignalKind::hangup().as_raw_value()) {
+            kinds.push(SignalKind::hangup());
+        }
+        let heard = kinds.iter().map(|&kind| signal(kind)).collect::<Result<Vec<_>, _>>();
+        let mut heard = heard.context("cannot listen for signals")?;
+        if !ends {
+            // What nobody listens to any more does nothing, as long as the process lives.
+            heard.truncate(2);
+        }
+        Ok(Self(heard))
     }
 
     /// Ends the operations of `session` at the first signal, the program at the second.

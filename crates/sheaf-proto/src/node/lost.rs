@@ -4,6 +4,7 @@ use crate::Time;
 use crate::control::Notice;
 use crate::frame::{Header, Kind};
 use crate::links::{Awaited, LinkId, LinkState, Way};
+use crate::own;
 use sheaf_core::{Errno, RangeSet};
 
 impl Node {
@@ -41,7 +42,8 @@ impl Node {
     /// well of those whose links are lost by now: this is the reason.
     pub fn all_ended(&mut self, now: Time, errno: Errno, cause: &str) {
         for link in self.links.ids().collect::<Vec<_>>() {
-            if self.links[link].way != Way::Down {
+            // The own leaf of this node is in no other process.
+            if self.links[link].way != Way::Down || self.links[link].is_inside() {
                 continue;
             }
             self.link_lost(now, link, errno, cause);
@@ -60,10 +62,16 @@ impl Node {
         !own.any(|link| matches!(link.state, LinkState::Awaited(_))) && self.runs(leaves)
     }
 
+    /// How many hosts' leaves below have started and are not known to be lost.
+    #[must_use]
+    pub fn present(&self) -> u64 {
+        own::hosts(&self.below.ready.difference(&self.below.lost)).len()
+    }
+
     /// Whether every leaf below is lost or has left, and none is waited for.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
-        self.below.told && self.below.ready.is_subset(&self.below.lost)
+        self.below.told && self.present() == 0
     }
 
     /// Others have let go of leaves for a node that was lost meanwhile: they are waited for.

@@ -74,7 +74,7 @@ async fn a_session_that_stays_is_joined_by_its_name() {
     let start =
         Start { services: &services, configs: Default::default(), program: None, umask: None, depth: 1 };
     let root = start.start(config).await.unwrap();
-    assert_eq!(started(&root).await, 3);
+    assert_eq!(started(&root, None).await, 3);
     let open = post.open(&root).unwrap();
 
     let used = async {

@@ -2,7 +2,8 @@
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{Output, Records};
-use crate::session::{self, TokenFile, background};
+use crate::session::background::{self, Staying};
+use crate::session::{self, TokenFile};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
@@ -20,6 +21,7 @@ after its cluster, or by --session.
 
 Examples:
   sheaf up lab
+  sheaf up pods --tokens FILE --wait 60 --timeout 300
   sheaf up --processes 64 --session try")]
 pub struct UpArgs {
     /// The cluster, as with --cluster
@@ -35,6 +37,10 @@ pub struct UpArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub token_uses: Option<u32>,
 
+    /// Wait until N hosts have come, or all, as long as --timeout says
+    #[arg(long, value_name = "N|all", value_parser = wait)]
+    pub wait: Option<Wait>,
+
     /// Stay in the foreground until interrupted
     #[arg(long)]
     pub foreground: bool,
@@ -42,6 +48,25 @@ pub struct UpArgs {
     /// Be the process of a session that another `sheaf up` starts and waits for
     #[arg(long, hide = true)]
     pub announce: bool,
+}
+
+/// How many hosts are waited for.
+#[derive(Debug, Clone, Copy)]
+pub enum Wait {
+    All,
+    For(u64),
+}
+
+fn wait(text: &str) -> Result<Wait, String> {
+    match text {
+        "all" => Ok(Wait::All),
+        _ => text
+            .parse()
+            .ok()
+            .filter(|count| *count > 0)
+            .map(Wait::For)
+            .ok_or_else(|| "it is a number of hosts, or all".to_owned()),
+    }
 }
 
 /// Starts the session.
@@ -60,6 +85,15 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage(text).into());
     }
     let all = u64::from(topology.leaves_len());
+    let wait = match args.wait {
+        None => None,
+        Some(Wait::All) => Some(all),
+        Some(Wait::For(count)) if count > all => {
+            let name = &config.cluster.name.value;
+            return Err(Stop::usage(format!("--wait {count}: cluster {name} has {all} hosts")).into());
+        }
+        Some(Wait::For(count)) => Some(count),
+    };
     if args.announce || args.foreground {
         let token_file = args.tokens.as_ref().map(std::path::absolute).transpose().context("--tokens")?;
         let tokens = token_file.map(|path| TokenFile { path, uses: args.token_uses });
@@ -68,9 +102,10 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         let listening = |config: &Config, hosts| match args.announce {
             true => background::announce(hosts),
-            false => told(config, (hosts, all), std::process::id(), &global).map(drop),
+            false => told(config, (hosts, wait, all), std::process::id(), &global).map(drop),
         };
-        background::run(config, tokens.as_ref(), listening)?;
+        let staying = Staying { tokens: tokens.as_ref(), wait, foreground: !args.announce };
+        background::run(config, &staying, listening)?;
         return Ok(Exit::Success);
     }
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -81,7 +116,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         arguments.extend(["--timeout".into(), left.as_secs_f64().to_string().into()]);
     }
     let started = background::up(&config, &arguments)?;
-    let exit = told(&config, (started.hosts, all), started.pid, &global)?;
+    let exit = told(&config, (started.hosts, wait, all), started.pid, &global)?;
     if config.launch() == Launch::Attach && args.tokens.is_none() && !global.quiet && !global.json {
         let name = config.session_name();
         crate::output::tell(format_args!("hosts join by themselves, with a token: sheaf token {name}"));
@@ -89,12 +124,22 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Says that a session runs, and with how many of its hosts.
-fn told(config: &Config, (hosts, all): (u64, u64), pid: u32, global: &GlobalArgs) -> Result<Exit> {
+/// Says that a session runs, and with how many of its hosts; `wait`: how many were waited for.
+fn told(
+    config: &Config,
+    (hosts, wait, all): (u64, Option<u64>, u64),
+    pid: u32,
+    global: &GlobalArgs,
+) -> Result<Exit> {
     let name = config.session_name();
-    // Hosts that come by themselves come when they come.
-    let is_complete = hosts == all || config.launch() == Launch::Attach;
-    let exit = if is_complete { Exit::Success } else { Exit::Partial };
+    // Of hosts that come by themselves none is missing yet.
+    let wanted = wait.unwrap_or(if config.launch() == Launch::Attach { 0 } else { all });
+    let exit = match hosts {
+        _ if hosts >= wanted => Exit::Success,
+        // The session is there all the same, and hosts may come late.
+        0 if wait.is_some() => Exit::Unreachable,
+        _ => Exit::Partial,
+    };
     if global.json {
         let record = json!({
             "type": "started", "session": name, "running": hosts, "of": all, "pid": pid, "exit": exit as u8,

@@ -79,19 +79,28 @@ pub fn leave_directory(config: &mut Config) -> Result<()> {
     std::env::set_current_dir("/").context("/")
 }
 
+/// How a session runs.
+pub struct Staying<'a> {
+    pub tokens: Option<&'a TokenFile>,
+    /// How many hosts are waited for, if that was said.
+    pub wait: Option<u64>,
+    /// Its process is the one that was called.
+    pub foreground: bool,
+}
+
 /// Runs a session until it is asked to end. Once it listens, `listening` is given the number of its hosts.
 pub fn run(
     config: Config,
-    tokens: Option<&TokenFile>,
+    staying: &Staying<'_>,
     listening: impl FnOnce(&Config, u64) -> Result<()>,
 ) -> Result<()> {
     let runtime = runtime()?;
     let servers = super::servers();
     let result = runtime.block_on(async {
-        let mut signals = Signals::listen()?;
+        let mut signals = Signals::of_session(staying.foreground)?;
         let post = Post::take(&config)?;
         let mut session = start(config, 1, &servers).await?;
-        if let Some(tokens) = tokens {
+        if let Some(tokens) = staying.tokens {
             tokens.write(&session)?;
         }
         let open = post.open(&session)?;
@@ -103,7 +112,7 @@ pub fn run(
         let served = tokio::select! {
             biased;
             why = network.deserted() => Err(ended(session.config(), &why, listens.get())),
-            served = serve(&open, &session, listening) => served,
+            served = serve(&open, &session, staying.wait, listening) => served,
             () = signals.heard() => Ok(()),
         };
         // The name goes first, so that nobody connects to a session that ends.
@@ -132,12 +141,28 @@ fn ended(config: &Config, why: &str, has_run: bool) -> anyhow::Error {
 async fn serve(
     open: &Open,
     session: &Session,
+    wait: Option<u64>,
     listening: impl FnOnce(&Config, u64) -> Result<()>,
 ) -> Result<()> {
-    let hosts = started(session).await;
-    listening(session.config(), hosts)?;
-    deadline::lift();
-    Ok(open.serve(session).await?)
+    let begin = async {
+        let hosts = started(session, wait).await;
+        listening(session.config(), hosts)?;
+        deadline::lift();
+        anyhow::Ok(())
+    };
+    if wait.is_none() {
+        begin.await?;
+        return Ok(open.serve(session).await?);
+    }
+    // It may take long until they have come: commands can ask meanwhile who has.
+    let begin_and_stay = async {
+        begin.await?;
+        std::future::pending::<Result<()>>().await
+    };
+    tokio::select! {
+        served = open.serve(session) => Ok(served?),
+        failed = begin_and_stay => failed,
+    }
 }
 
 /// Says on standard output that the session runs, and closes it: the process that waits for it goes on.

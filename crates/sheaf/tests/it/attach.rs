@@ -140,6 +140,38 @@ fn a_server_that_is_killed_and_started_again_at_once_joins() {
 }
 
 #[test]
+fn up_waits_for_as_many_hosts_as_it_is_told_to() {
+    let _turn = turn();
+    let Some((machines, _)) = session(2, &["--token-uses", "9"]) else { return };
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    let up = |wait: &str, timeout: &str| {
+        let args = ["--timeout", timeout, "up", "--tokens", "tokens", "--token-uses", "9", "--wait", wait];
+        Running::start(&mut machines.sheaf(&args))
+    };
+    let token = || std::fs::read_to_string(machines.home(LOGIN, "tokens")).unwrap();
+    let none = up("1", "1").wait();
+    assert_eq!(none.code, Some(3), "{none:?}");
+    assert!(none.stderr.starts_with("session pods: 0 of 2 hosts, process "), "{none:?}");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+
+    std::fs::remove_file(machines.home(LOGIN, "tokens")).unwrap();
+    let waiting = up("all", "60");
+    wait_until("its token is there", || machines.home(LOGIN, "tokens").exists() && !token().is_empty());
+    let one = join(&machines, 1, token().trim());
+    // Others can ask meanwhile.
+    wait_for(&machines, "h1");
+    let two = join(&machines, 2, token().trim());
+    let all = waiting.wait();
+    assert_eq!(all.code, Some(0), "{all:?}");
+    assert!(all.stderr.starts_with("session pods: 2 of 2 hosts, process "), "{all:?}");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    assert_eq!((one.wait().code, two.wait().code), (Some(0), Some(0)));
+
+    let many = machines.run(&["up", "--wait", "3"]);
+    assert_eq!((many.code, many.stderr.as_str()), (Some(2), "sheaf: --wait 3: cluster pods has 2 hosts\n"));
+}
+
+#[test]
 fn a_host_that_comes_before_its_session_waits_for_it_and_tells_its_end_from_another() {
     let _turn = turn();
     let Some((machines, tokens)) = session(2, &["--token-uses", "9"]) else { return };
@@ -162,7 +194,7 @@ fn a_host_that_comes_before_its_session_waits_for_it_and_tells_its_end_from_anot
     assert_eq!(lines[1..], [last]);
 
     // Another session of the same name and place.
-    machines.run(&["up", "--tokens", "other", "--token-uses", "9"]);
+    assert_eq!(machines.run(&["up", "--tokens", "other", "--token-uses", "9"]).code, Some(0));
     let foreign = join(&machines, 1, &tokens[0]).wait();
     let told = format!(
         "sheaf: {at} is not the session of this token, which has ended perhaps: sheaf token makes one for \

@@ -54,7 +54,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-mkdir.1 26
     sheaf-read.1 25
     sheaf-rm.1 28
-    sheaf-serve.1 24
+    sheaf-serve.1 25
     sheaf-sha.1 29
     sheaf-stat.1 27
     sheaf-status.1 21
@@ -65,7 +65,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-tree-simulate.1 26
     sheaf-tree.1 21
     sheaf-truncate.1 27
-    sheaf-up.1 24
+    sheaf-up.1 25
     sheaf-write.1 31
     sheaf.1 22
     ");

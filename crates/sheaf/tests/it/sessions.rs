@@ -1,5 +1,5 @@
 //! Sessions that stay: started once, used by many, ended wholly.
-use crate::cluster::{NAME, Running, Up, nothing_is_left, of_home, turn, wait_until};
+use crate::cluster::{NAME, Process, Running, Up, nothing_is_left, of_home, turn, wait_until};
 use crate::support::{Home, Run};
 use rustix::process::Signal;
 use std::io::{Read, Write};
@@ -439,4 +439,30 @@ fn a_session_keeps_no_directory_of_its_callers() {
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), "text\n"), "{run:?}");
     assert_eq!(up.down().code, Some(0));
     nothing_is_left(&up.home);
+}
+
+#[test]
+fn a_hangup_ends_no_session_that_stays() {
+    let home = Home::new();
+    let up = home.run(&["--json", "--session", "s", "--processes", "2", "up"]);
+    let told: serde_json::Value = serde_json::from_str(&up.stdout).unwrap_or_else(|_| panic!("{up:?}"));
+    let root = Process::of(u32::try_from(told["pid"].as_u64().unwrap()).unwrap()).unwrap();
+    // In the foreground it goes with its terminal, and here it has none.
+    let own = home.command(&["--session", "f", "--processes", "2", "up", "--foreground"]);
+    let mut apart = std::process::Command::new("setsid");
+    apart.arg(own.get_program()).args(own.get_args()).current_dir(home.path()).env_clear();
+    apart.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let foreground = Running::start(&mut apart);
+    wait_until("both run", || home.run(&["status"]).stdout.contains("session f: 2 of 2"));
+    for _ in 0..3 {
+        root.signal(Signal::HUP);
+        foreground.signal(Signal::HUP);
+    }
+    for session in ["s", "f"] {
+        let run = home.run(&["--session", session, "stat", "/"]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        assert_eq!(home.run(&["down", session]).code, Some(0));
+    }
+    assert_eq!(foreground.wait().code, Some(0));
+    nothing_is_left(&home);
 }
