@@ -1,19 +1,26 @@
 //! The configuration in force: what `sheaf.toml` says, what options change, and where each value
 //! came from.
+mod choose;
 mod file;
 mod hosts;
+mod launch;
 mod link;
 pub(crate) mod names;
+mod near;
 mod said;
 mod selection;
+mod source;
 mod tree;
 mod tuning;
 
 pub use file::{ClusterSection, File};
 pub(crate) use hosts::without_mark;
 pub use hosts::{Hosts, own_name};
+pub use launch::Launch;
 pub use link::Link;
 pub use names::user as user_name;
+pub use near::{nearest, some_of};
+pub use source::{Origin, Sourced};
 pub use tuning::{SETTINGS, Tuning};
 
 use crate::choices::Choices;
@@ -21,109 +28,17 @@ use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::groups::GroupSources;
 use crate::sessions::Sessions;
+use choose::{EXPORT_DEFAULT, TREE_DEFAULT, choose};
 use said::Said;
 use selection::ClusterGroups;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
 use sheaf_tree::topology::Topology;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-
-/// How the processes of a cluster are started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Launch {
-    /// Inside this process.
-    Embedded,
-    /// As processes of this machine.
-    Processes,
-    /// On other hosts, over ssh.
-    Ssh,
-    /// On the nodes of a job of Slurm.
-    Slurm,
-    /// By somebody else: hosts come by themselves.
-    Attach,
-}
-
-impl Launch {
-    /// Every way there is, by its name in `sheaf.toml`.
-    pub const NAMES: [(&'static str, Self); 5] = [
-        ("embedded", Self::Embedded),
-        ("processes", Self::Processes),
-        ("ssh", Self::Ssh),
-        ("slurm", Self::Slurm),
-        ("attach", Self::Attach),
-    ];
-}
-
-impl FromStr for Launch {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        one_of(text, &Self::NAMES)
-    }
-}
-
-/// What has this name, or which names there are.
-fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
-    let found = known.iter().find(|(name, _)| *name == text);
-    found.map(|(_, value)| *value).ok_or_else(|| {
-        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        format!("there are {}", names.join(", "))
-    })
-}
-
-impl fmt::Display for Launch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(_, launch)| launch == self).map_or("", |(name, _)| name);
-        f.write_str(name)
-    }
-}
-
-/// Where a value came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// Nobody says it.
-    Default,
-    /// An option of the command line.
-    Option(&'static str),
-    /// A line of a file, counted from 1.
-    File(Arc<Path>, usize),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::Option(option) => f.write_str(option),
-            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
-        }
-    }
-}
-
-/// A value that remembers where it came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sourced<T> {
-    /// The value.
-    pub value: T,
-    /// Where it came from.
-    pub origin: Origin,
-}
-
-impl<T> Sourced<T> {
-    /// What holds where nothing is said.
-    pub const fn default(value: T) -> Self {
-        Self { value, origin: Origin::Default }
-    }
-
-    fn option(value: T, option: &'static str) -> Self {
-        Self { value, origin: Origin::Option(option) }
-    }
-}
 
 /// One cluster, as it would be started.
 #[derive(Clone, Debug)]
@@ -407,171 +322,6 @@ pub fn groups(
     Ok(GroupSources::new(file.groups, environment).with_file(groups_conf))
 }
 
-/// The cluster the options and the file mean, with the options' changes.
-fn choose(
-    file: &File,
-    groups: &GroupSources,
-    choices: &Choices,
-    environment: &Environment,
-) -> Result<Said, SessionError> {
-    let hosts = (!choices.on_hosts.is_empty()).then(|| choices.on_hosts.join(","));
-    let made = |cluster| Said { cluster, selects: false, note: None };
-    let mut said = match (choices.embedded, choices.processes, hosts) {
-        (None, None, Some(hosts)) => said::find(file, &said::Around { groups, environment }, choices, hosts)?,
-        (None, None, None) => made(match named(file, choices)? {
-            Some((name, section)) => section.cluster(name),
-            None => this_machine(),
-        }),
-        (_, _, hosts) if hosts.is_some() || choices.launch.is_some() => {
-            let text = "--embedded N and --processes N say what the hosts are and how they are started: \
-                        write --hosts HOSTSET --launch processes for hosts of other names";
-            return Err(SessionError::Choice(text.to_owned()));
-        }
-        (Some(count), _, _) => made(numbered(count, Launch::Embedded, "--embedded")),
-        (_, Some(count), _) => made(numbered(count, Launch::Processes, "--processes")),
-    };
-    let cluster = &mut said.cluster;
-    if let Some(launch) = choices.launch {
-        cluster.launch = Sourced::option(launch, "--launch");
-    }
-    if let Some(user) = &choices.user {
-        cluster.user = Some(Sourced::option(user.clone(), "--user"));
-    }
-    if choices.sudo {
-        cluster.sudo = Some(Sourced::option(true, "--sudo"));
-    }
-    if let Some(tree) = &choices.tree {
-        cluster.tree = Sourced::option(tree.clone(), "--tree");
-    }
-    if let Some(export) = &choices.export {
-        cluster.export = Sourced::option(export.clone(), "--export");
-    }
-    if let Some(hosts) = &choices.inner_hosts {
-        cluster.inner_hosts = Some(Sourced::option(hosts.clone(), "--inner-hosts"));
-    }
-    if let Some(link) = choices.link {
-        cluster.link = Some(Sourced::option(link, "--link"));
-    }
-    Ok(said)
-}
-
-/// The section of the file that is meant: by option, by the file's `default`, or as its only one.
-fn named<'a>(
-    file: &'a File,
-    choices: &Choices,
-) -> Result<Option<(Sourced<String>, &'a ClusterSection)>, SessionError> {
-    let asked = match &choices.cluster {
-        Some(name) => Some(Sourced::option(name.clone(), "--cluster")),
-        None => file.default.clone(),
-    };
-    if let Some(name) = asked {
-        return match file.clusters.get(&name.value) {
-            Some(section) => Ok(Some((name, section))),
-            None => Err(unknown_cluster(file, &name.value)),
-        };
-    }
-    let mut sections = file.clusters.iter();
-    match (sections.next(), sections.next()) {
-        (None, _) => Ok(None),
-        (Some((name, section)), None) => {
-            Ok(Some((Sourced { value: name.clone(), origin: section.origin.clone() }, section)))
-        }
-        (Some((first, _)), Some(_)) => Err(SessionError::Cluster(format!(
-            "{} has {} clusters ({}): choose one with --cluster, or by default = {first:?} in the file",
-            file.name(),
-            file.clusters.len(),
-            some_of(file.clusters.keys())
-        ))),
-    }
-}
-
-fn unknown_cluster(file: &File, name: &str) -> SessionError {
-    let Some(path) = &file.path else {
-        return SessionError::Cluster(format!(
-            "no cluster {name}: no sheaf.toml was found; see sheaf config --help"
-        ));
-    };
-    let known = file.clusters.keys().map(String::as_str);
-    SessionError::Cluster(match nearest(name, known) {
-        Some(near) => format!("no cluster {name} in {}; did you mean {near}?", path.display()),
-        None if file.clusters.is_empty() => format!("no cluster {name} in {}: it names none", path.display()),
-        None => {
-            let are = if file.clusters.len() == 1 { "is" } else { "are" };
-            format!("no cluster {name} in {}; there {are} {}", path.display(), some_of(file.clusters.keys()))
-        }
-    })
-}
-
-/// The cluster of `--embedded N` and `--processes N`.
-fn numbered(count: u32, launch: Launch, option: &'static str) -> Cluster {
-    let hosts = if count == 1 { "n1".to_owned() } else { format!("n[1-{count}]") };
-    Cluster { hosts: Sourced::option(hosts, option), ..ad_hoc(&launch.to_string(), launch, option) }
-}
-
-/// A cluster that no file names, without its hosts.
-fn ad_hoc(name: &str, launch: Launch, option: &'static str) -> Cluster {
-    Cluster {
-        name: Sourced::option(name.to_owned(), option),
-        hosts: Sourced::option(String::new(), option),
-        launch: Sourced::option(launch, option),
-        tree: Sourced::default(TREE_DEFAULT.to_owned()),
-        export: Sourced::default(EXPORT_DEFAULT.to_owned()),
-        inner_hosts: None,
-        link: None,
-        listen: None,
-        ssh: None,
-        srun: None,
-        user: None,
-        sudo: None,
-    }
-}
-
-/// The cluster there is without any configuration.
-fn this_machine() -> Cluster {
-    Cluster {
-        name: Sourced::default("local".to_owned()),
-        hosts: Sourced::default(own_name()),
-        launch: Sourced::default(Launch::Embedded),
-        tree: Sourced::default(TREE_DEFAULT.to_owned()),
-        export: Sourced::default(EXPORT_DEFAULT.to_owned()),
-        inner_hosts: None,
-        link: None,
-        listen: None,
-        ssh: None,
-        srun: None,
-        user: None,
-        sudo: None,
-    }
-}
-
-const TREE_DEFAULT: &str = "auto";
-const EXPORT_DEFAULT: &str = "/";
-/// The most names a message lists.
-const NAMES_SHOWN_MAX: usize = 8;
-
-/// Names in a message, of which there may be many.
-pub fn some_of<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
-    let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
-    let shown: Vec<&str> = names.take(NAMES_SHOWN_MAX).map(String::as_str).collect();
-    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{tail}", shown.join(", "))
-}
-
-/// The known name that `name` was most likely meant to be, when one is close.
-pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let distance_max = (name.chars().count() / 3).max(1);
-    known
-        .into_iter()
-        .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= distance_max || is_plural(name, candidate))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
-fn is_plural(a: &str, b: &str) -> bool {
-    a.strip_suffix('s') == Some(b) || b.strip_suffix('s') == Some(a)
-}
-
 /// The files `sheaf.toml` is looked for in, in this order, when no option names one; each with the
 /// variable of the environment that leads there, if one does.
 fn search_path(environment: &Environment) -> Vec<(PathBuf, Option<&'static str>)> {
@@ -583,28 +333,4 @@ fn search_path(environment: &Environment) -> Vec<(PathBuf, Option<&'static str>)
     path.extend(home.map(|(home, variable)| (home.join("sheaf/sheaf.toml"), variable)));
     path.push((PathBuf::from("/etc/sheaf/sheaf.toml"), None));
     path
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_nearest_name_is_close() {
-        assert_eq!(nearest("host", ["hosts", "launch"]), Some("hosts"));
-        assert_eq!(nearest("lunch", ["hosts", "launch"]), Some("launch"));
-        assert_eq!(nearest("classs", ["classes", "lines"]), Some("classes"));
-        assert_eq!(nearest("xyz", ["hosts", "launch"]), None);
-    }
-
-    #[test]
-    fn options_make_clusters_of_their_own() {
-        let choices = Choices { embedded: Some(4), tree: Some("flat".into()), ..Choices::default() };
-        let (file, groups) = (File::default(), GroupSources::default());
-        let cluster = choose(&file, &groups, &choices, &Environment::default()).unwrap().cluster;
-        assert_eq!(cluster.hosts.value, "n[1-4]");
-        assert_eq!(cluster.launch.value, Launch::Embedded);
-        assert_eq!(cluster.tree, Sourced::option("flat".to_owned(), "--tree"));
-        assert_eq!(cluster.export.origin, Origin::Default);
-    }
 }

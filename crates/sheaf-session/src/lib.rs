@@ -1,16 +1,26 @@
 //! Sessions: a tree of file servers that a configuration names, started, joined, kept and ended.
 //!
-//! A [`Config`] is what `sheaf.toml` says with the caller's [`Choices`]: a cluster, its hosts, how they are
-//! started. [`join`] finds the session of it that runs; [`Start`] starts one. An [`Address`] is turned into
-//! leaves and a path. Nothing here prints, reads a command line, or looks at an environment but the
-//! [`Environment`] that it is given.
+//! A [`Session`] is the main thing. [`Session::join`] joins one that runs, by its name; [`Session::builder`] starts
+//! one. Underneath, a [`Config`] is what `sheaf.toml` says with the caller's [`Choices`]; [`Session::find`] joins the
+//! session of it that runs, [`Start`] starts it, and a [`Post`] makes it one that others join. An [`Address`] is
+//! turned into hosts and a path. [`Sessions`] are those that a user has running.
+//!
+//! Nothing here prints, reads a command line, handles signals or ends the process, and nothing looks at an
+//! environment but the [`Environment`] that is given. Two things are the process's: starting a tree raises its
+//! limit of descriptors as far as it may, and commands that list hosts (`@command:`, group sources) run as its
+//! children, with its standard error.
 //!
 //! ```
-//! use sheaf_session::{Choices, Config, Environment};
-//! let choices = Choices { embedded: Some(4), ..Choices::default() };
-//! let config = Config::load(&choices, &Environment::default())?;
-//! assert_eq!(config.hosts()?.everyone(), "n[1-4]");
+//! use sheaf_session::{Environment, Session};
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let session = Session::builder(&Environment::default()).embedded(4).start().await?;
+//! assert_eq!(session.hosts().to_string(), "n[1-4]");
+//! let target = session.address("n[2-3]:/etc/hosts")?;
+//! assert_eq!(target.members.len(), 2);
+//! session.end().await;
 //! # Ok::<(), sheaf_session::SessionError>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
 

@@ -53,6 +53,11 @@ impl Hosts {
         self.names.len() as u32
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
     /// The leaf that is this host.
     pub fn leaf(&self, name: &str) -> Option<u32> {
         self.leaves.get(name).copied()

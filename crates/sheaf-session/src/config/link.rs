@@ -30,6 +30,6 @@ impl FromStr for Link {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        super::one_of(text, &Self::NAMES)
+        super::launch::one_of(text, &Self::NAMES)
     }
 }

@@ -3,9 +3,10 @@
 //!
 //! Whoever has a default cluster means its hosts, by whatever way they are reached, when naming some of
 //! them: never another file of the same path on the same machine, because ssh leads to its real `/`.
+use super::choose::{ad_hoc, named};
 use super::hosts::{self, Hosts, fold};
 use super::selection::{ClusterGroups, padded};
-use super::{Cluster, File, Origin, Sourced, ad_hoc, named};
+use super::{Cluster, File, Origin, Sourced};
 use crate::choices::Choices;
 use crate::config::Launch;
 use crate::environment::Environment;
