@@ -44,6 +44,9 @@ pub enum Caller {
 /// The most groups of a caller: as many as Linux lets a process have.
 pub const CALLER_GROUPS_MAX: usize = 1 << 16;
 
+/// The longest note of a service that wants a stream.
+pub const NOTE_BYTES_MAX: usize = 256;
+
 /// The longest name of a service.
 pub const SERVICE_BYTES_MAX: usize = 64;
 
@@ -246,6 +249,16 @@ pub enum Notice {
         rank: u32,
         /// Itself.
         leaves: RangeSet,
+    },
+    /// A service at a leaf asks the process of the root for a stream. It may be lost with a link, and is asked
+    /// again by whoever still wants it.
+    Wants {
+        /// The leaf.
+        leaf: u32,
+        /// The service.
+        service: String,
+        /// What the service has to say to its other half, at most [`NOTE_BYTES_MAX`].
+        note: Vec<u8>,
     },
     /// A filter could not combine; the leaves are `failed` in that wave.
     FilterFailed {

@@ -1,8 +1,9 @@
 //! What to start: chosen step by step, by programs that have no command line of ours.
 use crate::choices::Choices;
-use crate::config::{Config, Launch};
+use crate::config::{Config, File, Launch};
 use crate::environment::Environment;
 use crate::error::SessionError;
+use crate::join;
 use crate::session::{Found, Session};
 use crate::start::{ServerProgram, Start};
 use sheaf_group::Servers;
@@ -175,6 +176,20 @@ impl Builder {
             // What was asked for by its name runs, or is an error already.
             Found::Nothing(config) => Err(config.sessions().absent(name, None)),
         }
+    }
+
+    /// Joins the session whose server runs on this host.
+    ///
+    /// # Errors
+    /// As [`Session::here`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn here(self) -> Result<Session, SessionError> {
+        let config = Config::of_file(&self.choices, &self.environment, File::default())?;
+        let services = self.services;
+        let found = tokio::task::spawn_blocking(move || join::here(config, services.filters())).await;
+        found.map_err(|error| SessionError::io("join")(error.into()))?
     }
 
     /// Starts the session.

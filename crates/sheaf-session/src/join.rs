@@ -1,6 +1,7 @@
 //! Joining a session that runs.
-use crate::config::Config;
+use crate::config::{Config, own_name, some_of};
 use crate::error::SessionError;
+use crate::gates::{Gate, short};
 use crate::session::{Found, Session};
 use crate::sessions::{is_name, peer};
 use crate::start::limits;
@@ -16,11 +17,46 @@ use std::time::Duration;
 
 /// [`Session::find`].
 pub fn find(config: Config, filters: &Registry) -> Result<Found, SessionError> {
-    let Some(stream) = open(&config)? else { return Ok(Found::Nothing(Box::new(config))) };
+    let (stream, gate) = match open(&config)? {
+        Some(stream) => (stream, None),
+        None => match through_gate(&config)? {
+            Some((stream, gate)) => (stream, Some(gate)),
+            None if config.session.is_some() => {
+                let (name, start) = (config.session_name(), config.start_words());
+                return Err(config.sessions().absent_and(name, None, &start));
+            }
+            None => return Ok(Found::Nothing(Box::new(config))),
+        },
+    };
+    join(config, stream, gate, filters).map(|session| Found::Session(Box::new(session)))
+}
+
+/// [`Session::here`].
+pub fn here(config: Config, filters: &Registry) -> Result<Session, SessionError> {
+    match through_gate(&config)? {
+        Some((stream, gate)) => join(config, stream, Some(gate), filters),
+        None => Err(SessionError::Absent("no session has a server on this host".to_owned())),
+    }
+}
+
+/// Joins what is at the other end, which may be the gate of this host.
+fn join(
+    mut config: Config,
+    stream: UnixStream,
+    gate: Option<Gate>,
+    filters: &Registry,
+) -> Result<Session, SessionError> {
+    if let Some(gate) = &gate {
+        config.session = Some(gate.session.clone());
+    }
     let name = config.session_name();
     let pid = peer(&stream)?;
     let joined = match launch::join(OwnedFd::from(stream), filters) {
         Ok(joined) => joined,
+        Err(error) if gate.is_some() => {
+            let text = format!("session {name}: the server of this host gives no way to it: {error}");
+            return Err(SessionError::Unresponsive(text));
+        }
         Err(_) if !config.sessions().is_running(name) => {
             let text = format!("session {name} is ending, and takes in nobody any more");
             return Err(SessionError::Unresponsive(text));
@@ -36,8 +72,8 @@ pub fn find(config: Config, filters: &Registry) -> Result<Found, SessionError> {
     })?;
     config.use_topology(&joined.topology);
     let client = Client::new(joined.network, joined.topology.leaf_hosts(), limits(&config))?;
-    let session = Session { client, config, topology: joined.topology, desk: None, about: Some(about) };
-    Ok(Found::Session(Box::new(session)))
+    let gate = gate.map(|gate| gate.host);
+    Ok(Session { client, config, topology: joined.topology, desk: None, about: Some(about), gate })
 }
 
 /// Connects to the session that is meant; `None` when there is none to be asked, and need not be.
@@ -55,13 +91,7 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
         let text = format!("session {name}: {option} is said when it is started");
         return Err(SessionError::Choice(text));
     }
-    let Some(stream) = config.sessions().open(name)? else {
-        return if asked {
-            Err(config.sessions().absent_and(name, None, &config.start_words()))
-        } else {
-            Ok(None)
-        };
-    };
+    let Some(stream) = config.sessions().open(name)? else { return Ok(None) };
     if let Some(option) = config.says_start() {
         let text = format!(
             "session {name}: {option} says nothing to a running session; it is said when that is started"
@@ -69,6 +99,38 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
         return Err(SessionError::Choice(text));
     }
     Ok(Some(stream))
+}
+
+/// Connects to the gate of this host, where it is one of a session that is meant, or none in particular is.
+fn through_gate(config: &Config) -> Result<Option<(UnixStream, Gate)>, SessionError> {
+    let asked = config.session.is_some();
+    if !asked && config.is_ad_hoc() {
+        return Ok(None);
+    }
+    let name = config.session_name();
+    let mut gates = config.gates()?;
+    // Where nothing says what is meant, it is the session that this host is in.
+    let any = !asked && config.is_this_machine();
+    gates.retain(|gate| any || gate.session == name);
+    let mut sessions: Vec<&String> = gates.iter().map(|gate| &gate.session).collect();
+    sessions.dedup();
+    if let [_, _, ..] = sessions[..] {
+        let text = format!(
+            "this host is in several sessions: {}; say which with --session",
+            some_of(sessions.iter().copied())
+        );
+        return Err(SessionError::Choice(text));
+    }
+    // Several hosts may be on one machine.
+    let own = short(&own_name());
+    gates.sort_by_key(|gate| gate.host != own);
+    let Some(gate) = gates.into_iter().next() else { return Ok(None) };
+    if let Some(option) = config.says_login().or(config.says_start()) {
+        let text = format!("session {}: {option} says nothing to a running session", gate.session);
+        return Err(SessionError::Choice(text));
+    }
+    let stream = gate.connect()?;
+    Ok(stream.map(|stream| (stream, gate)))
 }
 
 /// Why a session's process has not let us in.

@@ -76,7 +76,20 @@ impl Open {
     /// # Errors
     /// When the hosts cannot be told.
     pub async fn serve(&self, session: &Session) -> Result<(), SessionError> {
-        let (about, mut others) = (about(&session.config)?, 0);
+        let about = about(&session.config)?;
+        let network = session.client.network();
+        let said = || serde_json::to_vec(&About { refused: refused(session, 0), ..about.clone() });
+        // That it cannot be encoded is found at the root first.
+        let gates = network.keep_gates(&session.topology, || said().unwrap_or_default());
+        tokio::select! {
+            done = self.serve_here(session, &about) => done,
+            () = gates => Ok(()),
+        }
+    }
+
+    /// Lets clients of this machine in.
+    async fn serve_here(&self, session: &Session, about: &About) -> Result<(), SessionError> {
+        let mut others = 0;
         let trouble = |error| SessionError::io("session")(error);
         loop {
             let stream = match self.listener.accept().await {
@@ -164,16 +177,21 @@ fn refused(session: &Session, other_users: u64) -> Vec<(String, u64)> {
 
 /// Makes the socket; a lock beside it decides between two that start at once.
 fn listen(sessions: &Sessions, path: &Path) -> Result<(Lock, UnixListener), SessionError> {
-    use std::os::unix::fs::DirBuilderExt;
-    let directory = sessions.directory();
-    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(none_at(directory, &error)),
-        _ => sessions.check_directory()?,
-    }
+    prepare(sessions)?;
     check_length(path)?;
     let lock = Lock::take(path)?;
     let _ = std::fs::remove_file(path.with_extension(ENDED));
     Ok((lock, bind(path)?))
+}
+
+/// Makes the directory for sockets, if there is none.
+pub(crate) fn prepare(sessions: &Sessions) -> Result<(), SessionError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let directory = sessions.directory();
+    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(none_at(directory, &error)),
+        _ => sessions.check_directory(),
+    }
 }
 
 /// No session can be had because of this file.
@@ -196,7 +214,7 @@ fn check_length(path: &Path) -> Result<(), SessionError> {
 }
 
 /// Listens at a path that is ours; what an earlier session has left there goes.
-fn bind(path: &Path) -> Result<UnixListener, SessionError> {
+pub(crate) fn bind(path: &Path) -> Result<UnixListener, SessionError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(none_at(path, &error)),
         _ => {}

@@ -32,6 +32,7 @@ mod environment;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod gates;
 mod gone;
 pub mod groups;
 mod join;

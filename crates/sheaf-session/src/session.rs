@@ -30,6 +30,8 @@ pub struct Session {
     pub(crate) desk: Option<Arc<Desk>>,
     /// What it says of itself, if it was joined.
     pub(crate) about: Option<About>,
+    /// The host by whose server it was joined.
+    pub(crate) gate: Option<String>,
 }
 
 /// What there is of the session that a configuration means.
@@ -68,6 +70,24 @@ impl Session {
     /// Outside a tokio runtime.
     pub async fn join(environment: &Environment, name: &str) -> Result<Self, SessionError> {
         Self::builder(environment).join(name).await
+    }
+
+    /// Joins the session whose server runs on this host, as its user: without a configuration, and without a login.
+    /// Where several have one here, [`Session::join`] takes the name of one.
+    ///
+    /// # Errors
+    /// [`SessionError::Absent`] when none is here; as [`Session::join`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn here(environment: &Environment) -> Result<Self, SessionError> {
+        Self::builder(environment).here().await
+    }
+
+    /// The host by whose server it was joined; `None` where that was done at its root.
+    #[must_use]
+    pub fn gate(&self) -> Option<&str> {
+        self.gate.as_deref()
     }
 
     /// Joins the session that the configuration means, if it runs, with these filters; that it greets is waited for here, for

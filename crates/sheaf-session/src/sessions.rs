@@ -80,23 +80,29 @@ impl Sessions {
     /// # Errors
     /// When the directory is not to be trusted, or cannot be read.
     pub fn running(&self) -> Result<Vec<String>, SessionError> {
-        let mut names = Vec::new();
+        let files = self.files("sock")?;
+        let names = files.iter().filter_map(|path| path.file_stem()?.to_str());
+        // One that cannot be reached is named too; joining it says why.
+        Ok(names.filter(|name| self.is_running(name)).map(ToOwned::to_owned).collect())
+    }
+
+    /// The files with this extension, in the order of their names.
+    pub(crate) fn files(&self, extension: &str) -> Result<Vec<PathBuf>, SessionError> {
+        let mut files = Vec::new();
         self.check_directory()?;
         let unreadable = |error| SessionError::file(&self.directory, error);
         let entries = match std::fs::read_dir(&self.directory) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(names),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(files),
             entries => entries.map_err(unreadable)?,
         };
         for entry in entries {
-            let file = entry.map_err(unreadable)?.file_name();
-            let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".sock")) else { continue };
-            // One that cannot be reached is named too; joining it says why.
-            if self.is_running(name) {
-                names.push(name.to_owned());
+            let path = entry.map_err(unreadable)?.path();
+            if path.extension().is_some_and(|have| have == extension) {
+                files.push(path);
             }
         }
-        names.sort();
-        Ok(names)
+        files.sort();
+        Ok(files)
     }
 
     /// Whether a session of this name runs, or something is there that cannot be told from one.
@@ -175,13 +181,17 @@ impl Sessions {
 
     /// Connects to a session of this user; `None` when none listens.
     pub(crate) fn open(&self, name: &str) -> Result<Option<UnixStream>, SessionError> {
-        let path = self.socket(name)?;
+        self.connect(&self.socket(name)?, name)
+    }
+
+    /// Connects to a socket of this user, which leads to the session `name`; `None` when nobody listens there.
+    pub(crate) fn connect(&self, path: &Path, name: &str) -> Result<Option<UnixStream>, SessionError> {
         self.check_directory()?;
-        match std::fs::symlink_metadata(&path) {
+        match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            about => check_own(&path, &about.map_err(|error| SessionError::file(&path, error))?)?,
+            about => check_own(path, &about.map_err(|error| SessionError::file(path, error))?)?,
         }
-        let stream = match connect_at_once(&path) {
+        let stream = match connect_at_once(path) {
             Ok(stream) => stream,
             // A session that was killed leaves its socket behind; nobody listens there.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
@@ -190,11 +200,11 @@ impl Sessions {
                     format!("session {name}: its process takes in no clients: it is stopped, or hangs");
                 return Err(SessionError::Unresponsive(text));
             }
-            Err(error) => return Err(SessionError::file(&path, error)),
+            Err(error) => return Err(SessionError::file(path, error)),
         };
         let peer = socket_peercred(&stream).map_err(|errno| SessionError::io(WHO)(errno.into()))?;
         if peer.uid != getuid() {
-            return Err(foreign(&path, peer.uid.as_raw()));
+            return Err(foreign(path, peer.uid.as_raw()));
         }
         Ok(Some(stream))
     }

@@ -1,6 +1,7 @@
 //! From a configuration to a running tree.
 use crate::config::{Config, Launch, Link, Sourced, own_name};
 use crate::error::SessionError;
+use crate::gates;
 use crate::session::Session;
 use sheaf_group::{Client, Limits};
 use sheaf_tree::filter::Registry;
@@ -73,7 +74,7 @@ impl Start<'_> {
         let topology = config.topology()?.clone();
         let (network, desk) = self.network(&config, &topology).await?;
         let client = Client::new(network, topology.leaf_hosts(), limits(&config))?;
-        Ok(Session { client, config, topology, desk: desk.map(Arc::new), about: None })
+        Ok(Session { client, config, topology, desk: desk.map(Arc::new), about: None, gate: None })
     }
 
     async fn network(
@@ -82,6 +83,11 @@ impl Start<'_> {
         topology: &Topology,
     ) -> Result<(Network, Option<Desk>), SessionError> {
         let mut configs = sheaf_group::service_config(&config.cluster.export.value, self.umask);
+        // Whoever is on a host of a session that stays can use it there.
+        let stays = self.depth > 0 && !matches!(config.launch(), Launch::Embedded | Launch::Processes);
+        if stays {
+            configs.extend(gates::config(config.session_name()));
+        }
         configs.extend(self.configs.clone());
         let options = launch::Options { tuning: tuning(config), configs, depth: self.depth };
         raise_descriptor_limit();

@@ -69,6 +69,8 @@ pub(crate) struct Core {
     pub notices: VecDeque<Notice>,
     /// How many there were in all.
     pub notices_total: u64,
+    /// Streams that services at leaves want.
+    pub wants: Wants,
     /// The parent of this process's node is gone.
     pub ended: bool,
     /// Whether somebody looks for another parent when that one is lost.
@@ -83,6 +85,37 @@ pub(crate) struct Core {
     pub place: Option<Ancestor>,
     /// Where the children of the process's own node listen, as they said last.
     pub doors: FxHashMap<u32, Address>,
+}
+
+/// By the name of the service.
+pub(crate) type Wants = FxHashMap<String, WantList>;
+
+/// A service at a leaf asks for a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Want {
+    /// The leaf.
+    pub leaf: u32,
+    /// What the service has to say.
+    pub note: Vec<u8>,
+}
+
+/// What is wanted for one service, bounded by [`WANTS_MAX`]: whoever is dropped asks again.
+#[derive(Debug, Default)]
+pub(crate) struct WantList(VecDeque<Want>);
+
+/// The most streams that are wanted of one service and not looked at.
+const WANTS_MAX: usize = 4096;
+
+impl WantList {
+    fn push(&mut self, want: Want) {
+        if self.0.len() < WANTS_MAX && !self.0.contains(&want) {
+            self.0.push_back(want);
+        }
+    }
+
+    pub fn pop(&mut self) -> Option<Want> {
+        self.0.pop_front()
+    }
 }
 
 /// The most notices kept for a root that does not read them; the oldest go first.
@@ -115,6 +148,7 @@ impl Shared {
             ready: None,
             notices: VecDeque::new(),
             notices_total: 0,
+            wants: Wants::default(),
             ended: false,
             may_search: false,
             orphaned: false,
@@ -365,6 +399,11 @@ impl Core {
             Event::Ready(leaves) if node == 0 => self.ready = Some(own::hosts(&leaves)),
             Event::Notice(notice) if node == 0 => {
                 let Some(notice) = of_hosts(notice) else { return };
+                if let Notice::Wants { leaf, service, note } = notice {
+                    self.wants.entry(service).or_default().push(Want { leaf, note });
+                    self.event_wakers.drain(..).for_each(Waker::wake);
+                    return;
+                }
                 if self.notices.len() == NOTICES_MAX {
                     self.notices.pop_front();
                 }

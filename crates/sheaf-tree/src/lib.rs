@@ -37,13 +37,15 @@ mod driver;
 pub mod filter;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gate;
 pub mod launch;
 pub mod link;
 mod network;
 pub mod service;
 pub mod status;
 
-pub use driver::NOTICES_MAX;
+pub use driver::{NOTICES_MAX, Want};
+pub use gate::{GATE, Gate, Listener};
 pub use network::{Network, Pending, Stream, StreamError};
 pub use proto::{Counters, Coverage, Notice, Packet, Sync, Tuning, WaveResult};
 pub use sheaf_proto as proto;

@@ -1,5 +1,5 @@
 //! The root's side of a running tree.
-use crate::driver::Shared;
+use crate::driver::{Shared, Want, WantList};
 use crate::proto::control::SERVICE_BYTES_MAX;
 use crate::proto::{Counters, Node, Notice, Outgoing, Sync, WaveResult};
 use sheaf_core::{Errno, RangeSet};
@@ -150,6 +150,21 @@ impl Network {
     pub fn inner_nodes(&self) -> RangeSet {
         let all = self.inner.shared.peek(|core| core.nodes[0].config().leaves.clone());
         all.difference(&self.everyone())
+    }
+
+    /// The next stream that a service of this name wants at some leaf ([`crate::service::Leaf::want_stream`]).
+    /// Nobody else in this process may wait for those of the same service.
+    pub async fn wanted(&self, service: &str) -> Want {
+        poll_fn(|cx| {
+            self.inner.shared.peek(|core| match core.wants.get_mut(service).and_then(WantList::pop) {
+                Some(want) => Poll::Ready(want),
+                None => {
+                    core.wait_for_event(cx.waker());
+                    Poll::Pending
+                }
+            })
+        })
+        .await
     }
 
     /// Opens a stream to the service `service` of `members`, whose waves are combined by the filter `filter`.

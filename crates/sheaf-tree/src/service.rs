@@ -6,6 +6,7 @@
 use crate::driver::Shared;
 use crate::filter::{Filter, FilterError, Registry};
 pub use crate::proto::control::Caller;
+pub use crate::proto::control::NOTE_BYTES_MAX;
 use crate::proto::control::SERVICE_BYTES_MAX;
 use crate::proto::{Node, Packet, Time};
 use crate::status::{SURVEY, Surveys};
@@ -220,6 +221,12 @@ impl Leaf<'_> {
     #[must_use]
     pub fn unsent_bytes(&self) -> u64 {
         self.node.unsent_bytes()
+    }
+
+    /// Asks the process of the root for a stream for this service ([`crate::Network::wanted`]), with a note of at
+    /// most [`NOTE_BYTES_MAX`] bytes. That may be lost: whoever still waits after a while asks again.
+    pub fn want_stream(&mut self, service: &str, note: &[u8]) {
+        self.node.want_stream(service, note);
     }
 
     /// Leaves the session: nothing is sent or comes any more.

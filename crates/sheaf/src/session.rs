@@ -48,6 +48,9 @@ impl Opening {
         output.note(config.note.as_deref())?;
         let runtime = runtime()?;
         let found = runtime.block_on(async { Session::find(config, &registry()) })?;
+        if let Found::Session(session) = &found {
+            output.note(by_gate(session).as_deref())?;
+        }
         Ok(Self { found, output, runtime })
     }
 
@@ -97,6 +100,17 @@ impl Opening {
         servers.settle(UNDO_TIME / 2);
         result
     }
+}
+
+/// What whoever has not asked for a session may not expect: that this host is in one, and which hosts are meant.
+fn by_gate(session: &Session) -> Option<String> {
+    let hosts = session.client().fold(&session.client().network().everyone());
+    let host = session.gate()?;
+    Some(format!(
+        "{host} is in session {}: its {} hosts are meant ({hosts})",
+        session.name(),
+        session.hosts().len()
+    ))
 }
 
 /// The name of the session that is meant, by its name alone or by the configuration.
@@ -182,7 +196,8 @@ pub struct Serving(Servers);
 impl Serving {
     /// By name, with their filters.
     pub fn services(&self) -> Services {
-        self.0.register(Services::new(registry()).with(PROBE, probe::provide))
+        let services = self.0.register(Services::new(registry()).with(PROBE, probe::provide));
+        sheaf_session::gates::register(services, &Environment::of_this_process())
     }
 
     /// [`Servers::settle`].

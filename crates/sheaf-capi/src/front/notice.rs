@@ -67,6 +67,7 @@ pub(super) fn tell(
                 }
             }
         }
+        Notice::Wants { .. } => {}
         Notice::FilterFailed { by, stream, message, .. } => {
             let (class, kind) = (event::CLASS_ERROR, event::error::USAGE);
             let text = format!("a filter failed: {message}");

@@ -34,6 +34,7 @@ mod count;
 mod distinct;
 pub mod histogram;
 pub mod null;
+mod pass;
 mod quantiles;
 mod reduce;
 #[cfg(test)]
@@ -57,6 +58,7 @@ pub(super) fn register(registry: &mut Registry) {
     crate::report::register(registry);
     count::register(registry);
     null::register(registry);
+    pass::register(registry);
     concat::register(registry);
     histogram::register(registry);
     classes::register(registry);

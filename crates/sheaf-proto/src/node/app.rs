@@ -1,7 +1,7 @@
 //! What the process of a node does with it: a root opens streams and takes results, a leaf takes
 //! packets and answers.
 use super::{Event, Node};
-use crate::control::{self, Caller, Notice, Open, Sync};
+use crate::control::{self, Caller, NOTE_BYTES_MAX, Notice, Open, SERVICE_BYTES_MAX, Sync};
 use crate::coverage::Coverage;
 use crate::frame::{self, CHUNK_BYTES, Header, Kind, flag};
 use crate::links::Link;
@@ -309,6 +309,16 @@ impl Node {
         let header = Header { stream: id, tag: Errno::CANCELED.0, ..Header::new(Kind::Close) };
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.send_up(header, &[], &[], &mut self.links);
+        }
+    }
+
+    /// At a leaf: asks the process of the root for a stream for this service, with a word for its other half there.
+    /// What is longer than may be is not asked.
+    pub fn want_stream(&mut self, service: &str, note: &[u8]) {
+        let Some(leaf) = self.config.leaves.first() else { return };
+        if service.len() <= SERVICE_BYTES_MAX && note.len() <= NOTE_BYTES_MAX {
+            let wants = Notice::Wants { leaf, service: service.to_owned(), note: note.to_vec() };
+            self.tell_parents(&control::control(Header::new(Kind::Notice), &wants));
         }
     }
 

@@ -1,7 +1,7 @@
 //! A tree starts, says what becomes of its nodes, and ends.
 use super::{Event, Node};
 use crate::Role;
-use crate::control::{self, Notice};
+use crate::control::{self, NOTE_BYTES_MAX, Notice, SERVICE_BYTES_MAX};
 use crate::frame::{self, Header, Kind, Violation, flag};
 use crate::links::{LinkId, LinkState, Way};
 use bytes::Bytes;
@@ -57,6 +57,12 @@ impl Node {
     /// May be late: leaves that are below another child by now, or that were told of before, are left out.
     pub(super) fn on_notice(&mut self, link: LinkId, header: &Header, body: &[u8]) -> Result<(), Violation> {
         let mut notice: Notice = control::decode(Kind::Notice, body)?;
+        if let Notice::Wants { leaf, service, note } = &notice {
+            let short = service.len() <= SERVICE_BYTES_MAX && note.len() <= NOTE_BYTES_MAX;
+            if !short || !self.links[link].claim.contains(*leaf) {
+                return Err(Violation::Bound("a service wants more than it may"));
+            }
+        }
         if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =
             &mut notice
         {
@@ -93,6 +99,11 @@ impl Node {
 
     /// Passes a notice on to every parent and to the local application.
     pub(super) fn notice(&mut self, header: Header, notice: Notice) {
+        if self.config.role == Role::Root && matches!(notice, Notice::Wants { .. }) {
+            // Of no use to clients, which would all open it.
+            self.events.push_back(Event::Notice(notice));
+            return;
+        }
         self.tell_parents(&control::control(header, &notice));
         if self.config.role == Role::Root {
             self.events.push_back(Event::Notice(notice));

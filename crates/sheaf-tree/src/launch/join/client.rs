@@ -11,6 +11,7 @@ use crate::network::Network;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::proto::frame::Kind;
 use crate::proto::{self, Child, Config, LinkId, Role, Tuning};
+use crate::service::Caller;
 use crate::topology::Topology;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -38,6 +39,20 @@ impl Network {
     /// # Errors
     /// When the socket cannot be used.
     pub fn admit(&self, link: OwnedFd, topology: &Topology, about: &[u8]) -> io::Result<()> {
+        self.admit_for(Caller::Owner, link, topology, about)
+    }
+
+    /// [`Network::admit`] of a client that acts for this caller.
+    ///
+    /// # Errors
+    /// As [`Network::admit`].
+    pub fn admit_for(
+        &self,
+        caller: Caller,
+        link: OwnedFd,
+        topology: &Topology,
+        about: &[u8],
+    ) -> io::Result<()> {
         let shared = self.shared();
         let mut subtree = Vec::new();
         topology.encode(&mut subtree);
@@ -45,6 +60,7 @@ impl Network {
             let notices: Vec<_> = core.notices.iter().cloned().collect();
             let node = &mut core.nodes[0];
             let at = node.add_parent(now);
+            node.set_caller(at, caller);
             let assign = Assign {
                 version: PROTOCOL_VERSION,
                 depth: 0,

@@ -1,0 +1,106 @@
+//! The gates of a session: sockets on its hosts, by which its user's programs there are clients of it.
+//!
+//! A gate is `SESSION@HOST.gate` beside the sockets of the user's own sessions. Hosts have them as soon as a
+//! session stays and has servers on other machines; whoever connects proves by the kernel who he is, and needs
+//! neither a configuration nor a second login.
+use crate::config::Config;
+use crate::environment::Environment;
+use crate::error::SessionError;
+use crate::keep::{bind, prepare};
+use crate::sessions::{Sessions, is_name};
+use sheaf_tree::service::{Configs, Services, Site};
+use sheaf_tree::{GATE, Listener};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+/// What the file of a gate is called.
+pub(crate) const GATE_FILE: &str = "gate";
+
+/// The longest name of a host in the name of a gate's file; longer ones are cut.
+const HOST_BYTES_MAX: usize = 32;
+
+/// What servers of the session of this name are told, so that they have gates.
+#[must_use]
+pub fn config(session: &str) -> Configs {
+    [(GATE.to_owned(), session.as_bytes().to_vec())].into()
+}
+
+/// `services` with the gate of a host, for a server that runs in this environment.
+#[must_use]
+pub fn register(services: Services, environment: &Environment) -> Services {
+    let environment = environment.clone();
+    let open =
+        move |site: &Site<'_>| open(site, &environment).map_err(|error| io::Error::other(error.to_string()));
+    services.with(GATE, sheaf_tree::Gate::new(open))
+}
+
+/// Opens the gate of a host; `None` where the session has none.
+fn open(site: &Site<'_>, environment: &Environment) -> Result<Option<Listener>, SessionError> {
+    let name = std::str::from_utf8(site.config).unwrap_or_default();
+    if !is_name(name) {
+        return Ok(None);
+    }
+    let sessions = Sessions::of(environment);
+    prepare(&sessions)?;
+    let path = sessions.directory().join(format!("{name}@{}.{GATE_FILE}", short(site.host)));
+    let socket = bind(&path)?;
+    Ok(Some(Listener { socket, path }))
+}
+
+/// The name of a host as part of a file's name.
+pub(crate) fn short(host: &str) -> String {
+    host.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).take(HOST_BYTES_MAX).collect()
+}
+
+/// A gate of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gate {
+    /// The name of the session.
+    pub session: String,
+    /// The host that it is for.
+    pub host: String,
+    path: PathBuf,
+    sessions: Sessions,
+}
+
+impl Gate {
+    /// Connects to it; `None` when nobody listens there any more.
+    pub fn connect(&self) -> Result<Option<UnixStream>, SessionError> {
+        self.sessions.connect(&self.path, &self.session)
+    }
+}
+
+impl Config {
+    /// The gates here that lead somewhere: where the caller's sessions have their sockets, and where those of
+    /// a server are that has another environment, as one has that was started over ssh.
+    pub(crate) fn gates(&self) -> Result<Vec<Gate>, SessionError> {
+        let own = self.sessions();
+        let others = Sessions::of(&Environment::default());
+        let mut gates = gates_of(&own)?;
+        if others != own {
+            // Anybody can make a directory there, which keeps nobody from anything.
+            match gates_of(&others) {
+                Ok(more) => gates.extend(more),
+                Err(error) => tracing::warn!(%error, "gates there are not used"),
+            }
+        }
+        gates.sort_by(|a, b| (&a.session, &a.host).cmp(&(&b.session, &b.host)));
+        Ok(gates)
+    }
+}
+
+fn gates_of(sessions: &Sessions) -> Result<Vec<Gate>, SessionError> {
+    let mut gates = Vec::new();
+    for path in sessions.files(GATE_FILE)? {
+        let names = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.rsplit_once('@'));
+        let Some((session, host)) = names else { continue };
+        let (session, host) = (session.to_owned(), host.to_owned());
+        let gate = Gate { session, host, path: path.clone(), sessions: sessions.clone() };
+        // One whose server was killed leads nowhere.
+        if gate.connect()?.is_some() {
+            gates.push(gate);
+        }
+    }
+    Ok(gates)
+}

@@ -1,0 +1,387 @@
+//! Clients on any host: whoever may use a session connects to the server of the host that it is on, and is a client
+//! of the session's root by way of the tree.
+//!
+//! ```text
+//! client ── unix socket ── server (leaf) ══ a stream of its own ══ root ── socket pair ── Network::admit
+//! ```
+//! The server knows who has connected, from the kernel, and the root takes it from there: what a client says of
+//! itself counts for nothing. What goes over the stream are the bytes of the client's link, so that a client here
+//! and one at the root differ in nothing else. Each is bounded by the windows of its stream, and ends with it: when
+//! the host is lost, the session is over, or the client leaves.
+use crate::network::{Network, Stream};
+use crate::proto::{self, Packet};
+use crate::service::{Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
+use crate::topology::Topology;
+use rustc_hash::FxHashMap;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use serde::{Deserialize, Serialize};
+use sheaf_core::RangeSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+
+/// The name of the service.
+pub const GATE: &str = "gate";
+
+/// What a packet is, by its tag. Down: the number of the client that the stream is for; its bytes.
+const BEGIN: i32 = 1;
+const BYTES: i32 = 2;
+/// Up, beside bytes: who the client is; that it has left.
+const WHO: i32 = 3;
+const LEFT: i32 = 4;
+
+/// How often a stream is asked for again, and how long a client waits for one.
+const ASK_PAUSE: Duration = Duration::from_secs(1);
+const ASK_TIMES: u32 = 15;
+/// How long a server may take to say who its client is.
+const WHO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the root looks whether the host of a client is still there.
+const HOST_LOOK: Duration = Duration::from_millis(500);
+/// How much is read at once.
+const READ_BYTES: usize = 64 << 10;
+/// The most clients at one host at a time.
+pub const CLIENTS_MAX: usize = 256;
+/// How long a gate pauses after it could not take a client in.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where clients of one host connect; its file goes with it.
+#[derive(Debug)]
+pub struct Listener {
+    /// Bound and not blocking; only those whom the session is for can open it.
+    pub socket: std::os::unix::net::UnixListener,
+    /// Its path.
+    pub path: PathBuf,
+}
+
+/// Opens the gate of a host; `None` where it is to have none.
+type Open = dyn Fn(&Site<'_>) -> io::Result<Option<Listener>> + Send + Sync;
+
+/// The service at the servers: lets clients of their hosts in, of this process's user alone.
+pub struct Gate(Box<Open>);
+
+impl Gate {
+    /// `open` makes the socket of a host. Where that fails the host serves without a gate.
+    pub fn new(open: impl Fn(&Site<'_>) -> io::Result<Option<Listener>> + Send + Sync + 'static) -> Self {
+        Self(Box::new(open))
+    }
+}
+
+impl Provider for Gate {
+    fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        let keeper = Arc::new(Keeper { handle, state: Mutex::default() });
+        let listener = match (self.0)(site) {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::warn!(host = site.host, %error, "no clients can come to this host");
+                None
+            }
+        };
+        let guard = listener.map(|Listener { socket, path }| {
+            let accepts = tokio::spawn(accept(Arc::clone(&keeper), socket));
+            Opened { path, accepts }
+        });
+        Ok(Box::new(Door { keeper, _open: guard }))
+    }
+}
+
+/// An open gate. Dropped, nobody connects any more.
+struct Opened {
+    path: PathBuf,
+    accepts: JoinHandle<()>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.accepts.abort();
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+struct Keeper {
+    handle: LeafHandle,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    /// Clients that wait for a stream.
+    waiting: FxHashMap<u64, (Who, UnixStream)>,
+    /// Those that have one, by its number.
+    lines: FxHashMap<u32, Line>,
+}
+
+/// A client with its stream.
+struct Line {
+    /// Its bytes, with what they count for. The window of the stream bounds them.
+    to: mpsc::UnboundedSender<(bytes::Bytes, usize)>,
+    /// Told when more may be posted.
+    room: Arc<Notify>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Who a client is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Who {
+    uid: u32,
+    gid: u32,
+    gids: Vec<u32>,
+}
+
+impl Keeper {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes clients in, as long as the session lasts.
+async fn accept(keeper: Arc<Keeper>, socket: std::os::unix::net::UnixListener) {
+    let listener = match UnixListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::warn!(%error, "no clients can come to this host"),
+    };
+    let own = rustix::process::geteuid().as_raw();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a client could not be let in");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        match stream.peer_cred() {
+            Ok(peer) if peer.uid() == own => {
+                let who = Who { uid: peer.uid(), gid: peer.gid(), gids: Vec::new() };
+                tokio::spawn(ask_for_stream(Arc::clone(&keeper), who, stream));
+            }
+            Ok(peer) => tracing::warn!(uid = peer.uid(), "a client of another user was refused"),
+            Err(error) => tracing::warn!(%error, "a client could not be let in"),
+        }
+    }
+}
+
+/// Asks the root for a stream until there is one.
+async fn ask_for_stream(keeper: Arc<Keeper>, who: Who, stream: UnixStream) {
+    let number = {
+        let mut state = keeper.state();
+        if state.waiting.len() + state.lines.len() >= CLIENTS_MAX {
+            return tracing::warn!("a client was refused: there are {CLIENTS_MAX} here");
+        }
+        state.last += 1;
+        let number = state.last;
+        state.waiting.insert(number, (who, stream));
+        number
+    };
+    for _ in 0..ASK_TIMES {
+        keeper.handle.with(|leaf| leaf.want_stream(GATE, &number.to_le_bytes()));
+        tokio::time::sleep(ASK_PAUSE).await;
+        if !keeper.state().waiting.contains_key(&number) {
+            return;
+        }
+    }
+    keeper.state().waiting.remove(&number);
+    tracing::warn!("a client was refused: the root of the session gives it no stream");
+}
+
+/// The service at one host.
+struct Door {
+    keeper: Arc<Keeper>,
+    _open: Option<Opened>,
+}
+
+impl Service for Door {
+    fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
+        let stream = packet.stream;
+        let mut state = self.keeper.state();
+        match (packet.tag, packet.payload.first_chunk()) {
+            (BEGIN, Some(number)) => {
+                leaf.consumed(stream, packet.frame_bytes);
+                let Some((who, client)) = state.waiting.remove(&u64::from_le_bytes(*number)) else {
+                    // It has left, or has another stream.
+                    return leaf.leave_stream(stream);
+                };
+                leaf.post(stream, WHO, &postcard::to_stdvec(&who).unwrap_or_default());
+                state.lines.insert(stream, Line::begin(&self.keeper, stream, client));
+            }
+            (BYTES, _) => match state.lines.get(&stream) {
+                Some(line) if line.to.send((packet.payload, packet.frame_bytes)).is_ok() => {}
+                _ => leaf.consumed(stream, packet.frame_bytes),
+            },
+            _ => leaf.consumed(stream, packet.frame_bytes),
+        }
+    }
+
+    fn closed(&mut self, stream: u32) {
+        self.keeper.state().lines.remove(&stream);
+    }
+
+    fn resume(&mut self, leaf: &mut Leaf<'_>) {
+        for (&stream, line) in &self.keeper.state().lines {
+            if !leaf.is_held(stream) {
+                line.room.notify_one();
+            }
+        }
+    }
+
+    fn ended(&mut self) {
+        let mut state = self.keeper.state();
+        state.lines.clear();
+        state.waiting.clear();
+    }
+}
+
+impl Line {
+    fn begin(keeper: &Arc<Keeper>, stream: u32, client: UnixStream) -> Self {
+        let (read, write) = client.into_split();
+        let (to, bytes) = mpsc::unbounded_channel();
+        let room = Arc::new(Notify::new());
+        let up = carry_up(keeper.handle.clone(), stream, read, Arc::clone(&room));
+        let down = carry_down(keeper.handle.clone(), stream, write, bytes);
+        Self { to, room, tasks: [tokio::spawn(up), tokio::spawn(down)] }
+    }
+}
+
+/// What the client says goes up.
+async fn carry_up(handle: LeafHandle, stream: u32, mut client: OwnedReadHalf, room: Arc<Notify>) {
+    let mut buffer = vec![0; READ_BYTES];
+    // A client that breaks off has left, however it did.
+    while let Ok(count @ 1..) = client.read(&mut buffer).await {
+        loop {
+            let mut held = false;
+            handle.with(|leaf| {
+                held = leaf.is_held(stream);
+                if !held {
+                    leaf.post(stream, BYTES, &buffer[..count]);
+                }
+            });
+            if !held {
+                break;
+            }
+            // Looked at again also if nobody says so.
+            drop(tokio::time::timeout(ASK_PAUSE, room.notified()).await);
+        }
+    }
+    handle.with(|leaf| {
+        leaf.post(stream, LEFT, b"");
+    });
+}
+
+/// What comes for the client.
+async fn carry_down(
+    handle: LeafHandle,
+    stream: u32,
+    mut client: OwnedWriteHalf,
+    mut from: mpsc::UnboundedReceiver<(bytes::Bytes, usize)>,
+) {
+    while let Some((bytes, frame_bytes)) = from.recv().await {
+        let written = client.write_all(&bytes).await;
+        handle.with(|leaf| leaf.consumed(stream, frame_bytes));
+        if written.is_err() {
+            handle.with(|leaf| {
+                leaf.post(stream, LEFT, b"");
+            });
+            return;
+        }
+    }
+}
+
+impl Network {
+    /// At the root of a session: lets in clients that come to the gates of its hosts, for as long as this is
+    /// polled. `about` is what each is told.
+    pub async fn keep_gates(&self, topology: &Topology, about: impl Fn() -> Vec<u8>) {
+        let topology = Arc::new(topology.clone());
+        let mut clients = tokio::task::JoinSet::new();
+        loop {
+            let want = self.wanted(GATE).await;
+            while clients.try_join_next().is_some() {}
+            let Ok(number) = <[u8; 8]>::try_from(&want.note[..]) else {
+                tracing::warn!(leaf = want.leaf, "a gate asks for nothing that is known here");
+                continue;
+            };
+            let (network, topology, about) = (self.clone(), Arc::clone(&topology), about());
+            clients.spawn(async move {
+                if let Err(error) = network.relay(want.leaf, number, &topology, &about).await {
+                    tracing::warn!(leaf = want.leaf, %error, "a client was not let in");
+                }
+            });
+        }
+    }
+
+    /// One client, from its stream to its end.
+    async fn relay(&self, leaf: u32, number: [u8; 8], topology: &Topology, about: &[u8]) -> io::Result<()> {
+        let stream = self.open(GATE, RangeSet::single(leaf), "pass", &[], proto::Sync::WaitForAll);
+        stream.send(BEGIN, &number, None).await;
+        let Some(who) = self.who(&stream).await? else { return Ok(()) };
+        let host = topology.leaf_hosts().get(leaf).unwrap_or_default();
+        let caller = Caller::User { uid: who.uid, gid: who.gid, gids: who.gids, host };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        self.admit_for(caller, theirs, topology, about)?;
+        self.carry(&stream, ours).await
+    }
+
+    /// Who the client is; `None` when it has left.
+    async fn who(&self, stream: &Stream) -> io::Result<Option<Who>> {
+        let deadline = std::time::Instant::now() + WHO_TIMEOUT;
+        loop {
+            let look = deadline.min(std::time::Instant::now() + HOST_LOOK);
+            match stream.recv_until(look).await {
+                Ok(result) if result.tag == WHO => {
+                    let bytes = result.payload.unwrap_or_default();
+                    let who = postcard::from_bytes(&bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+                    return Ok(Some(who));
+                }
+                Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
+                Err(_) if !stream.has_members() => return Ok(None),
+                Err(_) if std::time::Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Carries the bytes of a client both ways until one end is gone.
+    async fn carry(&self, stream: &Stream, ours: OwnedFd) -> io::Result<()> {
+        let ours = UnixStream::from_std(ours.into())?;
+        let (mut read, mut write) = ours.into_split();
+        let down = async {
+            let mut buffer = vec![0; READ_BYTES];
+            loop {
+                match read.read(&mut buffer).await? {
+                    0 => return Ok::<_, io::Error>(()),
+                    count => stream.send(BYTES, &buffer[..count], None).await,
+                };
+            }
+        };
+        let up = async {
+            loop {
+                match tokio::time::timeout(HOST_LOOK, stream.recv()).await {
+                    Ok(result) if result.tag == BYTES && result.payload.is_some() => {
+                        write.write_all(&result.payload.unwrap_or_default()).await?;
+                    }
+                    // It has left, or its host is lost.
+                    Ok(_) => return Ok(()),
+                    Err(_) if !stream.has_members() => return Ok(()),
+                    Err(_) => {}
+                }
+            }
+        };
+        tokio::select! {
+            done = down => done,
+            done = up => done,
+        }
+    }
+}
