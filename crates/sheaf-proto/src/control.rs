@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Version of everything on a link; both ends must have the same.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// How a node collects the contributions to a wave before it sends on what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -192,6 +192,20 @@ pub struct Take {
     pub leaves: RangeSet,
 }
 
+/// The root has done what it could for a child that it was asked to start ([`Notice::Stranded`]). Leaves that are
+/// still held for it have failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Rank of the child.
+    pub rank: u32,
+    /// The leaves that it was to have.
+    pub leaves: RangeSet,
+    /// Why those that did not come have failed.
+    pub errno: Errno,
+    /// In one phrase.
+    pub cause: String,
+}
+
 /// The answer to [`Release`]: from here on the sender does not speak for these leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
@@ -259,6 +273,20 @@ pub enum Notice {
         service: String,
         /// What the service has to say to its other half, at most [`NOTE_BYTES_MAX`].
         note: Vec<u8>,
+    },
+    /// A node cannot start what is at the place of a child, and asks the root to start it: the leaves come to that
+    /// node, or where that cannot be to the root. [`Verdict`] says when it is done.
+    Stranded {
+        /// Rank of the node that asks.
+        by: u32,
+        /// Rank of its child.
+        rank: u32,
+        /// The leaves below it.
+        leaves: RangeSet,
+        /// Why, in one phrase.
+        cause: String,
+        /// Where the node that asks listens, and those above it.
+        above: Vec<Ancestor>,
     },
     /// A filter could not combine; the leaves are `failed` in that wave.
     FilterFailed {

@@ -75,6 +75,8 @@ pub enum Kind {
     /// Down: the sender has found no parent, and ends. The receiver looks for one itself; from now on
     /// that, and what is below it, may take `wave` nanoseconds.
     Farewell = 28,
+    /// Down: what became of a child that the root was asked to start ([`super::control::Verdict`]).
+    Verdict = 29,
 }
 
 impl Kind {
@@ -87,9 +89,9 @@ impl Kind {
 /// The kinds by their number.
 const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
-    const ALL: [Kind; 24] = [
+    const ALL: [Kind; 25] = [
         Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Adopt,
-        Adopted, Release, Released, Ack, Module, Reply, Run, Door, Go, Take, Farewell,
+        Adopted, Release, Released, Ack, Module, Reply, Run, Door, Go, Take, Farewell, Verdict,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;

@@ -92,6 +92,7 @@ pub fn control(data: &[u8]) {
         12 => round_trip::<control::Take>(script.0),
         13 => round_trip::<control::Ancestor>(script.0),
         14 => round_trip::<control::Address>(script.0),
+        15 => round_trip::<control::Verdict>(script.0),
         _ => drop(report::Bundle::decode(script.0)),
     }
 }

@@ -58,6 +58,7 @@ mod lost;
 mod module;
 mod orphan;
 mod recovery;
+mod relay;
 mod release;
 mod start;
 mod up;
@@ -271,6 +272,7 @@ impl Node {
             (Kind::Release, false) => self.on_release(now, link, body),
             (Kind::Go, false) => self.on_go(now, link, body),
             (Kind::Take, false) => self.on_take(now, link, body),
+            (Kind::Verdict, false) => self.on_verdict(link, body),
             (Kind::Farewell, false) => self.on_farewell(now, link, header),
             (Kind::Released, true) => self.on_released(now, link, body),
             (Kind::Ack, false) => self.on_ack(link, header, body, &whole.slice(at..at + header.frame_len())),

@@ -84,6 +84,8 @@ pub struct LinkReport {
     pub heard_ms: u64,
     /// Both ends are in one process.
     pub local: bool,
+    /// What carries it, or carried it last.
+    pub via: Via,
     /// Round trip, once it has been measured.
     pub round_trip: Option<RoundTrip>,
     /// The peer's clock, once it has been measured.
@@ -100,6 +102,36 @@ pub struct LinkReport {
     pub streams_waiting: u32,
     /// How often a transport was attached after the first.
     pub reconnects: u32,
+}
+
+/// What carries a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum Via {
+    /// Nobody has said so: nothing, or both ends are in one process.
+    #[default]
+    Inside,
+    /// A unix socket.
+    Unix,
+    /// TCP as it is.
+    Tcp,
+    /// TCP with TLS.
+    Tls,
+    /// An ssh connection.
+    Ssh,
+}
+
+impl Via {
+    /// As it is printed.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Inside => "inside",
+            Self::Unix => "unix",
+            Self::Tcp => "tcp",
+            Self::Tls => "tcp+tls",
+            Self::Ssh => "ssh",
+        }
+    }
 }
 
 /// How a link is.

@@ -6,6 +6,7 @@
 //! so no message crosses a channel or wakes a second task.
 use crate::filter::Registry;
 use crate::link::{Address, Ancestor, Audit, is_sound};
+use crate::proto::control::Verdict;
 use crate::proto::{Config, Event, LinkId, Node, Notice, Time, own};
 use crate::service::{Dispatch, Leaf};
 use clock::Clock;
@@ -15,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 mod alibi;
 mod claims;
@@ -83,6 +84,8 @@ pub(crate) struct Core {
     pub door: Option<Address>,
     /// Below whom its place is, when its parent has said so.
     pub place: Option<Ancestor>,
+    /// To whoever starts nodes.
+    pub errands: Option<mpsc::Sender<Errand>>,
     /// Where the children of the process's own node listen, as they said last.
     pub doors: FxHashMap<u32, Address>,
 }
@@ -116,6 +119,14 @@ impl WantList {
     pub fn pop(&mut self) -> Option<Want> {
         self.0.pop_front()
     }
+}
+
+/// What a node has for whoever starts nodes.
+pub(crate) enum Errand {
+    /// A node below asks for help.
+    Notice(Notice),
+    /// The root has answered.
+    Verdict(Verdict),
 }
 
 /// The most notices kept for a root that does not read them; the oldest go first.
@@ -155,6 +166,7 @@ impl Shared {
             audit: Arc::default(),
             door: None,
             place: None,
+            errands: None,
             doors: FxHashMap::default(),
         };
         Arc::new(Self { core: Mutex::new(core), timer: Notify::new() })
@@ -375,6 +387,9 @@ impl Core {
             self.place = Some(to).filter(|to| node == 0 && is_sound(&to.address));
             return;
         }
+        if let Event::Verdict(verdict) = event {
+            return self.errand(node, Errand::Verdict(verdict));
+        }
         if let Some(service) = &mut self.services[node] {
             let leaf = &mut Leaf { node: &mut self.nodes[node] };
             match event {
@@ -390,7 +405,11 @@ impl Core {
                     }
                 }
                 Event::Orphaned => self.orphan(node),
-                Event::Ready(_) | Event::Notice(_) | Event::Door { .. } | Event::Go(_) => {}
+                Event::Ready(_)
+                | Event::Notice(_)
+                | Event::Door { .. }
+                | Event::Go(_)
+                | Event::Verdict(_) => {}
             }
             return;
         }
@@ -406,6 +425,9 @@ impl Core {
                 }
                 if self.notices.len() == NOTICES_MAX {
                     self.notices.pop_front();
+                }
+                if let Notice::Stranded { .. } = &notice {
+                    self.errand(node, Errand::Notice(notice.clone()));
                 }
                 self.notices.push_back(notice);
                 self.notices_total += 1;
@@ -433,6 +455,13 @@ impl Core {
         }
         for waker in self.event_wakers.drain(..) {
             waker.wake();
+        }
+    }
+
+    /// Something for whoever starts nodes. What is too much for it is asked for again.
+    fn errand(&mut self, node: usize, errand: Errand) {
+        if let Some(errands) = self.errands.as_ref().filter(|_| node == 0) {
+            let _ = errands.try_send(errand);
         }
     }
 

@@ -7,7 +7,7 @@
 //! children look and ends. When the session is over, it ends after its own children.
 use crate::driver::{Core, Shared};
 use crate::filter::Place;
-use crate::link::Listen;
+use crate::link::{Listen, Ports};
 use crate::proto::{Child, Config, Role, Tuning};
 use crate::service::{self, Configs, Dispatch, LeafHandle, Services};
 use crate::topology::{self, NodeRef};
@@ -26,8 +26,8 @@ pub use join::beside::{end_with_parent, serve_host};
 pub use join::client::{GREETING_TIMEOUT, Joined, join};
 pub use join::desk::Desk;
 pub use join::invitation::{Invitation, is_launch_channel};
-pub use join::invited::{invited, leave_session};
-pub use join::serve::{ServeError, leaf_over, serve, serve_invited};
+pub use join::invited::{Invited, Linked, Login, invited, leave_session};
+pub use join::serve::{ServeError, leaf_over, serve, serve_here, serve_invited};
 pub use join::{attach, invitation};
 pub use start::embedded::embedded;
 pub use start::inherited::{close_inherited, hand_nothing_on};
@@ -47,9 +47,21 @@ pub enum Carrier {
     Unix,
     /// TCP with TLS 1.3; each end proves with a certificate of the session which node it is.
     Tls,
+    /// TCP with TLS where a node reaches its parent so; else, host by host, as [`Carrier::Ssh`].
+    Auto,
+    /// The ssh connections that start nodes on other hosts; unix sockets between nodes of one host. Nobody
+    /// listens for other hosts.
+    Ssh,
     /// TCP over loopback that anybody who may look at the machine's traffic can read; for
     /// measuring.
     Tcp,
+}
+
+impl Carrier {
+    /// Whether nodes have keys and certificates.
+    fn has_keys(self) -> bool {
+        matches!(self, Self::Tls | Self::Auto)
+    }
 }
 
 /// What every node of a session is given.
@@ -79,6 +91,8 @@ pub struct Program {
     pub starter: Starter,
     /// Where nodes on TCP listen.
     pub listen: Listen,
+    /// At which ports.
+    pub ports: Option<Ports>,
     /// Servers are started through `sudo -n`; nodes between them and the root are not.
     pub sudo: bool,
 }
@@ -88,7 +102,7 @@ impl Program {
     #[must_use]
     pub fn new(path: PathBuf, args: Vec<String>) -> Self {
         let (carrier, starter, listen) = (Carrier::default(), Starter::default(), Listen::default());
-        Self { path, args, leaf: None, carrier, starter, listen, sudo: false }
+        Self { path, args, leaf: None, carrier, starter, listen, ports: None, sudo: false }
     }
 }
 

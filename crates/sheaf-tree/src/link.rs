@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 mod address;
 pub mod audit;
@@ -50,6 +51,52 @@ pub enum Listen {
     /// The root listens at this address, every other node at the one from which it reaches its
     /// parent.
     Address(IpAddr),
+}
+
+/// The ports at which nodes on TCP listen, when it is not for the system to choose them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ports {
+    first: u16,
+    last: u16,
+}
+
+impl Ports {
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        self.first..=self.last
+    }
+
+    /// What the error says when none of them is free at `at`.
+    pub(crate) fn none_free(self, at: IpAddr) -> std::io::Error {
+        let text = format!("none of the ports {self} (setting ports) is free at {at}");
+        std::io::Error::new(std::io::ErrorKind::AddrInUse, text)
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
+    }
+}
+
+/// These are no ports.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("ports are two numbers from 1 to 65535 with a dash between them, or one")]
+pub struct PortsError;
+
+impl FromStr for Ports {
+    type Err = PortsError;
+
+    fn from_str(text: &str) -> Result<Self, PortsError> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let port = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0).ok_or(PortsError);
+        let ports = Self { first: port(first)?, last: port(last)? };
+        if ports.first <= ports.last { Ok(ports) } else { Err(PortsError) }
+    }
 }
 
 /// What every process of a session knows, and nobody else.

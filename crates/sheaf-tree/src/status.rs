@@ -5,7 +5,7 @@
 //! format.
 pub use crate::proto::report::{
     LINKS_REPORTED_MAX, LastError, LinkReport, LinkState, NodeReport, PeerClock, Place, REPORTS_BYTES_MAX,
-    RoundTrip, STREAMS_REPORTED_MAX, StreamReport,
+    RoundTrip, STREAMS_REPORTED_MAX, StreamReport, Via,
 };
 use sheaf_core::RangeSet;
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@
 use sheaf_capi::BACK_ENDS;
 use sheaf_capi::filter::registry;
 use sheaf_capi::hub::Hubs;
-use sheaf_tree::launch;
+use sheaf_tree::launch::{self, Invited, Login};
 use sheaf_tree::service::Services;
 use std::process::ExitCode;
 
@@ -19,11 +19,12 @@ fn main() -> ExitCode {
     if word == "--invited" {
         // sshd tells where the login came from: there the node above can be reached.
         let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
-        let parent = connection.split_whitespace().next();
-        return match launch::invited(stdin, parent, &["serve", "--detached"]) {
-            Ok(None) => ExitCode::SUCCESS,
+        return match launch::invited(stdin, &Login::of(&connection), &["serve", "--detached"]) {
+            Ok(Invited::Done(None)) => ExitCode::SUCCESS,
             // It has said why.
-            Ok(Some(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+            Ok(Invited::Done(Some(code))) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+            Ok(Invited::Here(linked)) => launch::serve_here(linked, &services())
+                .map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS),
             Err(error) => fail(&error),
         };
     }
@@ -36,8 +37,7 @@ fn main() -> ExitCode {
         Ok(null) => drop(rustix::stdio::dup2_stdin(&null)),
         Err(error) => return fail(&error),
     }
-    let registry = registry(&Default::default());
-    let services = Services::new(registry.clone()).with(BACK_ENDS, Hubs(registry));
+    let services = services();
     let served = if word == "--detached" {
         launch::leave_session().map_err(Into::into).and_then(|()| launch::serve_invited(link, &services))
     } else {
@@ -47,6 +47,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
+}
+
+fn services() -> Services {
+    let registry = registry(&Default::default());
+    Services::new(registry.clone()).with(BACK_ENDS, Hubs(registry))
 }
 
 fn fail(error: &dyn std::error::Error) -> ExitCode {

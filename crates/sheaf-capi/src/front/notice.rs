@@ -67,7 +67,8 @@ pub(super) fn tell(
                 }
             }
         }
-        Notice::Wants { .. } => {}
+        // Those who do not come are told of as lost.
+        Notice::Wants { .. } | Notice::Stranded { .. } => {}
         Notice::FilterFailed { by, stream, message, .. } => {
             let (class, kind) = (event::CLASS_ERROR, event::error::USAGE);
             let text = format!("a filter failed: {message}");

@@ -4,6 +4,7 @@ use super::queue::OutQueue;
 use crate::Time;
 use crate::control::Adopt;
 use crate::control::Caller;
+use crate::report::Via;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
 
@@ -60,6 +61,8 @@ pub(crate) struct Link {
     pub way: Way,
     pub state: LinkState,
     pub carrier: Carrier,
+    /// The same for people.
+    pub via: Via,
     /// The leaves below it (all of the node's own for an upward link).
     pub(super) leaves: RangeSet,
     /// Of a link to a child: the leaves that its node may speak for, wherever they are now.
@@ -115,6 +118,7 @@ impl Link {
             way,
             state: LinkState::Member,
             carrier: Carrier::Nothing,
+            via: Via::default(),
             claim: if way == Way::Down { leaves.clone() } else { RangeSet::new() },
             leaves,
             rank,

@@ -128,6 +128,7 @@ fn link_report(link: &Link, now: Time, late_after: Duration) -> LinkReport {
         since_ms: millis(now - link.since),
         heard_ms: if link.is_inside() { 0 } else { millis(now - link.heard) },
         local: link.is_inside(),
+        via: link.via,
         round_trip: link.pulse.as_ref().and_then(|pulse| pulse.round_trip()),
         clock: link.pulse.as_ref().and_then(|pulse| pulse.clock(now)),
         bytes_in: link.counters.bytes_in,

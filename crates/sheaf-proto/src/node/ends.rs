@@ -4,6 +4,7 @@ use super::Node;
 use crate::filter::{LinkClock, LinkClocks};
 use crate::links::{Carrier, Counters, Link, LinkId, OutQueue, Way};
 use crate::own;
+use crate::report::Via;
 use crate::{Role, Time};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
@@ -84,6 +85,11 @@ impl Node {
             // Both ends read the same clock.
             self.clocks.set(self.links[link].rank, Some(LinkClock::default()));
         }
+    }
+
+    /// Says what the transport is that carries `link` now, for reports.
+    pub fn carried_via(&mut self, link: LinkId, via: Via) {
+        self.links[link].via = via;
     }
 
     /// Links whose peers are given up by the next [`Node::tick`], unless somebody vouches for them.

@@ -72,4 +72,6 @@ pub enum Event {
     /// The parent says that this node's place is below another one: [`Event::Orphaned`] follows, and
     /// that one is to be tried first.
     Go(control::Ancestor),
+    /// What became of a child that the root was asked to start.
+    Verdict(control::Verdict),
 }

@@ -63,6 +63,19 @@ impl Node {
         parent.is_some_and(|parent| parent.is_alive() && parent.is_member())
     }
 
+    /// How often the nodes of this rank that were here have looked for a parent. One that is started anew counts on
+    /// from there ([`Node::count_on`]), so that it is not taken for an old connection of theirs.
+    #[must_use]
+    pub fn last_epoch(&self, rank: u32) -> u64 {
+        let links = self.links.iter().filter(|link| link.way == Way::Down && link.rank == rank);
+        links.map(|link| link.epoch).max().unwrap_or(0)
+    }
+
+    /// At a node that is started anew: it comes after others that have looked for a parent so often.
+    pub fn count_on(&mut self, epoch: u64) {
+        self.recovery.epoch = self.recovery.epoch.max(epoch);
+    }
+
     /// Planned children that are lost, did not leave, and are nobody else's now.
     #[must_use]
     pub fn missing_children(&self) -> Vec<u32> {

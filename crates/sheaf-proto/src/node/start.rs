@@ -63,6 +63,11 @@ impl Node {
                 return Err(Violation::Bound("a service wants more than it may"));
             }
         }
+        if let Notice::Stranded { leaves, .. } = &notice
+            && !leaves.is_subset(&self.links[link].claim)
+        {
+            return Err(Violation::Bound("a node asks for leaves that are not below it"));
+        }
         if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =
             &mut notice
         {

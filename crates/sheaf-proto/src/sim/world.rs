@@ -279,7 +279,7 @@ impl<L: Leaves> Sim<L> {
             Event::Ready(leaves) if rank == 0 => self.ready = Some(leaves),
             Event::Notice(notice) => self.notices.push(notice),
             Event::Go(to) => self.hosts[rank as usize].place = Some(to.rank),
-            Event::Ready(_) | Event::Door { .. } => {}
+            Event::Ready(_) | Event::Door { .. } | Event::Verdict(_) => {}
             Event::Cancelled { .. } => {
                 if let Some((leaf, node)) = leaf_at(&self.shape, &mut self.hosts, rank) {
                     self.leaves.other(leaf, &event, node);

@@ -5,6 +5,7 @@ use crate::link::tls::Tls;
 use crate::link::watch::register;
 use crate::link::wire::{Channel, Out, send_pieces};
 use crate::proto::frame::Header;
+use crate::proto::report::Via;
 use crate::proto::{LinkId, Time, Violation};
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno as Os;
@@ -34,14 +35,29 @@ const UNWANTED_MAX: u32 = 16;
 /// Pieces per vectored write.
 const SLICES_MAX: usize = 64;
 
-/// A connected stream socket (TCP or unix), non-blocking.
+/// A connected stream socket (TCP or unix) or a pair of pipes, non-blocking.
 pub(crate) struct Socket {
     fd: AsyncFd<OwnedFd>,
+    /// The pipe that is written to, where there are two.
+    out: Option<OwnedFd>,
 }
 
 impl Socket {
     pub fn fd(&self) -> &OwnedFd {
         self.fd.get_ref()
+    }
+
+    /// What is written to.
+    fn out(&self) -> &OwnedFd {
+        self.out.as_ref().unwrap_or(self.fd.get_ref())
+    }
+
+    fn send(&self, pieces: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+        match &self.out {
+            None => send_pieces(self.fd.get_ref(), pieces),
+            // Only programs have pipes that ignore the signal for those which nobody reads.
+            Some(out) => rustix::io::writev(out, pieces),
+        }
     }
 }
 
@@ -88,14 +104,18 @@ impl Shared {
         channel: impl Into<Channel>,
         peer: Option<Peer>,
     ) -> io::Result<()> {
-        let Channel { fd, early, tls } = channel.into();
+        let channel = channel.into();
+        let via = via(&channel)?;
+        let Channel { fd, out, early, tls, .. } = channel;
         rustix::io::ioctl_fionbio(&fd, true)?;
-        let is_near = sockopt::socket_domain(&fd)? == AddressFamily::UNIX;
-        if is_near {
+        out.as_ref().map_or(Ok(()), |out| rustix::io::ioctl_fionbio(out, true))?;
+        if is_unix(&fd) {
             sockopt::set_socket_send_buffer_size(&fd, NEAR_BUFFER_BYTES)?;
         }
-        let pid = peer.as_ref().and_then(|peer| peer.pid).or_else(|| process_behind(&fd));
-        let socket = Arc::new(Socket { fd: register(fd, Interest::READABLE)? });
+        let is_near = via == Via::Unix;
+        let near_pid = || if is_near { process_behind(&fd) } else { None };
+        let pid = peer.as_ref().and_then(|peer| peer.pid).or_else(near_pid);
+        let socket = Arc::new(Socket { fd: register(fd, Interest::READABLE)?, out });
         let port = Port {
             socket: Arc::clone(&socket),
             node,
@@ -120,6 +140,7 @@ impl Shared {
                 true => core.nodes[node].attach_near(now, link),
                 false => core.nodes[node].attach(now, link),
             }
+            core.nodes[node].carried_via(link, via);
             // Frames may have come right behind the greeting.
             let sound = core.received(now, node, link, at);
             core.flush(now, node, link);
@@ -135,9 +156,22 @@ impl Shared {
 /// The process that has connected a unix socket, or has made a pair of them. (Who has made the pair itself
 /// finds itself, and that says nothing.)
 fn process_behind(fd: &OwnedFd) -> Option<Pid> {
-    let is_unix = sockopt::socket_domain(fd).ok()? == AddressFamily::UNIX;
-    let peer = is_unix.then(|| sockopt::socket_peercred(fd).ok())??;
+    let peer = is_unix(fd).then(|| sockopt::socket_peercred(fd).ok())??;
     Some(peer.pid).filter(|pid| *pid != rustix::process::getpid())
+}
+
+fn is_unix(fd: &OwnedFd) -> bool {
+    sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
+}
+
+/// What carries a link, for reports.
+fn via(channel: &Channel) -> io::Result<Via> {
+    Ok(match (channel.over_ssh, &channel.tls) {
+        (true, _) => Via::Ssh,
+        (false, Some(_)) => Via::Tls,
+        (false, None) if sockopt::socket_domain(&channel.fd)? == AddressFamily::UNIX => Via::Unix,
+        (false, None) => Via::Tcp,
+    })
 }
 
 /// How long the process of a link may take to end after its socket.
@@ -195,7 +229,7 @@ impl Port {
                 if !self.blocked {
                     return Ok(false);
                 }
-                let fd = self.socket.fd.get_ref().try_clone()?;
+                let fd = self.socket.out().try_clone()?;
                 self.writable = Some(register(fd, Interest::WRITABLE)?);
                 continue;
             };
@@ -361,7 +395,7 @@ impl Core {
                 continue;
             }
             let total: usize = slices[..filled].iter().map(|slice| slice.len()).sum();
-            match send_pieces(port.socket.fd.get_ref(), &slices[..filled]) {
+            match port.socket.send(&slices[..filled]) {
                 Ok(count) => {
                     out.advance(count);
                     self.nodes[node].wrote(now, link, count);

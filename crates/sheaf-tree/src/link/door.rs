@@ -11,7 +11,7 @@ use super::hello::{self, Hello, Welcome};
 use super::tls::Keys;
 use super::watch::register;
 use super::wire::{Channel, GreetingError, Wire, peer_user, set_tcp_options};
-use super::{Address, Secret, fill_random, unheard};
+use super::{Address, Ports, Secret, fill_random, unheard};
 use crate::proto::control::PROTOCOL_VERSION;
 use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -89,13 +89,16 @@ impl Door {
         Ok(Self { socket, address: Address::Abstract(name) })
     }
 
-    /// Listens at a port of its own of `at`.
-    pub fn open_tcp(at: IpAddr) -> io::Result<Self> {
-        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = listener(family)?;
-        let at = SocketAddr::new(at, 0);
-        rustix::net::bind(&socket, &at).map_err(|errno| unheard(at, errno.into()))?;
-        rustix::net::listen(&socket, BACKLOG)?;
+    /// Listens at a port of its own of `at`, one of `ports` if these are said.
+    pub fn open_tcp(at: IpAddr, ports: Option<Ports>) -> io::Result<Self> {
+        let heard = |port| {
+            let at = SocketAddr::new(at, port);
+            listen_at(at).map_err(|errno| (errno, unheard(at, errno.into())))
+        };
+        let socket = match ports {
+            None => heard(0).map_err(|(_, error)| error)?,
+            Some(ports) => first_free(ports.iter().map(heard)).unwrap_or(Err(ports.none_free(at)))?,
+        };
         let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
         Ok(Self { socket, address: Address::Tcp(vec![bound]) })
     }
@@ -121,9 +124,32 @@ impl Door {
     }
 }
 
-fn listener(family: AddressFamily) -> io::Result<OwnedFd> {
+/// A socket that listens at this address.
+fn listen_at(at: SocketAddr) -> Result<OwnedFd, rustix::io::Errno> {
+    let socket = listener(if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
+    if at.port() != 0 {
+        // Connections of an earlier session that have ended keep nobody from its port.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &at)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// The first attempt that does not fail because another has that port; `None` when all do.
+fn first_free(
+    attempts: impl Iterator<Item = Result<OwnedFd, (rustix::io::Errno, io::Error)>>,
+) -> Option<io::Result<OwnedFd>> {
+    let taken = |attempt: &Result<OwnedFd, (rustix::io::Errno, io::Error)>| {
+        matches!(attempt, Err((rustix::io::Errno::ADDRINUSE, _)))
+    };
+    let mut attempts = attempts.filter(|attempt| !taken(attempt));
+    attempts.next().map(|attempt| attempt.map_err(|(_, error)| error))
+}
+
+fn listener(family: AddressFamily) -> Result<OwnedFd, rustix::io::Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
 /// What is known where connections are looked at.

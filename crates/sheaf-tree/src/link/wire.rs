@@ -27,6 +27,10 @@ const GREETING_READ_BYTES: usize = 4096;
 /// A connected socket, past its greeting, as the driver takes it over.
 pub(crate) struct Channel {
     pub fd: OwnedFd,
+    /// Where to write, when it is not `fd`: at the far end of an ssh connection there are two pipes.
+    pub out: Option<OwnedFd>,
+    /// It leads to a process of this machine that carries it to another one.
+    pub over_ssh: bool,
     /// What has come behind the greeting already.
     pub early: BytesMut,
     pub tls: Option<Box<Tls>>,
@@ -34,7 +38,7 @@ pub(crate) struct Channel {
 
 impl From<OwnedFd> for Channel {
     fn from(fd: OwnedFd) -> Self {
-        Self { fd, early: BytesMut::new(), tls: None }
+        Self { fd, out: None, over_ssh: false, early: BytesMut::new(), tls: None }
     }
 }
 
@@ -44,6 +48,7 @@ pub(crate) struct Wire {
     tls: Option<Box<Tls>>,
     /// What has come and was not asked for yet.
     early: BytesMut,
+    over_ssh: bool,
 }
 
 /// A socket, for the library that wants a writer.
@@ -75,13 +80,16 @@ impl Wire {
     pub fn new(fd: OwnedFd, tls: Option<Tls>) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         let fd = register(fd, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Self { fd, tls: tls.map(Box::new), early: BytesMut::new() })
+        Ok(Self { fd, tls: tls.map(Box::new), early: BytesMut::new(), over_ssh: false })
     }
 
-    /// Takes a connection back that was handed over.
+    /// Takes a connection back that was handed over, if it is one descriptor.
     pub fn from_channel(channel: Channel) -> io::Result<Self> {
-        let Channel { fd, early, tls } = channel;
-        Ok(Self { early, ..Self::new(fd, tls.map(|tls| *tls))? })
+        let Channel { fd, out, over_ssh, early, tls } = channel;
+        if out.is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self { early, over_ssh, ..Self::new(fd, tls.map(|tls| *tls))? })
     }
 
     /// The TLS end, when there is one.
@@ -188,7 +196,8 @@ impl Wire {
 
     /// Hands the connection over.
     pub fn into_channel(self) -> Channel {
-        Channel { fd: self.fd.into_inner(), early: self.early, tls: self.tls }
+        let Self { fd, tls, early, over_ssh } = self;
+        Channel { fd: fd.into_inner(), out: None, over_ssh, early, tls }
     }
 }
 
@@ -225,6 +234,16 @@ pub(crate) struct Caller<'a> {
 /// Connects to the node `to`, says who `caller` is, and waits to be let in.
 pub(crate) async fn call(to: &Ancestor, caller: &Caller<'_>, orphan: bool) -> io::Result<Channel> {
     let fd = connect(&to.address, caller.user).await?;
+    greet(fd, to, caller, orphan).await
+}
+
+/// Says who `caller` is over a connection to the node `to`, and waits to be let in.
+pub(crate) async fn greet(
+    fd: OwnedFd,
+    to: &Ancestor,
+    caller: &Caller<'_>,
+    orphan: bool,
+) -> io::Result<Channel> {
     let mut wire = Wire::new(fd, None)?;
     // Over a unix socket of this machine nobody can listen in; TCP is plain only to be measured.
     if let (Some(keys), Address::Tcp(_)) = (caller.keys, &to.address) {
@@ -241,7 +260,8 @@ pub(crate) async fn call(to: &Ancestor, caller: &Caller<'_>, orphan: bool) -> io
     Ok(wire.into_channel())
 }
 
-async fn connect(address: &Address, user: Uid) -> io::Result<OwnedFd> {
+/// Connects to an address.
+pub(crate) async fn connect(address: &Address, user: Uid) -> io::Result<OwnedFd> {
     match address {
         Address::Abstract(name) => connect_abstract(name, user),
         Address::Tcp(all) => {

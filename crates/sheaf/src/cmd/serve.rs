@@ -5,7 +5,7 @@ use crate::session;
 use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_tree::launch::attach::{self, EnrolError, Token};
-use sheaf_tree::launch::{self, Invitation, ServeError};
+use sheaf_tree::launch::{self, Invitation, Invited, Login, ServeError};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -190,10 +190,18 @@ fn read_token(file: &Path) -> Result<String> {
 fn invited(stdin: &std::io::Stdin, parent: Option<&str>) -> Result<Exit> {
     // sshd tells where the login came from: there the node above can be reached.
     let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
-    let parent = parent.filter(|parent| !parent.is_empty()).or(connection.split_whitespace().next());
-    match launch::invited(stdin, parent, &["serve", "--detached"])? {
-        None => Ok(Exit::Success),
+    let login = Login::of(&connection);
+    let login = Login { parent: parent.filter(|parent| !parent.is_empty()).or(login.parent), ..login };
+    match launch::invited(stdin, &login, &["serve", "--detached"])? {
+        Invited::Done(None) => Ok(Exit::Success),
         // It has said why.
-        Some(code) => std::process::exit(code),
+        Invited::Done(Some(code)) => std::process::exit(code),
+        Invited::Here(linked) => {
+            sheaf_session::raise_descriptor_limit();
+            let servers = session::servers();
+            let served = launch::serve_here(linked, &servers.services());
+            servers.settle(session::UNDO_TIME);
+            Ok(served.map(|()| Exit::Success)?)
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::proto::control;
 use crate::proto::frame::{Header, Kind};
 use crate::proto::{HandOver, LinkId, Time};
 use crate::topology::{NodeRef, Topology};
+use lines::Lines;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
 use std::io;
@@ -20,6 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+mod lines;
+mod relay;
+
+pub(in crate::launch) use relay::run_errands;
 
 /// How often it is looked whether adopted children can go where their places are.
 const HAND_OVER_PAUSE: Duration = Duration::from_millis(500);
@@ -57,6 +63,12 @@ pub(in crate::launch) struct Nursery {
     held: Mutex<FxHashMap<u32, Channel>>,
     /// How long adopted children stay before they are sent to their places, by rank.
     stays: Mutex<FxHashMap<u32, Stay>>,
+    /// Of the ssh connections to other hosts.
+    lines: Lines,
+    /// Children, inner nodes, of which the root is asked to start what is below them.
+    stranded: Mutex<FxHashMap<u32, Expected>>,
+    /// When the root was asked for a child last.
+    asked: Mutex<FxHashMap<u32, Instant>>,
 }
 
 /// From when on an adopted child may be sent away, and how long it was kept for.
@@ -99,6 +111,9 @@ impl Nursery {
             members: Mutex::default(),
             held: Mutex::default(),
             stays: Mutex::default(),
+            lines: Lines::default(),
+            stranded: Mutex::default(),
+            asked: Mutex::default(),
         })
     }
 
@@ -241,7 +256,12 @@ impl Nursery {
     fn place(self: &Arc<Self>, shared: &Arc<Shared>, rank: u32, channel: Channel) -> io::Result<()> {
         let node = self.topology.node(rank).ok_or_else(gone)?;
         match self.way_to(shared, node) {
-            Way::Here => self.admit_newcomer(shared, node, channel),
+            Way::Here => {
+                let kin = lock(&self.kin).get(&rank).cloned();
+                let peer = kin.map(|kin| kin.as_peer(node.leaf_index().is_some()));
+                self.lines.unwire(rank);
+                self.admit_newcomer(shared, node, channel, peer)
+            }
             Way::Below(to) => {
                 tokio::spawn(send_on(channel, to));
                 Ok(())
@@ -281,7 +301,10 @@ impl Nursery {
         let members: Vec<(u32, LinkId)> =
             lock(&self.members).iter().map(|(&rank, &link)| (rank, link)).collect();
         let now = Instant::now();
-        let may_go = |rank: u32| lock(&self.stays).get(&rank).is_none_or(|stay| stay.until <= now);
+        // Whoever came over the ssh connection that has started it reaches nobody else.
+        let may_go = |rank: u32| {
+            !self.lines.has(rank) && lock(&self.stays).get(&rank).is_none_or(|stay| stay.until <= now)
+        };
         let going = members.into_iter().filter(|&(rank, _)| may_go(rank)).filter_map(|(rank, from)| {
             let below = self.topology.node(rank).and_then(|node| self.child_above(node))?;
             Some((rank, from, below))
@@ -310,9 +333,16 @@ impl Nursery {
         (child.rank() != node.rank()).then(|| child.rank())
     }
 
-    fn admit_newcomer(&self, shared: &Arc<Shared>, node: NodeRef<'_>, channel: Channel) -> io::Result<()> {
+    fn admit_newcomer(
+        &self,
+        shared: &Arc<Shared>,
+        node: NodeRef<'_>,
+        channel: Channel,
+        peer: Option<Peer>,
+    ) -> io::Result<()> {
         let reception = self.reception.as_ref().ok_or_else(gone)?;
-        let frame = reception.assignment(&self.topology, node)?;
+        let epoch = shared.peek(|core| core.nodes[0].last_epoch(node.rank()));
+        let frame = reception.assignment(&self.topology, node, epoch)?;
         let leaves = leaves_of(node);
         let link = shared.run(|core, now| {
             let link = core.nodes[0].child_link(now, node.rank(), &leaves)?;
@@ -323,7 +353,6 @@ impl Nursery {
         let link =
             link.map_err(|violation: crate::proto::Violation| io::Error::other(violation.to_string()))?;
         self.entered(shared, node.rank(), link);
-        let peer = lock(&self.kin).get(&node.rank()).map(|kin| kin.as_peer(node.leaf_index().is_some()));
         shared.attach(0, link, channel, peer)
     }
 
@@ -407,6 +436,7 @@ impl Host for Doorway {
             // Whoever has come may be the one to whom others did not find the way.
             lock(&nursery.stays).clear();
             let Some(child) = child else { return nursery.place(&shared, hello.rank, channel) };
+            nursery.lines.unwire(hello.rank);
             nursery.entered(&shared, hello.rank, child.link);
             child.watch.inspect(AbortHandle::abort);
             let is_leaf = child.is_leaf;
@@ -423,6 +453,7 @@ impl Host for Doorway {
             adopted.push(link);
         }
         drop(adopted);
+        nursery.lines.unwire(hello.rank);
         nursery.entered(&shared, hello.rank, link);
         nursery.stays(hello.rank);
         shared.attach(0, link, channel, peer)

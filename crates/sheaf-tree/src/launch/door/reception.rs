@@ -1,5 +1,6 @@
 //! What newcomers are told, and how children that were lost are started again.
 use super::nursery::{Nursery, leaves_of};
+use crate::launch::invitation::Over;
 use crate::launch::start::family::Kin;
 use crate::launch::start::hosts::{self, Planned};
 use crate::launch::start::plan::Station;
@@ -31,10 +32,10 @@ pub(in crate::launch) struct Reception {
 }
 
 impl Reception {
-    /// What a newcomer is told first.
-    pub fn assignment(&self, topology: &Topology, node: NodeRef<'_>) -> io::Result<bytes::Bytes> {
+    /// What a newcomer is told first; `epoch` is what the last one in its place had counted to.
+    pub fn assignment(&self, topology: &Topology, node: NodeRef<'_>, epoch: u64) -> io::Result<bytes::Bytes> {
         let depth = self.options.depth + 1;
-        self.station.assignment(topology, node, depth, &self.options, &self.ancestors, true)
+        self.station.assignment(topology, node, depth, &self.options, &self.ancestors, Some(epoch))
     }
 
     /// The invitation of a node below, to this node's door.
@@ -50,6 +51,7 @@ impl Reception {
             ancestors: self.ancestors.clone(),
             credentials: self.station.credentials(rank)?,
             leaf: None,
+            over: Over::Door,
         })
     }
 }
@@ -74,7 +76,7 @@ pub(in crate::launch) async fn bring_back(
     }
     loop {
         let Some(there) = nursery.upgrade() else { return };
-        let missing = missing(&there);
+        let missing = [missing(&there), there.lost_lines()].concat();
         let (planned, count) = (plan(&there, &missing), missing.len());
         let failed = start(&there, &how, planned).await;
         let below = plan(&there, &lost_leaves_below(&there, &failed));
@@ -132,13 +134,19 @@ async fn start(nursery: &Arc<Nursery>, how: &Arc<Ssh>, planned: Vec<Planned>) ->
             }
             continue;
         }
-        let (how, places) = (Arc::clone(how), Arc::clone(&places));
+        let (nursery, how, places) = (Arc::downgrade(nursery), Arc::clone(how), Arc::clone(&places));
         starts.spawn(async move {
             let _place = places.acquire().await;
-            let started = hosts::start(&how, &child).await;
+            let over = nursery.upgrade().map_or(Over::Door, |nursery| nursery.over());
+            let started = hosts::start(&nursery, &how, &child, over).await;
             if let Err(failure) = &started {
                 let cause = &failure.cause;
                 tracing::debug!(host = child.host, cause, "a lost host was not started again");
+                if failure.no_login
+                    && let Some(nursery) = nursery.upgrade()
+                {
+                    nursery.strand(child.rank, failure);
+                }
             }
             started.err().map(|_| child.rank)
         });

@@ -3,7 +3,7 @@ use super::attach::{Enrolment, No, Token, Tokens};
 use crate::launch::Invitation;
 use crate::launch::door::nursery::{Nursery, leaves_of};
 use crate::launch::start::hosts::seen_from;
-use crate::link::unheard;
+use crate::link::{Ports, unheard};
 use crate::proto::Tuning;
 use crate::topology::{NodeRef, Role};
 use std::io;
@@ -64,7 +64,8 @@ impl Desk {
         let reception = self.nursery.reception();
         let authority = reception.and_then(|reception| reception.station.authority());
         let authority = authority.ok_or_else(|| io::Error::other("this session takes in no other hosts"))?;
-        let listener = TcpListener::bind(self.at).map_err(|error| unheard(self.at, error))?;
+        let ports = reception.and_then(|reception| reception.station.program.ports);
+        let listener = bind(self.at, ports)?;
         let address = listener.local_addr()?;
         let tokens = Arc::new(Tokens::new(authority));
         let nursery = Arc::downgrade(&self.nursery);
@@ -82,6 +83,20 @@ const LISTEN_MAX: Duration = Duration::from_secs(4);
 /// A node that has said nothing for so many heartbeats is not there any more when its host comes again.
 const HEARTBEATS: u32 = 3;
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Listens at an address; at one of `ports`, if these are said and no other port is.
+fn bind(at: SocketAddr, ports: Option<Ports>) -> io::Result<TcpListener> {
+    let Some(ports) = ports.filter(|_| at.port() == 0) else {
+        return TcpListener::bind(at).map_err(|error| unheard(at, error));
+    };
+    for port in ports.iter() {
+        match TcpListener::bind(SocketAddr::new(at.ip(), port)) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return bound.map_err(|error| unheard(at, error)),
+        }
+    }
+    Err(ports.none_free(at.ip()))
+}
 
 /// Gives a host that has shown its token the places of its name: those of inner nodes first, its
 /// server's last.

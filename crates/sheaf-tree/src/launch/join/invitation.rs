@@ -12,12 +12,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, MemfdFlags, fstat, memfd_create};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Seek, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// How an invitation begins.
-pub const MAGIC: [u8; 8] = *b"sheaf\0i1";
+pub const MAGIC: [u8; 8] = *b"sheaf\0i2";
 /// The longest invitation.
 pub const INVITATION_BYTES_MAX: usize = 64 << 10;
 const HEAD_BYTES: usize = MAGIC.len() + 4;
@@ -41,6 +41,19 @@ pub struct Invitation {
     pub credentials: Option<Credentials>,
     /// What is to run there, when that is a program of somebody else's.
     pub leaf: Option<LeafProgram>,
+    /// How it gets the link to its parent.
+    pub over: Over,
+}
+
+/// How a node that was invited gets the link to its parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Over {
+    /// It connects to its parent's door.
+    Door,
+    /// It does, if it gets that far within this time; else as [`Over::Channel`].
+    DoorWithin(Duration),
+    /// The channel that the invitation has come over is the link.
+    Channel,
 }
 
 impl Invitation {
@@ -67,7 +80,9 @@ impl Invitation {
         let body = bytes.get(HEAD_BYTES..HEAD_BYTES + len).ok_or(io::ErrorKind::UnexpectedEof)?;
         let invitation: Self = postcard::from_bytes(body).map_err(|_| wrong())?;
         let ancestors = &invitation.ancestors;
-        let sound = (1..=ANCESTORS_MAX).contains(&ancestors.len())
+        // Who needs to call nobody may not know where anybody is.
+        let least = usize::from(invitation.over != Over::Channel);
+        let sound = (least..=ANCESTORS_MAX).contains(&ancestors.len())
             && ancestors.iter().all(|ancestor| is_sound(&ancestor.address));
         if sound { Ok(invitation) } else { Err(wrong()) }
     }
@@ -101,11 +116,12 @@ impl Invitation {
     /// `TimedOut`, `UnexpectedEof`, `InvalidData`, or the channel's.
     pub fn read(from: impl AsFd, limit: Duration) -> io::Result<Self> {
         let deadline = Instant::now() + limit;
+        let mut from = Patient { fd: from.as_fd(), deadline };
         let mut bytes = vec![0; HEAD_BYTES];
-        read_exact(from.as_fd(), &mut bytes, deadline)?;
+        from.read_exact(&mut bytes)?;
         let len = body_len(&bytes)?;
         bytes.resize(HEAD_BYTES + len, 0);
-        read_exact(from.as_fd(), &mut bytes[HEAD_BYTES..], deadline)?;
+        from.read_exact(&mut bytes[HEAD_BYTES..])?;
         Self::from_bytes(&bytes)
     }
 }
@@ -156,26 +172,29 @@ fn body_len(head: &[u8]) -> io::Result<usize> {
     if magic == MAGIC && len <= INVITATION_BYTES_MAX { Ok(len) } else { Err(wrong()) }
 }
 
-/// Fills `bytes` from a descriptor that may block, until `deadline`.
-fn read_exact(from: std::os::fd::BorrowedFd<'_>, bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = left.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-        match poll(&mut [PollFd::new(&from, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
-        }
-        match rustix::io::read(from, &mut bytes[filled..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => filled += count,
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-            Err(error) => return Err(error.into()),
+/// Reads a descriptor that may block, until a deadline.
+pub(in crate::launch) struct Patient<'a> {
+    pub fd: BorrowedFd<'a>,
+    pub deadline: Instant,
+}
+
+impl Read for Patient<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let timeout = left.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            match rustix::io::read(self.fd, &mut *bytes) {
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                read => return Ok(read?),
+            }
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -196,6 +215,7 @@ mod tests {
             ],
             credentials: Some(Authority::new().unwrap().issue(9).unwrap()),
             leaf: Some(LeafProgram { path: "/bin/be".into(), args: vec!["1".to_owned()], placed: true }),
+            over: Over::DoorWithin(Duration::from_secs(3)),
         }
     }
 

@@ -2,12 +2,15 @@
 //!
 //! The process that the channel knows stays in front: it takes the invitation, starts the node in
 //! a session of its own, and ends when the node needs the channel no more.
-use crate::launch::start::push::{JOINED, MARK, READY, this_program};
+use super::invitation::Over;
+use crate::launch::start::push::{JOINED, LINKED, MARK, READY, this_program};
 use crate::launch::start::spawn::{DETACH_VARIABLE, leaf_command};
 use crate::launch::{Invitation, LeafProgram};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, fstat};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,21 +18,60 @@ use std::time::{Duration, Instant};
 const INVITATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a leaf's program may take to join.
 const LEAF_TIMEOUT: Duration = Duration::from_secs(15);
+/// The first descriptor that has no meaning by its number.
+const FIRST_OWN: i32 = 3;
 /// A process that ends closes its descriptors so long before that can be seen.
 const LEAF_LOOK: Duration = Duration::from_millis(20);
 /// What a node writes to its standard output once it belongs to the tree.
 const JOINED_BYTE: u8 = b'j';
+/// And when nobody answers where its parent is to be.
+const UNREACHED_BYTE: u8 = b'u';
 
-/// Takes an invitation from `stdin` and starts a node with it: this program with `args`. Returns
-/// how the node ended if it did so before it had joined, `None` once it needs nothing more.
-///
-/// `parent` is the address of the other end of the channel, when it is known.
+/// The two ends of the login that has started this process, as sshd names them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Login<'a> {
+    /// Where it came from: there the node above can be reached.
+    pub parent: Option<&'a str>,
+    /// The address of this host that it came to.
+    pub own: Option<&'a str>,
+}
+
+impl<'a> Login<'a> {
+    /// What sshd says of a login in `SSH_CONNECTION`.
+    #[must_use]
+    pub fn of(connection: &'a str) -> Self {
+        let mut words = connection.split_whitespace();
+        Self { parent: words.next(), own: words.nth(1) }
+    }
+}
+
+/// What has become of an invitation.
+#[derive(Debug)]
+pub enum Invited {
+    /// The node needs nothing more (`None`), or has ended with this code before it had joined.
+    Done(Option<i32>),
+    /// The channel is the link, and this process the node: [`crate::launch::serve_here`] goes on.
+    Here(Linked),
+}
+
+/// A channel that is the link of a node.
+#[derive(Debug)]
+pub struct Linked {
+    pub(in crate::launch) invitation: Invitation,
+    pub(in crate::launch) from: OwnedFd,
+    /// Where to write, when it is not where to read.
+    pub(in crate::launch) to: Option<OwnedFd>,
+    /// An address of this host.
+    pub(in crate::launch) own: Option<IpAddr>,
+}
+
+/// Takes an invitation from `stdin` and starts a node with it: this program with `args`.
 ///
 /// # Errors
 /// When there is no invitation, or no process can be started.
-pub fn invited(stdin: impl AsFd, parent: Option<&str>, args: &[&str]) -> io::Result<Option<i32>> {
+pub fn invited(stdin: impl AsFd, login: &Login<'_>, args: &[&str]) -> io::Result<Invited> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{MARK}{READY} {}", parent.unwrap_or("-"))?;
+    writeln!(stdout, "{MARK}{READY} {}", login.parent.unwrap_or("-"))?;
     stdout.flush()?;
     let mut invitation = Invitation::read(stdin, INVITATION_TIMEOUT)?;
     if let Some(leaf) = invitation.leaf.take() {
@@ -38,23 +80,47 @@ pub fn invited(stdin: impl AsFd, parent: Option<&str>, args: &[&str]) -> io::Res
             writeln!(stdout, "{MARK}{JOINED}")?;
             stdout.flush()?;
         }
-        return Ok(ended);
+        return Ok(Invited::Done(ended));
+    }
+    if invitation.over == Over::Channel {
+        return take_channel(&mut stdout, invitation, login);
     }
     let mut node =
         Command::new(this_program()).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     if let Some(to) = node.stdin.take() {
         invitation.write(to)?;
     }
-    let Some(mut from) = node.stdout.take() else { return Ok(None) };
+    let Some(mut from) = node.stdout.take() else { return Ok(Invited::Done(None)) };
     let mut said = [0];
-    if from.read(&mut said)? == 0 || said[0] != JOINED_BYTE {
-        return Ok(Some(node.wait()?.code().unwrap_or(1)));
+    let said_so = from.read(&mut said)? > 0;
+    if said_so && said[0] == UNREACHED_BYTE {
+        node.wait()?;
+        return take_channel(&mut stdout, invitation, login);
+    }
+    if !said_so || said[0] != JOINED_BYTE {
+        return Ok(Invited::Done(Some(node.wait()?.code().unwrap_or(1))));
     }
     writeln!(stdout, "{MARK}{JOINED}")?;
     stdout.flush()?;
     // It closes this when its children are started, or ends.
     let _ = from.read(&mut said);
-    Ok(None)
+    Ok(Invited::Done(None))
+}
+
+/// Says that the channel is the link from here on, and takes it from standard input and output, which nothing
+/// else that runs here is to touch.
+fn take_channel(stdout: &mut impl Write, invitation: Invitation, login: &Login<'_>) -> io::Result<Invited> {
+    writeln!(stdout, "{MARK}{LINKED}")?;
+    stdout.flush()?;
+    let from = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), FIRST_OWN)?;
+    let to = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), FIRST_OWN)?;
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    rustix::stdio::dup2_stdout(std::fs::OpenOptions::new().write(true).open("/dev/null")?)?;
+    let (here, there) = (fstat(&from)?, fstat(&to)?);
+    let is_one = FileType::from_raw_mode(here.st_mode) == FileType::Socket
+        && (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino);
+    let own = login.own.and_then(|own| own.parse().ok());
+    Ok(Invited::Here(Linked { invitation, from, to: (!is_one).then_some(to), own }))
 }
 
 /// Starts a program of somebody else's as a leaf, and waits until it has joined; gives how it ended
@@ -98,6 +164,13 @@ fn start_leaf(leaf: &LeafProgram, invitation: &Invitation) -> io::Result<Option<
 pub fn leave_session() -> io::Result<()> {
     rustix::process::setsid()?;
     Ok(())
+}
+
+/// Says that nobody answers where the node's parent is to be.
+pub(in crate::launch) fn say_unreached() {
+    let mut stdout = io::stdout();
+    // Whoever started it may be gone.
+    let _ = stdout.write_all(&[UNREACHED_BYTE]).and_then(|()| stdout.flush());
 }
 
 /// Says that the node belongs to the tree; what goes wrong from now on, the tree tells.

@@ -1,7 +1,7 @@
 //! The ways to a parent: the first one, and another one when that is lost.
 use crate::driver::{Shared, is_stopped};
 use crate::launch::start::plan::Station;
-use crate::link::wire::{Caller, Channel, call, is_of_this_machine};
+use crate::link::wire::{Caller, Channel, call, connect, greet, is_of_this_machine};
 use crate::link::{Address, Ancestor};
 use crate::proto::{LinkId, Node, Time};
 use std::io;
@@ -47,6 +47,19 @@ impl Pause {
 /// Connects a new child to its parent, the first of `ancestors`.
 pub(in crate::launch) async fn arrive(caller: &Caller<'_>, ancestors: &[Ancestor]) -> io::Result<Channel> {
     reach(caller, ancestors, ARRIVE_TIMEOUT, ARRIVE_CALL_TIMEOUT).await
+}
+
+/// [`arrive`] for a child that has another way to its parent when this one is not open: what takes longer than
+/// `limit` to connect is none.
+pub(in crate::launch) async fn arrive_within(
+    caller: &Caller<'_>,
+    ancestors: &[Ancestor],
+    limit: Duration,
+) -> io::Result<Channel> {
+    let parent = ancestors.first().ok_or(io::ErrorKind::InvalidData)?;
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let fd = timeout(limit, connect(&parent.address, caller.user)).await.map_err(late)??;
+    timeout(ARRIVE_CALL_TIMEOUT, greet(fd, parent, caller, false)).await.map_err(late)?
 }
 
 /// The first link of a node.
@@ -211,7 +224,8 @@ pub(in crate::launch) fn attach_parent(
     channel: Channel,
     parent: ParentIs,
 ) -> io::Result<()> {
-    let holds = parent == ParentIs::TheRoot && is_of_this_machine(&channel.fd)?;
+    let is_near = !channel.over_ssh && is_of_this_machine(&channel.fd)?;
+    let holds = parent == ParentIs::TheRoot && is_near;
     shared.attach(0, link, channel, None)?;
     if holds {
         shared.with_node(0, |node| node.hold_to(link));

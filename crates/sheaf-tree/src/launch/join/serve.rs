@@ -1,6 +1,9 @@
 //! A server or inner node: a process that was started by its parent.
-use super::invitation::{ANCESTORS_MAX, ChannelKind, Invitation};
-use super::search::{Arrival, ParentIs, Search, arrive, arrive_near, attach_parent, find_parent};
+use super::invitation::{ANCESTORS_MAX, ChannelKind, Invitation, Over, Patient};
+use super::invited::Linked;
+use super::search::{
+    Arrival, ParentIs, Search, arrive, arrive_near, arrive_within, attach_parent, find_parent,
+};
 use crate::driver::Shared;
 use crate::launch::join::invited;
 use crate::launch::start::brood::{Brood, bear};
@@ -19,12 +22,13 @@ use crate::service::{Dispatch, LeafHandle, Place, Services};
 use crate::topology::Topology;
 use rustix::net::AddressFamily;
 use rustix::process::Uid;
+use sheaf_core::Errno;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long the launcher may take to hand over an invitation.
@@ -43,6 +47,9 @@ pub enum ServeError {
     /// No parent, or a link that fails.
     #[error("no link to a parent")]
     Link(#[from] io::Error),
+    /// Nobody answers where the parent is to be, and there is another way to it.
+    #[error("no link to a parent")]
+    Unreached(#[source] io::Error),
     /// The parent is another version of the program.
     #[error("the parent speaks protocol {theirs}, this program {PROTOCOL_VERSION}")]
     Version {
@@ -78,7 +85,30 @@ pub fn serve(stdin: OwnedFd, services: &Services) -> Result<(), ServeError> {
 /// # Errors
 /// As [`serve`]; until the node has joined, errors are seen by whoever started it.
 pub fn serve_invited(stdin: OwnedFd, services: &Services) -> Result<(), ServeError> {
-    serve_as(stdin, How::Invited, services)
+    match serve_as(stdin, How::Invited, services) {
+        Err(ServeError::Unreached(error)) => {
+            tracing::info!(%error, "the node above is not reached");
+            invited::say_unreached();
+            Ok(())
+        }
+        served => served,
+    }
+}
+
+/// Runs a node over the channel that it was invited over, until its parent is gone.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_here(linked: Linked, services: &Services) -> Result<(), ServeError> {
+    let Linked { invitation, from, to, own } = linked;
+    let deadline = Instant::now() + ASSIGN_TIMEOUT;
+    let (header, body) = read_frame(&mut Patient { fd: from.as_fd(), deadline })?;
+    let Said::Assign(assign) = said(&header, &body)? else { return Err(ServeError::Assignment) };
+    let link = Channel { out: to, over_ssh: true, ..Channel::from(from) };
+    let bidden = Bidden::of(invitation)?;
+    let mut placed = Placed::new(Uplink::Open(link), &assign, Some(bidden))?;
+    placed.station.uplink = own;
+    serve_told(Told::Place(Box::new(placed)), How::Linked, services)
 }
 
 /// [`serve`], for a server of a job whose end its root is told by whoever runs the job.
@@ -95,6 +125,8 @@ enum How {
     Invited,
     /// It has come by itself, from a job of Slurm.
     InJob,
+    /// Its parent has started it over a channel that is its link.
+    Linked,
     /// It is somebody else's program, which can start no other.
     OnlyALeaf,
 }
@@ -117,8 +149,12 @@ pub async fn leaf_over(link: OwnedFd, services: &Services) -> Result<(), ServeEr
 }
 
 fn serve_as(channel: OwnedFd, how: How, services: &Services) -> Result<(), ServeError> {
+    serve_told(told(channel)?, how, services)
+}
+
+fn serve_told(told: Told, how: How, services: &Services) -> Result<(), ServeError> {
     // Children are forked before there is a runtime, which they would share.
-    let told = match told(channel)? {
+    let told = match told {
         Told::Place(placed) => Told::Place(Box::new(bear(*placed)?)),
         unread @ Told::Unread(_) => unread,
     };
@@ -146,7 +182,7 @@ async fn arrive_as(told: Told, how: How, services: &Services) -> Result<(), Serv
         // A little earlier than the one above gives up who is stopped, and those below it.
         Uplink::Door => arrive_near(&placed.station, placed.options.tuning.heartbeat_timeout / 2).await?,
     };
-    if how == How::Invited {
+    if matches!(how, How::Invited | How::Linked) {
         invited::say_joined();
     }
     if how == How::OnlyALeaf && placed.topology.root().leaf_index().is_none() {
@@ -176,9 +212,7 @@ fn told(channel: OwnedFd) -> Result<Told, ServeError> {
             let invitation = Invitation::read(&memory, INVITATION_TIMEOUT)?;
             let (header, body) = read_frame(&mut memory)?;
             let Said::Assign(assign) = said(&header, &body)? else { return Err(ServeError::Assignment) };
-            let keys = invitation.credentials.as_ref().map(Keys::new).transpose()?;
-            let Invitation { host, ancestors, .. } = invitation;
-            Placed::new(Uplink::Door, &assign, Some(Bidden { host, keys, ancestors }))?
+            Placed::new(Uplink::Door, &assign, Some(Bidden::of(invitation)?))?
         }
         _ => return Ok(Told::Unread(channel)),
     })))
@@ -211,6 +245,14 @@ struct Bidden {
     ancestors: Vec<Ancestor>,
 }
 
+impl Bidden {
+    fn of(invitation: Invitation) -> io::Result<Self> {
+        let keys = invitation.credentials.as_ref().map(Keys::new).transpose()?;
+        let Invitation { host, ancestors, .. } = invitation;
+        Ok(Self { host, keys, ancestors })
+    }
+}
+
 impl Placed {
     /// Follows `channel`, which is the link to the parent or has an invitation to it.
     async fn arrive(channel: OwnedFd) -> Result<Self, ServeError> {
@@ -240,6 +282,7 @@ impl Placed {
         let station = Station::assigned(topology.root(), assign, keys, ancestors);
         let mut station = station.ok_or(ServeError::Assignment)?;
         match &link {
+            Uplink::Open(link) if link.over_ssh => station.is_over_ssh = true,
             Uplink::Open(link) => {
                 station.uplink = local_ip(&link.fd);
                 station.user = maker_of(&link.fd).unwrap_or(station.user);
@@ -272,8 +315,18 @@ async fn find_place(
     let caller = Caller { secret, keys, rank: *rank, host, user: rustix::process::geteuid() };
     let mut ancestors = invitation.ancestors.clone();
     let mut turned_away = 0;
+    let mut first = match invitation.over {
+        Over::DoorWithin(limit) => {
+            Some(arrive_within(&caller, &ancestors, limit).await.map_err(ServeError::Unreached)?)
+        }
+        Over::Door | Over::Channel => None,
+    };
     loop {
-        let heard = match arrive(&caller, &ancestors).await {
+        let arrived = match first.take() {
+            Some(link) => Ok(link),
+            None => arrive(&caller, &ancestors).await,
+        };
+        let heard = match arrived {
             Ok(link) => hear(link).await,
             Err(error) => Err(error.into()),
         };
@@ -356,6 +409,7 @@ fn begin(shared: &Arc<Shared>, placed: &Placed, as_orphan: bool, services: &Serv
         core.may_search = !station.ancestors.is_empty();
         core.add_node(config, services.filters().clone());
         core.nodes[0].set_identity(&root.host(), std::process::id());
+        core.nodes[0].count_on(station.epoch);
         if station.late && role == Role::Inner {
             core.nodes[0].begin_empty();
         }
@@ -393,9 +447,18 @@ async fn run(
         attach_parent(&shared, parent, channel, at)?;
     } else {
         // Streams may have come right behind the assignment; the children's assignments go first.
-        family = Some(start_children(&shared, &topology, &options, &station, brood)?);
+        match start_children(&shared, &topology, &options, &station, brood) {
+            Ok(started) => family = Some(started),
+            // No port is free, say: nobody comes here, and the root hears why.
+            Err(error) => {
+                let cause = format!("it cannot have nodes below it: {error}");
+                shared.with_node(0, |node| node.give_up(Errno::from_io(&error), &cause));
+            }
+        }
         attach_parent(&shared, parent, channel, at)?;
-        shared.with_node(0, Node::tell_ready);
+        if family.is_some() {
+            shared.with_node(0, Node::tell_ready);
+        }
     }
     if how == How::Invited {
         tokio::spawn(invited::let_go_after(family.as_mut().and_then(|family| family.starting.take())));
@@ -475,7 +538,8 @@ mod tests {
         let _keeper = door.keep(0, secret.clone(), None, audit, Arc::new(Mistaken(tree))).unwrap();
         let (theirs, ours) = io::pipe().unwrap();
         let host = "n1".to_owned();
-        let invitation = Invitation { secret, rank: 1, host, ancestors, credentials: None, leaf: None };
+        let invitation =
+            Invitation { secret, rank: 1, host, ancestors, credentials: None, leaf: None, over: Over::Door };
         invitation.write(ours).unwrap();
         let Err(error) = Placed::arrive(theirs.into()).await else { panic!("it serves") };
         assert_eq!(error.to_string(), "this node was started for n1, and its parent takes it for n3");

@@ -123,7 +123,7 @@ fn fork_one(carrier: Carrier) -> io::Result<Twin> {
             let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
             (Some(pair.0), Some(pair.1))
         }
-        Carrier::Tcp | Carrier::Tls => (None, None),
+        Carrier::Tcp | Carrier::Tls | Carrier::Auto | Carrier::Ssh => (None, None),
     };
     Ok(match fork()? {
         Some(pid) => Twin::Parent(Newborn { kin: Kin::new(pid), link: ours }),

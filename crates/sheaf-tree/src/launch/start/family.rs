@@ -141,6 +141,7 @@ impl End for Family {
                     }
                 }
             }
+            self.nursery.end_lines(deadline).await;
             // Nodes that were taken in end by themselves, as everybody does.
             while self.nursery.has_adopted() && tokio::time::Instant::now() < deadline {
                 tokio::time::sleep(ADOPTED_LOOK).await;

@@ -1,8 +1,9 @@
 //! Children on other hosts: all of one node started at once, within bounds, each by its own ssh.
-use super::ssh::{self, Failure, Ssh};
+use super::ssh::{self, Failure, Ssh, Started};
 use crate::launch::Invitation;
 use crate::launch::door::nursery::Nursery;
-use crate::link::{Address, Ancestor};
+use crate::launch::invitation::Over;
+use crate::link::{Address, Ancestor, is_sound};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -25,23 +26,51 @@ pub(in crate::launch) async fn start_all(nursery: Weak<Nursery>, children: Vec<P
     let places = Arc::new(Semaphore::new(how.starts_max.max(1) as usize));
     let mut starts = JoinSet::new();
     for child in children {
-        let (places, how) = (Arc::clone(&places), Arc::clone(&how));
+        let (nursery, places, how) = (Weak::clone(&nursery), Arc::clone(&places), Arc::clone(&how));
         starts.spawn(async move {
             let _place = places.acquire().await;
-            (child.rank, start(&how, &child).await)
+            let over = nursery.upgrade().map_or(Over::Door, |nursery| nursery.over());
+            (child.rank, start(&nursery, &how, &child, over).await)
         });
     }
     while let Some(done) = starts.join_next().await {
         let Ok((rank, Err(failure))) = done else { continue };
         let Some(nursery) = nursery.upgrade() else { return };
-        nursery.give_up(rank, failure.errno, &failure.cause);
+        nursery.not_started(rank, &failure);
     }
 }
 
-/// Starts one.
-pub(in crate::launch) async fn start(how: &Ssh, child: &Planned) -> Result<(), Failure> {
-    let Planned { host, invitation, sudo, .. } = child;
-    ssh::start(how, (host, *sudo), |here| Ok(seen_from(invitation, here)?.to_bytes())).await
+/// Starts one, which gets its link as `over` says.
+pub(in crate::launch) async fn start(
+    nursery: &Weak<Nursery>,
+    how: &Ssh,
+    child: &Planned,
+    over: Over,
+) -> Result<(), Failure> {
+    let Planned { rank, host, invitation, sudo } = child;
+    let invitation = Invitation { over, ..invitation.clone() };
+    let started = ssh::start(how, (host, *sudo), |here| Ok(invite(&invitation, here)?.to_bytes())).await?;
+    let Some(nursery) = nursery.upgrade() else { return Ok(()) };
+    match started {
+        Started::Joined => nursery.has_come(over, true),
+        Started::Linked(line) => {
+            nursery.has_come(over, false);
+            nursery.admit_line(*rank, line).map_err(|error| Failure::not_taken(&error))?;
+        }
+    }
+    Ok(())
+}
+
+/// The invitation as the host can use it: where it cannot be told who to connect to, it does not.
+fn invite(invitation: &Invitation, here: Option<IpAddr>) -> io::Result<Invitation> {
+    if invitation.over == Over::Door || here.is_some() {
+        return seen_from(invitation, here);
+    }
+    let mut ancestors = invitation.ancestors.clone();
+    ancestors.retain(|ancestor| is_sound(&ancestor.address));
+    let knows_parent = ancestors.first() == invitation.ancestors.first();
+    let over = if knows_parent { invitation.over } else { Over::Channel };
+    Ok(Invitation { over, ancestors, ..invitation.clone() })
 }
 
 /// The invitation with addresses that the host can use. Where this node listens at every address,

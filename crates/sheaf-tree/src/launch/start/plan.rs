@@ -4,7 +4,7 @@ use crate::launch::{Carrier, Options, Program, Starter};
 use crate::link::door::Door;
 use crate::link::tls::Keys;
 use crate::link::wire::Caller;
-use crate::link::{Ancestor, Authority, Credentials, Listen, Secret, loopback};
+use crate::link::{Ancestor, Authority, Credentials, Listen, Secret, anywhere, loopback};
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::topology::{NodeRef, Topology};
 use rustc_hash::FxHashMap;
@@ -22,6 +22,8 @@ struct Plan {
     keyring: Vec<(u32, Credentials)>,
     /// The child comes later than the others, or again.
     late: bool,
+    /// What the last one in its place had counted to ([`crate::proto::Node::last_epoch`]).
+    epoch: u64,
 }
 
 /// Where the credentials of nodes below come from.
@@ -50,8 +52,12 @@ pub(in crate::launch) struct Station {
     pub ancestors: Vec<Ancestor>,
     /// The address from which it reaches its parent.
     pub uplink: Option<IpAddr>,
+    /// The ssh connection that has started it is its link to its parent.
+    pub is_over_ssh: bool,
     /// It comes later than the others, or again.
     pub late: bool,
+    /// What the last one in its place had counted to.
+    pub epoch: u64,
     issuer: Issuer,
 }
 
@@ -65,16 +71,31 @@ impl Station {
     pub fn root(node: NodeRef<'_>, program: &Program) -> io::Result<Self> {
         let (rank, host) = (node.rank(), node.host());
         let (issuer, keys) = match program.carrier {
-            Carrier::Unix | Carrier::Tcp => (Issuer::Nobody, None),
-            Carrier::Tls => {
+            Carrier::Unix | Carrier::Tcp | Carrier::Ssh => (Issuer::Nobody, None),
+            Carrier::Tls | Carrier::Auto => {
                 let authority = Authority::new()?;
                 let keys = Keys::new(&authority.issue(rank)?)?;
                 (Issuer::Authority(Box::new(authority)), Some(keys))
             }
         };
         let (program, secret) = (program.clone(), Secret::random()?);
-        let (ancestors, uplink, late, user) = (Vec::new(), None, false, rustix::process::geteuid());
-        Ok(Self { rank, host, user, program, secret, keys, ancestors, uplink, late, issuer })
+        let user = rustix::process::geteuid();
+        let (ancestors, uplink, is_over_ssh, late, epoch) = (Vec::new(), None, false, false, 0);
+        let placed = Self {
+            rank,
+            host,
+            user,
+            program,
+            secret,
+            keys,
+            ancestors,
+            uplink,
+            is_over_ssh,
+            late,
+            epoch,
+            issuer,
+        };
+        Ok(placed)
     }
 
     /// A node's that has been assigned its place. `keys` are from its invitation.
@@ -86,13 +107,27 @@ impl Station {
     ) -> Option<Self> {
         let (rank, host) = (node.rank(), node.host());
         let plan: Plan = postcard::from_bytes(&assign.launch).ok()?;
-        let issuer = match plan.program.carrier {
-            Carrier::Tls => Issuer::Keyring(plan.keyring.into_iter().collect()),
-            Carrier::Unix | Carrier::Tcp => Issuer::Nobody,
+        let issuer = match plan.program.carrier.has_keys() {
+            true => Issuer::Keyring(plan.keyring.into_iter().collect()),
+            false => Issuer::Nobody,
         };
-        let Plan { program, secret, late, .. } = plan;
+        let Plan { program, secret, late, epoch, .. } = plan;
         let user = rustix::process::geteuid();
-        Some(Self { rank, host, user, program, secret, keys, ancestors, uplink: None, late, issuer })
+        let (uplink, is_over_ssh) = (None, false);
+        Some(Self {
+            rank,
+            host,
+            user,
+            program,
+            secret,
+            keys,
+            ancestors,
+            uplink,
+            is_over_ssh,
+            late,
+            epoch,
+            issuer,
+        })
     }
 
     /// That of a forked child of this node, the root of `below`: what is not its own is let go.
@@ -117,10 +152,15 @@ impl Station {
 
     /// A door for the nodes below.
     pub fn open_door(&self) -> io::Result<Door> {
+        let ports = self.program.ports;
         match (self.program.carrier, self.program.listen) {
-            (Carrier::Unix, _) => Door::open_abstract(),
-            (Carrier::Tcp, _) | (Carrier::Tls, Listen::Loopback) => Door::open_tcp(loopback(None)?),
-            (Carrier::Tls, Listen::Address(root)) => Door::open_tcp(self.uplink.unwrap_or(root)),
+            (Carrier::Unix | Carrier::Ssh, _) => Door::open_abstract(),
+            (Carrier::Tcp, _) | (_, Listen::Loopback) => Door::open_tcp(loopback(None)?, ports),
+            (_, Listen::Address(_)) if self.is_over_ssh && self.uplink.is_none() => {
+                // Nobody has said how others call this host.
+                Door::open_tcp(anywhere(), ports)
+            }
+            (_, Listen::Address(root)) => Door::open_tcp(self.uplink.unwrap_or(root), ports),
         }
     }
 
@@ -152,7 +192,7 @@ impl Station {
     }
 
     /// The frame that tells `child` who it is. `ancestors` are the child's;
-    /// `late` says that it comes later than the others, or again.
+    /// `late` says that it comes later than the others, or again, after one that had counted to that.
     pub fn assignment(
         &self,
         topology: &Topology,
@@ -160,7 +200,7 @@ impl Station {
         depth: u32,
         options: &Options,
         ancestors: &[Ancestor],
-        late: bool,
+        late: Option<u64>,
     ) -> io::Result<bytes::Bytes> {
         let mut subtree = Vec::new();
         let mut keyring = Vec::new();
@@ -173,7 +213,13 @@ impl Station {
                 }
             }
         }
-        let plan = Plan { program: self.program.clone(), secret: self.secret.clone(), keyring, late };
+        let plan = Plan {
+            program: self.program.clone(),
+            secret: self.secret.clone(),
+            keyring,
+            late: late.is_some(),
+            epoch: late.unwrap_or(0),
+        };
         let assign = Assign {
             version: PROTOCOL_VERSION,
             depth,

@@ -6,10 +6,10 @@ use super::plan::Station;
 use super::push::this_program;
 use super::spawn::{leaf_program, run_program};
 use crate::driver::Shared;
-use crate::launch::door::nursery::{Doorway, Nursery, hand_over};
+use crate::launch::door::nursery::{Doorway, Nursery, hand_over, run_errands};
 use crate::launch::door::reception::{Reception, bring_back};
 use crate::launch::join::desk::Desk;
-use crate::launch::join::invitation::Invitation;
+use crate::launch::join::invitation::{Invitation, Over};
 use crate::launch::{Carrier, LaunchError, Options, Program, Starter, add_own_leaf, config};
 use crate::link::{Address, Ancestor, loopback};
 use crate::network::Network;
@@ -31,6 +31,9 @@ use tokio::time::Instant;
 /// A child of this machine whose process lives is waited for until none has come for this long: among
 /// thousands that start and shake hands, each waits for the processor most of the time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Children that others have asked to be started, and that were not looked at; who asks in vain asks again.
+const ERRANDS_MAX: usize = 4096;
 
 /// Starts every node of `topology` but the root as a process of its own; the root is here.
 ///
@@ -162,7 +165,7 @@ fn start_each(
         let born = match forked.next().flatten() {
             Some(newborn) => newborn.and_then(|newborn| birth.take_in(newborn)),
             None => {
-                let frame = station.assignment(topology, child, options.depth + 1, options, ancestors, false);
+                let frame = station.assignment(topology, child, options.depth + 1, options, ancestors, None);
                 frame.and_then(|frame| birth.start(frame, &own_host))
             }
         };
@@ -190,6 +193,11 @@ fn look_after(
     let (weak, late) = (Arc::downgrade(nursery), station.late);
     let wait = match &station.program.starter {
         Starter::Ssh(how) => {
+            if let Some(shared) = nursery.shared() {
+                let (tell, errands) = tokio::sync::mpsc::channel(ERRANDS_MAX);
+                shared.peek(|core| core.errands = Some(tell));
+                tokio::spawn(run_errands(Weak::clone(&weak), how.clone(), errands));
+            }
             if let Some(pause) = how.relaunch {
                 // It ends with the session.
                 tokio::spawn(bring_back(Weak::clone(&weak), how.clone(), pause, late));
@@ -292,7 +300,9 @@ impl Birth<'_> {
         let is_leaf = self.child.leaf_index().is_some();
         let rank = self.child.rank();
         let leaf = leaf_program(program, self.child, &self.ancestors[0]);
-        if program.carrier == Carrier::Unix {
+        let is_here = self.child.host() == own_host;
+        if program.carrier == Carrier::Unix || (program.carrier == Carrier::Ssh && is_here) {
+            let program = &self.program_here();
             let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
             let kin = Kin::of(&run_program(program, is_leaf, leaf.as_ref(), pair.1)?);
             self.send_first(frame);
@@ -311,6 +321,7 @@ impl Birth<'_> {
             ancestors: self.ancestors.to_vec(),
             credentials: self.station.credentials(rank)?,
             leaf: None,
+            over: Over::Door,
         };
         // A door at every address is one for either family; whoever stands at one address is called there.
         let open = match &self.ancestors[0].address {
@@ -326,21 +337,27 @@ impl Birth<'_> {
             return Ok(Born::Here);
         }
         self.send_first(frame);
-        if self.child.host() != own_host {
+        if !is_here {
             self.nursery.expect(rank, self.link, is_leaf, None);
             let invitation = Invitation { leaf, ..invitation };
             let (host, sudo) = (self.child.host(), program.sudo && is_leaf);
             return Ok(Born::Far(Box::new(Planned { rank, host, invitation, sudo })));
         }
         let (theirs, ours) = io::pipe()?;
-        // The root's path means nothing here.
-        let path = if self.station.ancestors.is_empty() { program.path.clone() } else { this_program() };
-        let program = Program { path, ..program.clone() };
+        let program = self.program_here();
         let kin = Kin::of(&run_program(&program, is_leaf, leaf.as_ref(), theirs.into())?);
         // A pipe takes this much at once, whether anybody reads or not.
         near(&invitation)?.write(ours)?;
         self.belongs(kin, None)?;
         Ok(Born::Here)
+    }
+
+    /// What runs on this host: where nodes have other hosts, the root's path means nothing there.
+    fn program_here(&self) -> Program {
+        let program = &self.station.program;
+        let is_theirs = matches!(program.starter, Starter::Ssh(_)) && !self.station.ancestors.is_empty();
+        let path = if is_theirs { this_program() } else { program.path.clone() };
+        Program { path, ..program.clone() }
     }
 
     fn send_first(&self, frame: Bytes) {

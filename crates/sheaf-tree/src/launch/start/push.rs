@@ -23,6 +23,9 @@ pub(in crate::launch) const READY: &str = "ready";
 /// It belongs to the tree.
 pub(in crate::launch) const JOINED: &str = "joined";
 
+/// From here on the channel is its link.
+pub(in crate::launch) const LINKED: &str = "linked";
+
 /// What a host runs by `sh -c`. One line without single quotes or exclamation marks, which login
 /// shells treat differently. `head` reads no more than it is to: what follows is the program's.
 const SCRIPT: &str = "umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/sheaf/bin/HASH; f=$d/sheaf; \

@@ -8,18 +8,25 @@
 //!                     <─ ready ADDRESS    (the parent, as the host sees it)
 //!            invitation ─>                connects to the parent, and detaches
 //!                     <─ joined           ssh ends
+//!                  or <─ linked           the connection is the link, for as long as the node lives
 //! ```
 //! What goes wrong until then comes over standard error, and is the cause that the tree reports.
-use super::push::{Content, HAVE, JOINED, MARK, NEED, READY};
+use super::line::Line;
+use super::push::{Content, HAVE, JOINED, LINKED, MARK, NEED, READY};
 use crate::launch::join::search::UNREACHED;
+use crate::link::wire::Channel;
+use bytes::BytesMut;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, ChildStderr, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -42,6 +49,8 @@ const STAY_TIMEOUT: Duration = Duration::from_secs(600);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// What ssh exits with when the connection failed, and not what ran on the host.
 const SSH_FAILED: i32 = 255;
+/// What is waited for first.
+const LOGIN: &str = "login";
 /// Failures that the same try again does not mend.
 const LASTING: [&str; 4] = [
     "Permission denied",
@@ -93,6 +102,24 @@ pub(in crate::launch) struct Failure {
     pub cause: String,
     /// Trying again is of no use.
     lasting: bool,
+    /// Nobody could log in to the host, which may be otherwise from elsewhere.
+    pub no_login: bool,
+}
+
+impl Failure {
+    /// A node that was started, and could not be taken in.
+    pub fn not_taken(error: &io::Error) -> Self {
+        let cause = format!("it was started, and could not be taken in: {error}");
+        Self { errno: Errno::from_io(error), cause, lasting: true, no_login: false }
+    }
+}
+
+/// What has come of a start.
+pub(in crate::launch) enum Started {
+    /// The node has its link, and needs the connection no more.
+    Joined,
+    /// The connection is to be its link.
+    Linked(Line),
 }
 
 /// Starts a node on a host, through `sudo` or not. `invite` makes its invitation; it is given the
@@ -101,7 +128,7 @@ pub(in crate::launch) async fn start(
     ssh: &Ssh,
     (host, sudo): (&str, bool),
     mut invite: impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
-) -> Result<(), Failure> {
+) -> Result<Started, Failure> {
     let mut pause = RETRY_PAUSE;
     let mut tried = 0;
     loop {
@@ -121,26 +148,35 @@ async fn attempt(
     ssh: &Ssh,
     (host, sudo): (&str, bool),
     invite: &mut impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
-) -> Result<(), Failure> {
-    let mut child = command(ssh, host, sudo).spawn().map_err(|error| Failure {
+) -> Result<Started, Failure> {
+    let name = ssh.command.first().map_or("ssh", String::as_str);
+    let not_run = |error: io::Error| Failure {
         errno: Errno::from_io(&error),
-        cause: format!("{} cannot be run: {error}", ssh.command.first().map_or("ssh", String::as_str)),
+        cause: format!("{name} cannot be run: {error}"),
         lasting: true,
-    })?;
-    let (Some(stdin), Some(stdout), Some(stderr)) =
-        (child.stdin.take(), child.stdout.take(), child.stderr.take())
-    else {
-        unreachable!("all three were asked for as pipes");
+        no_login: true,
     };
+    let (mut child, ours) = spawn(ssh, host, sudo).map_err(not_run)?;
+    let Some(stderr) = child.stderr.take() else { unreachable!("it was asked for as a pipe") };
     let errors = tokio::spawn(last_of(stderr));
-    let stdout = BufReader::new(stdout);
-    match (Talk { ssh, stdin, stdout }).run(invite).await {
-        Ok(()) => {
+    let (from, to) = ours.into_split();
+    match (Talk { ssh, to, from: BufReader::new(from) }).run(invite).await {
+        Ok(None) => {
             tokio::spawn(outlast(child, errors));
-            Ok(())
+            Ok(Started::Joined)
         }
+        Ok(Some(channel)) => Ok(Started::Linked(Line::new(channel, child, errors))),
         Err(why) => Err(failure(child, errors, why).await),
     }
+}
+
+/// Runs ssh. One socket is its standard input and its standard output: it may become a link.
+fn spawn(ssh: &Ssh, host: &str, sudo: bool) -> io::Result<(Child, UnixStream)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let (stdin, stdout) = (OwnedFd::from(theirs.try_clone()?), OwnedFd::from(theirs));
+    let child = command(ssh, host, sudo).stdin(stdin).stdout(stdout).spawn()?;
+    Ok((child, UnixStream::from_std(ours)?))
 }
 
 fn command(ssh: &Ssh, host: &str, sudo: bool) -> Command {
@@ -152,7 +188,7 @@ fn command(ssh: &Ssh, host: &str, sudo: bool) -> Command {
     command.args(["-o", "ClearAllForwardings=yes"]);
     command.arg("-o").arg(format!("ConnectTimeout={}", ssh.connect_timeout.as_secs().max(1)));
     command.arg("--").arg(host).arg(ssh.content.command(sudo));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stderr(Stdio::piped());
     // The terminal's Ctrl-C is for the root, which ends the others.
     command.process_group(0).kill_on_drop(true);
     command
@@ -178,35 +214,42 @@ impl From<io::Error> for Why {
 /// The talk with one host over its ssh.
 struct Talk<'a> {
     ssh: &'a Ssh,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
+    to: OwnedWriteHalf,
+    from: BufReader<OwnedReadHalf>,
 }
 
 impl Talk<'_> {
+    /// Talks until the node has joined; gives the channel, if that is to be its link.
     async fn run(
         mut self,
         invite: &mut impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
-    ) -> Result<(), Why> {
+    ) -> Result<Option<Channel>, Why> {
         let content = &self.ssh.content;
         let login = self.ssh.login_timeout;
-        let answer = said(&mut self.stdout, &[HAVE, NEED], "login", login).await?;
+        let answer = said(&mut self.from, &[HAVE, NEED], LOGIN, login).await?;
         if answer.starts_with(NEED) {
             let limit = login + Duration::from_secs(content.bytes() / PUSH_BYTES_PER_S_MIN);
-            let sent = timeout(limit, content.send(&mut self.stdin)).await;
+            let sent = timeout(limit, content.send(&mut self.to)).await;
             sent.map_err(|_| Why::Late("receipt of the program", limit))??;
         }
-        let ready = said(&mut self.stdout, &[READY], "start of the program", login).await?;
+        let ready = said(&mut self.from, &[READY], "start of the program", login).await?;
         let invitation = invite(address_in(&ready))?;
-        self.stdin.write_all(&invitation).await?;
-        self.stdin.flush().await?;
-        said(&mut self.stdout, &[JOINED], "connection from it", JOIN_TIMEOUT).await?;
-        Ok(())
+        self.to.write_all(&invitation).await?;
+        self.to.flush().await?;
+        let joined = said(&mut self.from, &[JOINED, LINKED], "connection from it", JOIN_TIMEOUT).await?;
+        if joined.starts_with(LINKED) { Ok(Some(self.into_channel()?)) } else { Ok(None) }
+    }
+
+    fn into_channel(self) -> io::Result<Channel> {
+        let early = BytesMut::from(self.from.buffer());
+        let stream = self.from.into_inner().reunite(self.to).map_err(io::Error::other)?;
+        Ok(Channel { early, over_ssh: true, ..Channel::from(OwnedFd::from(stream.into_std()?)) })
     }
 }
 
 /// Waits for a line that is meant for us and begins with one of `words`.
 async fn said(
-    from: &mut BufReader<ChildStdout>,
+    from: &mut BufReader<OwnedReadHalf>,
     words: &[&str],
     what: &'static str,
     limit: Duration,
@@ -243,7 +286,7 @@ fn address_in(ready: &str) -> Option<IpAddr> {
 pub(crate) fn decode_any(data: &[u8]) {
     let line = phrase(data);
     assert!(!line.contains(|c: char| c.is_control()));
-    if let Some(ready) = meant(data, &[READY, HAVE, NEED, JOINED]) {
+    if let Some(ready) = meant(data, &[READY, HAVE, NEED, JOINED, LINKED]) {
         let _ = address_in(&ready);
     }
 }
@@ -291,7 +334,9 @@ async fn failure(mut child: Child, mut errors: JoinHandle<Vec<u8>>, why: Why) ->
     };
     let by_ssh = status.and_then(|status| status.code()) == Some(SSH_FAILED);
     let may_help = matches!(why, Why::Closed) && by_ssh && !LASTING.iter().any(|text| cause.contains(text));
-    Failure { errno: errno_of(&cause, by_ssh), cause: format!("not started: {cause}"), lasting: !may_help }
+    let no_login = by_ssh || matches!(why, Why::Late(LOGIN, _));
+    let errno = errno_of(&cause, by_ssh);
+    Failure { errno, cause: format!("not started: {cause}"), lasting: !may_help, no_login }
 }
 
 /// What ssh and programs on hosts say when it is not the host that is down.
@@ -322,7 +367,7 @@ fn ended(status: Option<ExitStatus>) -> String {
 }
 
 /// The last lines of a text of somebody else's, as one phrase.
-fn phrase(text: &[u8]) -> String {
+pub(super) fn phrase(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let shown = |line: &str| -> String {
         line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()

@@ -9,6 +9,7 @@ fn invitation(rank: u32, here: IpAddr) -> Invitation {
         ancestors: vec![Ancestor { rank: 0, address: Address::Tcp(vec![(here, 9).into()]) }],
         credentials: None,
         leaf: None,
+        over: crate::launch::invitation::Over::Door,
     }
 }
 

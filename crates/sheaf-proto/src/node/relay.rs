@@ -1,0 +1,104 @@
+//! Children that a node cannot start, because nobody can log in to their hosts from there. The root is asked, which
+//! mostly can.
+//!
+//! ```text
+//! root   <─ Stranded(rank, above) ── node      which goes on waiting for the child
+//!        starts the leaves below that rank: they come to the node, or to the root
+//!        ── Verdict(rank) ─────────> node      which waits no more
+//! ```
+//! Nothing here depends on any of this arriving: the node gives up by itself in the end, and a leaf that comes to
+//! the root is taken from whoever holds it as any other that turns up elsewhere (`release.rs`).
+use super::{Event, Node};
+use crate::control::{self, Ancestor, Notice, Verdict};
+use crate::frame::{Header, Kind, Violation};
+use crate::links::LinkId;
+
+impl Node {
+    /// Asks the root to start what is at the place of the child `rank`. `above` is this node and those above it.
+    pub fn strand(&mut self, rank: u32, cause: &str, above: Vec<Ancestor>) {
+        let Some(child) = self.config.children.iter().find(|child| child.rank == rank) else { return };
+        let (by, leaves, cause) = (self.config.rank, child.leaves.clone(), cause.to_owned());
+        self.notice(Header::new(Kind::Notice), Notice::Stranded { by, rank, leaves, cause, above });
+    }
+
+    /// At the root: tells the node above that child what became of it.
+    pub fn give_verdict(&mut self, verdict: Verdict) {
+        let is_here = self.config.children.iter().any(|child| child.rank == verdict.rank);
+        if is_here {
+            return self.events.push_back(Event::Verdict(verdict));
+        }
+        let frame = control::control(Header::new(Kind::Verdict), &verdict);
+        let leads = |link: &crate::links::Link| {
+            link.is_live_child() && link.is_member() && verdict.leaves.is_subset(&link.claim)
+        };
+        let to: Vec<LinkId> = self.links.ids().filter(|&at| leads(&self.links[at])).collect();
+        to.into_iter().for_each(|at| self.links.send(at, &frame));
+    }
+
+    /// From the parent, for this node or one below. Late ones, of children that have come or were given up, do
+    /// nothing.
+    pub(super) fn on_verdict(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
+        let verdict: Verdict = control::decode(Kind::Verdict, body)?;
+        if self.recovery.parent != Some(link) {
+            return Err(Violation::OutOfPlace(Kind::Verdict));
+        }
+        self.give_verdict(verdict);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Registry;
+    use crate::{Child, Config, Role, Time, Tuning};
+    use bytes::Bytes;
+    use sheaf_core::{Errno, RangeSet};
+
+    const NOW: Time = Time(0);
+
+    fn node(rank: u32, role: Role, children: &[(u32, RangeSet)]) -> Node {
+        let leaves = RangeSet::from_range(0, 4);
+        let children =
+            children.iter().map(|(rank, leaves)| Child { rank: *rank, leaves: leaves.clone() }).collect();
+        let config = Config {
+            rank,
+            role,
+            depth: 0,
+            leaves,
+            children,
+            stream_base: 0,
+            place: Default::default(),
+            tuning: Tuning::default(),
+        };
+        Node::new(config, Registry::with_builtins(), NOW)
+    }
+
+    /// All that waits for the other end of a link.
+    fn said(node: &mut Node, link: LinkId) -> Bytes {
+        let pieces = node.output(link).take();
+        Bytes::from(pieces.iter().flat_map(|piece| piece.to_vec()).collect::<Vec<u8>>())
+    }
+
+    #[test]
+    fn the_root_hears_who_is_stranded_and_the_node_above_it_hears_what_came_of_it() {
+        let mut root = node(0, Role::Root, &[(1, RangeSet::from_range(0, 4))]);
+        let mut inner = node(1, Role::Inner, &[(2, RangeSet::single(0)), (3, RangeSet::from_range(1, 4))]);
+        let (down, up) = (LinkId::new(0), inner.add_parent(NOW));
+        root.attach(NOW, down);
+        inner.attach(NOW, up);
+        inner.strand(3, "no login", Vec::new());
+        inner.strand(9, "no child of its own", Vec::new());
+        root.receive(NOW, down, &said(&mut inner, up)).unwrap();
+        let leaves = RangeSet::from_range(1, 4);
+        let (cause, above) = ("no login".to_owned(), Vec::new());
+        let stranded = Notice::Stranded { by: 1, rank: 3, leaves: leaves.clone(), cause, above };
+        assert_eq!(root.poll_event(), Some(Event::Notice(stranded)));
+        assert_eq!(root.poll_event(), None);
+        let verdict = Verdict { rank: 3, leaves, errno: Errno::ACCES, cause: "nor from here".to_owned() };
+        root.give_verdict(verdict.clone());
+        inner.receive(NOW, up, &said(&mut root, down)).unwrap();
+        assert_eq!(inner.poll_event(), Some(Event::Verdict(verdict)));
+        assert_eq!((root.check(), inner.check()), (Ok(()), Ok(())));
+    }
+}

@@ -1,0 +1,160 @@
+//! Children whose hosts nobody can log in to from here: the root, from where it mostly works, starts what is below
+//! them. Those leaves come to the door here if they reach it; else they are the root's own, over ssh.
+use super::{Nursery, leaves_of, lock};
+use crate::driver::Errand;
+use crate::launch::start::hosts::{self, Planned};
+use crate::launch::start::spawn::leaf_program;
+use crate::launch::start::ssh::{Failure, Ssh};
+use crate::link::Ancestor;
+use crate::proto::control::{Notice, Verdict};
+use sheaf_core::{Errno, RangeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// The root, while it lives, says what has become of a child long before this.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(300);
+/// The root is not asked for the same child again for so long.
+const ASKED_FOR: Duration = Duration::from_secs(10);
+/// How often it is looked whether a leaf that has come to the root has become its own, and for how long.
+const SETTLED_LOOK: Duration = Duration::from_millis(20);
+const SETTLED_MAX: Duration = Duration::from_secs(10);
+
+impl Nursery {
+    /// A child could not be started: the root is asked, if that may help; else it is lost.
+    pub fn not_started(self: &Arc<Self>, rank: u32, failure: &Failure) {
+        if !failure.no_login || !self.strand(rank, failure) {
+            return self.give_up(rank, failure.errno, &failure.cause);
+        }
+        let is_leaf = self.topology.node(rank).is_some_and(|node| node.leaf_index().is_some());
+        if !is_leaf && let Some(child) = lock(&self.expected).remove(&rank) {
+            // It does not come: those below it do, directly.
+            lock(&self.stranded).insert(rank, child);
+        }
+        let (nursery, failure) = (Arc::downgrade(self), failure.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(VERDICT_TIMEOUT).await;
+            if let Some(nursery) = nursery.upgrade() {
+                nursery.judge(rank, failure.errno, &failure.cause);
+            }
+        });
+    }
+
+    /// Asks the root to start what is at the place of a child, if there is another root than this node.
+    pub fn strand(&self, rank: u32, failure: &Failure) -> bool {
+        let above = self.reception.as_ref().filter(|reception| !reception.station.ancestors.is_empty());
+        let (Some(reception), Some(shared)) = (above, self.shared.upgrade()) else { return false };
+        let now = Instant::now();
+        let asked = lock(&self.asked).insert(rank, now);
+        if asked.is_none_or(|asked| now - asked >= ASKED_FOR) {
+            let above = reception.ancestors.clone();
+            shared.with_node(0, |node| node.strand(rank, &failure.cause, above));
+        }
+        true
+    }
+
+    /// The root has done what it could.
+    fn judge(&self, rank: u32, errno: Errno, cause: &str) {
+        if let Some(child) = lock(&self.stranded).remove(&rank) {
+            lock(&self.expected).insert(rank, child);
+        }
+        self.give_up(rank, errno, cause);
+    }
+
+    /// Whether the leaf `rank` came here over ssh and has become this node's, or came another way.
+    fn is_settled(&self, rank: u32) -> bool {
+        let (Some(shared), Some(node)) = (self.shared.upgrade(), self.topology.node(rank)) else {
+            return true;
+        };
+        let leaves = leaves_of(node);
+        let is_own = |link| shared.peek(|core| core.nodes[0].speaks_for(link, &leaves) == Some(true));
+        let link = shared.peek(|core| self.link_of(core, rank));
+        !self.lines.has(rank) || link.is_none_or(is_own)
+    }
+}
+
+/// What a node asks the root for.
+struct Stranded {
+    rank: u32,
+    leaves: RangeSet,
+    cause: String,
+    above: Vec<Ancestor>,
+}
+
+/// Does what the node of this process has to be done, for as long as the session lasts.
+pub(in crate::launch) async fn run_errands(
+    nursery: Weak<Nursery>,
+    how: Ssh,
+    mut errands: mpsc::Receiver<Errand>,
+) {
+    let how = Arc::new(how);
+    let places = Arc::new(Semaphore::new(how.starts_max.max(1) as usize));
+    while let Some(errand) = errands.recv().await {
+        match errand {
+            Errand::Verdict(Verdict { rank, errno, cause, .. }) => {
+                let Some(nursery) = nursery.upgrade() else { return };
+                nursery.judge(rank, errno, &cause);
+            }
+            Errand::Notice(Notice::Stranded { rank, leaves, cause, above, .. }) => {
+                let stranded = Stranded { rank, leaves, cause, above };
+                tokio::spawn(help(Weak::clone(&nursery), Arc::clone(&how), Arc::clone(&places), stranded));
+            }
+            Errand::Notice(_) => {}
+        }
+    }
+}
+
+/// At the root: starts the leaves of a node that another one could not start.
+async fn help(nursery: Weak<Nursery>, how: Arc<Ssh>, places: Arc<Semaphore>, stranded: Stranded) {
+    let Some(there) = nursery.upgrade() else { return };
+    let over = there.over_for_another();
+    let mut starts = JoinSet::new();
+    for child in plan(&there, &stranded) {
+        let (nursery, how, places) = (Weak::clone(&nursery), Arc::clone(&how), Arc::clone(&places));
+        starts.spawn(async move {
+            let _place = places.acquire().await;
+            let started = hosts::start(&nursery, &how, &child, over).await;
+            if started.is_ok() {
+                settle(&nursery, child.rank).await;
+            }
+            started
+        });
+    }
+    drop(there);
+    let (mut errno, mut cause) = (Errno::HOSTDOWN, stranded.cause);
+    while let Some(done) = starts.join_next().await {
+        let Ok(Err(failure)) = done else { continue };
+        errno = failure.errno;
+        if failure.cause != cause && !cause.contains("; from the root: ") {
+            cause = format!("{cause}; from the root: {}", failure.cause);
+        }
+    }
+    let Some(shared) = nursery.upgrade().and_then(|nursery| nursery.shared()) else { return };
+    let verdict = Verdict { rank: stranded.rank, leaves: stranded.leaves, errno, cause };
+    shared.with_node(0, |node| node.give_verdict(verdict));
+}
+
+fn plan(nursery: &Nursery, stranded: &Stranded) -> Vec<Planned> {
+    let Some(reception) = nursery.reception() else { return Vec::new() };
+    let (topology, program) = (nursery.topology(), &reception.station.program);
+    let is_known = topology.node(stranded.rank).is_some_and(|node| leaves_of(node) == stranded.leaves);
+    let Some(parent) = stranded.above.first().filter(|_| is_known) else { return Vec::new() };
+    let leaves = stranded.leaves.iter().filter_map(|leaf| topology.leaf(leaf));
+    let planned = leaves.filter(|leaf| !nursery.has(leaf.rank())).filter_map(|leaf| {
+        let mut invitation = reception.invite(leaf).ok()?;
+        invitation.ancestors = stranded.above.clone();
+        invitation.leaf = leaf_program(program, leaf, parent);
+        Some(Planned { rank: leaf.rank(), host: leaf.host(), invitation, sudo: program.sudo })
+    });
+    planned.collect()
+}
+
+/// Waits until a leaf has its place, so that whoever asked for it does not report it as lost before.
+async fn settle(nursery: &Weak<Nursery>, rank: u32) {
+    let deadline = Instant::now() + SETTLED_MAX;
+    while nursery.upgrade().is_some_and(|nursery| !nursery.is_settled(rank)) && Instant::now() < deadline {
+        tokio::time::sleep(SETTLED_LOOK).await;
+    }
+}
