@@ -33,6 +33,7 @@ use said::Said;
 use selection::ClusterGroups;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
+use sheaf_tree::link::Ports;
 use sheaf_tree::topology::Topology;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,8 @@ pub struct Cluster {
     pub link: Option<Sourced<Link>>,
     /// The address at which the root listens for other hosts.
     pub listen: Option<Sourced<SocketAddr>>,
+    /// The ports at which nodes listen for others, when it is said.
+    pub ports: Option<Sourced<Ports>>,
     /// The client and its options, in place of `ssh`.
     pub ssh: Option<Sourced<String>>,
     /// The launcher and its options, in place of `srun`.

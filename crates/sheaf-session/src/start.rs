@@ -134,18 +134,23 @@ impl Start<'_> {
         let carrier = match config.link() {
             Some(Link::Tcp) => Carrier::Tcp,
             Some(Link::Tls) => Carrier::Tls,
-            Some(Link::Unix) | None => Carrier::Unix,
+            Some(Link::Unix | Link::Auto | Link::Ssh) | None => Carrier::Unix,
         };
         let ServerProgram { path, arguments, .. } = self.server()?.clone();
         let mut program = Program::new(path, arguments);
         program.carrier = carrier;
+        program.ports = config.cluster.ports.as_ref().map(|ports| ports.value);
         Ok(program)
     }
 
-    /// The program for nodes on other hosts: only TLS leads there.
+    /// The program for nodes on other hosts: TLS leads there, or ssh does.
     fn other_hosts(&self, config: &Config) -> Result<Program, SessionError> {
         let mut program = self.program(config)?;
-        program.carrier = Carrier::Tls;
+        program.carrier = match (config.launch(), config.link()) {
+            (Launch::Ssh, Some(Link::Ssh)) => Carrier::Ssh,
+            (Launch::Ssh, Some(Link::Auto) | None) => Carrier::Auto,
+            _ => Carrier::Tls,
+        };
         program.listen = Listen::Address(listen(config).ip());
         Ok(program)
     }

@@ -1,5 +1,6 @@
 //! From a configuration to a running tree, and what happens around a command that uses one.
 use crate::cli::GlobalArgs;
+use crate::cmd::tree::event;
 use crate::exit::{Exit, Stop};
 use crate::output::{Changes, Failure, Output, Report};
 use crate::probe::{self, PROBE};
@@ -91,6 +92,11 @@ impl Opening {
             };
             let interrupts = tokio::spawn(signals.heed(session.client().clone()));
             let result = act(&session, session.config(), &output).await;
+            // Of records the summary is the last.
+            if session.is_own() && !output.json {
+                let notices = session.client().network().notices();
+                output.note(event::started_from_here(&notices, &session).as_deref())?;
+            }
             session.end().await;
             interrupts.abort();
             result

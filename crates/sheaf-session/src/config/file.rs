@@ -5,6 +5,7 @@ use super::{
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::trust::{self, Refusal};
+use sheaf_tree::link::Ports;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,8 +20,8 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const PROBLEMS_MAX: usize = 100;
 
 const TOP_KEYS: [&str; 4] = ["cluster", "default", "groups", "tuning"];
-const CLUSTER_KEYS: [&str; 9] =
-    ["hosts", "launch", "tree", "export", "inner_hosts", "link", "listen", "ssh", "srun"];
+const CLUSTER_KEYS: [&str; 10] =
+    ["hosts", "launch", "tree", "export", "inner_hosts", "link", "listen", "ports", "ssh", "srun"];
 
 /// What one file says. Without a file, nothing.
 #[derive(Debug, Default)]
@@ -51,6 +52,7 @@ pub struct ClusterSection {
     inner_hosts: Option<Sourced<String>>,
     link: Option<Sourced<Link>>,
     listen: Option<Sourced<SocketAddr>>,
+    ports: Option<Sourced<Ports>>,
     ssh: Option<Sourced<String>>,
     srun: Option<Sourced<String>>,
 }
@@ -66,6 +68,7 @@ impl ClusterSection {
             inner_hosts: None,
             link: None,
             listen: None,
+            ports: None,
             ssh: None,
             srun: None,
         }
@@ -86,6 +89,7 @@ impl ClusterSection {
             inner_hosts: self.inner_hosts.clone(),
             link: self.link.clone(),
             listen: self.listen.clone(),
+            ports: self.ports.clone(),
             ssh: self.ssh.clone(),
             srun: self.srun.clone(),
             user: None,
@@ -254,6 +258,7 @@ impl Reader<'_> {
                 "inner_hosts" => read.inner_hosts = self.string("inner_hosts", value),
                 "link" => read.link = self.link(value),
                 "listen" => read.listen = self.address("listen", value),
+                "ports" => read.ports = self.ports(value),
                 "ssh" => read.ssh = self.string("ssh", value),
                 "srun" => read.srun = self.string("srun", value),
                 unknown => {
@@ -337,6 +342,17 @@ impl Reader<'_> {
             self.problem(value.span().start, text);
         }
         address.map(|value| Sourced { value, origin })
+    }
+
+    /// Ports of this machine and of hosts.
+    fn ports(&mut self, value: &Value<'_>) -> Option<Sourced<Ports>> {
+        let Sourced { value: text, origin } = self.string("ports", value)?;
+        let ports = text.parse();
+        if ports.is_err() {
+            let text = format!("ports = {text:?} are no ports such as \"7440-7460\"");
+            self.problem(value.span().start, text);
+        }
+        ports.ok().map(|value| Sourced { value, origin })
     }
 
     fn unknown(&mut self, key: &str, at: usize, section: &str, known: &[&str]) {

@@ -5,6 +5,11 @@ use std::str::FromStr;
 /// How nodes are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
+    /// To other hosts TCP with TLS, and where that does not get through the ssh connections that start them; on
+    /// one machine unix sockets.
+    Auto,
+    /// The ssh connections that start nodes.
+    Ssh,
     /// TCP that anybody who may look at the machine's traffic can read.
     Tcp,
     /// TCP with TLS.
@@ -15,8 +20,13 @@ pub enum Link {
 
 impl Link {
     /// Every way there is, by its name.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("tcp", Self::Tcp), ("tls", Self::Tls), ("unix", Self::Unix)];
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("auto", Self::Auto),
+        ("ssh", Self::Ssh),
+        ("tcp", Self::Tcp),
+        ("tls", Self::Tls),
+        ("unix", Self::Unix),
+    ];
 }
 
 impl fmt::Display for Link {

@@ -14,13 +14,7 @@ const TREE_BYTES_MAX: u64 = 64 << 20;
 
 /// The tree of the configuration's cluster.
 pub fn plan(config: &Config) -> Result<Topology, SessionError> {
-    if let (Launch::Ssh | Launch::Slurm | Launch::Attach, Some(link @ (Link::Tcp | Link::Unix))) =
-        (config.launch(), config.link())
-    {
-        let text =
-            format!("link = {link} does not lead to other hosts: launch = {} needs tls", config.launch());
-        return Err(SessionError::Choice(text));
-    }
+    check_link(config)?;
     // What a file says may be for another way to start the same cluster.
     let says_link = config.cluster.link.as_ref().is_some_and(|link| matches!(link.origin, Origin::Option(_)));
     if config.launch() == Launch::Embedded && says_link {
@@ -78,6 +72,24 @@ fn from_file(config: &Config, text: &str) -> Result<Topology, String> {
         })?;
     }
     Ok(topology)
+}
+
+/// Not every way to start nodes has every link.
+fn check_link(config: &Config) -> Result<(), SessionError> {
+    let (launch, Some(link)) = (config.launch(), config.link()) else { return Ok(()) };
+    let text = match (launch, link) {
+        (Launch::Ssh | Launch::Slurm | Launch::Attach, Link::Tcp | Link::Unix) => {
+            format!("link = {link} does not lead to other hosts: launch = {launch} needs tls")
+        }
+        (Launch::Slurm | Launch::Attach, Link::Ssh) => {
+            format!("link = ssh is for hosts that ssh starts: launch = {launch} needs tls")
+        }
+        (Launch::Processes, Link::Ssh) => {
+            "link = ssh is for hosts that ssh starts: launch = processes has unix, tcp and tls".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(SessionError::Choice(text))
 }
 
 /// `--user` is for ssh to log in with, and `--sudo` for servers that are started from here.

@@ -71,7 +71,7 @@ pub struct GlobalArgs {
     #[arg(long, global = true, value_name = "HOSTSET")]
     pub inner_hosts: Option<String>,
 
-    /// What joins nodes of the tree: tcp (not encrypted), tls, unix
+    /// What joins nodes of the tree: auto, ssh, tls, unix, tcp (not encrypted)
     #[arg(long, global = true, value_name = "KIND", hide_possible_values = true, value_parser = link())]
     pub link: Option<Link>,
 

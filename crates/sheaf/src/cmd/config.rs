@@ -10,6 +10,7 @@ use sheaf_core::hostset::HostSet;
 use sheaf_session::config::{Cluster, File, Launch, SETTINGS, Sourced};
 use sheaf_session::groups::GroupSources;
 use sheaf_session::{Config, Environment};
+use sheaf_tree::link::Ports;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::Write;
@@ -31,10 +32,12 @@ named) to its directory.
   tree   = \"auto\"            # auto, flat, 1x24x24, k-ary:32, file:tree.top
   export = \"/srv/%h\"         # what each server serves
   # What is seldom said, with what holds without it:
-  link   = \"tls\"             # to other hosts; with processes unix, tcp or tls
+  link   = \"auto\"            # tls to other hosts, else through ssh; also ssh,
+                             # tls; with processes unix, tcp or tls
   listen = \"0.0.0.0:0\"       # where hosts come to; port 0 is any that is free
   ssh    = \"ssh\"             # the client and options; srun for slurm
   # inner_hosts = \"n[1-8]\": hosts of nodes between root and leaves
+  # ports = \"7440-7460\": at which alone root and nodes listen
 
   [groups]
   web = \"n[1-16]\"            # @web
@@ -175,14 +178,15 @@ fn values_of_all(global: &GlobalArgs, file: &File) -> Result<Vec<Shown>> {
 
 /// The settings of a cluster, what holds where they are not said included.
 fn of_cluster(cluster: &Cluster) -> Vec<Shown> {
-    let Cluster { name: _, hosts, launch, tree, export, inner_hosts, link, listen, ssh, srun, user, sudo } =
-        cluster;
+    let Cluster { name: _, hosts, launch, tree, export, inner_hosts, .. } = cluster;
+    let Cluster { link, listen, ports, ssh, srun, user, sudo, .. } = cluster;
     let mut values =
         vec![text("hosts", hosts), text("launch", launch), text("tree", tree), text("export", export)];
     let default_link = match launch.value {
         Launch::Embedded => "",
         Launch::Processes => "unix",
-        Launch::Ssh | Launch::Slurm | Launch::Attach => "tls",
+        Launch::Ssh => "auto",
+        Launch::Slurm | Launch::Attach => "tls",
     };
     values.push(text_or("inner_hosts", inner_hosts.as_ref(), ""));
     values.push(text_or("link", link.as_ref(), default_link));
@@ -190,6 +194,10 @@ fn of_cluster(cluster: &Cluster) -> Vec<Shown> {
     values.push(text_or("ssh", ssh.as_ref(), "ssh"));
     values.push(text_or("srun", srun.as_ref(), "srun"));
     // What has no default is shown where it is set.
+    let shown = |ports: &Sourced<Ports>| {
+        ("ports".to_owned(), json!(ports.value.to_string()), ports.origin.to_string())
+    };
+    values.extend(ports.iter().map(shown));
     values.extend(user.iter().map(|value| text("user", value)));
     values.extend(sudo.iter().map(|value| ("sudo".to_owned(), json!(value.value), value.origin.to_string())));
     values

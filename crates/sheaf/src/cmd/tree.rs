@@ -2,7 +2,7 @@
 mod bench;
 pub mod event;
 mod plan;
-mod show;
+pub mod show;
 mod simulate;
 
 use crate::cli::GlobalArgs;

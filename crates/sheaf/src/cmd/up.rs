@@ -100,9 +100,12 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         if args.announce {
             background::leave_directory(&mut config)?;
         }
-        let listening = |config: &Config, hosts| match args.announce {
-            true => background::announce(hosts),
-            false => told(config, (hosts, wait, all), std::process::id(), &global).map(drop),
+        let listening = |config: &Config, hosts, note: Option<String>| match args.announce {
+            true => background::announce(hosts, note.as_deref()),
+            false => {
+                Output::new(&global).note(note.as_deref())?;
+                told(config, (hosts, wait, all), std::process::id(), &global).map(drop)
+            }
         };
         let staying = Staying { tokens: tokens.as_ref(), wait, foreground: !args.announce };
         background::run(config, &staying, listening)?;
@@ -116,6 +119,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         arguments.extend(["--timeout".into(), left.as_secs_f64().to_string().into()]);
     }
     let started = background::up(&config, &arguments)?;
+    Output::new(&global).note(started.note.as_deref())?;
     let exit = told(&config, (started.hosts, wait, all), started.pid, &global)?;
     if config.launch() == Launch::Attach && args.tokens.is_none() && !global.quiet && !global.json {
         let name = config.session_name();

@@ -1,5 +1,6 @@
 //! A session that stays: a process of its own, started and waited for by `sheaf up`.
 use super::{Signals, TokenFile, deadline, runtime, start};
+use crate::cmd::tree::event::started_from_here;
 use crate::exit::{Exit, Stop};
 use anyhow::{Context, Result};
 use sheaf_session::config::Launch;
@@ -14,6 +15,8 @@ pub struct Started {
     pub pid: u32,
     /// How many hosts run.
     pub hosts: u64,
+    /// What is to be told of how they were started.
+    pub note: Option<String>,
 }
 
 /// Starts a session in the background and waits until it listens.
@@ -32,8 +35,10 @@ pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> 
     drop(command);
     let mut ready = String::new();
     said.read_to_string(&mut ready).map_err(cannot)?;
-    match ready.trim().parse() {
-        Ok(hosts) => Ok(Started { pid: child.id(), hosts }),
+    let (hosts, note) = ready.split_once('\n').unwrap_or((&ready, ""));
+    let note = Some(note.trim()).filter(|note| !note.is_empty()).map(ToOwned::to_owned);
+    match hosts.trim().parse() {
+        Ok(hosts) => Ok(Started { pid: child.id(), hosts, note }),
         Err(_) => Err(not_started(name, child)),
     }
 }
@@ -88,11 +93,12 @@ pub struct Staying<'a> {
     pub foreground: bool,
 }
 
-/// Runs a session until it is asked to end. Once it listens, `listening` is given the number of its hosts.
+/// Runs a session until it is asked to end. Once it listens, `listening` is given the number of its hosts, and
+/// what is to be told of how they were started.
 pub fn run(
     config: Config,
     staying: &Staying<'_>,
-    listening: impl FnOnce(&Config, u64) -> Result<()>,
+    listening: impl FnOnce(&Config, u64, Option<String>) -> Result<()>,
 ) -> Result<()> {
     let runtime = runtime()?;
     let servers = super::servers();
@@ -105,9 +111,9 @@ pub fn run(
         }
         let open = post.open(&session)?;
         let (network, listens) = (session.client().network(), Cell::new(false));
-        let listening = |config: &Config, hosts| {
+        let listening = |config: &Config, hosts, note| {
             listens.set(true);
-            listening(config, hosts)
+            listening(config, hosts, note)
         };
         let served = tokio::select! {
             biased;
@@ -142,11 +148,12 @@ async fn serve(
     open: &Open,
     session: &Session,
     wait: Option<u64>,
-    listening: impl FnOnce(&Config, u64) -> Result<()>,
+    listening: impl FnOnce(&Config, u64, Option<String>) -> Result<()>,
 ) -> Result<()> {
     let begin = async {
         let hosts = started(session, wait).await;
-        listening(session.config(), hosts)?;
+        let note = started_from_here(&session.client().network().notices(), session);
+        listening(session.config(), hosts, note)?;
         deadline::lift();
         anyhow::Ok(())
     };
@@ -166,10 +173,10 @@ async fn serve(
 }
 
 /// Says on standard output that the session runs, and closes it: the process that waits for it goes on.
-pub fn announce(leaves: u64) -> Result<()> {
+pub fn announce(leaves: u64, note: Option<&str>) -> Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{leaves}")?;
+    writeln!(out, "{leaves}\n{}", note.unwrap_or_default())?;
     out.flush()?;
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;

@@ -152,6 +152,12 @@ impl Machines {
         self.at_switch(&format!("link set port{host} up\n"));
     }
 
+    /// Lets the kernel of a host follow these rules of nftables; whether it can.
+    pub fn firewall(&self, host: usize, rules: &str) -> bool {
+        self.write(host, "rules.nft", rules);
+        succeeds(&mut self.command(host, "nft", &["-f", "/root/rules.nft"]))
+    }
+
     /// The directory of the machines, which all hosts see.
     pub fn dir(&self) -> &Path {
         self.dir.path()

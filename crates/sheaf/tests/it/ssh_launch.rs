@@ -1,4 +1,6 @@
 //! Sessions over ssh, on hosts of this machine.
+mod links;
+
 use crate::attach::joins_by_token;
 use crate::cluster::{Process, turn, wait_until};
 use crate::machines::{LOGIN, Machines};
@@ -285,6 +287,9 @@ fn an_inner_node_that_cannot_log_in_to_a_host_is_named_with_the_reason() {
     let Some(machines) = machines(4, "1x2x2", tuning) else { return };
     // h1 starts h2, and h3 starts h4.
     std::fs::remove_file(machines.home(1, ".ssh/key")).unwrap();
+    all_answer(&machines.run(&["grep", "equal", "/root/data"]), "h[1-4]");
+    // What h1 cannot do, the root does; here it cannot either.
+    std::fs::write(machines.home(2, ".ssh/authorized_keys"), "").unwrap();
     let run = machines.run(&["grep", "equal", "/root/data"]);
     all_answer(&run, "h[1,3-4]");
     assert_eq!(run.code, Some(4), "{run:?}");
@@ -308,7 +313,7 @@ fn an_inner_node_that_cannot_log_in_to_a_host_is_named_with_the_reason() {
 fn an_address_that_hosts_cannot_reach_is_named_with_what_sets_it() {
     let _turn = turn();
     // Each host has that address itself, and nobody listens there.
-    let more = "listen = \"127.0.0.1\"\n[tuning]\nssh_retries = 0\nrelaunch_ms = 0\n";
+    let more = "link = \"tls\"\nlisten = \"127.0.0.1\"\n[tuning]\nssh_retries = 0\nrelaunch_ms = 0\n";
     let Some(machines) = machines(2, "flat", more) else { return };
     let run = machines.run(&["grep", "equal", "/root/data"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{run:?}");

@@ -1,5 +1,6 @@
 //! What a tree has noticed of itself: who was lost, came back, or left.
 use serde_json::json;
+use sheaf_core::RangeSet;
 use sheaf_session::Session;
 use sheaf_tree::Notice;
 
@@ -29,6 +30,26 @@ pub fn json(notice: &Notice, session: &Session) -> Option<serde_json::Value> {
             json!({ "type": "joined", "hosts": fold(leaves), "rank": rank, "noticed_by": by })
         }
         Notice::Left { rank, leaves } => json!({ "type": "left", "hosts": fold(leaves), "rank": rank }),
+        Notice::Stranded { by, rank, leaves, cause, .. } => json!({
+            "type": "stranded", "hosts": fold(leaves), "rank": rank, "noticed_by": by, "cause": cause,
+        }),
         _ => return None,
     })
+}
+
+/// The hosts that the root has started, because their parents cannot log in to them, in one line.
+pub fn started_from_here(notices: &[Notice], session: &Session) -> Option<String> {
+    let (mut stranded, mut lost) = (RangeSet::new(), RangeSet::new());
+    for notice in notices {
+        match notice {
+            Notice::Stranded { leaves, .. } => stranded.union_with(leaves),
+            Notice::Lost { leaves, .. } | Notice::Left { leaves, .. } => lost.union_with(leaves),
+            Notice::Joined { leaves, .. } => lost = lost.difference(leaves),
+            _ => {}
+        }
+    }
+    let everyone = session.client().network().everyone();
+    let started = stranded.difference(&lost).intersection(&everyone);
+    let hosts = (!started.is_empty()).then(|| session.client().fold(&started))?;
+    Some(format!("{hosts}: started from here, as their parents cannot log in to them"))
 }

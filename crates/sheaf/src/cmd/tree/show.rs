@@ -1,5 +1,5 @@
 //! `sheaf tree show`: the tree that is. Every node is asked how it is; what does not answer is named.
-mod state;
+pub mod state;
 mod write;
 
 use crate::cli::GlobalArgs;

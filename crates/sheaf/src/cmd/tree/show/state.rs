@@ -1,9 +1,11 @@
 //! What is known of each node: the plan, its own report, and its parent's word on the link to it.
 use crate::exit::Exit;
 use sheaf_core::RangeSet;
+use sheaf_core::hostset::HostSet;
 use sheaf_tree::Notice;
-use sheaf_tree::status::{LinkReport, LinkState, NodeReport, Survey};
+use sheaf_tree::status::{LinkReport, LinkState, NodeReport, Survey, Via};
 use sheaf_tree::topology::{Role, Topology};
+use std::collections::BTreeMap;
 
 /// A client's own node, which is none of the tree's.
 const CLIENT: u32 = u32::MAX;
@@ -62,6 +64,8 @@ pub struct Row {
     pub health: Health,
     /// The link from its parent, and the parent's rank.
     pub link: Option<(u32, LinkReport)>,
+    /// The rank of the parent that the plan has for it.
+    pub planned: Option<u32>,
     pub report: Option<NodeReport>,
 }
 
@@ -89,6 +93,13 @@ impl Row {
     pub fn credit_bytes(&self) -> Option<u64> {
         let streams = self.report.iter().flat_map(|report| &report.streams);
         streams.map(|stream| stream.credit_up_bytes.min(stream.credit_down_bytes)).min()
+    }
+
+    /// What carries its link.
+    pub fn carrier(&self) -> Option<&'static str> {
+        let (by, link) = self.link.as_ref()?;
+        let is_relayed = link.via == Via::Ssh && *by == 0 && self.planned != Some(0);
+        Some(if is_relayed { "ssh through the root" } else { link.via.word() })
     }
 
     pub fn round_trip_ns(&self) -> Option<u64> {
@@ -134,9 +145,42 @@ impl State {
                 (None, None) => Health::Silent,
             };
             let (host, role, depth) = (node.host(), node.role(), node.depth());
-            Row { rank, host, role, depth, health, link, report }
+            let planned = node.parent().map(|parent| parent.rank());
+            Row { rank, host, role, depth, health, link, planned, report }
         });
         Self { rows: rows.collect(), notices, dropped }
+    }
+
+    /// Each host, and what carries its link to another one; for those of one machine, the link of any node.
+    pub fn carriers(&self) -> BTreeMap<&str, &'static str> {
+        let mut carriers = BTreeMap::new();
+        for row in self.rows.iter().filter(|row| matches!(row.health, Health::Up | Health::Late)) {
+            let (Some((by, _)), Some(carrier)) = (&row.link, row.carrier()) else { continue };
+            let at = self.rows.binary_search_by_key(by, |row| row.rank).ok();
+            let leaves_host = at.is_some_and(|at| self.rows[at].host != row.host);
+            if leaves_host || !carriers.contains_key(row.host.as_str()) {
+                carriers.insert(row.host.as_str(), carrier);
+            }
+        }
+        carriers
+    }
+
+    /// The same in one line, hosts folded; nothing where all nodes are in one process.
+    pub fn links_line(&self) -> Option<String> {
+        let mut hosts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (host, carrier) in self.carriers() {
+            hosts.entry(carrier).or_default().push(host.to_owned());
+        }
+        if hosts.keys().all(|carrier| *carrier == Via::Inside.word()) {
+            return None;
+        }
+        if let (1, Some(carrier)) = (hosts.len(), hosts.keys().next()) {
+            return Some(format!("links: {carrier}"));
+        }
+        let fold = |hosts: Vec<String>| hosts.into_iter().collect::<HostSet>().to_string();
+        let told: Vec<String> =
+            hosts.into_iter().map(|(carrier, hosts)| format!("{carrier} {}", fold(hosts))).collect();
+        Some(format!("links: {}", told.join("; ")))
     }
 
     /// How a command that shows it ends: a node that is not up makes it partial.

@@ -117,6 +117,8 @@ fn ending(state: &State, session: &Session) -> Vec<String> {
             events.len() - ENDING_LINES_MAX
         ));
     }
+    lines.extend(event::started_from_here(&state.notices, session));
+    lines.extend(state.links_line());
     if state.dropped > 0 {
         lines.push(format!("{} reports were dropped on the way for want of room", state.dropped));
     }
@@ -167,7 +169,7 @@ fn node_json(row: &Row) -> serde_json::Value {
     if let Some((by, link)) = &row.link {
         node["link"] = json!({
             "parent": by, "state": link.state.word(), "since_ms": link.since_ms, "heard_ms": link.heard_ms,
-            "local": link.local, "round_trip_ns": link.round_trip.map(|trip| trip.smoothed_ns),
+            "local": link.local, "via": row.carrier(), "round_trip_ns": link.round_trip.map(|trip| trip.smoothed_ns),
             "round_trip_least_ns": link.round_trip.map(|trip| trip.least_ns),
             "clock_offset_ns": link.clock.map(|clock| clock.offset_ns),
             "clock_error_ns": link.clock.map(|clock| clock.error_ns), "bytes_in": link.bytes_in,
