@@ -3,7 +3,7 @@
 //! A gate is `SESSION@HOST.gate` beside the sockets of the user's own sessions. Hosts have them as soon as a
 //! session stays and has servers on other machines; whoever connects proves by the kernel who he is, and needs
 //! neither a configuration nor a second login.
-use crate::config::Config;
+use crate::config::{Config, own_name};
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::keep::{bind, prepare};
@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 /// What the file of a gate is called.
-pub(crate) const GATE_FILE: &str = "gate";
+const GATE_FILE: &str = "gate";
 
 /// The longest name of a host in the name of a gate's file; longer ones are cut.
 const HOST_BYTES_MAX: usize = 32;
@@ -49,7 +49,7 @@ fn open(site: &Site<'_>, environment: &Environment) -> Result<Option<Listener>, 
 }
 
 /// The name of a host as part of a file's name.
-pub(crate) fn short(host: &str) -> String {
+fn short(host: &str) -> String {
     host.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).take(HOST_BYTES_MAX).collect()
 }
 
@@ -65,29 +65,51 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Connects to it; `None` when nobody listens there any more.
+    /// Connects to it; `None` when nobody listens there any more, as after its server was killed.
     pub fn connect(&self) -> Result<Option<UnixStream>, SessionError> {
         self.sessions.connect(&self.path, &self.session)
     }
 }
 
-impl Config {
-    /// The gates here that lead somewhere: where the caller's sessions have their sockets, and where those of
-    /// a server are that has another environment, as one has that was started over ssh.
-    pub(crate) fn gates(&self) -> Result<Vec<Gate>, SessionError> {
-        let own = self.sessions();
-        let others = Sessions::of(&Environment::default());
-        let mut gates = gates_of(&own)?;
-        if others != own {
-            // Anybody can make a directory there, which keeps nobody from anything.
-            match gates_of(&others) {
-                Ok(more) => gates.extend(more),
-                Err(error) => tracing::warn!(%error, "gates there are not used"),
-            }
+/// The names of the sessions that have a server on this host, by which they can be joined.
+///
+/// # Errors
+/// When the directory of sockets is not to be trusted, or cannot be read.
+pub fn here(environment: &Environment) -> Result<Vec<String>, SessionError> {
+    let mut names: Vec<String> = Vec::new();
+    for gate in gates_in(environment)? {
+        // What cannot be entered is none.
+        if names.last() != Some(&gate.session) && matches!(gate.connect(), Ok(Some(_))) {
+            names.push(gate.session);
         }
-        gates.sort_by(|a, b| (&a.session, &a.host).cmp(&(&b.session, &b.host)));
-        Ok(gates)
     }
+    Ok(names)
+}
+
+impl Config {
+    /// [`gates_in`] the environment of whoever has this configuration.
+    pub(crate) fn gates(&self) -> Result<Vec<Gate>, SessionError> {
+        gates_in(self.environment())
+    }
+}
+
+/// The gates here, which need not lead anywhere: where the caller's sessions have their sockets, and where
+/// those of a server are that has another environment, as one has that was started over ssh. Those of the
+/// host of this name come first.
+fn gates_in(environment: &Environment) -> Result<Vec<Gate>, SessionError> {
+    let own = Sessions::of(environment);
+    let others = Sessions::of(&Environment::default());
+    let mut gates = gates_of(&own)?;
+    if others != own {
+        // Anybody can make a directory there, which keeps nobody from anything.
+        match gates_of(&others) {
+            Ok(more) => gates.extend(more),
+            Err(error) => tracing::warn!(%error, "gates there are not used"),
+        }
+    }
+    let own = short(&own_name());
+    gates.sort_by_cached_key(|gate| (gate.session.clone(), gate.host != own, gate.host.clone()));
+    Ok(gates)
 }
 
 fn gates_of(sessions: &Sessions) -> Result<Vec<Gate>, SessionError> {
@@ -96,11 +118,7 @@ fn gates_of(sessions: &Sessions) -> Result<Vec<Gate>, SessionError> {
         let names = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.rsplit_once('@'));
         let Some((session, host)) = names else { continue };
         let (session, host) = (session.to_owned(), host.to_owned());
-        let gate = Gate { session, host, path: path.clone(), sessions: sessions.clone() };
-        // One whose server was killed leads nowhere.
-        if gate.connect()?.is_some() {
-            gates.push(gate);
-        }
+        gates.push(Gate { session, host, path: path.clone(), sessions: sessions.clone() });
     }
     Ok(gates)
 }

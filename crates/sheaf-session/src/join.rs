@@ -1,7 +1,7 @@
 //! Joining a session that runs.
-use crate::config::{Config, own_name, some_of};
+use crate::config::{Config, some_of};
 use crate::error::SessionError;
-use crate::gates::{Gate, short};
+use crate::gates::Gate;
 use crate::session::{Found, Session};
 use crate::sessions::{is_name, peer};
 use crate::start::limits;
@@ -107,30 +107,42 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, Gate)>, SessionEr
     if !asked && config.is_ad_hoc() {
         return Ok(None);
     }
-    let name = config.session_name();
-    let mut gates = config.gates()?;
     // Where nothing says what is meant, it is the session that this host is in.
     let any = !asked && config.is_this_machine();
-    gates.retain(|gate| any || gate.session == name);
-    let mut sessions: Vec<&String> = gates.iter().map(|gate| &gate.session).collect();
-    sessions.dedup();
-    if let [_, _, ..] = sessions[..] {
+    let gates = config.gates()?.into_iter().filter(|gate| any || gate.session == config.session_name());
+    let (mut open, mut failed) = (Vec::<(UnixStream, Gate)>::new(), None);
+    for gate in gates {
+        // Several hosts may be on one machine: one way to a session is enough.
+        if open.iter().any(|(_, other)| other.session == gate.session) {
+            continue;
+        }
+        match gate.connect() {
+            Ok(stream) => open.extend(stream.map(|stream| (stream, gate))),
+            Err(error) => drop(failed.get_or_insert(error)),
+        }
+    }
+    if let [_, _, ..] = open[..] {
         let text = format!(
             "this host is in several sessions: {}; say which with --session",
-            some_of(sessions.iter().copied())
+            some_of(open.iter().map(|(_, gate)| &gate.session))
         );
         return Err(SessionError::Choice(text));
     }
-    // Several hosts may be on one machine.
-    let own = short(&own_name());
-    gates.sort_by_key(|gate| gate.host != own);
-    let Some(gate) = gates.into_iter().next() else { return Ok(None) };
-    if let Some(option) = config.says_login().or(config.says_start()) {
-        let text = format!("session {}: {option} says nothing to a running session", gate.session);
-        return Err(SessionError::Choice(text));
+    match (open.pop(), failed) {
+        (Some((stream, gate)), _) => match config.says_login().or(config.says_start()) {
+            Some(option) => {
+                let text = format!("session {}: {option} says nothing to a running session", gate.session);
+                Err(SessionError::Choice(text))
+            }
+            None => Ok(Some((stream, gate))),
+        },
+        (None, Some(error)) if asked => Err(error),
+        (None, Some(error)) => {
+            tracing::warn!(%error, "the gates of this host are not used");
+            Ok(None)
+        }
+        (None, None) => Ok(None),
     }
-    let stream = gate.connect()?;
-    Ok(stream.map(|stream| (stream, gate)))
 }
 
 /// Why a session's process has not let us in.

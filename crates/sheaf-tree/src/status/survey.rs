@@ -69,7 +69,10 @@ impl Network {
         let result = stream.recv_until(Instant::now() + timeout * 2).await;
         let payload = result.ok().and_then(|result| result.payload).unwrap_or_default();
         let (mut reports, dropped) = Bundle::decode(&payload);
-        let own = self.own_report();
+        // The question itself is no news.
+        reports.iter_mut().for_each(|report| report.streams.retain(|open| open.id != stream.id()));
+        let mut own = self.own_report();
+        own.streams.retain(|open| open.id != stream.id());
         if !reports.iter().any(|report| report.rank == own.rank) {
             reports.push(own);
         }

@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use sheaf_session::config::{File, some_of};
+use sheaf_session::gates;
 use sheaf_session::{Environment, Sessions};
 
 /// End a session that `sheaf up` started
@@ -53,6 +54,10 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
     if sessions.end(&name)? {
         told(&name, global)?;
         return Ok(Exit::Success);
+    }
+    if gates::here(&environment)?.contains(&name) {
+        let text = format!("session {name} is kept by another machine: it is ended where it was started");
+        return Err(Stop::usage(text).into());
     }
     Err(sessions.absent(&name, Some("sheaf down")).into())
 }

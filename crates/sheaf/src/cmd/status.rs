@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use sheaf_core::RangeSet;
+use sheaf_session::gates;
 use sheaf_session::{Environment, Found, Session, Sessions};
 use sheaf_tools::Target;
 use sheaf_tools::about::{About, about};
@@ -35,11 +36,18 @@ const EVENTS_MAX: usize = 10;
 
 /// Shows the sessions.
 pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
-    let sessions = Sessions::of(&Environment::of_this_process());
+    let environment = Environment::of_this_process();
+    let sessions = Sessions::of(&environment);
+    // Those of which this host has a server; where they are kept, they are among those that run.
+    let here = gates::here(&environment)?;
     let asked = args.name.as_ref().or(global.session.as_ref());
     let names = match asked {
         Some(name) => vec![name.clone()],
-        None => sessions.running()?,
+        None => {
+            let mut names = sessions.running()?;
+            names.extend(here.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
+            names
+        }
     };
     let output = Output::new(global);
     let runtime = session::runtime()?;
@@ -49,7 +57,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         let config = session::config_to_join(&global)?;
         let shown = runtime.block_on(async {
             let absent = || Err(sessions.absent(&name, Some("sheaf status")).into());
-            if !sessions.is_running(&name) {
+            if !sessions.is_running(&name) && !here.contains(&name) {
                 return absent();
             }
             match Session::find(config, &sheaf_session::registry())? {

@@ -17,6 +17,7 @@ mod examples;
 mod exit_codes;
 mod files;
 mod forked;
+mod gates;
 mod generated;
 mod heads;
 mod help;

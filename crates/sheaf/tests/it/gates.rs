@@ -1,0 +1,171 @@
+//! Clients on the hosts of a session: what is done at its root is done there, without a configuration.
+use crate::cluster::{Process, turn, wait_until};
+use crate::machines::{LOGIN, Machines};
+use crate::support::Run;
+use rustix::process::Signal;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What is done wrong is known by then.
+const TOLD_MAX: Duration = Duration::from_secs(20);
+
+/// Hosts below nodes of their own, with a session of this name, and a file `/root/data` each.
+fn machines(count: usize, tree: &str, session: &str) -> Option<Machines> {
+    let machines = Machines::new(count)?;
+    let config = format!("[cluster.{session}]\nhosts = \"h[1-{count}]\"\ntree = \"{tree}\"\n");
+    machines.write(LOGIN, "sheaf.toml", &config);
+    for host in 1..=count {
+        machines.write(host, "data", &format!("equal\nonly h{host}\n"));
+    }
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    Some(machines)
+}
+
+/// The program, as it was sent to a host.
+fn sheaf(machines: &Machines, host: usize) -> String {
+    let cache = machines.home(host, ".cache/sheaf/bin");
+    let hash = std::fs::read_dir(cache).unwrap().next().unwrap().unwrap().path();
+    let file = std::fs::read_dir(&hash).unwrap().next().unwrap().unwrap();
+    let hash = hash.file_name().unwrap().to_str().unwrap().to_owned();
+    format!("/root/.cache/sheaf/bin/{hash}/{}", file.file_name().to_str().unwrap())
+}
+
+fn command(machines: &Machines, host: usize, args: &[&str]) -> Command {
+    machines.command(host, &sheaf(machines, host), args)
+}
+
+fn run(machines: &Machines, host: usize, args: &[&str]) -> Run {
+    Run::of(command(machines, host, args).output().unwrap())
+}
+
+#[test]
+fn what_is_done_at_the_root_is_done_on_a_host() {
+    let _turn = turn();
+    let Some(machines) = machines(32, "1x4x8", "gates-all") else { return };
+    let said = "sheaf: h7 is in session gates-all: its 32 hosts are meant (h[1-32])\n";
+    for args in [
+        &["grep", "equal", "/root/data"][..],
+        &["grep", "only", "h[3-5]:/root/data"],
+        &["cat", "h[9,31]:/root/data"],
+        &["ls", "/root/data"],
+        &["sha", "/root/data"],
+    ] {
+        let (there, here) = (machines.run(args), run(&machines, 7, args));
+        assert_eq!(here.stdout, there.stdout, "{args:?}: {here:?}");
+        assert_eq!((here.code, here.stderr.as_str()), (there.code, said), "{args:?}");
+        assert_eq!(there.stderr, "", "{args:?}");
+    }
+    // Something changes, on other hosts.
+    machines.write(7, "new", "from h7\n");
+    let copied = run(&machines, 7, &["--quiet", "cp", "/root/new", "h[1-32]:/root/copied"]);
+    assert_eq!((copied.code, copied.stderr.as_str()), (Some(0), ""), "{copied:?}");
+    assert_eq!(machines.run(&["grep", "-c", "from h7", "/root/copied"]).stdout, "h[1-32]:/root/copied:1\n");
+    let status = run(&machines, 7, &["status"]);
+    assert!(status.stdout.starts_with("session gates-all: 32 of 32 hosts answer"), "{status:?}");
+    // It is ended where it was started.
+    let down = run(&machines, 7, &["down", "gates-all"]);
+    assert_ne!(down.code, Some(0), "{down:?}");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    wait_until("its servers have ended", || machines.hosts().all(|host| machines.processes(host).is_empty()));
+    let gone = run(&machines, 7, &["--session", "gates-all", "ls", "/root/data"]);
+    assert_eq!(gone.code, Some(3), "{gone:?}");
+}
+
+#[test]
+fn nobody_else_s_session_is_entered() {
+    let _turn = turn();
+    let Some(machines) = machines(4, "1x2x2", "gates-own") else { return };
+    // Somebody else on that host, who is there with the program.
+    let mut other = command(&machines, 2, &["--session", "gates-own", "ls", "/root/data"]);
+    let nobody = 65_534;
+    other.uid(nobody).gid(nobody);
+    if let Ok(output) = other.output() {
+        let run = Run::of(output);
+        assert_ne!(run.code, Some(0), "{run:?}");
+        assert_eq!(run.stdout, "", "{run:?}");
+    }
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+#[test]
+fn a_client_whose_host_is_cut_off_is_told_and_the_session_goes_on() {
+    let _turn = turn();
+    let Some(machines) = machines(4, "1x2x2", "gates-cut") else { return };
+    // It reads as long as somebody writes, which nobody does.
+    machines.write(1, "fifo.sh", "mkfifo /root/fifo\n");
+    machines.command(1, "sh", &["/root/fifo.sh"]).status().unwrap();
+    let mut client = command(&machines, 4, &["--timeout", "60", "grep", "-f", "-", "/root/data"]);
+    let mut client = client
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    machines.cut(4);
+    let begun = Instant::now();
+    use std::io::Write;
+    client.stdin.take().unwrap().write_all(b"equal\n").unwrap();
+    let run = Run::of(client.wait_with_output().unwrap());
+    assert!(begun.elapsed() < TOLD_MAX, "{:?}", begun.elapsed());
+    assert_ne!(run.code, Some(0), "{run:?}");
+    let left = machines.run(&["grep", "-c", "equal", "/root/data"]);
+    assert_eq!(left.stdout, "h[1-3]:/root/data:1\n", "{left:?}");
+    machines.mend(4);
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+/// How many streams the nodes have open, all together.
+fn streams(machines: &Machines) -> usize {
+    let shown = machines.run(&["tree", "show", "--json"]);
+    let open = |line: &str| {
+        let node: serde_json::Value = serde_json::from_str(line).unwrap();
+        node["streams"].as_array().map_or(0, Vec::len)
+    };
+    shown.stdout.lines().map(open).sum()
+}
+
+#[test]
+fn clients_and_servers_that_are_killed_leave_nothing_open() {
+    let _turn = turn();
+    let Some(machines) = machines(4, "1x2x2", "gates-killed") else { return };
+    assert_eq!(streams(&machines), 0);
+    let mut most = 0;
+    for round in 0..12usize {
+        let host = 1 + round % 4;
+        let mut client = command(&machines, host, &["--quiet", "grep", "-r", "equal", "/usr/share/doc"]);
+        let mut client = client.stdout(std::process::Stdio::null()).spawn().unwrap();
+        if round % 4 == 0 {
+            wait_until("the client has streams", || streams(&machines) > 0);
+            most = most.max(streams(&machines));
+        } else {
+            std::thread::sleep(Duration::from_millis(30 * (round as u64 % 7)));
+        }
+        let is_client = |process: &&Process| process.arguments().iter().any(|word| word == "-r");
+        let processes = machines.processes(host);
+        if round % 3 == 2 {
+            // Its server, which is started again.
+            processes
+                .iter()
+                .filter(|process| !is_client(process))
+                .for_each(|server| server.signal(Signal::KILL));
+        } else {
+            processes.iter().filter(is_client).for_each(|client| client.signal(Signal::KILL));
+        }
+        let ended = client.wait().unwrap();
+        assert!(!ended.success(), "round {round}: {ended}");
+    }
+    assert!(most > 0);
+    wait_until("no stream is left", || streams(&machines) == 0);
+    wait_until("all hosts are back", || {
+        machines.run(&["grep", "-c", "equal", "/root/data"]).stdout == "h[1-4]:/root/data:1\n"
+    });
+    // Also those who come to servers that were started again.
+    for host in 1..=4 {
+        let here = run(&machines, host, &["grep", "-c", "equal", "/root/data"]);
+        assert_eq!(here.stdout, "h[1-4]:/root/data:1\n", "{here:?}");
+    }
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
