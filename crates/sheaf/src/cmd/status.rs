@@ -1,6 +1,7 @@
 //! `sheaf status`: the sessions there are.
 use crate::cli::GlobalArgs;
 use crate::cmd::tree::event;
+use crate::cmd::tree::show::state::State;
 use crate::exit::{Exit, of_error, one_line};
 use crate::output::{Nobody, Output, Report};
 use crate::session;
@@ -15,6 +16,7 @@ use sheaf_tools::Target;
 use sheaf_tools::about::{About, about};
 use sheaf_tree::Notice;
 use std::io::Write;
+use std::time::Duration;
 
 /// Show running sessions, which hosts answer, and what happened
 #[derive(Args, Debug)]
@@ -30,6 +32,9 @@ pub struct StatusArgs {
 
 /// How the tree says that a host is still expected, or a job of Slurm that waits.
 const NOT_JOINED: [&str; 2] = ["it has not joined", "not started: srun: "];
+
+/// How long nodes may take to say how they are linked.
+const LINKS_TIME: Duration = Duration::from_secs(1);
 
 /// The most events shown of a session; `--json` has all that are kept.
 const EVENTS_MAX: usize = 10;
@@ -140,11 +145,15 @@ fn news(notices: &[Notice]) -> Vec<Notice> {
 async fn show(name: &str, joined: &Session, output: &Output) -> Result<(Exit, serde_json::Value)> {
     let (client, config) = (joined.client(), joined.config());
     let everyone = client.network().everyone();
-    let (servers, outcome) = about(client, &everyone).await?;
+    // Both wait for who does not answer.
+    let links = client.network().survey(LINKS_TIME);
+    let (asked, survey) = tokio::join!(about(client, &everyone), links);
+    let (servers, outcome) = asked?;
     let answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
     let missing = everyone.difference(&answered);
     let notices = news(&client.network().notices());
-    let asked_of = Asked { name, joined, notices: &notices };
+    let state = State::new(joined.topology(), survey, Vec::new());
+    let asked_of = Asked { name, joined, notices: &notices, state: &state };
     if output.json {
         asked_of.write_json(&servers, (&answered, &missing), output)?;
     } else {
@@ -166,6 +175,7 @@ struct Asked<'a> {
     name: &'a str,
     joined: &'a Session,
     notices: &'a [Notice],
+    state: &'a State,
 }
 
 impl Asked<'_> {
@@ -181,9 +191,14 @@ impl Asked<'_> {
             line["session"] = json!(name);
             output.records.write(&mut out, line)?;
         }
+        let carriers = self.state.carriers();
         for (leaf, About { pid, rss_bytes, cpu_us }) in servers {
             let host = client.host(*leaf);
-            let line = json!({ "type": "host", "session": name, "host": host, "pid": pid, "rss_bytes": rss_bytes, "cpu_us": cpu_us });
+            let link = host.as_deref().and_then(|host| carriers.get(host));
+            let line = json!({
+                "type": "host", "session": name, "host": host, "pid": pid, "rss_bytes": rss_bytes,
+                "cpu_us": cpu_us, "link": link,
+            });
             output.records.write(&mut out, line)?;
         }
         let mut line = serde_json::to_value(self.joined.about())?;
@@ -196,7 +211,7 @@ impl Asked<'_> {
 
     /// Who answers, what the session is, and what happened last.
     fn write_text(&self, (answered, everyone): (&RangeSet, &RangeSet)) -> Result<()> {
-        let Self { name, joined, notices } = self;
+        let Self { name, joined, notices, state } = self;
         // Whoever is joined says what it is.
         let Some(told) = joined.about() else { return Ok(()) };
         let mut out = crate::output::stdout();
@@ -221,6 +236,9 @@ impl Asked<'_> {
             told.tree,
             told.export
         )?;
+        for line in state.links_line().into_iter().chain(event::started_from_here(notices, joined)) {
+            writeln!(out, "  {line}")?;
+        }
         for (why, count) in &told.refused {
             let connections = if *count == 1 { "connection was" } else { "connections were" };
             writeln!(out, "  {count} {connections} refused: {why}")?;
