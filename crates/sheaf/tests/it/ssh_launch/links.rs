@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-const HOSTS: usize = 16;
+const HOSTS: usize = 32;
 
 /// Who may begin connections to a host: anybody to sshd, or only `login`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,16 +96,16 @@ fn ports(machines: &Machines, host: usize) -> Vec<u16> {
 #[test]
 fn where_only_ssh_is_let_in_links_go_through_it() {
     let _turn = turn();
-    let Some(machines) = machines(HOSTS, "1x4x4", |_| Some(Wall::Ssh), "") else { return };
+    let Some(machines) = machines(HOSTS, "1x4x8", |_| Some(Wall::Ssh), "") else { return };
     let begun = Instant::now();
     let up = machines.run(&["up"]);
     println!("up took {:?}", begun.elapsed());
     assert_eq!(up.code, Some(0), "{up:?}");
-    assert!(up.stderr.starts_with("session lab: 16 of 16 hosts, process "), "{up:?}");
+    assert!(up.stderr.starts_with("session lab: 32 of 32 hosts, process "), "{up:?}");
     tools_work(&machines);
     assert!(links(&machines).values().all(|link| link == "ssh"));
     let shown = machines.run(&["tree", "show"]);
-    assert!(shown.stdout.ends_with("\nlinks: ssh\n16 of 16 leaves are up\n"), "{shown:?}");
+    assert!(shown.stdout.ends_with("\nlinks: ssh\n32 of 32 leaves are up\n"), "{shown:?}");
     all_end(&machines);
 }
 
@@ -114,17 +114,17 @@ fn where_hosts_cannot_log_in_to_each_other_the_root_starts_all() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_connect_timeout_ms = 2000\n";
     let walls = |_| Some(Wall::SshFromLogin);
-    let Some(machines) = machines(HOSTS, "1x4x4", walls, tuning) else { return };
+    let Some(machines) = machines(HOSTS, "1x4x8", walls, tuning) else { return };
     let begun = Instant::now();
     let up = machines.run(&["up"]);
     println!("up took {:?}", begun.elapsed());
-    let relayed = "h[2-4,6-8,10-12,14-16]";
+    let relayed = "h[2-8,10-16,18-24,26-32]";
     let told = format!("sheaf: {relayed}: started from here, as their parents cannot log in to them\n");
     assert_eq!(up.code, Some(0), "{up:?}");
-    assert!(up.stderr.starts_with(&format!("{told}session lab: 16 of 16 hosts, process ")), "{up:?}");
+    assert!(up.stderr.starts_with(&format!("{told}session lab: 32 of 32 hosts, process ")), "{up:?}");
     tools_work(&machines);
     let status = machines.run(&["status"]);
-    let line = format!("\n  links: ssh h[1,5,9,13]; ssh through the root {relayed}\n");
+    let line = format!("\n  links: ssh h[1,9,17,25]; ssh through the root {relayed}\n");
     assert!(status.stdout.contains(&line), "{status:?}");
     all_end(&machines);
     let grep = machines.run(&["grep", "equal", "/root/data"]);
@@ -148,7 +148,29 @@ fn links_through_ssh_need_no_port_and_no_try() {
     }
     let answer = || machines.run(&["--timeout", "5", "grep", "equal", "/root/data"]);
     wait_until("all are back", || answer().code == Some(0));
-    all_end(&machines);
+    // Whatever is told nothing ends by itself.
+    machines.processes(LOGIN)[0].signal(Signal::KILL);
+    wait_until("every process has ended", || nothing_runs(&machines));
+    let ssh_runs = |host| !machines.processes_called(host, "ssh").is_empty();
+    wait_until("every ssh has ended", || !machines.hosts().any(ssh_runs));
+}
+
+#[test]
+fn leaves_below_an_inner_node_that_cannot_be_started_are_started_from_the_root() {
+    let _turn = turn();
+    let tuning = "[tuning]\nssh_connect_timeout_ms = 2000\n";
+    let walls = |_| Some(Wall::SshFromLogin);
+    let Some(machines) = machines(8, "1x2x2x2", walls, tuning) else { return };
+    // h2 starts what h3 is to start h4 from; h4 cannot be logged in to from anywhere.
+    std::fs::write(machines.home(4, ".ssh/authorized_keys"), "").unwrap();
+    let run = machines.run(&["grep", "equal", "/root/data"]);
+    all_answer(&run, "h[1-3,5-8]");
+    assert_eq!(run.code, Some(4), "{run:?}");
+    let told = "sheaf: h[1-3,5-8]: started from here, as their parents cannot log in to them";
+    assert!(run.stderr.contains(told), "{run:?}");
+    let told = "h4: it does not serve (EACCES): from h2: not started: ssh: connect to host h3 port 22: ";
+    assert!(run.stderr.contains(told), "{run:?}");
+    assert!(run.stderr.contains("; from the root: not started: root@h4: Permission denied"), "{run:?}");
 }
 
 #[test]
@@ -212,7 +234,7 @@ fn an_inner_host_that_is_cut_off_comes_back_through_ssh() {
     let tuning = "[tuning]\nheartbeat_ms = 200\nheartbeats_lost_max = 10\nrelaunch_ms = 500\n\
                   ssh_connect_timeout_ms = 2000\n";
     for wall in [Wall::Ssh, Wall::SshFromLogin] {
-        let Some(machines) = machines(HOSTS, "1x4x4", |_| Some(wall), tuning) else { return };
+        let Some(machines) = machines(16, "1x4x4", |_| Some(wall), tuning) else { return };
         let up = machines.run(&["up"]);
         assert_eq!(up.code, Some(0), "{up:?}");
         let answer = || machines.run(&["--timeout", "4", "grep", "equal", "/root/data"]);
