@@ -19,6 +19,7 @@ import scenario_cp
 import scenario_grep
 import scenario_joins
 import scenario_launch
+import scenario_links
 import scenario_mrnet
 import scenario_simulate
 import scenario_tree
@@ -27,7 +28,7 @@ from sheaf import Sheaf
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCENARIOS = {"tree": scenario_tree, "grep": scenario_grep, "cp": scenario_cp,
-             "simulate": scenario_simulate, "launch": scenario_launch, "joins": scenario_joins, "mrnet": scenario_mrnet}
+             "simulate": scenario_simulate, "launch": scenario_launch, "links": scenario_links, "joins": scenario_joins, "mrnet": scenario_mrnet}
 VERSIONS = {"grep": "--version", "rg": "--version", "pdsh": "-V", "clush": "--version",
             "cc": "--version"}
 
