@@ -84,6 +84,7 @@ impl Open {
         tokio::select! {
             done = self.serve_here(session, &about) => done,
             () = gates => Ok(()),
+            () = network.keep_introductions(&session.topology) => Ok(()),
         }
     }
 

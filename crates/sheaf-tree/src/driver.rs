@@ -5,6 +5,7 @@
 //! arrives and not per message; whoever holds it runs the node and writes its output at once,
 //! so no message crosses a channel or wakes a second task.
 use crate::filter::Registry;
+use crate::launch::Peers;
 use crate::link::{Address, Ancestor, Audit, is_sound};
 use crate::proto::control::Verdict;
 use crate::proto::{Config, Event, LinkId, Node, Notice, Time, own};
@@ -13,7 +14,7 @@ use clock::Clock;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -70,6 +71,8 @@ pub(crate) struct Core {
     pub notices: VecDeque<Notice>,
     /// How many there were in all.
     pub notices_total: u64,
+    /// The links of this process's server to others.
+    pub peers: Weak<Peers>,
     /// Streams that services at leaves want.
     pub wants: Wants,
     /// The parent of this process's node is gone.
@@ -159,6 +162,7 @@ impl Shared {
             ready: None,
             notices: VecDeque::new(),
             notices_total: 0,
+            peers: Weak::new(),
             wants: Wants::default(),
             ended: false,
             may_search: false,

@@ -27,6 +27,8 @@ pub use join::client::{GREETING_TIMEOUT, Joined, join};
 pub use join::desk::Desk;
 pub use join::invitation::{Invitation, is_launch_channel};
 pub use join::invited::{Invited, Linked, Login, invited, leave_session};
+pub(crate) use join::peer::Peers;
+pub use join::peer::{PEER_IDLE, PEERS_MAX, Peer, PeerError};
 pub use join::serve::{ServeError, leaf_over, serve, serve_here, serve_invited};
 pub use join::{attach, invitation};
 pub use start::embedded::embedded;

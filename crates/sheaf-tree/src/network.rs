@@ -152,6 +152,11 @@ impl Network {
         all.difference(&self.everyone())
     }
 
+    /// Whether no stream is open.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.inner.shared.peek(|core| !core.nodes[0].has_streams())
+    }
+
     /// The next stream that a service of this name wants at some leaf ([`crate::service::Leaf::want_stream`]).
     /// Nobody else in this process may wait for those of the same service.
     pub async fn wanted(&self, service: &str) -> Want {

@@ -5,6 +5,8 @@
 //! leaves, at the nodes in between ([`Audience`]), or at both; none knows of another.
 use crate::driver::Shared;
 use crate::filter::{Filter, FilterError, Registry};
+use crate::launch::Peers;
+use crate::link::Audit;
 pub use crate::proto::control::Caller;
 pub use crate::proto::control::NOTE_BYTES_MAX;
 use crate::proto::control::SERVICE_BYTES_MAX;
@@ -269,6 +271,21 @@ impl LeafHandle {
             core.touch(owner);
             act(&mut core.nodes[owner], now)
         }))
+    }
+
+    /// Who was let in at this process's doors.
+    pub(crate) fn audit(&self) -> Option<Arc<Audit>> {
+        Some(self.shared.upgrade()?.peek(|core| Arc::clone(&core.audit)))
+    }
+
+    pub(crate) fn set_peers(&self, peers: &Arc<Peers>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.peek(|core| core.peers = Arc::downgrade(peers));
+        }
+    }
+
+    pub(crate) fn peers(&self) -> Option<Arc<Peers>> {
+        self.shared.upgrade()?.peek(|core| core.peers.upgrade())
     }
 
     /// Whether something waits here until a link takes it: whoever drives the links is needed for that.

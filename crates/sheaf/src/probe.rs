@@ -6,7 +6,7 @@ use sheaf_tree::Packet;
 use sheaf_tree::packet::put_scalar;
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Site};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Answer each packet with the number 1.
 pub const ECHO: i32 = 1001;
@@ -20,6 +20,18 @@ pub const DIGEST: i32 = 1004;
 /// As [`POST`], one packet a call from a thread that has nothing to do with the links: so do programs that
 /// have other work.
 pub const POST_EACH: i32 = 1005;
+
+/// Answer with the packet itself.
+pub const MIRROR: i32 = 1006;
+/// The packet is a leaf, a count and a length (4 bytes each, little-endian): so often exchange packets of this length
+/// with that leaf, over a peer link, and answer with the median of the nanoseconds that took.
+pub const PEER_TRIPS: i32 = 1007;
+/// The packet is a leaf and a count of MiB: send so much to that leaf over a peer link, and answer with the
+/// nanoseconds until it has said that all came.
+pub const PEER_BULK: i32 = 1008;
+
+/// How long a peer may take for one exchange.
+const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The sum of as many as there are leaves has to fit.
 const DIGEST_MASK: i64 = 0xff_ffff_ffff;
@@ -84,6 +96,42 @@ impl Room {
     }
 }
 
+/// What [`PEER_TRIPS`] and [`PEER_BULK`] ask for, in nanoseconds.
+async fn measure_peer(handle: &LeafHandle, tag: i32, asked: &[u8]) -> Result<i64, Errno> {
+    let number = |at: usize| {
+        let bytes = asked.get(4 * at..4 * at + 4).and_then(|bytes| bytes.first_chunk());
+        bytes.map(|bytes| u32::from_le_bytes(*bytes)).ok_or(Errno::ILSEQ)
+    };
+    let peer = handle.dial(number(0)?).await.map_err(|error| {
+        tracing::warn!(%error, "no peer link");
+        error.errno()
+    })?;
+    let stream = peer.open(PROBE);
+    let nanoseconds = |since: Instant| i64::try_from(since.elapsed().as_nanos()).unwrap_or(i64::MAX);
+    if tag == PEER_BULK {
+        let bulk = vec![0x5a; number(1)? as usize * (1 << 20)];
+        let begun = Instant::now();
+        stream.send(SINK, &bulk, Some(PEER_TIMEOUT)).await;
+        return if stream.recv().await.coverage.is_full() {
+            Ok(nanoseconds(begun))
+        } else {
+            Err(Errno::HOSTDOWN)
+        };
+    }
+    let (count, packet) = (number(1)?, vec![0x5a; number(2)? as usize]);
+    let mut took = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let begun = Instant::now();
+        stream.send(MIRROR, &packet, Some(PEER_TIMEOUT)).await;
+        if stream.recv().await.payload.as_deref() != Some(&packet[..]) {
+            return Err(Errno::HOSTDOWN);
+        }
+        took.push(nanoseconds(begun));
+    }
+    took.sort_unstable();
+    took.get(took.len() / 2).copied().ok_or(Errno::INVAL)
+}
+
 fn post_each(handle: &LeafHandle, room: &Room, stream: u32, count: u64, number: &[u8]) {
     let mut left = count;
     while left > 0 {
@@ -135,6 +183,25 @@ impl Service for Probe {
                     // Who measures is told that this leaf has nothing to say.
                     leaf.leave_stream(stream);
                 }
+            }
+            MIRROR => {
+                leaf.consumed(stream, packet.frame_bytes);
+                leaf.reply(stream, wave, tag, &packet.payload);
+            }
+            PEER_TRIPS | PEER_BULK => {
+                leaf.consumed(stream, packet.frame_bytes);
+                let handle = self.handle.clone();
+                tokio::spawn(async move {
+                    let measured = measure_peer(&handle, tag, &packet.payload).await;
+                    handle.with(|leaf| match measured {
+                        Ok(ns) => {
+                            let mut number = Vec::new();
+                            put_scalar(ns, &mut number);
+                            leaf.reply(stream, wave, tag, &number);
+                        }
+                        Err(errno) => leaf.fail(stream, wave, errno),
+                    });
+                });
             }
             SINK => {
                 leaf.consumed(stream, packet.frame_bytes);

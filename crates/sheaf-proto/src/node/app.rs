@@ -149,6 +149,12 @@ impl Node {
         rest.is_empty()
     }
 
+    /// Whether any stream is open here.
+    #[must_use]
+    pub fn has_streams(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
     /// Whether the application may send (its packets do not pile up) and start a wave on `id`.
     #[must_use]
     pub fn has_room(&self, id: u32) -> bool {

@@ -6,5 +6,6 @@ pub(super) mod client;
 pub(super) mod desk;
 pub mod invitation;
 pub(super) mod invited;
+pub(super) mod peer;
 pub(super) mod search;
 pub(super) mod serve;

@@ -33,10 +33,12 @@ pub enum Refusal {
     User,
     /// It was started for another host than the one that is expected here.
     Name,
+    /// Its introduction was used before, or is late, or another's.
+    Introduction,
 }
 
 /// All reasons, in the order in which they are counted.
-pub const REFUSALS: [Refusal; 11] = [
+pub const REFUSALS: [Refusal; 12] = [
     Refusal::Late,
     Refusal::Crowded,
     Refusal::Left,
@@ -48,6 +50,7 @@ pub const REFUSALS: [Refusal; 11] = [
     Refusal::Unexpected,
     Refusal::User,
     Refusal::Name,
+    Refusal::Introduction,
 ];
 
 impl Refusal {
@@ -66,6 +69,7 @@ impl Refusal {
             Self::Unexpected => "no such node is expected here",
             Self::User => "a process of another user",
             Self::Name => "it was started for another host",
+            Self::Introduction => "an introduction that is used, late or another's",
         }
     }
 }
@@ -116,7 +120,7 @@ impl Audit {
     }
 
     /// Counts a refusal, and logs the first of this peer for this reason.
-    pub(super) fn refuse(&self, peer: &str, why: Refusal) {
+    pub(crate) fn refuse(&self, peer: &str, why: Refusal) {
         self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.len() < PEERS_LOGGED_MAX && logged.insert((peer.to_owned(), why)) {

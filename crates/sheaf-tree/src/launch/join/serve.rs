@@ -1,6 +1,7 @@
 //! A server or inner node: a process that was started by its parent.
 use super::invitation::{ANCESTORS_MAX, ChannelKind, Invitation, Over, Patient};
 use super::invited::Linked;
+use super::peer::{Introductions, PEERS};
 use super::search::{
     Arrival, ParentIs, Search, arrive, arrive_near, arrive_within, attach_parent, find_parent,
 };
@@ -437,6 +438,13 @@ async fn run(
     let role = shared.peek(|core| core.nodes[0].config().role);
     if role == Role::Leaf {
         let handle = LeafHandle { shared: Arc::downgrade(&shared), node: 0 };
+        let introductions = Introductions {
+            station: Arc::clone(&station),
+            services: services.clone(),
+            configs: options.configs.clone(),
+            tuning: options.tuning,
+        };
+        let services = &services.clone().with(PEERS, introductions);
         match Dispatch::at_leaf(services, Place::of(root, &options.configs), handle) {
             Ok(dispatch) => shared.run(|core, _| {
                 core.set_services(0, dispatch);

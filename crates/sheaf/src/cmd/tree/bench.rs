@@ -2,11 +2,12 @@
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::probe::{ECHO, POST, POST_EACH, PROBE, SINK};
+use crate::probe::{ECHO, PEER_BULK, PEER_TRIPS, POST, POST_EACH, PROBE, SINK};
 use crate::session::Opening;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use sheaf_core::RangeSet;
 use sheaf_session::Session;
 use sheaf_tree::packet::scalar;
 use sheaf_tree::{Stream, Sync, WaveResult};
@@ -55,6 +56,8 @@ pub enum What {
     Rtt,
     Waves,
     Bcast,
+    /// Exchanges between two hosts over a link of their own; only if asked for
+    Peer,
 }
 
 /// The longest a measurement waits for one answer.
@@ -84,6 +87,7 @@ pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
                 What::Rtt => round_trips(session, args.rounds).await?,
                 What::Waves => waves(session, args).await?,
                 What::Bcast => broadcast(session, args.bytes, args.runs).await?,
+                What::Peer => peer(session, args).await?,
             };
             figures["measure"] = json!(format!("{what:?}").to_lowercase());
             figures["leaves"] = json!(all);
@@ -120,6 +124,13 @@ fn print(mut figures: Value, output: &Output) -> Result<()> {
             "waves       {:>12.0} /s   sums over {leaves} leaves, {} in all",
             number("median_waves_per_s"),
             figures["waves"]
+        ),
+        Some("peer") => writeln!(
+            out,
+            "peer link   {:>12.1} µs   median of {} exchanges of {PEER_BYTES} bytes between two hosts; {:.1} MB/s",
+            number("median_us"),
+            figures["rounds"],
+            number("bytes") / number("bulk_s") / 1e6
         ),
         _ => writeln!(
             out,
@@ -164,6 +175,42 @@ async fn round_trips(session: &Session, rounds: u32) -> Result<Value> {
     }
     let at = quantiles(took);
     Ok(json!({ "n": rounds, "rounds": rounds, "median_us": at(0.5), "p10_us": at(0.1), "p90_us": at(0.9) }))
+}
+
+/// The bytes of an exchange between two hosts, there and back.
+const PEER_BYTES: u32 = 4096;
+
+/// The first host exchanges packets with the second, and sends it many, over a link of their own.
+async fn peer(session: &Session, args: &BenchArgs) -> Result<Value> {
+    let network = session.client().network().clone();
+    let topology = session.topology().clone();
+    if topology.leaves_len() < 2 {
+        bail!("a peer link takes two hosts");
+    }
+    // That of a running session does so itself.
+    let introduce = tokio::spawn(async move { network.keep_introductions(&topology).await });
+    let measured = async {
+        let ask = async |tag: i32, words: &[u32]| {
+            let network = session.client().network();
+            let stream = network.open(PROBE, RangeSet::single(0), "sum", b"%ld", Sync::WaitForAll);
+            let packet: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            stream.send(tag, &packet, Some(DEADLINE)).await;
+            sum(&next(&stream).await?)
+        };
+        let trip = ask(PEER_TRIPS, &[1, args.rounds, PEER_BYTES]).await?;
+        let mib = u32::try_from(args.bytes >> 20).unwrap_or(u32::MAX).max(1);
+        let mut bulk = Vec::new();
+        for _ in 0..args.runs {
+            bulk.push(ask(PEER_BULK, &[1, mib]).await? as f64 / 1e9);
+        }
+        Ok(json!({
+            "n": args.rounds, "rounds": args.rounds, "median_us": trip as f64 / 1e3,
+            "bytes": u64::from(mib) << 20, "bulk_s": quantiles(bulk)(0.5),
+        }))
+    }
+    .await;
+    introduce.abort();
+    measured
 }
 
 /// The quantiles of some figures, of which there is at least one.

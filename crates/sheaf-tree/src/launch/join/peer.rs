@@ -1,0 +1,501 @@
+//! Peer links: what one host has to say to another goes there, and not by way of the root.
+//!
+//! ```text
+//! A ── wants a stream of `peers` ──> root          leaf and number of the question
+//!        root ── expect ──> B                      token and rank of A; B answers where it listens
+//!        root ── introduce ──> A                   token, rank and address of B, or why not
+//! A ── greeting, TLS, token ──> B                  which counts once, for A alone, and not for long
+//! ```
+//! From there on A is the root of a tree with one leaf, which is B: the same frames, credits and services. Each end
+//! has the link's node to itself, apart from its node in the tree.
+use super::search::arrive_within;
+use crate::driver::Shared;
+use crate::launch::start::plan::Station;
+use crate::link::door::{Doorkeeper, Host};
+use crate::link::wire::{Channel, Wire};
+use crate::link::{Address, Ancestor, Audit, Hello, Refusal, hello, is_sound};
+use crate::network::{Network, Stream};
+use crate::proto::{self, Child, Config, LinkId, Notice, Packet, Role, Tuning};
+use crate::service::{
+    Configs, Dispatch, Leaf, LeafHandle, Place, Provider, Service, ServiceError, Services, Site,
+};
+use crate::topology::Topology;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use sheaf_core::{Errno, RangeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// The name of the service.
+pub(crate) const PEERS: &str = "peers";
+
+/// The most links that a host begins, or takes, at a time; of those that it has begun the one goes that was not
+/// used for longest.
+pub const PEERS_MAX: usize = 64;
+/// A link that no stream has used for so long ends.
+pub const PEER_IDLE: Duration = Duration::from_secs(60);
+/// How often it is looked for those.
+const IDLE_LOOK: Duration = Duration::from_secs(10);
+/// How long a token counts.
+const TOKEN_TIME: Duration = Duration::from_secs(10);
+/// How long the root may take to introduce, and how often it is asked meanwhile.
+const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
+const ASK_PAUSE: Duration = Duration::from_secs(1);
+/// How long the root waits for a host that is to expect another, or that is introduced.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What a packet says, by its tag.
+const EXPECT: i32 = 1;
+const INTRODUCE: i32 = 2;
+
+type Token = [u8; 32];
+
+/// To B: whom to expect.
+#[derive(Debug, Serialize, Deserialize)]
+struct Expect {
+    token: Token,
+    rank: u32,
+}
+
+/// To A: the answer to its question of this number.
+#[derive(Debug, Serialize, Deserialize)]
+struct Introduction {
+    number: u64,
+    to: Result<Whereabouts, Errno>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Whereabouts {
+    token: Token,
+    rank: u32,
+    address: Address,
+}
+
+/// Another host could not be reached directly. Streams of the session's root reach it all the same.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum PeerError {
+    /// The session is over, or has no links of this kind.
+    #[error("this session has no peer links")]
+    None,
+    /// The root introduces nobody, or not to that host.
+    #[error("the root gives no introduction: {0}")]
+    Introduction(Errno),
+    /// The host does not answer, or does not believe it.
+    #[error("the host cannot be reached directly: {0}")]
+    Unreached(Arc<io::Error>),
+}
+
+impl PeerError {
+    /// What it is to a caller of file operations.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::None => Errno::OPNOTSUPP,
+            Self::Introduction(errno) => *errno,
+            Self::Unreached(error) => Errno::from_io(error),
+        }
+    }
+}
+
+/// A link to another host. Cheap to clone; it ends some time after nobody uses it.
+#[derive(Clone)]
+pub struct Peer {
+    link: Arc<Link>,
+}
+
+struct Link {
+    network: Network,
+    leaf: u32,
+    used: Mutex<Instant>,
+}
+
+impl Link {
+    async fn ended(&self) {
+        let mut seen = 0;
+        loop {
+            let notices = self.network.notices_from(&mut seen).await;
+            if notices.iter().any(|notice| matches!(notice, Notice::Lost { .. } | Notice::Left { .. })) {
+                return;
+            }
+        }
+    }
+}
+
+impl Peer {
+    /// The host's leaf in the session.
+    #[must_use]
+    pub fn leaf(&self) -> u32 {
+        self.link.leaf
+    }
+
+    /// Opens a stream to a service of that host.
+    #[must_use]
+    pub fn open(&self, service: &str) -> Stream {
+        *self.link.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let only = RangeSet::single(self.link.leaf);
+        self.link.network.open(service, only, "pass", &[], proto::Sync::WaitForAll)
+    }
+
+    /// Waits until the link is gone.
+    pub async fn ended(&self) {
+        self.link.ended().await;
+    }
+}
+
+/// The peer links of one server.
+pub(crate) struct Peers {
+    station: Arc<Station>,
+    services: Services,
+    configs: Configs,
+    leaf: u32,
+    tuning: Tuning,
+    handle: LeafHandle,
+    /// Who was let in at this process's doors, and who was not.
+    audit: Arc<Audit>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    asked: FxHashMap<u64, oneshot::Sender<Result<Whereabouts, Errno>>>,
+    /// Whom to let in: token, rank, and until when.
+    expected: Vec<(Token, u32, Instant)>,
+    door: Option<(Doorkeeper, Address)>,
+    /// Links that were begun here.
+    begun: FxHashMap<u32, Peer>,
+    /// How many were taken.
+    taken: usize,
+}
+
+impl Peers {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A link to that host: one that is there, or a new one.
+    pub async fn dial(self: &Arc<Self>, leaf: u32) -> Result<Peer, PeerError> {
+        if let Some(peer) = self.state().begun.get(&leaf) {
+            return Ok(peer.clone());
+        }
+        let to = self.introduction(leaf).await?;
+        let peer = self.connect(leaf, to).await.map_err(|error| PeerError::Unreached(Arc::new(error)))?;
+        let mut state = self.state();
+        if state.begun.len() >= PEERS_MAX {
+            let used = |peer: &Peer| *peer.link.used.lock().unwrap_or_else(PoisonError::into_inner);
+            let oldest = state.begun.iter().min_by_key(|(_, peer)| used(peer)).map(|(leaf, _)| *leaf);
+            oldest.and_then(|oldest| state.begun.remove(&oldest));
+        }
+        state.begun.insert(leaf, peer.clone());
+        tokio::spawn(look_after(Arc::downgrade(self), leaf, Arc::downgrade(&peer.link)));
+        Ok(peer)
+    }
+
+    /// Asks the root who that is, and where.
+    async fn introduction(&self, leaf: u32) -> Result<Whereabouts, PeerError> {
+        let (tell, mut told) = oneshot::channel();
+        let number = {
+            let mut state = self.state();
+            state.last += 1;
+            let number = state.last;
+            state.asked.insert(number, tell);
+            number
+        };
+        let note = [&leaf.to_le_bytes()[..], &number.to_le_bytes()].concat();
+        let deadline = Instant::now() + INTRODUCTION_TIMEOUT;
+        while Instant::now() < deadline {
+            self.handle.with(|own| own.want_stream(PEERS, &note));
+            match tokio::time::timeout(ASK_PAUSE, &mut told).await {
+                Ok(Ok(answer)) => return answer.map_err(PeerError::Introduction),
+                Ok(Err(_)) => return Err(PeerError::None),
+                Err(_) => {}
+            }
+        }
+        self.state().asked.remove(&number);
+        Err(PeerError::Introduction(Errno::TIMEDOUT))
+    }
+
+    async fn connect(&self, leaf: u32, to: Whereabouts) -> io::Result<Peer> {
+        if !is_sound(&to.address) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let there = [Ancestor { rank: to.rank, address: to.address }];
+        let channel = arrive_within(&self.station.caller(), &there, CONNECT_TIMEOUT).await?;
+        let leaves = RangeSet::single(leaf);
+        let config = Config {
+            rank: u32::MAX,
+            role: Role::Root,
+            depth: 0,
+            leaves: leaves.clone(),
+            children: vec![Child { rank: to.rank, leaves }],
+            stream_base: 0,
+            place: Default::default(),
+            // There is no other way to that host from here.
+            tuning: Tuning { adoption_grace: Duration::ZERO, ..self.tuning },
+        };
+        let shared = Shared::new();
+        let Station { secret, rank, host, .. } = &*self.station;
+        let hello = Hello { token: to.token, ..Hello::new(secret, *rank, host, false) };
+        shared.run(|core, _| {
+            let at = core.add_node(config, self.services.filters().clone());
+            core.nodes[at].send_first(LinkId::new(0), hello.frame());
+        });
+        shared.attach(0, LinkId::new(0), channel, None)?;
+        let network = Network::new(shared, leaf.saturating_add(1), None);
+        Ok(Peer { link: Arc::new(Link { network, leaf, used: Mutex::new(Instant::now()) }) })
+    }
+
+    /// Where this host listens for others; the door is opened when it is asked for first.
+    fn expect(self: &Arc<Self>, expect: &Expect) -> io::Result<Address> {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.expected.retain(|(_, _, until)| *until > now);
+        if state.expected.len() + state.taken >= PEERS_MAX {
+            return Err(io::Error::from_raw_os_error(Errno::AGAIN.0));
+        }
+        if state.door.is_none() {
+            let door = self.station.open_door()?;
+            let address = door.address.clone();
+            let Station { rank, secret, keys, .. } = &*self.station;
+            let audit = Arc::clone(&self.audit);
+            let host = Arc::new(Guests(Arc::downgrade(self)));
+            let keeper = door.keep(*rank, secret.clone(), keys.clone(), audit, host)?;
+            state.door = Some((keeper, address));
+        }
+        state.expected.push((expect.token, expect.rank, now + TOKEN_TIME));
+        state
+            .door
+            .as_ref()
+            .map(|(_, address)| address.clone())
+            .ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Whether a token is for this rank, and has not been used; it is from now on.
+    fn redeem(&self, token: &Token, rank: u32) -> bool {
+        let mut state = self.state();
+        let now = Instant::now();
+        let Some(at) = state.expected.iter().position(|(expected, _, _)| expected == token) else {
+            return false;
+        };
+        let (_, expected, until) = state.expected.swap_remove(at);
+        expected == rank && until > now
+    }
+
+    /// A host that was let in and says its token becomes the root above a leaf of its own here.
+    async fn take(self: Arc<Self>, rank: u32, channel: Channel) -> io::Result<()> {
+        let mut wire = Wire::from_channel(channel)?;
+        let heard = tokio::time::timeout(CONNECT_TIMEOUT, wire.read_greeting()).await;
+        let frame = heard.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let hello: Hello = hello::decode(&frame).map_err(|_| io::ErrorKind::InvalidData)?;
+        if hello.rank != rank || !self.redeem(&hello.token, rank) {
+            self.audit.refuse(&format!("node {rank}"), Refusal::Introduction);
+            return Ok(());
+        }
+        self.state().taken += 1;
+        let served = self.serve(wire.into_channel()).await;
+        self.state().taken -= 1;
+        served
+    }
+
+    async fn serve(&self, channel: Channel) -> io::Result<()> {
+        let shared = Shared::new();
+        let config = Config {
+            rank: self.station.rank,
+            role: Role::Leaf,
+            depth: 1,
+            leaves: RangeSet::single(self.leaf),
+            children: Vec::new(),
+            stream_base: 0,
+            place: Default::default(),
+            tuning: self.tuning,
+        };
+        let place = Place {
+            leaf: Some(self.leaf),
+            rank: self.station.rank,
+            host: self.station.host.clone(),
+            configs: self.configs.clone(),
+        };
+        let handle = LeafHandle { shared: Arc::downgrade(&shared), node: 0 };
+        let up = shared.run(|core, now| {
+            core.add_node(config, self.services.filters().clone());
+            core.set_services(0, Dispatch::new(&self.services, place, handle));
+            core.nodes[0].add_parent(now)
+        });
+        shared.attach(0, up, channel, None)?;
+        let time = tokio::spawn(Arc::clone(&shared).keep_time());
+        shared.ended().await;
+        time.abort();
+        Ok(())
+    }
+}
+
+/// Ends a link that nobody uses, and forgets one that is gone.
+async fn look_after(peers: Weak<Peers>, leaf: u32, link: Weak<Link>) {
+    loop {
+        let Some(here) = link.upgrade() else { return };
+        let gone = tokio::time::timeout(IDLE_LOOK, here.ended()).await.is_ok();
+        let idle = here.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > PEER_IDLE;
+        // Its own, this one's, and the list's.
+        let unused = idle && Arc::strong_count(&here) <= 2 && here.network.is_idle();
+        if gone || unused {
+            let Some(peers) = peers.upgrade() else { return };
+            let mut state = peers.state();
+            if state.begun.get(&leaf).is_some_and(|peer| Arc::ptr_eq(&peer.link, &here)) {
+                state.begun.remove(&leaf);
+            }
+            return;
+        }
+    }
+}
+
+/// Who comes to the door of a server.
+struct Guests(Weak<Peers>);
+
+impl Host for Guests {
+    fn expects(&self, hello: &Hello) -> Result<(), Refusal> {
+        let expected =
+            |peers: Arc<Peers>| peers.state().expected.iter().any(|(_, rank, _)| *rank == hello.rank);
+        if self.0.upgrade().is_some_and(expected) { Ok(()) } else { Err(Refusal::Unexpected) }
+    }
+
+    fn admit(&self, hello: &Hello, channel: Channel) -> io::Result<()> {
+        let peers = self.0.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        let rank = hello.rank;
+        tokio::spawn(async move {
+            if let Err(error) = peers.take(rank, channel).await {
+                tracing::debug!(rank, %error, "a peer link did not begin");
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The service by which servers are introduced to each other.
+pub(in crate::launch) struct Introductions {
+    pub station: Arc<Station>,
+    /// What there is for peers.
+    pub services: Services,
+    pub configs: Configs,
+    pub tuning: Tuning,
+}
+
+impl Provider for Introductions {
+    fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        let Some(leaf) = site.leaf else {
+            return Err(ServiceError { errno: Errno::NOSYS, cause: "peers are leaves".to_owned() });
+        };
+        let peers = Arc::new(Peers {
+            station: Arc::clone(&self.station),
+            services: self.services.clone(),
+            configs: self.configs.clone(),
+            leaf,
+            tuning: self.tuning,
+            audit: handle.audit().unwrap_or_default(),
+            handle: handle.clone(),
+            state: Mutex::default(),
+        });
+        handle.set_peers(&peers);
+        Ok(Box::new(Introduced(peers)))
+    }
+}
+
+struct Introduced(Arc<Peers>);
+
+impl Service for Introduced {
+    fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
+        leaf.consumed(packet.stream, packet.frame_bytes);
+        let answer = match packet.tag {
+            EXPECT => postcard::from_bytes::<Expect>(&packet.payload)
+                .map_err(|_| Errno::ILSEQ)
+                .and_then(|expect| self.0.expect(&expect).map_err(|error| Errno::from_io(&error)))
+                .and_then(|address| postcard::to_stdvec(&address).map_err(|_| Errno::ILSEQ)),
+            INTRODUCE => postcard::from_bytes::<Introduction>(&packet.payload).map_err(|_| Errno::ILSEQ).map(
+                |Introduction { number, to }| {
+                    // Whoever asked may have given up.
+                    let asked = self.0.state().asked.remove(&number);
+                    drop(asked.map(|asked| asked.send(to)));
+                    Vec::new()
+                },
+            ),
+            _ => Err(Errno::OPNOTSUPP),
+        };
+        match answer {
+            Ok(bytes) => leaf.reply(packet.stream, packet.wave, packet.tag, &bytes),
+            Err(errno) => leaf.fail(packet.stream, packet.wave, errno),
+        }
+    }
+
+    fn ended(&mut self) {
+        let mut state = self.0.state();
+        (state.door, state.asked) = (None, FxHashMap::default());
+        state.begun.clear();
+    }
+}
+
+impl Network {
+    /// At the root of a session: introduces its servers to each other, for as long as this is polled.
+    pub async fn keep_introductions(&self, topology: &Topology) {
+        let topology = Arc::new(topology.clone());
+        let mut under_way = tokio::task::JoinSet::new();
+        loop {
+            let want = self.wanted(PEERS).await;
+            while under_way.try_join_next().is_some() {}
+            let parts = want.note.split_first_chunk::<4>();
+            let asked = parts.and_then(|(leaf, number)| Some((*leaf, <[u8; 8]>::try_from(number).ok()?)));
+            let Some((leaf, number)) = asked else { continue };
+            let (to, number) = (u32::from_le_bytes(leaf), u64::from_le_bytes(number));
+            let (network, topology) = (self.clone(), Arc::clone(&topology));
+            under_way.spawn(async move {
+                let to = network.introduce(want.leaf, to, &topology).await;
+                let introduction = Introduction { number, to };
+                let bytes = postcard::to_stdvec(&introduction).unwrap_or_default();
+                if let Err(errno) = network.tell(want.leaf, INTRODUCE, &bytes).await {
+                    tracing::debug!(leaf = want.leaf, %errno, "an introduction did not arrive");
+                }
+            });
+        }
+    }
+
+    async fn introduce(&self, from: u32, to: u32, topology: &Topology) -> Result<Whereabouts, Errno> {
+        let rank = |leaf| topology.leaf(leaf).map(|node| node.rank()).ok_or(Errno::NXIO);
+        if from == to {
+            return Err(Errno::INVAL);
+        }
+        let mut token = [0; 32];
+        rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty()).map_err(|_| Errno::IO)?;
+        let expect = postcard::to_stdvec(&Expect { token, rank: rank(from)? }).map_err(|_| Errno::ILSEQ)?;
+        let address = self.tell(to, EXPECT, &expect).await?;
+        let address = postcard::from_bytes(&address).map_err(|_| Errno::PROTO)?;
+        Ok(Whereabouts { token, rank: rank(to)?, address })
+    }
+
+    /// Says something to the service of one leaf; its answer.
+    async fn tell(&self, leaf: u32, tag: i32, bytes: &[u8]) -> Result<bytes::Bytes, Errno> {
+        let stream = self.open(PEERS, RangeSet::single(leaf), "pass", &[], proto::Sync::WaitForAll);
+        stream.send(tag, bytes, Some(ANSWER_TIMEOUT)).await;
+        let result =
+            stream.recv_until(Instant::now() + ANSWER_TIMEOUT * 2).await.map_err(|_| Errno::TIMEDOUT)?;
+        let failed = result.coverage.failed.first().or(result.coverage.silent.first());
+        match failed {
+            Some((errno, _)) => Err(*errno),
+            None => Ok(result.payload.unwrap_or_default()),
+        }
+    }
+}
+
+impl LeafHandle {
+    /// A link from this server straight to that of another leaf, for what need not pass the root. Where it cannot
+    /// be had, streams of the session reach that host all the same.
+    ///
+    /// # Errors
+    /// [`PeerError`] says why.
+    pub async fn dial(&self, leaf: u32) -> Result<Peer, PeerError> {
+        let peers = self.peers().ok_or(PeerError::None)?;
+        peers.dial(leaf).await
+    }
+}
