@@ -1,10 +1,10 @@
 //! What to start: chosen step by step, by programs that have no command line of ours.
 use crate::choices::Choices;
-use crate::config::{Config, File, Launch};
+use crate::config::{Config, ConfigFile, Launch};
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::join;
-use crate::session::{Found, Session};
+use crate::session::{Lookup, Session};
 use crate::start::{ServerProgram, Start};
 use sheaf_group::Servers;
 use sheaf_tree::filter::{Filter, FilterError};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// A session that is to be started. Without any choice: the default cluster of the `sheaf.toml` that is found,
 /// or this machine alone, inside this process.
-pub struct Builder {
+pub struct SessionBuilder {
     environment: Environment,
     choices: Choices,
     services: Services,
@@ -23,13 +23,13 @@ pub struct Builder {
     program: Option<ServerProgram>,
 }
 
-impl fmt::Debug for Builder {
+impl fmt::Debug for SessionBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("choices", &self.choices).finish_non_exhaustive()
+        f.debug_struct("SessionBuilder").field("choices", &self.choices).finish_non_exhaustive()
     }
 }
 
-impl Builder {
+impl SessionBuilder {
     pub(crate) fn new(environment: &Environment) -> Self {
         Self {
             environment: environment.clone(),
@@ -61,14 +61,14 @@ impl Builder {
     }
 
     /// So many servers inside this process, called n1, n2, … Each serves this machine's files, or beneath
-    /// [`Builder::export`].
+    /// [`SessionBuilder::export`].
     #[must_use]
     pub fn embedded(mut self, servers: u32) -> Self {
         self.choices.embedded = Some(servers);
         self
     }
 
-    /// So many server processes of this machine, called n1, n2, …; [`Builder::program`] says what they run.
+    /// So many server processes of this machine, called n1, n2, …; [`SessionBuilder::program`] says what they run.
     #[must_use]
     pub fn processes(mut self, servers: u32) -> Self {
         self.choices.processes = Some(servers);
@@ -172,9 +172,9 @@ impl Builder {
         // It is waited for, which must not hold up whatever else the runtime has to do.
         let found = tokio::task::spawn_blocking(move || Session::find(config, services.filters())).await;
         match found.map_err(|error| SessionError::io("join")(error.into()))?? {
-            Found::Session(session) => Ok(*session),
+            Lookup::Session(session) => Ok(*session),
             // What was asked for by its name runs, or is an error already.
-            Found::Nothing(config) => Err(config.sessions().absent(name, None)),
+            Lookup::Nothing(config) => Err(config.sessions().absent(name, None)),
         }
     }
 
@@ -186,7 +186,7 @@ impl Builder {
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn here(self) -> Result<Session, SessionError> {
-        let config = Config::of_file(&self.choices, &self.environment, File::default())?;
+        let config = Config::of_file(&self.choices, &self.environment, ConfigFile::default())?;
         let services = self.services;
         let found = tokio::task::spawn_blocking(move || join::here(config, services.filters())).await;
         found.map_err(|error| SessionError::io("join")(error.into()))?

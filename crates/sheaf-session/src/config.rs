@@ -13,7 +13,7 @@ mod source;
 mod tree;
 mod tuning;
 
-pub use file::{ClusterSection, File};
+pub use file::{ClusterSection, ConfigFile};
 pub(crate) use hosts::without_mark;
 pub use hosts::{Hosts, own_name};
 pub use launch::Launch;
@@ -21,7 +21,7 @@ pub use link::Link;
 pub use names::user as user_name;
 pub use near::{nearest, some_of};
 pub use source::{Origin, Sourced};
-pub use tuning::{SETTINGS, Tuning};
+pub use tuning::{SETTINGS, Settings};
 
 use crate::choices::Choices;
 use crate::environment::Environment;
@@ -115,7 +115,7 @@ pub struct Config {
     /// The cluster that is meant.
     pub cluster: Cluster,
     /// Limits and intervals.
-    pub tuning: Tuning,
+    pub tuning: Settings,
     /// Where groups of hosts are looked up.
     pub groups: GroupSources,
     /// The running session that was chosen by its name.
@@ -147,7 +147,7 @@ impl Config {
     /// # Errors
     /// When the file or the choices are wrong.
     pub fn load(choices: &Choices, environment: &Environment) -> Result<Self, SessionError> {
-        Self::of_file(choices, environment, File::find(choices.config.as_deref(), environment)?)
+        Self::of_file(choices, environment, ConfigFile::find(choices.config.as_deref(), environment)?)
     }
 
     /// [`Config::load`] for who joins a running session. Whoever names it need not choose a cluster of the
@@ -156,7 +156,7 @@ impl Config {
     /// # Errors
     /// When the file or the choices are wrong.
     pub fn load_to_join(choices: &Choices, environment: &Environment) -> Result<Self, SessionError> {
-        let file = File::find(choices.config.as_deref(), environment)?;
+        let file = ConfigFile::find(choices.config.as_deref(), environment)?;
         if choices.session.is_none() || choices.cluster.is_some() || !file.is_unchosen() {
             return Self::of_file(choices, environment, file);
         }
@@ -173,7 +173,7 @@ impl Config {
     pub fn of_file(
         choices: &Choices,
         environment: &Environment,
-        mut file: File,
+        mut file: ConfigFile,
     ) -> Result<Self, SessionError> {
         file.check()?;
         let groups = GroupSources::new(std::mem::take(&mut file.groups), environment);
@@ -320,7 +320,7 @@ pub fn groups(
     groups_conf: Option<&Path>,
     environment: &Environment,
 ) -> Result<GroupSources, SessionError> {
-    let file = File::find(config, environment)?;
+    let file = ConfigFile::find(config, environment)?;
     file.check()?;
     Ok(GroupSources::new(file.groups, environment).with_file(groups_conf))
 }

@@ -1,8 +1,8 @@
 //! For fuzzing: what a session is made from, out of any bytes.
 use crate::address::Address;
-use crate::config::File;
+use crate::config::ConfigFile;
 use crate::groups::{ini, yaml};
-use crate::wire::{self, About, Answer};
+use crate::wire::{self, SessionInfo, TokenAnswer};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -17,14 +17,14 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[("program", program)];
 pub fn program(data: &[u8]) {
     let _ = Address::parse(OsStr::from_bytes(data));
     let _ = Address::parse_place(OsStr::from_bytes(data));
-    if let Ok(about) = About::parse(data) {
+    if let Ok(about) = SessionInfo::parse(data) {
         let again = serde_json::to_vec(&about).expect("texts and numbers can be written");
-        assert!(About::parse(&again).is_ok());
+        assert!(SessionInfo::parse(&again).is_ok());
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let file = File::parse(Path::new("sheaf.toml"), text);
+    let file = ConfigFile::parse(Path::new("sheaf.toml"), text);
     let _ = file.check().map_err(|error| error.to_string());
     let _ = ini::merge(&mut ini::Sections::new(), text);
     let _ = yaml::parse(text);
-    let _ = (Answer::parse(text), wire::uses(text));
+    let _ = (TokenAnswer::parse(text), wire::uses(text));
 }

@@ -2,10 +2,10 @@
 use crate::config::{Config, some_of};
 use crate::error::SessionError;
 use crate::gates::Gate;
-use crate::session::{Found, Session};
+use crate::session::{Lookup, Session};
 use crate::sessions::{is_name, peer};
 use crate::start::limits;
-use crate::wire::About;
+use crate::wire::SessionInfo;
 use rustix::process::Pid;
 use sheaf_group::Client;
 use sheaf_tree::filter::Registry;
@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// [`Session::find`].
-pub fn find(config: Config, filters: &Registry) -> Result<Found, SessionError> {
+pub fn find(config: Config, filters: &Registry) -> Result<Lookup, SessionError> {
     let (stream, gate) = match open(&config)? {
         Some(stream) => (stream, None),
         None => match through_gate(&config)? {
@@ -25,10 +25,10 @@ pub fn find(config: Config, filters: &Registry) -> Result<Found, SessionError> {
                 let (name, start) = (config.session_name(), config.start_words());
                 return Err(config.sessions().absent_and(name, None, &start));
             }
-            None => return Ok(Found::Nothing(Box::new(config))),
+            None => return Ok(Lookup::Nothing(Box::new(config))),
         },
     };
-    join(config, stream, gate, filters).map(|session| Found::Session(Box::new(session)))
+    join(config, stream, gate, filters).map(|session| Lookup::Session(Box::new(session)))
 }
 
 /// [`Session::here`].
@@ -66,7 +66,7 @@ fn join(
             return Err(SessionError::Unresponsive(text));
         }
     };
-    let about = About::parse(&joined.about).map_err(|source| SessionError::Protocol {
+    let about = SessionInfo::parse(&joined.about).map_err(|source| SessionError::Protocol {
         what: "the session does not say what it is".to_owned(),
         source,
     })?;

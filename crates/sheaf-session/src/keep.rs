@@ -4,7 +4,7 @@ use crate::error::{SessionError, io_text};
 use crate::session::Session;
 use crate::sessions::{ENDED, Sessions};
 use crate::tokens;
-use crate::wire::About;
+use crate::wire::SessionInfo;
 use rustix::fs::{Mode, OFlags, flock};
 use sheaf_tree::topology::Role;
 use std::io::ErrorKind;
@@ -24,13 +24,13 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The name of a session, taken: nobody else's session has it until this is dropped.
-pub struct Post {
+pub struct Reserved {
     lock: Lock,
     listener: UnixListener,
     requests: UnixListener,
 }
 
-impl Post {
+impl Reserved {
     /// Takes the name that the configuration means, before the tree is started.
     ///
     /// # Errors
@@ -49,28 +49,28 @@ impl Post {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn open(self, session: &Session) -> Result<Open, SessionError> {
+    pub fn open(self, session: &Session) -> Result<Reachable, SessionError> {
         let socket = |socket| tokio::net::UnixListener::from_std(socket).map_err(SessionError::io("session"));
         let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
         let desk = tokio::spawn(tokens::serve(requests, session.desk.clone()));
-        Ok(Open { desk, listener, _lock: self.lock })
+        Ok(Reachable { desk, listener, _lock: self.lock })
     }
 }
 
 /// A session that those who make tokens reach. Once this is dropped nobody connects any more.
-pub struct Open {
+pub struct Reachable {
     desk: JoinHandle<()>,
     listener: tokio::net::UnixListener,
     _lock: Lock,
 }
 
-impl Drop for Open {
+impl Drop for Reachable {
     fn drop(&mut self) {
         self.desk.abort();
     }
 }
 
-impl Open {
+impl Reachable {
     /// Lets clients in, for as long as this is polled.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Open {
     pub async fn serve(&self, session: &Session) -> Result<(), SessionError> {
         let about = about(&session.config)?;
         let network = session.client.network();
-        let said = || serde_json::to_vec(&About { refused: refused(session, 0), ..about.clone() });
+        let said = || serde_json::to_vec(&SessionInfo { refused: refused(session, 0), ..about.clone() });
         // That it cannot be encoded is found at the root first.
         let gates = network.keep_gates(&session.topology, || said().unwrap_or_default());
         tokio::select! {
@@ -89,7 +89,7 @@ impl Open {
     }
 
     /// Lets clients of this machine in.
-    async fn serve_here(&self, session: &Session, about: &About) -> Result<(), SessionError> {
+    async fn serve_here(&self, session: &Session, about: &SessionInfo) -> Result<(), SessionError> {
         let mut others = 0;
         let trouble = |error| SessionError::io("session")(error);
         loop {
@@ -108,7 +108,7 @@ impl Open {
                 others += 1;
                 continue;
             }
-            let about = About { refused: refused(session, others), ..about.clone() };
+            let about = SessionInfo { refused: refused(session, others), ..about.clone() };
             let about = serde_json::to_vec(&about)
                 .map_err(|source| SessionError::Protocol { what: "session".to_owned(), source })?;
             let link = OwnedFd::from(stream.into_std().map_err(trouble)?);
@@ -152,11 +152,11 @@ pub async fn started(session: &Session, wait: Option<u64>) -> u64 {
     nodes.filter(|node| node.role() == Role::Leaf).count() as u64
 }
 
-fn about(config: &Config) -> Result<About, SessionError> {
+fn about(config: &Config) -> Result<SessionInfo, SessionError> {
     let since =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let cluster = &config.cluster;
-    Ok(About {
+    Ok(SessionInfo {
         cluster: cluster.name.value.clone(),
         hosts: config.hosts()?.everyone(),
         launch: cluster.launch.value.to_string(),

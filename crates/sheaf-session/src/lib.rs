@@ -2,7 +2,7 @@
 //!
 //! A [`Session`] is the main thing. [`Session::join`] joins one that runs, by its name; [`Session::builder`] starts
 //! one. Underneath, a [`Config`] is what `sheaf.toml` says with the caller's [`Choices`]; [`Session::find`] joins the
-//! session of it that runs, [`Start`] starts it, and a [`Post`] makes it one that others join. An [`Address`] is
+//! session of it that runs, [`Start`] starts it, and [`Reserved`] makes it one that others join. An [`Address`] is
 //! turned into hosts and a path. [`Sessions`] are those that a user has running.
 //!
 //! Nothing here prints, reads a command line, handles signals or ends the process, and nothing looks at an
@@ -45,13 +45,13 @@ pub mod trust;
 pub mod wire;
 
 pub use address::{Address, Purpose, Side};
-pub use builder::Builder;
+pub use builder::SessionBuilder;
 pub use choices::Choices;
 pub use config::Config;
 pub use environment::Environment;
 pub use error::{SessionError, io_text, one_line};
 pub use gone::{Gone, NOT_STARTED};
-pub use keep::{Open, Post, started};
-pub use session::{Found, Session};
+pub use keep::{Reachable, Reserved, started};
+pub use session::{Lookup, Session};
 pub use sessions::Sessions;
 pub use start::{ServerProgram, Start, raise_descriptor_limit, registry};

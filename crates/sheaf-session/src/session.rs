@@ -1,11 +1,11 @@
 //! A session, from the side of who started or joined it.
 use crate::address::{Address, Purpose};
-use crate::builder::Builder;
+use crate::builder::SessionBuilder;
 use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::join;
-use crate::wire::About;
+use crate::wire::SessionInfo;
 use sheaf_core::hostset::HostSet;
 use sheaf_group::{Client, Target};
 use sheaf_tree::filter::Registry;
@@ -29,14 +29,14 @@ pub struct Session {
     pub(crate) topology: Topology,
     pub(crate) desk: Option<Arc<Desk>>,
     /// What it says of itself, if it was joined.
-    pub(crate) about: Option<About>,
+    pub(crate) about: Option<SessionInfo>,
     /// The host by whose server it was joined.
     pub(crate) gate: Option<String>,
 }
 
 /// What there is of the session that a configuration means.
 #[derive(Debug)]
-pub enum Found {
+pub enum Lookup {
     /// It runs, and was joined.
     Session(Box<Session>),
     /// It does not run, and nobody has asked for it by name: the configuration, to start it.
@@ -56,8 +56,8 @@ impl fmt::Debug for Session {
 impl Session {
     /// Begins to say which session to start.
     #[must_use]
-    pub fn builder(environment: &Environment) -> Builder {
-        Builder::new(environment)
+    pub fn builder(environment: &Environment) -> SessionBuilder {
+        SessionBuilder::new(environment)
     }
 
     /// Joins a session that runs, such as one that `sheaf up` has started, as its user.
@@ -99,7 +99,7 @@ impl Session {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn find(config: Config, filters: &Registry) -> Result<Found, SessionError> {
+    pub fn find(config: Config, filters: &Registry) -> Result<Lookup, SessionError> {
         join::find(config, filters)
     }
 
@@ -147,7 +147,7 @@ impl Session {
 
     /// What it said of itself when it was joined; `None` for one that was started here.
     #[must_use]
-    pub fn about(&self) -> Option<&About> {
+    pub fn about(&self) -> Option<&SessionInfo> {
         self.about.as_ref()
     }
 

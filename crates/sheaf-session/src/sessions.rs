@@ -5,7 +5,7 @@
 use crate::config::{nearest, some_of};
 use crate::environment::Environment;
 use crate::error::SessionError;
-use crate::trust::{self, Refusal};
+use crate::trust::{self, NotTrusted};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use std::io::{ErrorKind, Read};
@@ -57,8 +57,8 @@ impl Sessions {
         trust::check_private(&self.directory).map_err(|why| {
             let text = why.text(&self.directory);
             match why {
-                Refusal::Distrust(_) => SessionError::Foreign(text),
-                Refusal::Io(_) => SessionError::NoPlace(text),
+                NotTrusted::Distrust(_) => SessionError::Foreign(text),
+                NotTrusted::Io(_) => SessionError::NoPlace(text),
             }
         })
     }

@@ -9,7 +9,7 @@ use crate::config::own_name;
 use crate::error::SessionError;
 use crate::keep::ACCEPT_PAUSE;
 use crate::sessions::{Sessions, WHO};
-use crate::wire::{self, Answer, Issued};
+use crate::wire::{self, Issued, TokenAnswer};
 use rustix::net::sockopt::socket_peercred;
 use sheaf_tree::launch::Desk;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -47,8 +47,8 @@ async fn answer(mut stream: tokio::net::UnixStream, desk: Option<Arc<Desk>>) -> 
     let mut line = String::new();
     tokio::io::BufReader::new(read.take(REQUEST_BYTES_MAX)).read_line(&mut line).await?;
     let answer = match issue(desk.as_deref(), &line) {
-        Ok(issued) => Answer::Issued(issued),
-        Err(error) => Answer::Refused { error },
+        Ok(issued) => TokenAnswer::Issued(issued),
+        Err(error) => TokenAnswer::Refused { error },
     };
     write.write_all(&serde_json::to_vec(&answer)?).await?;
     write.write_all(b"\n").await
@@ -87,13 +87,13 @@ impl Sessions {
             return Err(SessionError::Foreign(text));
         }
         let line = talk(stream, uses).map_err(SessionError::io(format!("session {name}")))?;
-        let told = Answer::parse(&line).map_err(|source| SessionError::Protocol {
+        let told = TokenAnswer::parse(&line).map_err(|source| SessionError::Protocol {
             what: format!("session {name} does not answer"),
             source,
         })?;
         match told {
-            Answer::Issued(issued) => Ok(issued),
-            Answer::Refused { error } => Err(SessionError::Refused(format!("session {name}: {error}"))),
+            TokenAnswer::Issued(issued) => Ok(issued),
+            TokenAnswer::Refused { error } => Err(SessionError::Refused(format!("session {name}: {error}"))),
         }
     }
 }

@@ -16,7 +16,7 @@ const STICKY: u32 = 0o1000;
 
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum NotTrusted {
     /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -25,7 +25,7 @@ pub enum Refusal {
     Distrust(String),
 }
 
-impl Refusal {
+impl NotTrusted {
     /// In the words of messages about `path`.
     pub fn text(&self, path: &Path) -> String {
         match self {
@@ -47,7 +47,7 @@ impl Refusal {
 }
 
 /// Opens a file that was found at a place where such files are looked for.
-pub fn open(path: &Path) -> Result<File, Refusal> {
+pub fn open(path: &Path) -> Result<File, NotTrusted> {
     let file = open_named(path)?;
     // Whoever can change the directory could put another file there, or lead a link elsewhere.
     for directory in directories(path)? {
@@ -57,12 +57,12 @@ pub fn open(path: &Path) -> Result<File, Refusal> {
 }
 
 /// Opens a file that the caller has named.
-pub fn open_named(path: &Path) -> Result<File, Refusal> {
+pub fn open_named(path: &Path) -> Result<File, NotTrusted> {
     let file = File::open(path)?;
     let about = file.metadata()?;
     match judge(&about, GROUP_WRITES | OTHERS_WRITE, geteuid().as_raw()) {
         None => Ok(file),
-        Some(why) => Err(Refusal::Distrust(format!(
+        Some(why) => Err(NotTrusted::Distrust(format!(
             "{}: {}, and it can make you run commands: it is not used; {}",
             path.display(),
             why.text(),
@@ -75,12 +75,12 @@ pub fn open_named(path: &Path) -> Result<File, Refusal> {
 }
 
 /// Whether the files of a directory may be believed, as far as that depends on the directory.
-pub fn check_directory(path: &Path) -> Result<(), Refusal> {
+pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
     let about = std::fs::metadata(path)?;
     let writers = if about.mode() & STICKY == 0 { OTHERS_WRITE } else { 0 };
     match judge(&about, writers, geteuid().as_raw()) {
         None => Ok(()),
-        Some(why) => Err(Refusal::Distrust(format!(
+        Some(why) => Err(NotTrusted::Distrust(format!(
             "{}: {} and could change files there that make you run commands: they are not used; {}",
             path.display(),
             why.text_of_directory(),
@@ -94,14 +94,14 @@ pub fn check_directory(path: &Path) -> Result<(), Refusal> {
 
 /// Whether a directory that has sockets of the caller's sessions is nobody else's; why not. It need not be
 /// there.
-pub fn check_private(path: &Path) -> Result<(), Refusal> {
+pub fn check_private(path: &Path) -> Result<(), NotTrusted> {
     let about = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         about => about?,
     };
     let shown = path.display();
     let own = geteuid().as_raw();
-    Err(Refusal::Distrust(if !about.is_dir() {
+    Err(NotTrusted::Distrust(if !about.is_dir() {
         format!("{shown}: this is to be a directory for your sessions, and is none")
     } else if about.uid() != own {
         format!(
@@ -194,7 +194,7 @@ mod tests {
 
         /// What is said when the file is found, and when it is named.
         fn said(&self) -> (String, String) {
-            let said = |opened: Result<File, Refusal>| {
+            let said = |opened: Result<File, NotTrusted>| {
                 let text = opened.map_or_else(|refusal| refusal.text(&self.file()), |_| String::new());
                 text.replace(self.dir().to_str().unwrap(), "DIR")
             };
@@ -231,12 +231,12 @@ mod tests {
         symlink(other.file(), &link).unwrap();
         assert!(open(&link).is_ok());
         other.modes(0o777, 0o644);
-        assert!(matches!(open(&link), Err(Refusal::Distrust(_))));
+        assert!(matches!(open(&link), Err(NotTrusted::Distrust(_))));
         other.modes(0o755, 0o666);
-        assert!(matches!(open(&link), Err(Refusal::Distrust(_))));
+        assert!(matches!(open(&link), Err(NotTrusted::Distrust(_))));
         other.modes(0o755, 0o644);
         place.modes(0o777, 0o644);
-        assert!(matches!(open(&link), Err(Refusal::Distrust(_))));
+        assert!(matches!(open(&link), Err(NotTrusted::Distrust(_))));
     }
 
     #[test]

@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a session tells its clients of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct About {
+pub struct SessionInfo {
     /// The name of its cluster.
     pub cluster: String,
     /// Its hosts, folded.
@@ -23,7 +23,7 @@ pub struct About {
     pub refused: Vec<(String, u64)>,
 }
 
-impl About {
+impl SessionInfo {
     /// From its bytes.
     pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(bytes)
@@ -42,7 +42,7 @@ pub struct Issued {
 /// What is said to who asks for a token.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Answer {
+pub enum TokenAnswer {
     /// One was made.
     Issued(Issued),
     /// None was.
@@ -52,7 +52,7 @@ pub enum Answer {
     },
 }
 
-impl Answer {
+impl TokenAnswer {
     /// From its line.
     pub fn parse(line: &str) -> serde_json::Result<Self> {
         serde_json::from_str(line)

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Client, Outcome, Servers, THREADS_MAX};
 use sheaf_session::config::Launch;
-use sheaf_session::{Config, Environment, Found, ServerProgram, Session, SessionError, Start, registry};
+use sheaf_session::{Config, Environment, Lookup, ServerProgram, Session, SessionError, Start, registry};
 use sheaf_tools::Target;
 use sheaf_tree::service::{Configs, Services};
 use sheaf_tree::topology::Topology;
@@ -36,7 +36,7 @@ pub fn config_to_join(global: &GlobalArgs) -> Result<Config, SessionError> {
 
 /// A command before its tree runs: addresses can be resolved, nothing has been started.
 pub struct Opening {
-    found: Found,
+    found: Lookup,
     pub output: Output,
     runtime: tokio::runtime::Runtime,
 }
@@ -49,7 +49,7 @@ impl Opening {
         output.note(config.note.as_deref())?;
         let runtime = runtime()?;
         let found = runtime.block_on(async { Session::find(config, &registry()) })?;
-        if let Found::Session(session) = &found {
+        if let Lookup::Session(session) = &found {
             output.note(by_gate(session).as_deref())?;
         }
         Ok(Self { found, output, runtime })
@@ -57,22 +57,22 @@ impl Opening {
 
     /// Whether a running session was joined, so that no tree has to be started.
     pub fn is_joined(&self) -> bool {
-        matches!(self.found, Found::Session(_))
+        matches!(self.found, Lookup::Session(_))
     }
 
     /// The configuration, with the hosts of the session that was joined.
     pub fn config(&self) -> &Config {
         match &self.found {
-            Found::Session(session) => session.config(),
-            Found::Nothing(config) => config,
+            Lookup::Session(session) => session.config(),
+            Lookup::Nothing(config) => config,
         }
     }
 
     /// Lets the command take as long as it likes.
     pub fn lift_deadline(&mut self) {
         match &mut self.found {
-            Found::Session(session) => session.lift_deadline(),
-            Found::Nothing(config) => config.deadline = None,
+            Lookup::Session(session) => session.lift_deadline(),
+            Lookup::Nothing(config) => config.deadline = None,
         }
     }
 
@@ -87,8 +87,8 @@ impl Opening {
             // Before the first process starts, so that none is left behind at any moment.
             let signals = Signals::listen()?;
             let session = match found {
-                Found::Session(joined) => *joined,
-                Found::Nothing(config) => start(*config, 0, &servers).await?,
+                Lookup::Session(joined) => *joined,
+                Lookup::Nothing(config) => start(*config, 0, &servers).await?,
             };
             let interrupts = tokio::spawn(signals.heed(session.client().clone()));
             let result = act(&session, session.config(), &output).await;

@@ -1,6 +1,6 @@
 //! Which cluster is meant, by the file and by what is chosen.
 use super::said::{self, Said};
-use super::{Cluster, ClusterSection, File, Launch, Sourced, nearest, own_name, some_of};
+use super::{Cluster, ClusterSection, ConfigFile, Launch, Sourced, nearest, own_name, some_of};
 use crate::choices::Choices;
 use crate::environment::Environment;
 use crate::error::SessionError;
@@ -11,7 +11,7 @@ pub(super) const EXPORT_DEFAULT: &str = "/";
 
 /// The cluster the options and the file mean, with the options' changes.
 pub(super) fn choose(
-    file: &File,
+    file: &ConfigFile,
     groups: &GroupSources,
     choices: &Choices,
     environment: &Environment,
@@ -59,7 +59,7 @@ pub(super) fn choose(
 
 /// The section of the file that is meant: by option, by the file's `default`, or as its only one.
 pub(super) fn named<'a>(
-    file: &'a File,
+    file: &'a ConfigFile,
     choices: &Choices,
 ) -> Result<Option<(Sourced<String>, &'a ClusterSection)>, SessionError> {
     let asked = match &choices.cluster {
@@ -87,7 +87,7 @@ pub(super) fn named<'a>(
     }
 }
 
-fn unknown_cluster(file: &File, name: &str) -> SessionError {
+fn unknown_cluster(file: &ConfigFile, name: &str) -> SessionError {
     let Some(path) = &file.path else {
         return SessionError::Cluster(format!(
             "no cluster {name}: no sheaf.toml was found; see sheaf config --help"
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn options_make_clusters_of_their_own() {
         let choices = Choices { embedded: Some(4), tree: Some("flat".into()), ..Choices::default() };
-        let (file, groups) = (File::default(), GroupSources::default());
+        let (file, groups) = (ConfigFile::default(), GroupSources::default());
         let cluster = choose(&file, &groups, &choices, &Environment::default()).unwrap().cluster;
         assert_eq!(cluster.hosts.value, "n[1-4]");
         assert_eq!(cluster.launch.value, Launch::Embedded);

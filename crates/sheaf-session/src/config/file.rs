@@ -1,10 +1,10 @@
 //! `sheaf.toml` read: every key known, every value checked, every problem with its line.
 use super::{
-    Cluster, EXPORT_DEFAULT, Launch, Link, Origin, SETTINGS, Sourced, TREE_DEFAULT, Tuning, nearest,
+    Cluster, EXPORT_DEFAULT, Launch, Link, Origin, SETTINGS, Settings, Sourced, TREE_DEFAULT, nearest,
 };
 use crate::environment::Environment;
 use crate::error::SessionError;
-use crate::trust::{self, Refusal};
+use crate::trust::{self, NotTrusted};
 use sheaf_tree::link::Ports;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ const CLUSTER_KEYS: [&str; 10] =
 
 /// What one file says. Without a file, nothing.
 #[derive(Debug, Default)]
-pub struct File {
+pub struct ConfigFile {
     /// Where it is; `None` when there is none.
     pub path: Option<Arc<Path>>,
     /// The cluster that is meant when none is chosen.
@@ -35,7 +35,7 @@ pub struct File {
     /// Host sets by the names of groups.
     pub groups: BTreeMap<String, Sourced<String>>,
     /// Limits and intervals.
-    pub tuning: Tuning,
+    pub tuning: Settings,
     /// What is wrong, by line.
     pub problems: Vec<Problem>,
 }
@@ -115,7 +115,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl File {
+impl ConfigFile {
     /// The file in force: the one named, `$SHEAF_CONFIG`, or the first of the search path. A file
     /// that was named must exist.
     ///
@@ -143,7 +143,7 @@ impl File {
         Ok(Self::default())
     }
 
-    fn read(path: &Path, open: fn(&Path) -> Result<std::fs::File, Refusal>) -> Result<Self, Refusal> {
+    fn read(path: &Path, open: fn(&Path) -> Result<std::fs::File, NotTrusted>) -> Result<Self, NotTrusted> {
         use std::io::{Error, ErrorKind, Read};
         let mut text = String::new();
         let read = open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
@@ -154,7 +154,7 @@ impl File {
         Ok(Self::parse(path, &text))
     }
 
-    /// Reads `text` as the content of `path`; what is wrong is in [`File::problems`].
+    /// Reads `text` as the content of `path`; what is wrong is in [`ConfigFile::problems`].
     pub fn parse(path: &Path, text: &str) -> Self {
         let path: Arc<Path> = path.into();
         let mut reader = Reader { path: Arc::clone(&path), text, problems: Vec::new() };
@@ -209,7 +209,7 @@ struct Reader<'a> {
 type Value<'a> = Spanned<DeValue<'a>>;
 
 impl Reader<'_> {
-    fn top(&mut self, table: &DeTable<'_>, file: &mut File) {
+    fn top(&mut self, table: &DeTable<'_>, file: &mut ConfigFile) {
         for (key, value) in table {
             match key.get_ref().as_ref() {
                 "cluster" => {
@@ -295,7 +295,7 @@ impl Reader<'_> {
         found.map(|(_, value)| Sourced { value: *value, origin })
     }
 
-    fn setting(&mut self, name: &str, at: usize, value: &Value<'_>, tuning: &mut Tuning) {
+    fn setting(&mut self, name: &str, at: usize, value: &Value<'_>, tuning: &mut Settings) {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
             let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
             return self.unknown(name, at, " in [tuning]", &names);
@@ -387,14 +387,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn problems(text: &str) -> Vec<String> {
-        File::parse(Path::new("sheaf.toml"), text).problems.iter().map(ToString::to_string).collect()
+        ConfigFile::parse(Path::new("sheaf.toml"), text).problems.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_full_file_is_read() {
         let text = "default = \"lab\"\n[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"processes\"\n\
                     [groups]\nweb = \"n[1-2]\"\n[tuning]\nheartbeat_ms = 500\n";
-        let file = File::parse(Path::new("sheaf.toml"), text);
+        let file = ConfigFile::parse(Path::new("sheaf.toml"), text);
         assert_eq!(file.problems, []);
         let lab = file.clusters["lab"].cluster(file.default.clone().unwrap());
         assert_eq!((lab.hosts.value.as_str(), lab.launch.value), ("n[1-4]", Launch::Processes));
@@ -428,8 +428,8 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_never_panics(text in "[\\[\\]a-z=.\"\n0-9# ]{0,80}", any in ".{0,80}") {
-            File::parse(Path::new("x"), &text);
-            File::parse(Path::new("x"), &any);
+            ConfigFile::parse(Path::new("x"), &text);
+            ConfigFile::parse(Path::new("x"), &any);
         }
     }
 }

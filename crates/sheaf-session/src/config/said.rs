@@ -6,7 +6,7 @@
 use super::choose::{ad_hoc, named};
 use super::hosts::{self, Hosts, fold};
 use super::selection::{ClusterGroups, padded};
-use super::{Cluster, File, Origin, Sourced};
+use super::{Cluster, ConfigFile, Origin, Sourced};
 use crate::choices::Choices;
 use crate::config::Launch;
 use crate::environment::Environment;
@@ -30,7 +30,12 @@ pub struct Around<'a> {
 }
 
 /// The cluster of the hosts that `-w` says.
-pub fn find(file: &File, around: &Around<'_>, choices: &Choices, said: String) -> Result<Said, SessionError> {
+pub fn find(
+    file: &ConfigFile,
+    around: &Around<'_>,
+    choices: &Choices,
+    said: String,
+) -> Result<Said, SessionError> {
     let said = Sourced::option(said, "--hosts");
     let outside = |note| {
         let cluster = Cluster { hosts: said.clone(), ..ad_hoc("ssh", Launch::Ssh, "--hosts") };
@@ -66,7 +71,7 @@ pub fn find(file: &File, around: &Around<'_>, choices: &Choices, said: String) -
 
 /// With `-C` they are the hosts of that cluster, whether its section has them or not.
 fn of_named(
-    file: &File,
+    file: &ConfigFile,
     around: &Around<'_>,
     choices: &Choices,
     said: &Sourced<String>,

@@ -16,11 +16,11 @@ macro_rules! settings {
     ($($(#[doc = $what:literal])+ $name:ident = $default:literal, $min:literal..=$max:literal;)*) => {
         /// The limits and intervals of a tree.
         #[derive(Clone, Debug)]
-        pub struct Tuning {
+        pub struct Settings {
             $($(#[doc = $what])+ pub $name: Sourced<u64>,)*
         }
 
-        impl Default for Tuning {
+        impl Default for Settings {
             fn default() -> Self {
                 Self { $($name: Sourced::default($default),)* }
             }
@@ -31,7 +31,7 @@ macro_rules! settings {
             $(Setting { name: stringify!($name), min: $min, max: $max },)*
         ];
 
-        impl Tuning {
+        impl Settings {
             /// The setting of this name.
             pub fn get(&self, name: &str) -> Option<&Sourced<u64>> {
                 match name { $(stringify!($name) => Some(&self.$name),)* _ => None }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn every_default_is_within_its_bounds() {
-        let tuning = Tuning::default();
+        let tuning = Settings::default();
         for setting in SETTINGS {
             let default = tuning.get(setting.name).unwrap().value;
             assert!((setting.min..=setting.max).contains(&default), "{}", setting.name);

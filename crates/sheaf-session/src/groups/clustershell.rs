@@ -15,13 +15,13 @@ const FILES_MAX: usize = 1_024;
 #[derive(Debug, Default)]
 pub struct ClusterShell {
     /// In the order in which they are defined.
-    sources: Vec<(String, Source)>,
+    sources: Vec<(String, GroupSource)>,
     default: Option<String>,
 }
 
 /// One source of groups.
 #[derive(Debug)]
-pub enum Source {
+pub enum GroupSource {
     /// Commands to ask.
     Upcall(Box<Upcall>),
     /// A table of a YAML file.
@@ -83,7 +83,7 @@ impl ClusterShell {
             for file in files(&part, "yaml")? {
                 let Some(text) = read_if_there(&file)? else { continue };
                 for (name, groups) in yaml::parse(&text).map_err(|error| in_file(&file, &error))? {
-                    let source = Source::Table(groups);
+                    let source = GroupSource::Table(groups);
                     shell.add(name, source).map_err(|error| in_file(&file, &error))?;
                 }
             }
@@ -117,13 +117,13 @@ impl ClusterShell {
                     reverse: value("reverse"),
                     answers: Mutex::default(),
                 };
-                self.add(name.to_owned(), Source::Upcall(Box::new(upcall)))?;
+                self.add(name.to_owned(), GroupSource::Upcall(Box::new(upcall)))?;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, name: String, source: Source) -> Result<(), String> {
+    fn add(&mut self, name: String, source: GroupSource) -> Result<(), String> {
         if self.find_source(&name).is_some() {
             return Err(format!("group source {name:?} is defined twice"));
         }
@@ -131,7 +131,7 @@ impl ClusterShell {
         Ok(())
     }
 
-    fn find_source(&self, name: &str) -> Option<&Source> {
+    fn find_source(&self, name: &str) -> Option<&GroupSource> {
         self.sources.iter().find(|(have, _)| have == name).map(|(_, source)| source)
     }
 
@@ -148,7 +148,7 @@ impl ClusterShell {
     }
 
     /// The source of this name, or the default one.
-    pub fn source(&self, name: Option<&str>) -> Result<&Source, SourceError> {
+    pub fn source(&self, name: Option<&str>) -> Result<&GroupSource, SourceError> {
         let Some(name) = name.or(self.default.as_deref()) else {
             return Err(SourceError::new("there is no default group source"));
         };
@@ -160,7 +160,7 @@ impl ClusterShell {
     }
 }
 
-impl Source {
+impl GroupSource {
     /// The hosts of a group, as a host set; empty when there is no such group.
     pub fn map(&self, group: &str) -> Result<String, SourceError> {
         match self {

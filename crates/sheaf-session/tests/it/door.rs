@@ -3,7 +3,7 @@ use sheaf_core::Errno;
 use sheaf_group::message::DataAggregation;
 use sheaf_group::{GroupError, Servers, Value};
 use sheaf_session::address::Purpose;
-use sheaf_session::{Choices, Config, Environment, Post, Session, SessionError, Start, started};
+use sheaf_session::{Choices, Config, Environment, Reserved, Session, SessionError, Start, started};
 use std::time::Duration;
 
 /// Hosts n1 … that are directories, each with a file that holds its number.
@@ -67,8 +67,8 @@ async fn a_session_that_stays_is_joined_by_its_name() {
         ..Choices::default()
     };
     let config = Config::load(&choices, &environment).unwrap();
-    let post = Post::take(&config).unwrap();
-    let taken = Post::take(&config).map(drop).unwrap_err();
+    let post = Reserved::take(&config).unwrap();
+    let taken = Reserved::take(&config).map(drop).unwrap_err();
     assert!(matches!(taken, SessionError::Taken(_)) && taken.retry_can_help(), "{taken}");
     let services = Servers::default().services();
     let start =

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use sheaf_core::hostset::HostSet;
-use sheaf_session::config::{Cluster, File, Launch, SETTINGS, Sourced};
+use sheaf_session::config::{Cluster, ConfigFile, Launch, SETTINGS, Sourced};
 use sheaf_session::groups::GroupSources;
 use sheaf_session::{Config, Environment};
 use sheaf_tree::link::Ports;
@@ -69,7 +69,7 @@ pub fn run(args: &ConfigArgs, global: &GlobalArgs) -> Result<Exit> {
 /// Names every problem; ends with 2 when there is one, as any other command would.
 fn check(global: &GlobalArgs) -> Result<Exit> {
     let environment = Environment::of_this_process();
-    let file = File::find(global.config.as_deref(), &environment)?;
+    let file = ConfigFile::find(global.config.as_deref(), &environment)?;
     let mut problems: Vec<String> = file.problems.iter().map(ToString::to_string).collect();
     let groups = GroupSources::new(file.groups.clone(), &environment);
     for (name, section) in &file.clusters {
@@ -105,7 +105,7 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
 }
 
 /// What is wrong with the groups of the file. A circle of groups is told once, not for each of them.
-fn problems_of_groups(file: &File, groups: &GroupSources) -> Vec<String> {
+fn problems_of_groups(file: &ConfigFile, groups: &GroupSources) -> Vec<String> {
     let (mut problems, mut circles) = (Vec::new(), BTreeSet::new());
     for (name, nodes) in &file.groups {
         let Err(error) = HostSet::parse_with(&sheaf_session::groups::union(&nodes.value), groups) else {
@@ -122,7 +122,7 @@ fn problems_of_groups(file: &File, groups: &GroupSources) -> Vec<String> {
 
 fn show(global: &GlobalArgs) -> Result<Exit> {
     let environment = Environment::of_this_process();
-    let file = File::find(global.config.as_deref(), &environment)?;
+    let file = ConfigFile::find(global.config.as_deref(), &environment)?;
     let says_hosts = !global.on_hosts.is_empty() || global.embedded.is_some() || global.processes.is_some();
     let is_unchosen = file.is_unchosen() && global.cluster.is_none() && !says_hosts;
     let values = if is_unchosen {
@@ -160,7 +160,7 @@ fn values(config: &Config) -> Vec<Shown> {
 }
 
 /// What would be in force with each of the clusters of a file that does not say which is meant.
-fn values_of_all(global: &GlobalArgs, file: &File) -> Result<Vec<Shown>> {
+fn values_of_all(global: &GlobalArgs, file: &ConfigFile) -> Result<Vec<Shown>> {
     file.check()?;
     let (names, mut shown, mut rest) = (file.clusters.keys(), Vec::new(), Vec::new());
     let note =

@@ -6,7 +6,7 @@ use crate::session;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use sheaf_session::config::{File, some_of};
+use sheaf_session::config::{ConfigFile, some_of};
 use sheaf_session::gates;
 use sheaf_session::{Environment, Sessions};
 
@@ -42,8 +42,8 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         // Which cluster is the default does not matter to whoever has to name a session.
         Err(error) => {
             let running = sessions.running()?;
-            let is_unchosen =
-                File::find(global.config.as_deref(), &environment)?.is_unchosen() && global.cluster.is_none();
+            let is_unchosen = ConfigFile::find(global.config.as_deref(), &environment)?.is_unchosen()
+                && global.cluster.is_none();
             if running.is_empty() || !is_unchosen {
                 return Err(error);
             }

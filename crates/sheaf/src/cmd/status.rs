@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::json;
 use sheaf_core::RangeSet;
 use sheaf_session::gates;
-use sheaf_session::{Environment, Found, Session, Sessions};
+use sheaf_session::{Environment, Lookup, Session, Sessions};
 use sheaf_tools::Target;
 use sheaf_tools::about::{About, about};
 use sheaf_tree::Notice;
@@ -66,8 +66,8 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
                 return absent();
             }
             match Session::find(config, &sheaf_session::registry())? {
-                Found::Session(session) => show(&name, &session, &output).await,
-                Found::Nothing(_) => absent(),
+                Lookup::Session(session) => show(&name, &session, &output).await,
+                Lookup::Nothing(_) => absent(),
             }
         });
         match shown {

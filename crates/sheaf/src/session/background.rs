@@ -4,7 +4,7 @@ use crate::cmd::tree::event::started_from_here;
 use crate::exit::{Exit, Stop};
 use anyhow::{Context, Result};
 use sheaf_session::config::Launch;
-use sheaf_session::{Config, Open, Post, Session, SessionError, Sessions, started};
+use sheaf_session::{Config, Reachable, Reserved, Session, SessionError, Sessions, started};
 use std::cell::Cell;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -104,7 +104,7 @@ pub fn run(
     let servers = super::servers();
     let result = runtime.block_on(async {
         let mut signals = Signals::of_session(staying.foreground)?;
-        let post = Post::take(&config)?;
+        let post = Reserved::take(&config)?;
         let mut session = start(config, 1, &servers).await?;
         if let Some(tokens) = staying.tokens {
             tokens.write(&session)?;
@@ -145,7 +145,7 @@ fn ended(config: &Config, why: &str, has_run: bool) -> anyhow::Error {
 }
 
 async fn serve(
-    open: &Open,
+    open: &Reachable,
     session: &Session,
     wait: Option<u64>,
     listening: impl FnOnce(&Config, u64, Option<String>) -> Result<()>,

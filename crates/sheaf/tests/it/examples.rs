@@ -2,19 +2,28 @@
 //! alone.
 use crate::support::{Home, Run};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An example, where it is built.
+/// An example, where it is built, of the library as it is now.
 fn example(name: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
-    if path.exists() {
+    let built = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
+    let of_library = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("libsheaf-") && name.ends_with(".rlib")
+    };
+    let files = std::fs::read_dir(test.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+    let library = files.filter(of_library).filter_map(|path| built(&path)).max();
+    if built(&path) >= library && path.exists() {
         return Some(path);
     }
     // The harness would keep what `eprintln!` prints.
-    let _ =
-        writeln!(std::io::stderr(), "SKIPPED 1 test: example {name} is not built; cargo build --examples");
+    let _ = writeln!(
+        std::io::stderr(),
+        "SKIPPED 1 test: example {name} is not built, or is older than the library; cargo build --examples"
+    );
     None
 }
 
