@@ -32,6 +32,7 @@ mod members;
 mod modules;
 mod names;
 mod no_session;
+mod peers;
 mod readme;
 mod recovery;
 mod reports;

@@ -164,13 +164,39 @@ pub(crate) struct Peers {
 struct State {
     last: u64,
     asked: FxHashMap<u64, oneshot::Sender<Result<Whereabouts, Errno>>>,
-    /// Whom to let in: token, rank, and until when.
-    expected: Vec<(Token, u32, Instant)>,
+    expected: Expected,
     door: Option<(Doorkeeper, Address)>,
     /// Links that were begun here.
     begun: FxHashMap<u32, Peer>,
     /// How many were taken.
     taken: usize,
+}
+
+/// Whom to let in: token, rank, and until when.
+#[derive(Default)]
+struct Expected(Vec<(Token, u32, Instant)>);
+
+impl Expected {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn add(&mut self, expect: Expect, now: Instant) {
+        self.0.retain(|(_, _, until)| *until > now);
+        self.0.push((expect.token, expect.rank, now + TOKEN_TIME));
+    }
+
+    /// Whether anybody of this rank is expected.
+    fn is_any(&self, rank: u32) -> bool {
+        self.0.iter().any(|(_, expected, _)| *expected == rank)
+    }
+
+    /// Whether a token is for this rank and was not tried before; it was from now on.
+    fn redeem(&mut self, token: &Token, rank: u32, now: Instant) -> bool {
+        let Some(at) = self.0.iter().position(|(expected, ..)| expected == token) else { return false };
+        let (_, expected, until) = self.0.swap_remove(at);
+        expected == rank && until > now
+    }
 }
 
 impl Peers {
@@ -251,10 +277,8 @@ impl Peers {
     }
 
     /// Where this host listens for others; the door is opened when it is asked for first.
-    fn expect(self: &Arc<Self>, expect: &Expect) -> io::Result<Address> {
+    fn expect(self: &Arc<Self>, expect: Expect) -> io::Result<Address> {
         let mut state = self.state();
-        let now = Instant::now();
-        state.expected.retain(|(_, _, until)| *until > now);
         if state.expected.len() + state.taken >= PEERS_MAX {
             return Err(io::Error::from_raw_os_error(Errno::AGAIN.0));
         }
@@ -267,23 +291,12 @@ impl Peers {
             let keeper = door.keep(*rank, secret.clone(), keys.clone(), audit, host)?;
             state.door = Some((keeper, address));
         }
-        state.expected.push((expect.token, expect.rank, now + TOKEN_TIME));
+        state.expected.add(expect, Instant::now());
         state
             .door
             .as_ref()
             .map(|(_, address)| address.clone())
             .ok_or_else(|| io::ErrorKind::NotConnected.into())
-    }
-
-    /// Whether a token is for this rank, and has not been used; it is from now on.
-    fn redeem(&self, token: &Token, rank: u32) -> bool {
-        let mut state = self.state();
-        let now = Instant::now();
-        let Some(at) = state.expected.iter().position(|(expected, _, _)| expected == token) else {
-            return false;
-        };
-        let (_, expected, until) = state.expected.swap_remove(at);
-        expected == rank && until > now
     }
 
     /// A host that was let in and says its token becomes the root above a leaf of its own here.
@@ -292,7 +305,7 @@ impl Peers {
         let heard = tokio::time::timeout(CONNECT_TIMEOUT, wire.read_greeting()).await;
         let frame = heard.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let hello: Hello = hello::decode(&frame).map_err(|_| io::ErrorKind::InvalidData)?;
-        if hello.rank != rank || !self.redeem(&hello.token, rank) {
+        if hello.rank != rank || !self.state().expected.redeem(&hello.token, rank, Instant::now()) {
             self.audit.refuse(&format!("node {rank}"), Refusal::Introduction);
             return Ok(());
         }
@@ -358,8 +371,7 @@ struct Guests(Weak<Peers>);
 
 impl Host for Guests {
     fn expects(&self, hello: &Hello) -> Result<(), Refusal> {
-        let expected =
-            |peers: Arc<Peers>| peers.state().expected.iter().any(|(_, rank, _)| *rank == hello.rank);
+        let expected = |peers: Arc<Peers>| peers.state().expected.is_any(hello.rank);
         if self.0.upgrade().is_some_and(expected) { Ok(()) } else { Err(Refusal::Unexpected) }
     }
 
@@ -412,7 +424,7 @@ impl Service for Introduced {
         let answer = match packet.tag {
             EXPECT => postcard::from_bytes::<Expect>(&packet.payload)
                 .map_err(|_| Errno::ILSEQ)
-                .and_then(|expect| self.0.expect(&expect).map_err(|error| Errno::from_io(&error)))
+                .and_then(|expect| self.0.expect(expect).map_err(|error| Errno::from_io(&error)))
                 .and_then(|address| postcard::to_stdvec(&address).map_err(|_| Errno::ILSEQ)),
             INTRODUCE => postcard::from_bytes::<Introduction>(&packet.payload).map_err(|_| Errno::ILSEQ).map(
                 |Introduction { number, to }| {
@@ -462,7 +474,11 @@ impl Network {
     }
 
     async fn introduce(&self, from: u32, to: u32, topology: &Topology) -> Result<Whereabouts, Errno> {
-        let rank = |leaf| topology.leaf(leaf).map(|node| node.rank()).ok_or(Errno::NXIO);
+        let rank = |leaf| match topology.leaf(leaf) {
+            Some(node) if leaf < self.leaf_count() => Ok(node.rank()),
+            _ => Err(Errno::NXIO),
+        };
+        let there = rank(to)?;
         if from == to {
             return Err(Errno::INVAL);
         }
@@ -471,7 +487,7 @@ impl Network {
         let expect = postcard::to_stdvec(&Expect { token, rank: rank(from)? }).map_err(|_| Errno::ILSEQ)?;
         let address = self.tell(to, EXPECT, &expect).await?;
         let address = postcard::from_bytes(&address).map_err(|_| Errno::PROTO)?;
-        Ok(Whereabouts { token, rank: rank(to)?, address })
+        Ok(Whereabouts { token, rank: there, address })
     }
 
     /// Says something to the service of one leaf; its answer.
@@ -497,5 +513,30 @@ impl LeafHandle {
     pub async fn dial(&self, leaf: u32) -> Result<Peer, PeerError> {
         let peers = self.peers().ok_or(PeerError::None)?;
         peers.dial(leaf).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A token counts once, for the rank that it was made for, and not for long.
+    #[test]
+    fn a_token_counts_once_for_one_and_not_for_long() {
+        let mut expected = Expected::default();
+        let now = Instant::now();
+        let [one, two, three] = [[1; 32], [2; 32], [3; 32]];
+        for token in [one, two, three] {
+            expected.add(Expect { token, rank: 7 }, now);
+        }
+        assert!(expected.is_any(7) && !expected.is_any(8));
+        assert!(!expected.redeem(&[4; 32], 7, now), "nobody was told of it");
+        assert!(expected.redeem(&one, 7, now));
+        assert!(!expected.redeem(&one, 7, now), "it was used");
+        assert!(!expected.redeem(&two, 8, now), "it is another's");
+        assert!(!expected.redeem(&two, 7, now), "who has tried it has used it up");
+        assert!(!expected.redeem(&three, 7, now + TOKEN_TIME), "it is late");
+        expected.add(Expect { token: one, rank: 9 }, now + TOKEN_TIME);
+        assert!(!expected.is_any(7), "what is late is forgotten");
     }
 }

@@ -1,0 +1,76 @@
+//! Links between two hosts of a session.
+use crate::cluster::{Process, turn};
+use crate::recovery::quick;
+use crate::tree::{Tree, runtime};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_tree::launch::Carrier;
+use sheaf_tree::status::Place;
+use sheaf_tree::{Network, Sync, WaveResult};
+use std::time::{Duration, Instant};
+
+/// What the probe of a server takes for a peer: so many exchanges of packets of that length; so many MiB.
+const TRIPS: i32 = 1007;
+const BULK: i32 = 1008;
+
+/// Far longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+/// A host that is lost is noticed within this.
+const LOST_MAX: Duration = Duration::from_secs(15);
+
+async fn ask(network: &Network, from: u32, tag: i32, words: &[u32]) -> WaveResult {
+    let stream = network.open("probe", RangeSet::single(from), "sum", b"%ld", Sync::WaitForAll);
+    let packet: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    stream.send(tag, &packet, Some(LIMIT)).await;
+    stream.recv_until(Instant::now() + LIMIT * 2).await.unwrap()
+}
+
+fn failed(result: &WaveResult) -> Option<Errno> {
+    result.coverage.failed.first().map(|(errno, _)| *errno)
+}
+
+#[test]
+fn hosts_talk_to_each_other_over_every_kind_of_link() {
+    let _turn = turn();
+    for carrier in [Carrier::Unix, Carrier::Tcp, Carrier::Tls] {
+        runtime().block_on(async {
+            let tree = Tree::start("1x2x2", 4, carrier, quick()).await;
+            let (network, topology) = (tree.network.clone(), tree.topology.clone());
+            // Without somebody who introduces there is nothing, which is told.
+            let alone = ask(&network, 0, TRIPS, &[3, 1, 8]).await;
+            assert_eq!(failed(&alone), Some(Errno::TIMEDOUT), "{carrier:?}");
+            let keeper = tokio::spawn(async move { network.keep_introductions(&topology).await });
+            let network = &tree.network;
+            for (from, to) in [(0, 3), (3, 0), (1, 2), (0, 3)] {
+                let trips = ask(network, from, TRIPS, &[to, 20, 4096]).await;
+                assert!(trips.coverage.is_full(), "{carrier:?} {from} to {to}: {trips:?}");
+                assert!(ask(network, from, BULK, &[to, 8]).await.coverage.is_full());
+            }
+            // Itself, and nobody.
+            assert_eq!(failed(&ask(network, 0, TRIPS, &[0, 1, 8]).await), Some(Errno::INVAL));
+            assert_eq!(failed(&ask(network, 0, TRIPS, &[4, 1, 8]).await), Some(Errno::NXIO));
+            keeper.abort();
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_is_noticed_and_found_again_never() {
+    let _turn = turn();
+    runtime().block_on(async {
+        let tree = Tree::start("1x2x2", 4, Carrier::Tls, quick()).await;
+        let (network, topology) = (tree.network.clone(), tree.topology.clone());
+        let keeper = tokio::spawn(async move { network.keep_introductions(&topology).await });
+        let network = &tree.network;
+        assert!(ask(network, 0, TRIPS, &[3, 1, 8]).await.coverage.is_full());
+        let survey = network.survey(LIMIT).await;
+        let rank = tree.topology.leaf(3).unwrap().rank();
+        let node = survey.node(rank).filter(|node| node.place == Place::Leaf).unwrap();
+        Process::of(node.pid).unwrap().signal(rustix::process::Signal::KILL);
+        let begun = Instant::now();
+        let lost = ask(network, 0, TRIPS, &[3, 1_000_000, 8]).await;
+        assert!(failed(&lost).is_some() && begun.elapsed() < LOST_MAX, "{:?} {lost:?}", begun.elapsed());
+        // The others go on.
+        assert!(ask(network, 0, TRIPS, &[2, 20, 4096]).await.coverage.is_full());
+        keeper.abort();
+    });
+}
