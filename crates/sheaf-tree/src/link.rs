@@ -142,3 +142,20 @@ pub(crate) fn fill_random(bytes: &mut [u8]) -> std::io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_a_range_or_one() {
+        let ports = |text: &str| text.parse::<Ports>().ok();
+        assert_eq!(ports("7440-7442").map(|ports| ports.iter().collect()), Some(vec![7440, 7441, 7442]));
+        for text in ["7440", "1-65535", "7440-7460"] {
+            assert_eq!(ports(text).map(|ports| ports.to_string()).as_deref(), Some(text));
+        }
+        for text in ["", "-", "0", "0-5", "5-4", "65536", "7440-", "a-b", "1-2-3"] {
+            assert_eq!(ports(text), None, "{text}");
+        }
+    }
+}

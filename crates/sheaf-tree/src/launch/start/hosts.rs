@@ -48,6 +48,8 @@ pub(in crate::launch) async fn start(
     over: Over,
 ) -> Result<(), Failure> {
     let Planned { rank, host, invitation, sudo } = child;
+    let turn = nursery.upgrade().and_then(|nursery| nursery.begin_to_start(*rank));
+    let Some(_turn) = turn else { return Err(Failure::under_way()) };
     let invitation = Invitation { over, ..invitation.clone() };
     let started = ssh::start(how, (host, *sudo), |here| Ok(invite(&invitation, here)?.to_bytes())).await?;
     let Some(nursery) = nursery.upgrade() else { return Ok(()) };

@@ -107,6 +107,12 @@ pub(in crate::launch) struct Failure {
 }
 
 impl Failure {
+    /// Somebody else is at it.
+    pub fn under_way() -> Self {
+        let cause = "it is being started already".to_owned();
+        Self { errno: Errno::BUSY, cause, lasting: true, no_login: false }
+    }
+
     /// A node that was started, and could not be taken in.
     pub fn not_taken(error: &io::Error) -> Self {
         let cause = format!("it was started, and could not be taken in: {error}");

@@ -9,7 +9,7 @@ use crate::launch::start::line::{Line, Taken};
 use rustc_hash::FxHashSet;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, timeout_at};
@@ -28,6 +28,8 @@ pub(super) struct Lines {
     blocked: AtomicU32,
     /// Nodes that are linked so, or were when they were lost.
     wired: Mutex<FxHashSet<u32>>,
+    /// Nodes that are being started from here.
+    starting: Mutex<FxHashSet<u32>>,
     /// Done when their ssh has ended.
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -43,7 +45,28 @@ impl Lines {
     }
 }
 
+/// A node that is being started from here, until this is dropped.
+pub(in crate::launch) struct Turn {
+    nursery: Weak<Nursery>,
+    rank: u32,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(nursery) = self.nursery.upgrade() {
+            lock(&nursery.lines.starting).remove(&self.rank);
+        }
+    }
+}
+
 impl Nursery {
+    /// Begins to start a node; `None` while that is under way for another reason: two processes of one place
+    /// would only be in each other's way.
+    pub fn begin_to_start(self: &Arc<Self>, rank: u32) -> Option<Turn> {
+        let is_first = lock(&self.lines.starting).insert(rank);
+        is_first.then(|| Turn { nursery: Arc::downgrade(self), rank })
+    }
+
     /// How the next child that is started is to get its link. That none of them reaches this node is found out
     /// by the first ones.
     pub fn over(&self) -> Over {
@@ -124,5 +147,24 @@ impl Nursery {
                 keeper.abort();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Shared;
+    use crate::topology::{Names, Placement, Spec, Topology};
+
+    #[test]
+    fn a_node_is_started_once_at_a_time() {
+        let names: Names = ["n1", "n2"].into_iter().collect();
+        let tree = Topology::build(&Spec::Flat, "root", names, Placement::LeafHosts).unwrap();
+        let nursery = Nursery::new(&Shared::new(), &tree, None);
+        let first = nursery.begin_to_start(1);
+        assert!(first.is_some() && nursery.begin_to_start(1).is_none());
+        assert!(nursery.begin_to_start(2).is_some());
+        drop(first);
+        assert!(nursery.begin_to_start(1).is_some());
     }
 }

@@ -46,13 +46,21 @@ impl Nursery {
     pub fn strand(&self, rank: u32, failure: &Failure) -> bool {
         let above = self.reception.as_ref().filter(|reception| !reception.station.ancestors.is_empty());
         let (Some(reception), Some(shared)) = (above, self.shared.upgrade()) else { return false };
-        let now = Instant::now();
-        let asked = lock(&self.asked).insert(rank, now);
-        if asked.is_none_or(|asked| now - asked >= ASKED_FOR) {
+        if self.may_ask(rank) {
             let above = reception.ancestors.clone();
             shared.with_node(0, |node| node.strand(rank, &failure.cause, above));
         }
         true
+    }
+
+    /// Whether the root was not asked for that child a short time ago; then it is now.
+    fn may_ask(&self, rank: u32) -> bool {
+        let (mut asked, now) = (lock(&self.asked), Instant::now());
+        let may = asked.get(&rank).is_none_or(|asked| now - *asked >= ASKED_FOR);
+        if may {
+            asked.insert(rank, now);
+        }
+        may
     }
 
     /// The root has done what it could.
