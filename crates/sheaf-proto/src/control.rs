@@ -288,6 +288,15 @@ pub enum Notice {
         /// Where the node that asks listens, and those above it.
         above: Vec<Ancestor>,
     },
+    /// What the tap of a service kept at a node is lost with that node.
+    StateLost {
+        /// Rank of the node that says so.
+        by: u32,
+        /// Rank of the node that is lost.
+        rank: u32,
+        /// The service.
+        service: String,
+    },
     /// A filter could not combine; the leaves are `failed` in that wave.
     FilterFailed {
         /// Rank of the node where it happened.

@@ -63,6 +63,8 @@ pub enum Kind {
     Module = 20,
     /// Down: a packet from a filter of an inner node, outside of the stream's own order.
     Reply = 21,
+    /// Up: what a tap of the sender keeps, which goes.
+    State = 22,
     /// Whole packets of one size on their way to the root, one for each wave from `wave` on, all
     /// members' and complete, behind one another.
     Run = 24,
@@ -89,9 +91,9 @@ impl Kind {
 /// The kinds by their number.
 const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
-    const ALL: [Kind; 25] = [
+    const ALL: [Kind; 26] = [
         Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Adopt,
-        Adopted, Release, Released, Ack, Module, Reply, Run, Door, Go, Take, Farewell, Verdict,
+        Adopted, Release, Released, Ack, Module, Reply, State, Run, Door, Go, Take, Farewell, Verdict,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;
@@ -356,7 +358,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_number() {
         let kinds: Vec<Kind> = (0..=u8::MAX).filter_map(Kind::from_wire).collect();
-        assert_eq!(kinds.len(), 24);
+        assert_eq!(kinds.len(), 26);
         assert!(kinds.iter().all(|&kind| Kind::from_wire(kind as u8) == Some(kind)));
     }
 

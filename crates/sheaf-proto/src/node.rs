@@ -61,12 +61,14 @@ mod recovery;
 mod relay;
 mod release;
 mod start;
+mod tap;
 mod up;
 
 pub use app::Outgoing;
 pub use event::{Event, Packet};
 pub use handover::HandOver;
 use recovery::{Below, Recovery, Timers};
+pub use tap::{Passing, STATE_BYTES_MAX, SharedTap, Tap};
 
 /// One node of the tree.
 pub struct Node {
@@ -93,6 +95,8 @@ pub struct Node {
     recovery: Recovery,
     /// The modules of filters that have come this way.
     modules: module::Passed,
+    /// What services keep of what passes.
+    taps: tap::Taps,
 }
 
 impl Node {
@@ -115,6 +119,7 @@ impl Node {
             clocks: Arc::default(),
             diagnosis: None,
             modules: Default::default(),
+            taps: Default::default(),
             config,
         }
     }
@@ -284,6 +289,7 @@ impl Node {
             (Kind::Ready, true) => self.on_ready(link, header, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
             (Kind::Door, true) => self.on_door(link, body),
+            (Kind::State, true) => self.on_state(link, body),
             (Kind::Shutdown, false) => {
                 self.session_over(link);
                 Ok(())

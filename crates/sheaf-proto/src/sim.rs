@@ -55,6 +55,9 @@ pub trait Leaves {
         Duration::ZERO
     }
 
+    /// A node that is no leaf begins, for the first time or again.
+    fn node_begins(&mut self, _rank: u32, _node: &mut Node) {}
+
     /// The process of `leaf` was started again, and remembers nothing.
     fn began_anew(&mut self, _leaf: u32) {}
 
@@ -271,6 +274,11 @@ impl<L: Leaves> Sim<L> {
             traffic: Traffic::default(),
             queued_bytes_peak: 0,
         };
+        for (rank, host) in (0..).zip(&mut sim.hosts) {
+            if let Some(node) = host.node.as_mut().filter(|_| sim.shape.leaf(rank).is_none()) {
+                sim.leaves.node_begins(rank, node);
+            }
+        }
         for rank in (0..sim.shape.nodes()).rev() {
             if sim.shape.leaf(rank).is_some() {
                 sim.with(rank, |node, _| node.tell_ready());

@@ -160,6 +160,9 @@ fn add_own_leaf(
     place: service::Place,
     services: &Services,
 ) {
+    for (service, tap) in services.taps(&place) {
+        core.nodes[node].add_tap(&service, tap);
+    }
     let own = core.add_own_leaf(node);
     let handle = LeafHandle { shared: Arc::downgrade(shared), node: own };
     core.set_services(own, Dispatch::new(services, place, handle));

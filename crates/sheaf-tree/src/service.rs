@@ -11,6 +11,7 @@ pub use crate::proto::control::Caller;
 pub use crate::proto::control::NOTE_BYTES_MAX;
 use crate::proto::control::SERVICE_BYTES_MAX;
 use crate::proto::{Node, Packet, Time};
+pub use crate::proto::{Passing, STATE_BYTES_MAX, Tap};
 use crate::status::{SURVEY, Surveys};
 use sheaf_core::Errno;
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Weak};
 mod dispatch;
 mod lanes;
 pub mod pool;
+mod taps;
 
 pub(crate) use dispatch::{Dispatch, Place};
 pub use lanes::{Blocking, Request, Worker};
@@ -68,6 +70,13 @@ pub trait Provider: Send + Sync {
     /// neither the user of the session nor the user that the process runs as is refused with `EPERM`.
     fn heeds_callers(&self) -> bool {
         false
+    }
+
+    /// What sees the waves of this service's streams at a node between root and leaves, and at the root, as they
+    /// pass: see [`Tap`]. One that panics sees nothing more, and its state is lost.
+    fn tap(&self, site: &Site<'_>) -> Option<Box<dyn Tap>> {
+        let _ = site;
+        None
     }
 
     /// The service at `site`. At leaves it is made when they start; elsewhere when a stream asks for it first.

@@ -68,7 +68,7 @@ pub(super) fn tell(
             }
         }
         // Those who do not come are told of as lost.
-        Notice::Wants { .. } | Notice::Stranded { .. } => {}
+        Notice::Wants { .. } | Notice::Stranded { .. } | Notice::StateLost { .. } => {}
         Notice::FilterFailed { by, stream, message, .. } => {
             let (class, kind) = (event::CLASS_ERROR, event::error::USAGE);
             let text = format!("a filter failed: {message}");

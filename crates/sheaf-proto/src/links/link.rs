@@ -88,6 +88,8 @@ pub(crate) struct Link {
     pub has_engine: bool,
     /// Of a link to a client: where the identifiers of its streams begin.
     pub streams_from: u32,
+    /// Its node goes, and has given away what its taps keep.
+    pub gave_state: bool,
     /// Of a link to a client: on whose behalf it is, unless it is the session's user.
     pub caller: Option<Box<Caller>>,
     /// How often its node had looked for a parent when it came.
@@ -133,6 +135,7 @@ impl Link {
             ready: false,
             has_engine: false,
             streams_from: 0,
+            gave_state: false,
             caller: None,
             epoch: 0,
             counters: Counters::default(),

@@ -166,6 +166,9 @@ impl Node {
             if self.config.role == Role::Leaf { Bytes::new() } else { Bytes::copy_from_slice(frame) };
         let down = Downward::new(open.offset, members.len(), kept_open);
         let mut up = Upward::new(filter, uniform, open.sync, open.wave_base);
+        if self.config.role != Role::Leaf {
+            up.tap = self.taps.get(&open.service).cloned();
+        }
         let inside = |at: LinkId| self.links[at].is_inside();
         up.out.keeps = matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !inside(at));
         let window = u64::from(open.window_bytes.clamp(1, WINDOW_BYTES_MAX));

@@ -11,6 +11,11 @@ pub enum Fault {
         /// Of which node.
         rank: u32,
     },
+    /// A node that is no leaf is asked to go, and goes as it should.
+    Retire {
+        /// Which node.
+        rank: u32,
+    },
     /// The machine loses its power: its links fall silent.
     PowerOff {
         /// Of which node.
@@ -65,6 +70,7 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Kill { rank } => write!(f, "node {rank} is killed"),
+            Self::Retire { rank } => write!(f, "node {rank} goes"),
             Self::PowerOff { rank } => write!(f, "node {rank} has no power"),
             Self::Stop { rank } => write!(f, "node {rank} is stopped"),
             Self::Continue { rank } => write!(f, "node {rank} goes on"),

@@ -41,6 +41,7 @@ impl<L: Leaves> Sim<L> {
         node.begin_empty();
         let (own, joint) = own_leaf(&mut node, now);
         self.leaves.began_anew(own::leaf_of(rank));
+        self.leaves.node_begins(rank, &mut node);
         let host = &mut self.hosts[rank as usize];
         (host.node, host.own, host.joint) = (Some(node), own, joint);
         (host.stopped, host.off, host.tick) = (false, false, Time(u64::MAX));

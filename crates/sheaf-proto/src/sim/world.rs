@@ -399,6 +399,12 @@ impl<L: Leaves> Sim<L> {
                 }
                 self.vanish(rank);
             }
+            Fault::Retire { rank } => {
+                let life = self.now.0;
+                if self.is_running(rank) && self.shape.leaf(rank).is_none() {
+                    self.with(rank, |node, _| node.retire(life));
+                }
+            }
             Fault::PowerOff { rank } => {
                 self.hosts[rank as usize].off = true;
                 self.vanish(rank);

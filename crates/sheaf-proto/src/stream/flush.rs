@@ -5,6 +5,7 @@ use crate::coverage::Coverage;
 use crate::filter::{Emit, FilterError, Replies};
 use crate::frame::{self, CHUNK_BYTES, Header, Kind, Violation, flag};
 use crate::links::Links;
+use crate::node::Passing;
 use crate::wave::{Contribution, Flush};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
@@ -55,6 +56,11 @@ impl Stream {
             slot.take_credit(&mut from);
         }
         let payload = loaded.then_some(&scratch[..]);
+        if self.up.tap.is_some() {
+            let (stream, coverage) = (self.id, cover.as_ref());
+            let ok = coverage.map_or(&**self.members.all(), |coverage| &coverage.ok);
+            self.show(&Passing { stream, wave, tag, ok, coverage, payload, last });
+        }
         let delivered = self.owner == Owner::App;
         if delivered {
             let all = || Coverage { ok: Arc::clone(self.members.all()), ..Coverage::default() };

@@ -4,6 +4,7 @@ use crate::control::Sync;
 use crate::coverage::Coverage;
 use crate::frame::{self, Header, Kind, flag};
 use crate::links::Links;
+use crate::node::Passing;
 use crate::wave::{Complete, Contribution, Steady, WAVES_OPEN_MAX, Waves};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -91,6 +92,13 @@ impl Stream {
         let complete = steady.take_complete()?;
         let wanted = complete.wanted;
         let (first, count) = (complete.first, complete.count);
+        if self.up.tap.is_some() {
+            let (stream, tag) = (self.id, complete.tag);
+            for (wave, item) in (first..).zip(complete.items().chunks_exact(complete.width)) {
+                let (ok, payload) = (&**self.members.all(), Some(item));
+                self.show(&Passing { stream, wave, tag, ok, coverage: None, payload, last: true });
+            }
+        }
         match self.owner {
             Owner::Link(_) => self.send_runs(&complete, links),
             Owner::App => self.deliver_run(&complete),

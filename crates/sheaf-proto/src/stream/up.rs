@@ -10,10 +10,12 @@ use crate::control::{Ack, Sync};
 use crate::filter::{Filter, FilterError, Uniform};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{LinkId, Links};
+use crate::node::{Passing, SharedTap};
 use crate::wave::{After, Arrival, Contribution, Slots, WAVES_OPEN_MAX, Waves};
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Index, IndexMut};
+use std::sync::PoisonError;
 
 /// What comes of a child.
 #[derive(Debug, Default)]
@@ -91,6 +93,8 @@ pub(crate) struct Outlet {
 /// What a stream carries from its children to its owner.
 pub(crate) struct Upward {
     pub filter: Box<dyn Filter>,
+    /// Sees what is passed on.
+    pub tap: Option<SharedTap>,
     pub uniform: Option<Uniform>,
     pub sync: Sync,
     /// Seen as slots by [`Stream::slots`] alone.
@@ -141,6 +145,7 @@ impl Upward {
         }
         Self {
             filter,
+            tap: None,
             uniform,
             sync,
             waves: Waves::Slots(Slots::starting_at(since)),
@@ -173,6 +178,14 @@ impl Upward {
 }
 
 impl Stream {
+    /// Shows the tap, if there is one, what is passed on.
+    #[inline]
+    pub(super) fn show(&self, passing: &Passing<'_>) {
+        if let Some(tap) = &self.up.tap {
+            tap.lock().unwrap_or_else(PoisonError::into_inner).passing(passing);
+        }
+    }
+
     /// Takes a contribution into its wave. A filter's complaint is left in `complaint`.
     #[inline]
     pub fn contribute(

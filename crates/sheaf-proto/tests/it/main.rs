@@ -11,6 +11,7 @@ mod runs;
 mod seeds;
 mod sim;
 mod stateful;
+mod taps;
 mod waves;
 
 #[test]

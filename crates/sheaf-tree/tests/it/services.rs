@@ -1,10 +1,10 @@
 //! Services by name: where they run, what becomes of those that are not there, that panic or that hang.
 use sheaf_core::{Errno, RangeSet};
-use sheaf_tree::filter::Registry;
+use sheaf_tree::filter::{FilterError, Registry};
 use sheaf_tree::proto::own;
 use sheaf_tree::service::{
-    Audience, Blocking, Caller, Leaf, LeafHandle, Provider, Request, Service, ServiceError, Services, Site,
-    Worker,
+    Audience, Blocking, Caller, Leaf, LeafHandle, Passing, Provider, Request, Service, ServiceError,
+    Services, Site, Tap, Worker,
 };
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Packet, Stream, Sync, WaveResult, launch};
@@ -282,4 +282,68 @@ fn a_worker_is_told_when_nobody_waits_and_dropped_with_its_stream() {
         assert_eq!(*notes.lock().unwrap(), ["told", "dropped"]);
         network.shutdown().await;
     });
+}
+
+/// Counts the waves that pass, and panics at the third.
+struct Counts(Arc<Mutex<Vec<u64>>>, bool);
+
+impl Tap for Counts {
+    fn passing(&mut self, passing: &Passing<'_>) {
+        assert!(!self.1 || passing.wave < 2, "as it was told to");
+        assert_eq!(
+            passing.payload.map(|payload| payload.split(|byte| *byte == b'\n').count() as u64 - 1),
+            Some(passing.ok.len())
+        );
+        self.0.lock().unwrap().push(passing.ok.len());
+    }
+
+    fn state(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn absorb(&mut self, _: u32, _: &[u8]) -> Result<(), FilterError> {
+        Ok(())
+    }
+}
+
+/// A service whose taps write down how many each wave counts.
+struct Tapped(Arc<Mutex<Vec<u64>>>, bool);
+
+impl Provider for Tapped {
+    fn tap(&self, site: &Site<'_>) -> Option<Box<dyn Tap>> {
+        assert_eq!(site.leaf, None);
+        Some(Box::new(Counts(Arc::clone(&self.0), self.1 && site.rank == 1)))
+    }
+
+    fn start(&self, site: &Site<'_>, _: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        Ok(Box::new(Says(format!("{}\n", site.host), Vec::new())))
+    }
+}
+
+#[test]
+fn a_tap_sees_each_wave_and_harms_nobody_when_it_panics() {
+    run(async {
+        for panics in [false, true] {
+            let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
+            let network = start(lines().with("tapped", Tapped(Arc::clone(&seen), panics)));
+            let other = start_other(&network).await;
+            let stream = open(&network, "tapped", network.everyone());
+            for _ in 0..4 {
+                assert_eq!(said(&ask(&stream, LIMIT).await), ["n1", "n2", "n3", "n4"]);
+            }
+            drop(other);
+            let mut seen = seen.lock().unwrap().clone();
+            seen.sort_unstable();
+            // The root sees four, each node two; the one that panics sees two waves.
+            let expected = if panics { [vec![2; 6], vec![4; 4]] } else { [vec![2; 8], vec![4; 4]] };
+            assert_eq!(seen, expected.concat());
+        }
+    });
+}
+
+/// A stream of another service, which taps do not see.
+async fn start_other(network: &Network) -> Stream {
+    let stream = open(network, "survey", network.everyone());
+    assert_eq!(ask(&stream, LIMIT).await.coverage.ok.len(), 4);
+    stream
 }

@@ -382,6 +382,13 @@ fn said(header: &Header, body: &[u8]) -> Result<Said, ServeError> {
     }
 }
 
+/// A number that no other process has.
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 /// Who has made a pair of unix sockets.
 fn maker_of(fd: &OwnedFd) -> Option<Uid> {
     let is_unix = rustix::net::sockopt::socket_domain(fd).ok()? == AddressFamily::UNIX;
@@ -478,20 +485,21 @@ async fn run(
             find_parent(&shared, &station, &mut search).await;
         }
     };
-    if role == Role::Leaf {
-        let mut asked = signal(SignalKind::terminate())?;
-        tokio::select! {
-            () = live => {}
-            _ = asked.recv() => {
-                if how == How::InJob {
-                    // The root hears why from Slurm, meanwhile.
-                    tokio::time::sleep(STEP_END_PAUSE).await;
-                }
+    let mut asked = signal(SignalKind::terminate())?;
+    tokio::select! {
+        () = live => {}
+        _ = asked.recv() => {
+            if how == How::InJob {
+                // The root hears why from Slurm, meanwhile.
+                tokio::time::sleep(STEP_END_PAUSE).await;
+            }
+            if role == Role::Leaf {
                 shared.with_node(0, Node::leave_session);
+            } else {
+                let life = random()?;
+                shared.with_node(0, |node| node.retire(life));
             }
         }
-    } else {
-        live.await;
     }
     time.abort();
     // Children that look for parents of their own need this process no more.

@@ -1,0 +1,154 @@
+//! Taps: a service at a node that is no leaf sees what its streams pass on, and may keep something of it.
+//!
+//! Each combined wave passes a node once, whatever becomes of the links above it, and each leaf counts in a wave
+//! there once: so a sum that a tap keeps has everything once. A node that goes as it should gives the state of its
+//! taps to its parent, which takes it in once; where a node is lost, the root is told that its state is.
+use super::Node;
+use crate::control::{self, Notice};
+use crate::coverage::Coverage;
+use crate::filter::FilterError;
+use crate::frame::{Header, Kind, Violation};
+use crate::links::{LinkId, Way};
+use crate::own;
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
+use sheaf_core::RangeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The largest state that a tap gives away.
+pub const STATE_BYTES_MAX: usize = 1 << 20;
+
+/// States that a node has taken in are remembered, up to so many.
+const ABSORBED_MAX: usize = 1 << 16;
+
+/// A combined wave, or a part of one, on its way up.
+#[derive(Debug, Clone, Copy)]
+pub struct Passing<'a> {
+    /// The stream.
+    pub stream: u32,
+    /// The wave.
+    pub wave: u64,
+    /// The packets' tag.
+    pub tag: i32,
+    /// Whose data it is.
+    pub ok: &'a RangeSet,
+    /// Who failed or was silent; `None`: nobody.
+    pub coverage: Option<&'a Coverage>,
+    /// The data, as it goes on; `None` when nobody had any.
+    pub payload: Option<&'a [u8]>,
+    /// Nothing more comes of this wave.
+    pub last: bool,
+}
+
+/// What a service does with the waves that pass a node. Called while the node works: it must not block.
+pub trait Tap: Send {
+    /// A wave of one of its streams goes on.
+    fn passing(&mut self, passing: &Passing<'_>);
+
+    /// What the node that takes over is to have, at most [`STATE_BYTES_MAX`]; `None`: nothing.
+    fn state(&mut self) -> Option<Vec<u8>>;
+
+    /// Takes in what another node has given away: that of rank `from`. Called once for each node that goes.
+    ///
+    /// # Errors
+    /// When the bytes are no state of this service.
+    fn absorb(&mut self, from: u32, state: &[u8]) -> Result<(), FilterError>;
+}
+
+/// A tap, shared by the node and its streams.
+pub type SharedTap = Arc<Mutex<dyn Tap>>;
+
+/// The state of one tap of a node that goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    service: String,
+    rank: u32,
+    /// Which of the processes that were in its place.
+    life: u64,
+    bytes: Vec<u8>,
+}
+
+/// The taps of a node.
+#[derive(Default)]
+pub(super) struct Taps {
+    /// By the name of the service.
+    all: Vec<(String, SharedTap)>,
+    absorbed: FxHashSet<(String, u32, u64)>,
+}
+
+impl Taps {
+    pub fn get(&self, service: &str) -> Option<&SharedTap> {
+        self.all.iter().find(|(have, _)| have == service).map(|(_, tap)| tap)
+    }
+}
+
+impl Node {
+    /// At a node that is no leaf: streams of this service that are opened from now on pass by this tap.
+    pub fn add_tap(&mut self, service: &str, tap: SharedTap) {
+        self.taps.all.retain(|(have, _)| have != service);
+        self.taps.all.push((service.to_owned(), tap));
+    }
+
+    /// At a node that is no leaf and not the root: it goes. Its parent is given what its taps keep, its children
+    /// look for parents of their own, and it ends when what is queued is written. `life` tells this process from
+    /// others that were in its place.
+    pub fn retire(&mut self, life: u64) {
+        let mut frames = Vec::new();
+        for (service, tap) in &self.taps.all {
+            let state = tap.lock().unwrap_or_else(PoisonError::into_inner).state();
+            let Some(bytes) = state.filter(|bytes| bytes.len() <= STATE_BYTES_MAX) else { continue };
+            let state = State { service: service.clone(), rank: self.config.rank, life, bytes };
+            frames.push(control::control(Header::new(Kind::State), &state));
+        }
+        if let Some(parent) = self.recovery.parent.filter(|&parent| self.links[parent].is_alive()) {
+            for frame in &frames {
+                self.links.send(parent, frame);
+            }
+        }
+        self.disband();
+    }
+
+    /// A child goes, and gives away what one of its taps keeps.
+    ///
+    /// May come twice, over two links that one node had: the second is passed over. Afterwards it is part of this
+    /// node's own, and goes with it.
+    pub(super) fn on_state(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
+        let state: State = control::decode(Kind::State, body)?;
+        if state.rank != self.links[link].rank || state.bytes.len() > STATE_BYTES_MAX {
+            return Err(Violation::Bound("a node gives away a state that is not its own, or too large"));
+        }
+        self.links[link].gave_state = true;
+        let Some(tap) = self.taps.get(&state.service).cloned() else {
+            self.state_lost(state.rank, &state.service);
+            return Ok(());
+        };
+        if self.taps.absorbed.len() >= ABSORBED_MAX {
+            self.taps.absorbed.clear();
+        }
+        if !self.taps.absorbed.insert((state.service.clone(), state.rank, state.life)) {
+            return Ok(());
+        }
+        let absorbed = tap.lock().unwrap_or_else(PoisonError::into_inner).absorb(state.rank, &state.bytes);
+        if absorbed.is_err() {
+            self.state_lost(state.rank, &state.service);
+        }
+        Ok(())
+    }
+
+    /// A child is given up: what the taps of a node that is no leaf kept is lost with it.
+    pub(super) fn states_lost(&mut self, link: LinkId) {
+        let lost = &self.links[link];
+        let rank = lost.rank;
+        let is_inner = lost.way == Way::Down && lost.leaves().contains(own::leaf_of(rank));
+        if !is_inner || lost.gave_state {
+            return;
+        }
+        let services: Vec<String> = self.taps.all.iter().map(|(service, _)| service.clone()).collect();
+        services.iter().for_each(|service| self.state_lost(rank, service));
+    }
+
+    fn state_lost(&mut self, rank: u32, service: &str) {
+        let lost = Notice::StateLost { by: self.config.rank, rank, service: service.to_owned() };
+        self.notice(Header::new(Kind::Notice), lost);
+    }
+}

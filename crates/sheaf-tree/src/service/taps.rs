@@ -1,0 +1,55 @@
+//! Taps of services at a node, held so that one that panics harms nobody else.
+use super::{Passing, Place, Services, Site, Tap};
+use crate::filter::FilterError;
+use crate::proto::SharedTap;
+use sheaf_core::Errno;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+impl Services {
+    /// The taps of a node that is no leaf, by their services.
+    pub(crate) fn taps(&self, place: &Place) -> Vec<(String, SharedTap)> {
+        let Place { leaf, rank, host, configs } = place;
+        let made = self.providers.iter().filter_map(|(name, provider)| {
+            let config = configs.get(name).map_or(&[][..], |config| config);
+            let tap = provider.tap(&Site { leaf: *leaf, rank: *rank, host, config })?;
+            let guarded = Guarded { service: name.clone(), tap: Some(tap) };
+            Some((name.clone(), Arc::new(Mutex::new(guarded)) as SharedTap))
+        });
+        made.collect()
+    }
+}
+
+struct Guarded {
+    service: String,
+    /// `None` once it has panicked.
+    tap: Option<Box<dyn Tap>>,
+}
+
+impl Guarded {
+    fn call<T>(&mut self, act: impl FnOnce(&mut dyn Tap) -> T) -> Option<T> {
+        let tap = self.tap.as_mut()?;
+        let done = catch_unwind(AssertUnwindSafe(|| act(&mut **tap))).ok();
+        if done.is_none() {
+            tracing::error!(service = self.service, "a tap has panicked, and sees nothing more");
+            let broken = self.tap.take();
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(broken)));
+        }
+        done
+    }
+}
+
+impl Tap for Guarded {
+    fn passing(&mut self, passing: &Passing<'_>) {
+        self.call(|tap| tap.passing(passing));
+    }
+
+    fn state(&mut self) -> Option<Vec<u8>> {
+        self.call(|tap| tap.state()).flatten()
+    }
+
+    fn absorb(&mut self, from: u32, state: &[u8]) -> Result<(), FilterError> {
+        let broken = || FilterError::new(Errno::NOTRECOVERABLE, "the service has panicked");
+        self.call(|tap| tap.absorb(from, state)).unwrap_or_else(|| Err(broken()))
+    }
+}
