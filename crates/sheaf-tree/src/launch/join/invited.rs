@@ -51,7 +51,7 @@ pub enum Invited {
     /// The node needs nothing more (`None`), or has ended with this code before it had joined.
     Done(Option<i32>),
     /// The channel is the link, and this process the node: [`crate::launch::serve_here`] goes on.
-    Here(Linked),
+    Here(Box<Linked>),
 }
 
 /// A channel that is the link of a node.
@@ -120,7 +120,7 @@ fn take_channel(stdout: &mut impl Write, invitation: Invitation, login: &Login<'
     let is_one = FileType::from_raw_mode(here.st_mode) == FileType::Socket
         && (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino);
     let own = login.own.and_then(|own| own.parse().ok());
-    Ok(Invited::Here(Linked { invitation, from, to: (!is_one).then_some(to), own }))
+    Ok(Invited::Here(Box::new(Linked { invitation, from, to: (!is_one).then_some(to), own })))
 }
 
 /// Starts a program of somebody else's as a leaf, and waits until it has joined; gives how it ended

@@ -100,8 +100,8 @@ pub fn serve_invited(stdin: OwnedFd, services: &Services) -> Result<(), ServeErr
 ///
 /// # Errors
 /// As [`serve`].
-pub fn serve_here(linked: Linked, services: &Services) -> Result<(), ServeError> {
-    let Linked { invitation, from, to, own } = linked;
+pub fn serve_here(linked: Box<Linked>, services: &Services) -> Result<(), ServeError> {
+    let Linked { invitation, from, to, own } = *linked;
     let deadline = Instant::now() + ASSIGN_TIMEOUT;
     let (header, body) = read_frame(&mut Patient { fd: from.as_fd(), deadline })?;
     let Said::Assign(assign) = said(&header, &body)? else { return Err(ServeError::Assignment) };

@@ -57,7 +57,7 @@ pub(in crate::launch) async fn start(
         Started::Joined => nursery.has_come(over, true),
         Started::Linked(line) => {
             nursery.has_come(over, false);
-            nursery.admit_line(*rank, line).map_err(|error| Failure::not_taken(&error))?;
+            nursery.admit_line(*rank, *line).map_err(|error| Failure::not_taken(&error))?;
         }
     }
     Ok(())

@@ -125,7 +125,7 @@ pub(in crate::launch) enum Started {
     /// The node has its link, and needs the connection no more.
     Joined,
     /// The connection is to be its link.
-    Linked(Line),
+    Linked(Box<Line>),
 }
 
 /// Starts a node on a host, through `sudo` or not. `invite` makes its invitation; it is given the
@@ -171,7 +171,7 @@ async fn attempt(
             tokio::spawn(outlast(child, errors));
             Ok(Started::Joined)
         }
-        Ok(Some(channel)) => Ok(Started::Linked(Line::new(channel, child, errors))),
+        Ok(Some(channel)) => Ok(Started::Linked(Box::new(Line::new(channel, child, errors)))),
         Err(why) => Err(failure(child, errors, why).await),
     }
 }
