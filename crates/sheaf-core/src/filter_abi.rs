@@ -124,13 +124,40 @@ const _: () = assert!(size_of::<usize>() != 8 || size_of::<Call>() == 96);
 const _: () = assert!(size_of::<Node>() == 36);
 
 /// The version of [`Engine`].
-pub const ENGINE_ABI: u32 = 1;
+pub const ENGINE_ABI: u32 = 2;
 
 /// The function of the engine's shared object that gives its [`Engine`], a [`GiveEngine`].
 pub const ENGINE_SYMBOL: &str = "sheaf_wasm_engine";
 
 /// See [`ENGINE_SYMBOL`]. What it points to lives as long as the process.
 pub type GiveEngine = unsafe extern "C" fn() -> *const Engine;
+
+/// What one call of a guest may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineBounds {
+    /// Steps of about an instruction.
+    pub steps_max: u64,
+    /// Milliseconds.
+    pub time_max_ms: u64,
+}
+
+impl EngineBounds {
+    /// As they travel: two numbers, little-endian.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.steps_max.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.time_max_ms.to_le_bytes());
+        bytes
+    }
+
+    /// What [`Self::to_bytes`] has made.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        Some(Self { steps_max: word(0)?, time_max_ms: word(8)? })
+    }
+}
 
 /// What runs WebAssembly: three functions that are called as a filter's is. Each returns 0, or an errno
 /// after it has said why by `fail`; none of them unwinds, and any thread may call them, though no two
@@ -168,8 +195,9 @@ impl Engine {
         self.compile
     }
 
-    /// Makes an instance of a function: `state` is the module and the instance afterwards, the one input
-    /// is the function's name; `params` and `node` are the stream's. In `reserved` it leaves which
+    /// Makes an instance of a function: `state` is the module and the instance afterwards, the first input
+    /// is the function's name, the second what each call may take ([`EngineBounds`]); `params` and `node` are
+    /// the stream's. In `reserved` it leaves which
     /// companions there are, as bits by the number of their [`Entry`].
     #[must_use]
     pub const fn open(&self) -> Function {

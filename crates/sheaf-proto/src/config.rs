@@ -101,6 +101,11 @@ pub struct Tuning {
     pub window_bytes: u32,
     /// The largest packet a node puts together.
     pub packet_bytes_max: u64,
+    /// How much one call of a WebAssembly filter may do, in steps of about an instruction, and how long it may
+    /// take: less than neighbours wait for a sign of life.
+    pub filter_steps_max: u64,
+    /// See [`Self::filter_steps_max`].
+    pub filter_time_max: Duration,
 }
 
 impl Default for Tuning {
@@ -112,6 +117,8 @@ impl Default for Tuning {
             orphan_timeout: Duration::from_secs(4),
             window_bytes: 1 << 20,
             packet_bytes_max: 256 << 20,
+            filter_steps_max: 1 << 31,
+            filter_time_max: Duration::from_secs(3),
         }
     }
 }

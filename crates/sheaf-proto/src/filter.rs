@@ -14,9 +14,9 @@ mod module;
 pub mod packets;
 mod reply;
 
-pub use info::{LinkClock, LinkClocks, NodeInfo, Place};
-pub(crate) use module::Modules;
+pub use info::{Bounds, LinkClock, LinkClocks, NodeInfo, Place};
 pub use module::{Linked, Linker, MODULES_BYTES_MAX, MODULES_MAX, MakeLinker, ModuleId};
+pub(crate) use module::{Modules, module_name};
 pub use reply::{REPLIES_PER_WAVE_MAX, REPLY_BYTES_MAX, Replies, Reply};
 
 /// One contribution to a wave.

@@ -26,7 +26,7 @@ mod socket;
 
 pub(crate) use alibi::is_stopped;
 use claims::Claims;
-pub(crate) use socket::{Autopsy, Peer};
+pub(crate) use socket::{Autopsy, Death, Peer};
 use socket::{Port, Room};
 
 /// How often the nodes inside a process are looked at while one of them waits for something.

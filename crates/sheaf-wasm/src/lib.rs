@@ -6,12 +6,13 @@
 //! [`ENGINE`] to `sheaf_tree::filter::use_engine`.
 #![allow(unsafe_code)]
 
+mod clock;
 mod run;
 mod wasi;
 
 use run::{Compiled, Instance};
 use sheaf_core::Errno;
-use sheaf_core::filter_abi::{Call, Engine, Packet};
+use sheaf_core::filter_abi::{Call, Engine, EngineBounds, Packet};
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -55,8 +56,12 @@ unsafe extern "C" fn open(call: *mut Call) -> i32 {
         // SAFETY: the state is what `compile` has left there; modules are never freed.
         let module = unsafe { &*call.state.cast::<Compiled>() };
         // SAFETY: as in `compile`.
-        let name = unsafe { inputs(call).first().map_or(&[][..], |name| bytes(name.data, name.len)) };
-        let (instance, companions) = Instance::open(module, &String::from_utf8_lossy(name), call)?;
+        let input =
+            |at: usize| unsafe { inputs(call).get(at).map_or(&[][..], |one| bytes(one.data, one.len)) };
+        let bounds = EngineBounds::from_bytes(input(1));
+        let bounds = bounds.ok_or_else(|| Failure::new(Errno::INVAL, "no bounds of calls are said"))?;
+        let (instance, companions) =
+            Instance::open(module, &String::from_utf8_lossy(input(0)), bounds, call)?;
         call.state = Box::into_raw(Box::new(instance)).cast::<c_void>();
         call.reserved = companions;
         Ok(0)

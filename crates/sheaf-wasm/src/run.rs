@@ -1,8 +1,8 @@
 //! Modules that are WebAssembly: they reach nothing but their own memory and the three functions
 //! of `sheaf_filter.h`, and every call of one ends within a bound.
-use crate::{Failure, bytes, inputs};
+use crate::{Failure, bytes, clock, inputs};
 use sheaf_core::Errno;
-use sheaf_core::filter_abi::{ABI, Call, Entry, Node, Packet, Take};
+use sheaf_core::filter_abi::{ABI, Call, EngineBounds, Entry, Node, Packet, Take};
 use std::ptr;
 use std::sync::OnceLock;
 use wasmtime::{
@@ -17,10 +17,9 @@ const TABLE_ELEMENTS_MAX: usize = 1 << 16;
 /// Stack of a call.
 const STACK_BYTES_MAX: usize = 512 << 10;
 /// Steps (about one per instruction) that each call has, and more for each byte of its inputs,
-/// up to a bound that ends a loop before the neighbours take the node for dead.
+/// up to the bound that is set.
 const FUEL_MIN: u64 = 1 << 28;
 const FUEL_PER_BYTE: u64 = 1 << 8;
-const FUEL_MAX: u64 = 1 << 31;
 
 /// The compiler and its settings, made when the first module needs it.
 fn engine() -> Result<&'static Engine, Failure> {
@@ -29,6 +28,7 @@ fn engine() -> Result<&'static Engine, Failure> {
         let mut config = Config::new();
         config
             .consume_fuel(true)
+            .epoch_interruption(true)
             // The process may have signal handlers of its own, and memory limits: checks are
             // compiled in instead of reserving address space and catching faults.
             .signals_based_traps(false)
@@ -37,6 +37,7 @@ fn engine() -> Result<&'static Engine, Failure> {
             .memory_guard_size(0)
             .max_wasm_stack(STACK_BYTES_MAX);
         Engine::new(&config)
+            .inspect(clock::keep_for)
             .map_err(|error| Failure::new(Errno::NOSYS, format!("no WebAssembly here: {error:#}")))
     });
     engine.as_ref().map_err(Clone::clone)
@@ -138,6 +139,7 @@ pub(crate) fn guest_bytes<'a>(
 pub(crate) struct Instance {
     linked: InstancePre<Host>,
     function: String,
+    bounds: EngineBounds,
     live: Option<Live>,
 }
 
@@ -149,17 +151,43 @@ struct Live {
     /// By [`Entry`].
     entries: [Option<TypedFunc<u32, i32>>; 5],
     state: u32,
+    bounds: EngineBounds,
+}
+
+/// What a call has of its bounds.
+trait Spend {
+    /// The steps for inputs of this length.
+    fn fuel(&self, input_bytes: usize) -> u64;
+    /// Lets the store begin a call.
+    fn begin(&self, store: &mut Store<Host>, fuel: u64) -> wasmtime::Result<()>;
+}
+
+impl Spend for EngineBounds {
+    fn fuel(&self, input_bytes: usize) -> u64 {
+        FUEL_MIN.saturating_add(input_bytes as u64 * FUEL_PER_BYTE).min(self.steps_max)
+    }
+
+    fn begin(&self, store: &mut Store<Host>, fuel: u64) -> wasmtime::Result<()> {
+        store.set_epoch_deadline(clock::ticks(self.time_max_ms));
+        store.set_fuel(fuel)
+    }
 }
 
 impl Instance {
     /// An instance of `function`, and which companions that has.
-    pub fn open(module: &Compiled, function: &str, call: &Call) -> Result<(Self, u32), Failure> {
+    pub fn open(
+        module: &Compiled,
+        function: &str,
+        bounds: EngineBounds,
+        call: &Call,
+    ) -> Result<(Self, u32), Failure> {
         let is_it = |name: &str, is_function: bool| is_function && name == function;
         let mut exports = module.linked.module().exports();
         if !exports.any(|export| is_it(export.name(), export.ty().func().is_some())) {
             return Err(Failure::new(Errno::NOSYS, format!("the module has no function {function:?}")));
         }
-        let mut instance = Self { linked: module.linked.clone(), function: function.to_owned(), live: None };
+        let linked = module.linked.clone();
+        let mut instance = Self { linked, function: function.to_owned(), bounds, live: None };
         let live = instance.start(call)?;
         let companions = Entry::ALL.into_iter().filter(|&entry| live.entries[entry as usize].is_some());
         let bits = companions.fold(0, |bits, entry| bits | 1 << entry as u32);
@@ -168,8 +196,9 @@ impl Instance {
 
     fn start(&mut self, call: &Call) -> Result<&mut Live, Failure> {
         if self.live.is_none() {
-            let mut live = Live::new(&self.linked, &self.function)
-                .map_err(|error| explain("the WebAssembly module cannot start", Errno::NOEXEC, &error))?;
+            let what = "the WebAssembly module cannot start";
+            let mut live = Live::new(&self.linked, &self.function, self.bounds)
+                .map_err(|error| explain(what, Errno::NOEXEC, (self.bounds.fuel(0), self.bounds), &error))?;
             if live.entries[Entry::Create as usize].is_some() {
                 let status = live.call(Entry::Create, call)?;
                 if status != 0 {
@@ -200,7 +229,7 @@ impl Instance {
 }
 
 impl Live {
-    fn new(linked: &InstancePre<Host>, function: &str) -> wasmtime::Result<Self> {
+    fn new(linked: &InstancePre<Host>, function: &str, bounds: EngineBounds) -> wasmtime::Result<Self> {
         let limits = StoreLimitsBuilder::new()
             .memory_size(MEMORY_BYTES_MAX)
             .table_elements(TABLE_ELEMENTS_MAX)
@@ -211,7 +240,8 @@ impl Live {
         let mut store =
             Store::new(linked.module().engine(), Host { limits, call: ptr::null(), begins: true });
         store.limiter(|host| &mut host.limits);
-        store.set_fuel(FUEL_MIN)?;
+        bounds.begin(&mut store, bounds.fuel(0))?;
+        let _running = clock::wind();
         let instance = linked.instantiate(&mut store)?;
         if let Some(initialize) = instance.get_func(&mut store, "_initialize") {
             initialize.typed::<(), ()>(&store)?.call(&mut store, ())?;
@@ -231,7 +261,7 @@ impl Live {
             Entry::ALL.map(|entry| typed(&instance, &mut store, &format!("{function}{}", entry.suffix())));
         let [wave, create, destroy, state, absorb] = entries;
         let entries = [wave?, create?, destroy?, state?, absorb?];
-        Ok(Self { store, memory, alloc, free, entries, state: 0 })
+        Ok(Self { store, memory, alloc, free, entries, state: 0, bounds })
     }
 
     /// Calls what answers for `entry`; an error leaves this in an unknown state.
@@ -240,14 +270,15 @@ impl Live {
         let mut image = Image::new(entry, call, self.state);
         let host = self.store.data_mut();
         (host.call, host.begins) = (call, entry == Entry::Create);
-        let fuel = FUEL_MIN.saturating_add(image.len() as u64 * FUEL_PER_BYTE).min(FUEL_MAX);
+        let fuel = self.bounds.fuel(image.len());
         let status = self.run(&function, &mut image, fuel);
         self.store.data_mut().call = ptr::null();
-        status.map_err(|error| explain("the filter broke down", Errno::FAULT, &error))
+        status.map_err(|error| explain("the filter broke down", Errno::FAULT, (fuel, self.bounds), &error))
     }
 
     fn run(&mut self, function: &TypedFunc<u32, i32>, image: &mut Image, fuel: u64) -> wasmtime::Result<i32> {
-        self.store.set_fuel(fuel)?;
+        self.bounds.begin(&mut self.store, fuel)?;
+        let _running = clock::wind();
         let at = self.alloc.call(&mut self.store, image.len() as u32)?;
         if at == 0 || at % 8 != 0 {
             return Err(wasmtime::Error::msg(format!("it has no room for a wave of {} bytes", image.len())));
@@ -270,14 +301,25 @@ fn typed(
     instance.get_func(&mut *store, name).map(|function| function.typed(&*store)).transpose()
 }
 
-/// Says what a trap means to the user of a stream.
-fn explain(what: &str, otherwise: Errno, error: &wasmtime::Error) -> Failure {
+/// Says what a trap means to the user of a stream. `fuel` is what the call had.
+fn explain(
+    what: &str,
+    otherwise: Errno,
+    (fuel, bounds): (u64, EngineBounds),
+    error: &wasmtime::Error,
+) -> Failure {
+    let late =
+        |bound: String| Failure::new(Errno::TIMEDOUT, format!("{what}: it did not end within {bound}"));
     match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => {
-            Failure::new(Errno::TIMEDOUT, format!("{what}: it did not end within its bound of steps"))
+            late(format!("its bound of work, {fuel} steps (filter_steps_max is {})", bounds.steps_max))
+        }
+        Some(Trap::Interrupt) => {
+            late(format!("its bound of time, {} ms (filter_time_max)", bounds.time_max_ms))
         }
         Some(trap) => Failure::new(Errno::FAULT, format!("{what}: {trap}")),
-        None => Failure::new(otherwise, format!("{what}: {error:#}")),
+        // What is around the cause are the places in the module's code, one a line.
+        None => Failure::new(otherwise, format!("{what}: {}", error.root_cause())),
     }
 }
 

@@ -1,7 +1,9 @@
 //! What a filter is told of the node it runs at.
+use crate::Tuning;
 use crate::topology::NodeRef;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The node that a filter is made for. Links count as one each.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +22,31 @@ pub struct NodeInfo {
     pub place: Place,
     /// How the clocks of its children differ from its own, as far as that is known by now.
     pub clocks: Arc<LinkClocks>,
+    /// What one call may take.
+    pub bounds: Bounds,
+}
+
+/// What one call of a WebAssembly filter may take ([`crate::Tuning::filter_steps_max`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Steps of about an instruction.
+    pub steps_max: u64,
+    /// Time.
+    pub time_max: Duration,
+}
+
+impl Bounds {
+    /// Those that these settings say.
+    #[must_use]
+    pub fn of(tuning: &Tuning) -> Self {
+        Self { steps_max: tuning.filter_steps_max, time_max: tuning.filter_time_max }
+    }
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self::of(&Tuning::default())
+    }
 }
 
 impl NodeInfo {
@@ -34,6 +61,7 @@ impl NodeInfo {
             leaves: node.leaves().len() as u32,
             place: Place::of(node),
             clocks: Arc::default(),
+            bounds: Bounds::default(),
         }
     }
 }

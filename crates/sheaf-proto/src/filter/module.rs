@@ -61,6 +61,13 @@ impl FromStr for ModuleId {
     }
 }
 
+/// How a filter of a module is called to people; `None` if it is none of a module.
+pub(crate) fn module_name(filter: &str) -> Option<String> {
+    const HASH_CHARS: usize = 12;
+    let (id, function) = filter.strip_prefix(PREFIX)?.split_once(':')?;
+    Some(format!("{function:?} of module {}", id.get(..HASH_CHARS).unwrap_or(id)))
+}
+
 /// What WebAssembly modules begin with.
 const WASM: &[u8] = b"\0asm";
 

@@ -1,7 +1,7 @@
 //! Towards the leaves: streams open and close, packets pass through.
 use super::{Event, Node, Packet};
 use crate::control::{self, CALLER_GROUPS_MAX, Caller, Open, SERVICE_BYTES_MAX};
-use crate::filter::{Accumulator, Filter, FilterError, NodeInfo, REPLY_BYTES_MAX, Replies};
+use crate::filter::{Accumulator, Bounds, Filter, FilterError, NodeInfo, REPLY_BYTES_MAX, Replies};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{LinkId, LinkState, Way};
 use crate::own;
@@ -117,6 +117,7 @@ impl Node {
             leaves: own::hosts(&self.config.leaves).len() as u32,
             place: self.config.place,
             clocks: Arc::clone(&self.clocks),
+            bounds: Bounds::of(&self.config.tuning),
         };
         self.registry.instantiate(&open.filter, &open.params, &info)
     }

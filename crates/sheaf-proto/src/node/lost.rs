@@ -1,11 +1,18 @@
 //! Children whose links are lost: their leaves may come back another way, for a while.
 use super::Node;
 use crate::Time;
-use crate::control::Notice;
+use crate::control::{self, Notice};
+use crate::filter::module_name;
 use crate::frame::{Header, Kind};
 use crate::links::{Awaited, LinkId, LinkState, Way};
 use crate::own;
+use crate::stream::Stream;
 use sheaf_core::{Errno, RangeSet};
+
+/// The stream of a notice that names none.
+pub(super) const NO_STREAM: u32 = 0;
+/// The most filters that are named when a node has crashed.
+const CRASH_FILTERS_MAX: usize = 4;
 
 impl Node {
     /// The transport of a child's link is gone, and its leaves may come back another way.
@@ -60,6 +67,32 @@ impl Node {
     pub fn runs_elsewhere(&self, rank: u32, leaves: &RangeSet) -> bool {
         let mut own = self.links.iter().filter(|link| link.way == Way::Down && link.rank == rank);
         !own.any(|link| matches!(link.state, LinkState::Awaited(_))) && self.runs(leaves)
+    }
+
+    /// At a leaf: the process of the node `rank` of its host has ended by a fault. The root says what may have
+    /// brought that about ([`Self::crashed`]).
+    pub fn tell_of_crash(&mut self, rank: u32, how: &str) {
+        let crash = Notice::FilterFailed { by: rank, stream: NO_STREAM, wave: 0, message: how.to_owned() };
+        self.tell_parents(&control::control(Header::new(Kind::Notice), &crash));
+    }
+
+    /// The process of the node `rank`, which combines, has ended by a fault, as `how` says. Nothing but code that
+    /// users bring brings that about: streams that go through `link` (at the root perhaps: any) and have
+    /// such a filter are named with it.
+    pub fn crashed(&mut self, rank: u32, link: Option<LinkId>, how: &str) {
+        let goes_there = |stream: &Stream| link.is_none_or(|link| stream.child(link).is_some());
+        let streams = self.streams.iter().filter(|(_, stream)| goes_there(stream));
+        let filters = streams.filter_map(|(&id, stream)| {
+            Some((id, module_name(&control::open_of(&stream.down.open).filter)?))
+        });
+        let mut filters: Vec<(u32, String)> = filters.collect();
+        filters.sort_unstable();
+        filters.dedup_by(|one, other| one.1 == other.1);
+        for (stream, filter) in filters.into_iter().take(CRASH_FILTERS_MAX) {
+            let message = format!("{how}, while it ran the filter {filter}");
+            let failed = Notice::FilterFailed { by: rank, stream, wave: 0, message };
+            self.notice(Header::new(Kind::Notice), failed);
+        }
     }
 
     /// How many hosts' leaves below have started and are not known to be lost.

@@ -1,4 +1,5 @@
 //! A tree starts, says what becomes of its nodes, and ends.
+use super::lost::NO_STREAM;
 use super::{Event, Node};
 use crate::Role;
 use crate::control::{self, NOTE_BYTES_MAX, Notice, SERVICE_BYTES_MAX};
@@ -67,6 +68,12 @@ impl Node {
             && !leaves.is_subset(&self.links[link].claim)
         {
             return Err(Violation::Bound("a node asks for leaves that are not below it"));
+        }
+        if let Notice::FilterFailed { by, stream: NO_STREAM, message, .. } = &notice
+            && self.config.role == Role::Root
+        {
+            self.crashed(*by, None, message);
+            return Ok(());
         }
         if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =
             &mut notice

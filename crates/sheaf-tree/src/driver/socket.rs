@@ -61,8 +61,16 @@ impl Socket {
     }
 }
 
-/// Finds out how the process at the other end ended: a phrase for the notice.
-pub(crate) type Autopsy = Box<dyn FnOnce() -> std::pin::Pin<Box<dyn Future<Output = String> + Send>> + Send>;
+/// Finds out how the process at the other end ended.
+pub(crate) type Autopsy = Box<dyn FnOnce() -> std::pin::Pin<Box<dyn Future<Output = Death> + Send>> + Send>;
+
+/// How a process has ended.
+pub(crate) struct Death {
+    /// A phrase for the notice.
+    pub how: String,
+    /// By a fault of its own.
+    pub by_fault: bool,
+}
 
 /// What is known of the process at the other end of a link.
 pub(crate) struct Peer {
@@ -196,18 +204,23 @@ async fn serve_link(
     let place = shared.upgrade().and_then(|shared| shared.peek(|core| core.detach(at, &socket)));
     drop(socket);
     let Some((node, link)) = place else { return };
-    let mut is_over = false;
+    let (mut is_over, mut crashed) = (false, false);
     if let Some(Peer { autopsy, is_leaf, .. }) = peer
         && let Ok(found) = tokio::time::timeout(AUTOPSY_TIMEOUT, autopsy()).await
     {
-        cause = found;
+        cause = found.how;
         is_over = is_leaf;
+        crashed = found.by_fault && !is_leaf;
     }
     let Some(shared) = shared.upgrade() else { return };
     shared.run(|core, now| {
         // Meanwhile the peer may have come back on another connection.
         if core.routes[node].get(link.place()) != Some(&Route::Unattached) {
             return;
+        }
+        if crashed {
+            let rank = core.nodes[node].peer_rank(link);
+            core.nodes[node].crashed(rank, Some(link), &cause);
         }
         if is_over {
             core.nodes[node].child_dead(now, link, errno, &cause);

@@ -6,6 +6,7 @@ use sheaf_proto::filter::{Linked, Linker};
 use std::sync::Arc;
 
 mod engine;
+mod fork;
 mod guest;
 mod native;
 

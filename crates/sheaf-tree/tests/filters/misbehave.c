@@ -36,6 +36,26 @@ SHEAF_FILTER(refuse_at)(sheaf_call *call) {
     return SHEAF_EBADMSG;
 }
 
+#ifndef __wasm__
+#include <unistd.h>
+
+static int *volatile nowhere;
+
+/* Breaks the process of the node of the rank that the stream's parameters name. */
+SHEAF_FILTER(crash_at)(sheaf_call *call) {
+    uint32_t rank = 0;
+    if (call->params_len == sizeof rank) memcpy(&rank, call->params, sizeof rank);
+    if (call->node->rank == rank) *nowhere = 1;
+    return pass(call);
+}
+
+/* Returns twice, the second time in another process. */
+SHEAF_FILTER(forks)(sheaf_call *call) {
+    if (call->inputs_len) (void)fork();
+    return pass(call);
+}
+#endif
+
 SHEAF_FILTER(trap)(sheaf_call *call) { (void)call; __builtin_trap(); }
 
 SHEAF_FILTER(wild)(sheaf_call *call) { return sheaf_output(call, 0, (const void *)(uintptr_t)0xfffffff0u, 64); }

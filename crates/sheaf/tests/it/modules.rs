@@ -1,12 +1,12 @@
 //! Filters that users bring, on nodes that come when the module has long been sent: whoever takes
 //! others in combines as those did that were lost.
 use crate::cluster::{Process, Running, turn, wait_until};
-use crate::tree::{DEADLINE, ECHO, next, runtime};
+use crate::tree::{DEADLINE, ECHO, Tree, next, runtime};
 use rustix::process::Signal;
 use sheaf_core::RangeSet;
 use sheaf_group::service_config;
 use sheaf_tree::filter::{Registry, packets};
-use sheaf_tree::launch::{self, Desk, Program};
+use sheaf_tree::launch::{self, Carrier, Desk, Program};
 use sheaf_tree::service::Services;
 use sheaf_tree::status::LinkState;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
@@ -205,6 +205,61 @@ async fn outlive(module: Option<Vec<u8>>, program: &Path, engine: Option<Engine>
     for mut running in std::mem::take(&mut hosts.running).into_values() {
         wait_until("every host has ended", || running.has_ended());
     }
+}
+
+/// What is told of a filter that broke the process of a node: which node, how, and the filter.
+async fn told_of_crash(network: &Network) -> (u32, String) {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let told = network.notices().into_iter().find_map(|notice| match notice {
+            Notice::FilterFailed { by, message, .. } => Some((by, message)),
+            _ => None,
+        });
+        match told {
+            Some(told) => return told,
+            None => assert!(Instant::now() < deadline, "{:?}", network.notices()),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn a_filter_that_breaks_an_inner_node_is_named_with_the_node_and_the_signal() {
+    let _turn = turn();
+    let Some(module) = module("cc", &["-O2", "-shared", "-fPIC"]) else { return };
+    let told = |id: &sheaf_tree::filter::ModuleId| {
+        let module = &id.to_string()[..12];
+        format!(
+            "its process ended with signal 11 (SIGSEGV), while it ran the filter \"crash_at\" of module {module}"
+        )
+    };
+    // Of a process of this machine its parent hears how it has ended; the others answer meanwhile.
+    runtime().block_on(async {
+        let tree = Tree::start("1x2x2", 4, Carrier::Unix, Tuning::default()).await;
+        let id = tree.network.load_filter(module.clone()).unwrap();
+        let filter = id.filter("crash_at");
+        let everyone = tree.network.everyone();
+        let stream = tree.network.open("probe", everyone, &filter, &2_u32.to_le_bytes(), Sync::WaitForAll);
+        ask(&stream).await;
+        assert_eq!(told_of_crash(&tree.network).await, (2, told(&id)));
+        assert!(next(&stream).await.coverage.is_full(), "{:?}", tree.network.notices());
+        drop(stream);
+        tree.network.shutdown().await;
+    });
+    // Of one beside the server of a host that has joined, that server does.
+    runtime().block_on(async {
+        let mut hosts = Hosts::start(program()).await;
+        let id = hosts.network.load_filter(module).unwrap();
+        let (filter, everyone) = (id.filter("crash_at"), hosts.network.everyone());
+        let stream = hosts.network.open("probe", everyone, &filter, &3_u32.to_le_bytes(), Sync::WaitForAll);
+        ask(&stream).await;
+        assert_eq!(told_of_crash(&hosts.network).await, (3, told(&id)));
+        drop(stream);
+        hosts.network.clone().shutdown().await;
+        for mut running in std::mem::take(&mut hosts.running).into_values() {
+            wait_until("every host has ended", || running.has_ended());
+        }
+    });
 }
 
 #[test]

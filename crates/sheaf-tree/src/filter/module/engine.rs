@@ -8,7 +8,7 @@ use crate::filter::{FilterError, NodeInfo};
 use bytes::Bytes;
 use libloading::os::unix::Library;
 use sheaf_core::Errno;
-use sheaf_core::filter_abi::{ENGINE_ABI, ENGINE_SYMBOL, Engine, Entry, GiveEngine, Packet};
+use sheaf_core::filter_abi::{ENGINE_ABI, ENGINE_SYMBOL, Engine, EngineBounds, Entry, GiveEngine, Packet};
 use std::ffi::c_void;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -178,19 +178,22 @@ unsafe impl Sync for Compiled {}
 impl Compiled {
     /// An instance of a function for one stream at one node.
     pub fn instance(&self, function: &str, params: &[u8], info: &NodeInfo) -> Result<Native, FilterError> {
-        let name = [Packet {
-            data: function.as_ptr(),
-            len: function.len(),
+        let packet = |bytes: &[u8]| Packet {
+            data: bytes.as_ptr(),
+            len: bytes.len(),
             tag: 0,
             child: 0,
             rank: 0,
             raw: 0,
             clock_offset_ns: 0,
             clock_error_ns: u64::MAX,
-        }];
+        };
+        let time_max_ms = u64::try_from(info.bounds.time_max.as_millis()).unwrap_or(u64::MAX);
+        let bounds = EngineBounds { steps_max: info.bounds.steps_max, time_max_ms }.to_bytes();
+        let about = [packet(function.as_bytes()), packet(&bounds)];
         let node = super::native::node(info);
         let asked =
-            Asked { params, packets: &name, node: &node, state: self.module, ..Asked::new(Entry::Create) };
+            Asked { params, packets: &about, node: &node, state: self.module, ..Asked::new(Entry::Create) };
         // SAFETY: the engine's functions are called as `Engine` says; the state is a module of it.
         let opened = unsafe { asked.call(self.engine.open()) }?;
         Ok(Native::of_engine(self.engine.call(), opened.reserved, opened.state, params, node))

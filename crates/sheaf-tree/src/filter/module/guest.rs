@@ -55,8 +55,10 @@ impl Sent {
     /// Takes the reason of a failure.
     pub fn fail(&mut self, text: &[u8]) {
         const TEXT_BYTES_MAX: usize = 512;
-        let text = &text[..text.len().min(TEXT_BYTES_MAX)];
-        self.message = Some(String::from_utf8_lossy(text).into_owned());
+        let text = String::from_utf8_lossy(&text[..text.len().min(TEXT_BYTES_MAX)]);
+        // One line, and nothing that a terminal obeys, whoever has written it.
+        let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
+        self.message = Some(plain.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "));
     }
 
     fn exceeded(&mut self, error: FilterError) -> i32 {

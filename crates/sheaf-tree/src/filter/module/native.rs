@@ -2,6 +2,7 @@
 //! broken, which is why WebAssembly is the kind to prefer for code that is not trusted.
 #![allow(unsafe_code)]
 
+use super::fork;
 use super::guest::{Guest, Packet, Sent};
 use crate::filter::{Emit, FilterError, NodeInfo};
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
@@ -59,6 +60,7 @@ pub(super) fn link_file(path: &Path) -> Result<Loaded, FilterError> {
 
 impl Library {
     pub fn load(bytes: &[u8]) -> Result<Self, FilterError> {
+        fork::watch().map_err(|error| FilterError::new(Errno::from_io(&error), error.to_string()))?;
         let loaded = link_bytes(bytes)?;
         let mut library = Self { loaded: ManuallyDrop::new(loaded), trampoline: None };
         match library.symbol("sheaf_filter_abi") {
@@ -301,6 +303,7 @@ impl Guest for Native {
             Asked { entry, emit, packets: &packets, params: &[], node: &self.node, state: self.state };
         let mut raw = asked.raw(&mut sent);
         (raw.params, raw.params_len) = (self.params.as_ptr().cast(), self.params_len);
+        let process = rustix::process::getpid();
         // SAFETY: all that `raw` points to lives until the call returns; the function has the type
         // that the header demands of it.
         let status = unsafe {
@@ -310,6 +313,12 @@ impl Guest for Native {
             }
         };
         self.state = raw.state;
+        if rustix::process::getpid() != process {
+            fork::end_copy();
+        }
+        if let Some(error) = fork::told() {
+            return Err(error);
+        }
         sent.outcome(status)
     }
 }

@@ -1,5 +1,7 @@
 //! The nodes of a host that has joined by itself: its server is this process, inner nodes run beside it.
-use super::serve::{ServeError, serve, serve_in_job};
+use super::serve::{ServeError, serve_joined};
+use crate::driver::Shared;
+use crate::launch::start::family::death;
 use crate::launch::start::push::this_program;
 use crate::launch::start::spawn::run_program;
 use crate::launch::{Invitation, Program};
@@ -7,7 +9,7 @@ use crate::service::Services;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::process::Child;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -38,11 +40,11 @@ pub fn serve_host(
     for invitation in invitations {
         nodes.push(Node::start(&program, invitation)?);
     }
-    let _beside = Beside::keep(program, nodes);
+    let node = Arc::new(OnceLock::new());
+    let _beside = Beside::keep(program, nodes, Arc::clone(&node));
     let (theirs, ours) = io::pipe()?;
     own.write(ours)?;
-    let serve = if in_job { serve_in_job } else { serve };
-    serve(theirs.into(), services)
+    serve_joined(theirs.into(), in_job, &node, services)
 }
 
 /// Lets this process end with the one that started it.
@@ -73,10 +75,22 @@ impl Node {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Lets the tree know if it has ended by a fault: from here alone can that be seen.
+    fn tell_of_fault(&mut self, server: &OnceLock<Weak<Shared>>) {
+        let Ok(Some(status)) = self.child.try_wait() else { return };
+        let death = death(status);
+        if let Some(server) = server.get().and_then(Weak::upgrade).filter(|_| death.by_fault) {
+            server.with_node(0, |node| node.tell_of_crash(self.invitation.rank, &death.how));
+        }
+    }
+
     /// Starts it again, if it has ended long enough ago.
-    fn look_after(&mut self, program: &Program) {
+    fn look_after(&mut self, program: &Program, server: &OnceLock<Weak<Shared>>) {
         if !self.has_ended() {
             return;
+        }
+        if self.ended.is_none() {
+            self.tell_of_fault(server);
         }
         if self.ended.is_none() && self.begun.elapsed() > AGAIN_PAUSE_MAX {
             self.pause = AGAIN_PAUSE_MIN;
@@ -115,12 +129,12 @@ struct Beside {
 }
 
 impl Beside {
-    fn keep(program: Program, all: Vec<Node>) -> Self {
+    fn keep(program: Program, all: Vec<Node>, server: Arc<OnceLock<Weak<Shared>>>) -> Self {
         let none = all.is_empty();
         let nodes = Arc::new(Mutex::new(Nodes { all, over: false }));
         let shared = Arc::clone(&nodes);
         let keep = move || {
-            while !lock(&shared).look_after(&program) {
+            while !lock(&shared).look_after(&program, &server) {
                 std::thread::park_timeout(AGAIN_LOOK);
             }
         };
@@ -133,9 +147,9 @@ impl Beside {
 
 impl Nodes {
     /// Starts again what has ended; whether nothing is to be looked after any more.
-    fn look_after(&mut self, program: &Program) -> bool {
+    fn look_after(&mut self, program: &Program, server: &OnceLock<Weak<Shared>>) -> bool {
         if !self.over {
-            self.all.iter_mut().for_each(|node| node.look_after(program));
+            self.all.iter_mut().for_each(|node| node.look_after(program, server));
         }
         self.over
     }

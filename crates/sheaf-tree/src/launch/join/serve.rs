@@ -28,7 +28,7 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -112,20 +112,26 @@ pub fn serve_here(linked: Box<Linked>, services: &Services) -> Result<(), ServeE
     serve_told(Told::Place(Box::new(placed)), How::Linked, services)
 }
 
-/// [`serve`], for a server of a job whose end its root is told by whoever runs the job.
-pub(super) fn serve_in_job(stdin: OwnedFd, services: &Services) -> Result<(), ServeError> {
-    serve_as(stdin, How::InJob, services)
+/// [`serve`], for a server that has come by itself. `node` is what it runs, as soon as it does. If it is of a job,
+/// its root is told of the end of that by whoever runs the job.
+pub(super) fn serve_joined(
+    stdin: OwnedFd,
+    in_job: bool,
+    node: &OnceLock<Weak<Shared>>,
+    services: &Services,
+) -> Result<(), ServeError> {
+    serve_as(stdin, How::Joined { in_job, node }, services)
 }
 
 /// How a process has come to serve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+#[derive(Clone, Copy)]
+enum How<'a> {
     /// Its parent has started it.
     Started,
     /// Its parent has started it over a channel that it has to let go of.
     Invited,
-    /// It has come by itself, from a job of Slurm.
-    InJob,
+    /// It has come by itself; see [`serve_joined`].
+    Joined { in_job: bool, node: &'a OnceLock<Weak<Shared>> },
     /// Its parent has started it over a channel that is its link.
     Linked,
     /// It is somebody else's program, which can start no other.
@@ -149,11 +155,11 @@ pub async fn leaf_over(link: OwnedFd, services: &Services) -> Result<(), ServeEr
     arrive_as(told, How::OnlyALeaf, services).await
 }
 
-fn serve_as(channel: OwnedFd, how: How, services: &Services) -> Result<(), ServeError> {
+fn serve_as(channel: OwnedFd, how: How<'_>, services: &Services) -> Result<(), ServeError> {
     serve_told(told(channel)?, how, services)
 }
 
-fn serve_told(told: Told, how: How, services: &Services) -> Result<(), ServeError> {
+fn serve_told(told: Told, how: How<'_>, services: &Services) -> Result<(), ServeError> {
     // Children are forked before there is a runtime, which they would share.
     let told = match told {
         Told::Place(placed) => Told::Place(Box::new(bear(*placed)?)),
@@ -170,7 +176,7 @@ fn serve_told(told: Told, how: How, services: &Services) -> Result<(), ServeErro
     done
 }
 
-async fn arrive_as(told: Told, how: How, services: &Services) -> Result<(), ServeError> {
+async fn arrive_as(told: Told, how: How<'_>, services: &Services) -> Result<(), ServeError> {
     let mut placed = match told {
         Told::Place(placed) => *placed,
         Told::Unread(channel) => Placed::arrive(channel).await?,
@@ -186,7 +192,7 @@ async fn arrive_as(told: Told, how: How, services: &Services) -> Result<(), Serv
     if matches!(how, How::Invited | How::Linked) {
         invited::say_joined();
     }
-    if how == How::OnlyALeaf && placed.topology.root().leaf_index().is_none() {
+    if matches!(how, How::OnlyALeaf) && placed.topology.root().leaf_index().is_none() {
         return Err(ServeError::NotALeaf);
     }
     Ok(run(placed, arrival, how, services).await?)
@@ -435,11 +441,15 @@ fn begin(shared: &Arc<Shared>, placed: &Placed, as_orphan: bool, services: &Serv
 async fn run(
     placed: Placed,
     Arrival { channel, at, as_orphan }: Arrival,
-    how: How,
+    how: How<'_>,
     services: &Services,
 ) -> io::Result<()> {
     let shared = Shared::new();
     let parent = begin(&shared, &placed, as_orphan, services);
+    if let How::Joined { node, .. } = how {
+        // There is one node in this process.
+        let _ = node.set(Arc::downgrade(&shared));
+    }
     let Placed { topology, station, options, brood, .. } = placed;
     let (station, root, mut family) = (Arc::new(station), topology.root(), None);
     let role = shared.peek(|core| core.nodes[0].config().role);
@@ -475,7 +485,7 @@ async fn run(
             shared.with_node(0, Node::tell_ready);
         }
     }
-    if how == How::Invited {
+    if matches!(how, How::Invited) {
         tokio::spawn(invited::let_go_after(family.as_mut().and_then(|family| family.starting.take())));
     }
     let time = tokio::spawn(Arc::clone(&shared).keep_time());
@@ -489,7 +499,7 @@ async fn run(
     tokio::select! {
         () = live => {}
         _ = asked.recv() => {
-            if how == How::InJob {
+            if matches!(how, How::Joined { in_job: true, .. }) {
                 // The root hears why from Slurm, meanwhile.
                 tokio::time::sleep(STEP_END_PAUSE).await;
             }

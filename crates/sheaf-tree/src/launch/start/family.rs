@@ -1,5 +1,5 @@
 //! Child processes: how they ended, and that they are gone in the end.
-use crate::driver::{Autopsy, Peer, is_stopped};
+use crate::driver::{Autopsy, Death, Peer, is_stopped};
 use crate::launch::door::nursery::Nursery;
 use crate::link::door::Doorkeeper;
 use crate::link::watch::register;
@@ -34,7 +34,7 @@ impl Kin {
     /// It at the other end of a link: once that has closed it can be found out how it ended.
     pub fn as_peer(&self, is_leaf: bool) -> Peer {
         let (kin, pid) = (self.clone(), Some(self.pid));
-        Peer { autopsy: Box::new(move || Box::pin(async move { kin.ended().await })), is_leaf, pid }
+        Peer { autopsy: Box::new(move || Box::pin(async move { kin.death().await })), is_leaf, pid }
     }
 
     /// Whether somebody has stopped it.
@@ -44,7 +44,14 @@ impl Kin {
 
     /// Waits for its end; says how it was.
     pub async fn ended(&self) -> String {
-        self.wait().await.map_or_else(|error| error.to_string(), phrase)
+        self.death().await.how
+    }
+
+    async fn death(&self) -> Death {
+        match self.wait().await {
+            Ok(status) => death(status),
+            Err(error) => Death { how: error.to_string(), by_fault: false },
+        }
     }
 
     /// Waits for its end without blocking the thread.
@@ -89,12 +96,27 @@ impl Kin {
     }
 }
 
-fn phrase(status: ExitStatus) -> String {
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("its process ended with signal {signal}"),
-        (None, Some(code)) => format!("its process ended with exit code {code}"),
-        (None, None) => "its process ended".to_owned(),
-    }
+/// Signals that the system sends to a process for what it has done itself, by number.
+const FAULTS: [(Signal, &str); 7] = [
+    (Signal::SEGV, "SIGSEGV"),
+    (Signal::ABORT, "SIGABRT"),
+    (Signal::BUS, "SIGBUS"),
+    (Signal::ILL, "SIGILL"),
+    (Signal::FPE, "SIGFPE"),
+    (Signal::TRAP, "SIGTRAP"),
+    (Signal::SYS, "SIGSYS"),
+];
+
+/// How a process with this status has ended.
+pub(in crate::launch) fn death(status: ExitStatus) -> Death {
+    let fault = FAULTS.iter().find(|(fault, _)| Some(fault.as_raw()) == status.signal());
+    let how = match (fault, status.signal(), status.code()) {
+        (Some((fault, name)), ..) => format!("its process ended with signal {} ({name})", fault.as_raw()),
+        (None, Some(signal), _) => format!("its process ended with signal {signal}"),
+        (None, None, Some(code)) => format!("its process ended with exit code {code}"),
+        (None, None, None) => "its process ended".to_owned(),
+    };
+    Death { how, by_fault: fault.is_some() }
 }
 
 /// The end of the process at the other end of a unix socket, which somebody else has started.
@@ -106,7 +128,7 @@ pub(in crate::launch) fn watch(socket: &OwnedFd, is_leaf: bool) -> Option<Peer> 
             if let Ok(pidfd) = register(pidfd, tokio::io::Interest::READABLE) {
                 let _ended = pidfd.readable().await;
             }
-            "its process ended".to_owned()
+            Death { how: "its process ended".to_owned(), by_fault: false }
         })
     });
     Some(Peer { autopsy, is_leaf, pid: Some(peer.pid) })

@@ -1,5 +1,5 @@
 //! An ssh connection that is the link to the node it has started, and lives as long as that.
-use crate::driver::Peer;
+use crate::driver::{Death, Peer};
 use crate::link::wire::Channel;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -43,8 +43,12 @@ impl Line {
         let autopsy = move || {
             // The link is closed, and ssh has no other reason to stay.
             drop(let_go);
-            let how = async move { told.await.unwrap_or_else(|_| "its ssh connection ended".to_owned()) };
-            Box::pin(how) as std::pin::Pin<Box<dyn Future<Output = String> + Send>>
+            let death = async move {
+                let how = told.await.unwrap_or_else(|_| "its ssh connection ended".to_owned());
+                // A signal that has ended the node is not told by ssh.
+                Death { how, by_fault: false }
+            };
+            Box::pin(death) as std::pin::Pin<Box<dyn Future<Output = Death> + Send>>
         };
         let peer = Peer { autopsy: Box::new(autopsy), is_leaf: nothing_lives_on, pid: None };
         Taken { channel, peer, keeper }

@@ -6,7 +6,8 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::filter::{
     Emit, Input, ModuleId, NodeInfo, REPLIES_PER_WAVE_MAX, Registry, link_modules, packets,
 };
-use sheaf_tree::{Coverage, packet};
+use sheaf_tree::{Coverage, Tuning, packet};
+use std::time::{Duration, Instant};
 
 const SOURCE: &str = "crates/sheaf-tree/tests/filters/misbehave.c";
 
@@ -35,6 +36,7 @@ async fn fails(kind: Kind, function: &str, errno: Errno, reason: &str) {
         assert_eq!(complaints.len(), 2 * (wave + 1), "both nodes say so in every wave: {complaints:?}");
         for (by, message) in &complaints {
             assert!([1, 2].contains(by) && message.contains(reason), "{by}: {message}");
+            assert!(!message.contains(char::is_control), "one line: {message:?}");
         }
     }
     let fine = tree.open(&id.filter("relay"), b"");
@@ -60,7 +62,47 @@ async fn a_pointer_out_of_bounds_is_an_error() {
 
 #[tokio::test]
 async fn an_endless_loop_is_an_error() {
-    fails(Kind::Wasm, "spin", Errno::TIMEDOUT, "bound of steps").await;
+    let told = " steps (filter_steps_max is 2147483648)";
+    fails(Kind::Wasm, "spin", Errno::TIMEDOUT, told).await;
+}
+
+#[tokio::test]
+async fn work_and_time_of_a_call_are_bounded_as_is_set() {
+    let Some(id) = loaded(Kind::Wasm) else { return };
+    let settings = [
+        (
+            Tuning { filter_steps_max: 5000, ..Tuning::default() },
+            "bound of work, 5000 steps (filter_steps_max is 5000)",
+        ),
+        (
+            Tuning { filter_time_max: Duration::from_millis(20), ..Tuning::default() },
+            "bound of time, 20 ms (filter_time_max)",
+        ),
+    ];
+    for (tuning, told) in settings {
+        let tree = Tree::tuned("1x2x3", tuning, echo);
+        let stream = tree.open(&id.filter("spin"), b"");
+        all_failed(&tree.ask(&stream, b"x").await.coverage, Errno::TIMEDOUT);
+        let complaints = tree.complaints();
+        assert!(complaints.iter().all(|(_, message)| message.ends_with(told)), "{complaints:?}");
+        assert_eq!(complaints.len(), 2);
+    }
+}
+
+/// The copy of this process would go on as the whole tree, with the tests.
+#[tokio::test]
+async fn a_filter_that_forks_is_told_of_and_its_copy_ended() {
+    let Some(id) = loaded(Kind::Native) else { return };
+    let tree = Tree::new("1x2x3", echo);
+    let stream = tree.open(&id.filter("forks"), b"");
+    let told = |tree: &Tree| tree.complaints().iter().any(|(_, message)| message.contains("has forked"));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !told(&tree) {
+        assert!(Instant::now() < deadline, "{:?}", tree.complaints());
+        tree.ask(&stream, b"x").await;
+    }
+    let fine = tree.open(&id.filter("relay"), b"");
+    assert_eq!(tree.packets(&fine, b"y").await.len(), 6, "the node lives");
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Trees inside this process, whose leaves answer with what a test says.
-use sheaf_tree::filter::{Registry, packets};
+use sheaf_tree::filter::{Registry, link_modules, packets};
 use sheaf_tree::service::{Leaf, LeafHandle, Provider, Service, ServiceError, Services, Site};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
-use sheaf_tree::{Network, Notice, Packet, Stream, Sync, WaveResult, launch};
+use sheaf_tree::{Network, Notice, Packet, Stream, Sync, Tuning, WaveResult, launch};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,11 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What all trees of this program share, so that a module is compiled once.
-pub static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::with_builtins);
+pub static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    let registry = Registry::with_builtins();
+    link_modules(&registry);
+    registry
+});
 
 /// What a leaf says to a packet: its index and the packet's bytes in, its answer out.
 pub type Answer = Arc<dyn Fn(u32, &[u8]) -> Vec<u8> + Send + std::marker::Sync>;
@@ -68,9 +72,27 @@ impl Tree {
         Self::with(shape, true, answer)
     }
 
+    pub fn tuned(
+        shape: &str,
+        tuning: Tuning,
+        answer: impl Fn(u32, &[u8]) -> Vec<u8> + Send + std::marker::Sync + 'static,
+    ) -> Self {
+        let options = launch::Options { tuning, ..Default::default() };
+        Self::with_options(shape, true, options, answer)
+    }
+
     pub fn with(
         shape: &str,
         takes_unasked: bool,
+        answer: impl Fn(u32, &[u8]) -> Vec<u8> + Send + std::marker::Sync + 'static,
+    ) -> Self {
+        Self::with_options(shape, takes_unasked, launch::Options::default(), answer)
+    }
+
+    fn with_options(
+        shape: &str,
+        takes_unasked: bool,
+        options: launch::Options,
         answer: impl Fn(u32, &[u8]) -> Vec<u8> + Send + std::marker::Sync + 'static,
     ) -> Self {
         let leaves: u32 = shape.split('x').map(|count| count.parse::<u32>().unwrap()).product();
@@ -80,7 +102,7 @@ impl Tree {
         let unasked = Unasked::default();
         let answers = Answers { answer: Arc::new(answer), unasked: Arc::clone(&unasked), takes_unasked };
         let services = Services::new(REGISTRY.clone()).with("answers", answers);
-        let network = launch::embedded(&topology, &services, &launch::Options::default());
+        let network = launch::embedded(&topology, &services, &options);
         Self { network, unasked }
     }
 
