@@ -73,6 +73,8 @@ fn join(
     config.use_topology(&joined.topology);
     let client = Client::new(joined.network, joined.topology.leaf_hosts(), limits(&config))?;
     let gate = gate.map(|gate| gate.host);
+    let by = gate.as_ref().map(|host| format!(" by way of {host}")).unwrap_or_default();
+    tracing::info!("session {} is joined{by}: {} hosts", config.session_name(), joined.topology.leaves_len());
     Ok(Session { client, config, topology: joined.topology, desk: None, about: Some(about), gate })
 }
 

@@ -49,6 +49,14 @@ impl Sessions {
         &self.directory
     }
 
+    /// Makes the directory, if there is none.
+    ///
+    /// # Errors
+    /// When that cannot be done, or somebody else can put sockets there.
+    pub fn make_directory(&self) -> Result<(), SessionError> {
+        crate::keep::prepare(self)
+    }
+
     /// Whether nobody else can put sockets where this user's sessions have theirs.
     ///
     /// # Errors

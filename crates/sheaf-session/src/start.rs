@@ -72,6 +72,13 @@ impl Start<'_> {
     /// Outside a tokio runtime.
     pub async fn start(&self, config: Config) -> Result<Session, SessionError> {
         let topology = config.topology()?.clone();
+        let (cluster, hosts) = (&config.cluster, topology.leaves_len());
+        tracing::info!(
+            "cluster {}: starts {hosts} hosts, launch {}, tree {}",
+            cluster.name.value,
+            cluster.launch.value,
+            cluster.tree.value
+        );
         let (network, desk) = self.network(&config, &topology).await?;
         let client = Client::new(network, topology.leaf_hosts(), limits(&config))?;
         Ok(Session { client, config, topology, desk: desk.map(Arc::new), about: None, gate: None })

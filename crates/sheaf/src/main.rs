@@ -4,6 +4,7 @@
 mod cli;
 mod cmd;
 mod exit;
+mod log;
 mod mode;
 mod output;
 mod probe;
@@ -21,9 +22,12 @@ fn main() -> ExitCode {
     // commands' options nor any file of configuration.
     let mut as_json = false;
     let outcome = match cli::serve_alone(std::env::args_os()) {
-        Some(args) => sheaf_tree::launch::close_inherited()
-            .context("descriptors that were inherited")
-            .and_then(|()| cmd::serve::run(&args)),
+        Some(args) => {
+            sheaf_tree::launch::close_inherited().context("descriptors that were inherited").and_then(|()| {
+                log::begin_serving();
+                cmd::serve::run(&args)
+            })
+        }
         None => {
             // Sessions and servers outlive this command, and must not keep what is its caller's.
             if let Err(error) = sheaf_tree::launch::hand_nothing_on() {
@@ -33,7 +37,9 @@ fn main() -> ExitCode {
             // A session's own process is read by the one that starts it, as text.
             let is_session = matches!(&cli.command, cmd::Command::Up(up) if up.announce);
             as_json = cli.global.json && !is_session;
-            cmd::run(&cli.command, &cli.global)
+            // It keeps a log of its own besides, once its name is known.
+            let logs = if is_session { Ok(()) } else { log::begin(&cli.global, None) };
+            logs.and_then(|()| cmd::run(&cli.command, &cli.global))
         }
     };
     output::conclude(outcome, as_json).into()

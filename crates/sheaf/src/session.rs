@@ -8,8 +8,11 @@ use anyhow::{Context, Result};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Client, Outcome, Servers, THREADS_MAX};
 use sheaf_session::config::Launch;
-use sheaf_session::{Config, Environment, Lookup, ServerProgram, Session, SessionError, Start, registry};
+use sheaf_session::{
+    Config, Environment, Lookup, ServerProgram, Session, SessionError, Sessions, Start, registry,
+};
 use sheaf_tools::Target;
+use sheaf_tree::Notice;
 use sheaf_tree::service::{Configs, Services};
 use sheaf_tree::topology::Topology;
 use std::collections::HashSet;
@@ -27,6 +30,13 @@ pub const UNDO_TIME: Duration = Duration::from_millis(200);
 /// The configuration of a command.
 pub fn config(global: &GlobalArgs) -> Result<Config, SessionError> {
     Config::load(&global.choices(), &Environment::of_this_process())
+}
+
+/// Where the session of this configuration keeps its log.
+pub fn log_of(config: &Config) -> Result<PathBuf> {
+    let sessions = Sessions::of(config.environment());
+    sessions.make_directory()?;
+    Ok(sessions.directory().join(format!("{}.log", config.session_name())))
 }
 
 /// The configuration of a command that joins a running session.
@@ -91,7 +101,10 @@ impl Opening {
                 Lookup::Nothing(config) => start(*config, 0, &servers).await?,
             };
             let interrupts = tokio::spawn(signals.heed(session.client().clone()));
+            let narrator = tokio::spawn(narrate(session.client().clone()));
             let result = act(&session, session.config(), &output).await;
+            narrator.abort();
+            tracing::info!("done");
             // Of records the summary is the last.
             if session.is_own() && !output.json {
                 let notices = session.client().network().notices();
@@ -125,6 +138,32 @@ pub fn named(name: Option<&String>, global: &GlobalArgs) -> Result<String> {
         Some(name) => Ok(name.clone()),
         None => Ok(config(global)?.session_name().to_owned()),
     }
+}
+
+/// Says what becomes of hosts, as long as this is polled.
+pub async fn narrate(client: Client) {
+    let fold = |leaves: &RangeSet| client.fold(leaves);
+    let network = client.network();
+    let ready = async {
+        if let Some(leaves) = network.ready(Duration::MAX).await {
+            tracing::info!("{} of {} hosts run: {}", leaves.len(), network.leaf_count(), fold(&leaves));
+        }
+    };
+    let events = async {
+        let mut seen = 0;
+        loop {
+            for notice in network.notices_from(&mut seen).await {
+                match notice {
+                    Notice::Lost { leaves, cause, .. } => tracing::warn!("lost {}: {cause}", fold(&leaves)),
+                    Notice::Joined { leaves, .. } => tracing::info!("back: {}", fold(&leaves)),
+                    Notice::Left { leaves, .. } => tracing::info!("{} has left", fold(&leaves)),
+                    Notice::FilterFailed { message, .. } => tracing::warn!("a filter failed: {message}"),
+                    other => tracing::debug!("{other:?}"),
+                }
+            }
+        }
+    };
+    tokio::join!(ready, events);
 }
 
 /// The descriptors that a runtime and its signals need, which panics without them.

@@ -100,9 +100,13 @@ pub struct GlobalArgs {
     #[arg(hide_possible_values = true, hide_default_value = true)]
     pub color: Color,
 
-    /// Say more on standard error; twice for yet more
+    /// Say on standard error what happens; twice or three times for more
     #[arg(short = 'v', long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
+
+    /// Write down what happens, with times, at the end of this file
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
 }
 
 /// When output is coloured.

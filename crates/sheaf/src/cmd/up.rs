@@ -98,6 +98,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         let token_file = args.tokens.as_ref().map(std::path::absolute).transpose().context("--tokens")?;
         let tokens = token_file.map(|path| TokenFile { path, uses: args.token_uses });
         if args.announce {
+            crate::log::begin(&global, Some(session::log_of(&config)?))?;
             background::leave_directory(&mut config)?;
         }
         let listening = |config: &Config, hosts, note: Option<String>| match args.announce {

@@ -110,6 +110,8 @@ pub fn run(
             tokens.write(&session)?;
         }
         let open = post.open(&session)?;
+        let narrator = tokio::spawn(super::narrate(session.client().clone()));
+        tracing::info!("session {} begins: {} hosts", session.name(), session.hosts().len());
         let (network, listens) = (session.client().network(), Cell::new(false));
         let listening = |config: &Config, hosts, note| {
             listens.set(true);
@@ -121,6 +123,8 @@ pub fn run(
             served = serve(&open, &session, staying.wait, listening) => served,
             () = signals.heard() => Ok(()),
         };
+        narrator.abort();
+        tracing::info!("session {} ends", session.name());
         // The name goes first, so that nobody connects to a session that ends.
         drop(open);
         session.lift_deadline();

@@ -26,6 +26,7 @@ mod hosts;
 mod interrupts;
 mod late_starts;
 mod life;
+mod logs;
 mod lost_hosts;
 mod machines;
 mod members;

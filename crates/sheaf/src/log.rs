@@ -1,0 +1,204 @@
+//! What happens meanwhile: on standard error as far as `-v` asks for it, in the file of `--log`, in the log of a
+//! session that stays, and in the system's journal where a server runs as its unit.
+use crate::cli::GlobalArgs;
+use crate::exit::{Stop, io_text};
+use anyhow::Result;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+/// A log that a session keeps is begun anew when it has become so long; the one before is kept beside it.
+const LOG_BYTES_MAX: u64 = 4 << 20;
+
+/// What is written down of a session that stays, whatever `-v` says.
+const KEPT: LevelFilter = LevelFilter::INFO;
+
+/// How much `-v` asks for.
+fn level(verbose: u8) -> LevelFilter {
+    match verbose {
+        0 => LevelFilter::OFF,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
+
+/// Begins to say what happens in this process. `kept`: the log of the session that this process is.
+///
+/// # Errors
+/// When a file cannot be written to.
+pub fn begin(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
+    let (verbose, file) = (global.verbose, global.log.as_deref());
+    if verbose == 0 && file.is_none() && kept.is_none() {
+        return Ok(());
+    }
+    let told = layer(Terminal(Instant::now()), io::stderr, level(verbose));
+    let open = |path: &Path| Log::open(path, u64::MAX).map_err(|error| Stop::usage(io_text(path, &error)));
+    // Whoever wants a file wants to read there what happened.
+    let written = file.map(open).transpose()?.map(|log| layer(Dated, log, level(verbose.max(2))));
+    let keep = |path: PathBuf| {
+        Log::open(&path, LOG_BYTES_MAX).map_err(|error| Stop::unreachable(io_text(&path, &error)))
+    };
+    let kept = kept.map(keep).transpose()?.map(|log| layer(Dated, log, KEPT));
+    set(Registry::default().with(told).with(written).with(kept));
+    Ok(())
+}
+
+/// Begins to say what happens in a server: in the journal, where it runs as a unit of the system.
+pub fn begin_serving() {
+    // That is where standard error goes; lines that begin with their priority have it there.
+    if std::env::var_os("JOURNAL_STREAM").is_some() {
+        set(Registry::default().with(layer(Journal, io::stderr, KEPT)));
+    }
+}
+
+fn set(subscriber: impl Subscriber + Send + Sync) {
+    // It is the first thing that this program does.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+fn layer<S, F, W>(format: F, writer: W, level: LevelFilter) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    F: FormatEvent<S, tracing_subscriber::fmt::format::DefaultFields> + Send + Sync + 'static,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt::layer()
+        .event_format(format)
+        .with_writer(writer)
+        .with_ansi(false)
+        .with_filter(level)
+}
+
+/// A file that is appended to, and begun anew when it is too long.
+struct Log {
+    path: PathBuf,
+    bytes_max: u64,
+    open: Mutex<(File, u64)>,
+}
+
+impl Log {
+    fn open(path: &Path, bytes_max: u64) -> io::Result<Self> {
+        let file = append(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), bytes_max, open: Mutex::new((file, bytes)) })
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> &'a Self {
+        self
+    }
+}
+
+impl Write for &Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.1 >= self.bytes_max {
+            std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
+            *open = (append(&self.path)?, 0);
+        }
+        open.0.write_all(line)?;
+        open.1 += line.len() as u64;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// For a reader at the terminal: with the time since the program began.
+struct Terminal(Instant);
+
+/// For a file: with the date.
+struct Dated;
+
+/// For the journal, which has the time.
+struct Journal;
+
+/// The rest of a line: the level, where it matters, and what the event says.
+fn rest<S, N>(context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    match *event.metadata().level() {
+        Level::ERROR => writer.write_str("error: ")?,
+        Level::WARN => writer.write_str("warning: ")?,
+        Level::INFO | Level::DEBUG | Level::TRACE => {}
+    }
+    context.format_fields(writer.by_ref(), event)?;
+    writeln!(writer)
+}
+
+impl<S, N> FormatEvent<S, N> for Terminal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        write!(writer, "sheaf: [{:.3} s] ", self.0.elapsed().as_secs_f64())?;
+        rest(context, writer, event)
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Dated
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        write!(writer, "{:.3} [{}] ", jiff::Timestamp::now(), std::process::id())?;
+        rest(context, writer, event)
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Journal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let priority = match *event.metadata().level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            Level::DEBUG | Level::TRACE => 7,
+        };
+        write!(writer, "<{priority}>")?;
+        rest(context, writer, event)
+    }
+}

@@ -1,0 +1,60 @@
+//! What is said of what happens: on standard error, in a file, in the log of a session.
+use crate::cluster::{nothing_is_left, wait_until};
+use crate::support::Home;
+
+#[test]
+fn what_happens_is_said_as_far_as_it_is_asked_for() {
+    let home = Home::new();
+    let file = home.write("f", "here\n");
+    let grep = |words: &[&str]| {
+        let mut all = words.to_vec();
+        all.extend(["--embedded", "3", "grep", "here", file.to_str().unwrap()]);
+        home.run(&all)
+    };
+    let (plain, told) = (grep(&[]), grep(&["-v"]));
+    assert_eq!((plain.stderr.as_str(), &plain.stdout), ("", &told.stdout));
+    let lines: Vec<&str> = told.stderr.lines().map(|line| line.split_once("] ").unwrap().1).collect();
+    assert_eq!(
+        lines,
+        ["cluster embedded: starts 3 hosts, launch embedded, tree auto", "3 of 3 hosts run: n[1-3]", "done"]
+    );
+    assert!(told.stderr.lines().all(|line| line.starts_with("sheaf: [0.")), "{told:?}");
+    // A file is told as well, and goes on where it was.
+    let log = home.path().join("log");
+    for times in 1..=2 {
+        let logged = grep(&["--log", log.to_str().unwrap()]);
+        assert_eq!((logged.stderr.as_str(), &logged.stdout), ("", &plain.stdout));
+        let written = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(written.matches("] 3 of 3 hosts run: n[1-3]\n").count(), times, "{written}");
+    }
+    let bad = grep(&["--log", "/none/log"]);
+    assert_eq!(
+        (bad.code, bad.stderr.as_str()),
+        (Some(2), "sheaf: /none/log: No such file or directory (ENOENT)\n")
+    );
+}
+
+#[test]
+fn a_session_keeps_a_log_with_what_became_of_its_hosts() {
+    let home = Home::new();
+    let up = home.run(&["up", "--processes", "3", "--session", "kept"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let shown = home.run(&["--session", "kept", "tree", "show", "--json"]);
+    let of_n2 = |line: &&str| line.contains("\"host\":\"n2\"");
+    let node: serde_json::Value = serde_json::from_str(shown.stdout.lines().find(of_n2).unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(node["pid"].as_i64().unwrap() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let log = home.runtime_dir().join("sheaf/kept.log");
+    let read = || std::fs::read_to_string(&log).unwrap();
+    wait_until("the loss is written down", || {
+        read().contains("] warning: lost n2: its process ended with signal 9")
+    });
+    assert_eq!(home.run(&["down", "kept"]).code, Some(0));
+    nothing_is_left(&home);
+    let lines: Vec<String> = read().lines().map(|line| line.split_once("] ").unwrap().1.to_owned()).collect();
+    assert_eq!(
+        lines.first().map(String::as_str),
+        Some("cluster processes: starts 3 hosts, launch processes, tree auto")
+    );
+    assert_eq!(lines.last().map(String::as_str), Some("session kept ends"));
+}
