@@ -34,40 +34,40 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
-    sheaf-cat.1 26
-    sheaf-chmod.1 26
-    sheaf-chown.1 27
-    sheaf-completions.1 21
-    sheaf-config-check.1 21
-    sheaf-config-show.1 21
-    sheaf-config.1 21
-    sheaf-cp.1 38
-    sheaf-demo.1 24
-    sheaf-down.1 22
-    sheaf-du.1 32
-    sheaf-grep.1 56
-    sheaf-help.1 21
-    sheaf-hosts.1 46
-    sheaf-ln.1 27
-    sheaf-ls.1 43
-    sheaf-man.1 21
-    sheaf-mkdir.1 26
-    sheaf-read.1 25
-    sheaf-rm.1 28
-    sheaf-serve.1 25
-    sheaf-sha.1 29
-    sheaf-stat.1 27
-    sheaf-status.1 21
-    sheaf-token.1 23
-    sheaf-tree-bench.1 26
-    sheaf-tree-plan.1 22
-    sheaf-tree-show.1 24
-    sheaf-tree-simulate.1 26
-    sheaf-tree.1 21
-    sheaf-truncate.1 27
-    sheaf-up.1 25
-    sheaf-write.1 31
-    sheaf.1 22
+    sheaf-cat.1 27
+    sheaf-chmod.1 27
+    sheaf-chown.1 28
+    sheaf-completions.1 22
+    sheaf-config-check.1 22
+    sheaf-config-show.1 22
+    sheaf-config.1 22
+    sheaf-cp.1 39
+    sheaf-demo.1 25
+    sheaf-down.1 23
+    sheaf-du.1 33
+    sheaf-grep.1 57
+    sheaf-help.1 22
+    sheaf-hosts.1 47
+    sheaf-ln.1 28
+    sheaf-ls.1 44
+    sheaf-man.1 22
+    sheaf-mkdir.1 27
+    sheaf-read.1 26
+    sheaf-rm.1 29
+    sheaf-serve.1 26
+    sheaf-sha.1 30
+    sheaf-stat.1 28
+    sheaf-status.1 22
+    sheaf-token.1 24
+    sheaf-tree-bench.1 27
+    sheaf-tree-plan.1 23
+    sheaf-tree-show.1 25
+    sheaf-tree-simulate.1 27
+    sheaf-tree.1 22
+    sheaf-truncate.1 28
+    sheaf-up.1 26
+    sheaf-write.1 32
+    sheaf.1 23
     ");
 }
 
