@@ -7,8 +7,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// The name of a target, and itself.
+type Target = (&'static str, fn(&[u8]));
+
 /// The fuzz targets of this crate, by their names.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[("program", program)];
+pub const TARGETS: &[Target] = &[("program", program)];
 
 /// `sheaf.toml`, ClusterShell's files of groups, addresses, and what sessions say of themselves and of tokens.
 ///

@@ -79,7 +79,7 @@ impl Leaves for Hosts {
 
 fn start(seed: u64, shape: Shape) -> (Sim<Hosts>, u32) {
     let everyone = shape.everyone();
-    let config = SimConfig { shred: seed % 2 == 0, ..SimConfig::seeded(seed) };
+    let config = SimConfig { shred: seed.is_multiple_of(2), ..SimConfig::seeded(seed) };
     let mut sim = Sim::new(shape, Registry::with_builtins(), Hosts::default(), config);
     let opened = sim.with(0, |root, _| root.open(SERVICE, everyone, "sum", b"%uld", Sync::WaitForAll));
     (sim, opened.unwrap())
