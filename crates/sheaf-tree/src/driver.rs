@@ -23,6 +23,7 @@ mod alibi;
 mod claims;
 mod clock;
 mod socket;
+mod transport;
 
 pub(crate) use alibi::is_stopped;
 use claims::Claims;

@@ -1,15 +1,16 @@
 //! A link over a socket: one task reads it and runs the node with what has come; whoever runs
 //! the node writes its output straight away, and only what the kernel refuses waits for the task.
+use super::transport::{Socket, is_unix, process_behind, via};
 use super::{Core, Route, Shared};
 use crate::link::tls::Tls;
 use crate::link::watch::register;
-use crate::link::wire::{Channel, Out, send_pieces};
+use crate::link::wire::{Channel, Out};
 use crate::proto::frame::Header;
 use crate::proto::report::Via;
 use crate::proto::{LinkId, Time, Violation};
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno as Os;
-use rustix::net::{AddressFamily, sockopt};
+use rustix::net::sockopt;
 use rustix::process::Pid;
 use sheaf_core::Errno;
 use std::collections::VecDeque;
@@ -34,32 +35,6 @@ const NEAR_BUFFER_BYTES: usize = 208 << 10;
 const UNWANTED_MAX: u32 = 16;
 /// Pieces per vectored write.
 const SLICES_MAX: usize = 64;
-
-/// A connected stream socket (TCP or unix) or a pair of pipes, non-blocking.
-pub(crate) struct Socket {
-    fd: AsyncFd<OwnedFd>,
-    /// The pipe that is written to, where there are two.
-    out: Option<OwnedFd>,
-}
-
-impl Socket {
-    pub fn fd(&self) -> &OwnedFd {
-        self.fd.get_ref()
-    }
-
-    /// What is written to.
-    fn out(&self) -> &OwnedFd {
-        self.out.as_ref().unwrap_or(self.fd.get_ref())
-    }
-
-    fn send(&self, pieces: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
-        match &self.out {
-            None => send_pieces(self.fd.get_ref(), pieces),
-            // Only programs have pipes that ignore the signal for those which nobody reads.
-            Some(out) => rustix::io::writev(out, pieces),
-        }
-    }
-}
 
 /// Finds out how the process at the other end ended.
 pub(crate) type Autopsy = Box<dyn FnOnce() -> std::pin::Pin<Box<dyn Future<Output = Death> + Send>> + Send>;
@@ -159,27 +134,6 @@ impl Shared {
         tokio::spawn(serve_link(Arc::downgrade(self), socket, at, peer, early_end));
         Ok(())
     }
-}
-
-/// The process that has connected a unix socket, or has made a pair of them. (Who has made the pair itself
-/// finds itself, and that says nothing.)
-fn process_behind(fd: &OwnedFd) -> Option<Pid> {
-    let peer = is_unix(fd).then(|| sockopt::socket_peercred(fd).ok())??;
-    Some(peer.pid).filter(|pid| *pid != rustix::process::getpid())
-}
-
-fn is_unix(fd: &OwnedFd) -> bool {
-    sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
-}
-
-/// What carries a link, for reports.
-fn via(channel: &Channel) -> io::Result<Via> {
-    Ok(match (channel.over_ssh, &channel.tls) {
-        (true, _) => Via::Ssh,
-        (false, Some(_)) => Via::Tls,
-        (false, None) if sockopt::socket_domain(&channel.fd)? == AddressFamily::UNIX => Via::Unix,
-        (false, None) => Via::Tcp,
-    })
 }
 
 /// How long the process of a link may take to end after its socket.

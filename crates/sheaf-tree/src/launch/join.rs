@@ -7,5 +7,6 @@ pub(super) mod desk;
 pub mod invitation;
 pub(super) mod invited;
 pub(super) mod peer;
+pub(super) mod place;
 pub(super) mod search;
 pub(super) mod serve;

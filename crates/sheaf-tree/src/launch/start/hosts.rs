@@ -56,6 +56,7 @@ pub(in crate::launch) async fn start(
     match started {
         Started::Joined => nursery.has_come(over, true),
         Started::Linked(line) => {
+            tracing::info!(host, rank, "linked through ssh");
             nursery.has_come(over, false);
             nursery.admit_line(*rank, *line).map_err(|error| Failure::not_taken(&error))?;
         }

@@ -106,6 +106,7 @@ pub(in crate::launch) async fn run_errands(
                 nursery.judge(rank, errno, &cause);
             }
             Errand::Notice(Notice::Stranded { rank, leaves, cause, above, .. }) => {
+                tracing::info!(rank, cause, "another node cannot log in to its child; started from here");
                 let stranded = Stranded { rank, leaves, cause, above };
                 tokio::spawn(help(Weak::clone(&nursery), Arc::clone(&how), Arc::clone(&places), stranded));
             }
