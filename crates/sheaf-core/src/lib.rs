@@ -2,7 +2,8 @@
 //!
 //! Nothing here does I/O. Every other crate speaks in these types, so that one noun has one
 //! meaning: a [`RangeSet`] is a set of leaves, a [`MemberSet`] a set of members of a group, an
-//! [`Errno`] the reason one of them failed.
+//! [`Errno`] the reason one of them failed. What does an operation tells it to an
+//! [`Observer`](observer::Observer), so that a trace sees it and neither knows the other.
 //!
 //! ```
 //! use sheaf_core::RangeSet;
@@ -19,6 +20,7 @@ pub mod filter_abi;
 pub mod fuzzing;
 pub mod hostset;
 mod memberset;
+pub mod observer;
 mod rangeset;
 pub mod varint;
 
