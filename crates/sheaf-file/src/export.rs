@@ -7,6 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno as SysErrno;
 use sheaf_core::Errno;
+use sheaf_core::observer::{self, Begun, Ending, Layer};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -186,11 +187,18 @@ impl Export {
         Ok(Place { dir, name, must_be_dir: length < bytes.len() })
     }
 
+    /// The one door to what is beneath the export; who goes through it is told to the observer.
     fn openat2(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        match path.as_os_str().len() {
+        let observed = observer::observe(|| Begun {
+            name: path.as_os_str().as_bytes(),
+            ..Begun::new(kind_of(flags), Layer::File)
+        });
+        let opened = match path.as_os_str().len() {
             ..=PATH_BYTES_MAX => openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT),
             _ => self.openat2_in_pieces(path, flags, mode),
-        }
+        };
+        observed.end(|| Ending::of(&opened));
+        opened
     }
 
     /// Resolves a path that is longer than the kernel takes at once, a piece from the directory that
@@ -219,6 +227,17 @@ impl Export {
             rest = &rest[next..];
         }
         step(reached.as_ref(), if rest.is_empty() { b"." } else { rest }, flags, mode)
+    }
+}
+
+/// What an observer is told of opening with these flags.
+fn kind_of(flags: OFlags) -> &'static str {
+    if flags.contains(OFlags::PATH) {
+        "file.resolve"
+    } else if flags.contains(OFlags::DIRECTORY) {
+        "file.list"
+    } else {
+        "file.open"
     }
 }
 

@@ -17,6 +17,7 @@ mod group;
 mod hosts;
 mod interrupt;
 mod layout;
+mod opening;
 mod outcome;
 mod patience;
 

@@ -5,6 +5,9 @@
 //! once, and the answers are combined in the tree ([`aggregate`]). [`Client::call`] runs a
 //! [`tool`] on every host in the same way. The servers' side is [`Servers`]. [`blocking`] has the
 //! same calls for programs without an async runtime, and a runnable example.
+//!
+//! Operations on groups, calls of tools and what servers do with files are told to the
+//! [observer](sheaf_core::observer) of their process.
 #![forbid(unsafe_code)]
 
 pub mod aggregate;
@@ -16,6 +19,7 @@ pub mod flags;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod message;
+mod observed;
 mod server;
 mod stat;
 mod target;

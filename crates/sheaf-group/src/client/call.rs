@@ -5,7 +5,9 @@ use crate::aggregate::{Classes, Data, StatusSum};
 use crate::entry::Merged;
 use crate::error::GroupError;
 use crate::message::{Answer, Request};
+use crate::observed;
 use crate::server::TOOLS;
+use sheaf_core::observer::{self, Begun, Ending, Layer, Observed};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::{Notice, Stream};
 use std::time::Duration;
@@ -30,6 +32,9 @@ pub struct Call {
     /// Hosts that were gone before it began.
     gone: RangeSet,
     outcome: Outcome,
+    /// Bytes that all hosts have answered with.
+    bytes: u64,
+    observed: Observed,
 }
 
 /// How long it is waited before a change for a session to say who is gone. Of a host that is found to be gone
@@ -65,9 +70,16 @@ impl Client {
     /// # Errors
     /// [`GroupError::UnknownLeaf`] when a member is no leaf of the session.
     pub fn call(&self, members: &RangeSet, tool: &str, params: &[u8]) -> Result<Call, GroupError> {
+        let stream = self.stream(TOOLS, members)?;
+        let observed = observer::observe(|| Begun {
+            name: tool.as_bytes(),
+            stream: stream.id(),
+            members: members.len(),
+            ..Begun::new("tool.call", Layer::Tool)
+        });
         Ok(Call {
             client: self.clone(),
-            stream: self.stream(TOOLS, members)?,
+            stream,
             members: members.clone(),
             more: members.clone(),
             start: Some((tool.to_owned(), params.to_vec())),
@@ -75,6 +87,8 @@ impl Client {
             changes: false,
             gone: RangeSet::new(),
             outcome: Outcome::default(),
+            bytes: 0,
+            observed,
         })
     }
 
@@ -239,6 +253,7 @@ impl Call {
         } else {
             self.client.ask(&self.stream, &request, &params).await?
         };
+        self.bytes = self.bytes.saturating_add(partial.status.sum);
         // A host that had said everything before it was lost is not missing.
         outcome.add_coverage_of(&wave.coverage, &self.more);
         for error in errors_of(&mut partial) {
@@ -301,6 +316,8 @@ impl Call {
         let unheard = self.more.difference(&outcome.missing_hosts());
         outcome.add_silent(self.client.is_over().unwrap_or(Errno::CANCELED), &unheard);
         self.count(&mut outcome);
+        let bytes = self.bytes;
+        self.observed.end(|| Ending::Ended { bytes, errno: observed::errno(&outcome) });
         (outcome, self.stream)
     }
 }

@@ -1,15 +1,14 @@
 //! A group: an ordered set of open files on many hosts, used like one.
 use super::layout::Layout;
 use super::{Class, Client, Outcome, errors_of, fetch, too_large};
-use crate::aggregate::{
-    Classes, Data, ErrorClass, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation, StatusSum,
-};
+use crate::aggregate::{Classes, Data, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation};
 use crate::entry::{ANSWER_BYTES_MAX, Merged};
 use crate::error::GroupError;
-use crate::flags::{O_BESTEFFORT, O_PARTIAL};
-use crate::message::{DataAggregation, Open, Operation, READ_BYTES_MAX, Request, Whence};
-use crate::server::GROUPS;
+use crate::flags::O_PARTIAL;
+use crate::message::{DataAggregation, Operation, READ_BYTES_MAX, Request, Whence};
+use crate::observed;
 use crate::stat::Stat;
+use sheaf_core::observer::{self, Begun, Layer};
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::{Stream, WaveResult};
 use std::ffi::{OsStr, OsString};
@@ -38,7 +37,7 @@ pub struct Group {
     members: RangeSet,
     flags: u32,
     layout: Layout,
-    opened: Outcome,
+    pub(super) opened: Outcome,
 }
 
 /// What an operation gave.
@@ -91,139 +90,6 @@ pub enum Value {
     Count(u64),
 }
 
-impl Client {
-    /// Opens `path`, which may be a pattern, on every host of `members`. `flags` are those of
-    /// `open(2)` and [`crate::flags`]; files are created with `mode`.
-    ///
-    /// # Errors
-    /// [`GroupError::Members`] when any file does not open (with `O_BESTEFFORT`: when none does), or
-    /// when a pattern stands for no file on any host (`ENOENT`). What the call created on other
-    /// hosts is removed again then, and no file is emptied. [`GroupError::UnknownLeaf`] when a member is no leaf of the session.
-    pub async fn gopenat(
-        &self,
-        members: &RangeSet,
-        path: &str,
-        flags: u32,
-        mode: u32,
-    ) -> Result<Group, GroupError> {
-        self.gopen_with(members, Open { paths: vec![path.to_owned()], entries: false, flags, mode }).await
-    }
-
-    /// Opens every file in the directory `dir` of every host of `members`: a snapshot. `dir` is a name,
-    /// not a pattern. Entries that are directories, and links to such, are not files of the group.
-    ///
-    /// # Errors
-    /// As [`Client::gopenat`].
-    pub async fn gopen(
-        &self,
-        members: &RangeSet,
-        dir: &str,
-        flags: u32,
-        mode: u32,
-    ) -> Result<Group, GroupError> {
-        self.gopen_with(members, Open { paths: vec![dir.to_owned()], entries: true, flags, mode }).await
-    }
-
-    /// Opens what `open` names.
-    ///
-    /// What opening changes (files that `O_CREAT` makes, contents that `O_TRUNC` drops) is changed for
-    /// good only when it is known that the group opens, in a second trip.
-    ///
-    /// With `O_BESTEFFORT` files are emptied as they open: one member is enough for the group.
-    ///
-    /// **Dropped:** before the second trip, files that were made are removed again, and without
-    /// `O_BESTEFFORT` none has been emptied; during it, all hosts bring it to its end.
-    ///
-    /// # Errors
-    /// As [`Client::gopenat`].
-    pub async fn gopen_with(&self, members: &RangeSet, open: Open) -> Result<Group, GroupError> {
-        let stream = self.stream(GROUPS, members)?;
-        let (flags, settles) = (open.flags, open.changes_files());
-        let request = Request::Open { open, then: None, close: false };
-        let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
-        drop_unmatched(&mut partial);
-        let mut opened = outcome(&mut partial, &wave, members);
-        let layout = Layout::new(&partial.counts);
-        if settles && has_opened(flags, &opened, &layout) {
-            let (mut settled, wave) = self.insist(&stream, &Request::Settle).await?;
-            if flags & O_BESTEFFORT == 0 {
-                opened.merge_failures(outcome(&mut settled, &wave, &layout.leaves()));
-            }
-        }
-        if !has_opened(flags, &opened, &layout) {
-            let (mut undone, _) = self.insist(&stream, &Request::Close { undo: true }).await?;
-            errors_of(&mut undone).into_iter().for_each(|error| opened.add_error(error));
-            return Err(GroupError::Members(Box::new(opened)));
-        }
-        // A host without members has nothing to say in later operations, also when it is lost.
-        let members = layout.leaves();
-        Ok(Group::new(self, stream, members, flags, layout, opened))
-    }
-
-    /// Opens, does one operation and closes. What changes nothing on any host is one trip through the
-    /// tree; what does (an operation that writes, `O_CREAT`, `O_TRUNC`, a read from a pipe or device)
-    /// takes a trip for each, so that nothing is changed unless the group opens.
-    ///
-    /// The outcome also names, with `O_BESTEFFORT`, the files that are not members.
-    ///
-    /// **Dropped:** each host has done all of it, or a part, or nothing; the answer is thrown away.
-    ///
-    /// # Errors
-    /// As [`Client::gopenat`] and the operation.
-    pub async fn once(
-        &self,
-        members: &RangeSet,
-        open: Open,
-        operation: Operation,
-        data: &[u8],
-    ) -> Result<Reading, GroupError> {
-        check_count(&operation)?;
-        if open.changes_files() || operation.changes_files() {
-            return self.in_turn(members, open, operation, data).await;
-        }
-        let stream = self.stream(GROUPS, members)?;
-        let flags = open.flags;
-        let request = Request::Open { open: open.clone(), then: Some(operation.clone()), close: true };
-        let (mut partial, wave) = self.ask(&stream, &request, data).await?;
-        // Hosts whose answers cannot be combined may have opened all the same.
-        let is_unclear = wave.coverage.failed.iter().any(|(errno, _)| *errno == Errno::MSGSIZE);
-        if is_unclear || !partial.more.is_empty() {
-            drop(stream);
-            return self.in_turn(members, open, operation, data).await;
-        }
-        let mut of_opening = Partial { errors: std::mem::take(&mut partial.unopened), ..Partial::default() };
-        std::mem::swap(&mut of_opening.counts, &mut partial.counts);
-        drop_unmatched(&mut of_opening);
-        let layout = Layout::new(&of_opening.counts);
-        of_opening.status = StatusSum { count: layout.size(), ..StatusSum::default() };
-        let opened = outcome(&mut of_opening, &wave, members);
-        if !has_opened(flags, &opened, &layout) {
-            return Err(GroupError::Members(Box::new(opened)));
-        }
-        let members = layout.leaves();
-        let group = Group::new(self, stream, members, flags, layout, Outcome::default());
-        group.check_len(&operation)?;
-        with_failures(group.conclude(&operation, partial, wave).await, opened)
-    }
-
-    /// [`Client::once`] with a trip for each step.
-    async fn in_turn(
-        &self,
-        members: &RangeSet,
-        open: Open,
-        operation: Operation,
-        data: &[u8],
-    ) -> Result<Reading, GroupError> {
-        let mut group = self.gopen_with(members, open).await?;
-        let opened = std::mem::take(&mut group.opened);
-        let result = with_failures(group.operate(operation, data).await, opened);
-        let closed = group.close().await;
-        let reading = result?;
-        let closed = closed?.outcome;
-        with_failures(Ok(reading), closed)
-    }
-}
-
 impl std::fmt::Debug for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Group")
@@ -235,7 +101,7 @@ impl std::fmt::Debug for Group {
 }
 
 impl Group {
-    fn new(
+    pub(super) fn new(
         client: &Client,
         stream: Stream,
         members: RangeSet,
@@ -317,7 +183,7 @@ impl Group {
     /// # Errors
     /// [`GroupError::Protocol`].
     pub async fn statuses(&self) -> Result<Vec<i64>, GroupError> {
-        let (partial, wave) = self.ask(&Request::Statuses, b"").await?;
+        let (partial, wave) = self.ask(&Request::Statuses).await?;
         let mut statuses = vec![Errno::HOSTDOWN.status(); self.size() as usize];
         for (errno, leaves) in wave.coverage.failed.iter().chain(&wave.coverage.silent) {
             for index in
@@ -456,7 +322,7 @@ impl Group {
     /// # Errors
     /// As [`Group::write`].
     pub async fn close(self) -> Result<Reading, GroupError> {
-        let (mut partial, wave) = self.ask(&Request::Close { undo: false }, b"").await?;
+        let (mut partial, wave) = self.ask(&Request::Close { undo: false }).await?;
         let outcome = outcome(&mut partial, &wave, &self.members);
         if outcome.is_ok() || self.flags & O_PARTIAL != 0 {
             let contributors = self.members.difference(&outcome.missing_hosts());
@@ -472,8 +338,11 @@ impl Group {
     /// # Errors
     /// As [`Group::close`], for files that could not be removed.
     pub async fn abandon(self) -> Result<(), GroupError> {
-        let (mut partial, wave) = self.client.insist(&self.stream, &Request::Close { undo: true }).await?;
-        let outcome = outcome(&mut partial, &wave, &self.members);
+        let observed = observer::observe(|| self.begun(Begun::new("group.abandon", Layer::Group)));
+        let undone = self.client.insist(&self.stream, &Request::Close { undo: true }).await;
+        let undone = undone.map(|(mut partial, wave)| outcome(&mut partial, &wave, &self.members));
+        observed.end(|| observed::ending_of(&undone, observed::errno));
+        let outcome = undone?;
         if outcome.is_ok() { Ok(()) } else { Err(GroupError::Members(Box::new(outcome))) }
     }
 
@@ -484,8 +353,15 @@ impl Group {
     /// # Errors
     /// [`GroupError`].
     pub async fn operate(&self, operation: Operation, data: &[u8]) -> Result<Reading, GroupError> {
-        check_count(&operation)?;
-        self.check_len(&operation)?;
+        let observed = observer::observe(|| self.begun(observed::begun(&operation, Layer::Group, data)));
+        let result = self.do_operation(&operation, data).await;
+        observed.end(|| observed::ending(&operation, &result));
+        result
+    }
+
+    async fn do_operation(&self, operation: &Operation, data: &[u8]) -> Result<Reading, GroupError> {
+        check_count(operation)?;
+        self.check_len(operation)?;
         let request = Request::Operate(operation.clone());
         let turn = self.turn().await;
         // Servers keep the bodies of one answer. Whoever wants them has them before the next
@@ -495,7 +371,7 @@ impl Group {
         drop(turn);
         let (partial, wave) = asked.answer().await?;
         let of = wave.wave;
-        let reading = self.conclude(&operation, partial, wave).await;
+        let reading = self.conclude(operation, partial, wave).await;
         drop(bodies);
         let is_refused = reading.as_ref().is_err_and(GroupError::is_refusal);
         if is_refused && matches!(operation, Operation::Read { .. }) {
@@ -510,15 +386,34 @@ impl Group {
         tokio::task::unconstrained(self.turn.lock()).await
     }
 
-    /// A request in its turn, and its answer.
-    async fn ask(&self, request: &Request, data: &[u8]) -> Result<(Partial, WaveResult), GroupError> {
+    /// A question about the group in its turn, and its answer.
+    async fn ask(&self, request: &Request) -> Result<(Partial, WaveResult), GroupError> {
+        let observed = observer::observe(|| self.begun(Begun::new(observed::kind_of(request), Layer::Group)));
+        let answer = self.ask_in_turn(request).await;
+        observed.end(|| {
+            observed::ending_of(&answer, |(partial, wave)| {
+                let hosts = wave.coverage.failed.iter().chain(&wave.coverage.silent);
+                let hosts = hosts.filter(|(_, leaves)| !leaves.is_disjoint(&self.members));
+                let members = partial.errors.iter().map(|error| error.errno);
+                observed::common(members.chain(hosts.map(|(errno, _)| *errno)))
+            })
+        });
+        answer
+    }
+
+    async fn ask_in_turn(&self, request: &Request) -> Result<(Partial, WaveResult), GroupError> {
         let turn = self.turn().await;
-        let asked = self.client.send(&self.stream, request, data).await?;
+        let asked = self.client.send(&self.stream, request, b"").await?;
         drop(turn);
         asked.answer().await
     }
 
-    async fn conclude(
+    /// The same of all members of this group.
+    fn begun<'a>(&self, begun: Begun<'a>) -> Begun<'a> {
+        Begun { stream: self.stream.id(), members: self.size(), ..begun }
+    }
+
+    pub(super) async fn conclude(
         &self,
         operation: &Operation,
         mut partial: Partial,
@@ -646,7 +541,7 @@ impl Group {
     }
 
     /// Whether there is room for what the operation gives, as far as that is known before.
-    fn check_len(&self, operation: &Operation) -> Result<(), GroupError> {
+    pub(super) fn check_len(&self, operation: &Operation) -> Result<(), GroupError> {
         match operation {
             Operation::Read { count, data: DataAggregation::Concatenate { bytes_max } }
             | Operation::Pread { count, data: DataAggregation::Concatenate { bytes_max }, .. } => {
@@ -669,7 +564,7 @@ impl Group {
     }
 
     async fn collect(&self, request: &Request) -> Result<Vec<(u32, u32, Vec<u8>)>, GroupError> {
-        let (mut partial, wave) = self.ask(request, b"").await?;
+        let (mut partial, wave) = self.ask(request).await?;
         let outcome = outcome(&mut partial, &wave, &self.members);
         if outcome.is_ok() {
             Ok(packed(partial.data).items)
@@ -707,48 +602,14 @@ fn bound(how: &DataAggregation) -> Option<u64> {
     }
 }
 
-/// Whether what opened is a group: all, or with `O_BESTEFFORT` some.
-fn has_opened(flags: u32, opened: &Outcome, layout: &Layout) -> bool {
-    opened.is_ok() || (flags & O_BESTEFFORT != 0 && layout.size() > 0)
-}
-
-/// A result that also tells of these failures.
-fn with_failures(result: Result<Reading, GroupError>, failures: Outcome) -> Result<Reading, GroupError> {
-    match result {
-        Ok(mut reading) => {
-            reading.outcome.merge_failures(failures);
-            Ok(reading)
-        }
-        Err(GroupError::Members(mut outcome)) => {
-            outcome.merge_failures(failures);
-            Err(GroupError::Members(outcome))
-        }
-        Err(error) => Err(error),
-    }
-}
-
 /// What the hosts in `asked` came to.
-fn outcome(partial: &mut Partial, wave: &WaveResult, asked: &RangeSet) -> Outcome {
+pub(super) fn outcome(partial: &mut Partial, wave: &WaveResult, asked: &RangeSet) -> Outcome {
     let mut outcome = Outcome { status: partial.status, errors: errors_of(partial), ..Outcome::default() };
     outcome.add_coverage_of(&wave.coverage, asked);
     outcome
 }
 
-/// A pattern that stands for nothing on any host is an error of all that looked, and no error of
-/// those where it stands for nothing while others have something.
-fn drop_unmatched(partial: &mut Partial) {
-    let mut looked = RangeSet::new();
-    partial.counts.iter().for_each(|(_, more)| looked.union_with(more));
-    for error in std::mem::take(&mut partial.errors) {
-        match error.errno {
-            Errno::NOMATCH if !looked.is_subset(&error.members.leaves()) => {}
-            Errno::NOMATCH => partial.add_error(ErrorClass { errno: Errno::NOENT, ..error }),
-            _ => partial.add_error(error),
-        }
-    }
-}
-
-fn check_count(operation: &Operation) -> Result<(), GroupError> {
+pub(super) fn check_count(operation: &Operation) -> Result<(), GroupError> {
     match operation {
         Operation::Read { count, .. } | Operation::Pread { count, .. } if *count > READ_BYTES_MAX => {
             Err(GroupError::TooLarge { bytes_max: READ_BYTES_MAX })

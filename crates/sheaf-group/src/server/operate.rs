@@ -4,13 +4,16 @@ use super::transfer;
 use crate::aggregate::{Data, Numbers, Packed, Partial};
 use crate::entry::{Answer, AnswerForm};
 use crate::message::{DataAggregation, INLINE_BYTES_MAX, Operation, READ_BYTES_MAX, Whence};
+use crate::observed;
 use crate::stat::Stat;
 use crate::tool::Host;
 use bytes::Bytes;
 use rustix::fs::{Gid, Mode, Uid};
+use sheaf_core::observer::{self, Begun, Ending, Layer};
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
 /// Status and content of one member.
@@ -59,7 +62,16 @@ fn one(member: &mut Member, local: u32, work: &Work<'_>, lift: &mut Lift<'_>) ->
         // A pipe has none.
         member.before = member.open.file.stream_position().ok();
     }
-    let outcome = work.perform(&mut member.open.file).and_then(|(status, content)| {
+    let observed = observer::observe(|| Begun {
+        name: member.path.as_os_str().as_bytes(),
+        ..observed::begun(work.operation, Layer::File, work.input)
+    });
+    let performed = work.perform(&mut member.open.file);
+    observed.end(|| match &performed {
+        Ok((status, _)) => Ending::done(observed::bytes(work.operation, *status)),
+        Err(errno) => Ending::failed(*errno),
+    });
+    let outcome = performed.and_then(|(status, content)| {
         lift.member(local, member, content)?;
         Ok(status)
     });
@@ -225,7 +237,6 @@ impl<'a> Lift<'a> {
     }
 
     fn add_lines(&mut self, member: &Member, content: &[u8]) -> Result<(), Errno> {
-        use std::os::unix::ffi::OsStrExt;
         let Some(answer) = self.lines.as_mut().filter(|_| !content.is_empty()) else { return Ok(()) };
         let text = content.strip_suffix(b"\n").unwrap_or(content);
         answer.lines(member.path.as_os_str().as_bytes(), text.split(|&byte| byte == b'\n'))

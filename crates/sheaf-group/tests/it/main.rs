@@ -6,6 +6,7 @@ mod kernel;
 mod lines;
 mod loss;
 mod numbers;
+mod observer;
 mod once;
 mod opening;
 mod oracle;
