@@ -3,7 +3,8 @@
 //! Nothing here does I/O. Every other crate speaks in these types, so that one noun has one
 //! meaning: a [`RangeSet`] is a set of leaves, a [`MemberSet`] a set of members of a group, an
 //! [`Errno`] the reason one of them failed. What does an operation tells it to an
-//! [`Observer`](observer::Observer), so that a trace sees it and neither knows the other.
+//! [`Observer`](observer::Observer), so that a trace sees it and neither knows the other; who reads
+//! files reads [`Files`](files::Files), wherever they are.
 //!
 //! ```
 //! use sheaf_core::RangeSet;
@@ -15,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod errno;
+pub mod files;
 pub mod filter_abi;
 #[doc(hidden)]
 pub mod fuzzing;

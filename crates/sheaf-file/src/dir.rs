@@ -1,10 +1,10 @@
 //! Reading one directory.
 
-use crate::{FileKind, Result};
+use crate::{DirEntry, Result};
 use rustix::fd::AsFd;
 use rustix::fs::RawDir;
 use sheaf_core::Errno;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 /// The most entries of one directory that are read; sorting needs all of them in memory.
@@ -12,17 +12,6 @@ pub const DIR_ENTRIES_MAX: usize = 1 << 22;
 
 /// Bytes of directory entries fetched from the kernel at once.
 const READ_BUFFER_BYTES: usize = 32 << 10;
-
-/// One name of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirEntry {
-    /// The name.
-    pub name: OsString,
-    /// What it names, without following symbolic links; some file systems do not say.
-    pub kind: FileKind,
-    /// Inode number.
-    pub ino: u64,
-}
 
 /// All entries but `.` and `..`, sorted bytewise by name.
 pub(crate) fn read_sorted(dir: impl AsFd) -> Result<Vec<DirEntry>> {

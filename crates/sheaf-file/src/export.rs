@@ -1,7 +1,6 @@
 //! The export: one directory, and the resolution of every path beneath it.
 
-use crate::dir::{self, DirEntry};
-use crate::{FileKind, Metadata, Result};
+use crate::{DirEntry, FileKind, Metadata, Result, dir};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
@@ -139,12 +138,7 @@ impl Export {
     /// # Errors
     /// `EINVAL` when it is not a symbolic link, and those of `readlink(2)`.
     pub fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        let link = self.resolve(path, OFlags::NOFOLLOW)?;
-        if fd_metadata(link.as_fd())?.kind != FileKind::Symlink {
-            return Err(Errno::INVAL);
-        }
-        let target = rustix::fs::readlinkat(&link, "", Vec::new())?;
-        Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
+        link_target(&self.resolve(path, OFlags::NOFOLLOW)?)
     }
 
     /// The entries of a directory without `.` and `..`, sorted bytewise by name.
@@ -187,18 +181,12 @@ impl Export {
         Ok(Place { dir, name, must_be_dir: length < bytes.len() })
     }
 
-    /// The one door to what is beneath the export; who goes through it is told to the observer.
+    /// The one door to what is beneath the export.
     fn openat2(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        let observed = observer::observe(|| Begun {
-            name: path.as_os_str().as_bytes(),
-            ..Begun::new(kind_of(flags), Layer::File)
-        });
-        let opened = match path.as_os_str().len() {
+        door(path, flags, || match path.as_os_str().len() {
             ..=PATH_BYTES_MAX => openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT),
             _ => self.openat2_in_pieces(path, flags, mode),
-        };
-        observed.end(|| Ending::of(&opened));
-        opened
+        })
     }
 
     /// Resolves a path that is longer than the kernel takes at once, a piece from the directory that
@@ -228,6 +216,24 @@ impl Export {
         }
         step(reached.as_ref(), if rest.is_empty() { b"." } else { rest }, flags, mode)
     }
+}
+
+/// Opens, and tells the observer.
+pub(crate) fn door(path: &Path, flags: OFlags, open: impl FnOnce() -> Result<OwnedFd>) -> Result<OwnedFd> {
+    let begun = || Begun { name: path.as_os_str().as_bytes(), ..Begun::new(kind_of(flags), Layer::File) };
+    let observed = observer::observe(begun);
+    let opened = open();
+    observed.end(|| Ending::of(&opened));
+    opened
+}
+
+/// Where the link that this `O_PATH` descriptor names points; `EINVAL` when it is none.
+pub(crate) fn link_target(link: &OwnedFd) -> Result<PathBuf> {
+    if fd_metadata(link.as_fd())?.kind != FileKind::Symlink {
+        return Err(Errno::INVAL);
+    }
+    let target = rustix::fs::readlinkat(link, "", Vec::new())?;
+    Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
 }
 
 /// What an observer is told of opening with these flags.

@@ -9,7 +9,7 @@
 //! The way of one operation: the caller's path → [`Export`] resolves it to a descriptor → the
 //! operation acts on the descriptor → a value, or the [`Errno`](sheaf_core::Errno) of the system.
 //! Groups of names come from [`Export::glob`] (a [`Pattern`]) and [`Export::walk`] (a directory and
-//! all beneath it).
+//! all beneath it). An export is [`Files`](sheaf_core::files::Files), as is a [`LocalDirectory`].
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
@@ -35,8 +35,8 @@ mod digest;
 mod dir;
 mod error;
 mod export;
+mod files;
 mod glob;
-mod metadata;
 mod mode_change;
 mod owner;
 mod pattern;
@@ -48,16 +48,17 @@ mod walk;
 
 pub use attributes::{Attributes, SetTime, Xattr};
 pub use digest::{Algorithm, Digest, Digester, digest};
-pub use dir::{DIR_ENTRIES_MAX, DirEntry};
+pub use dir::DIR_ENTRIES_MAX;
 pub use error::{PathError, PatternError};
 pub use export::{Export, close, is_empty_pipe};
+pub use files::LocalDirectory;
 pub use glob::{GLOB_DEPTH_MAX, GLOB_ERRORS_MAX, GLOB_MATCHES_MAX, Globbed};
-pub use metadata::{FileKind, Metadata, Timestamp};
 pub use mode_change::ModeChange;
 pub use owner::{Owner, acts_as_owner, group_name, user_name};
 pub use pattern::{NameFilter, Pattern, is_pattern};
 pub use remove::{REMOVE_ERRORS_MAX, Removal, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};
+pub use sheaf_core::files::{DirEntry, FileKind, Metadata, Timestamp};
 pub use stage::{StageOptions, Staged, TEMP_PREFIX, is_made_up};
 pub use tentative::Tentative;
 pub use usage::{Counted, PathUsage, Usage, UsageOptions, UsageSteps};

@@ -2,6 +2,7 @@
 
 mod change;
 mod escape;
+mod files;
 mod glob;
 mod mode_change;
 mod stage;
