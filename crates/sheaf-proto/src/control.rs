@@ -57,6 +57,8 @@ pub struct Open {
     pub service: String,
     /// On whose behalf; the root says so for the clients that it lets in.
     pub caller: Caller,
+    /// Which it is of all streams of the session, as the root counts them; its identifier is another's later.
+    pub number: u64,
     /// The communicator: which leaves take part.
     pub members: RangeSet,
     /// Name of the filter on the way up.

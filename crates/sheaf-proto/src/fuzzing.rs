@@ -335,6 +335,7 @@ impl<'a> Play<'a> {
             old: 0,
             service: "files".to_owned(),
             caller: Caller::Owner,
+            number: 1,
             members: members.collect(),
             filter: FILTERS[usize::from(choice) % FILTERS.len()].to_owned(),
             params: Vec::new(),

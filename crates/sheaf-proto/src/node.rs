@@ -68,6 +68,7 @@ pub use app::Outgoing;
 pub use event::{Event, Packet};
 pub use handover::HandOver;
 use recovery::{Below, Recovery, Timers};
+pub(crate) use tap::SharedLine;
 pub use tap::{Passing, STATE_BYTES_MAX, SharedTap, Tap};
 
 /// One node of the tree.
@@ -84,6 +85,8 @@ pub struct Node {
     /// Streams that gather a run.
     runs: Vec<u32>,
     next_stream: u32,
+    /// At a root: how many streams there were.
+    streams_opened: u64,
     /// Clients that have joined, by the identifiers they were given.
     clients: u32,
     below: Below,
@@ -114,6 +117,7 @@ impl Node {
             fresh: Vec::new(),
             runs: Vec::new(),
             next_stream: config.stream_base + 1,
+            streams_opened: 0,
             clients: 0,
             scratch: Vec::new(),
             clocks: Arc::default(),

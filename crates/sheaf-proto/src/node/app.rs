@@ -59,7 +59,9 @@ impl Node {
         let id = self.free_stream();
         let window_bytes = self.config.tuning.window_bytes;
         let (service, filter, params) = (service.to_owned(), filter.to_owned(), params.to_vec());
-        let open = Open { service, members, filter, params, sync, window_bytes, ..Open::default() };
+        self.streams_opened += 1;
+        let number = self.streams_opened;
+        let open = Open { service, number, members, filter, params, sync, window_bytes, ..Open::default() };
         let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
         self.open_stream(id, Owner::App, &open, &frame);
         id

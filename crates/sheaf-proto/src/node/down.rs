@@ -67,9 +67,11 @@ impl Node {
         // Children that come later have a past of their own.
         let old = std::mem::take(&mut open.old);
         let mut is_mine = old > 0;
-        if self.config.role == Role::Root && open.caller != *self.links[link].caller() {
+        if self.config.role == Role::Root {
             // Who a client acts for is for this node to say, which has let it in.
             open.caller = self.links[link].caller().clone();
+            self.streams_opened += 1;
+            open.number = self.streams_opened;
             is_mine = true;
         }
         if is_mine {
@@ -168,7 +170,7 @@ impl Node {
         let down = Downward::new(open.offset, members.len(), kept_open);
         let mut up = Upward::new(filter, uniform, open.sync, open.wave_base);
         if self.config.role != Role::Leaf {
-            up.tap = self.taps.get(&open.service).cloned();
+            up.tap = self.taps.line(id, open);
         }
         let inside = |at: LinkId| self.links[at].is_inside();
         up.out.keeps = matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !inside(at));
@@ -220,6 +222,9 @@ impl Node {
     /// Forgets the stream here and below. What still waited for a link is dropped with it.
     pub(super) fn close_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.remove(&id) else { return };
+        if stream.up.tap.is_some() {
+            self.rest_line(id);
+        }
         let frame = frame::encode(Header { stream: id, ..Header::new(Kind::Close) }, &[]);
         // Also to those who have left it, or were given up: they still have it.
         for member in stream.members().iter() {

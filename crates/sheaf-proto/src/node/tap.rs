@@ -1,22 +1,32 @@
 //! Taps: a service at a node that is no leaf sees what its streams pass on, and may keep something of it.
 //!
 //! Each combined wave passes a node once, whatever becomes of the links above it, and each leaf counts in a wave
-//! there once: so a sum that a tap keeps has everything once. A node that goes as it should gives the state of its
+//! there once: so a sum that a tap keeps has everything once. (What comes again after a failure, combined with what
+//! was not there before, cannot be taken apart: it is not shown, and the root is told when the stream is over.) A node that goes as it should gives the state of its
 //! taps to its parent, which takes it in once; where a node is lost, the root is told that its state is.
 use super::Node;
-use crate::control::{self, Notice};
+use crate::control::{self, Notice, Open};
 use crate::coverage::Coverage;
 use crate::filter::FilterError;
 use crate::frame::{Header, Kind, Violation};
 use crate::links::{LinkId, Way};
 use crate::own;
-use rustc_hash::FxHashSet;
+use crate::stream::WaveSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The largest state that a tap gives away.
 pub const STATE_BYTES_MAX: usize = 1 << 20;
+
+/// Streams that are closed here of which it is remembered what was shown: one that an orphan could not keep, or
+/// that is opened anew, brings again what had not got to the root.
+const RESTING_MAX: usize = 1024;
+
+/// Waves of one stream of which it is remembered who was shown; of earlier ones, that they were.
+const SHOWN_MAX: usize = 4096;
 
 /// States that a node has taken in are remembered, up to so many.
 const ABSORBED_MAX: usize = 1 << 16;
@@ -68,17 +78,90 @@ struct State {
     bytes: Vec<u8>,
 }
 
+/// A tap at one stream.
+pub(crate) struct Line {
+    tap: SharedTap,
+    /// Who was shown in which wave, and waves before these. (Also what the root has may come again: from those who
+    /// have not heard that.)
+    shown: BTreeMap<u64, RangeSet>,
+    older: WaveSet,
+    /// Something could not be shown, because it holds what was shown already.
+    missed: bool,
+}
+
+pub(crate) type SharedLine = Arc<Mutex<Line>>;
+
+impl Line {
+    fn new(tap: SharedTap) -> Self {
+        Self { tap, shown: BTreeMap::new(), older: WaveSet::default(), missed: false }
+    }
+
+    /// Shows what goes on, but nobody's data twice.
+    pub fn show(&mut self, passing: &Passing<'_>) {
+        if self.older.contains(passing.wave) {
+            self.missed |= !passing.ok.is_empty();
+            return;
+        }
+        let shown = self.shown.entry(passing.wave).or_default();
+        if !shown.is_disjoint(passing.ok) {
+            // It cannot be taken apart.
+            self.missed |= !passing.ok.is_subset(shown);
+            return;
+        }
+        shown.union_with(passing.ok);
+        if self.shown.len() > SHOWN_MAX
+            && let Some((oldest, _)) = self.shown.pop_first()
+        {
+            self.older.insert(oldest, oldest);
+        }
+        self.tap.lock().unwrap_or_else(PoisonError::into_inner).passing(passing);
+    }
+}
+
 /// The taps of a node.
 #[derive(Default)]
 pub(super) struct Taps {
     /// By the name of the service.
     all: Vec<(String, SharedTap)>,
+    /// By stream, with its number and the service.
+    lines: FxHashMap<u32, (u64, String, SharedLine)>,
+    /// Streams that are closed here, oldest first.
+    resting: VecDeque<u32>,
     absorbed: FxHashSet<(String, u32, u64)>,
 }
 
 impl Taps {
     pub fn get(&self, service: &str) -> Option<&SharedTap> {
         self.all.iter().find(|(have, _)| have == service).map(|(_, tap)| tap)
+    }
+
+    /// The tap at a stream that is opened here, for the first time or anew.
+    pub fn line(&mut self, id: u32, open: &Open) -> Option<SharedLine> {
+        self.resting.retain(|resting| *resting != id);
+        let tap = Arc::clone(self.get(&open.service)?);
+        let (number, service) = (open.number, open.service.clone());
+        if let Some((have, _, line)) = self.lines.get(&id)
+            && *have == number
+        {
+            return Some(Arc::clone(line));
+        }
+        let line = Arc::new(Mutex::new(Line::new(tap)));
+        self.lines.insert(id, (number, service, Arc::clone(&line)));
+        Some(line)
+    }
+
+    /// The stream is closed here; it may be opened again. Gives the stream of which nothing is remembered for that.
+    pub fn rest(&mut self, id: u32) -> Option<u32> {
+        self.resting.retain(|resting| *resting != id);
+        self.resting.push_back(id);
+        if self.resting.len() > RESTING_MAX { self.resting.pop_front() } else { None }
+    }
+
+    /// The stream is over. Gives the service if it has missed something.
+    pub fn close(&mut self, id: u32) -> Option<String> {
+        let (_, service, line) = self.lines.remove(&id)?;
+        let missed = line.lock().unwrap_or_else(PoisonError::into_inner).missed;
+        missed.then_some(service)
     }
 }
 
@@ -106,6 +189,20 @@ impl Node {
             }
         }
         self.disband();
+    }
+
+    /// A stream is closed here.
+    pub(super) fn rest_line(&mut self, id: u32) {
+        if let Some(oldest) = self.taps.rest(id) {
+            self.close_line(oldest);
+        }
+    }
+
+    /// A stream is over, and with it what its tap remembers of it.
+    pub(super) fn close_line(&mut self, id: u32) {
+        if let Some(service) = self.taps.close(id) {
+            self.state_lost(self.config.rank, &service);
+        }
     }
 
     /// A child goes, and gives away what one of its taps keeps.
@@ -147,7 +244,7 @@ impl Node {
         services.iter().for_each(|service| self.state_lost(rank, service));
     }
 
-    fn state_lost(&mut self, rank: u32, service: &str) {
+    pub(super) fn state_lost(&mut self, rank: u32, service: &str) {
         let lost = Notice::StateLost { by: self.config.rank, rank, service: service.to_owned() };
         self.notice(Header::new(Kind::Notice), lost);
     }

@@ -10,7 +10,7 @@ use crate::control::{Ack, Sync};
 use crate::filter::{Filter, FilterError, Uniform};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{LinkId, Links};
-use crate::node::{Passing, SharedTap};
+use crate::node::{Passing, SharedLine};
 use crate::wave::{After, Arrival, Contribution, Slots, WAVES_OPEN_MAX, Waves};
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
@@ -94,7 +94,7 @@ pub(crate) struct Outlet {
 pub(crate) struct Upward {
     pub filter: Box<dyn Filter>,
     /// Sees what is passed on.
-    pub tap: Option<SharedTap>,
+    pub tap: Option<SharedLine>,
     pub uniform: Option<Uniform>,
     pub sync: Sync,
     /// Seen as slots by [`Stream::slots`] alone.
@@ -182,7 +182,7 @@ impl Stream {
     #[inline]
     pub(super) fn show(&self, passing: &Passing<'_>) {
         if let Some(tap) = &self.up.tap {
-            tap.lock().unwrap_or_else(PoisonError::into_inner).passing(passing);
+            tap.lock().unwrap_or_else(PoisonError::into_inner).show(passing);
         }
     }
 

@@ -135,6 +135,14 @@ fn a_running_sum_counts_nobody_twice() {
     for_seeds(2000, keeps_count);
 }
 
+/// A stream that is closed at a node and opened there again, from its beginning, brings waves that its tap has seen.
+#[test]
+fn what_comes_again_is_not_shown_again() {
+    for seed in [80000216, 80001219, 80002952, 80003870] {
+        keeps_count(seed);
+    }
+}
+
 /// Nodes go, one after the other, or are killed: what each kept is at the one above, once, or said to be lost.
 fn gives_away_or_loses(seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed ^ 0x90);
