@@ -98,7 +98,7 @@ impl Config {
 /// host of this name come first.
 fn gates_in(environment: &Environment) -> Result<Vec<Gate>, SessionError> {
     let own = Sessions::of(environment);
-    let others = Sessions::of(&Environment::default());
+    let others = Sessions::temporary(environment);
     let mut gates = gates_of(&own)?;
     if others != own {
         // Anybody can make a directory there, which keeps nobody from anything.

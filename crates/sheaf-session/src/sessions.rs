@@ -33,14 +33,16 @@ impl Sessions {
     #[must_use]
     pub fn of(environment: &Environment) -> Self {
         let runtime = environment.path("XDG_RUNTIME_DIR").filter(|directory| directory.is_absolute());
-        let directory = match runtime {
-            Some(directory) => directory.join("sheaf"),
-            None => {
-                let temporary = environment.path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
-                temporary.join(format!("sheaf-{}", getuid().as_raw()))
-            }
-        };
-        Self { directory }
+        match runtime {
+            Some(directory) => Self { directory: directory.join("sheaf") },
+            None => Self::temporary(environment),
+        }
+    }
+
+    /// Where they are for whoever has no runtime directory, as a server that was started over ssh.
+    pub(crate) fn temporary(environment: &Environment) -> Self {
+        let temporary = environment.path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
+        Self { directory: temporary.join(format!("sheaf-{}", getuid().as_raw())) }
     }
 
     /// Where the sockets are.

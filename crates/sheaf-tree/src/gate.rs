@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -85,7 +86,8 @@ impl Provider for Gate {
         };
         let guard = listener.map(|Listener { socket, path }| {
             let accepts = tokio::spawn(accept(Arc::clone(&keeper), socket));
-            Opened { path, accepts }
+            let file = file_at(&path);
+            Opened { path, file, accepts }
         });
         Ok(Box::new(Door { keeper, _open: guard }))
     }
@@ -94,14 +96,24 @@ impl Provider for Gate {
 /// An open gate. Dropped, nobody connects any more.
 struct Opened {
     path: PathBuf,
+    /// What is there: a server that comes after this one puts another file in its place.
+    file: Option<(u64, u64)>,
     accepts: JoinHandle<()>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
         self.accepts.abort();
-        let _ = std::fs::remove_file(&self.path);
+        if self.file.is_some() && file_at(&self.path) == self.file {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Which file is at a path, by its device and number.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    let about = std::fs::symlink_metadata(path).ok()?;
+    Some((about.dev(), about.ino()))
 }
 
 struct Keeper {

@@ -332,7 +332,8 @@ fn write_own(dir: &Path, own: &Path) {
     std::fs::set_permissions(ssh.join("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
     let config = format!(
         "HostKey {}\nPidFile /run/sshd.pid\nUsePAM no\nUseDNS no\nPrintMotd no\nMaxStartups 200\n\
-         PasswordAuthentication no\nPermitRootLogin prohibit-password\nLogLevel VERBOSE\n",
+         PasswordAuthentication no\nPermitRootLogin prohibit-password\nLogLevel VERBOSE\n\
+         SetEnv XDG_RUNTIME_DIR=/run/user\n",
         dir.join("host_key").display()
     );
     std::fs::write(own.join("sshd_config"), config).unwrap();

@@ -34,7 +34,8 @@ impl Home {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sheaf"));
         command.args(args).current_dir(self.path()).env_clear();
-        command.env("XDG_RUNTIME_DIR", self.runtime_dir());
+        // Sessions that this machine is in must not show.
+        command.env("XDG_RUNTIME_DIR", self.runtime_dir()).env("TMPDIR", self.runtime_dir());
         command.env("HOME", self.path()).env("PATH", "/usr/bin:/bin");
         // Groups of an installed ClusterShell must not show: this directory goes before its own.
         self.write("clustershell/groups.conf", "[Main]\ndefault:\n[local]\nmap: true\nlist: true\n");
