@@ -38,6 +38,9 @@ pub enum Caller {
         gids: Vec<u32>,
         /// The host.
         host: String,
+        /// It is the user as whom the server of that host runs, which is the session's there: numbers of users need
+        /// not be the same on all hosts.
+        is_owner: bool,
     },
 }
 

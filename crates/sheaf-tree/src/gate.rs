@@ -151,6 +151,8 @@ struct Who {
     uid: u32,
     gid: u32,
     gids: Vec<u32>,
+    /// The server runs as this user.
+    is_owner: bool,
 }
 
 impl Keeper {
@@ -177,7 +179,7 @@ async fn accept(keeper: Arc<Keeper>, socket: std::os::unix::net::UnixListener) {
         };
         match stream.peer_cred() {
             Ok(peer) if peer.uid() == own => {
-                let who = Who { uid: peer.uid(), gid: peer.gid(), gids: Vec::new() };
+                let who = Who { uid: peer.uid(), gid: peer.gid(), gids: Vec::new(), is_owner: true };
                 tokio::spawn(ask_for_stream(Arc::clone(&keeper), who, stream));
             }
             Ok(peer) => tracing::warn!(uid = peer.uid(), "a client of another user was refused"),
@@ -339,7 +341,8 @@ impl Network {
         stream.send(BEGIN, &number, None).await;
         let Some(who) = self.who(&stream).await? else { return Ok(()) };
         let host = topology.leaf_hosts().get(leaf).unwrap_or_default();
-        let caller = Caller::User { uid: who.uid, gid: who.gid, gids: who.gids, host };
+        let Who { uid, gid, gids, is_owner } = who;
+        let caller = Caller::User { uid, gid, gids, host, is_owner };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         self.admit_for(caller, theirs, topology, about)?;

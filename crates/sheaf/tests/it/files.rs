@@ -111,7 +111,7 @@ fn changes_say_what_was_done_and_what_failed() {
     assert_eq!(chmod.code, Some(4));
     assert_eq!(chmod.stdout, "n[1,3-4]:/d/a: mode changed from 0644 (rw-r--r--) to 0600 (rw-------)\n");
     assert_eq!(
-        chmod.stderr,
+        chmod.errors(),
         "mode set on n[1,3-4]: 3 files\n\
          n2:/d/a: No such file or directory (ENOENT), 1 of 4 members\nsheaf: 3 of 4 members succeeded, 1 failed\n"
     );

@@ -101,7 +101,7 @@ fn check_one_of(root: &Value, rules: &Value, value: &Value, at: &str) -> Result<
 #[track_caller]
 fn records(run: &Run, what: &[&str]) -> Vec<Value> {
     let schema = schema();
-    assert_eq!(run.stderr, "", "{what:?}: {run:?}");
+    assert_eq!(run.errors(), "", "{what:?}: {run:?}");
     let read = |line: &str| -> Value {
         let record = serde_json::from_str(line).unwrap_or_else(|error| panic!("{what:?}: {error}: {line}"));
         check(&schema, &schema, &record, "record")

@@ -83,6 +83,11 @@ impl Run {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
+
+    /// Standard error without what `-v` says of what happens meanwhile.
+    pub fn errors(&self) -> String {
+        self.stderr.split_inclusive('\n').filter(|line| !line.starts_with("sheaf: [")).collect()
+    }
 }
 
 /// Whether this process may open so many descriptors; from here on it may open as many as any of its tests
