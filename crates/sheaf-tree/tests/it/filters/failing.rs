@@ -80,7 +80,8 @@ async fn work_and_time_of_a_call_are_bounded_as_is_set() {
         ),
     ];
     for (tuning, told) in settings {
-        let tree = Tree::tuned("1x2x3", tuning, echo);
+        // So much input allows for more work than can be done in that time.
+        let tree = Tree::tuned("1x2x3", tuning, |_, _| vec![b'x'; 4 << 20]);
         let stream = tree.open(&id.filter("spin"), b"");
         all_failed(&tree.ask(&stream, b"x").await.coverage, Errno::TIMEDOUT);
         let complaints = tree.complaints();
@@ -101,8 +102,10 @@ async fn a_filter_that_forks_is_told_of_and_its_copy_ended() {
         assert!(Instant::now() < deadline, "{:?}", tree.complaints());
         tree.ask(&stream, b"x").await;
     }
-    let fine = tree.open(&id.filter("relay"), b"");
-    assert_eq!(tree.packets(&fine, b"y").await.len(), 6, "the node lives");
+    // The copy of another node may be told of with the next call.
+    while !tree.ask(&tree.open(&id.filter("relay"), b""), b"y").await.coverage.is_full() {
+        assert!(Instant::now() < deadline, "the nodes do not live: {:?}", tree.complaints());
+    }
 }
 
 #[tokio::test]
