@@ -37,10 +37,12 @@ pub fn register(services: Services, environment: &Environment) -> Services {
 
 /// Opens the gate of a host; `None` where the session has none.
 fn open(site: &Site<'_>, environment: &Environment) -> Result<Option<Listener>, SessionError> {
-    let name = std::str::from_utf8(site.config).unwrap_or_default();
-    if !is_name(name) {
+    if site.config.is_empty() {
         return Ok(None);
     }
+    let name = std::str::from_utf8(site.config).ok().filter(|name| is_name(name));
+    let no_name = || SessionError::Name("its root says no name of a session".to_owned());
+    let name = name.ok_or_else(no_name)?;
     let sessions = Sessions::of(environment);
     prepare(&sessions)?;
     let path = sessions.directory().join(format!("{name}@{}.{GATE_FILE}", short(site.host)));

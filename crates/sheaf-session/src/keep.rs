@@ -79,8 +79,7 @@ impl Reachable {
         let about = about(&session.config)?;
         let network = session.client.network();
         let said = || serde_json::to_vec(&SessionInfo { refused: refused(session, 0), ..about.clone() });
-        // That it cannot be encoded is found at the root first.
-        let gates = network.keep_gates(&session.topology, || said().unwrap_or_default());
+        let gates = network.keep_gates(&session.topology, || said().expect("text and numbers are JSON"));
         tokio::select! {
             done = self.serve_here(session, &about) => done,
             () = gates => Ok(()),

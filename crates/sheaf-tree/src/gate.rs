@@ -228,7 +228,7 @@ impl Service for Door {
                     // It has left, or has another stream.
                     return leaf.leave_stream(stream);
                 };
-                leaf.post(stream, WHO, &postcard::to_stdvec(&who).unwrap_or_default());
+                leaf.post(stream, WHO, &postcard::to_stdvec(&who).expect("numbers can be encoded"));
                 state.lines.insert(stream, Line::begin(&self.keeper, stream, client));
             }
             (BYTES, _) => match state.lines.get(&stream) {

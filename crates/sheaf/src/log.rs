@@ -2,11 +2,13 @@
 //! session that stays, and in the system's journal where a server runs as its unit.
 use crate::cli::GlobalArgs;
 use crate::exit::{Stop, io_text};
+use crate::output::tell;
 use anyhow::Result;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tracing::{Event, Level, Subscriber};
@@ -85,13 +87,20 @@ struct Log {
     path: PathBuf,
     bytes_max: u64,
     open: Mutex<(File, u64)>,
+    /// It has been said that it cannot be written.
+    told: AtomicBool,
 }
 
 impl Log {
     fn open(path: &Path, bytes_max: u64) -> io::Result<Self> {
         let file = append(path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), bytes_max, open: Mutex::new((file, bytes)) })
+        Ok(Self {
+            path: path.to_owned(),
+            bytes_max,
+            open: Mutex::new((file, bytes)),
+            told: AtomicBool::new(false),
+        })
     }
 }
 
@@ -109,7 +118,24 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 impl Write for &Log {
+    /// What cannot be written is said once; whatever is logged goes on.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let written = self.append(line);
+        if let Err(error) = &written
+            && !self.told.swap(true, Ordering::Relaxed)
+        {
+            tell(format_args!("sheaf: {}: the log goes no further", io_text(&self.path, error)));
+        }
+        written.map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn append(&self, line: &[u8]) -> io::Result<()> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.1 >= self.bytes_max {
             std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
@@ -117,10 +143,6 @@ impl Write for &Log {
         }
         open.0.write_all(line)?;
         open.1 += line.len() as u64;
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -75,7 +75,8 @@ struct State {
     rank: u32,
     /// Which of the processes that were in its place.
     life: u64,
-    bytes: Vec<u8>,
+    /// `None`: there is nothing that another node needs.
+    bytes: Option<Vec<u8>>,
 }
 
 /// A tap at one stream.
@@ -176,10 +177,13 @@ impl Node {
     /// look for parents of their own, and it ends when what is queued is written. `life` tells this process from
     /// others that were in its place.
     pub fn retire(&mut self, life: u64) {
-        let mut frames = Vec::new();
+        let (mut frames, mut too_large) = (Vec::new(), Vec::new());
         for (service, tap) in &self.taps.all {
-            let state = tap.lock().unwrap_or_else(PoisonError::into_inner).state();
-            let Some(bytes) = state.filter(|bytes| bytes.len() <= STATE_BYTES_MAX) else { continue };
+            let mut bytes = tap.lock().unwrap_or_else(PoisonError::into_inner).state();
+            if bytes.as_ref().is_some_and(|bytes| bytes.len() > STATE_BYTES_MAX) {
+                too_large.push(service.clone());
+                bytes = None;
+            }
             let state = State { service: service.clone(), rank: self.config.rank, life, bytes };
             frames.push(control::control(Header::new(Kind::State), &state));
         }
@@ -188,6 +192,7 @@ impl Node {
                 self.links.send(parent, frame);
             }
         }
+        too_large.iter().for_each(|service| self.state_lost(self.config.rank, service));
         self.disband();
     }
 
@@ -211,10 +216,12 @@ impl Node {
     /// node's own, and goes with it.
     pub(super) fn on_state(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let state: State = control::decode(Kind::State, body)?;
-        if state.rank != self.links[link].rank || state.bytes.len() > STATE_BYTES_MAX {
+        let len = state.bytes.as_ref().map_or(0, Vec::len);
+        if state.rank != self.links[link].rank || len > STATE_BYTES_MAX {
             return Err(Violation::Bound("a node gives away a state that is not its own, or too large"));
         }
         self.links[link].gave_state = true;
+        let Some(bytes) = state.bytes else { return Ok(()) };
         let Some(tap) = self.taps.get(&state.service).cloned() else {
             self.state_lost(state.rank, &state.service);
             return Ok(());
@@ -225,7 +232,7 @@ impl Node {
         if !self.taps.absorbed.insert((state.service.clone(), state.rank, state.life)) {
             return Ok(());
         }
-        let absorbed = tap.lock().unwrap_or_else(PoisonError::into_inner).absorb(state.rank, &state.bytes);
+        let absorbed = tap.lock().unwrap_or_else(PoisonError::into_inner).absorb(state.rank, &bytes);
         if absorbed.is_err() {
             self.state_lost(state.rank, &state.service);
         }

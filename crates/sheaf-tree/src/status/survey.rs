@@ -1,7 +1,7 @@
 //! The service by which nodes say how they are: at every node of every tree.
 use crate::network::Network;
 use crate::proto::report::{Bundle, FILTER, NodeReport};
-use crate::proto::{Packet, Sync};
+use crate::proto::{Packet, Sync, own};
 use crate::service::{Audience, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,14 @@ impl Network {
         stream.send(0, b"", Some(timeout)).await;
         // Beyond the deadline of the wave, which ends by itself.
         let result = stream.recv_until(Instant::now() + timeout * 2).await;
-        let payload = result.ok().and_then(|result| result.payload).unwrap_or_default();
+        // Nodes that are no leaves are known by their ranks here; of hosts those above them tell.
+        let mut silent = own::ranks(&self.inner_nodes());
+        let mut payload = None;
+        if let Ok(result) = result {
+            silent = silent.difference(&own::ranks(&result.coverage.ok));
+            payload = result.payload;
+        }
+        let payload = payload.unwrap_or_default();
         let (mut reports, dropped) = Bundle::decode(&payload);
         // The question itself is no news.
         reports.iter_mut().for_each(|report| report.streams.retain(|open| open.id != stream.id()));
@@ -76,7 +83,10 @@ impl Network {
         if !reports.iter().any(|report| report.rank == own.rank) {
             reports.push(own);
         }
-        Survey::new(reports, dropped)
+        let mut survey = Survey::new(reports, dropped);
+        silent = silent.difference(&survey.reports.iter().map(|report| report.rank).collect());
+        survey.missing.union_with(&silent);
+        survey
     }
 
     /// This process's own node alone, without asking anybody.

@@ -27,6 +27,9 @@ fn what_happens_is_said_as_far_as_it_is_asked_for() {
         let written = std::fs::read_to_string(&log).unwrap();
         assert_eq!(written.matches("] 3 of 3 hosts run: n[1-3]\n").count(), times, "{written}");
     }
+    let full = grep(&["--log", "/dev/full"]);
+    let told = "sheaf: /dev/full: No space left on device (ENOSPC): the log goes no further\n";
+    assert_eq!((full.code, full.stderr.as_str(), &full.stdout), (Some(0), told, &plain.stdout));
     let bad = grep(&["--log", "/none/log"]);
     assert_eq!(
         (bad.code, bad.stderr.as_str()),

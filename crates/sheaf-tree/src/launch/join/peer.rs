@@ -465,7 +465,7 @@ impl Network {
             under_way.spawn(async move {
                 let to = network.introduce(want.leaf, to, &topology).await;
                 let introduction = Introduction { number, to };
-                let bytes = postcard::to_stdvec(&introduction).unwrap_or_default();
+                let bytes = postcard::to_stdvec(&introduction).expect("numbers and addresses can be encoded");
                 if let Err(errno) = network.tell(want.leaf, INTRODUCE, &bytes).await {
                     tracing::debug!(leaf = want.leaf, %errno, "an introduction did not arrive");
                 }
