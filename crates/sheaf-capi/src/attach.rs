@@ -72,13 +72,18 @@ impl Frame {
     pub fn parse(head: &[u8; HEAD_BYTES]) -> io::Result<(Self, usize)> {
         let kinds = [Kind::Hello, Kind::Welcome, Kind::Packet, Kind::Close];
         let kind = kinds.into_iter().find(|kind| *kind as u8 == head[0]);
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let word =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let len = word(12) as usize;
         match kind.filter(|_| len <= FRAME_BYTES_MAX) {
-            Some(kind) => {
-                Ok((Self { kind, stream: word(4), tag: word(8) as i32, payload: Bytes::new() }, len))
-            }
-            None => Err(io::Error::new(io::ErrorKind::InvalidData, "not a frame of an attached back end")),
+            Some(kind) => Ok((
+                Self { kind, stream: word(4), tag: word(8) as i32, payload: Bytes::new() },
+                len,
+            )),
+            None => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "not a frame of an attached back end",
+            )),
         }
     }
 
@@ -171,11 +176,13 @@ pub fn is_here(host: &str) -> bool {
 pub fn connect(host: &str, port: u16, hello: &Hello) -> Result<(UnixStream, Bytes), Error> {
     let fail = |text: String| Error::new(Code::Launch, text);
     if !is_here(host) {
-        return Err(fail(format!("back ends attach themselves on one machine only, and {host} is another")));
+        return Err(fail(format!(
+            "back ends attach themselves on one machine only, and {host} is another"
+        )));
     }
     let connected = address(port).and_then(|address| UnixStream::connect_addr(&address));
-    let mut socket =
-        connected.map_err(|error| fail(format!("nothing of this user's listens at port {port}: {error}")))?;
+    let mut socket = connected
+        .map_err(|error| fail(format!("nothing of this user's listens at port {port}: {error}")))?;
     if !is_ours(&socket) {
         return Err(fail(format!("what listens at port {port} belongs to another user")));
     }
@@ -195,7 +202,8 @@ mod tests {
 
     #[test]
     fn frames_come_out_as_they_went_in() {
-        let frame = Frame { kind: Kind::Packet, stream: 7, tag: -3, payload: Bytes::from_static(b"abc") };
+        let frame =
+            Frame { kind: Kind::Packet, stream: 7, tag: -3, payload: Bytes::from_static(b"abc") };
         let mut bytes = frame.to_bytes();
         assert_eq!(Frame::read(&mut &bytes[..]).unwrap(), frame);
         assert!(Frame::read(&mut &bytes[..bytes.len() - 1]).is_err());
@@ -206,6 +214,8 @@ mod tests {
     #[test]
     fn names_of_other_machines_are_refused() {
         let hello = Hello { rank: 9, host: "x".to_owned() };
-        assert!(connect("no-such-host.example", 4000, &hello).unwrap_err().message.contains("another"));
+        assert!(
+            connect("no-such-host.example", 4000, &hello).unwrap_err().message.contains("another")
+        );
     }
 }

@@ -65,8 +65,8 @@ impl Known {
         !leaf.is_held(self.carrier) && !waits
     }
 
-    /// Gives the tree what waits here, with `all` even where it has no room; `false` when it does not take
-    /// all of it now.
+    /// Gives the tree what waits here, with `all` even where it has no room; `false` when it does
+    /// not take all of it now.
     fn give(&mut self, leaf: &mut Leaf<'_>, rank: u32, all: bool) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         let plain = self.described.upward == Upward::Packets && !self.described.is_loose();
@@ -233,15 +233,19 @@ impl Common {
         let mut streams = lock(&self.streams);
         let Streams { known, pending, called } = &mut *streams;
         *called = false;
-        pending.retain(|id| known.get_mut(id).is_some_and(|known| !known.give(leaf, self.rank, false)));
+        pending.retain(|id| {
+            known.get_mut(id).is_some_and(|known| !known.give(leaf, self.rank, false))
+        });
     }
 
     /// Whether nothing waits here any more.
     fn is_all_sent(&self, leaf: &Leaf<'_>) -> bool {
-        leaf.unsent_bytes() == 0 && lock(&self.streams).known.values().all(|known| known.batch.is_empty())
+        leaf.unsent_bytes() == 0
+            && lock(&self.streams).known.values().all(|known| known.batch.is_empty())
     }
 
-    /// The tree has worked: a turn, if a stream that could not be sent on has room now, or all is sent.
+    /// The tree has worked: a turn, if a stream that could not be sent on has room now, or all is
+    /// sent.
     fn look_for_room(&self, leaf: &Leaf<'_>) {
         let (blocked, flushing) = {
             let mut turns = lock(&self.turns);
@@ -254,7 +258,8 @@ impl Common {
             return;
         }
         let streams = lock(&self.streams);
-        let room = blocked.iter().any(|id| streams.known.get(id).is_none_or(|known| known.has_room(leaf)));
+        let room =
+            blocked.iter().any(|id| streams.known.get(id).is_none_or(|known| known.has_room(leaf)));
         drop(streams);
         match room {
             true => self.turn(),
@@ -262,8 +267,8 @@ impl Common {
         }
     }
 
-    /// Queues a packet, if the tree takes one now. Called under the tree's lock, under which a stream
-    /// also moves from one carrier to another.
+    /// Queues a packet, if the tree takes one now. Called under the tree's lock, under which a
+    /// stream also moves from one carrier to another.
     fn post(&self, leaf: &mut Leaf<'_>, id: u32, tag: i32, packet: &[u8]) -> Result<bool, Error> {
         let mut streams = lock(&self.streams);
         let known = streams.known.get_mut(&id).ok_or_else(|| Error::no_stream(id))?;
@@ -322,8 +327,8 @@ enum Uplink {
 }
 
 impl Uplink {
-    /// Calls `act` with the leaf; not at all when there is none any more, or never was. What that has to
-    /// send is sent here, as far as the link takes it.
+    /// Calls `act` with the leaf; not at all when there is none any more, or never was. What that
+    /// has to send is sent here, as far as the link takes it.
     fn with(&self, act: impl FnOnce(&mut Leaf<'_>)) {
         if let Self::Leaf(leaf) = self {
             leaf.with(act);
@@ -408,13 +413,15 @@ impl Back {
             // Filters on the way down run here.
             registry.keep_modules_at_leaves();
             let start = Start { tell: tell.clone(), registry: registry.clone() };
-            if let Err(error) = launch::leaf_over(link, &Services::new(registry).with(BACK_ENDS, start)).await
+            if let Err(error) =
+                launch::leaf_over(link, &Services::new(registry).with(BACK_ENDS, start)).await
             {
                 let _ = tell.send(Err(Error::new(Code::Launch, chain(&error))));
             }
         };
         let task = reactor::spawn(serve)?;
-        let started = reactor::wait_until(Some(Instant::now() + START_TIMEOUT), hear.recv()).flatten();
+        let started =
+            reactor::wait_until(Some(Instant::now() + START_TIMEOUT), hear.recv()).flatten();
         let late = || Error::new(Code::Launch, "the node above did not say who this back end is");
         let (common, leaf, plan) = started.ok_or_else(late)??;
         Self::begin(common, Uplink::Leaf(leaf), plan, Some(task), None)
@@ -433,7 +440,10 @@ impl Back {
         let back = Self { common, uplink, plan, owed, answers, task, thread };
         // The stream of this back end's own is the first that the front end opens.
         if !back.common.inbox.wait_open(rank, deadline) {
-            return Err(Error::new(Code::Launch, "the session ended before this back end could join it"));
+            return Err(Error::new(
+                Code::Launch,
+                "the session ended before this back end could join it",
+            ));
         }
         Ok(back)
     }
@@ -465,8 +475,8 @@ impl Back {
 
     /// Sends a packet up a stream; waits while the tree does not take what was sent before.
     ///
-    /// Answers go out at once. Of many packets behind one another the first calls whoever drives the
-    /// links, and those that come until then go with it.
+    /// Answers go out at once. Of many packets behind one another the first calls whoever drives
+    /// the links, and those that come until then go with it.
     ///
     /// # Errors
     /// [`Code::Unknown`] for a stream that is not (or no longer) open here; [`Code::Ended`].
@@ -499,7 +509,13 @@ impl Back {
         }
     }
 
-    fn send_to_hub(&self, socket: &mut UnixStream, id: u32, tag: i32, packet: &[u8]) -> Result<(), Error> {
+    fn send_to_hub(
+        &self,
+        socket: &mut UnixStream,
+        id: u32,
+        tag: i32,
+        packet: &[u8],
+    ) -> Result<(), Error> {
         let meter = lock(&self.common.streams).known.get(&id).map(|known| Arc::clone(&known.meter));
         meter.ok_or_else(|| Error::no_stream(id))?.count(Context::Sent, packet.len());
         let payload = Bytes::copy_from_slice(packet);
@@ -531,11 +547,13 @@ impl Back {
             (_, None) => {}
             (Uplink::Leaf(leaf), Some(known)) => {
                 leaf.with(|leaf| {
-                    // What was sent before goes up, whether there is room for it or not: it is not much.
+                    // What was sent before goes up, whether there is room for it or not: it is not
+                    // much.
                     known.give(leaf, self.rank(), true);
                     leaf.leave_stream(known.carrier);
                 });
-                let word = postcard::to_stdvec(&HubWord::Closed { id }).expect("a word can be serialised");
+                let word =
+                    postcard::to_stdvec(&HubWord::Closed { id }).expect("a word can be serialised");
                 // Without a stream of its own nobody can be told.
                 let _ = self.send(self.rank(), HUB_TAG, &word);
             }
@@ -565,7 +583,10 @@ impl Back {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                break Err(Error::new(Code::TimedOut, "the node above does not take what was sent"));
+                break Err(Error::new(
+                    Code::TimedOut,
+                    "the node above does not take what was sent",
+                ));
             }
             self.common.wait_turn(seen, left);
         };
@@ -634,7 +655,8 @@ fn own(number: i32) -> Result<OwnedFd, Error> {
     // SAFETY: the number is used for one call that fails on a descriptor that is not open.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
     let flags = rustix::io::fcntl_getfd(borrowed).map_err(std::io::Error::from)?;
-    rustix::io::fcntl_setfd(borrowed, flags | rustix::io::FdFlags::CLOEXEC).map_err(std::io::Error::from)?;
+    rustix::io::fcntl_setfd(borrowed, flags | rustix::io::FdFlags::CLOEXEC)
+        .map_err(std::io::Error::from)?;
     // SAFETY: the descriptor is open, was left for this library by the process that started this
     // one, and is taken once, which `TAKEN` sees to.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })

@@ -39,9 +39,11 @@ impl Chain {
         let mut steps = Vec::new();
         // The front end runs its own.
         for node in above.filter(|node| node.parent().is_some()) {
-            let choice = assign.at(node.rank()).filter(|choice| matches!(choice, Choice::Module(_)));
+            let choice =
+                assign.at(node.rank()).filter(|choice| matches!(choice, Choice::Module(_)));
             if choice.is_some() {
-                let work = Work::new(choice, &assign.params, modules, &NodeInfo::planned(node, id))?;
+                let work =
+                    Work::new(choice, &assign.params, modules, &NodeInfo::planned(node, id))?;
                 steps.push(Step { rank: node.rank(), work });
             }
         }
@@ -61,7 +63,8 @@ impl Chain {
     pub fn overhear(&mut self, packet: Parcel, to: &[u32], plan: &Plan) {
         let leads = |rank: u32| {
             to.iter().any(|&to| {
-                let mut path = std::iter::successors(plan.topology().node(to), |node| node.parent());
+                let mut path =
+                    std::iter::successors(plan.topology().node(to), |node| node.parent());
                 path.any(|node| node.rank() == rank)
             })
         };
@@ -75,7 +78,10 @@ impl Chain {
     }
 }
 
-fn pass<'a>(steps: impl Iterator<Item = &'a mut Step>, packet: Parcel) -> Result<Vec<Parcel>, FilterError> {
+fn pass<'a>(
+    steps: impl Iterator<Item = &'a mut Step>,
+    packet: Parcel,
+) -> Result<Vec<Parcel>, FilterError> {
     let mut packets = vec![packet];
     for step in steps {
         let mut passed = Vec::new();

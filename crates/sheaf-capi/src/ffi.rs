@@ -108,27 +108,37 @@ pub struct CreateArgs {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_net_create(create: *const CreateArgs) -> *mut Net {
     // SAFETY: the caller's promise.
-    let created = unsafe { create.as_ref() }.ok_or_else(|| Error::usage("no options")).and_then(|create| {
-        // SAFETY: the caller's promise covers what the structure points to.
-        let (topology, back_end, args, inner) = unsafe {
-            (
-                text(create.topology)?,
-                arg::option(create.back_end)?,
-                arg::texts(create.args)?,
-                arg::option(create.inner)?,
-            )
-        };
-        let startup_timeout =
-            Duration::from_millis(u64::try_from(create.startup_timeout_ms).unwrap_or(60_000));
-        let (topology, back_end, inner) =
-            (topology.to_owned(), back_end.map(Into::into), find::inner(inner)?);
-        // SAFETY: as above.
-        let shell = unsafe { (arg::option(create.remote_shell)?, arg::option(create.remote_shell_args)?) };
-        let words = shell.1.unwrap_or_default().split_whitespace();
-        let remote_shell =
-            std::iter::once(shell.0.unwrap_or("ssh")).chain(words).map(str::to_owned).collect();
-        Front::create(&Create { topology, back_end, args, inner, remote_shell, startup_timeout })
-    });
+    let created =
+        unsafe { create.as_ref() }.ok_or_else(|| Error::usage("no options")).and_then(|create| {
+            // SAFETY: the caller's promise covers what the structure points to.
+            let (topology, back_end, args, inner) = unsafe {
+                (
+                    text(create.topology)?,
+                    arg::option(create.back_end)?,
+                    arg::texts(create.args)?,
+                    arg::option(create.inner)?,
+                )
+            };
+            let startup_timeout =
+                Duration::from_millis(u64::try_from(create.startup_timeout_ms).unwrap_or(60_000));
+            let (topology, back_end, inner) =
+                (topology.to_owned(), back_end.map(Into::into), find::inner(inner)?);
+            // SAFETY: as above.
+            let shell = unsafe {
+                (arg::option(create.remote_shell)?, arg::option(create.remote_shell_args)?)
+            };
+            let words = shell.1.unwrap_or_default().split_whitespace();
+            let remote_shell =
+                std::iter::once(shell.0.unwrap_or("ssh")).chain(words).map(str::to_owned).collect();
+            Front::create(&Create {
+                topology,
+                back_end,
+                args,
+                inner,
+                remote_shell,
+                startup_timeout,
+            })
+        });
     give(created.map(Net::Front))
 }
 
@@ -209,7 +219,9 @@ pub unsafe extern "C" fn sheaf_net_is_over(net: *const Net) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_net_wait_over(net: *const Net, timeout_ms: i64) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { net.as_ref() }.is_none_or(|net| net.inbox().wait_end(front::deadline(timeout_ms))).into()
+    unsafe { net.as_ref() }
+        .is_none_or(|net| net.inbox().wait_end(front::deadline(timeout_ms)))
+        .into()
 }
 
 /// Waits until what was sent has left this process.

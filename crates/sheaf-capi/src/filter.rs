@@ -80,7 +80,11 @@ impl Assign {
     fn number_of(&mut self, filter: &str) -> Result<u16, Error> {
         let choice = match filter.split_once(':') {
             Some(("module", _)) => Choice::Module(filter.to_owned()),
-            Some(_) => return Err(Error::usage("a shared object is loaded first, with sheaf_filter_load")),
+            Some(_) => {
+                return Err(Error::usage(
+                    "a shared object is loaded first, with sheaf_filter_load",
+                ));
+            }
             None => Choice::BuiltIn(filter.to_owned()),
         };
         let at = self.choices.iter().position(|have| *have == choice).unwrap_or_else(|| {
@@ -141,7 +145,8 @@ pub fn registry(meters: &Arc<Meters>) -> Registry {
         Ok(Box::new(Assigned::new(&assign, &builtins, &own, info)?))
     });
     let own = Arc::clone(meters);
-    registry.register_at(PERF_NAME, move |params, info| Ok(Box::new(Perf::new(params, &own, info)?)));
+    registry
+        .register_at(PERF_NAME, move |params, info| Ok(Box::new(Perf::new(params, &own, info)?)));
     registry
 }
 
@@ -172,7 +177,9 @@ impl Work {
             Some(Choice::BuiltIn(name)) => {
                 Ok(Self::BuiltIn(builtins.instantiate(name, &[], info)?.accumulator()))
             }
-            Some(Choice::Module(name)) => Module::new(name, params, builtins, info).map(Self::Module),
+            Some(Choice::Module(name)) => {
+                Module::new(name, params, builtins, info).map(Self::Module)
+            }
         }
     }
 
@@ -193,7 +200,13 @@ impl Work {
                 let tag = packets.first().map_or(0, |parcel| parcel.tag);
                 for (child, parcel) in (0..).zip(&packets) {
                     let payload = &parcel.packet[..];
-                    accumulator.fold(Input { child, rank: parcel.source, tag, raw: true, payload })?;
+                    accumulator.fold(Input {
+                        child,
+                        rank: parcel.source,
+                        tag,
+                        raw: true,
+                        payload,
+                    })?;
                 }
                 let mut packet = Vec::new();
                 accumulator.finish(Emit::Result, &mut packet)?;

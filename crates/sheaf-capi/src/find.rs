@@ -15,13 +15,18 @@ const VARIABLES: [&str; 3] = ["SHEAF_SERVE", "MRNET_COMM_PATH", "MRN_COMM_PATH"]
 /// [`Code::Launch`] when it is nowhere.
 pub fn inner(given: Option<&str>) -> Result<PathBuf, Error> {
     let named = given.map(PathBuf::from).or_else(|| {
-        let mut values = VARIABLES.iter().filter_map(std::env::var_os).filter(|value| !value.is_empty());
+        let mut values =
+            VARIABLES.iter().filter_map(std::env::var_os).filter(|value| !value.is_empty());
         values.next().map(PathBuf::from)
     });
     if let Some(path) = named {
         // MRNet also takes the directory.
         let path = if path.is_dir() { path.join(INNER_PROGRAM) } else { path };
-        return if path.components().count() == 1 { Ok(in_path(&path).unwrap_or(path)) } else { Ok(path) };
+        return if path.components().count() == 1 {
+            Ok(in_path(&path).unwrap_or(path))
+        } else {
+            Ok(path)
+        };
     }
     let beside = own_directory().into_iter().flat_map(|directory| {
         let up = directory.parent().map(Path::to_path_buf).unwrap_or_default();

@@ -140,8 +140,10 @@ impl Front {
         if plan.topology().leaves_len() == 0 {
             return Err(Error::new(Code::Topology, "the topology has no node but the front end"));
         }
-        let options =
-            Options { configs: [(BACK_ENDS.to_owned(), plan.to_session(None))].into(), ..Options::default() };
+        let options = Options {
+            configs: [(BACK_ENDS.to_owned(), plan.to_session(None))].into(),
+            ..Options::default()
+        };
         let mut program = Program::new(create.inner.clone(), Vec::new());
         if let Some(path) = create.back_end.clone() {
             program.leaf = Some(LeafProgram { path, args: create.args.clone(), placed: true });
@@ -150,7 +152,8 @@ impl Front {
             let content = Content::of_program(&create.inner)?;
             program.carrier = Carrier::Tls;
             program.listen = Listen::Address(Ipv4Addr::UNSPECIFIED.into());
-            program.starter = Starter::Ssh(Ssh { command: create.remote_shell.clone(), ..Ssh::new(content) });
+            program.starter =
+                Starter::Ssh(Ssh { command: create.remote_shell.clone(), ..Ssh::new(content) });
         }
         let topology = plan.topology().clone();
         let patience = create.startup_timeout;
@@ -250,7 +253,8 @@ impl Front {
         for rank in back_ends.into_iter().chain(hubs) {
             self.open_own(rank)?;
         }
-        let (network, plan, events) = (self.network()?, Arc::clone(&self.plan), Arc::clone(&self.events));
+        let (network, plan, events) =
+            (self.network()?, Arc::clone(&self.plan), Arc::clone(&self.events));
         let streams = Arc::downgrade(&self.streams);
         let watch = async move {
             let mut seen = 0;
@@ -304,7 +308,8 @@ impl Front {
     }
 
     /// Opens a stream of the tree for the application's stream `id`. Where an earlier one carries
-    /// that, it is replaced: packets sent before arrive before those sent after, in both directions.
+    /// that, it is replaced: packets sent before arrive before those sent after, in both
+    /// directions.
     ///
     /// # Errors
     /// [`Code::Usage`] for members that are no back ends; [`Code::Ended`].
@@ -317,14 +322,17 @@ impl Front {
         let down = Some(down).filter(Assign::has_modules);
         assign.measured = open.measured.then_some(id);
         let (stream, upward) = match assign.simple() {
-            Some("null") => (network.open(BACK_ENDS, leaves, "null", &[], open.sync), Upward::Parcels),
+            Some("null") => {
+                (network.open(BACK_ENDS, leaves, "null", &[], open.sync), Upward::Parcels)
+            }
             Some(name) => {
                 filter = name.to_owned();
                 (network.open(BACK_ENDS, leaves, name, &[], open.sync), Upward::Packets)
             }
-            None => {
-                (network.open(BACK_ENDS, leaves, filter::NAME, &assign.encode(), open.sync), Upward::Lists)
-            }
+            None => (
+                network.open(BACK_ENDS, leaves, filter::NAME, &assign.encode(), open.sync),
+                Upward::Lists,
+            ),
         };
         let stream = Arc::new(stream);
         let turn = Turn { moved: false, down: self.own_down_filter(down.as_ref(), id)? };
@@ -333,7 +341,9 @@ impl Front {
         let (members, about) = (open.members.clone(), open.about.clone());
         let waits = match open.sync {
             Sync::WaitForAll => Waits::ForAll,
-            Sync::TimeOut(after) => Waits::Until(u32::try_from(after.as_millis()).unwrap_or(u32::MAX)),
+            Sync::TimeOut(after) => {
+                Waits::Until(u32::try_from(after.as_millis()).unwrap_or(u32::MAX))
+            }
             Sync::DontWait => Waits::Not,
         };
         let described = Described { id, members, upward, up, down, waits, filter, about };
@@ -393,8 +403,8 @@ impl Front {
         Some(Predecessor { entry, done })
     }
 
-    /// Gives the user's filters of a stream other parameters: downwards for packets that are sent from
-    /// now on, upwards for the answers to them at the latest. They keep their state.
+    /// Gives the user's filters of a stream other parameters: downwards for packets that are sent
+    /// from now on, upwards for the answers to them at the latest. They keep their state.
     ///
     /// # Errors
     /// [`Code::Unknown`] without such a stream, [`Code::Ended`].
@@ -428,7 +438,9 @@ impl Front {
         let module = self.network()?.load_filter(bytes).map_err(|error| failed(error.message))?;
         let name = module.filter(function);
         // Nobody uses this one: it says whether there is such a function.
-        self.registry.instantiate(&name, &[], &NodeInfo::default()).map_err(|error| failed(error.message))?;
+        self.registry
+            .instantiate(&name, &[], &NodeInfo::default())
+            .map_err(|error| failed(error.message))?;
         Ok(name)
     }
 
@@ -442,8 +454,13 @@ impl Front {
             id => self.entry(id)?.members.clone(),
         };
         let leaves = self.plan().leaves(&members)?;
-        let stream =
-            self.network()?.open(BACK_ENDS, leaves, filter::PERF_NAME, &id.to_le_bytes(), Sync::WaitForAll);
+        let stream = self.network()?.open(
+            BACK_ENDS,
+            leaves,
+            filter::PERF_NAME,
+            &id.to_le_bytes(),
+            Sync::WaitForAll,
+        );
         let word = Control::Measure { id }.encode();
         let gathered = reactor::wait(reactor::spawn(async move {
             stream.ask(0, &word, timeout).await;
@@ -472,7 +489,13 @@ impl Front {
     ///
     /// # Errors
     /// [`Code::Unknown`] without such a stream, [`Code::Ended`].
-    pub fn send(&self, id: u32, tag: i32, packet: &[u8], destinations: &[u32]) -> Result<(), Error> {
+    pub fn send(
+        &self,
+        id: u32,
+        tag: i32,
+        packet: &[u8],
+        destinations: &[u32],
+    ) -> Result<(), Error> {
         if !self.is_open(id) && id < STREAM_BASE && self.plan().leaves(&[id]).is_ok() {
             self.open_own(id)?;
         }

@@ -13,7 +13,8 @@ use sheaf_tree::filter::{Emit, Input, NodeInfo};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets of this crate.
-pub const TARGETS: &[Target] = &[("capi_wire", wire), ("capi_text", text), ("capi_filter", filters)];
+pub const TARGETS: &[Target] =
+    &[("capi_wire", wire), ("capi_text", text), ("capi_filter", filters)];
 
 /// What the ends of a session, and back ends that attach themselves, say to each other.
 pub fn wire(data: &[u8]) {
@@ -44,7 +45,8 @@ pub fn wire(data: &[u8]) {
         5 => {
             let Ok(plan) = Plan::from_session(rest) else { return };
             assert!(plan.table().lines().count() >= plan.back_ends().count());
-            let again = Plan::from_session(&plan.to_session(None)).expect("what was encoded decodes");
+            let again =
+                Plan::from_session(&plan.to_session(None)).expect("what was encoded decodes");
             assert_eq!(again.topology().nodes_len(), plan.topology().nodes_len());
         }
         _ => drop(postcard::from_bytes::<HubWord>(rest)),
@@ -80,7 +82,8 @@ pub fn text(data: &[u8]) {
     let (shape, hosts) = text.split_once('\n').unwrap_or((text, "n[1-4]"));
     if let Ok(mut hosts) = topgen::hosts(hosts, 4) {
         hosts.iter_mut().for_each(|(_, count)| *count %= 64);
-        let request = Request { shape: shape.to_owned(), front: "fe".to_owned(), hosts, inner: Vec::new() };
+        let request =
+            Request { shape: shape.to_owned(), front: "fe".to_owned(), hosts, inner: Vec::new() };
         drop(topgen::make(&request));
     }
     if let Ok(assign) = Assign::parse(text, true, data) {

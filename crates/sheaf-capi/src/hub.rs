@@ -132,7 +132,10 @@ impl Hub {
             return;
         }
         let payload = self.plan.to_session(Some((rank, self.rank, host.clone()))).into();
-        if write(&mut writer, &Frame { kind: Kind::Welcome, stream: 0, tag: 0, payload }).await.is_err() {
+        if write(&mut writer, &Frame { kind: Kind::Welcome, stream: 0, tag: 0, payload })
+            .await
+            .is_err()
+        {
             return;
         }
         self.lock().attached.insert(rank, to);
@@ -159,7 +162,9 @@ impl Hub {
 
     /// Tells the front end something, on the stream of this leaf's own.
     fn say(&self, word: &HubWord) {
-        let Some(carrier) = self.lock().streams.get(&self.rank).map(|stream| stream.carrier) else { return };
+        let Some(carrier) = self.lock().streams.get(&self.rank).map(|stream| stream.carrier) else {
+            return;
+        };
         let packet = postcard::to_stdvec(word).expect("a word can be serialised");
         let mut payload = Vec::new();
         Parcel::put(&mut payload, HUB_TAG, self.rank, &packet);
@@ -173,7 +178,8 @@ impl Hub {
         let parcel = Parcel { tag: frame.tag, source: rank, packet: frame.payload };
         let Some(carrier) = self.put(rank, frame.stream, parcel) else { return };
         loop {
-            let Some(room) = self.lock().streams.get(&frame.stream).map(|stream| Arc::clone(&stream.room))
+            let Some(room) =
+                self.lock().streams.get(&frame.stream).map(|stream| Arc::clone(&stream.room))
             else {
                 return;
             };
@@ -262,12 +268,18 @@ impl Hub {
     }
 
     /// Passes what comes down a stream on to its members here, one packet after the other.
-    async fn relay(self: Arc<Self>, id: u32, carrier: u32, mut packets: mpsc::UnboundedReceiver<Relayed>) {
+    async fn relay(
+        self: Arc<Self>,
+        id: u32,
+        carrier: u32,
+        mut packets: mpsc::UnboundedReceiver<Relayed>,
+    ) {
         while let Some(Relayed { tag, payload, bytes }) = packets.recv().await {
             self.spread(id, &Frame { kind: Kind::Packet, stream: id, tag, payload }).await;
             self.leaf.with(|leaf| leaf.consumed(carrier, bytes));
         }
-        self.spread(id, &Frame { kind: Kind::Close, stream: id, tag: 0, payload: Bytes::new() }).await;
+        self.spread(id, &Frame { kind: Kind::Close, stream: id, tag: 0, payload: Bytes::new() })
+            .await;
         let mut state = self.lock();
         if let Some(stream) = state.streams.get(&id).filter(|stream| stream.carrier == carrier) {
             stream.wake();
@@ -310,18 +322,29 @@ impl Hub {
             None if filter.is_empty() => Ok(Work::Pass),
             None => {
                 let assign = Assign::parse(&filter, true, &[]).ok();
-                Work::new(assign.as_ref().and_then(|assign| assign.at(self.rank)), &[], builtins, &info)
+                Work::new(
+                    assign.as_ref().and_then(|assign| assign.at(self.rank)),
+                    &[],
+                    builtins,
+                    &info,
+                )
             }
         };
         let chain = described
             .down
             .as_ref()
             .map(|down| Chain::new(down, &self.plan, self.rank, true, &self.registry, carrier));
-        let (Ok(work), Ok(chain)) = (made, chain.transpose()) else { return self.leaf_fails(carrier) };
+        let (Ok(work), Ok(chain)) = (made, chain.transpose()) else {
+            return self.leaf_fails(carrier);
+        };
         let (relay, packets) = mpsc::unbounded_channel();
         let mut state = self.lock();
-        let members: Vec<u32> =
-            described.members.iter().copied().filter(|rank| state.attached.contains_key(rank)).collect();
+        let members: Vec<u32> = described
+            .members
+            .iter()
+            .copied()
+            .filter(|rank| state.attached.contains_key(rank))
+            .collect();
         let word = Control::Describe(Box::new(Described {
             upward: Upward::Packets,
             up: None,
@@ -330,7 +353,8 @@ impl Hub {
         }));
         let _ = relay.send(Relayed { tag: 0, payload: word.encode().into(), bytes: 0 });
         let (described, waiting) = (Arc::new(described), BTreeMap::new());
-        let meters = members.iter().chain([&self.rank]).map(|&rank| (rank, Meter::default())).collect();
+        let meters =
+            members.iter().chain([&self.rank]).map(|&rank| (rank, Meter::default())).collect();
         let (params, room) = (Vec::new(), Arc::default());
         let stream = Stream {
             carrier,
@@ -387,7 +411,12 @@ impl Hub {
             }
             Ok(Down::Control(Control::Measure { id })) => {
                 leaf.consumed(packet.stream, packet.frame_bytes);
-                leaf.reply(packet.stream, packet.wave, packet.tag, &Record::encode(&self.records(id)));
+                leaf.reply(
+                    packet.stream,
+                    packet.wave,
+                    packet.tag,
+                    &Record::encode(&self.records(id)),
+                );
             }
             Ok(Down::Packet(body)) => self.relay_down(packet, &payload, body, None, leaf),
             Ok(Down::NotForUs(body, to)) => self.relay_down(packet, &payload, body, Some(to), leaf),
@@ -408,7 +437,9 @@ impl Hub {
         let Some(stream) = state.carried_by(packet.stream) else {
             return leaf.consumed(packet.stream, packet.frame_bytes);
         };
-        for &rank in stream.members.iter().filter(|rank| to.as_ref().is_none_or(|to| to.contains(rank))) {
+        for &rank in
+            stream.members.iter().filter(|rank| to.as_ref().is_none_or(|to| to.contains(rank)))
+        {
             stream.count(rank, Context::Received, body.len());
         }
         stream.pass_down(packet, payload, body, leaf);
@@ -450,8 +481,8 @@ impl Stream {
         }
     }
 
-    /// Hands a packet to the relay, changed by filters; `body` is the end of `payload`, before which
-    /// stands whom it is for.
+    /// Hands a packet to the relay, changed by filters; `body` is the end of `payload`, before
+    /// which stands whom it is for.
     fn pass_down(&mut self, packet: &Packet, payload: &Bytes, body: Bytes, leaf: &mut Leaf<'_>) {
         let to = payload.slice(..payload.len() - body.len());
         let payloads = match &mut self.chain {
@@ -459,7 +490,8 @@ impl Stream {
             // A packet that a filter refuses is left out, here as upwards.
             Some(chain) => {
                 let passed = chain.run(down::parcel(packet.tag, body)).unwrap_or_default();
-                let whole = |parcel: Parcel| (parcel.tag, [&to[..], &parcel.packet[..]].concat().into());
+                let whole =
+                    |parcel: Parcel| (parcel.tag, [&to[..], &parcel.packet[..]].concat().into());
                 passed.into_iter().map(whole).collect()
             }
         };
@@ -477,9 +509,12 @@ impl Stream {
     /// The packets of the next wave, if it is whole.
     fn row(&mut self, late: bool) -> Option<Vec<Parcel>> {
         let ready = match self.described.waits {
-            Waits::Not => return self.waiting.values_mut().find_map(|queue| Some(vec![queue.pop_front()?])),
+            Waits::Not => {
+                return self.waiting.values_mut().find_map(|queue| Some(vec![queue.pop_front()?]));
+            }
             Waits::ForAll | Waits::Until(_) => {
-                let has = |rank: &u32| self.waiting.get(rank).is_some_and(|queue| !queue.is_empty());
+                let has =
+                    |rank: &u32| self.waiting.get(rank).is_some_and(|queue| !queue.is_empty());
                 self.members.iter().all(has)
             }
         };
@@ -498,7 +533,8 @@ impl Stream {
             payload = std::mem::take(&mut self.params);
         }
         // A packet that the filter refuses is this leaf's to leave out; the wave stays one.
-        if self.work.run(row, rank, &mut out, &mut back).is_err() && self.described.upward == Upward::Packets
+        if self.work.run(row, rank, &mut out, &mut back).is_err()
+            && self.described.upward == Upward::Packets
         {
             return Some((tag, vec![0]));
         }
@@ -569,7 +605,8 @@ impl Service for At {
         let mut state = self.0.lock();
         state.parts.remove(&carrier);
         let Some(id) = state.carried.remove(&carrier) else { return };
-        if let Some(stream) = state.streams.get_mut(&id).filter(|stream| stream.carrier == carrier) {
+        if let Some(stream) = state.streams.get_mut(&id).filter(|stream| stream.carrier == carrier)
+        {
             // The relay ends once it has passed on what it has.
             stream.relay = mpsc::unbounded_channel().0;
             stream.end();

@@ -133,8 +133,8 @@ impl Inbox {
         self.push_all(message.stream, &mut vec![Ok(message)]);
     }
 
-    /// Adds messages of one stream, in order, and leaves none behind. In place of one that a filter has lost
-    /// stands what is to be said of that.
+    /// Adds messages of one stream, in order, and leaves none behind. In place of one that a filter
+    /// has lost stands what is to be said of that.
     pub fn push_all(&self, stream: u32, messages: &mut Vec<Result<Message, String>>) {
         let mut state = self.lock();
         let State { queues, fronts, next, waiting, .. } = &mut *state;
@@ -162,7 +162,11 @@ impl Inbox {
     ///
     /// # Errors
     /// [`End`] when nothing can come any more, or a packet is missing; what had come is given first.
-    pub fn take(&self, stream: Option<u32>, deadline: Option<Instant>) -> Result<Option<Message>, End> {
+    pub fn take(
+        &self,
+        stream: Option<u32>,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Message>, End> {
         let take = poll_fn(|cx| self.poll_take(stream, cx));
         reactor::wait_until(deadline, take).transpose()
     }
@@ -365,7 +369,8 @@ mod tests {
         let inbox = Arc::new(Inbox::default());
         inbox.open(1);
         let taker = Arc::clone(&inbox);
-        let takes = move || (0..100).map(|_| taker.take(Some(1), None).unwrap().unwrap().tag).collect();
+        let takes =
+            move || (0..100).map(|_| taker.take(Some(1), None).unwrap().unwrap().tag).collect();
         let taken = std::thread::spawn::<_, Vec<i32>>(takes);
         (0..100).for_each(|tag| inbox.push(message(1, tag)));
         assert_eq!(taken.join().unwrap(), (0..100).collect::<Vec<_>>());
@@ -423,7 +428,8 @@ mod tests {
             let waiter = Arc::clone(&inbox);
             (inbox, std::thread::spawn(move || reactor::park(waiter.room(1))))
         };
-        let ends: [fn(&Inbox); 3] = [Inbox::end, |inbox| inbox.close(1), |inbox| drop(inbox.forget(1))];
+        let ends: [fn(&Inbox); 3] =
+            [Inbox::end, |inbox| inbox.close(1), |inbox| drop(inbox.forget(1))];
         for end in ends {
             let (inbox, waiter) = full();
             end(&inbox);

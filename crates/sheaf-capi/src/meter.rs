@@ -195,7 +195,9 @@ impl Meters {
         // This table, the filter that ends, and the caller's own.
         const LAST: usize = 3;
         let mut meters = self.lock();
-        if Arc::strong_count(meter) <= LAST && meters.get(&id).is_some_and(|have| Arc::ptr_eq(have, meter)) {
+        if Arc::strong_count(meter) <= LAST
+            && meters.get(&id).is_some_and(|have| Arc::ptr_eq(have, meter))
+        {
             meters.remove(&id);
         }
     }
@@ -222,7 +224,9 @@ pub(crate) struct Perf {
 impl Perf {
     pub fn new(params: &[u8], meters: &Arc<Meters>, info: &NodeInfo) -> Result<Self, FilterError> {
         let id = <[u8; 4]>::try_from(params).map(u32::from_le_bytes);
-        let id = id.map_err(|_| FilterError::new(Errno::INVAL, "performance data is that of one stream"))?;
+        let id = id.map_err(|_| {
+            FilterError::new(Errno::INVAL, "performance data is that of one stream")
+        })?;
         Ok(Self { id, rank: info.rank, meters: Arc::clone(meters) })
     }
 }
@@ -245,7 +249,10 @@ impl Accumulator for Gather {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
         let records = Record::decode(input.payload)?;
         if self.records.len() + records.len() > RECORDS_MAX {
-            return Err(FilterError::new(Errno::OVERFLOW, "performance data of more nodes than are known"));
+            return Err(FilterError::new(
+                Errno::OVERFLOW,
+                "performance data of more nodes than are known",
+            ));
         }
         self.records.extend(records);
         Ok(())

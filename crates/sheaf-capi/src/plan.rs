@@ -76,8 +76,8 @@ impl Plan {
     /// # Errors
     /// [`Code::Topology`], with line and column.
     pub fn parse(text: &str, attach: bool) -> Result<Self, Error> {
-        let tree =
-            Topology::from_file(text).map_err(|error| Error::new(Code::Topology, error.to_string()))?;
+        let tree = Topology::from_file(text)
+            .map_err(|error| Error::new(Code::Topology, error.to_string()))?;
         Ok(Self::new(tree, attach))
     }
 
@@ -130,8 +130,10 @@ impl Plan {
         let leaf = |&rank: &u32| {
             let at = self.places.get(&rank).filter(|place| place.role == 2 || self.attach);
             // Back ends that attach themselves are reached by way of the leaf above them.
-            let at = at.map(|place| if self.attach && place.role == 2 { place.parent } else { rank });
-            let leaf = at.and_then(|rank| self.topology.node(rank)).and_then(|node| node.leaf_index());
+            let at =
+                at.map(|place| if self.attach && place.role == 2 { place.parent } else { rank });
+            let leaf =
+                at.and_then(|rank| self.topology.node(rank)).and_then(|node| node.leaf_index());
             leaf.ok_or_else(|| Error::usage(format!("the node of rank {rank} is no back end")))
         };
         let mut leaves = ranks.iter().map(leaf).collect::<Result<Vec<_>, _>>()?;
@@ -180,7 +182,8 @@ impl Plan {
 
     /// Ranks of the leaves to which back ends attach themselves.
     pub fn hubs(&self) -> Vec<u32> {
-        let leaves = self.topology.nodes().filter_map(|node| node.leaf_index().map(|_| node.rank()));
+        let leaves =
+            self.topology.nodes().filter_map(|node| node.leaf_index().map(|_| node.rank()));
         if self.attach { leaves.collect() } else { Vec::new() }
     }
 
@@ -199,7 +202,8 @@ impl Plan {
         true
     }
 
-    /// Counts a node as there again, below `parent` if that is named; gives its role if it was gone.
+    /// Counts a node as there again, below `parent` if that is named; gives its role if it was
+    /// gone.
     pub fn restore(&mut self, rank: u32, parent: Option<u32>) -> Option<u32> {
         let place = self.places.get_mut(&rank).filter(|place| place.gone)?;
         place.gone = false;
@@ -214,7 +218,11 @@ impl Plan {
         let mut out = String::new();
         for place in self.places.values().filter(|place| !place.gone) {
             let parent = if place.parent == crate::NO_RANK { -1 } else { i64::from(place.parent) };
-            let _ = writeln!(out, "{} {parent} {} {} {}", place.rank, place.role, place.port, place.host);
+            let _ = writeln!(
+                out,
+                "{} {parent} {} {} {}",
+                place.rank, place.role, place.port, place.host
+            );
         }
         out
     }

@@ -1,9 +1,9 @@
 //! The one runtime that drives the links of this process's nodes, and who runs it.
 //!
-//! A thread of the application that waits for something of the tree runs it meanwhile: so what comes
-//! is read by the thread that waits for it, and no other one has to be woken. While nobody waits, a
-//! thread of the library's runs it (the keeper): at once where something is to be done, and otherwise
-//! after a pause, so that an application that soon waits again finds it free.
+//! A thread of the application that waits for something of the tree runs it meanwhile: so what
+//! comes is read by the thread that waits for it, and no other one has to be woken. While nobody
+//! waits, a thread of the library's runs it (the keeper): at once where something is to be done,
+//! and otherwise after a pause, so that an application that soon waits again finds it free.
 use crate::ffi::signal::{BrokenPipes, block_broken_pipes};
 use std::future::Future;
 use std::io;
@@ -161,13 +161,16 @@ pub fn spawn<T: Send + 'static>(
 pub fn keep() {
     let Some(reactor) = REACTOR.get() else { return };
     let mut state = reactor.lock();
-    if state.keeper != Keeper::Driving && !std::mem::replace(&mut state.called, true) && state.waiting == 0 {
+    if state.keeper != Keeper::Driving
+        && !std::mem::replace(&mut state.called, true)
+        && state.waiting == 0
+    {
         reactor.changed.notify_one();
     }
 }
 
-/// From now on somebody is to be told of what comes (a descriptor, a function that is called), also while
-/// nobody waits.
+/// From now on somebody is to be told of what comes (a descriptor, a function that is called), also
+/// while nobody waits.
 pub fn watch() {
     if let Ok(reactor) = reactor() {
         reactor.watched.store(true, Ordering::Relaxed);

@@ -30,11 +30,14 @@ pub struct Request {
 /// [`Code::Topology`], naming the word.
 pub fn hosts(text: &str, processes: u32) -> Result<Hosts, Error> {
     let mut hosts = Hosts::new();
-    for word in text.lines().flat_map(|line| line.split('#').next().unwrap_or_default().split_whitespace()) {
+    for word in
+        text.lines().flat_map(|line| line.split('#').next().unwrap_or_default().split_whitespace())
+    {
         let host = match word.rsplit_once(':') {
             None => (word.to_owned(), processes),
             Some((host, count)) => {
-                let wrong = |_| Error::new(Code::Topology, format!("{word:?} is not HOST or HOST:NUMBER"));
+                let wrong =
+                    |_| Error::new(Code::Topology, format!("{word:?} is not HOST or HOST:NUMBER"));
                 (host.to_owned(), count.parse().map_err(wrong)?)
             }
         };
@@ -72,7 +75,8 @@ impl<'a> Deal<'a> {
     }
 }
 
-/// The shape as a tree whose nodes have no hosts yet; `None` when it has more leaves than `leaves_max`.
+/// The shape as a tree whose nodes have no hosts yet; `None` when it has more leaves than
+/// `leaves_max`.
 fn shape(text: &str, leaves_max: u64) -> Result<Option<Topology>, Error> {
     let bad = |error: TopologyError| Error::new(Code::Topology, error.to_string());
     let spec = Spec::parse(text).map_err(bad)?;
@@ -81,9 +85,9 @@ fn shape(text: &str, leaves_max: u64) -> Result<Option<Topology>, Error> {
         Topology::build(&spec, "-", names, Placement::LeafHosts)
     };
     let leaves = match &spec {
-        Spec::Levels(levels) => {
-            levels.iter().fold(1, |leaves: u64, &children| leaves.saturating_mul(u64::from(children)))
-        }
+        Spec::Levels(levels) => levels
+            .iter()
+            .fold(1, |leaves: u64, &children| leaves.saturating_mul(u64::from(children))),
         // Only its error says how many leaves such a shape has.
         _ => match build(1) {
             Err(TopologyError::Leaves { leaves, .. }) => leaves,
@@ -95,7 +99,8 @@ fn shape(text: &str, leaves_max: u64) -> Result<Option<Topology>, Error> {
 }
 
 fn too_few(which: &str) -> Error {
-    let text = format!("there are fewer hosts than {which}: list more, or allow more processes on each");
+    let text =
+        format!("there are fewer hosts than {which}: list more, or allow more processes on each");
     Error::new(Code::Topology, text)
 }
 
@@ -162,13 +167,19 @@ mod tests {
         for shape in ["b:4^3", "k:2@16", "g:2:4,4", "g:2:2x6"] {
             let text = made(shape, "n1 n2 n3", "", 64).unwrap();
             let tree = Topology::from_file(&text).unwrap();
-            assert_eq!(tree.nodes_len(), super::shape(shape, 999).unwrap().unwrap().nodes_len(), "{shape}");
+            assert_eq!(
+                tree.nodes_len(),
+                super::shape(shape, 999).unwrap().unwrap().nodes_len(),
+                "{shape}"
+            );
         }
     }
 
     #[test]
     fn errors_say_what_is_wrong() {
-        assert!(made("b:2^2", "a b", "", 1).unwrap_err().message.contains("fewer hosts than nodes"));
+        assert!(
+            made("b:2^2", "a b", "", 1).unwrap_err().message.contains("fewer hosts than nodes")
+        );
         assert!(made("b:2^2", "a b c d", "i", 1).unwrap_err().message.contains("inner nodes"));
         assert!(made("z:2", "a", "", 1).is_err());
         for huge in ["b:4294967295x4294967295x4294967295", "b:999^9", "k:2@4194304"] {

@@ -69,8 +69,8 @@ pub enum HubWord {
 /// The tag of a [`HubWord`].
 pub const HUB_TAG: i32 = i32::MIN;
 
-/// The tag of a parcel of [`Params`]. Such parcels go up in front of the packets that were sent after
-/// the parameters had reached their sender.
+/// The tag of a parcel of [`Params`]. Such parcels go up in front of the packets that were sent
+/// after the parameters had reached their sender.
 pub const PARAMS_TAG: i32 = i32::MIN + 1;
 
 /// Parameters of the user's upward filters, on their way through the tree.
@@ -196,7 +196,11 @@ impl Down {
                     ranks.push(varint::get_u32(&mut input).map_err(|_| malformed())?);
                 }
                 let packet = rest.slice_ref(input);
-                Ok(if ranks.contains(&rank) { Self::Packet(packet) } else { Self::NotForUs(packet, ranks) })
+                Ok(if ranks.contains(&rank) {
+                    Self::Packet(packet)
+                } else {
+                    Self::NotForUs(packet, ranks)
+                })
             }
             CONTROL => postcard::from_bytes(&rest).map(Self::Control).map_err(|_| malformed()),
             _ => Err(malformed()),
@@ -255,7 +259,8 @@ impl Parcel {
     pub fn list(mut bytes: Bytes) -> Result<Vec<Self>, Error> {
         let mut parcels = Vec::new();
         while !bytes.is_empty() {
-            let malformed = || Error::new(Code::Packet, "a malformed list of packets came up the tree");
+            let malformed =
+                || Error::new(Code::Packet, "a malformed list of packets came up the tree");
             if bytes.len() < PARCEL_HEAD_BYTES {
                 return Err(malformed());
             }
@@ -279,8 +284,12 @@ mod tests {
         let all = Bytes::from(Down::encode(b"one", &[]));
         let some = Bytes::from(Down::encode(b"two", &[3, 300]));
         assert!(matches!(Down::decode(&all, 7), Ok(Down::Packet(packet)) if packet == "one"[..]));
-        assert!(matches!(Down::decode(&some, 300), Ok(Down::Packet(packet)) if packet == "two"[..]));
-        assert!(matches!(Down::decode(&some, 7), Ok(Down::NotForUs(_, ranks)) if ranks == [3, 300]));
+        assert!(
+            matches!(Down::decode(&some, 300), Ok(Down::Packet(packet)) if packet == "two"[..])
+        );
+        assert!(
+            matches!(Down::decode(&some, 7), Ok(Down::NotForUs(_, ranks)) if ranks == [3, 300])
+        );
         for forged in [&b""[..], b"\x01\xff\xff\xff", b"\x02\xff", b"\x09"] {
             assert!(Down::decode(&Bytes::copy_from_slice(forged), 7).is_err());
         }

@@ -35,7 +35,9 @@ fn observe(asked: u64) {
 /// What the loop itself takes.
 #[divan::bench]
 fn nothing(bencher: Bencher<'_, '_>) {
-    bencher.counter(ItemsCount::new(OPERATIONS)).bench(|| (0..OPERATIONS).for_each(|at| _ = black_box(at)));
+    bencher
+        .counter(ItemsCount::new(OPERATIONS))
+        .bench(|| (0..OPERATIONS).for_each(|at| _ = black_box(at)));
 }
 
 #[divan::bench]

@@ -2,8 +2,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// An error number of the operating system, [`Errno::GROUP`], or [`Errno::NOMATCH`]: what one host says
-/// of a pattern, which is an error only where all of them say it.
+/// An error number of the operating system, [`Errno::GROUP`], or [`Errno::NOMATCH`]: what one host
+/// says of a pattern, which is an error only where all of them say it.
 ///
 /// ```
 /// use sheaf_core::Errno;
@@ -122,7 +122,12 @@ impl Errno {
     pub fn retry_can_help(self) -> bool {
         matches!(
             self,
-            Self::AGAIN | Self::INTR | Self::BUSY | Self::TIMEDOUT | Self::HOSTDOWN | Self::CONNRESET
+            Self::AGAIN
+                | Self::INTR
+                | Self::BUSY
+                | Self::TIMEDOUT
+                | Self::HOSTDOWN
+                | Self::CONNRESET
         )
     }
 }

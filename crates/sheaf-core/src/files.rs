@@ -1,7 +1,7 @@
 //! Files as whoever reads them sees them, wherever they are: [`Files`] and [`OpenFile`].
 //!
-//! A namespace is a directory of this machine, what one host serves beneath its export, or the files
-//! of many hosts under one path. Who walks or serves one need not know which.
+//! A namespace is a directory of this machine, what one host serves beneath its export, or the
+//! files of many hosts under one path. Who walks or serves one need not know which.
 //!
 //! ```
 //! use sheaf_core::Errno;
@@ -29,8 +29,8 @@ use std::path::{Path, PathBuf};
 /// The files of one namespace, to be read.
 ///
 /// A path counts from the root of the namespace, with or without a slash in front; it may have any
-/// bytes but NUL, and an empty one is no file (`ENOENT`). Links on the way to a file are followed, and
-/// lead where the namespace says they do.
+/// bytes but NUL, and an empty one is no file (`ENOENT`). Links on the way to a file are followed,
+/// and lead where the namespace says they do.
 ///
 /// Calls take as long as the files need: where they are on other hosts, no call has to be made on a
 /// thread that must not block. Any number of threads may call at once.
@@ -46,8 +46,8 @@ pub trait Files: Send + Sync {
     /// Those of `open(2)`; `EISDIR` for a directory.
     fn open(&self, path: &Path) -> Result<Box<dyn OpenFile>, Errno>;
 
-    /// The entries of a directory, without `.` and `..`, in no order, as they are read: what changes
-    /// meanwhile may be among them or not. After an error there are no more.
+    /// The entries of a directory, without `.` and `..`, in no order, as they are read: what
+    /// changes meanwhile may be among them or not. After an error there are no more.
     ///
     /// # Errors
     /// Those of `open(2)`, `ENOTDIR` for what is no directory; of an entry those of `getdents(2)`.
@@ -72,12 +72,12 @@ pub trait Files: Send + Sync {
     fn read_link(&self, path: &Path) -> Result<PathBuf, Errno>;
 }
 
-/// A file that is open for reading. It stays what it was when its name goes to another one. Dropped, it
-/// is closed.
+/// A file that is open for reading. It stays what it was when its name goes to another one.
+/// Dropped, it is closed.
 pub trait OpenFile: Send + Sync {
-    /// Reads what is at `offset`, at most as much as `buffer` holds; how much is said, and the rest of
-    /// `buffer` is as it was. 0 is the end of the file, and what is read before it may be less than
-    /// `buffer` holds.
+    /// Reads what is at `offset`, at most as much as `buffer` holds; how much is said, and the rest
+    /// of `buffer` is as it was. 0 is the end of the file, and what is read before it may be less
+    /// than `buffer` holds.
     ///
     /// # Errors
     /// Those of `pread(2)`: `ESPIPE` for a pipe, which has no offsets.

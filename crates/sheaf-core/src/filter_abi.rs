@@ -159,9 +159,9 @@ impl EngineBounds {
     }
 }
 
-/// What runs WebAssembly: three functions that are called as a filter's is. Each returns 0, or an errno
-/// after it has said why by `fail`; none of them unwinds, and any thread may call them, though no two
-/// at once for one instance.
+/// What runs WebAssembly: three functions that are called as a filter's is. Each returns 0, or an
+/// errno after it has said why by `fail`; none of them unwinds, and any thread may call them,
+/// though no two at once for one instance.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Engine {
@@ -188,24 +188,24 @@ impl Engine {
         self.abi
     }
 
-    /// Makes a module, which stays for ever and may be used by several threads at once: `params` are its
-    /// bytes, and `state` is the module afterwards.
+    /// Makes a module, which stays for ever and may be used by several threads at once: `params`
+    /// are its bytes, and `state` is the module afterwards.
     #[must_use]
     pub const fn compile(&self) -> Function {
         self.compile
     }
 
-    /// Makes an instance of a function: `state` is the module and the instance afterwards, the first input
-    /// is the function's name, the second what each call may take ([`EngineBounds`]); `params` and `node` are
-    /// the stream's. In `reserved` it leaves which
-    /// companions there are, as bits by the number of their [`Entry`].
+    /// Makes an instance of a function: `state` is the module and the instance afterwards, the
+    /// first input is the function's name, the second what each call may take ([`EngineBounds`]);
+    /// `params` and `node` are the stream's. In `reserved` it leaves which companions there are, as
+    /// bits by the number of their [`Entry`].
     #[must_use]
     pub const fn open(&self) -> Function {
         self.open
     }
 
-    /// Calls an instance, which `state` is, as the header says. [`Entry::Destroy`] frees it, whether or not
-    /// there is a companion. Inputs and parameters need not be aligned.
+    /// Calls an instance, which `state` is, as the header says. [`Entry::Destroy`] frees it,
+    /// whether or not there is a companion. Inputs and parameters need not be aligned.
     #[must_use]
     pub const fn call(&self) -> Function {
         self.call

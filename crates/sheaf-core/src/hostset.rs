@@ -185,7 +185,8 @@ impl HostSet {
         for family in &other.families {
             pairs.entry(&family.pattern).or_default().1 = Some(family);
         }
-        let families = pairs.into_values().filter_map(|(left, right)| Family::combine(op, left, right));
+        let families =
+            pairs.into_values().filter_map(|(left, right)| Family::combine(op, left, right));
         Self::of_families(families.collect())
     }
 }

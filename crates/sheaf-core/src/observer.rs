@@ -33,16 +33,18 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Is told when operations begin and end, by the threads that do them: what it takes they take longer.
+/// Is told when operations begin and end, by the threads that do them: what it takes they take
+/// longer.
 ///
 /// It reads the clock itself, if it wants times. It must not panic, and operations of its own reach
 /// it too.
 pub trait Observer: Send + Sync {
-    /// An operation begins. The mark is given back when it ends; what it means is the observer's affair.
+    /// An operation begins. The mark is given back when it ends; what it means is the observer's
+    /// affair.
     fn begins(&self, begun: &Begun<'_>) -> u64;
 
-    /// The operation with this mark has ended, maybe on another thread: told exactly once for each that
-    /// began, also when the observer was taken away meanwhile.
+    /// The operation with this mark has ended, maybe on another thread: told exactly once for each
+    /// that began, also when the observer was taken away meanwhile.
     fn ends(&self, mark: u64, ending: Ending);
 }
 
@@ -53,11 +55,11 @@ pub struct Begun<'a> {
     pub kind: &'static str,
     /// On what it acts.
     pub layer: Layer,
-    /// The path of a file, the first path of a group that is opened, the name of a tool; empty where
-    /// nothing has a name.
+    /// The path of a file, the first path of a group that is opened, the name of a tool; empty
+    /// where nothing has a name.
     pub name: &'a [u8],
-    /// What tells several operations on one thing from those on others: the number of the stream of a
-    /// group or tool. 0 where there is none.
+    /// What tells several operations on one thing from those on others: the number of the stream of
+    /// a group or tool. 0 where there is none.
     pub stream: u32,
     /// How many members take part; hosts, as long as members are not known.
     pub members: u64,
@@ -121,8 +123,8 @@ impl Ending {
     }
 }
 
-/// Whether there is an observer. It is set after [`OBSERVER`] and says no more than that a look at it
-/// is worth while, so nothing depends on its order.
+/// Whether there is an observer. It is set after [`OBSERVER`] and says no more than that a look at
+/// it is worth while, so nothing depends on its order.
 static IS_OBSERVED: AtomicBool = AtomicBool::new(false);
 
 static OBSERVER: RwLock<Option<Arc<dyn Observer>>> = RwLock::new(None);

@@ -206,7 +206,8 @@ impl RangeSet {
     /// Whether no value is in both.
     #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
-        let (few, many) = if self.ranges.len() <= other.ranges.len() { (self, other) } else { (other, self) };
+        let (few, many) =
+            if self.ranges.len() <= other.ranges.len() { (self, other) } else { (other, self) };
         few.ranges.iter().all(|&(first, last)| {
             let at = many.ranges.partition_point(|&(_, end)| end < first);
             many.ranges.get(at).is_none_or(|&(start, _)| start > last)
@@ -242,8 +243,8 @@ impl RangeSet {
         Self::decode_within(input, &mut { RANGES_MAX })
     }
 
-    /// [`RangeSet::decode`] of one of several sets that may have `ranges_left` ranges together: a few
-    /// forged bytes stand for as many as are allowed.
+    /// [`RangeSet::decode`] of one of several sets that may have `ranges_left` ranges together: a
+    /// few forged bytes stand for as many as are allowed.
     ///
     /// # Errors
     /// [`Malformed`], also when it has more ranges than are left.

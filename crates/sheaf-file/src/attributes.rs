@@ -132,7 +132,9 @@ pub(crate) fn apply(target: Target<'_>, attributes: &Attributes) -> Result<()> {
         let name = OsStr::from_bytes(name);
         match target {
             Target::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())?,
-            Target::Named(fd) => rustix::fs::setxattr(proc_path(fd), name, value, XattrFlags::empty())?,
+            Target::Named(fd) => {
+                rustix::fs::setxattr(proc_path(fd), name, value, XattrFlags::empty())?
+            }
         }
     }
     if let Some(mode) = attributes.mode {
@@ -164,7 +166,9 @@ pub(crate) fn xattrs_of(fd: BorrowedFd<'_>) -> Result<Vec<Xattr>> {
     let mut found = Vec::new();
     for name in names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
         match rustix::fs::getxattr(&path, OsStr::from_bytes(name), &mut value[..]) {
-            Ok(length) => found.push(Xattr { name: name.to_vec(), value: value[..length].to_vec() }),
+            Ok(length) => {
+                found.push(Xattr { name: name.to_vec(), value: value[..length].to_vec() })
+            }
             // It was removed since it was listed.
             Err(rustix::io::Errno::NODATA) => {}
             Err(errno) => return Err(errno.into()),
@@ -185,6 +189,8 @@ fn timespec(time: Option<SetTime>) -> Result<Timespec> {
         Some(SetTime::Now) => Ok(Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW }),
         // Some higher numbers of nanoseconds are commands to the system.
         Some(SetTime::At(time)) if time.nanoseconds >= 1_000_000_000 => Err(Errno::INVAL),
-        Some(SetTime::At(time)) => Ok(Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() }),
+        Some(SetTime::At(time)) => {
+            Ok(Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() })
+        }
     }
 }

@@ -31,7 +31,8 @@ impl Export {
     /// Those of `mkdir(2)`; `ENOTDIR` where something else stands in the way.
     pub fn create_dirs(&self, path: &Path, mode: Mode, made: &mut dyn FnMut(&Path)) -> Result<()> {
         let bytes = path.as_os_str().as_bytes();
-        let is_end = |at: usize| bytes[at] != b'/' && bytes.get(at + 1).is_none_or(|&next| next == b'/');
+        let is_end =
+            |at: usize| bytes[at] != b'/' && bytes.get(at + 1).is_none_or(|&next| next == b'/');
         let ends: Vec<usize> = (0..bytes.len()).filter(|&at| is_end(at)).map(|at| at + 1).collect();
         for &end in &ends {
             let above = Path::new(OsStr::from_bytes(&bytes[..end]));
@@ -105,7 +106,8 @@ impl Export {
 impl Place {
     /// Fails with `ENOTDIR` if the path asks for a directory and the name is something else.
     pub(crate) fn check_kind(&self) -> Result<()> {
-        if self.must_be_dir && !crate::export::name_metadata(self.dir.as_fd(), &self.name)?.is_dir() {
+        if self.must_be_dir && !crate::export::name_metadata(self.dir.as_fd(), &self.name)?.is_dir()
+        {
             return Err(Errno::NOTDIR);
         }
         Ok(())

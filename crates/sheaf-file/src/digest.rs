@@ -11,7 +11,9 @@ use std::str::FromStr;
 const READ_BUFFER_BYTES: usize = 128 << 10;
 
 /// A digest algorithm.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub enum Algorithm {
     /// BLAKE3, 256 bits: what Sheaf itself compares contents by.
     #[default]

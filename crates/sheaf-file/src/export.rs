@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// when a directory is renamed while `..` is taken.
 const RESOLVE_TRIES_MAX: usize = 64;
 
-/// The longest path that the kernel takes at once, in bytes: `PATH_MAX` without the byte that ends it.
+/// The longest path that the kernel takes at once, in bytes: `PATH_MAX` without the byte that ends
+/// it.
 const PATH_BYTES_MAX: usize = 4095;
 
 /// The directory a host serves, and the door to everything beneath it.
@@ -39,8 +40,8 @@ pub(crate) struct Place {
     pub must_be_dir: bool,
 }
 
-/// Closes a file, and says how that went: file systems of other machines may tell only then that what
-/// was written has not arrived.
+/// Closes a file, and says how that went: file systems of other machines may tell only then that
+/// what was written has not arrived.
 ///
 /// # Errors
 /// Those of `close(2)`; the file is closed all the same.
@@ -107,8 +108,8 @@ impl Export {
         Ok(file)
     }
 
-    /// As [`Export::open_read`], for whoever reads a file as a whole: a pipe in which there is nothing
-    /// is not an empty file.
+    /// As [`Export::open_read`], for whoever reads a file as a whole: a pipe in which there is
+    /// nothing is not an empty file.
     ///
     /// # Errors
     /// Those of [`Export::open_read`]; `EAGAIN` for such a pipe.
@@ -170,7 +171,8 @@ impl Export {
         if bytes.is_empty() {
             return Err(Errno::NOENT);
         }
-        let start = bytes[..length].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let start =
+            bytes[..length].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let name = &bytes[start..length];
         if matches!(name, b"" | b"." | b"..") {
             return Err(Errno::INVAL);
@@ -184,14 +186,17 @@ impl Export {
     /// The one door to what is beneath the export.
     fn openat2(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         door(path, flags, || match path.as_os_str().len() {
-            ..=PATH_BYTES_MAX => openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT),
+            ..=PATH_BYTES_MAX => {
+                openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT)
+            }
             _ => self.openat2_in_pieces(path, flags, mode),
         })
     }
 
-    /// Resolves a path that is longer than the kernel takes at once, a piece from the directory that
-    /// the one before has led to. From the second on `..` and links may not leave that directory,
-    /// since what they mean is known only from the root: such a path is too long (`ENAMETOOLONG`).
+    /// Resolves a path that is longer than the kernel takes at once, a piece from the directory
+    /// that the one before has led to. From the second on `..` and links may not leave that
+    /// directory, since what they mean is known only from the root: such a path is too long
+    /// (`ENAMETOOLONG`).
     fn openat2_in_pieces(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         let mut rest = path.as_os_str().as_bytes();
         let mut reached: Option<OwnedFd> = None;
@@ -199,19 +204,25 @@ impl Export {
             let piece = Path::new(OsStr::from_bytes(piece));
             match from {
                 None => openat2(self.root.as_fd(), piece, flags, mode, ResolveFlags::IN_ROOT),
-                Some(dir) => match openat2(dir.as_fd(), piece, flags, mode, ResolveFlags::BENEATH) {
-                    Err(Errno::XDEV) => Err(Errno::NAMETOOLONG),
-                    done => done,
-                },
+                Some(dir) => {
+                    match openat2(dir.as_fd(), piece, flags, mode, ResolveFlags::BENEATH) {
+                        Err(Errno::XDEV) => Err(Errno::NAMETOOLONG),
+                        done => done,
+                    }
+                }
             }
         };
         while rest.len() > PATH_BYTES_MAX {
-            let cut =
-                rest[..PATH_BYTES_MAX].iter().rposition(|&byte| byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+            let cut = rest[..PATH_BYTES_MAX]
+                .iter()
+                .rposition(|&byte| byte == b'/')
+                .ok_or(Errno::NAMETOOLONG)?;
             let dir = OFlags::PATH | OFlags::DIRECTORY;
             reached = Some(step(reached.as_ref(), &rest[..=cut], dir, Mode::empty())?);
-            let next =
-                rest[cut..].iter().position(|&byte| byte != b'/').map_or(rest.len(), |skip| cut + skip);
+            let next = rest[cut..]
+                .iter()
+                .position(|&byte| byte != b'/')
+                .map_or(rest.len(), |skip| cut + skip);
             rest = &rest[next..];
         }
         step(reached.as_ref(), if rest.is_empty() { b"." } else { rest }, flags, mode)
@@ -219,8 +230,13 @@ impl Export {
 }
 
 /// Opens, and tells the observer.
-pub(crate) fn door(path: &Path, flags: OFlags, open: impl FnOnce() -> Result<OwnedFd>) -> Result<OwnedFd> {
-    let begun = || Begun { name: path.as_os_str().as_bytes(), ..Begun::new(kind_of(flags), Layer::File) };
+pub(crate) fn door(
+    path: &Path,
+    flags: OFlags,
+    open: impl FnOnce() -> Result<OwnedFd>,
+) -> Result<OwnedFd> {
+    let begun =
+        || Begun { name: path.as_os_str().as_bytes(), ..Begun::new(kind_of(flags), Layer::File) };
     let observed = observer::observe(begun);
     let opened = open();
     observed.end(|| Ending::of(&opened));
@@ -265,8 +281,8 @@ fn openat2(
     Ok(rustix::fs::openat2(dir, path, flags, mode, within)?)
 }
 
-/// The flags as `open(2)` takes them. It ignores those that it does not know, and with `O_PATH` those
-/// that mean nothing then; `openat2(2)` refuses both.
+/// The flags as `open(2)` takes them. It ignores those that it does not know, and with `O_PATH`
+/// those that mean nothing then; `openat2(2)` refuses both.
 pub(crate) fn requested(flags: OFlags) -> OFlags {
     const BY_NAME: OFlags =
         OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -297,8 +313,8 @@ pub(crate) fn name_metadata(dir: BorrowedFd<'_>, name: &OsStr) -> Result<Metadat
     statx(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// Which mount an open file was reached through; where the kernel does not say (before Linux 5.8), the
-/// device that holds it.
+/// Which mount an open file was reached through; where the kernel does not say (before Linux 5.8),
+/// the device that holds it.
 pub(crate) fn mount_id(file: BorrowedFd<'_>) -> Result<u64> {
     mount_id_at(file, OsStr::new(""), AtFlags::EMPTY_PATH)
 }

@@ -15,8 +15,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory of this machine. Unlike beneath an [`Export`], links and `..` lead wherever they lead
-/// on this machine: it is for files that their reader may see anyway, and serves nobody else.
+/// A directory of this machine. Unlike beneath an [`Export`], links and `..` lead wherever they
+/// lead on this machine: it is for files that their reader may see anyway, and serves nobody else.
 ///
 /// It stays that directory when its name goes to another one. A clone is a pointer.
 #[derive(Clone, Debug)]
@@ -36,9 +36,11 @@ impl LocalDirectory {
 
     fn open_at(&self, path: &Path, flags: OFlags) -> Result<OwnedFd> {
         let bytes = path.as_os_str().as_bytes();
-        let beneath = bytes.iter().position(|&byte| byte != b'/').map_or(&b"."[..], |start| &bytes[start..]);
+        let beneath =
+            bytes.iter().position(|&byte| byte != b'/').map_or(&b"."[..], |start| &bytes[start..]);
         let beneath = if bytes.is_empty() { bytes } else { beneath };
-        let open = || rustix::fs::openat(&*self.root, OsStr::from_bytes(beneath), flags, Mode::empty());
+        let open =
+            || rustix::fs::openat(&*self.root, OsStr::from_bytes(beneath), flags, Mode::empty());
         let flags = flags | OFlags::CLOEXEC;
         door(path, flags, || Ok(rustix::io::retry_on_intr(open)?))
     }
@@ -141,7 +143,11 @@ impl Iterator for Entries {
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 let name = OsStr::from_bytes(name).to_os_string();
-                return Some(Ok(DirEntry { name, kind: entry.file_type().into(), ino: entry.ino() }));
+                return Some(Ok(DirEntry {
+                    name,
+                    kind: entry.file_type().into(),
+                    ino: entry.ino(),
+                }));
             }
         }
     }

@@ -46,10 +46,15 @@ impl Export {
         self.expand_while(text, true, &|| None)
     }
 
-    /// [`Export::expand`] or, with `is_new`, [`Export::expand_new`], which asks after each directory
-    /// whether to stop: what `stopped` says is then the error.
+    /// [`Export::expand`] or, with `is_new`, [`Export::expand_new`], which asks after each
+    /// directory whether to stop: what `stopped` says is then the error.
     #[must_use]
-    pub fn expand_while(&self, text: &str, is_new: bool, stopped: &dyn Fn() -> Option<Errno>) -> Globbed {
+    pub fn expand_while(
+        &self,
+        text: &str,
+        is_new: bool,
+        stopped: &dyn Fn() -> Option<Errno>,
+    ) -> Globbed {
         let pattern = Pattern::new(text).map_err(Errno::from);
         let found = pattern.and_then(|pattern| self.search(&pattern, is_new, stopped));
         let nothing = |errno| vec![PathError { path: PathBuf::from(text), errno }];
@@ -58,7 +63,8 @@ impl Export {
                 Globbed { errors: nothing(Errno::NOMATCH), ..found }
             }
             Ok(mut found) => {
-                let nameless = found.errors.iter_mut().filter(|error| error.path.as_os_str().is_empty());
+                let nameless =
+                    found.errors.iter_mut().filter(|error| error.path.as_os_str().is_empty());
                 nameless.for_each(|error| error.path = PathBuf::from(text));
                 found
             }
@@ -97,7 +103,8 @@ impl Export {
             }
             match alternative.parts.split_last() {
                 Some((Part::Literal(name), above)) if is_new => {
-                    let above = Alternative { parts: above.to_vec(), must_be_dir: true, ..*alternative };
+                    let above =
+                        Alternative { parts: above.to_vec(), must_be_dir: true, ..*alternative };
                     let from = search.found.len();
                     search.run(&above)?;
                     search.found[from..].iter_mut().for_each(|path| path.push(name));
@@ -150,7 +157,12 @@ impl Search<'_> {
     }
 
     /// Reads the directory `reached` and adds what of it matches the next part.
-    fn read(&mut self, pattern: &Alternative, reached: &Reached, stack: &mut Vec<Reached>) -> Result<()> {
+    fn read(
+        &mut self,
+        pattern: &Alternative,
+        reached: &Reached,
+        stack: &mut Vec<Reached>,
+    ) -> Result<()> {
         let dir = if reached.path.as_os_str().is_empty() { Path::new(".") } else { &reached.path };
         let part = &pattern.parts[reached.part];
         let is_last = reached.part + 1 == pattern.parts.len();
@@ -189,8 +201,10 @@ impl Search<'_> {
                     }
                 }
                 Part::Name(name) if name.matches_visible(entry.name.as_bytes()) => {
-                    let may_lead_on =
-                        matches!(entry.kind, FileKind::Directory | FileKind::Symlink | FileKind::Unknown);
+                    let may_lead_on = matches!(
+                        entry.kind,
+                        FileKind::Directory | FileKind::Symlink | FileKind::Unknown
+                    );
                     if is_last && !pattern.must_be_dir {
                         self.add(path())?;
                     } else if may_lead_on {

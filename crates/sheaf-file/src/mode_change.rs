@@ -85,7 +85,8 @@ impl ModeChange {
     pub fn apply(&self, mode: u32, is_dir: bool) -> u32 {
         match &self.0 {
             Change::Octal { mode: new, sets_dir_ids } => {
-                // A directory's set-id bits decide about its new entries and are not lost by chance.
+                // A directory's set-id bits decide about its new entries and are not lost by
+                // chance.
                 let kept = if is_dir && !sets_dir_ids { mode & (SET_UID | SET_GID) } else { 0 };
                 new | kept
             }

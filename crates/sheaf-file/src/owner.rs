@@ -33,7 +33,8 @@ impl Owner {
     /// # Errors
     /// `EINVAL` for a name this host does not know, and what its user database fails with.
     pub fn resolve(text: &str) -> Result<Self> {
-        let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
+        let (user, group) =
+            text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
         let mut owner = Self::default();
         let mut login_gid = None;
         if !user.is_empty() {

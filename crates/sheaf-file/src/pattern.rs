@@ -65,7 +65,8 @@ impl Pattern {
             return Err(PatternError::TooLong { length: text.len(), max: PATTERN_BYTES_MAX });
         }
         let expanded = brace::expand(text)?;
-        let alternatives = expanded.iter().map(|text| Alternative::new(text)).collect::<Result<_, _>>()?;
+        let alternatives =
+            expanded.iter().map(|text| Alternative::new(text)).collect::<Result<_, _>>()?;
         Ok(Self { alternatives })
     }
 
@@ -88,8 +89,11 @@ impl Pattern {
     pub fn matches(&self, path: &Path) -> bool {
         let bytes = path.as_os_str().as_bytes();
         let absolute = bytes.first() == Some(&b'/');
-        let names: Vec<&[u8]> = bytes.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
-        self.alternatives.iter().any(|one| one.absolute == absolute && matches_parts(&one.parts, &names))
+        let names: Vec<&[u8]> =
+            bytes.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
+        self.alternatives
+            .iter()
+            .any(|one| one.absolute == absolute && matches_parts(&one.parts, &names))
     }
 
     /// Whether the pattern speaks of more than one name.
@@ -111,7 +115,8 @@ impl Pattern {
             while let Some((Part::Directories, rest)) = above.split_last() {
                 above = rest;
             }
-            let above = Alternative { absolute: one.absolute, parts: above.to_vec(), must_be_dir: true };
+            let above =
+                Alternative { absolute: one.absolute, parts: above.to_vec(), must_be_dir: true };
             Some(Self { alternatives: vec![above] })
         })
     }
@@ -197,10 +202,12 @@ fn matches_parts(parts: &[Part], names: &[&[u8]]) -> bool {
                 }
             }
             Part::Literal(literal) => {
-                (0..names.len()).for_each(|n| next[n + 1] = reached[n] && names[n] == literal.as_bytes());
+                (0..names.len())
+                    .for_each(|n| next[n + 1] = reached[n] && names[n] == literal.as_bytes());
             }
             Part::Name(pattern) => {
-                (0..names.len()).for_each(|n| next[n + 1] = reached[n] && pattern.matches(names[n]));
+                (0..names.len())
+                    .for_each(|n| next[n + 1] = reached[n] && pattern.matches(names[n]));
             }
         }
         reached = next;
@@ -238,6 +245,8 @@ impl NameFilter {
     #[must_use]
     pub fn matches(&self, relative: &Path) -> bool {
         let name = Path::new(relative.file_name().unwrap_or(relative.as_os_str()));
-        self.patterns.iter().any(|(whole, pattern)| pattern.matches(if *whole { relative } else { name }))
+        self.patterns
+            .iter()
+            .any(|(whole, pattern)| pattern.matches(if *whole { relative } else { name }))
     }
 }

@@ -93,8 +93,9 @@ impl Export {
 
     /// Whether a path, links at its end not followed, is that of the export's root.
     fn is_root(&self, path: &Path) -> bool {
-        let id =
-            |path: &Path| fd_metadata(self.resolve(path, OFlags::NOFOLLOW)?.as_fd()).map(|stat| stat.id());
+        let id = |path: &Path| {
+            fd_metadata(self.resolve(path, OFlags::NOFOLLOW)?.as_fd()).map(|stat| stat.id())
+        };
         id(path).is_ok_and(|own| id(Path::new("/")) == Ok(own))
     }
 
@@ -111,7 +112,11 @@ impl Export {
             return match options {
                 RemoveOptions { mounts_too: false, .. } => Err(Errno::BUSY),
                 RemoveOptions { recursive: false, .. } => Err(Errno::ISDIR),
-                _ => Ok(Removal { tree: Some(self.tree(Path::new("/"), options)), removed, is_root: true }),
+                _ => Ok(Removal {
+                    tree: Some(self.tree(Path::new("/"), options)),
+                    removed,
+                    is_root: true,
+                }),
             };
         }
         if !options.mounts_too && self.is_mounted(path)? {
@@ -208,7 +213,11 @@ impl Removed {
     }
 
     fn unlink(&self, dir: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Result<()> {
-        if self.dry_run { may_unlink(dir, name) } else { Ok(rustix::fs::unlinkat(dir, name, flags)?) }
+        if self.dry_run {
+            may_unlink(dir, name)
+        } else {
+            Ok(rustix::fs::unlinkat(dir, name, flags)?)
+        }
     }
 
     fn fail(&mut self, error: PathError) {

@@ -14,8 +14,8 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 
-/// A file that is to be on the disk in the end is brought there in pieces of so many bytes: each takes the
-/// disk a moment, all of a large file at once might take minutes without a sign of life.
+/// A file that is to be on the disk in the end is brought there in pieces of so many bytes: each
+/// takes the disk a moment, all of a large file at once might take minutes without a sign of life.
 const SYNC_BYTES: u64 = 64 << 20;
 
 pub use place::{TEMP_PREFIX, is_made_up};
@@ -128,8 +128,8 @@ impl Staged {
         matches!(self.destination.kind, Kind::InPlace | Kind::Stream)
     }
 
-    /// The BLAKE3 digest of the contents so far. It was computed while they were written, or if they
-    /// did not come in order, is read from the new file.
+    /// The BLAKE3 digest of the contents so far. It was computed while they were written, or if
+    /// they did not come in order, is read from the new file.
     ///
     /// # Errors
     /// Those of reading; `ESPIPE` for a device or a pipe that was not written.
@@ -162,7 +162,11 @@ impl Staged {
     /// # Errors
     /// Those of `fchown(2)`, `fsetxattr(2)`, `fchmod(2)`, `fsync(2)` and `rename(2)`; `EBUSY` for a
     /// destination that is a mount point, which [`StageOptions::in_place`] can write.
-    pub fn commit(mut self, attributes: &Attributes, expected: Option<&Digest>) -> Result<Metadata> {
+    pub fn commit(
+        mut self,
+        attributes: &Attributes,
+        expected: Option<&Digest>,
+    ) -> Result<Metadata> {
         if let Some(expected) = expected
             && self.digest()? != *expected
         {

@@ -53,7 +53,12 @@ impl Export {
     }
 
     /// Opens a file with `O_CREAT`, and tells where it was made, if it was.
-    fn open_or_create(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<(File, Option<PathBuf>)> {
+    fn open_or_create(
+        &self,
+        path: &Path,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<(File, Option<PathBuf>)> {
         let mut path = path.to_owned();
         if flags.contains(OFlags::EXCL) {
             return Ok((self.open_file(&path, flags, mode)?, Some(path)));
@@ -79,7 +84,8 @@ impl Export {
         Err(Errno::LOOP)
     }
 
-    /// How the open file will be emptied: what the kernel does with `O_TRUNC` after it has opened it.
+    /// How the open file will be emptied: what the kernel does with `O_TRUNC` after it has opened
+    /// it.
     fn cut(&self, path: &Path, flags: OFlags, file: &File) -> Result<Cut> {
         let metadata = fd_metadata(file.as_fd())?;
         match metadata.kind {
@@ -132,9 +138,9 @@ impl Tentative {
         self.created.is_some()
     }
 
-    /// Removes the file if opening it has made it, by the name under which it was made. Whatever else
-    /// has that name by now stays, links included, as does a file that was renamed. (Between the last
-    /// look and the removal there is a moment in which the kernel gives no help.)
+    /// Removes the file if opening it has made it, by the name under which it was made. Whatever
+    /// else has that name by now stays, links included, as does a file that was renamed. (Between
+    /// the last look and the removal there is a moment in which the kernel gives no help.)
     ///
     /// # Errors
     /// Those of `unlink(2)`, but that the file is gone is none.

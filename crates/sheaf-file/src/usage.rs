@@ -76,7 +76,8 @@ impl Export {
             exclude_dir: options.exclude,
             ..WalkOptions::default()
         };
-        let on_dev = if options.one_file_system { self.stat(start).ok().map(|stat| stat.dev) } else { None };
+        let on_dev =
+            if options.one_file_system { self.stat(start).ok().map(|stat| stat.dev) } else { None };
         // A start whose directory cannot be looked at has not been counted from there.
         let above = start.parent().filter(|_| options.several);
         let count = Count {
@@ -166,7 +167,11 @@ struct Count {
 
 impl Count {
     /// Breaks where a directory is not to be entered.
-    fn add(&mut self, entry: Entry, report: &mut dyn FnMut(Result<PathUsage, PathError>)) -> ControlFlow<()> {
+    fn add(
+        &mut self,
+        entry: Entry,
+        report: &mut dyn FnMut(Result<PathUsage, PathError>),
+    ) -> ControlFlow<()> {
         self.leave(entry.depth, report);
         let Some(metadata) = &entry.metadata else { return ControlFlow::Continue(()) };
         let is_dir = entry.kind == FileKind::Directory;

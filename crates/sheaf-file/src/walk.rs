@@ -17,8 +17,8 @@ pub enum Follow {
     Never,
     /// Only the start of the walk, as `grep -r` does with its arguments.
     Start,
-    /// All of them. A link to a directory it lies in is an `ELOOP` error, one whose target cannot be
-    /// looked at is that error, and a link that leads nowhere is an entry itself.
+    /// All of them. A link to a directory it lies in is an `ELOOP` error, one whose target cannot
+    /// be looked at is that error, and a link that leads nowhere is an entry itself.
     Always,
 }
 

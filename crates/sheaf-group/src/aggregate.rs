@@ -139,10 +139,11 @@ impl Partial {
     }
 }
 
-/// Adds to errors that are kept in order of errno and path: others each time, also where they have one
-/// place between them (what does not open has the place of the next that does).
+/// Adds to errors that are kept in order of errno and path: others each time, also where they have
+/// one place between them (what does not open has the place of the next that does).
 fn add_error(errors: &mut Vec<ErrorClass>, error: ErrorClass) {
-    let key = |have: &ErrorClass| have.errno.cmp(&error.errno).then_with(|| have.path.cmp(&error.path));
+    let key =
+        |have: &ErrorClass| have.errno.cmp(&error.errno).then_with(|| have.path.cmp(&error.path));
     match errors.binary_search_by(key) {
         Ok(at) => errors[at].absorb(&error),
         Err(at) if errors.len() < ERROR_CLASSES_MAX => errors.insert(at, error),

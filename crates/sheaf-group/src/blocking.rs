@@ -74,7 +74,11 @@ impl Client {
     ///
     /// # Errors
     /// When no thread can be started, and as [`crate::Client::new`] (`InvalidInput`).
-    pub fn start(names: Names, limits: Limits, launch: impl FnOnce() -> Network) -> io::Result<Self> {
+    pub fn start(
+        names: Names,
+        limits: Limits,
+        launch: impl FnOnce() -> Network,
+    ) -> io::Result<Self> {
         let runtime = Own::start()?;
         let network = {
             let _inside = runtime.get().enter();
@@ -116,7 +120,13 @@ impl Client {
     ///
     /// # Errors
     /// As there.
-    pub fn gopen(&self, members: &RangeSet, dir: &str, flags: u32, mode: u32) -> Result<Group, GroupError> {
+    pub fn gopen(
+        &self,
+        members: &RangeSet,
+        dir: &str,
+        flags: u32,
+        mode: u32,
+    ) -> Result<Group, GroupError> {
         let group = self.runtime.block_on(self.client.gopen(members, dir, flags, mode))?;
         Ok(Group { runtime: Arc::clone(&self.runtime), group })
     }

@@ -133,7 +133,8 @@ impl Client {
         &self.inner.network
     }
 
-    /// The hosts. Their order as a set need not be that of the leaves: [`Client::host`] names a leaf.
+    /// The hosts. Their order as a set need not be that of the leaves: [`Client::host`] names a
+    /// leaf.
     #[must_use]
     pub fn hosts(&self) -> &HostSet {
         self.inner.hosts.set()
@@ -207,7 +208,9 @@ impl Client {
     fn check(&self, members: &RangeSet) -> Result<(), GroupError> {
         let leaves = self.inner.network.leaf_count();
         match members.ranges().last() {
-            Some(&(_, last)) if last >= leaves => Err(GroupError::UnknownLeaf { leaf: last, leaves }),
+            Some(&(_, last)) if last >= leaves => {
+                Err(GroupError::UnknownLeaf { leaf: last, leaves })
+            }
             _ => Ok(()),
         }
     }

@@ -33,8 +33,8 @@ pub enum EntryKind {
     Path = 5,
     /// A binary file has a match; the text is empty.
     Binary = 6,
-    /// The path failed; the number is the errno. The text is the member that has failed with it, if the
-    /// path is not what was named, but lies beneath it.
+    /// The path failed; the number is the errno. The text is the member that has failed with it, if
+    /// the path is not what was named, but lies beneath it.
     Error = 7,
 }
 

@@ -104,7 +104,9 @@ impl GroupError {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Members(_) => Errno::GROUP,
-            Self::TooManyLines { .. } | Self::TooLarge { .. } | Self::TooManyNumbers { .. } => Errno::MSGSIZE,
+            Self::TooManyLines { .. } | Self::TooLarge { .. } | Self::TooManyNumbers { .. } => {
+                Errno::MSGSIZE
+            }
             Self::Overflow(_) => Errno::OVERFLOW,
             Self::OutOfMemory { .. } => Errno::NOMEM,
             Self::Differ { .. } => Errno::INVAL,

@@ -1,7 +1,7 @@
 //! Flags of `gopen` beyond those of `open(2)`. They are above all bits the system uses.
 
-/// A pipe in which there is nothing does not open (`EAGAIN`): whoever reads files whole does not take it
-/// for an empty one.
+/// A pipe in which there is nothing does not open (`EAGAIN`): whoever reads files whole does not
+/// take it for an empty one.
 pub const O_READY: u32 = 1 << 27;
 /// Succeed when any file opens; those that do not are not members.
 pub const O_BESTEFFORT: u32 = 1 << 28;

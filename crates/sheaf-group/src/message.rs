@@ -1,8 +1,8 @@
 //! What a client says to the servers of a group.
 //!
 //! A stream carries one group, or one call of a tool; its number names either. A request is one
-//! packet: a variable-length count, that many bytes that say what is to be done, and raw data to the end
-//! (what a write writes), which is never copied into a message.
+//! packet: a variable-length count, that many bytes that say what is to be done, and raw data to
+//! the end (what a write writes), which is never copied into a message.
 use crate::aggregate::NumberOp;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,8 @@ pub(crate) enum Request {
         /// What to open.
         open: Open,
         /// An operation on what was opened, for which opening and operation must change nothing: a
-        /// host with pipes or devices among its members does not do it, and answers that there is more.
+        /// host with pipes or devices among its members does not do it, and answers that there is
+        /// more.
         then: Option<Operation>,
         /// Whether the group is over with that.
         close: bool,
@@ -87,8 +88,8 @@ pub(crate) enum Request {
         /// For how many leaves each of `leaves` speaks, in their order; empty: each for itself.
         weights: Vec<u64>,
     },
-    /// Nobody wants the rest of what the tool was to do: it ends, and these leaves say what it has done.
-    /// Input that was not taken in yet is thrown away.
+    /// Nobody wants the rest of what the tool was to do: it ends, and these leaves say what it has
+    /// done. Input that was not taken in yet is thrown away.
     Last {
         /// Who is asked; the others answer nothing.
         leaves: RangeSet,
@@ -283,12 +284,15 @@ pub enum DataAggregation {
 impl Operation {
     /// Whether servers keep what they answer for a [`Request::Fetch`], in place of what they kept.
     pub(crate) fn keeps_bodies(&self) -> bool {
-        let (Self::Read { data, .. } | Self::Pread { data, .. } | Self::Fstat { data }) = self else {
+        let (Self::Read { data, .. } | Self::Pread { data, .. } | Self::Fstat { data }) = self
+        else {
             return false;
         };
         matches!(
             data,
-            DataAggregation::Equal | DataAggregation::Contents { .. } | DataAggregation::Lines { .. }
+            DataAggregation::Equal
+                | DataAggregation::Contents { .. }
+                | DataAggregation::Lines { .. }
         )
     }
 }
@@ -297,7 +301,9 @@ impl Request {
     /// [`Operation::keeps_bodies`] of this request's operation; tools keep every answer.
     pub(crate) fn keeps_bodies(&self) -> bool {
         match self {
-            Self::Open { then: Some(operation), .. } | Self::Operate(operation) => operation.keeps_bodies(),
+            Self::Open { then: Some(operation), .. } | Self::Operate(operation) => {
+                operation.keeps_bodies()
+            }
             Self::Call { .. } | Self::More { .. } => true,
             _ => false,
         }
@@ -306,7 +312,8 @@ impl Request {
     /// The packet: this request, then `data`.
     #[must_use]
     pub fn encode(&self, data: &[u8]) -> Vec<u8> {
-        let head = postcard::to_stdvec(self).expect("requests hold nothing that cannot be serialised");
+        let head =
+            postcard::to_stdvec(self).expect("requests hold nothing that cannot be serialised");
         let mut packet = Vec::with_capacity(head.len() + data.len() + 5);
         varint::put_bytes(&mut packet, &head);
         packet.extend_from_slice(data);

@@ -32,9 +32,9 @@ pub const GROUPS: &str = "groups";
 /// The service of tools.
 pub const TOOLS: &str = "tools";
 
-/// What servers are told when they start: the path of their export, in which `%h` stands for the host's
-/// name, and the umask of whoever starts the session, which holds for files that they make. Without one a
-/// server keeps the umask that it was started with.
+/// What servers are told when they start: the path of their export, in which `%h` stands for the
+/// host's name, and the umask of whoever starts the session, which holds for files that they make.
+/// Without one a server keeps the umask that it was started with.
 #[must_use]
 pub fn service_config(export: &str, umask: Option<u32>) -> Configs {
     let umask = umask.map(|umask| format!("\0{umask:o}")).unwrap_or_default();
@@ -54,8 +54,8 @@ fn read_config(config: &[u8]) -> Result<(&str, Option<u32>), String> {
     }
 }
 
-/// Makes the servers of each leaf: that of group operations ([`GROUPS`]) and that of tools ([`TOOLS`]), which
-/// share threads and exports. What they are told is a [`service_config`].
+/// Makes the servers of each leaf: that of group operations ([`GROUPS`]) and that of tools
+/// ([`TOOLS`]), which share threads and exports. What they are told is a [`service_config`].
 #[derive(Clone)]
 pub struct Servers {
     tools: Tools,
@@ -85,7 +85,8 @@ impl Servers {
         self.register(Services::new(filters))
     }
 
-    /// `services` with these servers; their filters are registered by [`crate::aggregate::register`].
+    /// `services` with these servers; their filters are registered by
+    /// [`crate::aggregate::register`].
     #[must_use]
     pub fn register(&self, services: Services) -> Services {
         let provide = |kind| {
@@ -95,8 +96,8 @@ impl Servers {
         services.with(GROUPS, provide(Business::Groups)).with(TOOLS, provide(Business::Tools))
     }
 
-    /// Waits until what was asked of them is done, and what was half done undone, but for no longer than
-    /// `patience`: a program does this before it ends, as that ends its threads.
+    /// Waits until what was asked of them is done, and what was half done undone, but for no longer
+    /// than `patience`: a program does this before it ends, as that ends its threads.
     pub fn settle(&self, patience: Duration) {
         self.pool.settle(patience);
     }
@@ -128,7 +129,8 @@ impl Servers {
         site: &Site<'_>,
         handle: LeafHandle,
     ) -> Result<Box<dyn Service>, ServiceError> {
-        let no_leaf = || ServiceError { errno: Errno::NOSYS, cause: "files are served at leaves".to_owned() };
+        let no_leaf =
+            || ServiceError { errno: Errno::NOSYS, cause: "files are served at leaves".to_owned() };
         let leaf = site.leaf.ok_or_else(no_leaf)?;
         let host = Host::new(site.host, leaf, self.export(site.config, site.host)?);
         let (tools, pool) = (self.tools.clone(), Arc::clone(&self.pool));
@@ -187,8 +189,9 @@ impl Service for Server {
         }
     }
 
-    /// Nothing is begun before all that has come was looked at: what is cancelled by then is not done. A host
-    /// that was stopped finds many requests at once, and behind them that nobody waits for them any more.
+    /// Nothing is begun before all that has come was looked at: what is cancelled by then is not
+    /// done. A host that was stopped finds many requests at once, and behind them that nobody waits
+    /// for them any more.
     fn resume(&mut self, leaf: &mut Leaf<'_>) {
         for lane in self.waiting.drain(..) {
             let worker = Worker {
@@ -223,8 +226,8 @@ impl Service for Server {
     }
 }
 
-/// Ends a lane. Dropping what it holds may touch the disk, so that is for a thread that may block; where
-/// there is none it is better done here than not at all.
+/// Ends a lane. Dropping what it holds may touch the disk, so that is for a thread that may block;
+/// where there is none it is better done here than not at all.
 fn end(lane: Arc<Lane>, pool: &Arc<Pool<Errand>>) {
     if lane.end() {
         drop(pool.spawn(Errand::End(lane)));
@@ -292,7 +295,8 @@ impl Worker {
     }
 
     fn refuse(&self, leaf: &mut Leaf<'_>) {
-        // Who comes with input for a tool that was not started is told so when he asks for its answer.
+        // Who comes with input for a tool that was not started is told so when he asks for its
+        // answer.
         self.occupant().call.get_or_insert(Err(Errno::AGAIN));
         let stream = self.lane.stream;
         loop {
@@ -332,7 +336,9 @@ impl Worker {
         let decoded = Request::decode(&job.packet);
         let (request, data) = match decoded {
             Ok(decoded) if self.business.takes(&decoded.0) => decoded,
-            Ok(_) => return self.reply(job, job.answer.then_some(job.wave), &Err(Errno::OPNOTSUPP)),
+            Ok(_) => {
+                return self.reply(job, job.answer.then_some(job.wave), &Err(Errno::OPNOTSUPP));
+            }
             Err(errno) => return self.reply(job, job.answer.then_some(job.wave), &Err(errno)),
         };
         let kind = match &request {
@@ -343,12 +349,13 @@ impl Worker {
             _ => Kind::Whole,
         };
         if kind == Kind::Feed {
-            // Input that is being taken in holds nobody back: behind it there has to be room for those
-            // who ask whether this host still is at it.
+            // Input that is being taken in holds nobody back: behind it there has to be room for
+            // those who ask whether this host still is at it.
             let consumed = std::mem::take(&mut job.frame_bytes);
             self.handle.with(|leaf| leaf.consumed(self.lane.stream, consumed));
         }
-        let attention = Arc::new(Attention::new(&self.lane, &self.handle, self.host.leaf, job, kind));
+        let attention =
+            Arc::new(Attention::new(&self.lane, &self.handle, self.host.leaf, job, kind));
         let partial = self.partial(request, data, job, &attention);
         let reply = partial.map(|partial| {
             let mut bytes = Vec::new();
@@ -437,10 +444,13 @@ impl Worker {
                 if occupant.kept != Some(of) {
                     return Err(Errno::STALE);
                 }
-                let weight = usize::try_from(at).ok().and_then(|at| weights.get(at)).copied().unwrap_or(1);
+                let weight =
+                    usize::try_from(at).ok().and_then(|at| weights.get(at)).copied().unwrap_or(1);
                 match (&occupant.call, &occupant.group) {
                     (Some(Ok(call)), _) => call.fetch(host.leaf, lines, bytes_max, weight)?,
-                    (_, Some(group)) => group.fetch(host.leaf, lines, bytes_max, &locals, weight)?,
+                    (_, Some(group)) => {
+                        group.fetch(host.leaf, lines, bytes_max, &locals, weight)?
+                    }
                     _ => return Err(Errno::STALE),
                 }
             }

@@ -50,8 +50,8 @@ impl Host {
         self.stopped().is_some()
     }
 
-    /// Why nobody waits for the answer any more: `ECANCELED`, or `ETIMEDOUT` when it comes too late. As
-    /// [`Host::should_stop`] it is a sign of life.
+    /// Why nobody waits for the answer any more: `ECANCELED`, or `ETIMEDOUT` when it comes too
+    /// late. As [`Host::should_stop`] it is a sign of life.
     #[must_use]
     pub fn stopped(&self) -> Option<Errno> {
         self.asked.as_ref().and_then(|asked| asked.stopped())
@@ -73,7 +73,8 @@ impl Host {
         self.export.expand_while(text, true, &|| self.stopped())
     }
 
-    /// A reader that asks [`Host::should_stop`] each time, and fails with what [`Host::stopped`] says.
+    /// A reader that asks [`Host::should_stop`] each time, and fails with what [`Host::stopped`]
+    /// says.
     pub fn attentive<R: Read>(&self, inner: R) -> Attentive<'_, R> {
         Attentive { inner, host: self }
     }
@@ -114,8 +115,9 @@ pub trait Running: Send {
     /// done or the answer is long enough to be sent.
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step;
 
-    /// Says what was changed so far, of all that it has done: it may be the last that is heard of it. With
-    /// `is_over` it is: what is half done is given up, and told. Tools that change nothing say nothing.
+    /// Says what was changed so far, of all that it has done: it may be the last that is heard of
+    /// it. With `is_over` it is: what is half done is given up, and told. Tools that change nothing
+    /// say nothing.
     fn so_far(&mut self, answer: &mut Reply, is_over: bool) {
         let _ = (answer, is_over);
     }

@@ -15,8 +15,10 @@ fn main() {
 }
 
 fn wave(bencher: Bencher<'_, '_>, filter: &str, packets: &[Vec<u8>]) {
-    let mut wave =
-        Registry::with_builtins().instantiate(filter, b"", &NodeInfo::default()).unwrap().accumulator();
+    let mut wave = Registry::with_builtins()
+        .instantiate(filter, b"", &NodeInfo::default())
+        .unwrap()
+        .accumulator();
     let mut out = Vec::with_capacity(1 << 20);
     bencher.counter(ItemsCount::new(packets.len())).bench_local(|| {
         for (child, payload) in packets.iter().enumerate() {
@@ -98,5 +100,7 @@ fn read_scalar_ld(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn unpack_array_of_1_mib(bencher: Bencher<'_, '_>) {
     let packet = pack(&[vec![7u8; 1 << 20].into()]).unwrap();
-    bencher.counter(BytesCount::new(packet.len())).bench_local(|| unpack(black_box(&packet)).unwrap());
+    bencher
+        .counter(BytesCount::new(packet.len()))
+        .bench_local(|| unpack(black_box(&packet)).unwrap());
 }

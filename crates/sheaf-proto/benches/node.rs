@@ -40,7 +40,8 @@ impl Inner {
         let mut root = Node::new(shape.config(0, tuning), Registry::with_builtins(), NOW);
         root.attach_quiet(LinkId::new(0));
         let params = if filter == "sum" { &b"%uld"[..] } else { b"" };
-        let stream = root.open("", RangeSet::full(CHILDREN as u32), filter, params, Sync::WaitForAll);
+        let stream =
+            root.open("", RangeSet::full(CHILDREN as u32), filter, params, Sync::WaitForAll);
         assert_eq!(stream, STREAM);
         let mut node = Node::new(shape.config(1, tuning), Registry::with_builtins(), NOW);
         node.add_parent(NOW);
@@ -56,7 +57,8 @@ impl Inner {
     /// Takes what the node has written, as its driver would.
     fn drain(&mut self) {
         while let Some(link) = self.node.next_dirty() {
-            let bytes: usize = self.node.output(link).take().iter().map(|piece| black_box(piece).len()).sum();
+            let bytes: usize =
+                self.node.output(link).take().iter().map(|piece| black_box(piece).len()).sum();
             if link == PARENT {
                 self.sent_up += bytes as u64;
             }
@@ -76,7 +78,8 @@ fn contributions(first: u64) -> Bytes {
     for wave in first..first + WAVES {
         let mut body = Vec::new();
         put_scalar(wave, &mut body);
-        let flags = flag::part::FIRST | flag::part::LAST | flag::up::FULL | flag::up::FINAL | flag::up::RAW;
+        let flags =
+            flag::part::FIRST | flag::part::LAST | flag::up::FULL | flag::up::FINAL | flag::up::RAW;
         let header = Header { flags, stream: STREAM, wave, ..Header::new(Kind::Up) };
         batch.extend_from_slice(&frame::encode(header, &body));
     }
@@ -127,8 +130,11 @@ fn one_wave_at_a_time(bencher: Bencher<'_, '_>) {
 #[divan::bench(sample_count = 500, sample_size = 50)]
 fn forward_64_kib_to_8_children(bencher: Bencher<'_, '_>) {
     let mut inner = Inner::new("count");
-    let header =
-        Header { flags: flag::part::FIRST | flag::part::LAST, stream: STREAM, ..Header::new(Kind::Down) };
+    let header = Header {
+        flags: flag::part::FIRST | flag::part::LAST,
+        stream: STREAM,
+        ..Header::new(Kind::Down)
+    };
     let chunk = frame::encode(header, &vec![7; CHUNK_BYTES]);
     bencher.counter(BytesCount::new(CHUNK_BYTES)).bench_local(|| {
         inner.node.receive(NOW, PARENT, &chunk).unwrap();
@@ -152,7 +158,9 @@ fn orphans_that_come_at_once(bencher: Bencher<'_, '_>, count: u32) {
             let mut root = Node::new(shape.config(0, tuning), Registry::with_builtins(), NOW);
             (0..16).map(LinkId::new).for_each(|link| root.attach(NOW, link));
             root.open("", shape.everyone(), "sum", b"%uld", Sync::WaitForAll);
-            (0..16).map(LinkId::new).for_each(|link| root.link_lost(NOW, link, Errno::CONNRESET, "gone"));
+            (0..16)
+                .map(LinkId::new)
+                .for_each(|link| root.link_lost(NOW, link, Errno::CONNRESET, "gone"));
             root
         })
         .bench_local_values(|mut root| {
@@ -160,7 +168,8 @@ fn orphans_that_come_at_once(bencher: Bencher<'_, '_>, count: u32) {
                 let (rank, leaves) = (17 + leaf, RangeSet::single(leaf));
                 let link = root.child_link(NOW, rank, &leaves).unwrap();
                 root.attach(NOW, link);
-                let stream = AdoptStream { id: STREAM, received: 0, acked: 0, since: 0, state: None };
+                let stream =
+                    AdoptStream { id: STREAM, received: 0, acked: 0, since: 0, state: None };
                 let adopt = Adopt {
                     rank,
                     epoch: 1,
@@ -172,7 +181,8 @@ fn orphans_that_come_at_once(bencher: Bencher<'_, '_>, count: u32) {
                     anew: false,
                     modules: Vec::new(),
                 };
-                root.receive(NOW, link, &control::control(Header::new(Kind::Adopt), &adopt)).unwrap();
+                root.receive(NOW, link, &control::control(Header::new(Kind::Adopt), &adopt))
+                    .unwrap();
             }
             assert!(root.is_alive(LinkId::new(16)), "the first one is taken");
             root

@@ -26,7 +26,9 @@ fn names_of_a_million() -> Names {
 #[divan::bench(args = ["auto", "k-ary:32", "k-nomial:2"])]
 fn build_a_million(bencher: Bencher<'_, '_>, spec: &str) {
     let (spec, hosts) = (Spec::parse(spec).unwrap(), hosts());
-    bencher.bench_local(|| Topology::build(&spec, "login", hosts.clone(), Placement::LeafHosts).unwrap());
+    bencher.bench_local(|| {
+        Topology::build(&spec, "login", hosts.clone(), Placement::LeafHosts).unwrap()
+    });
 }
 
 #[divan::bench]

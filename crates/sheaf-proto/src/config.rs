@@ -54,8 +54,8 @@ pub struct Config {
     pub role: Role,
     /// Links between it and the root.
     pub depth: u32,
-    /// The leaves below it (itself, if it is one), with the own leaves of nodes ([`crate::own`]), its own among
-    /// them.
+    /// The leaves below it (itself, if it is one), with the own leaves of nodes ([`crate::own`]),
+    /// its own among them.
     pub leaves: RangeSet,
     /// Its children, in leaf order, without its own leaf.
     pub children: Vec<Child>,
@@ -101,8 +101,8 @@ pub struct Tuning {
     pub window_bytes: u32,
     /// The largest packet a node puts together.
     pub packet_bytes_max: u64,
-    /// How much one call of a WebAssembly filter may do, in steps of about an instruction, and how long it may
-    /// take: less than neighbours wait for a sign of life.
+    /// How much one call of a WebAssembly filter may do, in steps of about an instruction, and how
+    /// long it may take: less than neighbours wait for a sign of life.
     pub filter_steps_max: u64,
     /// See [`Self::filter_steps_max`].
     pub filter_time_max: Duration,

@@ -38,8 +38,8 @@ pub enum Caller {
         gids: Vec<u32>,
         /// The host.
         host: String,
-        /// It is the user as whom the server of that host runs, which is the session's there: numbers of users need
-        /// not be the same on all hosts.
+        /// It is the user as whom the server of that host runs, which is the session's there:
+        /// numbers of users need not be the same on all hosts.
         is_owner: bool,
     },
 }
@@ -60,7 +60,8 @@ pub struct Open {
     pub service: String,
     /// On whose behalf; the root says so for the clients that it lets in.
     pub caller: Caller,
-    /// Which it is of all streams of the session, as the root counts them; its identifier is another's later.
+    /// Which it is of all streams of the session, as the root counts them; its identifier is
+    /// another's later.
     pub number: u64,
     /// The communicator: which leaves take part.
     pub members: RangeSet,
@@ -76,8 +77,9 @@ pub struct Open {
     pub offset: u64,
     /// For who joins late: the first wave it takes part in.
     pub wave_base: u64,
-    /// For a node that was started anew, and is sent the stream from its beginning because of leaves that may
-    /// have had it: so many bytes of it are from before. Its own leaf takes part from there on.
+    /// For a node that was started anew, and is sent the stream from its beginning because of
+    /// leaves that may have had it: so many bytes of it are from before. Its own leaf takes part
+    /// from there on.
     pub old: u64,
 }
 
@@ -168,8 +170,8 @@ pub struct AdoptStream {
     pub state: Option<Vec<u8>>,
 }
 
-/// The answer to [`Adopt`]. Streams of the orphan's that are not named it closes; if they are open at the adopter,
-/// they are opened there again behind this, and begin anew.
+/// The answer to [`Adopt`]. Streams of the orphan's that are not named it closes; if they are open
+/// at the adopter, they are opened there again behind this, and begin anew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adopted {
     /// Streams that go on where they were.
@@ -178,8 +180,8 @@ pub struct Adopted {
     pub leaves: RangeSet,
 }
 
-/// Leaves with which another node has turned up: whoever speaks for them below is asked to let go. A leaf that
-/// is there keeps itself, and says so by not naming itself in [`Released`].
+/// Leaves with which another node has turned up: whoever speaks for them below is asked to let go.
+/// A leaf that is there keeps itself, and says so by not naming itself in [`Released`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
     /// Which.
@@ -197,8 +199,8 @@ pub struct Take {
     pub leaves: RangeSet,
 }
 
-/// The root has done what it could for a child that it was asked to start ([`Notice::Stranded`]). Leaves that are
-/// still held for it have failed.
+/// The root has done what it could for a child that it was asked to start ([`Notice::Stranded`]).
+/// Leaves that are still held for it have failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Rank of the child.
@@ -269,8 +271,8 @@ pub enum Notice {
         /// Itself.
         leaves: RangeSet,
     },
-    /// A service at a leaf asks the process of the root for a stream. It may be lost with a link, and is asked
-    /// again by whoever still wants it.
+    /// A service at a leaf asks the process of the root for a stream. It may be lost with a link,
+    /// and is asked again by whoever still wants it.
     Wants {
         /// The leaf.
         leaf: u32,
@@ -279,8 +281,9 @@ pub enum Notice {
         /// What the service has to say to its other half, at most [`NOTE_BYTES_MAX`].
         note: Vec<u8>,
     },
-    /// A node cannot start what is at the place of a child, and asks the root to start it: the leaves come to that
-    /// node, or where that cannot be to the root. [`Verdict`] says when it is done.
+    /// A node cannot start what is at the place of a child, and asks the root to start it: the
+    /// leaves come to that node, or where that cannot be to the root. [`Verdict`] says when it is
+    /// done.
     Stranded {
         /// Rank of the node that asks.
         by: u32,
@@ -327,7 +330,8 @@ pub fn assign(assign: &Assign) -> Bytes {
 /// When the body holds what cannot be serialised; none of this module's does.
 #[must_use]
 pub fn control<T: Serialize>(header: Header, body: &T) -> Bytes {
-    let body = postcard::to_stdvec(body).expect("control bodies hold nothing that cannot be serialised");
+    let body =
+        postcard::to_stdvec(body).expect("control bodies hold nothing that cannot be serialised");
     frame::encode(header, &body)
 }
 

@@ -110,7 +110,9 @@ impl Coverage {
     fn decode_set(input: &mut &[u8], within: &RangeSet) -> Result<RangeSet, Violation> {
         let leaves = RangeSet::decode(input).map_err(|_| Violation::Body(Kind::Up))?;
         if !leaves.is_subset(within) {
-            return Err(Violation::Bound("a contribution names leaves that are not below its sender"));
+            return Err(Violation::Bound(
+                "a contribution names leaves that are not below its sender",
+            ));
         }
         Ok(leaves)
     }

@@ -116,10 +116,10 @@ pub trait Filter: Send {
     /// one. When links fail again and again, what is (or was) part of such a state may come more
     /// than once: taking it in twice must be as good as once (a union, a maximum, the newest).
     ///
-    /// The tree cannot see to that. A node that has taken in a state may be lost with it, so that whoever
-    /// gave it keeps it and gives it again, grown meanwhile, to the next one; and that one may have had
-    /// the older part from the node that is lost, within a state of its own from which nobody but the
-    /// filter could take it out.
+    /// The tree cannot see to that. A node that has taken in a state may be lost with it, so that
+    /// whoever gave it keeps it and gives it again, grown meanwhile, to the next one; and that one
+    /// may have had the older part from the node that is lost, within a state of its own from which
+    /// nobody but the filter could take it out.
     ///
     /// # Errors
     /// When the bytes are no state of this filter; it is then as it was before.
@@ -142,7 +142,8 @@ pub trait Filter: Send {
 }
 
 /// Makes a filter from the parameter bytes that its stream was opened with, for a node.
-pub type Factory = Arc<dyn Fn(&[u8], &NodeInfo) -> Result<Box<dyn Filter>, FilterError> + Send + Sync>;
+pub type Factory =
+    Arc<dyn Fn(&[u8], &NodeInfo) -> Result<Box<dyn Filter>, FilterError> + Send + Sync>;
 
 /// The filters a node knows, by name. Every node of a tree must know the same ones. Clones share
 /// their contents, so that the nodes of one process cost little.
@@ -174,7 +175,10 @@ impl Registry {
     pub fn register_at(
         &mut self,
         name: &str,
-        factory: impl Fn(&[u8], &NodeInfo) -> Result<Box<dyn Filter>, FilterError> + Send + Sync + 'static,
+        factory: impl Fn(&[u8], &NodeInfo) -> Result<Box<dyn Filter>, FilterError>
+        + Send
+        + Sync
+        + 'static,
     ) {
         Arc::make_mut(&mut self.factories).insert(name.to_owned(), Arc::new(factory));
     }
@@ -209,8 +213,8 @@ impl Registry {
         Ok(id)
     }
 
-    /// Lets the leaves of this process keep modules as well, which otherwise need none: for services
-    /// that run filters of their own ([`Registry::instantiate`]). Clones do so too.
+    /// Lets the leaves of this process keep modules as well, which otherwise need none: for
+    /// services that run filters of their own ([`Registry::instantiate`]). Clones do so too.
     pub fn keep_modules_at_leaves(&self) {
         self.modules.keep_at_leaves();
     }
@@ -220,8 +224,8 @@ impl Registry {
         Self { factories: Arc::clone(&self.factories), modules: Arc::new(self.modules.apart()) }
     }
 
-    /// Gives what makes code of modules in this process, unless there is something already. Until then
-    /// modules are kept and passed on, and none can be run. Clones share it.
+    /// Gives what makes code of modules in this process, unless there is something already. Until
+    /// then modules are kept and passed on, and none can be run. Clones share it.
     pub fn link_modules_with(&self, make: MakeLinker) {
         self.modules.link_with(make);
     }

@@ -27,8 +27,8 @@ pub enum Kind {
     Assign = 1,
     /// A sub-tree has started ([`super::control::Ready`]).
     Ready = 2,
-    /// A sign of life; `wave` is the sender's epoch. Its body says when it was sent and what was heard last,
-    /// which measures the link.
+    /// A sign of life; `wave` is the sender's epoch. Its body says when it was sent and what was
+    /// heard last, which measures the link.
     Heartbeat = 3,
     /// A new stream ([`super::control::Open`]).
     Open = 4,
@@ -53,7 +53,8 @@ pub enum Kind {
     Adopt = 13,
     /// The ancestor has taken it ([`super::control::Adopted`]).
     Adopted = 14,
-    /// Down: another node says that it has these leaves; who has them here lets go ([`super::control::Release`]).
+    /// Down: another node says that it has these leaves; who has them here lets go
+    /// ([`super::control::Release`]).
     Release = 15,
     /// Up: nothing more will come of them from here ([`super::control::Released`]).
     Released = 16,
@@ -74,8 +75,8 @@ pub enum Kind {
     Go = 26,
     /// Down: leaves that are below the receiver from now on ([`super::control::Take`]).
     Take = 27,
-    /// Down: the sender has found no parent, and ends. The receiver looks for one itself; from now on
-    /// that, and what is below it, may take `wave` nanoseconds.
+    /// Down: the sender has found no parent, and ends. The receiver looks for one itself; from now
+    /// on that, and what is below it, may take `wave` nanoseconds.
     Farewell = 28,
     /// Down: what became of a child that the root was asked to start ([`super::control::Verdict`]).
     Verdict = 29,
@@ -92,8 +93,9 @@ impl Kind {
 const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
     const ALL: [Kind; 26] = [
-        Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello, Adopt,
-        Adopted, Release, Released, Ack, Module, Reply, State, Run, Door, Go, Take, Farewell, Verdict,
+        Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello,
+        Adopt, Adopted, Release, Released, Ack, Module, Reply, State, Run, Door, Go, Take,
+        Farewell, Verdict,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;
@@ -125,7 +127,8 @@ pub mod flag {
         pub const ONCE: u8 = 8;
     }
 
-    /// Of [`Kind::Up`](super::Kind::Up) and [`Kind::Run`](super::Kind::Run), beside those of [`part`].
+    /// Of [`Kind::Up`](super::Kind::Up) and [`Kind::Run`](super::Kind::Run), beside those of
+    /// [`part`].
     pub mod up {
         /// The sender keeps much that the root has not acknowledged.
         pub const ACK_WANTED: u8 = 4;
@@ -242,15 +245,25 @@ impl Header {
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Violation> {
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let kind = Kind::from_wire(bytes[KIND_AT]).filter(|_| [bytes[6], bytes[7]] == MAGIC.to_le_bytes());
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let kind =
+            Kind::from_wire(bytes[KIND_AT]).filter(|_| [bytes[6], bytes[7]] == MAGIC.to_le_bytes());
         let Some(kind) = kind else { return Err(Violation::NotAFrame) };
         let body_len = word(0);
         if body_len as usize > BODY_BYTES_MAX {
             return Err(Violation::Oversized(body_len));
         }
         let wave = u64::from(word(16)) | u64::from(word(20)) << 32;
-        Ok(Some(Self { body_len, kind, flags: bytes[FLAGS_AT], stream: word(8), tag: word(12) as i32, wave }))
+        Ok(Some(Self {
+            body_len,
+            kind,
+            flags: bytes[FLAGS_AT],
+            stream: word(8),
+            tag: word(12) as i32,
+            wave,
+        }))
     }
 
     /// The header of a whole frame that this node has made, or has looked at before.
@@ -269,7 +282,8 @@ impl Header {
         HEADER_BYTES + self.body_len as usize
     }
 
-    /// What the frame counts for in the window of an upward stream, unless it is a run; see [`cost`].
+    /// What the frame counts for in the window of an upward stream, unless it is a run; see
+    /// [`cost`].
     #[inline]
     #[must_use]
     pub fn cost(&self) -> usize {
@@ -349,8 +363,14 @@ mod tests {
 
     #[test]
     fn a_header_round_trips() {
-        let header =
-            Header { body_len: 77, kind: Kind::Up, flags: 0x5a, stream: 9, tag: -3, wave: u64::MAX - 5 };
+        let header = Header {
+            body_len: 77,
+            kind: Kind::Up,
+            flags: 0x5a,
+            stream: 9,
+            tag: -3,
+            wave: u64::MAX - 5,
+        };
         assert_eq!(Header::parse(&header.to_bytes()), Ok(Some(header)));
         assert_eq!(Header::parse(&header.to_bytes()[..23]), Ok(None));
     }

@@ -97,7 +97,9 @@ pub fn control(data: &[u8]) {
     }
 }
 
-fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(data: &[u8]) {
+fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(
+    data: &[u8],
+) {
     let Ok(body) = control::decode::<T>(Kind::Open, data) else { return };
     let frame = control::control(Header::new(Kind::Open), &body);
     let back = control::decode::<T>(Kind::Open, &frame[frame::HEADER_BYTES..]);
@@ -121,8 +123,9 @@ pub fn packets(data: &[u8]) {
         assert_eq!(packet::unpack(&packed).map(|back| back.len()), Ok(values.len()));
     }
     let _ = packet::unpack_shared(&Bytes::copy_from_slice(data));
-    if let Ok(format) =
-        std::str::from_utf8(data).map_err(|_| ()).and_then(|text| Format::parse(text).map_err(|_| ()))
+    if let Ok(format) = std::str::from_utf8(data)
+        .map_err(|_| ())
+        .and_then(|text| Format::parse(text).map_err(|_| ()))
     {
         assert_eq!(Format::parse(&format.to_string()).as_ref(), Ok(&format));
     }
@@ -163,7 +166,9 @@ pub fn filters(data: &[u8]) {
     let registry = Registry::with_builtins();
     let names = registry.names();
     let name = names[usize::from(script.byte()) % names.len()];
-    let Ok(filter) = registry.instantiate(name, script.bytes(), &Default::default()) else { return };
+    let Ok(filter) = registry.instantiate(name, script.bytes(), &Default::default()) else {
+        return;
+    };
     let mut accumulator = filter.accumulator();
     for child in 0..4 {
         let raw = script.byte() % 2 == 0;
@@ -173,14 +178,17 @@ pub fn filters(data: &[u8]) {
     if accumulator.finish(Emit::Partial, &mut partial).is_ok() {
         let input = Input { payload: &partial, ..Input::default() };
         let folded = filter.accumulator().fold(input);
-        assert!(folded.is_ok() || name == "clock-skew", "{name} cannot read its own partial: {folded:?}");
+        assert!(
+            folded.is_ok() || name == "clock-skew",
+            "{name} cannot read its own partial: {folded:?}"
+        );
     }
     let _ = accumulator.finish(Emit::Result, &mut result);
 }
 
-/// Modules of filters on their way through a node: parts in any order, of contents that are what their
-/// hash says and of others; then streams that name their functions. What is a shared object is
-/// announced and kept, but not linked: that is the system's work, and runs it.
+/// Modules of filters on their way through a node: parts in any order, of contents that are what
+/// their hash says and of others; then streams that name their functions. What is a shared object
+/// is announced and kept, but not linked: that is the system's work, and runs it.
 pub fn modules(data: &[u8]) {
     const MODULES_KEPT_MAX: usize = 1 << 20;
     let mut play = Play::new(Role::Inner, data);
@@ -215,7 +223,8 @@ pub fn modules(data: &[u8]) {
     }
     let _ = std::str::from_utf8(data).map(|text| text.parse::<ModuleId>());
     if let Ok(list) = lists::decode(data) {
-        let owned: Vec<(i32, Vec<u8>)> = list.iter().map(|(tag, bytes)| (*tag, bytes.to_vec())).collect();
+        let owned: Vec<(i32, Vec<u8>)> =
+            list.iter().map(|(tag, bytes)| (*tag, bytes.to_vec())).collect();
         assert_eq!(lists::decode(&lists::encode(&owned)).as_ref(), Ok(&list));
     }
 }
@@ -269,7 +278,13 @@ impl<'a> Play<'a> {
         for link in 0..parent.place() {
             node.attach(Time(0), LinkId::new(link));
         }
-        Self { node, links: parent.place() + 1, now: Time(0), packets: VecDeque::new(), script: Script(data) }
+        Self {
+            node,
+            links: parent.place() + 1,
+            now: Time(0),
+            packets: VecDeque::new(),
+            script: Script(data),
+        }
     }
 
     fn run(mut self) {
@@ -306,7 +321,9 @@ impl<'a> Play<'a> {
         let wave = self.script.wave();
         let body = match (kind % 16, self.script.byte() % 4) {
             (4, 1..) => self.open_body(),
-            (2, 1..) => postcard::to_stdvec(&Ready { leaves: RangeSet::full(3) }).unwrap_or_default(),
+            (2, 1..) => {
+                postcard::to_stdvec(&Ready { leaves: RangeSet::full(3) }).unwrap_or_default()
+            }
             _ => self.script.bytes().to_vec(),
         };
         let mut bytes =
@@ -329,8 +346,8 @@ impl<'a> Play<'a> {
             1 => Sync::TimeOut(Duration::from_millis(u64::from(choice))),
             _ => Sync::WaitForAll,
         };
-        let members =
-            (0..10).filter(|leaf| self.script.0.first().is_none_or(|mask| mask >> (leaf % 8) & 1 == 1));
+        let members = (0..10)
+            .filter(|leaf| self.script.0.first().is_none_or(|mask| mask >> (leaf % 8) & 1 == 1));
         let open = Open {
             old: 0,
             service: "files".to_owned(),
@@ -380,8 +397,13 @@ impl<'a> Play<'a> {
                 }
             }
             (false, 0) => {
-                let _ =
-                    self.node.open("files", RangeSet::full(u32::from(what)), "sum", b"", Sync::WaitForAll);
+                let _ = self.node.open(
+                    "files",
+                    RangeSet::full(u32::from(what)),
+                    "sum",
+                    b"",
+                    Sync::WaitForAll,
+                );
             }
             (false, 1 | 2) if self.node.has_room(stream) => {
                 let expect = (!wave.is_multiple_of(3)).then(|| Duration::from_millis(wave % 1000));

@@ -15,8 +15,8 @@ pub use link::Counters;
 pub(crate) use link::{Awaited, Carrier, Link, LinkState, Way};
 pub use queue::OutQueue;
 
-/// One link of a node. Links to the children it was made with come first, in their order, then that to its
-/// parent. The place of a link that nobody has to do with any more is given to a later one.
+/// One link of a node. Links to the children it was made with come first, in their order, then that
+/// to its parent. The place of a link that nobody has to do with any more is given to a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(u32);
 
@@ -113,7 +113,11 @@ impl Links {
     /// Links to these children, none of them attached to a transport yet.
     pub fn to(children: &[Child], tuning: &Tuning, now: Time) -> Self {
         let mut all = Vec::with_capacity(children.len() + 1);
-        all.extend(children.iter().map(|child| Link::new(Way::Down, child.rank, child.leaves.clone(), now)));
+        all.extend(
+            children
+                .iter()
+                .map(|child| Link::new(Way::Down, child.rank, child.leaves.clone(), now)),
+        );
         Self {
             all,
             dirty: Vec::new(),
@@ -150,12 +154,13 @@ impl Links {
         self.all.iter_mut().filter(|link| link.way == Way::Down)
     }
 
-    /// Some of the places behind the first ones, others each time: so many that one that can be used again
-    /// is soon found, and so few that many newcomers cost no more than a few.
+    /// Some of the places behind the first ones, others each time: so many that one that can be
+    /// used again is soon found, and so few that many newcomers cost no more than a few.
     pub fn places_behind(&mut self, first: usize, full: bool) -> Vec<LinkId> {
         let behind = self.all.len().saturating_sub(first);
         let count = if full { behind } else { behind.min(PLACES_LOOKED_AT) };
-        let places = (0..count).map(|step| LinkId::new(first + (self.looked_at + step) % behind)).collect();
+        let places =
+            (0..count).map(|step| LinkId::new(first + (self.looked_at + step) % behind)).collect();
         self.looked_at = (self.looked_at + count).checked_rem(behind).unwrap_or(0);
         places
     }

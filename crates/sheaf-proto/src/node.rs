@@ -4,34 +4,40 @@
 //! A node does nothing by itself: each of its methods returns when all that follows has been done or queued.
 //! Whoever drives it keeps to this order.
 //!
-//! 1. [`Node::new`], then [`Node::add_parent`] unless it is the root; each link that gets a transport is
-//!    attached ([`Node::attach`], [`Node::attach_near`], [`Node::attach_quiet`]), after what its peer is to hear
-//!    before all else ([`Node::send_first`]). A leaf, and a node none of whose children could be started, calls
-//!    [`Node::tell_ready`]. A node that comes late (its place in the running tree was lost) says what it stands
-//!    for as an orphan does: [`Node::begin_empty`] if it has children, and [`Node::resume_parent`] in place of
+//! 1. [`Node::new`], then [`Node::add_parent`] unless it is the root; each link that gets a
+//!    transport is attached ([`Node::attach`], [`Node::attach_near`], [`Node::attach_quiet`]),
+//!    after what its peer is to hear before all else ([`Node::send_first`]). A leaf, and a node
+//!    none of whose children could be started, calls [`Node::tell_ready`]. A node that comes late
+//!    (its place in the running tree was lost) says what it stands for as an orphan does:
+//!    [`Node::begin_empty`] if it has children, and [`Node::resume_parent`] in place of
 //!    [`Node::add_parent`]. The root gets one more parent for each client: [`Node::add_parent`],
 //!    [`Node::client_base`], [`Node::send_first`], [`Node::greet`].
-//! 2. What arrives goes to [`Node::receive`], in pieces of any size, in order. On a [`Violation`] the
-//!    transport is closed and [`Node::link_lost`] told `EPROTO`: who breaks the protocol is not waited for.
-//!    The end of a transport is told to [`Node::link_lost`] too; that a child has ended for certain, to
-//!    [`Node::child_dead`]. Either may be told of a link that is gone already. Who has connected and asks to be
-//!    taken gets a link by [`Node::child_link`].
-//! 3. After any call: [`Node::poll_event`] until it has none, [`Node::next_dirty`] until there is none, and
-//!    for each link that it names (this is where what was gathered is framed): write [`Node::output`], tell [`Node::wrote`], and go on as long as
-//!    [`Node::refill`] says that there is more (or until the transport takes no more; then the link is the
-//!    driver's to remember). Then [`Node::next_dead`]: these transports are closed. Events come in
-//!    the order in which things happened; a link may be written before or after them.
-//! 4. [`Node::tick`] at [`Node::next_timeout`] or later; right before it, for each link of [`Node::overdue`]
-//!    whose peer is known to live, [`Node::vouch`]. (A parent that cannot be replaced: [`Node::hold_to`].) Time never runs backwards between two calls; a call with the
-//!    time of the last one is fine. [`Node::set_wall_clock`], now and then, lets it tell clocks apart.
-//! 5. After [`Event::Orphaned`] the driver looks for an ancestor and calls [`Node::resume_parent`] when one has
-//!    taken the connection, again after each `Orphaned`; [`Node::disband`] when none can be reached, and
-//!    [`Node::abandon`] when the session is over for certain. After [`Event::ParentLost`] nothing more is asked
-//!    of it but to write what is queued, and it is dropped.
+//! 2. What arrives goes to [`Node::receive`], in pieces of any size, in order. On a [`Violation`]
+//!    the transport is closed and [`Node::link_lost`] told `EPROTO`: who breaks the protocol is not
+//!    waited for. The end of a transport is told to [`Node::link_lost`] too; that a child has ended
+//!    for certain, to [`Node::child_dead`]. Either may be told of a link that is gone already. Who
+//!    has connected and asks to be taken gets a link by [`Node::child_link`].
+//! 3. After any call: [`Node::poll_event`] until it has none, [`Node::next_dirty`] until there is
+//!    none, and for each link that it names (this is where what was gathered is framed): write
+//!    [`Node::output`], tell [`Node::wrote`], and go on as long as [`Node::refill`] says that there
+//!    is more (or until the transport takes no more; then the link is the driver's to remember).
+//!    Then [`Node::next_dead`]: these transports are closed. Events come in the order in which
+//!    things happened; a link may be written before or after them.
+//! 4. [`Node::tick`] at [`Node::next_timeout`] or later; right before it, for each link of
+//!    [`Node::overdue`] whose peer is known to live, [`Node::vouch`]. (A parent that cannot be
+//!    replaced: [`Node::hold_to`].) Time never runs backwards between two calls; a call with the
+//!    time of the last one is fine. [`Node::set_wall_clock`], now and then, lets it tell clocks
+//!    apart.
+//! 5. After [`Event::Orphaned`] the driver looks for an ancestor and calls [`Node::resume_parent`]
+//!    when one has taken the connection, again after each `Orphaned`; [`Node::disband`] when none
+//!    can be reached, and [`Node::abandon`] when the session is over for certain. After
+//!    [`Event::ParentLost`] nothing more is asked of it but to write what is queued, and it is
+//!    dropped.
 //!
-//! A [`LinkId`] stays with its link until that is gone and all that was queued on it is taken; then it may name
-//! another, which the node has told its driver by [`Node::child_link`], [`Node::add_parent`] or
-//! [`Node::resume_parent`]. The simulator keeps to the same order, and checks [`Node::check`] after each step.
+//! A [`LinkId`] stays with its link until that is gone and all that was queued on it is taken; then
+//! it may name another, which the node has told its driver by [`Node::child_link`],
+//! [`Node::add_parent`] or [`Node::resume_parent`]. The simulator keeps to the same order, and
+//! checks [`Node::check`] after each step.
 use super::control;
 use super::frame::{Header, Kind, Violation, flag};
 use super::links::{Link, LinkId, LinkState, Links, Way};
@@ -204,7 +210,12 @@ impl Node {
     }
 
     /// Completes the frame whose beginning came earlier; returns how much of `chunk` that took.
-    fn complete_carry(&mut self, now: Time, link: LinkId, chunk: &Bytes) -> Result<usize, Violation> {
+    fn complete_carry(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        chunk: &Bytes,
+    ) -> Result<usize, Violation> {
         let mut at = 0;
         let mut take = |carry: &mut Vec<u8>, want: usize| {
             let count = want.saturating_sub(carry.len()).min(chunk.len() - at);
@@ -284,7 +295,9 @@ impl Node {
             (Kind::Verdict, false) => self.on_verdict(link, body),
             (Kind::Farewell, false) => self.on_farewell(now, link, header),
             (Kind::Released, true) => self.on_released(now, link, body),
-            (Kind::Ack, false) => self.on_ack(link, header, body, &whole.slice(at..at + header.frame_len())),
+            (Kind::Ack, false) => {
+                self.on_ack(link, header, body, &whole.slice(at..at + header.frame_len()))
+            }
             (Kind::Module, false) => {
                 let frame = whole.slice(at..at + header.frame_len());
                 let (modules, here) = self.modules_here();
@@ -336,13 +349,15 @@ impl Node {
         }
     }
 
-    /// A peer has consumed more of a stream, of its replies, or of what came up; what waited for that goes on.
+    /// A peer has consumed more of a stream, of its replies, or of what came up; what waited for
+    /// that goes on.
     ///
-    /// Assumes nothing of the order in which credit comes: each says how much in all, so that one which is lost
-    /// is made good by the next (replies alone are counted by steps). A child that came from a lost parent, or
-    /// was opened anew, may still speak of the stream as it was: until it says ANEW, what it says is passed over.
-    /// Afterwards nobody was given credit for more than it was sent, or it has broken the protocol. Costs a look
-    /// at the streams that wait for this link.
+    /// Assumes nothing of the order in which credit comes: each says how much in all, so that one
+    /// which is lost is made good by the next (replies alone are counted by steps). A child that
+    /// came from a lost parent, or was opened anew, may still speak of the stream as it was: until
+    /// it says ANEW, what it says is passed over. Afterwards nobody was given credit for more than
+    /// it was sent, or it has broken the protocol. Costs a look at the streams that wait for this
+    /// link.
     fn on_credit(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
         if header.has(flag::credit::REPLY) {
@@ -361,7 +376,9 @@ impl Node {
             }
             sent.acked = header.wave;
         } else {
-            let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Credit)) };
+            let Some(child) = stream.child(link) else {
+                return Err(Violation::OutOfPlace(Kind::Credit));
+            };
             let inlet = &mut stream.up[child];
             if inlet.stale {
                 inlet.stale = !header.has(flag::credit::ANEW);
@@ -381,7 +398,8 @@ impl Node {
         // The root acknowledges as well while there are streams.
         let often = self.config.role == Role::Root && !self.streams.is_empty();
         for link in self.links.beat(now, often) {
-            let cause = format!("no sign of life for {} s", (now - self.links[link].heard).as_secs());
+            let cause =
+                format!("no sign of life for {} s", (now - self.links[link].heard).as_secs());
             self.link_lost(now, link, Errno::HOSTDOWN, &cause);
         }
     }

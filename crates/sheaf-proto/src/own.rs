@@ -1,8 +1,9 @@
-//! Inner nodes as members of streams: each node that is no leaf has a leaf of its own beside it, in its process.
+//! Inner nodes as members of streams: each node that is no leaf has a leaf of its own beside it, in
+//! its process.
 //!
-//! So whatever is true of leaves (who takes part, who counts, who is lost, who comes back) is true of inner nodes
-//! without a word of its own in the protocol. The driver makes the own leaf of a node and joins the two
-//! ([`crate::Node::add_own_leaf`]); it lives and ends with the node.
+//! So whatever is true of leaves (who takes part, who counts, who is lost, who comes back) is true
+//! of inner nodes without a word of its own in the protocol. The driver makes the own leaf of a
+//! node and joins the two ([`crate::Node::add_own_leaf`]); it lives and ends with the node.
 use sheaf_core::RangeSet;
 
 /// The first number of own leaves. Those of hosts are below it, and so are all ranks.

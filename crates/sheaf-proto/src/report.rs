@@ -1,5 +1,5 @@
-//! What a node says of itself when it is asked, and how such reports travel: a [`Bundle`] of them, which the
-//! filter [`FILTER`] puts together.
+//! What a node says of itself when it is asked, and how such reports travel: a [`Bundle`] of them,
+//! which the filter [`FILTER`] puts together.
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
@@ -234,7 +234,8 @@ impl Bundle {
     /// Never: a report has nothing that cannot be encoded.
     #[must_use]
     pub fn of(report: &NodeReport) -> Self {
-        let encoded = postcard::to_stdvec(report).expect("a report has nothing that cannot be encoded");
+        let encoded =
+            postcard::to_stdvec(report).expect("a report has nothing that cannot be encoded");
         let mut bytes = (encoded.len() as u32).to_le_bytes().to_vec();
         bytes.extend_from_slice(&encoded);
         Self { bytes, dropped: 0 }
@@ -248,7 +249,8 @@ impl Bundle {
         out
     }
 
-    /// The reports that these bytes hold, and how many were dropped. Those that cannot be read count as dropped.
+    /// The reports that these bytes hold, and how many were dropped. Those that cannot be read
+    /// count as dropped.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> (Vec<NodeReport>, u32) {
         let Some((dropped, mut rest)) = bytes.split_first_chunk() else { return (Vec::new(), 0) };
@@ -259,7 +261,10 @@ impl Bundle {
                 dropped = dropped.saturating_add(1);
                 break;
             };
-            match postcard::from_bytes::<NodeReport>(encoded).ok().filter(NodeReport::is_within_bounds) {
+            match postcard::from_bytes::<NodeReport>(encoded)
+                .ok()
+                .filter(NodeReport::is_within_bounds)
+            {
                 Some(report) => reports.push(report),
                 None => dropped = dropped.saturating_add(1),
             }

@@ -151,7 +151,8 @@ pub struct Traffic {
 struct Host {
     /// `None` once it has ended or was killed.
     node: Option<Node>,
-    /// The own leaf of a node that is none, and where they are joined: the link at the node, and that at the leaf.
+    /// The own leaf of a node that is none, and where they are joined: the link at the node, and
+    /// that at the leaf.
     own: Option<Node>,
     joint: (LinkId, LinkId),
     stopped: bool,

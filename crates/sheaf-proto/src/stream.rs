@@ -62,8 +62,8 @@ pub struct WaveResult {
     pub payload: Option<Bytes>,
 }
 
-/// A stream. Whoever changes its members, or looks at its open waves one by one, gets them through it
-/// ([`Stream::members_mut`], [`Stream::slots`]): waves that had no slots have them then.
+/// A stream. Whoever changes its members, or looks at its open waves one by one, gets them through
+/// it ([`Stream::members_mut`], [`Stream::slots`]): waves that had no slots have them then.
 pub(crate) struct Stream {
     pub id: u32,
     pub owner: Owner,
@@ -77,13 +77,21 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub fn new(id: u32, owner: Owner, window: u64, members: Members, down: Downward, up: Upward) -> Self {
+    pub fn new(
+        id: u32,
+        owner: Owner,
+        window: u64,
+        members: Members,
+        down: Downward,
+        up: Upward,
+    ) -> Self {
         let mut stream = Self { id, owner, window, members, down, up, left: false };
         stream.up.inlets.resize_with(stream.members.len(), Inlet::default);
         stream
     }
 
-    /// Of a stream that has just been opened: children that were told to open it `anew` say when they have.
+    /// Of a stream that has just been opened: children that were told to open it `anew` say when
+    /// they have.
     pub fn begin(&mut self, irregular: bool, anew: bool) {
         self.slots().irregular = irregular;
         self.up.inlets.iter_mut().for_each(|inlet| inlet.stale = anew);
@@ -138,7 +146,8 @@ impl Stream {
 
     /// The first wave that nobody has begun and nobody who takes part contributes to.
     pub fn gap(&self) -> Option<u64> {
-        let since = self.members.iter().filter(|member| member.takes_part()).map(|member| member.since);
+        let since =
+            self.members.iter().filter(|member| member.takes_part()).map(|member| member.since);
         self.up.waves.as_slots()?.unbegun_before(since.min()?)
     }
 

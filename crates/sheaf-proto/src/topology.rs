@@ -172,7 +172,14 @@ impl Topology {
                 level_end = next;
             }
             let (parent, host) = (0, 0);
-            nodes.push(Node { parent, first_child: next, children, leaves_start: 0, leaves_end: 0, host });
+            nodes.push(Node {
+                parent,
+                first_child: next,
+                children,
+                leaves_start: 0,
+                leaves_end: 0,
+                host,
+            });
             next = next
                 .checked_add(children)
                 .filter(|&next| next as usize <= counts.len())
@@ -276,7 +283,8 @@ impl Topology {
     #[must_use]
     pub fn fold_leaves(&self, leaves: Range<u32>) -> String {
         let first = self.nodes[0].leaves_start;
-        let part = leaves.start.max(first) - first..leaves.end.clamp(first, self.nodes[0].leaves_end) - first;
+        let part = leaves.start.max(first) - first
+            ..leaves.end.clamp(first, self.nodes[0].leaves_end) - first;
         self.names.fold(part)
     }
 
@@ -327,7 +335,8 @@ impl<'a> NodeRef<'a> {
         self.data().leaves_start..self.data().leaves_end
     }
 
-    /// Every leaf below it: those of hosts, and the own leaves of the nodes that are none ([`crate::own`]).
+    /// Every leaf below it: those of hosts, and the own leaves of the nodes that are none
+    /// ([`crate::own`]).
     #[must_use]
     pub fn all_leaves(self) -> RangeSet {
         let mut all = RangeSet::from_range(self.leaves().start, self.leaves().end);
@@ -339,7 +348,8 @@ impl<'a> NodeRef<'a> {
                 }
             }
             // The children of a level's piece are a piece of the next level.
-            let (first, last) = (&self.tree.nodes[level.start as usize], &self.tree.nodes[last as usize]);
+            let (first, last) =
+                (&self.tree.nodes[level.start as usize], &self.tree.nodes[last as usize]);
             level = first.first_child..last.first_child + last.children;
         }
         all
@@ -353,7 +363,9 @@ impl<'a> NodeRef<'a> {
 
     /// Its children, in order of their leaves.
     #[must_use]
-    pub fn children(self) -> impl ExactSizeIterator<Item = NodeRef<'a>> + DoubleEndedIterator + use<'a> {
+    pub fn children(
+        self,
+    ) -> impl ExactSizeIterator<Item = NodeRef<'a>> + DoubleEndedIterator + use<'a> {
         let tree = self.tree;
         self.data().child_positions().map(move |position| NodeRef { tree, position })
     }
@@ -388,7 +400,14 @@ impl<'a> NodeRef<'a> {
 
 impl std::fmt::Debug for NodeRef<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} {} on {} with leaves {:?}", self.role(), self.rank(), self.host(), self.leaves())
+        write!(
+            f,
+            "{:?} {} on {} with leaves {:?}",
+            self.role(),
+            self.rank(),
+            self.host(),
+            self.leaves()
+        )
     }
 }
 

@@ -35,8 +35,8 @@ pub(crate) enum Waves {
 }
 
 impl Waves {
-    /// The waves with a slot each, whatever they had. To be asked for before `members` change: what was
-    /// contributed without slots is the data of all that a child has now.
+    /// The waves with a slot each, whatever they had. To be asked for before `members` change: what
+    /// was contributed without slots is the data of all that a child has now.
     ///
     /// `cost` is what a contribution without slots counts for in the window.
     #[inline]
@@ -52,7 +52,9 @@ impl Waves {
 
     #[cold]
     fn convert(&mut self, members: &Members, filter: &dyn Filter, cost: usize) {
-        if let Self::Steady { steady, mut idle } = std::mem::replace(self, Self::Slots(Slots::default())) {
+        if let Self::Steady { steady, mut idle } =
+            std::mem::replace(self, Self::Slots(Slots::default()))
+        {
             idle.resume(&steady, members, filter, cost);
             *self = Self::Slots(idle);
         }

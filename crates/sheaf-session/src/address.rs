@@ -50,8 +50,7 @@ impl Address {
             None => (None, text.as_bytes()),
         };
         if hosts.is_none() && path == b"-" {
-            let told =
-                "-: standard input is not read here; a file of that name is written with its directory";
+            let told = "-: standard input is not read here; a file of that name is written with its directory";
             return Err(SessionError::Address(told.to_owned()));
         }
         if hosts.is_none() && path.is_empty() {
@@ -82,7 +81,9 @@ impl Address {
     pub fn parse_place(text: &OsStr) -> Result<Side, SessionError> {
         match split(text.as_bytes()) {
             Some(_) => Self::parse(text).map(Side::Hosts),
-            None if text.is_empty() => Err(SessionError::Address("an empty path names no file".to_owned())),
+            None if text.is_empty() => {
+                Err(SessionError::Address("an empty path names no file".to_owned()))
+            }
             None => Ok(Side::Here(text.into())),
         }
     }
@@ -136,14 +137,19 @@ impl Address {
         )))
     }
 
-    /// Who says hosts where nothing says what they are may have forgotten the name of a session: then it
-    /// would be this machine's files that are changed.
-    fn check_no_session_is_meant(&self, config: &Config, command: &str) -> Result<(), SessionError> {
-        let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else { return Ok(()) };
-        let running = config
-            .sessions()
-            .running()
-            .map_err(|error| SessionError::Address(format!("which sessions run: {}", one_line(&error))))?;
+    /// Who says hosts where nothing says what they are may have forgotten the name of a session:
+    /// then it would be this machine's files that are changed.
+    fn check_no_session_is_meant(
+        &self,
+        config: &Config,
+        command: &str,
+    ) -> Result<(), SessionError> {
+        let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else {
+            return Ok(());
+        };
+        let running = config.sessions().running().map_err(|error| {
+            SessionError::Address(format!("which sessions run: {}", one_line(&error)))
+        })?;
         if running.is_empty() {
             return Ok(());
         }
@@ -155,7 +161,11 @@ impl Address {
     }
 
     /// The path, from the top.
-    pub fn path_on_hosts(&self, config: &Config, purpose: Purpose) -> Result<PathBuf, SessionError> {
+    pub fn path_on_hosts(
+        &self,
+        config: &Config,
+        purpose: Purpose,
+    ) -> Result<PathBuf, SessionError> {
         if self.path.is_absolute() {
             return Ok(self.path.clone());
         }
@@ -166,7 +176,10 @@ impl Address {
         if purpose != Purpose::Read && names_nothing(&self.path) {
             return Err(SessionError::Address(match self.path.to_str() {
                 Some(".") if self.hosts.is_some() => format!("no path behind {hosts}{colon}"),
-                _ => format!("{hosts}{colon}{}: a path on hosts begins with a slash", self.path.display()),
+                _ => format!(
+                    "{hosts}{colon}{}: a path on hosts begins with a slash",
+                    self.path.display()
+                ),
             }));
         }
         if self.path.as_os_str() == "." && self.hosts.is_some() {
@@ -197,7 +210,10 @@ impl Address {
 /// When it is not UTF-8.
 pub fn path_text(path: PathBuf) -> Result<String, SessionError> {
     path.into_os_string().into_string().map_err(|path| {
-        SessionError::Address(format!("{}: a path on hosts has to be UTF-8", path.to_string_lossy()))
+        SessionError::Address(format!(
+            "{}: a path on hosts has to be UTF-8",
+            path.to_string_lossy()
+        ))
     })
 }
 
@@ -236,7 +252,8 @@ pub fn rooted(path: &Path) -> String {
 /// A relative path of this machine, from the working directory.
 fn beneath_here(config: &Config, path: &Path, purpose: Purpose) -> Result<PathBuf, SessionError> {
     let here = config.environment().working_directory.clone();
-    let here = here.map_err(|error| SessionError::Address(format!("the working directory: {error}")))?;
+    let here =
+        here.map_err(|error| SessionError::Address(format!("the working directory: {error}")))?;
     let here = here.into_os_string().into_vec();
     let here = if matches!(purpose, Purpose::Name(_)) { here } else { escaped(&here) };
     let mut relative = path.as_os_str().as_bytes();
@@ -331,7 +348,10 @@ mod tests {
         let place = |text| Address::parse_place(OsStr::new(text)).unwrap();
         assert_eq!(place("etc"), Side::Here("etc".into()));
         assert_eq!(place("-"), Side::Here("-".into()));
-        assert_eq!(place(":etc"), Side::Hosts(Address { hosts: Some(String::new()), path: "etc".into() }));
+        assert_eq!(
+            place(":etc"),
+            Side::Hosts(Address { hosts: Some(String::new()), path: "etc".into() })
+        );
     }
 
     #[test]

@@ -13,8 +13,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A session that is to be started. Without any choice: the default cluster of the `sheaf.toml` that is found,
-/// or this machine alone, inside this process.
+/// A session that is to be started. Without any choice: the default cluster of the `sheaf.toml`
+/// that is found, or this machine alone, inside this process.
 pub struct SessionBuilder {
     environment: Environment,
     choices: Choices,
@@ -60,15 +60,16 @@ impl SessionBuilder {
         self
     }
 
-    /// So many servers inside this process, called n1, n2, … Each serves this machine's files, or beneath
-    /// [`SessionBuilder::export`].
+    /// So many servers inside this process, called n1, n2, … Each serves this machine's files, or
+    /// beneath [`SessionBuilder::export`].
     #[must_use]
     pub fn embedded(mut self, servers: u32) -> Self {
         self.choices.embedded = Some(servers);
         self
     }
 
-    /// So many server processes of this machine, called n1, n2, …; [`SessionBuilder::program`] says what they run.
+    /// So many server processes of this machine, called n1, n2, …; [`SessionBuilder::program`] says
+    /// what they run.
     #[must_use]
     pub fn processes(mut self, servers: u32) -> Self {
         self.choices.processes = Some(servers);
@@ -110,8 +111,8 @@ impl SessionBuilder {
         self
     }
 
-    /// The program for nodes that are processes of their own: with these arguments it serves, by way of
-    /// [`sheaf_tree::launch::serve`]. That of Sheaf itself takes `serve`.
+    /// The program for nodes that are processes of their own: with these arguments it serves, by
+    /// way of [`sheaf_tree::launch::serve`]. That of Sheaf itself takes `serve`.
     #[must_use]
     pub fn program<S: Into<String>>(
         mut self,
@@ -122,8 +123,8 @@ impl SessionBuilder {
         self
     }
 
-    /// What nodes of this process do besides group operations: a service of this name. Other programs that
-    /// serve have those that they register.
+    /// What nodes of this process do besides group operations: a service of this name. Other
+    /// programs that serve have those that they register.
     ///
     /// # Panics
     /// When the name is longer than 64 bytes.
@@ -150,14 +151,15 @@ impl SessionBuilder {
         self
     }
 
-    /// All that nodes of this process do, and the filters that they know, in place of group operations alone:
-    /// [`Servers::register`] adds these, and tools.
+    /// All that nodes of this process do, and the filters that they know, in place of group
+    /// operations alone: [`Servers::register`] adds these, and tools.
     #[must_use]
     pub fn services(self, services: Services) -> Self {
         Self { services, ..self }
     }
 
-    /// Joins a session that runs, whatever else was chosen; of what nodes do it is the filters that count.
+    /// Joins a session that runs, whatever else was chosen; of what nodes do it is the filters that
+    /// count.
     ///
     /// # Errors
     /// As [`Session::join`].
@@ -165,12 +167,16 @@ impl SessionBuilder {
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn join(self, name: &str) -> Result<Session, SessionError> {
-        let choices =
-            Choices { session: Some(name.to_owned()), config: self.choices.config, ..Choices::default() };
+        let choices = Choices {
+            session: Some(name.to_owned()),
+            config: self.choices.config,
+            ..Choices::default()
+        };
         let config = Config::load_to_join(&choices, &self.environment)?;
         let services = self.services;
         // It is waited for, which must not hold up whatever else the runtime has to do.
-        let found = tokio::task::spawn_blocking(move || Session::find(config, services.filters())).await;
+        let found =
+            tokio::task::spawn_blocking(move || Session::find(config, services.filters())).await;
         match found.map_err(|error| SessionError::io("join")(error.into()))?? {
             Lookup::Session(session) => Ok(*session),
             // What was asked for by its name runs, or is an error already.
@@ -188,7 +194,8 @@ impl SessionBuilder {
     pub async fn here(self) -> Result<Session, SessionError> {
         let config = Config::of_file(&self.choices, &self.environment, ConfigFile::default())?;
         let services = self.services;
-        let found = tokio::task::spawn_blocking(move || join::here(config, services.filters())).await;
+        let found =
+            tokio::task::spawn_blocking(move || join::here(config, services.filters())).await;
         found.map_err(|error| SessionError::io("join")(error.into()))?
     }
 

@@ -1,5 +1,5 @@
-//! What a caller chooses, whatever a file says: a cluster, its hosts, how it is started. To the binary these
-//! are the options of the command line, by whose names messages call them.
+//! What a caller chooses, whatever a file says: a cluster, its hosts, how it is started. To the
+//! binary these are the options of the command line, by whose names messages call them.
 use crate::config::{Launch, Link};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -83,8 +83,9 @@ impl Cluster {
         environment: &Environment,
     ) -> Result<Hosts, SessionError> {
         let groups = ClusterGroups::alone(groups);
-        hosts::find(&self.hosts, &groups, environment)
-            .map_err(|text| SessionError::Hosts(format!("{}: {}", self.whose_hosts(), groups.told(text))))
+        hosts::find(&self.hosts, &groups, environment).map_err(|text| {
+            SessionError::Hosts(format!("{}: {}", self.whose_hosts(), groups.told(text)))
+        })
     }
 
     /// How messages call what says the hosts.
@@ -104,7 +105,11 @@ impl Cluster {
         let Some(inner) = &self.inner_hosts else { return Ok(None) };
         let groups = ClusterGroups::alone(groups);
         hosts::find(inner, &groups, environment).map(Some).map_err(|text| {
-            SessionError::Hosts(format!("inner hosts of cluster {}: {}", self.name.value, groups.told(text)))
+            SessionError::Hosts(format!(
+                "inner hosts of cluster {}: {}",
+                self.name.value,
+                groups.told(text)
+            ))
         })
     }
 }
@@ -147,22 +152,31 @@ impl Config {
     /// # Errors
     /// When the file or the choices are wrong.
     pub fn load(choices: &Choices, environment: &Environment) -> Result<Self, SessionError> {
-        Self::of_file(choices, environment, ConfigFile::find(choices.config.as_deref(), environment)?)
+        Self::of_file(
+            choices,
+            environment,
+            ConfigFile::find(choices.config.as_deref(), environment)?,
+        )
     }
 
-    /// [`Config::load`] for who joins a running session. Whoever names it need not choose a cluster of the
-    /// file, too: the session is what it is.
+    /// [`Config::load`] for who joins a running session. Whoever names it need not choose a cluster
+    /// of the file, too: the session is what it is.
     ///
     /// # Errors
     /// When the file or the choices are wrong.
-    pub fn load_to_join(choices: &Choices, environment: &Environment) -> Result<Self, SessionError> {
+    pub fn load_to_join(
+        choices: &Choices,
+        environment: &Environment,
+    ) -> Result<Self, SessionError> {
         let file = ConfigFile::find(choices.config.as_deref(), environment)?;
         if choices.session.is_none() || choices.cluster.is_some() || !file.is_unchosen() {
             return Self::of_file(choices, environment, file);
         }
-        let has_cluster = choices.session.as_ref().is_some_and(|name| file.clusters.contains_key(name));
+        let has_cluster =
+            choices.session.as_ref().is_some_and(|name| file.clusters.contains_key(name));
         let mut config = Self::of_file(choices, environment, file.without_clusters())?;
-        config.start_words = Some(if has_cluster { "sheaf up" } else { "sheaf up CLUSTER --session" });
+        config.start_words =
+            Some(if has_cluster { "sheaf up" } else { "sheaf up CLUSTER --session" });
         Ok(config)
     }
 
@@ -249,7 +263,8 @@ impl Config {
         is_said(&launch.origin) || (is_said(&hosts.origin) && !self.selects)
     }
 
-    /// The option that says how servers are started, if there is one: it is of no use once they run.
+    /// The option that says how servers are started, if there is one: it is of no use once they
+    /// run.
     pub fn says_login(&self) -> Option<&'static str> {
         match (&self.cluster.user, &self.cluster.sudo) {
             (Some(_), _) => Some("--user"),
@@ -258,8 +273,8 @@ impl Config {
         }
     }
 
-    /// The option that says what a session is to be, if there is one: a running one is what it is. Its
-    /// hosts may be said, to choose among them.
+    /// The option that says what a session is to be, if there is one: a running one is what it is.
+    /// Its hosts may be said, to choose among them.
     pub fn says_start(&self) -> Option<&'static str> {
         let Cluster { hosts, launch, tree, export, inner_hosts, link, .. } = &self.cluster;
         let origins = [&hosts.origin, &launch.origin, &tree.origin, &export.origin].into_iter();
@@ -271,8 +286,8 @@ impl Config {
         })
     }
 
-    /// Whether the cluster is this machine alone, with all its files, because nothing says otherwise:
-    /// no option, no file, no session.
+    /// Whether the cluster is this machine alone, with all its files, because nothing says
+    /// otherwise: no option, no file, no session.
     pub fn is_this_machine(&self) -> bool {
         let Cluster { hosts, launch, export, .. } = &self.cluster;
         let origins = [&hosts.origin, &launch.origin, &export.origin];

@@ -1,5 +1,5 @@
-//! The surroundings of a caller. Nothing in this crate looks at them by itself: what is to count is handed
-//! over, so that a program (or a test) can be in several at once.
+//! The surroundings of a caller. Nothing in this crate looks at them by itself: what is to count is
+//! handed over, so that a program (or a test) can be in several at once.
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;

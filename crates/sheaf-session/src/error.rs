@@ -1,5 +1,5 @@
-//! Why there is no session, or not the hosts that were meant. Each text is one line for people; it says
-//! what to try next, where there is something.
+//! Why there is no session, or not the hosts that were meant. Each text is one line for people; it
+//! says what to try next, where there is something.
 use sheaf_core::Errno;
 use sheaf_group::GroupError;
 use sheaf_tree::launch::LaunchError;
@@ -114,7 +114,9 @@ impl SessionError {
             Self::NoPlace(_) => Errno::NOTDIR,
             Self::Protocol { .. } => Errno::PROTO,
             Self::Io { source, .. } => Errno::from_io(source),
-            Self::Launch(LaunchError::Io(source) | LaunchError::Srun(_, source)) => Errno::from_io(source),
+            Self::Launch(LaunchError::Io(source) | LaunchError::Srun(_, source)) => {
+                Errno::from_io(source)
+            }
             Self::Launch(_) => Errno::IO,
             Self::Group(error) => error.errno(),
         }
@@ -174,7 +176,8 @@ pub fn io_text(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// An error and its causes on one line. A cause that the text before it tells already is not repeated.
+/// An error and its causes on one line. A cause that the text before it tells already is not
+/// repeated.
 #[must_use]
 pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = String::new();

@@ -13,7 +13,8 @@ type Target = (&'static str, fn(&[u8]));
 /// The fuzz targets of this crate, by their names.
 pub const TARGETS: &[Target] = &[("program", program)];
 
-/// `sheaf.toml`, ClusterShell's files of groups, addresses, and what sessions say of themselves and of tokens.
+/// `sheaf.toml`, ClusterShell's files of groups, addresses, and what sessions say of themselves and
+/// of tokens.
 ///
 /// # Panics
 /// When what was read cannot be written and read again.

@@ -1,8 +1,9 @@
-//! The gates of a session: sockets on its hosts, by which its user's programs there are clients of it.
+//! The gates of a session: sockets on its hosts, by which its user's programs there are clients of
+//! it.
 //!
-//! A gate is `SESSION@HOST.gate` beside the sockets of the user's own sessions. Hosts have them as soon as a
-//! session stays and has servers on other machines; whoever connects proves by the kernel who he is, and needs
-//! neither a configuration nor a second login.
+//! A gate is `SESSION@HOST.gate` beside the sockets of the user's own sessions. Hosts have them as
+//! soon as a session stays and has servers on other machines; whoever connects proves by the kernel
+//! who he is, and needs neither a configuration nor a second login.
 use crate::config::{Config, own_name};
 use crate::environment::Environment;
 use crate::error::SessionError;
@@ -30,8 +31,9 @@ pub fn config(session: &str) -> Configs {
 #[must_use]
 pub fn register(services: Services, environment: &Environment) -> Services {
     let environment = environment.clone();
-    let open =
-        move |site: &Site<'_>| open(site, &environment).map_err(|error| io::Error::other(error.to_string()));
+    let open = move |site: &Site<'_>| {
+        open(site, &environment).map_err(|error| io::Error::other(error.to_string()))
+    };
     services.with(GATE, sheaf_tree::Gate::new(open))
 }
 
@@ -52,7 +54,10 @@ fn open(site: &Site<'_>, environment: &Environment) -> Result<Option<Listener>, 
 
 /// The name of a host as part of a file's name.
 fn short(host: &str) -> String {
-    host.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).take(HOST_BYTES_MAX).collect()
+    host.chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c))
+        .take(HOST_BYTES_MAX)
+        .collect()
 }
 
 /// A gate of this machine.
@@ -95,9 +100,9 @@ impl Config {
     }
 }
 
-/// The gates here, which need not lead anywhere: where the caller's sessions have their sockets, and where
-/// those of a server are that has another environment, as one has that was started over ssh. Those of the
-/// host of this name come first.
+/// The gates here, which need not lead anywhere: where the caller's sessions have their sockets,
+/// and where those of a server are that has another environment, as one has that was started over
+/// ssh. Those of the host of this name come first.
 fn gates_in(environment: &Environment) -> Result<Vec<Gate>, SessionError> {
     let own = Sessions::of(environment);
     let others = Sessions::temporary(environment);
@@ -117,7 +122,8 @@ fn gates_in(environment: &Environment) -> Result<Vec<Gate>, SessionError> {
 fn gates_of(sessions: &Sessions) -> Result<Vec<Gate>, SessionError> {
     let mut gates = Vec::new();
     for path in sessions.files(GATE_FILE)? {
-        let names = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.rsplit_once('@'));
+        let names =
+            path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.rsplit_once('@'));
         let Some((session, host)) = names else { continue };
         let (session, host) = (session.to_owned(), host.to_owned());
         gates.push(Gate { session, host, path: path.clone(), sessions: sessions.clone() });

@@ -21,8 +21,8 @@ pub struct Gone {
 }
 
 impl Gone {
-    /// Whether no more is known than that nothing comes from them; anything else is a reason of another kind,
-    /// such as an export that is not there.
+    /// Whether no more is known than that nothing comes from them; anything else is a reason of
+    /// another kind, such as an export that is not there.
     #[must_use]
     pub fn is_down(&self) -> bool {
         const DOWN: [Errno; 6] = [
@@ -44,12 +44,16 @@ impl Session {
         let mut all: Vec<Gone> = Vec::new();
         for notice in self.client.network().notices() {
             all.push(match &notice {
-                Notice::Lost { by, leaves, errno, cause, .. } => {
-                    Gone { leaves: leaves.clone(), errno: *errno, cause: self.told(*by, leaves, cause) }
-                }
-                Notice::Left { leaves, .. } => {
-                    Gone { leaves: leaves.clone(), errno: Errno::HOSTDOWN, cause: "it has left".to_owned() }
-                }
+                Notice::Lost { by, leaves, errno, cause, .. } => Gone {
+                    leaves: leaves.clone(),
+                    errno: *errno,
+                    cause: self.told(*by, leaves, cause),
+                },
+                Notice::Left { leaves, .. } => Gone {
+                    leaves: leaves.clone(),
+                    errno: Errno::HOSTDOWN,
+                    cause: "it has left".to_owned(),
+                },
                 Notice::Joined { leaves, .. } => {
                     all.iter_mut().for_each(|gone| gone.leaves = gone.leaves.difference(leaves));
                     continue;
@@ -60,8 +64,8 @@ impl Session {
         all
     }
 
-    /// The cause, with the host that failed to start others, and with `%h` for the host's own name, so that
-    /// equal causes of many hosts are one.
+    /// The cause, with the host that failed to start others, and with `%h` for the host's own name,
+    /// so that equal causes of many hosts are one.
     fn told(&self, by: u32, leaves: &RangeSet, cause: &str) -> String {
         let mut text = shortened(cause);
         if leaves.len() == 1
@@ -107,7 +111,10 @@ mod tests {
     #[test]
     fn names_are_words() {
         let text = "not started: ssh: connect to host n1 port 22: n11 n1-a n1: n1";
-        assert_eq!(without_name(text, "n1"), "not started: ssh: connect to host %h port 22: n11 n1-a %h: %h");
+        assert_eq!(
+            without_name(text, "n1"),
+            "not started: ssh: connect to host %h port 22: n11 n1-a %h: %h"
+        );
         assert_eq!(without_name(text, ""), text);
     }
 

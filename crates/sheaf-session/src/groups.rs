@@ -95,7 +95,11 @@ impl GroupSources {
     }
 
     /// The groups of a host, where its source can tell.
-    fn names_of(&self, source: Option<&str>, host: &str) -> Result<Option<Vec<String>>, SourceError> {
+    fn names_of(
+        &self,
+        source: Option<&str>,
+        host: &str,
+    ) -> Result<Option<Vec<String>>, SourceError> {
         let shell = self.shell()?;
         let looks_through_own = match source {
             None => !self.own.is_empty() || shell.is_empty(),
@@ -178,7 +182,8 @@ mod tests {
     use super::*;
 
     fn own(groups: &[(&str, &str)]) -> GroupSources {
-        let groups = groups.iter().map(|(name, nodes)| ((*name).into(), Sourced::default((*nodes).into())));
+        let groups =
+            groups.iter().map(|(name, nodes)| ((*name).into(), Sourced::default((*nodes).into())));
         let shell = OnceLock::from(Ok(ClusterShell::default()));
         GroupSources { own: groups.collect(), shell, ..GroupSources::default() }
     }

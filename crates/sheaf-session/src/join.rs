@@ -54,7 +54,8 @@ fn join(
     let joined = match launch::join(OwnedFd::from(stream), filters) {
         Ok(joined) => joined,
         Err(error) if gate.is_some() => {
-            let text = format!("session {name}: the server of this host gives no way to it: {error}");
+            let text =
+                format!("session {name}: the server of this host gives no way to it: {error}");
             return Err(SessionError::Unresponsive(text));
         }
         Err(_) if !config.sessions().is_running(name) => {
@@ -74,7 +75,11 @@ fn join(
     let client = Client::new(joined.network, joined.topology.leaf_hosts(), limits(&config))?;
     let gate = gate.map(|gate| gate.host);
     let by = gate.as_ref().map(|host| format!(" by way of {host}")).unwrap_or_default();
-    tracing::info!("session {} is joined{by}: {} hosts", config.session_name(), joined.topology.leaves_len());
+    tracing::info!(
+        "session {} is joined{by}: {} hosts",
+        config.session_name(),
+        joined.topology.leaves_len()
+    );
     Ok(Session { client, config, topology: joined.topology, desk: None, about: Some(about), gate })
 }
 
@@ -85,8 +90,11 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
     if !asked && !is_name(name) {
         return Ok(None);
     }
-    // What a running session cannot heed, whoever has not asked for one gets from a tree of their own.
-    if !asked && (config.is_ad_hoc() || config.says_login().is_some() || config.says_start().is_some()) {
+    // What a running session cannot heed, whoever has not asked for one gets from a tree of their
+    // own.
+    if !asked
+        && (config.is_ad_hoc() || config.says_login().is_some() || config.says_start().is_some())
+    {
         return Ok(None);
     }
     if let Some(option) = config.says_login() {
@@ -103,7 +111,8 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
     Ok(Some(stream))
 }
 
-/// Connects to the gate of this host, where it is one of a session that is meant, or none in particular is.
+/// Connects to the gate of this host, where it is one of a session that is meant, or none in
+/// particular is.
 fn through_gate(config: &Config) -> Result<Option<(UnixStream, Gate)>, SessionError> {
     let asked = config.session.is_some();
     if !asked && config.is_ad_hoc() {
@@ -111,7 +120,8 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, Gate)>, SessionEr
     }
     // Where nothing says what is meant, it is the session that this host is in.
     let any = !asked && config.is_this_machine();
-    let gates = config.gates()?.into_iter().filter(|gate| any || gate.session == config.session_name());
+    let gates =
+        config.gates()?.into_iter().filter(|gate| any || gate.session == config.session_name());
     let (mut open, mut failed) = (Vec::<(UnixStream, Gate)>::new(), None);
     for gate in gates {
         // Several hosts may be on one machine: one way to a session is enough.
@@ -133,7 +143,8 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, Gate)>, SessionEr
     match (open.pop(), failed) {
         (Some((stream, gate)), _) => match config.says_login().or(config.says_start()) {
             Some(option) => {
-                let text = format!("session {}: {option} says nothing to a running session", gate.session);
+                let text =
+                    format!("session {}: {option} says nothing to a running session", gate.session);
                 Err(SessionError::Choice(text))
             }
             None => Ok(Some((stream, gate))),

@@ -50,7 +50,9 @@ impl Reserved {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn open(self, session: &Session) -> Result<Reachable, SessionError> {
-        let socket = |socket| tokio::net::UnixListener::from_std(socket).map_err(SessionError::io("session"));
+        let socket = |socket| {
+            tokio::net::UnixListener::from_std(socket).map_err(SessionError::io("session"))
+        };
         let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
         let desk = tokio::spawn(tokens::serve(requests, session.desk.clone()));
         Ok(Reachable { desk, listener, _lock: self.lock })
@@ -78,8 +80,10 @@ impl Reachable {
     pub async fn serve(&self, session: &Session) -> Result<(), SessionError> {
         let about = about(&session.config)?;
         let network = session.client.network();
-        let said = || serde_json::to_vec(&SessionInfo { refused: refused(session, 0), ..about.clone() });
-        let gates = network.keep_gates(&session.topology, || said().expect("text and numbers are JSON"));
+        let said =
+            || serde_json::to_vec(&SessionInfo { refused: refused(session, 0), ..about.clone() });
+        let gates =
+            network.keep_gates(&session.topology, || said().expect("text and numbers are JSON"));
         tokio::select! {
             done = self.serve_here(session, &about) => done,
             () = gates => Ok(()),
@@ -121,8 +125,9 @@ impl Reachable {
 /// How often it is looked how many hosts have come.
 const COME_LOOK: Duration = Duration::from_millis(50);
 
-/// How many hosts run once all have started or failed to, or `wait` of them have started, or the time to do so is
-/// over. Hosts that come by themselves come when they come: unless `wait` says how many, none is waited for.
+/// How many hosts run once all have started or failed to, or `wait` of them have started, or the
+/// time to do so is over. Hosts that come by themselves come when they come: unless `wait` says how
+/// many, none is waited for.
 pub async fn started(session: &Session, wait: Option<u64>) -> u64 {
     let config = &session.config;
     if config.launch() == Launch::Attach && wait.is_none() {
@@ -152,8 +157,9 @@ pub async fn started(session: &Session, wait: Option<u64>) -> u64 {
 }
 
 fn about(config: &Config) -> Result<SessionInfo, SessionError> {
-    let since =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     let cluster = &config.cluster;
     Ok(SessionInfo {
         cluster: cluster.name.value.clone(),
@@ -197,7 +203,9 @@ pub(crate) fn prepare(sessions: &Sessions) -> Result<(), SessionError> {
 /// No session can be had because of this file.
 fn none_at(path: &Path, error: &std::io::Error) -> SessionError {
     let text = io_text(path, error);
-    SessionError::NoPlace(format!("{text}; sessions have their sockets there ($XDG_RUNTIME_DIR, or $TMPDIR)"))
+    SessionError::NoPlace(format!(
+        "{text}; sessions have their sockets there ($XDG_RUNTIME_DIR, or $TMPDIR)"
+    ))
 }
 
 /// The system takes no long path for a socket.
@@ -244,7 +252,8 @@ impl Lock {
                 return Err(Sessions::taken(&name, &why));
             }
             // A session that ended in between has removed the file that is locked now.
-            let locked = rustix::fs::fstat(&file).map_err(|errno| none_at(&path, &errno.into()))?.st_ino;
+            let locked =
+                rustix::fs::fstat(&file).map_err(|errno| none_at(&path, &errno.into()))?.st_ino;
             if rustix::fs::lstat(&path).is_ok_and(|there| there.st_ino == locked) {
                 return Ok(Self { path, socket: socket.to_owned(), _file: file });
             }

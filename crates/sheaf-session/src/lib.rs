@@ -1,14 +1,15 @@
 //! Sessions: a tree of file servers that a configuration names, started, joined, kept and ended.
 //!
-//! A [`Session`] is the main thing. [`Session::join`] joins one that runs, by its name; [`Session::builder`] starts
-//! one. Underneath, a [`Config`] is what `sheaf.toml` says with the caller's [`Choices`]; [`Session::find`] joins the
-//! session of it that runs, [`Start`] starts it, and [`Reserved`] makes it one that others join. An [`Address`] is
-//! turned into hosts and a path. [`Sessions`] are those that a user has running.
+//! A [`Session`] is the main thing. [`Session::join`] joins one that runs, by its name;
+//! [`Session::builder`] starts one. Underneath, a [`Config`] is what `sheaf.toml` says with the
+//! caller's [`Choices`]; [`Session::find`] joins the session of it that runs, [`Start`] starts it,
+//! and [`Reserved`] makes it one that others join. An [`Address`] is turned into hosts and a path.
+//! [`Sessions`] are those that a user has running.
 //!
-//! Nothing here prints, reads a command line, handles signals or ends the process, and nothing looks at an
-//! environment but the [`Environment`] that is given. Two things are the process's: starting a tree raises its
-//! limit of descriptors as far as it may, and commands that list hosts (`@command:`, group sources) run as its
-//! children, with its standard error.
+//! Nothing here prints, reads a command line, handles signals or ends the process, and nothing
+//! looks at an environment but the [`Environment`] that is given. Two things are the process's:
+//! starting a tree raises its limit of descriptors as far as it may, and commands that list hosts
+//! (`@command:`, group sources) run as its children, with its standard error.
 //!
 //! ```
 //! use sheaf_session::{Environment, Session};

@@ -21,8 +21,8 @@ const END_TIME: Duration = Duration::from_millis(700);
 
 /// A running tree with its hosts, started for whoever has this or joined.
 ///
-/// One that was started ends with [`Session::end`], or some time after it was dropped; one that was joined
-/// goes on.
+/// One that was started ends with [`Session::end`], or some time after it was dropped; one that was
+/// joined goes on.
 pub struct Session {
     pub(crate) client: Client,
     pub(crate) config: Config,
@@ -72,8 +72,8 @@ impl Session {
         Self::builder(environment).join(name).await
     }
 
-    /// Joins the session whose server runs on this host, as its user: without a configuration, and without a login.
-    /// Where several have one here, [`Session::join`] takes the name of one.
+    /// Joins the session whose server runs on this host, as its user: without a configuration, and
+    /// without a login. Where several have one here, [`Session::join`] takes the name of one.
     ///
     /// # Errors
     /// [`SessionError::Absent`] when none is here; as [`Session::join`].
@@ -90,8 +90,9 @@ impl Session {
         self.gate.as_deref()
     }
 
-    /// Joins the session that the configuration means, if it runs, with these filters; that it greets is waited for here, for
-    /// [`sheaf_tree::launch::GREETING_TIMEOUT`] at most. One that was chosen by its name must run.
+    /// Joins the session that the configuration means, if it runs, with these filters; that it
+    /// greets is waited for here, for [`sheaf_tree::launch::GREETING_TIMEOUT`] at most. One that
+    /// was chosen by its name must run.
     ///
     /// # Errors
     /// As [`Session::join`], and [`SessionError::Choice`] when something was chosen that only a session that is
@@ -139,7 +140,8 @@ impl Session {
         &self.topology
     }
 
-    /// Where hosts that come by themselves are taken in: at the root of a session that has other machines.
+    /// Where hosts that come by themselves are taken in: at the root of a session that has other
+    /// machines.
     #[must_use]
     pub fn desk(&self) -> Option<&Arc<Desk>> {
         self.desk.as_ref()
@@ -169,12 +171,16 @@ impl Session {
     ///
     /// # Errors
     /// When it is none, names other hosts, or names none where something is to be changed.
-    pub fn address_for(&self, text: impl AsRef<OsStr>, purpose: Purpose) -> Result<Target, SessionError> {
+    pub fn address_for(
+        &self,
+        text: impl AsRef<OsStr>,
+        purpose: Purpose,
+    ) -> Result<Target, SessionError> {
         Address::parse(text.as_ref())?.resolve(&self.config, purpose)
     }
 
-    /// Ends it, if it was started for whoever has this, and waits for its processes to end: as long as the
-    /// configuration's deadline leaves, if it has one. One that was joined is left.
+    /// Ends it, if it was started for whoever has this, and waits for its processes to end: as long
+    /// as the configuration's deadline leaves, if it has one. One that was joined is left.
     pub async fn end(self) {
         if !self.is_own() {
             return;
@@ -182,7 +188,9 @@ impl Session {
         let ended = self.client.network().clone().shutdown();
         match self.config.deadline {
             // Processes that take longer end by themselves.
-            Some(deadline) => drop(tokio::time::timeout_at((deadline + END_TIME).into(), ended).await),
+            Some(deadline) => {
+                drop(tokio::time::timeout_at((deadline + END_TIME).into(), ended).await)
+            }
             None => ended.await,
         }
     }

@@ -1,7 +1,7 @@
 //! The sessions of a user: each a process that runs a tree, with a socket for those who join.
 //!
-//! The socket is `NAME.sock` in a directory that only this user can enter. Both ends check who the other is: a
-//! client trusts no socket of somebody else's, a session lets nobody else in.
+//! The socket is `NAME.sock` in a directory that only this user can enter. Both ends check who the
+//! other is: a client trusts no socket of somebody else's, a session lets nobody else in.
 use crate::config::{nearest, some_of};
 use crate::environment::Environment;
 use crate::error::SessionError;
@@ -32,7 +32,8 @@ impl Sessions {
     /// Those of whoever has this environment.
     #[must_use]
     pub fn of(environment: &Environment) -> Self {
-        let runtime = environment.path("XDG_RUNTIME_DIR").filter(|directory| directory.is_absolute());
+        let runtime =
+            environment.path("XDG_RUNTIME_DIR").filter(|directory| directory.is_absolute());
         match runtime {
             Some(directory) => Self { directory: directory.join("sheaf") },
             None => Self::temporary(environment),
@@ -80,7 +81,9 @@ impl Sessions {
     pub(crate) fn socket(&self, name: &str) -> Result<PathBuf, SessionError> {
         if !is_name(name) {
             let text = "one has letters, digits and . _ @ -, and does not begin with a dot";
-            return Err(SessionError::Name(format!("{name:?} cannot be the name of a session: {text}")));
+            return Err(SessionError::Name(format!(
+                "{name:?} cannot be the name of a session: {text}"
+            )));
         }
         Ok(self.directory.join(format!("{name}.sock")))
     }
@@ -130,21 +133,28 @@ impl Sessions {
         Ok(Some(peer(&stream)?.as_raw_nonzero().get()))
     }
 
-    /// The error of a session that does not run: the name that was meant, or those that there are. `command`
-    /// is what takes the name of one that runs; without it the session can be started as well.
+    /// The error of a session that does not run: the name that was meant, or those that there are.
+    /// `command` is what takes the name of one that runs; without it the session can be started as
+    /// well.
     #[must_use]
     pub fn absent(&self, name: &str, command: Option<&str>) -> SessionError {
         self.absent_and(name, command, &format!("sheaf up --session {name}"))
     }
 
     /// [`Sessions::absent`], with what starts it.
-    pub(crate) fn absent_and(&self, name: &str, command: Option<&str>, start: &str) -> SessionError {
+    pub(crate) fn absent_and(
+        &self,
+        name: &str,
+        command: Option<&str>,
+        start: &str,
+    ) -> SessionError {
         let running = match self.running() {
             Ok(running) => running,
             Err(error) => return error,
         };
         let near = nearest(name, running.iter().map(String::as_str));
-        let others = (!running.is_empty()).then(|| format!("; running: {}", some_of(running.iter())));
+        let others =
+            (!running.is_empty()).then(|| format!("; running: {}", some_of(running.iter())));
         let hint = match (near, command, &running[..]) {
             (Some(near), ..) => format!("; did you mean {near}?"),
             (None, None, _) => format!("; start it with: {start}"),
@@ -175,7 +185,9 @@ impl Sessions {
 
     /// The error of a name under which a session runs already.
     pub(crate) fn taken(name: &str, why: &str) -> SessionError {
-        SessionError::Taken(format!("{why}: end it with sheaf down {name}, or name another with --session"))
+        SessionError::Taken(format!(
+            "{why}: end it with sheaf down {name}, or name another with --session"
+        ))
     }
 
     /// That no session of this name runs, so that one can begin.
@@ -185,7 +197,9 @@ impl Sessions {
     pub fn check_free(&self, name: &str) -> Result<(), SessionError> {
         match self.process(name)? {
             None => Ok(()),
-            Some(pid) => Err(Self::taken(name, &format!("session {name} runs already, as process {pid}"))),
+            Some(pid) => {
+                Err(Self::taken(name, &format!("session {name} runs already, as process {pid}")))
+            }
         }
     }
 
@@ -194,8 +208,13 @@ impl Sessions {
         self.connect(&self.socket(name)?, name)
     }
 
-    /// Connects to a socket of this user, which leads to the session `name`; `None` when nobody listens there.
-    pub(crate) fn connect(&self, path: &Path, name: &str) -> Result<Option<UnixStream>, SessionError> {
+    /// Connects to a socket of this user, which leads to the session `name`; `None` when nobody
+    /// listens there.
+    pub(crate) fn connect(
+        &self,
+        path: &Path,
+        name: &str,
+    ) -> Result<Option<UnixStream>, SessionError> {
         self.check_directory()?;
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -206,8 +225,9 @@ impl Sessions {
             // A session that was killed leaves its socket behind; nobody listens there.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let text =
-                    format!("session {name}: its process takes in no clients: it is stopped, or hangs");
+                let text = format!(
+                    "session {name}: its process takes in no clients: it is stopped, or hangs"
+                );
                 return Err(SessionError::Unresponsive(text));
             }
             Err(error) => return Err(SessionError::file(path, error)),
@@ -226,7 +246,8 @@ impl Sessions {
     pub fn end(&self, name: &str) -> Result<bool, SessionError> {
         let Some(mut stream) = self.open(name)? else { return Ok(false) };
         let pid = peer(&stream)?;
-        // The process is the one that holds the other end of this socket, so it is no other's number.
+        // The process is the one that holds the other end of this socket, so it is no other's
+        // number.
         kill_process(pid, Signal::TERM).map_err(|errno| {
             SessionError::io(format!("cannot end process {}", pid.as_raw_nonzero()))(errno.into())
         })?;
@@ -251,7 +272,8 @@ impl Sessions {
 /// What is not known when the system does not tell.
 pub(crate) const WHO: &str = "who listens at the session's socket";
 
-/// Whether a session can be called so: its name is a file's, and stands in lines that are read again.
+/// Whether a session can be called so: its name is a file's, and stands in lines that are read
+/// again.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
     !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
@@ -264,7 +286,9 @@ pub(crate) fn peer(stream: &UnixStream) -> Result<Pid, SessionError> {
 
 /// Connects without waiting: where a process is stopped, nobody makes room for those who wait.
 fn connect_at_once(path: &Path) -> std::io::Result<UnixStream> {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;

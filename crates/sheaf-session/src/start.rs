@@ -26,7 +26,10 @@ pub struct ServerProgram {
 
 impl ServerProgram {
     /// The one at this path, which serves when it is given these arguments.
-    pub fn new<S: Into<String>>(path: impl Into<PathBuf>, arguments: impl IntoIterator<Item = S>) -> Self {
+    pub fn new<S: Into<String>>(
+        path: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Self {
         let arguments = arguments.into_iter().map(Into::into).collect();
         Self { path: path.into(), arguments, is_running: false }
     }
@@ -42,7 +45,8 @@ impl ServerProgram {
     /// What is sent to hosts that lack it.
     fn content(&self) -> Result<Content, SessionError> {
         if self.is_running {
-            return Content::of_this_program().map_err(SessionError::io("cannot read this program"));
+            return Content::of_this_program()
+                .map_err(SessionError::io("cannot read this program"));
         }
         Content::of_program(&self.path).map_err(|error| SessionError::file(&self.path, error))
     }
@@ -91,7 +95,8 @@ impl Start<'_> {
     ) -> Result<(Network, Option<Desk>), SessionError> {
         let mut configs = sheaf_group::service_config(&config.cluster.export.value, self.umask);
         // Whoever is on a host of a session that stays can use it there.
-        let stays = self.depth > 0 && !matches!(config.launch(), Launch::Embedded | Launch::Processes);
+        let stays =
+            self.depth > 0 && !matches!(config.launch(), Launch::Embedded | Launch::Processes);
         if stays {
             configs.extend(gates::config(config.session_name()));
         }
@@ -105,14 +110,16 @@ impl Start<'_> {
             Launch::Processes => {
                 let mut program = self.program(config)?;
                 program.sudo = config.cluster.sudo.is_some();
-                let network = launch::processes(topology, self.services, &options, &program).await?;
+                let network =
+                    launch::processes(topology, self.services, &options, &program).await?;
                 return Ok((network, None));
             }
             Launch::Ssh => {
                 let mut program = self.other_hosts(config)?;
                 program.starter = Starter::Ssh(ssh(config, self.server()?.content()?));
                 program.sudo = config.cluster.sudo.is_some();
-                launch::over_ssh(topology, self.services, &options, &program, listen(config)).await?
+                launch::over_ssh(topology, self.services, &options, &program, listen(config))
+                    .await?
             }
             Launch::Slurm => self.slurm(config, topology, &options).await?,
             // A session that ends with its command is over before anybody comes.
@@ -180,8 +187,9 @@ impl Start<'_> {
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
         // What the job waits for is told before the command's time is over, and instead of that.
-        let left =
-            config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()) * 9 / 10);
+        let left = config
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()) * 9 / 10);
         let patience = left.map_or(start_timeout(config), |left| left.min(start_timeout(config)));
         let program = (&program, &srun);
         Ok(launch::slurm(topology, self.services, options, program, (at, &name), patience).await?)
@@ -192,7 +200,8 @@ fn start_timeout(config: &Config) -> Duration {
     Duration::from_millis(config.tuning.start_timeout_ms.value)
 }
 
-/// Where other hosts come to: at every address and a port of the system's choice, if it is not said.
+/// Where other hosts come to: at every address and a port of the system's choice, if it is not
+/// said.
 fn listen(config: &Config) -> SocketAddr {
     config
         .cluster
@@ -232,8 +241,8 @@ pub fn registry() -> Registry {
     registry
 }
 
-/// How long those below a node that is lost may take to find another parent once they notice; they and
-/// the node above may notice two heartbeats apart. Whoever asks meanwhile waits for it.
+/// How long those below a node that is lost may take to find another parent once they notice; they
+/// and the node above may notice two heartbeats apart. Whoever asks meanwhile waits for it.
 const SEARCH_TIME: Duration = Duration::from_millis(800);
 
 fn tuning(config: &Config) -> Tuning {
@@ -248,7 +257,8 @@ fn tuning(config: &Config) -> Tuning {
     Tuning {
         heartbeat_interval,
         heartbeat_timeout,
-        adoption_grace: (heartbeat_interval * 2 + SEARCH_TIME).min(Tuning::default().adoption_grace),
+        adoption_grace: (heartbeat_interval * 2 + SEARCH_TIME)
+            .min(Tuning::default().adoption_grace),
         window_bytes: u32::try_from(settings.window_bytes.value).unwrap_or(u32::MAX),
         ..Tuning::default()
     }

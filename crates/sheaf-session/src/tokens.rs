@@ -1,5 +1,5 @@
-//! Tokens for hosts that join a running session by themselves: the session makes them, and gives them
-//! to its own user alone, over a socket beside its own.
+//! Tokens for hosts that join a running session by themselves: the session makes them, and gives
+//! them to its own user alone, over a socket beside its own.
 //!
 //! ```text
 //! client: USES \n
@@ -42,7 +42,10 @@ pub(crate) async fn serve(listener: tokio::net::UnixListener, desk: Option<Arc<D
     }
 }
 
-async fn answer(mut stream: tokio::net::UnixStream, desk: Option<Arc<Desk>>) -> std::io::Result<()> {
+async fn answer(
+    mut stream: tokio::net::UnixStream,
+    desk: Option<Arc<Desk>>,
+) -> std::io::Result<()> {
     let (read, mut write) = stream.split();
     let mut line = String::new();
     tokio::io::BufReader::new(read.take(REQUEST_BYTES_MAX)).read_line(&mut line).await?;
@@ -93,7 +96,9 @@ impl Sessions {
         })?;
         match told {
             TokenAnswer::Issued(issued) => Ok(issued),
-            TokenAnswer::Refused { error } => Err(SessionError::Refused(format!("session {name}: {error}"))),
+            TokenAnswer::Refused { error } => {
+                Err(SessionError::Refused(format!("session {name}: {error}")))
+            }
         }
     }
 }

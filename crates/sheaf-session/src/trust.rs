@@ -1,8 +1,9 @@
 //! Whether a file or directory may be believed that decides what this program does.
 //!
-//! A `sheaf.toml` or a file of groups makes commands run as the caller. So it is used only if nobody but
-//! the caller and root could have written it: both it and the directory in which it was found. A file that
-//! the caller has named is looked at by itself. The directory of sessions has to be the caller's alone.
+//! A `sheaf.toml` or a file of groups makes commands run as the caller. So it is used only if
+//! nobody but the caller and root could have written it: both it and the directory in which it was
+//! found. A file that the caller has named is looked at by itself. The directory of sessions has to
+//! be the caller's alone.
 use rustix::process::geteuid;
 use std::fs::{File, Metadata};
 use std::io;
@@ -92,8 +93,8 @@ pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
     }
 }
 
-/// Whether a directory that has sockets of the caller's sessions is nobody else's; why not. It need not be
-/// there.
+/// Whether a directory that has sockets of the caller's sessions is nobody else's; why not. It need
+/// not be there.
 pub fn check_private(path: &Path) -> Result<(), NotTrusted> {
     let about = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -137,7 +138,9 @@ impl Why {
 
     fn text_of_directory(self) -> String {
         match self {
-            Self::Owner(uid) => format!("this directory belongs to user {uid}, who is neither you nor root,"),
+            Self::Owner(uid) => {
+                format!("this directory belongs to user {uid}, who is neither you nor root,")
+            }
             Self::Writable(mode) => format!("others can write to this directory (mode {mode:04o})"),
         }
     }
@@ -148,7 +151,8 @@ fn judge(about: &Metadata, writers: u32, caller: u32) -> Option<Why> {
     if owner != caller && owner != 0 {
         return Some(Why::Owner(owner));
     }
-    // What is no file of a file system (the pipe of a shell's `<(…)`) has no mode that says anything.
+    // What is no file of a file system (the pipe of a shell's `<(…)`) has no mode that says
+    // anything.
     (mode & writers != 0 && (about.is_file() || about.is_dir())).then_some(Why::Writable(mode))
 }
 
@@ -195,7 +199,8 @@ mod tests {
         /// What is said when the file is found, and when it is named.
         fn said(&self) -> (String, String) {
             let said = |opened: Result<File, NotTrusted>| {
-                let text = opened.map_or_else(|refusal| refusal.text(&self.file()), |_| String::new());
+                let text =
+                    opened.map_or_else(|refusal| refusal.text(&self.file()), |_| String::new());
                 text.replace(self.dir().to_str().unwrap(), "DIR")
             };
             (said(open(&self.file())), said(open_named(&self.file())))
@@ -205,7 +210,9 @@ mod tests {
     #[test]
     fn what_others_can_write_to_is_not_used() {
         let place = Place::new();
-        for (dir, file) in [(0o755, 0o644), (0o700, 0o600), (0o775, 0o755), (0o1777, 0o644), (0o755, 0o444)] {
+        for (dir, file) in
+            [(0o755, 0o644), (0o700, 0o600), (0o775, 0o755), (0o1777, 0o644), (0o755, 0o444)]
+        {
             place.modes(dir, file);
             assert_eq!(place.said(), (String::new(), String::new()), "{dir:o} {file:o}");
         }
@@ -220,7 +227,11 @@ mod tests {
         place.modes(0o777, 0o644);
         let told = "DIR: others can write to this directory (mode 0777) and could change files there that \
                     make you run commands: they are not used; mend it with: chmod o-w DIR";
-        assert_eq!(place.said(), (told.to_owned(), String::new()), "a file that is named counts by itself");
+        assert_eq!(
+            place.said(),
+            (told.to_owned(), String::new()),
+            "a file that is named counts by itself"
+        );
         place.modes(0o755, 0o644);
     }
 

@@ -16,7 +16,8 @@ fn services() -> String {
     let mut text = String::new();
     for port in 1u32.. {
         let protocol = if port % 2 == 0 { "tcp" } else { "udp" };
-        let _ = writeln!(text, "service-{port:<8} {}/{protocol}   # the service at {port}", port / 2);
+        let _ =
+            writeln!(text, "service-{port:<8} {}/{protocol}   # the service at {port}", port / 2);
         if text.len() >= 559_000 {
             break;
         }

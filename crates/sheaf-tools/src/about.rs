@@ -55,7 +55,10 @@ fn this_process() -> About {
 ///
 /// # Errors
 /// When an answer does not decode.
-pub async fn about(client: &Client, members: &RangeSet) -> Result<(Vec<(u32, About)>, Outcome), ToolError> {
+pub async fn about(
+    client: &Client,
+    members: &RangeSet,
+) -> Result<(Vec<(u32, About)>, Outcome), ToolError> {
     let mut call = client.call(members, NAME, b"")?;
     let mut servers = Vec::new();
     for class in call.next_bodies().await? {

@@ -118,8 +118,8 @@ pub struct EditOptions {
 pub struct Edited {
     /// Which paths failed; the status counts the paths that went well.
     pub outcome: Outcome,
-    /// How many files were changed (would be, in a dry run) on each host, by equal numbers. Where a host is
-    /// not known to have come to its end it may be more.
+    /// How many files were changed (would be, in a dry run) on each host, by equal numbers. Where a
+    /// host is not known to have come to its end it may be more.
     pub changed: Vec<(u64, RangeSet)>,
     /// Hosts that did not come to the end.
     pub unfinished: Unfinished,
@@ -173,7 +173,8 @@ pub async fn edit(
     Ok(Edited { outcome, changed: greatest(changed), unfinished })
 }
 
-/// A host that is long at work says several times how many files it has changed: the last number counts.
+/// A host that is long at work says several times how many files it has changed: the last number
+/// counts.
 fn greatest(mut said: Vec<(u64, RangeSet)>) -> Vec<(u64, RangeSet)> {
     said.sort_by_key(|(files, leaves)| (std::cmp::Reverse(*files), leaves.first()));
     let (mut seen, mut last) = (RangeSet::new(), Vec::new());
@@ -215,7 +216,8 @@ fn numbers(merged: &Merged) -> std::io::Result<Vec<(String, u64, RangeSet)>> {
 
 /// Whether a path can only be the root of an export, whatever a host has.
 fn is_root(path: &str) -> bool {
-    !path.is_empty() && Path::new(path).components().all(|part| !matches!(part, Component::Normal(_)))
+    !path.is_empty()
+        && Path::new(path).components().all(|part| !matches!(part, Component::Normal(_)))
 }
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
@@ -231,9 +233,11 @@ mod tests {
 
     #[test]
     fn the_last_number_of_each_host_counts() {
-        let said = vec![(256, RangeSet::full(4)), (512, RangeSet::full(2)), (600, RangeSet::single(1))];
+        let said =
+            vec![(256, RangeSet::full(4)), (512, RangeSet::full(2)), (600, RangeSet::single(1))];
         let last = greatest(said);
-        let texts: Vec<_> = last.iter().map(|(files, leaves)| format!("{files}: {leaves}")).collect();
+        let texts: Vec<_> =
+            last.iter().map(|(files, leaves)| format!("{files}: {leaves}")).collect();
         assert_eq!(texts, ["600: 1", "512: 0", "256: 2-3"]);
     }
 

@@ -18,8 +18,8 @@ pub(crate) const HELD_BYTES: usize = 64 << 20;
 /// How an answer is written: members of which nothing failed are counted.
 pub(crate) const FORM: AnswerForm = AnswerForm { ordered: false, stats: true };
 
-/// The members of a host: what was named there, after expansion. Each is counted once, however often it is
-/// named and whatever fails beneath it.
+/// The members of a host: what was named there, after expansion. Each is counted once, however
+/// often it is named and whatever fails beneath it.
 #[derive(Default)]
 pub(crate) struct Members {
     /// The one at hand.
@@ -155,7 +155,9 @@ impl AtWork {
             return Step::Done;
         };
         let Globbed { paths, errors } = self.work.expand(&pattern, host);
-        errors.iter().for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
+        errors
+            .iter()
+            .for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
         self.files = paths.into();
         Step::More
     }

@@ -117,7 +117,8 @@ async fn read_group(
         return through::read(client, members, paths, options, &aggregate).await;
     }
     if options.count.is_some_and(|count| count > READ_BYTES_MAX) {
-        let text = format!("a count is at most {READ_BYTES_MAX}, but with checksum, count and zero");
+        let text =
+            format!("a count is at most {READ_BYTES_MAX}, but with checksum, count and zero");
         return Err(ToolError::Usage(text));
     }
     let (operation, joined) = operation(client, aggregate.clone(), options);
@@ -128,7 +129,9 @@ async fn read_group(
         _ => None,
     };
     let read = match only {
-        Some(path) => client.once(&members, open, operation, b"").await.map(|read| (read, Names::All(path))),
+        Some(path) => {
+            client.once(&members, open, operation, b"").await.map(|read| (read, Names::All(path)))
+        }
         None => read_open(client, &members, open, operation).await,
     };
     let (reading, names) = match read {
@@ -174,12 +177,18 @@ fn aggregation(
 ) -> Result<DataAggregation, ToolError> {
     let eager = members.first().unwrap_or(0);
     let bytes_max = client.limits().bytes_max;
-    let aggregate = DataAggregation::by_name(&options.aggregate, &options.columns, bytes_max, eager);
-    aggregate.ok_or_else(|| ToolError::Usage(format!("there is no aggregation {:?}", options.aggregate)))
+    let aggregate =
+        DataAggregation::by_name(&options.aggregate, &options.columns, bytes_max, eager);
+    aggregate
+        .ok_or_else(|| ToolError::Usage(format!("there is no aggregation {:?}", options.aggregate)))
 }
 
 /// The operation, and whether its data are to be joined without gaps.
-fn operation(client: &Client, mut data: DataAggregation, options: &ReadOptions) -> (Operation, bool) {
+fn operation(
+    client: &Client,
+    mut data: DataAggregation,
+    options: &ReadOptions,
+) -> (Operation, bool) {
     let joined = options.count.is_none() && matches!(data, DataAggregation::Concatenate { .. });
     if joined {
         data = DataAggregation::Packed { bytes_max: client.limits().bytes_max };
@@ -206,7 +215,9 @@ impl Names {
             Self::All(path) => path.clone(),
             Self::Each(names) => {
                 let named = usize::try_from(index).ok().and_then(|index| names.get(index));
-                named.map(|(_, path)| String::from_utf8_lossy(path).into_owned()).unwrap_or_default()
+                named
+                    .map(|(_, path)| String::from_utf8_lossy(path).into_owned())
+                    .unwrap_or_default()
             }
         }
     }
@@ -236,7 +247,9 @@ fn too_long(reading: &Reading, names: &Names) -> ToolError {
         }
         Value::Classes(classes) => {
             let long = classes.iter().filter(|class| class.len >= READ_BYTES_MAX);
-            long.flat_map(|class| names.files(&class.members, reading)).map(|(path, _)| path).collect()
+            long.flat_map(|class| names.files(&class.members, reading))
+                .map(|(path, _)| path)
+                .collect()
         }
         _ => vec![names.path(0)],
     };
@@ -252,7 +265,8 @@ fn combined(mut reading: Reading, names: &Names, joined: bool) -> Result<Combine
             Combined::Bytes(items.into_iter().flat_map(|(_, bytes)| bytes).collect())
         }
         Value::Packed(items) => {
-            let member = |(index, bytes)| Some((reading.member(index)?.0, names.path(index), bytes));
+            let member =
+                |(index, bytes)| Some((reading.member(index)?.0, names.path(index), bytes));
             Combined::Packed(items.into_iter().filter_map(member).collect())
         }
         Value::Numbers(numbers) => Combined::Numbers(numbers),

@@ -81,10 +81,15 @@ pub async fn report(
         check::add_unread(merged, &mut unread);
         sink(merged)
     };
-    let mut outcome =
-        crate::paths::run(client, targets, (leaf::NAME, crate::paths::Effect::Reads), params, &mut hear)
-            .await?
-            .outcome;
+    let mut outcome = crate::paths::run(
+        client,
+        targets,
+        (leaf::NAME, crate::paths::Effect::Reads),
+        params,
+        &mut hear,
+    )
+    .await?
+    .outcome;
     outcome.merge(unread);
     Ok(outcome)
 }

@@ -102,8 +102,9 @@ pub(crate) fn by_hosts(targets: &[Target]) -> Vec<(RangeSet, Vec<String>)> {
     calls
 }
 
-/// A pattern that matches on some of its hosts is no error of the others; one that matches on none is
-/// an error of the pattern, once for all. What could not be looked for stays an error in any case.
+/// A pattern that matches on some of its hosts is no error of the others; one that matches on none
+/// is an error of the pattern, once for all. What could not be looked for stays an error in any
+/// case.
 pub(crate) fn drop_unmatched(outcome: &mut Outcome, targets: &[Target]) {
     let missing = outcome.missing_hosts();
     for error in std::mem::take(&mut outcome.errors) {
@@ -150,7 +151,10 @@ impl ArgumentOrder {
             pattern.as_ref().is_some_and(|p| path.ancestors().any(|at| p.matches(at)))
         };
         let leads_to = |pattern: &Option<Pattern>| {
-            pattern.as_ref().and_then(Pattern::literal).is_some_and(|argument| argument.starts_with(path))
+            pattern
+                .as_ref()
+                .and_then(Pattern::literal)
+                .is_some_and(|argument| argument.starts_with(path))
         };
         let place = self.patterns.iter().position(stands_for);
         place.or_else(|| self.patterns.iter().position(leads_to)).unwrap_or(self.patterns.len())
@@ -176,8 +180,12 @@ mod tests {
 
     #[test]
     fn every_host_is_called_once_with_all_it_is_asked_for() {
-        let calls =
-            by_hosts(&[target(0..1, "/b"), target(0..3, "/a"), target(2..4, "/c"), target(0..1, "/b")]);
+        let calls = by_hosts(&[
+            target(0..1, "/b"),
+            target(0..3, "/a"),
+            target(2..4, "/c"),
+            target(0..1, "/b"),
+        ]);
         let calls: Vec<_> =
             calls.iter().map(|(hosts, paths)| format!("{hosts} {}", paths.join(" "))).collect();
         assert_eq!(calls, ["0 /b /a /b", "1 /a", "2 /a /c", "3 /c"]);
@@ -192,17 +200,23 @@ mod tests {
         outcome.add_path_error(Errno::NOMATCH, "/y*", (0..3).collect());
         drop_unmatched(&mut outcome, &targets);
         assert_eq!(outcome.errors.len(), 1);
-        assert_eq!((outcome.errors[0].errno, outcome.errors[0].path.as_str()), (Errno::NOENT, "/x*"));
+        assert_eq!(
+            (outcome.errors[0].errno, outcome.errors[0].path.as_str()),
+            (Errno::NOENT, "/x*")
+        );
         assert_eq!(outcome.errors[0].members.leaves().to_string(), "2-3");
     }
 
     #[test]
     fn paths_have_the_place_of_their_argument() {
-        let order = ArgumentOrder::new(&[target(0..1, "/d/b*"), target(0..2, "/d"), target(0..1, "/a")]);
-        let places = ["/d/b1", "/d/b1/x", "/d/c", "/a", "/e"].map(|path| order.place(path.as_bytes()));
+        let order =
+            ArgumentOrder::new(&[target(0..1, "/d/b*"), target(0..2, "/d"), target(0..1, "/a")]);
+        let places =
+            ["/d/b1", "/d/b1/x", "/d/c", "/a", "/e"].map(|path| order.place(path.as_bytes()));
         assert_eq!(places, [0, 0, 1, 2, 3]);
         let order = ArgumentOrder::new(&[target(0..1, "/z/b"), target(0..1, "/a/b/c")]);
-        let places = ["/a", "/a/b", "/a/b/c", "/z", "/z/b", "/zz"].map(|path| order.place(path.as_bytes()));
+        let places =
+            ["/a", "/a/b", "/a/b/c", "/z", "/z/b", "/zz"].map(|path| order.place(path.as_bytes()));
         assert_eq!(places, [1, 1, 1, 0, 0, 2]);
     }
 }

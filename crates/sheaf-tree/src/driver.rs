@@ -204,8 +204,8 @@ impl Shared {
         })
     }
 
-    /// [`Shared::with_node`], but what there is to send is sent by the thread that keeps the time, with
-    /// all that is queued until then.
+    /// [`Shared::with_node`], but what there is to send is sent by the thread that keeps the time,
+    /// with all that is queued until then.
     pub fn queue_on_node<R>(&self, node: usize, act: impl FnOnce(&mut Node) -> R) -> R {
         let mut core = self.lock();
         let result = act(&mut core.nodes[node]);
@@ -306,7 +306,8 @@ impl Core {
     pub fn add_own_leaf(&mut self, node: usize) -> usize {
         let now = self.now();
         let link = self.nodes[node].add_own_leaf(now);
-        let (config, registry) = (self.nodes[node].config().own_leaf(), self.nodes[node].registry().clone());
+        let (config, registry) =
+            (self.nodes[node].config().own_leaf(), self.nodes[node].registry().clone());
         let own = self.add_node(config, registry);
         self.join(node, link, own);
         self.owners.insert(own, node);
@@ -399,7 +400,9 @@ impl Core {
             let leaf = &mut Leaf { node: &mut self.nodes[node] };
             match event {
                 Event::Packet(packet) => service.packet(packet, leaf),
-                Event::Opened { stream, service: name, caller } => service.opened(stream, &name, &caller),
+                Event::Opened { stream, service: name, caller } => {
+                    service.opened(stream, &name, &caller)
+                }
                 Event::Cancelled { stream, wave } => service.cancelled(stream, wave, leaf),
                 Event::Closed { stream } => service.closed(stream),
                 Event::ParentLost => {
@@ -446,8 +449,8 @@ impl Core {
                 return;
             }
             Event::Packet(packet) => {
-                // A leaf without a service answers for it. One whose service could not start has said so, and
-                // is about to end: another answer would hide the reason.
+                // A leaf without a service answers for it. One whose service could not start has
+                // said so, and is about to end: another answer would hide the reason.
                 let gave_up = node == 0 && self.ended;
                 let node = &mut self.nodes[node];
                 node.consumed(packet.stream, packet.frame_bytes);
@@ -487,7 +490,12 @@ impl Core {
             Route::Unattached => return,
             Route::Socket(at) => self.close_socket(at),
             Route::Local(peer, peer_link) => {
-                self.nodes[peer].child_dead(now, peer_link, Errno::HOSTDOWN, "the link was given up");
+                self.nodes[peer].child_dead(
+                    now,
+                    peer_link,
+                    Errno::HOSTDOWN,
+                    "the link was given up",
+                );
                 self.work.push_back(peer);
             }
         }
@@ -504,7 +512,12 @@ impl Core {
                 for piece in pieces {
                     self.nodes[node].wrote(now, link, piece.len());
                     if let Err(violation) = self.nodes[peer].receive(now, peer_link, &piece) {
-                        self.nodes[peer].link_lost(now, peer_link, Errno::PROTO, &violation.to_string());
+                        self.nodes[peer].link_lost(
+                            now,
+                            peer_link,
+                            Errno::PROTO,
+                            &violation.to_string(),
+                        );
                     }
                 }
                 self.work.push_back(peer);
@@ -610,8 +623,9 @@ impl Core {
 
 /// What a notice says of hosts; `None` when it is about other nodes alone.
 fn of_hosts(mut notice: Notice) -> Option<Notice> {
-    if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =
-        &mut notice
+    if let Notice::Lost { leaves, .. }
+    | Notice::Joined { leaves, .. }
+    | Notice::Left { leaves, .. } = &mut notice
     {
         *leaves = own::hosts(leaves);
         if leaves.is_empty() {

@@ -1,5 +1,5 @@
-//! Filters: how the answers of a wave are combined on the way up ([`sheaf_proto::filter`]), and how those of
-//! users' modules are run.
+//! Filters: how the answers of a wave are combined on the way up ([`sheaf_proto::filter`]), and how
+//! those of users' modules are run.
 pub use sheaf_proto::filter::*;
 
 mod module;

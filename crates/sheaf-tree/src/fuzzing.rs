@@ -1,4 +1,5 @@
-//! What the fuzz targets in `fuzz/` run of this crate's: decoders of what comes from outside. No part of the API.
+//! What the fuzz targets in `fuzz/` run of this crate's: decoders of what comes from outside. No
+//! part of the API.
 #![allow(missing_docs)]
 
 /// A fuzz target: its name, and what it runs.

@@ -1,13 +1,14 @@
-//! Clients on any host: whoever may use a session connects to the server of the host that it is on, and is a client
-//! of the session's root by way of the tree.
+//! Clients on any host: whoever may use a session connects to the server of the host that it is on,
+//! and is a client of the session's root by way of the tree.
 //!
 //! ```text
 //! client ── unix socket ── server (leaf) ══ a stream of its own ══ root ── socket pair ── Network::admit
 //! ```
-//! The server knows who has connected, from the kernel, and the root takes it from there: what a client says of
-//! itself counts for nothing. What goes over the stream are the bytes of the client's link, so that a client here
-//! and one at the root differ in nothing else. Each is bounded by the windows of its stream, and ends with it: when
-//! the host is lost, the session is over, or the client leaves.
+//! The server knows who has connected, from the kernel, and the root takes it from there: what a
+//! client says of itself counts for nothing. What goes over the stream are the bytes of the
+//! client's link, so that a client here and one at the root differ in nothing else. Each is bounded
+//! by the windows of its stream, and ends with it: when the host is lost, the session is over, or
+//! the client leaves.
 use crate::network::{Network, Stream};
 use crate::proto::{self, Packet};
 use crate::service::{Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
@@ -69,7 +70,9 @@ pub struct Gate(Box<Open>);
 
 impl Gate {
     /// `open` makes the socket of a host. Where that fails the host serves without a gate.
-    pub fn new(open: impl Fn(&Site<'_>) -> io::Result<Option<Listener>> + Send + Sync + 'static) -> Self {
+    pub fn new(
+        open: impl Fn(&Site<'_>) -> io::Result<Option<Listener>> + Send + Sync + 'static,
+    ) -> Self {
         Self(Box::new(open))
     }
 }
@@ -179,7 +182,8 @@ async fn accept(keeper: Arc<Keeper>, socket: std::os::unix::net::UnixListener) {
         };
         match stream.peer_cred() {
             Ok(peer) if peer.uid() == own => {
-                let who = Who { uid: peer.uid(), gid: peer.gid(), gids: Vec::new(), is_owner: true };
+                let who =
+                    Who { uid: peer.uid(), gid: peer.gid(), gids: Vec::new(), is_owner: true };
                 tokio::spawn(ask_for_stream(Arc::clone(&keeper), who, stream));
             }
             Ok(peer) => tracing::warn!(uid = peer.uid(), "a client of another user was refused"),
@@ -314,8 +318,8 @@ async fn carry_down(
 }
 
 impl Network {
-    /// At the root of a session: lets in clients that come to the gates of its hosts, for as long as this is
-    /// polled. `about` is what each is told.
+    /// At the root of a session: lets in clients that come to the gates of its hosts, for as long
+    /// as this is polled. `about` is what each is told.
     pub async fn keep_gates(&self, topology: &Topology, about: impl Fn() -> Vec<u8>) {
         let topology = Arc::new(topology.clone());
         let mut clients = tokio::task::JoinSet::new();
@@ -336,7 +340,13 @@ impl Network {
     }
 
     /// One client, from its stream to its end.
-    async fn relay(&self, leaf: u32, number: [u8; 8], topology: &Topology, about: &[u8]) -> io::Result<()> {
+    async fn relay(
+        &self,
+        leaf: u32,
+        number: [u8; 8],
+        topology: &Topology,
+        about: &[u8],
+    ) -> io::Result<()> {
         let stream = self.open(GATE, RangeSet::single(leaf), "pass", &[], proto::Sync::WaitForAll);
         stream.send(BEGIN, &number, None).await;
         let Some(who) = self.who(&stream).await? else { return Ok(()) };
@@ -357,12 +367,15 @@ impl Network {
             match stream.recv_until(look).await {
                 Ok(result) if result.tag == WHO => {
                     let bytes = result.payload.unwrap_or_default();
-                    let who = postcard::from_bytes(&bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+                    let who =
+                        postcard::from_bytes(&bytes).map_err(|_| io::ErrorKind::InvalidData)?;
                     return Ok(Some(who));
                 }
                 Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
                 Err(_) if !stream.has_members() => return Ok(None),
-                Err(_) if std::time::Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+                Err(_) if std::time::Instant::now() >= deadline => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
                 Err(_) => {}
             }
         }

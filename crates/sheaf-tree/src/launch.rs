@@ -1,10 +1,10 @@
 //! Launch engines: how the nodes of a planned tree come to life.
 //!
-//! A node is told who it is by an `Assign` frame, the first on the link from its parent; it
-//! starts its own children, all at once, so that a tree starts in the time of its depth. On one machine
-//! it forks them (`start/brood`), and they know. A node
-//! whose parent is gone looks for another one among its ancestors; when there is none, it lets its
-//! children look and ends. When the session is over, it ends after its own children.
+//! A node is told who it is by an `Assign` frame, the first on the link from its parent; it starts
+//! its own children, all at once, so that a tree starts in the time of its depth. On one machine it
+//! forks them (`start/brood`), and they know. A node whose parent is gone looks for another one
+//! among its ancestors; when there is none, it lets its children look and ends. When the session is
+//! over, it ends after its own children.
 use crate::driver::{Core, Shared};
 use crate::filter::Place;
 use crate::link::{Listen, Ports};
@@ -51,8 +51,8 @@ pub enum Carrier {
     Tls,
     /// TCP with TLS where a node reaches its parent so; else, host by host, as [`Carrier::Ssh`].
     Auto,
-    /// The ssh connections that start nodes on other hosts; unix sockets between nodes of one host. Nobody
-    /// listens for other hosts.
+    /// The ssh connections that start nodes on other hosts; unix sockets between nodes of one host.
+    /// Nobody listens for other hosts.
     Ssh,
     /// TCP over loopback that anybody who may look at the machine's traffic can read; for
     /// measuring.
@@ -103,7 +103,8 @@ impl Program {
     /// A program that serves at every node, on this machine.
     #[must_use]
     pub fn new(path: PathBuf, args: Vec<String>) -> Self {
-        let (carrier, starter, listen) = (Carrier::default(), Starter::default(), Listen::default());
+        let (carrier, starter, listen) =
+            (Carrier::default(), Starter::default(), Listen::default());
         Self { path, args, leaf: None, carrier, starter, listen, ports: None, sudo: false }
     }
 }
@@ -180,14 +181,18 @@ fn config(node: NodeRef<'_>, tuning: Tuning, depth: u32) -> Config {
         },
         depth,
         leaves: leaves(node),
-        children: node.children().map(|child| Child { rank: child.rank(), leaves: leaves(child) }).collect(),
+        children: node
+            .children()
+            .map(|child| Child { rank: child.rank(), leaves: leaves(child) })
+            .collect(),
         stream_base: 0,
         place: Place::of(node),
         tuning,
     }
 }
 
-/// For fuzzing: what hosts, programs that start nodes, and the nodes above say to one that is starting.
+/// For fuzzing: what hosts, programs that start nodes, and the nodes above say to one that is
+/// starting.
 pub(crate) fn decode_any(data: &[u8]) {
     let Some((which, rest)) = data.split_first() else { return };
     match which % 8 {

@@ -93,7 +93,8 @@ impl FromStr for Ports {
 
     fn from_str(text: &str) -> Result<Self, PortsError> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let port = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0).ok_or(PortsError);
+        let port =
+            |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0).ok_or(PortsError);
         let ports = Self { first: port(first)?, last: port(last)? };
         if ports.first <= ports.last { Ok(ports) } else { Err(PortsError) }
     }
@@ -138,7 +139,8 @@ impl fmt::Debug for Secret {
 pub(crate) fn fill_random(bytes: &mut [u8]) -> std::io::Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
     }
     Ok(())
 }
@@ -150,7 +152,10 @@ mod tests {
     #[test]
     fn ports_are_a_range_or_one() {
         let ports = |text: &str| text.parse::<Ports>().ok();
-        assert_eq!(ports("7440-7442").map(|ports| ports.iter().collect()), Some(vec![7440, 7441, 7442]));
+        assert_eq!(
+            ports("7440-7442").map(|ports| ports.iter().collect()),
+            Some(vec![7440, 7441, 7442])
+        );
         for text in ["7440", "1-65535", "7440-7460"] {
             assert_eq!(ports(text).map(|ports| ports.to_string()).as_deref(), Some(text));
         }

@@ -33,7 +33,8 @@ pub(crate) struct Inner {
     end: std::sync::Mutex<Option<Box<dyn End>>>,
 }
 
-/// Whether what a launcher started has come to its end by itself, so that nobody is left and nobody comes.
+/// Whether what a launcher started has come to its end by itself, so that nobody is left and nobody
+/// comes.
 #[derive(Default)]
 pub(crate) struct Over(tokio::sync::watch::Sender<Option<String>>);
 
@@ -65,7 +66,9 @@ impl Network {
     pub(crate) fn new(shared: Arc<Shared>, leaves: u32, end: Option<Box<dyn End>>) -> Self {
         let tasks = vec![tokio::spawn(Arc::clone(&shared).keep_time())];
         let over = Arc::default();
-        Self { inner: Arc::new(Inner { shared, leaves, tasks, over, end: std::sync::Mutex::new(end) }) }
+        Self {
+            inner: Arc::new(Inner { shared, leaves, tasks, over, end: std::sync::Mutex::new(end) }),
+        }
     }
 
     /// How many leaves the tree was planned with.
@@ -106,8 +109,8 @@ impl Network {
         self.inner.shared.peek(|core| core.nodes[0].present())
     }
 
-    /// Waits until nobody is left and nobody will come, because what had started the servers has ended them (a job
-    /// of Slurm); says why.
+    /// Waits until nobody is left and nobody will come, because what had started the servers has
+    /// ended them (a job of Slurm); says why.
     pub async fn deserted(&self) -> String {
         let mut over = self.inner.over.0.subscribe();
         let why = over.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
@@ -144,8 +147,8 @@ impl Network {
         .await
     }
 
-    /// The members of streams that the root and the nodes between it and the leaves are; [`crate::proto::own`]
-    /// says which is whose.
+    /// The members of streams that the root and the nodes between it and the leaves are;
+    /// [`crate::proto::own`] says which is whose.
     #[must_use]
     pub fn inner_nodes(&self) -> RangeSet {
         let all = self.inner.shared.peek(|core| core.nodes[0].config().leaves.clone());
@@ -157,28 +160,38 @@ impl Network {
         self.inner.shared.peek(|core| !core.nodes[0].has_streams())
     }
 
-    /// The next stream that a service of this name wants at some leaf ([`crate::service::Leaf::want_stream`]).
-    /// Nobody else in this process may wait for those of the same service.
+    /// The next stream that a service of this name wants at some leaf
+    /// ([`crate::service::Leaf::want_stream`]). Nobody else in this process may wait for those of
+    /// the same service.
     pub async fn wanted(&self, service: &str) -> Want {
         poll_fn(|cx| {
-            self.inner.shared.peek(|core| match core.wants.get_mut(service).and_then(WantList::pop) {
-                Some(want) => Poll::Ready(want),
-                None => {
-                    core.wait_for_event(cx.waker());
-                    Poll::Pending
+            self.inner.shared.peek(|core| {
+                match core.wants.get_mut(service).and_then(WantList::pop) {
+                    Some(want) => Poll::Ready(want),
+                    None => {
+                        core.wait_for_event(cx.waker());
+                        Poll::Pending
+                    }
                 }
             })
         })
         .await
     }
 
-    /// Opens a stream to the service `service` of `members`, whose waves are combined by the filter `filter`.
-    /// A member that has no such service answers `ENOSYS`.
+    /// Opens a stream to the service `service` of `members`, whose waves are combined by the filter
+    /// `filter`. A member that has no such service answers `ENOSYS`.
     ///
     /// # Panics
     /// When the name of the service is longer than 64 bytes.
     #[must_use]
-    pub fn open(&self, service: &str, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> Stream {
+    pub fn open(
+        &self,
+        service: &str,
+        members: RangeSet,
+        filter: &str,
+        params: &[u8],
+        sync: Sync,
+    ) -> Stream {
         assert!(
             service.len() <= SERVICE_BYTES_MAX,
             "no service has a name of more than {SERVICE_BYTES_MAX} bytes"
@@ -194,7 +207,8 @@ impl Network {
         self.inner.shared.peek(|core| core.nodes[0].child_counters())
     }
 
-    /// Whether something waits here until a link takes it: whoever drives the links is needed for that.
+    /// Whether something waits here until a link takes it: whoever drives the links is needed for
+    /// that.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         self.inner.shared.peek(|core| core.is_behind())
@@ -309,7 +323,9 @@ impl Stream {
     /// [`Stream::send`] of a request of which members that do not answer in time are given up:
     /// they take no more part in the stream, and no later wave waits for them again.
     pub async fn ask(&self, tag: i32, payload: &[u8], timeout: Duration) -> u64 {
-        self.send_packet(Outgoing::new(tag, payload, Some(timeout)).once(), false).await.unwrap_or(0)
+        self.send_packet(Outgoing::new(tag, payload, Some(timeout)).once(), false)
+            .await
+            .unwrap_or(0)
     }
 
     /// The number of the packet's wave, or of the next one; `None` when the stream is closed. With
@@ -332,7 +348,10 @@ impl Stream {
                         let is_last = core.nodes[0].send_part(now, self.id, &mut outgoing);
                         if under_way.wave.is_none() && outgoing.is_request() {
                             under_way.wave = outgoing.wave();
-                            under_way.wave.filter(|_| claim).inspect(|wave| core.claims.add(self.id, *wave));
+                            under_way
+                                .wave
+                                .filter(|_| claim)
+                                .inspect(|wave| core.claims.add(self.id, *wave));
                         }
                         if is_last {
                             return Poll::Ready(true);
@@ -385,7 +404,9 @@ impl Stream {
     /// # Errors
     /// [`StreamError::TimedOut`].
     pub async fn recv_until(&self, deadline: Instant) -> Result<WaveResult, StreamError> {
-        tokio::time::timeout_at(deadline.into(), self.recv()).await.map_err(|_| StreamError::TimedOut)
+        tokio::time::timeout_at(deadline.into(), self.recv())
+            .await
+            .map_err(|_| StreamError::TimedOut)
     }
 
     /// Ends waves early: they complete with what there is (`None`: all that are open).

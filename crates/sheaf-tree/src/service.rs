@@ -1,8 +1,9 @@
 //! Services: what the nodes of a tree can do, by name.
 //!
-//! A program says what it can do ([`Services`]) before its nodes start; a stream is opened for one service, by
-//! name, and all that goes over it is that service's. A node that lacks it answers `ENOSYS`. Services run at the
-//! leaves, at the nodes in between ([`Audience`]), or at both; none knows of another.
+//! A program says what it can do ([`Services`]) before its nodes start; a stream is opened for one
+//! service, by name, and all that goes over it is that service's. A node that lacks it answers
+//! `ENOSYS`. Services run at the leaves, at the nodes in between ([`Audience`]), or at both; none
+//! knows of another.
 use crate::driver::Shared;
 use crate::filter::{Filter, FilterError, Registry};
 use crate::launch::Peers;
@@ -28,10 +29,11 @@ pub use lanes::{Blocking, Request, Worker};
 /// A service at one node: gets packets, answers waves.
 ///
 /// Calls come from the thread that drives the node's links and must not block: work that can is
-/// handed to another thread, which answers through a [`LeafHandle`]. One that panics is dropped, and its streams
-/// fail with `ENOTRECOVERABLE`; the next stream has it started again.
+/// handed to another thread, which answers through a [`LeafHandle`]. One that panics is dropped,
+/// and its streams fail with `ENOTRECOVERABLE`; the next stream has it started again.
 pub trait Service: Send {
-    /// A stream for this service begins. Whoever would not serve this caller answers its packets with an error.
+    /// A stream for this service begins. Whoever would not serve this caller answers its packets
+    /// with an error.
     fn opened(&mut self, stream: u32, caller: &Caller) {
         let _ = (stream, caller);
     }
@@ -66,20 +68,22 @@ pub trait Provider: Send + Sync {
         Audience::Leaves
     }
 
-    /// Whether it sees to it that nobody gets more than [`Caller`] may have. Where it does not, whoever is
-    /// neither the user of the session nor the user that the process runs as is refused with `EPERM`.
+    /// Whether it sees to it that nobody gets more than [`Caller`] may have. Where it does not,
+    /// whoever is neither the user of the session nor the user that the process runs as is refused
+    /// with `EPERM`.
     fn heeds_callers(&self) -> bool {
         false
     }
 
-    /// What sees the waves of this service's streams at a node between root and leaves, and at the root, as they
-    /// pass: see [`Tap`]. One that panics sees nothing more, and its state is lost.
+    /// What sees the waves of this service's streams at a node between root and leaves, and at the
+    /// root, as they pass: see [`Tap`]. One that panics sees nothing more, and its state is lost.
     fn tap(&self, site: &Site<'_>) -> Option<Box<dyn Tap>> {
         let _ = site;
         None
     }
 
-    /// The service at `site`. At leaves it is made when they start; elsewhere when a stream asks for it first.
+    /// The service at `site`. At leaves it is made when they start; elsewhere when a stream asks
+    /// for it first.
     ///
     /// # Errors
     /// Why this node cannot serve. A leaf counts as lost with this cause; elsewhere the streams of the
@@ -123,7 +127,8 @@ pub struct Site<'a> {
 /// What services are told when they start, by their names.
 pub type Configs = BTreeMap<String, Vec<u8>>;
 
-/// What the nodes of a process can do: the filters that they know, and services by name. Cheap to clone.
+/// What the nodes of a process can do: the filters that they know, and services by name. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Services {
     filters: Registry,
@@ -131,7 +136,8 @@ pub struct Services {
 }
 
 impl Services {
-    /// These filters, and what every program can do: say how its nodes are ([`crate::Network::survey`]).
+    /// These filters, and what every program can do: say how its nodes are
+    /// ([`crate::Network::survey`]).
     #[must_use]
     pub fn new(filters: Registry) -> Self {
         Self { filters, providers: Arc::default() }.with(SURVEY, Surveys)
@@ -211,8 +217,8 @@ impl Leaf<'_> {
         self.node.post(stream, tag, payload)
     }
 
-    /// [`Leaf::post`] of packets of `width` bytes that lie behind one another, as far as they can travel
-    /// together; gives how many were posted.
+    /// [`Leaf::post`] of packets of `width` bytes that lie behind one another, as far as they can
+    /// travel together; gives how many were posted.
     pub fn post_run(&mut self, stream: u32, tag: i32, packets: &[u8], width: usize) -> usize {
         self.node.post_run(stream, tag, packets, width)
     }
@@ -234,8 +240,9 @@ impl Leaf<'_> {
         self.node.unsent_bytes()
     }
 
-    /// Asks the process of the root for a stream for this service ([`crate::Network::wanted`]), with a note of at
-    /// most [`NOTE_BYTES_MAX`] bytes. That may be lost: whoever still waits after a while asks again.
+    /// Asks the process of the root for a stream for this service ([`crate::Network::wanted`]),
+    /// with a note of at most [`NOTE_BYTES_MAX`] bytes. That may be lost: whoever still waits after
+    /// a while asks again.
     pub fn want_stream(&mut self, service: &str, note: &[u8]) {
         self.node.want_stream(service, note);
     }
@@ -257,7 +264,8 @@ impl Leaf<'_> {
     }
 }
 
-/// A node at which a service runs, from any thread, at any time. Must not be used inside a call of the service itself.
+/// A node at which a service runs, from any thread, at any time. Must not be used inside a call of
+/// the service itself.
 #[derive(Clone)]
 pub struct LeafHandle {
     pub(crate) shared: Weak<Shared>,
@@ -272,7 +280,8 @@ impl LeafHandle {
         }
     }
 
-    /// The node that this is a leaf of: itself, or the node between root and leaves whose own leaf it is.
+    /// The node that this is a leaf of: itself, or the node between root and leaves whose own leaf
+    /// it is.
     pub(crate) fn with_node<R>(&self, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
         let shared = self.shared.upgrade()?;
         let owner = shared.peek(|core| core.owner_of(self.node));
@@ -297,14 +306,15 @@ impl LeafHandle {
         self.shared.upgrade()?.peek(|core| core.peers.upgrade())
     }
 
-    /// Whether something waits here until a link takes it: whoever drives the links is needed for that.
+    /// Whether something waits here until a link takes it: whoever drives the links is needed for
+    /// that.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         self.shared.upgrade().is_some_and(|shared| shared.peek(|core| core.is_behind()))
     }
 
-    /// [`LeafHandle::with`] for one of many calls behind one another: what they queue is sent together,
-    /// soon, by another thread.
+    /// [`LeafHandle::with`] for one of many calls behind one another: what they queue is sent
+    /// together, soon, by another thread.
     pub fn queue(&self, act: impl FnOnce(&mut Leaf<'_>)) {
         if let Some(shared) = self.shared.upgrade() {
             shared.queue_on_node(self.node, |node| act(&mut Leaf { node }));

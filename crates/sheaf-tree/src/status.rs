@@ -1,11 +1,11 @@
 //! How a running tree is: every node's own report, and counters for a monitoring system.
 //!
-//! [`Network::survey`](crate::Network::survey) asks every node; [`metrics`] turns what they say into
-//! samples with the names and units that Prometheus expects, and [`text`] writes them in its text
-//! format.
+//! [`Network::survey`](crate::Network::survey) asks every node; [`metrics`] turns what they say
+//! into samples with the names and units that Prometheus expects, and [`text`] writes them in its
+//! text format.
 pub use crate::proto::report::{
-    LINKS_REPORTED_MAX, LastError, LinkReport, LinkState, NodeReport, PeerClock, Place, REPORTS_BYTES_MAX,
-    RoundTrip, STREAMS_REPORTED_MAX, StreamReport, Via,
+    LINKS_REPORTED_MAX, LastError, LinkReport, LinkState, NodeReport, PeerClock, Place,
+    REPORTS_BYTES_MAX, RoundTrip, STREAMS_REPORTED_MAX, StreamReport, Via,
 };
 use sheaf_core::RangeSet;
 use std::collections::BTreeMap;
@@ -50,7 +50,8 @@ impl Survey {
         // A node that came to another parent in the middle may be asked twice.
         reports.dedup_by_key(|report| report.rank);
         let answered: RangeSet = reports.iter().map(|report| report.rank).collect();
-        let children = reports.iter().flat_map(|report| &report.links).filter_map(|link| link.child);
+        let children =
+            reports.iter().flat_map(|report| &report.links).filter_map(|link| link.child);
         let missing = children.collect::<RangeSet>().difference(&answered);
         Self { reports, missing, dropped }
     }
@@ -58,7 +59,10 @@ impl Survey {
     /// The report of one node.
     #[must_use]
     pub fn node(&self, rank: u32) -> Option<&NodeReport> {
-        self.reports.binary_search_by_key(&rank, |report| report.rank).ok().map(|at| &self.reports[at])
+        self.reports
+            .binary_search_by_key(&rank, |report| report.rank)
+            .ok()
+            .map(|at| &self.reports[at])
     }
 
     /// Children whose links are late, stuck or lost, by rank. A child that is lost at one node and
@@ -73,7 +77,8 @@ impl Survey {
                 match link.state {
                     LinkState::Up | LinkState::Waiting => well.insert(rank),
                     state => {
-                        let (by, heard_ms, queued_bytes) = (report.rank, link.heard_ms, link.queued_bytes);
+                        let (by, heard_ms, queued_bytes) =
+                            (report.rank, link.heard_ms, link.queued_bytes);
                         worst.insert(rank, Suspect { by, rank, state, heard_ms, queued_bytes });
                     }
                 }

@@ -17,12 +17,13 @@ static RUNNING: AtomicU64 = AtomicU64::new(0);
 static RESTS: AtomicBool = AtomicBool::new(false);
 static KEEPER: OnceLock<Option<Thread>> = OnceLock::new();
 
-/// Counts for the calls of an engine, which there is one of. Where the system gives no thread for it, their
-/// bound of work is the only one.
+/// Counts for the calls of an engine, which there is one of. Where the system gives no thread for
+/// it, their bound of work is the only one.
 pub(crate) fn keep_for(engine: &Engine) {
     KEEPER.get_or_init(|| {
         let engine = engine.clone();
-        let keeper = std::thread::Builder::new().name("wasm-clock".to_owned()).spawn(move || count(&engine));
+        let keeper =
+            std::thread::Builder::new().name("wasm-clock".to_owned()).spawn(move || count(&engine));
         keeper.ok().map(|keeper| keeper.thread().clone())
     });
 }
@@ -71,7 +72,8 @@ pub(crate) fn wind() -> Running {
     Running
 }
 
-/// When a call that begins now is over, in ticks from now: not before so many milliseconds have passed.
+/// When a call that begins now is over, in ticks from now: not before so many milliseconds have
+/// passed.
 pub(crate) fn ticks(ms: u64) -> u64 {
     (ms / (TICK.as_millis() as u64)).saturating_add(2)
 }

@@ -1,9 +1,9 @@
 //! The engine that runs WebAssembly filters, apart from the program that needs it: most nodes never
 //! do, and it is larger than all the rest.
 //!
-//! As `libsheaf_wasm.so` it is loaded by a node when the first WebAssembly module comes; what crosses
-//! the border is [`Engine`]. A program that wants it inside, because it is linked statically, gives
-//! [`ENGINE`] to `sheaf_tree::filter::use_engine`.
+//! As `libsheaf_wasm.so` it is loaded by a node when the first WebAssembly module comes; what
+//! crosses the border is [`Engine`]. A program that wants it inside, because it is linked
+//! statically, gives [`ENGINE`] to `sheaf_tree::filter::use_engine`.
 #![allow(unsafe_code)]
 
 mod clock;
@@ -56,10 +56,12 @@ unsafe extern "C" fn open(call: *mut Call) -> i32 {
         // SAFETY: the state is what `compile` has left there; modules are never freed.
         let module = unsafe { &*call.state.cast::<Compiled>() };
         // SAFETY: as in `compile`.
-        let input =
-            |at: usize| unsafe { inputs(call).get(at).map_or(&[][..], |one| bytes(one.data, one.len)) };
+        let input = |at: usize| unsafe {
+            inputs(call).get(at).map_or(&[][..], |one| bytes(one.data, one.len))
+        };
         let bounds = EngineBounds::from_bytes(input(1));
-        let bounds = bounds.ok_or_else(|| Failure::new(Errno::INVAL, "no bounds of calls are said"))?;
+        let bounds =
+            bounds.ok_or_else(|| Failure::new(Errno::INVAL, "no bounds of calls are said"))?;
         let (instance, companions) =
             Instance::open(module, &String::from_utf8_lossy(input(0)), bounds, call)?;
         call.state = Box::into_raw(Box::new(instance)).cast::<c_void>();
@@ -72,7 +74,8 @@ unsafe extern "C" fn call(call: *mut Call) -> i32 {
     // SAFETY: as in `compile`.
     answer(unsafe { &mut *call }, |call| {
         let instance = call.state.cast::<Instance>();
-        // SAFETY: the state is what `open` has left there, and one thread at a time calls an instance.
+        // SAFETY: the state is what `open` has left there, and one thread at a time calls an
+        // instance.
         let outcome = unsafe { &mut *instance }.call(call);
         if call.entry == sheaf_core::filter_abi::Entry::Destroy as u32 {
             // SAFETY: it came out of a box, and this is the last call of it.

@@ -86,8 +86,9 @@ impl Compiled {
         let engine = engine()?;
         let module = Module::from_binary(engine, bytes)
             .map_err(|error| broken(format!("the WebAssembly module is not valid: {error:#}")))?;
-        let linked = link(engine, &module)
-            .map_err(|error| broken(format!("the WebAssembly module cannot be linked: {error:#}")))?;
+        let linked = link(engine, &module).map_err(|error| {
+            broken(format!("the WebAssembly module cannot be linked: {error:#}"))
+        })?;
         Ok(Self { linked })
     }
 }
@@ -111,11 +112,15 @@ fn link(engine: &Engine, module: &Module) -> wasmtime::Result<InstancePre<Host>>
             wasmtime::Result::Ok(host.send(|call| call.reply, tag, bytes))
         },
     )?;
-    linker.func_wrap("sheaf", "fail", move |mut caller: Caller<'_, Host>, data: u32, len: u32| {
-        let (bytes, host) = guest_bytes(&mut caller, data, len).ok_or_else(out_of_memory)?;
-        host.fail(bytes);
-        wasmtime::Result::Ok(())
-    })?;
+    linker.func_wrap(
+        "sheaf",
+        "fail",
+        move |mut caller: Caller<'_, Host>, data: u32, len: u32| {
+            let (bytes, host) = guest_bytes(&mut caller, data, len).ok_or_else(out_of_memory)?;
+            host.fail(bytes);
+            wasmtime::Result::Ok(())
+        },
+    )?;
     crate::wasi::link(&mut linker)?;
     // Whatever else a library would like to have, it must do without when it runs.
     linker.define_unknown_imports_as_traps(module)?;
@@ -134,8 +139,8 @@ pub(crate) fn guest_bytes<'a>(
     Some((bytes, host))
 }
 
-/// One instance: one stream at one node. When a call traps its memory is not to be trusted any more, so
-/// the next wave gets a new one, without the state of the old.
+/// One instance: one stream at one node. When a call traps its memory is not to be trusted any
+/// more, so the next wave gets a new one, without the state of the old.
 pub(crate) struct Instance {
     linked: InstancePre<Host>,
     function: String,
@@ -184,12 +189,16 @@ impl Instance {
         let is_it = |name: &str, is_function: bool| is_function && name == function;
         let mut exports = module.linked.module().exports();
         if !exports.any(|export| is_it(export.name(), export.ty().func().is_some())) {
-            return Err(Failure::new(Errno::NOSYS, format!("the module has no function {function:?}")));
+            return Err(Failure::new(
+                Errno::NOSYS,
+                format!("the module has no function {function:?}"),
+            ));
         }
         let linked = module.linked.clone();
         let mut instance = Self { linked, function: function.to_owned(), bounds, live: None };
         let live = instance.start(call)?;
-        let companions = Entry::ALL.into_iter().filter(|&entry| live.entries[entry as usize].is_some());
+        let companions =
+            Entry::ALL.into_iter().filter(|&entry| live.entries[entry as usize].is_some());
         let bits = companions.fold(0, |bits, entry| bits | 1 << entry as u32);
         Ok((instance, bits))
     }
@@ -197,8 +206,10 @@ impl Instance {
     fn start(&mut self, call: &Call) -> Result<&mut Live, Failure> {
         if self.live.is_none() {
             let what = "the WebAssembly module cannot start";
-            let mut live = Live::new(&self.linked, &self.function, self.bounds)
-                .map_err(|error| explain(what, Errno::NOEXEC, (self.bounds.fuel(0), self.bounds), &error))?;
+            let mut live =
+                Live::new(&self.linked, &self.function, self.bounds).map_err(|error| {
+                    explain(what, Errno::NOEXEC, (self.bounds.fuel(0), self.bounds), &error)
+                })?;
             if live.entries[Entry::Create as usize].is_some() {
                 let status = live.call(Entry::Create, call)?;
                 if status != 0 {
@@ -229,7 +240,11 @@ impl Instance {
 }
 
 impl Live {
-    fn new(linked: &InstancePre<Host>, function: &str, bounds: EngineBounds) -> wasmtime::Result<Self> {
+    fn new(
+        linked: &InstancePre<Host>,
+        function: &str,
+        bounds: EngineBounds,
+    ) -> wasmtime::Result<Self> {
         let limits = StoreLimitsBuilder::new()
             .memory_size(MEMORY_BYTES_MAX)
             .table_elements(TABLE_ELEMENTS_MAX)
@@ -257,8 +272,8 @@ impl Live {
             .ok_or_else(|| wasmtime::Error::msg("the module exports no memory"))?;
         let alloc = instance.get_typed_func(&mut store, "sheaf_alloc")?;
         let free = instance.get_typed_func(&mut store, "sheaf_free")?;
-        let entries =
-            Entry::ALL.map(|entry| typed(&instance, &mut store, &format!("{function}{}", entry.suffix())));
+        let entries = Entry::ALL
+            .map(|entry| typed(&instance, &mut store, &format!("{function}{}", entry.suffix())));
         let [wave, create, destroy, state, absorb] = entries;
         let entries = [wave?, create?, destroy?, state?, absorb?];
         Ok(Self { store, memory, alloc, free, entries, state: 0, bounds })
@@ -273,15 +288,25 @@ impl Live {
         let fuel = self.bounds.fuel(image.len());
         let status = self.run(&function, &mut image, fuel);
         self.store.data_mut().call = ptr::null();
-        status.map_err(|error| explain("the filter broke down", Errno::FAULT, (fuel, self.bounds), &error))
+        status.map_err(|error| {
+            explain("the filter broke down", Errno::FAULT, (fuel, self.bounds), &error)
+        })
     }
 
-    fn run(&mut self, function: &TypedFunc<u32, i32>, image: &mut Image, fuel: u64) -> wasmtime::Result<i32> {
+    fn run(
+        &mut self,
+        function: &TypedFunc<u32, i32>,
+        image: &mut Image,
+        fuel: u64,
+    ) -> wasmtime::Result<i32> {
         self.bounds.begin(&mut self.store, fuel)?;
         let _running = clock::wind();
         let at = self.alloc.call(&mut self.store, image.len() as u32)?;
         if at == 0 || at % 8 != 0 {
-            return Err(wasmtime::Error::msg(format!("it has no room for a wave of {} bytes", image.len())));
+            return Err(wasmtime::Error::msg(format!(
+                "it has no room for a wave of {} bytes",
+                image.len()
+            )));
         }
         self.memory.write(&mut self.store, at as usize, image.relocated(at))?;
         let status = function.call(&mut self.store, at)?;
@@ -308,12 +333,14 @@ fn explain(
     (fuel, bounds): (u64, EngineBounds),
     error: &wasmtime::Error,
 ) -> Failure {
-    let late =
-        |bound: String| Failure::new(Errno::TIMEDOUT, format!("{what}: it did not end within {bound}"));
+    let late = |bound: String| {
+        Failure::new(Errno::TIMEDOUT, format!("{what}: it did not end within {bound}"))
+    };
     match error.downcast_ref::<Trap>() {
-        Some(Trap::OutOfFuel) => {
-            late(format!("its bound of work, {fuel} steps (filter_steps_max is {})", bounds.steps_max))
-        }
+        Some(Trap::OutOfFuel) => late(format!(
+            "its bound of work, {fuel} steps (filter_steps_max is {})",
+            bounds.steps_max
+        )),
         Some(Trap::Interrupt) => {
             late(format!("its bound of time, {} ms (filter_time_max)", bounds.time_max_ms))
         }
@@ -348,7 +375,8 @@ impl Image {
         let mut data_at = packets_at + packets.len() * Self::PACKET_BYTES;
         let params_at = data_at;
         data_at += params.len().next_multiple_of(8);
-        let total = data_at + packets.iter().map(|packet| packet.len.next_multiple_of(8)).sum::<usize>();
+        let total =
+            data_at + packets.iter().map(|packet| packet.len.next_multiple_of(8)).sum::<usize>();
         let mut image = Self { bytes: Vec::with_capacity(total + 8), pointers: vec![16, 24, 32] };
         let (count, params_len) = (packets.len() as u32, params.len() as u32);
         image.words(&[ABI, entry as u32, call.emit, 0, packets_at as u32, count]);
@@ -364,7 +392,9 @@ impl Image {
         }
         image.data(params);
         // SAFETY: as above.
-        packets.iter().for_each(|packet: &Packet| image.data(unsafe { bytes(packet.data, packet.len) }));
+        packets
+            .iter()
+            .for_each(|packet: &Packet| image.data(unsafe { bytes(packet.data, packet.len) }));
         image
     }
 

@@ -21,8 +21,9 @@ fn put(caller: &mut Caller<'_, Host>, at: u32, bytes: &[u8]) -> i32 {
 /// How many bytes a list of pieces has.
 fn length(caller: &mut Caller<'_, Host>, pieces: u32, count: u32) -> Option<u32> {
     let (bytes, _) = guest_bytes(caller, pieces, count.checked_mul(8)?)?;
-    let lengths =
-        bytes.chunks_exact(8).map(|piece| u32::from_le_bytes([piece[4], piece[5], piece[6], piece[7]]));
+    let lengths = bytes
+        .chunks_exact(8)
+        .map(|piece| u32::from_le_bytes([piece[4], piece[5], piece[6], piece[7]]));
     Some(lengths.fold(0, u32::wrapping_add))
 }
 
@@ -43,9 +44,13 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
     linker.func_wrap(MODULE, "fd_fdstat_get", |_: i32, _: u32| BADF)?;
     linker.func_wrap(MODULE, "fd_prestat_get", |_: i32, _: u32| BADF)?;
     for sizes in ["environ_sizes_get", "args_sizes_get"] {
-        linker.func_wrap(MODULE, sizes, |mut caller: Caller<'_, Host>, count: u32, bytes: u32| {
-            put(&mut caller, count, &[0; 4]).max(put(&mut caller, bytes, &[0; 4]))
-        })?;
+        linker.func_wrap(
+            MODULE,
+            sizes,
+            |mut caller: Caller<'_, Host>, count: u32, bytes: u32| {
+                put(&mut caller, count, &[0; 4]).max(put(&mut caller, bytes, &[0; 4]))
+            },
+        )?;
     }
     for list in ["environ_get", "args_get"] {
         linker.func_wrap(MODULE, list, |_: u32, _: u32| SUCCESS)?;

@@ -1,4 +1,5 @@
-//! Opens one file of many hosts as a group, reads all of them at once, and prints the average of a column.
+//! Opens one file of many hosts as a group, reads all of them at once, and prints the average of a
+//! column.
 //!
 //!     cargo run --example group_read                      64 servers inside this process
 //!     cargo run --example group_read -- n[1-4]:/proc/loadavg
@@ -24,7 +25,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = session.address(&address)?;
     let group = session.client().gopenat(&target.members, &target.path, 0, 0).await?;
     // Every host reads; what goes up the tree is a sum and a count.
-    let average = DataAggregation::by_name("average", &[1], 1 << 20, 0).ok_or("no such aggregation")?;
+    let average =
+        DataAggregation::by_name("average", &[1], 1 << 20, 0).ok_or("no such aggregation")?;
     let reading = group.read(BYTES, average).await?;
     if let Value::Numbers(numbers) = &reading.value {
         for at in numbers {

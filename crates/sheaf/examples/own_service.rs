@@ -1,5 +1,5 @@
-//! A service of one's own: every host says how busy it is, and a filter of one's own keeps the busiest host on the
-//! way up, so that one answer arrives however many hosts there are.
+//! A service of one's own: every host says how busy it is, and a filter of one's own keeps the
+//! busiest host on the way up, so that one answer arrives however many hosts there are.
 //!
 //!     cargo run --example own_service            64 servers inside this process
 use sheaf::core::Errno;
@@ -17,7 +17,8 @@ struct Load {
 impl Worker for Load {
     /// Answers "LOAD HOST".
     fn request(&mut self, _: &Request) -> Result<Vec<u8>, Errno> {
-        let text = std::fs::read_to_string("/proc/loadavg").map_err(|error| Errno::from_io(&error))?;
+        let text =
+            std::fs::read_to_string("/proc/loadavg").map_err(|error| Errno::from_io(&error))?;
         let load = text.split(' ').next().ok_or(Errno::ILSEQ)?;
         Ok(format!("{load} {}", self.host).into_bytes())
     }
@@ -36,8 +37,9 @@ struct Best(Option<(f64, Vec<u8>)>);
 
 impl Accumulator for Best {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
-        let number =
-            std::str::from_utf8(input.payload).ok().and_then(|text| text.split(' ').next()?.parse().ok());
+        let number = std::str::from_utf8(input.payload)
+            .ok()
+            .and_then(|text| text.split(' ').next()?.parse().ok());
         let load: f64 = number.ok_or_else(|| FilterError::new(Errno::BADMSG, "this is no load"))?;
         if self.0.as_ref().is_none_or(|(best, _)| load > *best) {
             self.0 = Some((load, input.payload.to_vec()));
@@ -53,8 +55,9 @@ impl Accumulator for Best {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let open =
-        |site: &Site<'_>, _: &Caller| Ok(Box::new(Load { host: site.host.to_owned() }) as Box<dyn Worker>);
+    let open = |site: &Site<'_>, _: &Caller| {
+        Ok(Box::new(Load { host: site.host.to_owned() }) as Box<dyn Worker>)
+    };
     let session = Session::builder(&Environment::of_this_process())
         .embedded(64)
         .service("load", Blocking::new(open))

@@ -42,7 +42,11 @@ const STYLES: Styles = Styles::styled()
 /// the letter before the command.
 #[derive(Debug, Parser)]
 #[command(name = "sheaf", version, styles = STYLES, max_term_width = HELP_COLUMNS_MAX)]
-#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
 #[command(verbatim_doc_comment, after_help = after_help())]
 pub struct Cli {
     #[command(flatten)]
@@ -72,14 +76,19 @@ Exit status:\n"
 /// An option that is given again counts as it was given last.
 ///
 /// A command's own short options win: where a command uses a letter of a global option (`grep -w`,
-/// `ls -h`), the global one keeps only its long name there, and its letter before the command's name.
+/// `ls -h`), the global one keeps only its long name there, and its letter before the command's
+/// name.
 pub fn command() -> clap::Command {
     let command = Cli::command();
     let template = template(&command);
     let mut command = command.help_template(template).args_override_self(true);
-    let globals: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-    let lists: Vec<Arg> =
-        command.get_arguments().filter(|arg| LISTS.contains(&arg.get_id().as_str())).cloned().collect();
+    let globals: Vec<Arg> =
+        command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+    let lists: Vec<Arg> = command
+        .get_arguments()
+        .filter(|arg| LISTS.contains(&arg.get_id().as_str()))
+        .cloned()
+        .collect();
     for sub in command.get_subcommands_mut() {
         yield_shorts(sub, &globals, &lists);
     }
@@ -90,8 +99,8 @@ pub fn command() -> clap::Command {
 /// clap keeps those behind only: a host that was left out before the name would not be.)
 const LISTS: [&str; 2] = ["on_hosts", "exclude_hosts"];
 
-/// Letters that mean something else to whoever knows the tool of that name: a command takes none of them
-/// for a global option.
+/// Letters that mean something else to whoever knows the tool of that name: a command takes none of
+/// them for a global option.
 const FOREIGN_SHORTS: [(&str, &str); 5] =
     [("chmod", "wx"), ("cp", "lx"), ("du", "l"), ("ls", "wx"), ("sha", "w")];
 
@@ -114,7 +123,10 @@ fn template(command: &clap::Command) -> StyledStr {
         out += &format!("\n{header}{heading}:{header:#}\n");
         for name in *names {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
-            out += &format!("  {literal}{name:12}{literal:#} {}\n", about.cloned().unwrap_or_default());
+            out += &format!(
+                "  {literal}{name:12}{literal:#} {}\n",
+                about.cloned().unwrap_or_default()
+            );
         }
     }
     out += &format!("\n{header}Options of every command:{header:#}\n{{options}}{{after-help}}");
@@ -170,7 +182,9 @@ fn without_danger(mut error: clap::Error) -> clap::Error {
         _ => String::new(),
     };
     if let Some(ContextValue::Strings(mut names)) = error.remove(kind) {
-        names.retain(|name| !cmd::DESTROYERS.contains(&name.as_str()) && wrong::is_near(&word, name));
+        names.retain(|name| {
+            !cmd::DESTROYERS.contains(&name.as_str()) && wrong::is_near(&word, name)
+        });
         if !names.is_empty() {
             error.insert(kind, ContextValue::Strings(names));
         }
@@ -185,7 +199,9 @@ fn end(error: &clap::Error) -> ! {
         error.exit();
     }
     let outcome = match error.use_stderr() {
-        true => Err(Stop::usage(wrong::told(error, &std::env::args_os().collect::<Vec<_>>())).into()),
+        true => {
+            Err(Stop::usage(wrong::told(error, &std::env::args_os().collect::<Vec<_>>())).into())
+        }
         false => {
             crate::output::print_help(error);
             Ok(Exit::Success)
@@ -217,7 +233,8 @@ mod tests {
 
     #[test]
     fn every_command_has_its_heading() {
-        let mut listed: Vec<&str> = cmd::HEADINGS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut listed: Vec<&str> =
+            cmd::HEADINGS.iter().flat_map(|(_, names)| *names).copied().collect();
         listed.sort_unstable();
         let command = command();
         let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
@@ -227,7 +244,9 @@ mod tests {
 
     #[test]
     fn global_options_come_before_or_after_the_command() {
-        for words in [["sheaf", "--embedded", "4", "ls", "/"], ["sheaf", "ls", "--embedded", "4", "/"]] {
+        for words in
+            [["sheaf", "--embedded", "4", "ls", "/"], ["sheaf", "ls", "--embedded", "4", "/"]]
+        {
             let matches = command().try_get_matches_from(words).unwrap();
             assert_eq!(Cli::from_arg_matches(&matches).unwrap().global.embedded, Some(4));
         }
@@ -236,12 +255,16 @@ mod tests {
     #[test]
     fn hosts_that_are_given_before_and_behind_the_command_add_up() {
         let global = |words: &str| try_parse(words.split(' ').map(Into::into)).unwrap().global;
-        let both = global("sheaf -w a,b -x c --hosts d -l admin stat /x --exclude-hosts e -w f -w g");
+        let both =
+            global("sheaf -w a,b -x c --hosts d -l admin stat /x --exclude-hosts e -w f -w g");
         assert_eq!(both.on_hosts, ["a,b", "d", "f", "g"]);
         assert_eq!(both.exclude_hosts, ["c", "e"]);
         let nested = global("sheaf -x a tree -x b show -x c --sudo --launch processes --user root");
         assert_eq!(nested.exclude_hosts, ["a", "b", "c"]);
-        assert_eq!((nested.sudo, nested.launch), (true, Some(sheaf_session::config::Launch::Processes)));
+        assert_eq!(
+            (nested.sudo, nested.launch),
+            (true, Some(sheaf_session::config::Launch::Processes))
+        );
         for words in ["sheaf cp -x n1 :/a b", "sheaf ls -w 80 /x"] {
             assert!(try_parse(words.split(' ').map(Into::into)).is_err(), "{words}");
         }
@@ -271,13 +294,17 @@ mod tests {
         let matches = root.try_get_matches_from(words).unwrap();
         assert_eq!(matches.get_one::<String>("cluster").unwrap(), "lab");
         let sub = matches.subcommand_matches("sub").unwrap();
-        assert_eq!((sub.get_one::<String>("context").unwrap().as_str(), sub.get_flag("human")), ("3", true));
+        assert_eq!(
+            (sub.get_one::<String>("context").unwrap().as_str(), sub.get_flag("human")),
+            ("3", true)
+        );
     }
 
     #[test]
     fn arguments_have_names_of_their_own() {
         let command = command();
-        let globals: Vec<_> = command.get_arguments().map(|arg| (arg.get_id(), arg.get_long())).collect();
+        let globals: Vec<_> =
+            command.get_arguments().map(|arg| (arg.get_id(), arg.get_long())).collect();
         for sub in command.get_subcommands() {
             for arg in sub.get_arguments() {
                 let same = globals.iter().find(|(id, _)| *id == arg.get_id());
@@ -348,12 +375,18 @@ mod tests {
                 "grep has no option -2; did you mean -C 25? see sheaf grep --help",
             ),
             (&["sheaf", "-P", "grep", "x", "/x"], "sheaf has no option -P; see sheaf --help"),
-            (&["sheaf", "tree", "show", "-P"], "tree show has no option -P; see sheaf tree show --help"),
+            (
+                &["sheaf", "tree", "show", "-P"],
+                "tree show has no option -P; see sheaf tree show --help",
+            ),
             (
                 &["sheaf", "grep", "--recursiv", "x", "/x"],
                 "grep has no option --recursiv; did you mean --recursive? see sheaf grep --help",
             ),
-            (&["sheaf", "rm", "--no-preserve", "/x"], "rm has no option --no-preserve; see sheaf rm --help"),
+            (
+                &["sheaf", "rm", "--no-preserve", "/x"],
+                "rm has no option --no-preserve; see sheaf rm --help",
+            ),
         ] {
             assert_eq!(said(words), line);
         }
@@ -363,7 +396,10 @@ mod tests {
     fn commands_of_other_tools_lead_to_what_there_is() {
         for (word, line) in [
             ("rmdir", "there is no command rmdir: sheaf rm -d removes empty directories"),
-            ("diff", "there is no command diff: sheaf read -a classes and sheaf sha show who has what"),
+            (
+                "diff",
+                "there is no command diff: sheaf read -a classes and sheaf sha show who has what",
+            ),
             ("run", "there is no command run: sheaf works on files and runs no programs on hosts"),
             ("mv", "there is no command mv: files on hosts cannot be renamed yet"),
             ("md5sum", "there is no command md5sum: sheaf sha prints sha256, sha512 and blake3"),

@@ -77,8 +77,14 @@ pub enum Command {
 /// The commands as the help groups them.
 pub const HEADINGS: &[(&str, &[&str])] = &[
     ("Read files of many hosts", &["grep", "cat", "ls", "stat", "du", "sha", "read"]),
-    ("Change files of many hosts", &["cp", "write", "chmod", "chown", "truncate", "rm", "mkdir", "ln"]),
-    ("Hosts, sessions and the tree", &["hosts", "config", "up", "down", "status", "token", "tree", "serve"]),
+    (
+        "Change files of many hosts",
+        &["cp", "write", "chmod", "chown", "truncate", "rm", "mkdir", "ln"],
+    ),
+    (
+        "Hosts, sessions and the tree",
+        &["hosts", "config", "up", "down", "status", "token", "tree", "serve"],
+    ),
     ("Sheaf itself", &["demo", "completions", "man", "help"]),
 ];
 
@@ -169,7 +175,8 @@ fn stop(error: ToolError) -> anyhow::Error {
     match error {
         ToolError::Usage(text) => Stop::usage(text).into(),
         ToolError::Group(differ @ GroupError::Differ { .. }) => {
-            Stop::Unmatched(format!("{differ}; sheaf read -a classes or sheaf sha shows them")).into()
+            Stop::Unmatched(format!("{differ}; sheaf read -a classes or sheaf sha shows them"))
+                .into()
         }
         ToolError::Sink(error) => error.into(),
         other => other.into(),

@@ -40,8 +40,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error that says how the program ends. With any other the command broke off, so that its answer
-/// is not whole: exit 4.
+/// An error that says how the program ends. With any other the command broke off, so that its
+/// answer is not whole: exit 4.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
     /// The user asked for something that cannot be meant: exit 2.
@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn no_cause_is_told_twice() {
-        let error = anyhow::anyhow!("no link").context("no parent: no link").context("cannot serve");
+        let error =
+            anyhow::anyhow!("no link").context("no parent: no link").context("cannot serve");
         assert_eq!(one_line(&error), "cannot serve: no parent: no link");
     }
 }

@@ -1,12 +1,12 @@
 //! Sheaf: the files of ten thousand machines, opened as one. This library is the façade: every
 //! capability of the `sheaf` binary under one name.
 //!
-//! A [`Session`] is a running tree of file servers, started or joined. Its [`Client`] opens a path on many
-//! hosts as one [`Group`](group::Group): an operation on it is done by every host at once, and the answers
-//! are combined on the way back. [`tools`] (grep, cat, cp, …) and [`group`] operations take a
-//! [`Target`], which is what an address such as `n[1-4]:/etc/*.conf` comes to. Below them are the [`tree`]
-//! (multicast down, reduction up), to which a program can add services of its own, and the words that all
-//! speak, in [`core`].
+//! A [`Session`] is a running tree of file servers, started or joined. Its [`Client`] opens a path
+//! on many hosts as one [`Group`](group::Group): an operation on it is done by every host at once,
+//! and the answers are combined on the way back. [`tools`] (grep, cat, cp, …) and [`group`]
+//! operations take a [`Target`], which is what an address such as `n[1-4]:/etc/*.conf` comes to.
+//! Below them are the [`tree`] (multicast down, reduction up), to which a program can add services
+//! of its own, and the words that all speak, in [`core`].
 //!
 //! ```
 //! use sheaf::group::message::DataAggregation;

@@ -1,5 +1,5 @@
-//! What happens meanwhile: on standard error as far as `-v` asks for it, in the file of `--log`, in the log of a
-//! session that stays, and in the system's journal where a server runs as its unit.
+//! What happens meanwhile: on standard error as far as `-v` asks for it, in the file of `--log`, in
+//! the log of a session that stays, and in the system's journal where a server runs as its unit.
 use crate::cli::GlobalArgs;
 use crate::exit::{Stop, io_text};
 use crate::output::tell;
@@ -19,7 +19,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
-/// A log that a session keeps is begun anew when it has become so long; the one before is kept beside it.
+/// A log that a session keeps is begun anew when it has become so long; the one before is kept
+/// beside it.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
 /// What is written down of a session that stays, whatever `-v` says.
@@ -45,7 +46,8 @@ pub fn begin(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
         return Ok(());
     }
     let told = layer(Terminal(Instant::now()), io::stderr, level(verbose));
-    let open = |path: &Path| Log::open(path, u64::MAX).map_err(|error| Stop::usage(io_text(path, &error)));
+    let open =
+        |path: &Path| Log::open(path, u64::MAX).map_err(|error| Stop::usage(io_text(path, &error)));
     // Whoever wants a file wants to read there what happened.
     let written = file.map(open).transpose()?.map(|log| layer(Dated, log, level(verbose.max(2))));
     let keep = |path: PathBuf| {
@@ -157,7 +159,11 @@ struct Dated;
 struct Journal;
 
 /// The rest of a line: the level, where it matters, and what the event says.
-fn rest<S, N>(context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result
+fn rest<S, N>(
+    context: &FmtContext<'_, S, N>,
+    mut writer: Writer<'_>,
+    event: &Event<'_>,
+) -> fmt::Result
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

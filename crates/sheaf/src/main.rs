@@ -22,12 +22,12 @@ fn main() -> ExitCode {
     // commands' options nor any file of configuration.
     let mut as_json = false;
     let outcome = match cli::serve_alone(std::env::args_os()) {
-        Some(args) => {
-            sheaf_tree::launch::close_inherited().context("descriptors that were inherited").and_then(|()| {
+        Some(args) => sheaf_tree::launch::close_inherited()
+            .context("descriptors that were inherited")
+            .and_then(|()| {
                 log::begin_serving();
                 cmd::serve::run(&args)
-            })
-        }
+            }),
         None => {
             // Sessions and servers outlive this command, and must not keep what is its caller's.
             if let Err(error) = sheaf_tree::launch::hand_nothing_on() {

@@ -8,7 +8,8 @@ const MODE_MAX: u32 = 0o7777;
 pub fn octal(text: &str) -> Result<u32, String> {
     let digits = !text.is_empty() && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     let mode = if digits { u32::from_str_radix(text, 8).ok() } else { None };
-    mode.filter(|mode| *mode <= MODE_MAX).ok_or_else(|| "not an octal mode from 0 to 7777".to_owned())
+    mode.filter(|mode| *mode <= MODE_MAX)
+        .ok_or_else(|| "not an octal mode from 0 to 7777".to_owned())
 }
 
 /// Parses `0644` or `u=rw,go-w`. Clauses that name nobody heed this process's umask, as chmod's do.
@@ -53,11 +54,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
-        for text in ["u+x", "go=", "a=rX", "u=g", "g=o,o=u", "+x", "-w", "=r", "u-s+t", "o+t", "ug=rw,o-x"] {
+        for text in
+            ["u+x", "go=", "a=rX", "u=g", "g=o,o=u", "+x", "-w", "=r", "u-s+t", "o+t", "ug=rw,o-x"]
+        {
             for old in [0o000, 0o644, 0o751, 0o4755, 0o1234, 0o6070] {
                 std::fs::set_permissions(&file, PermissionsExt::from_mode(old)).unwrap();
-                // chmod ends with 1 when the umask changed the meaning, but sets the mode all the same.
-                std::process::Command::new("chmod").arg("--").arg(text).arg(&file).output().unwrap();
+                // chmod ends with 1 when the umask changed the meaning, but sets the mode all the
+                // same.
+                std::process::Command::new("chmod")
+                    .arg("--")
+                    .arg(text)
+                    .arg(&file)
+                    .output()
+                    .unwrap();
                 let mode = std::fs::metadata(&file).unwrap().permissions().mode() & MODE_MAX;
                 assert_eq!(change(text).unwrap().apply(old, false), mode, "{text} on {old:o}");
             }

@@ -84,13 +84,13 @@ impl Output {
         }
     }
 
-    /// Says what the user may not expect, if there is something: as a line on standard error, or as a
-    /// record.
+    /// Says what the user may not expect, if there is something: as a line on standard error, or as
+    /// a record.
     pub fn note(&self, note: Option<&str>) -> io::Result<()> {
         match note {
-            Some(note) if self.json => {
-                self.records.write(&mut stdout(), serde_json::json!({ "type": "note", "note": note }))
-            }
+            Some(note) if self.json => self
+                .records
+                .write(&mut stdout(), serde_json::json!({ "type": "note", "note": note })),
             Some(note) if !self.quiet => {
                 tell(format_args!("sheaf: {note}"));
                 Ok(())
@@ -122,7 +122,8 @@ pub fn conclude(outcome: anyhow::Result<Exit>, as_json: bool) -> Exit {
         let (text, exit) = (exit::one_line(&error), exit::of_error(&error));
         let _ = out.flush();
         // Where records do not arrive, a line may.
-        let is_told = as_json && !is_over() && writeln!(out, "{}", json::error(&text, exit)).is_ok();
+        let is_told =
+            as_json && !is_over() && writeln!(out, "{}", json::error(&text, exit)).is_ok();
         if !is_told || is_over() {
             tell(format_args!("sheaf: {text}"));
         }
@@ -144,8 +145,9 @@ mod tests {
 
     #[test]
     fn colour_needs_a_terminal_and_permission() {
-        let coloured =
-            |color, terminal, allowed| Palette::choose(color, terminal, allowed) == Palette::COLOURED;
+        let coloured = |color, terminal, allowed| {
+            Palette::choose(color, terminal, allowed) == Palette::COLOURED
+        };
         assert!(coloured(Color::Auto, true, true));
         assert!(!coloured(Color::Auto, true, false));
         assert!(!coloured(Color::Auto, false, true));

@@ -17,17 +17,18 @@ pub const SINK: i32 = 1003;
 /// Take a long packet in, and answer its last part with 40 bits of its BLAKE3 digest.
 pub const DIGEST: i32 = 1004;
 
-/// As [`POST`], one packet a call from a thread that has nothing to do with the links: so do programs that
-/// have other work.
+/// As [`POST`], one packet a call from a thread that has nothing to do with the links: so do
+/// programs that have other work.
 pub const POST_EACH: i32 = 1005;
 
 /// Answer with the packet itself.
 pub const MIRROR: i32 = 1006;
-/// The packet is a leaf, a count and a length (4 bytes each, little-endian): so often exchange packets of this length
-/// with that leaf, over a peer link, and answer with the median of the nanoseconds that took.
+/// The packet is a leaf, a count and a length (4 bytes each, little-endian): so often exchange
+/// packets of this length with that leaf, over a peer link, and answer with the median of the
+/// nanoseconds that took.
 pub const PEER_TRIPS: i32 = 1007;
-/// The packet is a leaf and a count of MiB: send so much to that leaf over a peer link, and answer with the
-/// nanoseconds until it has said that all came.
+/// The packet is a leaf and a count of MiB: send so much to that leaf over a peer link, and answer
+/// with the nanoseconds until it has said that all came.
 pub const PEER_BULK: i32 = 1008;
 
 /// How long a peer may take for one exchange.
@@ -107,7 +108,8 @@ async fn measure_peer(handle: &LeafHandle, tag: i32, asked: &[u8]) -> Result<i64
         error.errno()
     })?;
     let stream = peer.open(PROBE);
-    let nanoseconds = |since: Instant| i64::try_from(since.elapsed().as_nanos()).unwrap_or(i64::MAX);
+    let nanoseconds =
+        |since: Instant| i64::try_from(since.elapsed().as_nanos()).unwrap_or(i64::MAX);
     if tag == PEER_BULK {
         let bulk = vec![0x5a; number(1)? as usize * (1 << 20)];
         let begun = Instant::now();
@@ -169,13 +171,15 @@ impl Service for Probe {
             }
             POST => {
                 leaf.consumed(stream, packet.frame_bytes);
-                let count = packet.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                let count =
+                    packet.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 self.posting = Some((stream, count));
                 self.resume(leaf);
             }
             POST_EACH => {
                 leaf.consumed(stream, packet.frame_bytes);
-                let count = packet.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                let count =
+                    packet.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 let (handle, room, number) =
                     (self.handle.clone(), Arc::clone(&self.room), self.number(1).to_vec());
                 let post = move || post_each(&handle, &room, stream, count, &number);
@@ -220,8 +224,10 @@ impl Service for Probe {
                 digest.update(&packet.payload);
                 if packet.last {
                     let digest = digest.finalize();
-                    let number =
-                        digest.as_bytes().first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
+                    let number = digest
+                        .as_bytes()
+                        .first_chunk()
+                        .map_or(0, |bytes| i64::from_le_bytes(*bytes));
                     leaf.reply(stream, wave, tag, self.number(number & DIGEST_MASK));
                 }
             }

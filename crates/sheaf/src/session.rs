@@ -90,7 +90,10 @@ impl Opening {
     ///
     /// Ctrl-C (or a request to end) once lets every operation end with what it has; twice ends
     /// the program. Servers notice the end of their session by themselves.
-    pub fn run<T>(self, act: impl AsyncFnOnce(&Session, &Config, &Output) -> Result<T>) -> Result<T> {
+    pub fn run<T>(
+        self,
+        act: impl AsyncFnOnce(&Session, &Config, &Output) -> Result<T>,
+    ) -> Result<T> {
         let Self { found, output, runtime } = self;
         let servers = servers();
         let result = runtime.block_on(async {
@@ -121,7 +124,8 @@ impl Opening {
     }
 }
 
-/// What whoever has not asked for a session may not expect: that this host is in one, and which hosts are meant.
+/// What whoever has not asked for a session may not expect: that this host is in one, and which
+/// hosts are meant.
 fn by_gate(session: &Session) -> Option<String> {
     let hosts = session.client().fold(&session.client().network().everyone());
     let host = session.gate()?;
@@ -146,7 +150,12 @@ pub async fn narrate(client: Client) {
     let network = client.network();
     let ready = async {
         if let Some(leaves) = network.ready(Duration::MAX).await {
-            tracing::info!("{} of {} hosts run: {}", leaves.len(), network.leaf_count(), fold(&leaves));
+            tracing::info!(
+                "{} of {} hosts run: {}",
+                leaves.len(),
+                network.leaf_count(),
+                fold(&leaves)
+            );
         }
     };
     let events = async {
@@ -154,10 +163,14 @@ pub async fn narrate(client: Client) {
         loop {
             for notice in network.notices_from(&mut seen).await {
                 match notice {
-                    Notice::Lost { leaves, cause, .. } => tracing::warn!("lost {}: {cause}", fold(&leaves)),
+                    Notice::Lost { leaves, cause, .. } => {
+                        tracing::warn!("lost {}: {cause}", fold(&leaves))
+                    }
                     Notice::Joined { leaves, .. } => tracing::info!("back: {}", fold(&leaves)),
                     Notice::Left { leaves, .. } => tracing::info!("{} has left", fold(&leaves)),
-                    Notice::FilterFailed { message, .. } => tracing::warn!("a filter failed: {message}"),
+                    Notice::FilterFailed { message, .. } => {
+                        tracing::warn!("a filter failed: {message}")
+                    }
                     other => tracing::debug!("{other:?}"),
                 }
             }
@@ -183,25 +196,32 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
         });
     built.map_err(|error| {
         let error = crate::exit::io_text("cannot start".as_ref(), &error);
-        Stop::unreachable(format!("{error}; ulimit -n says how many descriptors there may be")).into()
+        Stop::unreachable(format!("{error}; ulimit -n says how many descriptors there may be"))
+            .into()
     })
 }
 
-/// Starts a session. `depth`: levels that are to come above its tree. `servers`: those of this process, if it
-/// is to have any.
+/// Starts a session. `depth`: levels that are to come above its tree. `servers`: those of this
+/// process, if it is to have any.
 pub async fn start(config: Config, depth: u32, servers: &Serving) -> Result<Session> {
     // Inside this process none is started.
     let program = match config.launch() {
         Launch::Embedded => None,
         _ => {
-            let lost = |source| SessionError::Io { what: "cannot find this program".to_owned(), source };
+            let lost =
+                |source| SessionError::Io { what: "cannot find this program".to_owned(), source };
             let path = std::env::current_exe().map_err(lost)?;
             Some(ServerProgram::of_this_process(path, ["serve"]))
         }
     };
     let services = &servers.services();
-    let start =
-        Start { services, configs: Configs::new(), program, umask: Some(crate::mode::umask()), depth };
+    let start = Start {
+        services,
+        configs: Configs::new(),
+        program,
+        umask: Some(crate::mode::umask()),
+        depth,
+    };
     Ok(start.start(config).await?)
 }
 
@@ -256,8 +276,9 @@ pub fn servers() -> Serving {
     Serving(Servers::new(sheaf_tools::tools()))
 }
 
-/// Signals that follow each other so soon are one: who ends a group of processes may signal each of them
-/// for itself and in the group, and the report of what was done until then must not be lost by that.
+/// Signals that follow each other so soon are one: who ends a group of processes may signal each of
+/// them for itself and in the group, and the report of what was done until then must not be lost by
+/// that.
 const ONE_SIGNAL: Duration = Duration::from_millis(250);
 
 /// Whether whoever has started this process has it ignore a signal.
@@ -277,8 +298,9 @@ impl Signals {
         Self::with_hangup(true)
     }
 
-    /// Those of a session that stays. A terminal that goes away takes the session along that has it, in the
-    /// foreground; to any other the signal says nothing: there is nothing that it could read again.
+    /// Those of a session that stays. A terminal that goes away takes the session along that has
+    /// it, in the foreground; to any other the signal says nothing: there is nothing that it could
+    /// read again.
     fn of_session(foreground: bool) -> Result<Self> {
         Self::with_hangup(foreground && std::fs::File::open("/dev/tty").is_ok())
     }
@@ -321,7 +343,8 @@ impl Signals {
 }
 
 /// What there is to say of failures, whatever the command.
-const HINTS: [(Errno, &str); 1] = [(Errno::AGAIN, "it is a pipe or a device, which is not waited for")];
+const HINTS: [(Errno, &str); 1] =
+    [(Errno::AGAIN, "it is a pipe or a device, which is not waited for")];
 
 /// What a command came to.
 pub struct Ended<'a> {
@@ -365,7 +388,12 @@ impl<'a> Ended<'a> {
 }
 
 /// Ends a command: who failed and who was silent, in words or as JSON, and the exit code of both.
-pub fn finish(session: &Session, config: &Config, output: &Output, ended: &Ended<'_>) -> Result<Exit> {
+pub fn finish(
+    session: &Session,
+    config: &Config,
+    output: &Output,
+    ended: &Ended<'_>,
+) -> Result<Exit> {
     let report = report(session, config, ended);
     Ok(output.finish(&report, config.hosts()?)?)
 }
@@ -373,7 +401,16 @@ pub fn finish(session: &Session, config: &Config, output: &Output, ended: &Ended
 /// The report of an outcome, with what the tree knows of the hosts that were lost.
 pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
     let Ended {
-        targets, outcome, extra, failed_here, lost_here, incomplete, unmatched, hushed, hints, ..
+        targets,
+        outcome,
+        extra,
+        failed_here,
+        lost_here,
+        incomplete,
+        unmatched,
+        hushed,
+        hints,
+        ..
     } = *ended;
     let changes = ended.changes.clone();
     let mut outcome = outcome.clone();

@@ -1,8 +1,9 @@
 //! The three standard streams, as the caller handed them over.
 //!
-//! A stream that was closed looks open to a Rust program, since the runtime puts `/dev/null` in its place:
-//! what is printed there is lost, and what is read there is an empty file. A caller who means `/dev/null`
-//! opens it in the same way, so only a look before the runtime's start tells the two apart.
+//! A stream that was closed looks open to a Rust program, since the runtime puts `/dev/null` in its
+//! place: what is printed there is lost, and what is read there is an empty file. A caller who
+//! means `/dev/null` opens it in the same way, so only a look before the runtime's start tells the
+//! two apart.
 use crate::exit::Stop;
 use anyhow::Result;
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -72,9 +73,10 @@ impl Read for Input {
     }
 }
 
-/// Whether what is printed arrives: standard output was open, for writing. The standard library takes
-/// an output that is not for one that has taken everything.
+/// Whether what is printed arrives: standard output was open, for writing. The standard library
+/// takes an output that is not for one that has taken everything.
 pub fn prints() -> bool {
     let mode = |flags: OFlags| flags & OFlags::RWMODE;
-    !was_closed(1) && fcntl_getfl(io::stdout().as_fd()).is_ok_and(|flags| mode(flags) != OFlags::RDONLY)
+    !was_closed(1)
+        && fcntl_getfl(io::stdout().as_fd()).is_ok_and(|flags| mode(flags) != OFlags::RDONLY)
 }

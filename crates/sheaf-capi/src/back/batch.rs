@@ -1,8 +1,8 @@
 //! Packets that an application has sent and the tree has not been given.
 use std::collections::VecDeque;
 
-/// What one stream may have here, in bytes and packets together, before its sender gives it to the tree
-/// himself.
+/// What one stream may have here, in bytes and packets together, before its sender gives it to the
+/// tree himself.
 pub const BATCH_MAX: usize = 16 << 10;
 
 /// Packets of one stream, in order.
@@ -72,7 +72,8 @@ mod tests {
     #[test]
     fn packets_come_out_in_order_by_runs() {
         let mut batch = Batch::default();
-        let packets: [(i32, &[u8]); 6] = [(1, b"ab"), (1, b"cd"), (2, b"ef"), (2, b""), (2, b""), (1, b"g")];
+        let packets: [(i32, &[u8]); 6] =
+            [(1, b"ab"), (1, b"cd"), (2, b"ef"), (2, b""), (2, b""), (1, b"g")];
         assert!(packets.iter().all(|(tag, packet)| batch.put(*tag, packet)));
         assert_eq!(batch.first(), Some((1, 2, &b"abcd"[..])));
         batch.done(1);

@@ -89,7 +89,12 @@ impl Receiver {
             }
             Err(error) => {
                 leaf.consumed(packet.stream, packet.frame_bytes);
-                self.common.event(event::CLASS_ERROR, event::error::INTERNAL, u32::MAX, error.message);
+                self.common.event(
+                    event::CLASS_ERROR,
+                    event::error::INTERNAL,
+                    u32::MAX,
+                    error.message,
+                );
             }
         }
     }
@@ -177,10 +182,9 @@ impl Receiver {
 
     fn describe(&mut self, carrier: u32, described: Described, leaf: &mut Leaf<'_>) {
         let id = described.id;
-        let chain = described
-            .down
-            .as_ref()
-            .map(|down| Chain::new(down, &self.plan, self.common.rank, false, &self.registry, carrier));
+        let chain = described.down.as_ref().map(|down| {
+            Chain::new(down, &self.plan, self.common.rank, false, &self.registry, carrier)
+        });
         let chain = chain.transpose().unwrap_or_else(|error| {
             let text = format!("a filter cannot run on the way down: {}", error.message);
             self.common.event(event::CLASS_ERROR, event::error::USAGE, id, text);
@@ -194,10 +198,15 @@ impl Receiver {
     /// Lets the stream of the tree that was opened last carry `id`, if its predecessor is done.
     fn go_on(&mut self, id: u32, leaf: &mut Leaf<'_>) {
         let ours = |carried: &Carried| carried.id == id;
-        if self.carried.values().any(|carried| ours(carried) && !carried.moved && carried.held.is_none()) {
+        if self
+            .carried
+            .values()
+            .any(|carried| ours(carried) && !carried.moved && carried.held.is_none())
+        {
             return;
         }
-        let next = self.carried.iter().filter(|(_, carried)| ours(carried) && carried.held.is_some());
+        let next =
+            self.carried.iter().filter(|(_, carried)| ours(carried) && carried.held.is_some());
         let Some(next) = next.map(|(&carrier, _)| carrier).min() else { return };
         let before: Vec<u32> = self
             .carried
@@ -205,7 +214,9 @@ impl Receiver {
             .filter(|(_, carried)| ours(carried) && carried.moved)
             .map(|(&at, _)| at)
             .collect();
-        let Some((described, packets)) = self.carried.get_mut(&next).and_then(|next| next.held.take()) else {
+        let Some((described, packets)) =
+            self.carried.get_mut(&next).and_then(|next| next.held.take())
+        else {
             return;
         };
         self.common.know(next, described);

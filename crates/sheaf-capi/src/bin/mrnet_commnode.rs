@@ -39,7 +39,9 @@ fn main() -> ExitCode {
     }
     let services = services();
     let served = if word == "--detached" {
-        launch::leave_session().map_err(Into::into).and_then(|()| launch::serve_invited(link, &services))
+        launch::leave_session()
+            .map_err(Into::into)
+            .and_then(|()| launch::serve_invited(link, &services))
     } else {
         launch::serve(link, &services)
     };

@@ -53,11 +53,15 @@ fn read(words: Vec<String>) -> Result<Options, String> {
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         let (name, attached) = match word.split_once('=') {
-            Some((name, value)) if name.starts_with("--") => (name.to_owned(), Some(value.to_owned())),
+            Some((name, value)) if name.starts_with("--") => {
+                (name.to_owned(), Some(value.to_owned()))
+            }
             _ => (word, None),
         };
-        let value = attached.or_else(|| words.next()).ok_or_else(|| format!("{name} needs a value"))?;
-        let number = || value.parse::<u32>().map_err(|_| format!("{value:?} is no number of processes"));
+        let value =
+            attached.or_else(|| words.next()).ok_or_else(|| format!("{name} needs a value"))?;
+        let number =
+            || value.parse::<u32>().map_err(|_| format!("{value:?} is no number of processes"));
         match &name[..] {
             "-t" | "--topology" => options.shape = value,
             "-h" | "--hosts" => options.all = Some(value),
@@ -85,7 +89,9 @@ fn list(file: Option<&str>, processes: Option<u32>) -> Result<Hosts, String> {
         Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?,
         None => {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map_err(|error| format!("standard input: {error}"))?;
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|error| format!("standard input: {error}"))?;
             text
         }
     };
@@ -95,12 +101,15 @@ fn list(file: Option<&str>, processes: Option<u32>) -> Result<Hosts, String> {
 fn run(options: Options) -> Result<(), String> {
     let [all, back_ends, inner] = options.processes;
     let (hosts, inner) = match &options.back_ends {
-        Some(file) => (list(Some(file), back_ends.or(all))?, list(options.inner.as_deref(), inner.or(all))?),
+        Some(file) => {
+            (list(Some(file), back_ends.or(all))?, list(options.inner.as_deref(), inner.or(all))?)
+        }
         None => (list(options.all.as_deref(), all)?, Hosts::new()),
     };
     let here = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let front = options.front.unwrap_or_else(here);
-    let text = make(&Request { shape: options.shape, front, hosts, inner }).map_err(|error| error.message)?;
+    let text = make(&Request { shape: options.shape, front, hosts, inner })
+        .map_err(|error| error.message)?;
     match options.out {
         None => print!("{text}"),
         Some(path) => std::fs::write(&path, text).map_err(|error| format!("{path}: {error}"))?,

@@ -35,7 +35,12 @@ pub unsafe extern "C" fn sheaf_net_version(net: *const Net) -> u64 {
 /// # Safety
 /// `net` is a handle that was not freed; `len` bytes can be written at `into`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sheaf_net_host(net: *const Net, rank: u32, into: *mut c_char, len: usize) -> c_int {
+pub unsafe extern "C" fn sheaf_net_host(
+    net: *const Net,
+    rank: u32,
+    into: *mut c_char,
+    len: usize,
+) -> c_int {
     // SAFETY: the caller's promise.
     let host = match unsafe { net.as_ref() } {
         Some(Net::Front(front)) => front.plan().place(rank).map(|place| place.host.clone()),
@@ -113,7 +118,8 @@ pub unsafe extern "C" fn sheaf_topology_make(
     inner: *const c_char,
 ) -> *mut c_char {
     // SAFETY: the caller's promise.
-    let made = unsafe { request(shape, front, hosts, inner) }.and_then(|request| topgen::make(&request));
+    let made =
+        unsafe { request(shape, front, hosts, inner) }.and_then(|request| topgen::make(&request));
     match made {
         Ok(text) => own(text),
         Err(error) => {
@@ -132,8 +138,9 @@ unsafe fn request(
     inner: *const c_char,
 ) -> Result<topgen::Request, Error> {
     // SAFETY: this function's own condition.
-    let (shape, front, hosts, inner) =
-        unsafe { (text(shape)?, text(front)?, text(hosts)?, arg::option(inner)?.unwrap_or_default()) };
+    let (shape, front, hosts, inner) = unsafe {
+        (text(shape)?, text(front)?, text(hosts)?, arg::option(inner)?.unwrap_or_default())
+    };
     let (hosts, inner) = (topgen::hosts(hosts, 1)?, topgen::hosts(inner, 1)?);
     Ok(topgen::Request { shape: shape.to_owned(), front: front.to_owned(), hosts, inner })
 }

@@ -43,7 +43,8 @@ impl BrokenPipes {
 impl Drop for BrokenPipes {
     fn drop(&mut self) {
         let (set, no_time) = (only_sigpipe(), [0; 2]);
-        // SAFETY: the sets have the size that Linux' own has; nothing is written where null is given.
+        // SAFETY: the sets have the size that Linux' own has; nothing is written where null is
+        // given.
         unsafe {
             if sigismember(&raw const self.before, SIGPIPE) == 0 {
                 // One that has come meanwhile was not meant for the application.

@@ -63,7 +63,11 @@ pub unsafe extern "C" fn sheaf_stream_new(net: *const Net) -> u32 {
 /// # Safety
 /// `net` is a handle that was not freed; `open` and what it points to are valid during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sheaf_stream_open(net: *const Net, id: u32, open: *const OpenArgs) -> c_int {
+pub unsafe extern "C" fn sheaf_stream_open(
+    net: *const Net,
+    id: u32,
+    open: *const OpenArgs,
+) -> c_int {
     // SAFETY: the caller's promise.
     let (Some(net), Some(open)) = (unsafe { net.as_ref() }, unsafe { open.as_ref() }) else {
         return failed(&Error::usage("no network or no options"));
@@ -128,11 +132,12 @@ pub unsafe extern "C" fn sheaf_filter_load(
     len: usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let loaded = unsafe { net.as_ref() }.ok_or_else(|| Error::usage("no network")).and_then(|net| {
-        // SAFETY: the caller's promise.
-        let (path, function) = unsafe { (text(path)?, text(function)?) };
-        net.front()?.load_filter(std::path::Path::new(path), function)
-    });
+    let loaded =
+        unsafe { net.as_ref() }.ok_or_else(|| Error::usage("no network")).and_then(|net| {
+            // SAFETY: the caller's promise.
+            let (path, function) = unsafe { (text(path)?, text(function)?) };
+            net.front()?.load_filter(std::path::Path::new(path), function)
+        });
     status(loaded.and_then(|loaded| {
         if name.is_null() || loaded.len() >= len {
             return Err(Error::usage("there is no room for the name of the filter"));
@@ -362,7 +367,9 @@ pub unsafe extern "C" fn sheaf_event_next(net: *const Net, event: *mut EventArgs
         static TEXT: RefCell<CString> = RefCell::default();
     }
     // SAFETY: the caller's promise.
-    let (Some(net), Some(into)) = (unsafe { net.as_ref() }, unsafe { event.as_mut() }) else { return 0 };
+    let (Some(net), Some(into)) = (unsafe { net.as_ref() }, unsafe { event.as_mut() }) else {
+        return 0;
+    };
     let Some(next) = net.events().next() else {
         reactor::keep();
         return 0;

@@ -4,7 +4,9 @@
 use crate::wire::Parcel;
 use bytes::{Buf, Bytes};
 use sheaf_core::Errno;
-use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, NodeInfo, Registry, packets};
+use sheaf_tree::filter::{
+    Accumulator, Emit, Filter, FilterError, Input, NodeInfo, Registry, packets,
+};
 
 /// Bytes of the sender in front of a packet.
 const SENDER_BYTES: usize = 4;
@@ -20,7 +22,12 @@ impl Module {
     ///
     /// # Errors
     /// When there is no such module or function.
-    pub fn new(name: &str, params: &[u8], modules: &Registry, info: &NodeInfo) -> Result<Self, FilterError> {
+    pub fn new(
+        name: &str,
+        params: &[u8],
+        modules: &Registry,
+        info: &NodeInfo,
+    ) -> Result<Self, FilterError> {
         let filter = modules.instantiate(name, params, info)?;
         let wave = filter.accumulator();
         Ok(Self { filter, wave })

@@ -4,7 +4,9 @@ use crate::meter::{Context, Meter, Meters};
 use crate::wire::{PARAMS_TAG, Params, Parcel};
 use bytes::Bytes;
 use sheaf_core::Errno;
-use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, NodeInfo, Registry, Replies};
+use sheaf_tree::filter::{
+    Accumulator, Emit, Filter, FilterError, Input, NodeInfo, Registry, Replies,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,14 +48,19 @@ impl Node {
         for (child, parcels) in sent {
             let waiting = self.waiting.entry(child).or_default();
             if waiting.len() + parcels.len() > WAITING_MAX {
-                return Err(FilterError::new(Errno::OVERFLOW, "a child sends more packets than the others"));
+                return Err(FilterError::new(
+                    Errno::OVERFLOW,
+                    "a child sends more packets than the others",
+                ));
             }
             waiting.extend(parcels);
         }
         loop {
             let mut waiting = std::mem::take(&mut self.waiting);
             waiting.values_mut().for_each(|queue| self.take_params(queue, false, &mut out));
-            let full = children.iter().all(|child| waiting.get(child).is_some_and(|queue| !queue.is_empty()));
+            let full = children
+                .iter()
+                .all(|child| waiting.get(child).is_some_and(|queue| !queue.is_empty()));
             let row = if full {
                 waiting.values_mut().filter_map(VecDeque::pop_front).collect()
             } else {

@@ -77,7 +77,12 @@ impl Pump {
                 if let Some(payload) = result.payload.filter(|_| self.loose || lost.is_none())
                     && let Err(error) = self.unpack(result.tag, payload, &mut messages)
                 {
-                    self.tell(event::CLASS_ERROR, event::error::INTERNAL, self.source, error.message);
+                    self.tell(
+                        event::CLASS_ERROR,
+                        event::error::INTERNAL,
+                        self.source,
+                        error.message,
+                    );
                 }
                 messages.extend(lost.map(Err));
             }
@@ -113,7 +118,9 @@ impl Pump {
             let end = *until.get_or_insert(now + LEFT_TIMEOUT);
             if !self.stream.has_members() {
                 // Whatever members had sent is here by now.
-                return tokio::time::timeout(Duration::ZERO, self.stream.recv_batch(results)).await.is_ok();
+                return tokio::time::timeout(Duration::ZERO, self.stream.recv_batch(results))
+                    .await
+                    .is_ok();
             }
             if now >= end {
                 if self.leaving.moved.load(Ordering::Relaxed) {
@@ -136,7 +143,14 @@ impl Pump {
     }
 
     fn tell(&self, class: u32, kind: u32, rank: u32, text: String) {
-        self.events.push(Event { class, kind, rank, parent: crate::NO_RANK, stream: self.id, text });
+        self.events.push(Event {
+            class,
+            kind,
+            rank,
+            parent: crate::NO_RANK,
+            stream: self.id,
+            text,
+        });
     }
 
     /// The packets of a wave.
@@ -146,7 +160,8 @@ impl Pump {
         payload: Bytes,
         messages: &mut Vec<Result<Message, String>>,
     ) -> Result<(), Error> {
-        let message = |tag, source, packet| Message { stream: self.id, tag, source, packet, owed: None };
+        let message =
+            |tag, source, packet| Message { stream: self.id, tag, source, packet, owed: None };
         let parcels = match self.upward {
             Upward::Packets => {
                 messages.push(Ok(message(tag, self.source, payload)));

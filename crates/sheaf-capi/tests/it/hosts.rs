@@ -34,16 +34,21 @@ fn free_port() -> u16 {
 impl Sshd {
     /// Starts one; `None`, with a line that says so, where this cannot be had.
     fn start(shop: &Workshop) -> Option<Self> {
-        for needed in ["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"] {
+        for needed in ["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"]
+        {
             if !Path::new(needed).exists() {
                 let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: hosts for ssh need {needed}");
                 return None;
             }
         }
-        let mounts =
-            Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/run"]).status();
+        let mounts = Command::new("unshare")
+            .args(["--mount", "mount", "-t", "tmpfs", "none", "/run"])
+            .status();
         if !mounts.is_ok_and(|status| status.success()) {
-            let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: no namespace of mounts can be made here");
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED 1 test: no namespace of mounts can be made here"
+            );
             return None;
         }
         for key in ["host_key", "key"] {
@@ -63,8 +68,7 @@ impl Sshd {
         HOSTS.iter().for_each(|host| config += &format!("ListenAddress {host}\n"));
         let config = shop.write("sshd_config", &config);
         // It wants a directory of its own below /run, which is this test's alone.
-        let script =
-            "mount -t tmpfs none /run && mkdir /run/sshd && exec /usr/sbin/sshd -D -f \"$1\" -E \"$2\"";
+        let script = "mount -t tmpfs none /run && mkdir /run/sshd && exec /usr/sbin/sshd -D -f \"$1\" -E \"$2\"";
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script, "sh"]).arg(config).arg(shop.path("sshd.log"));
         command.stdin(Stdio::null());

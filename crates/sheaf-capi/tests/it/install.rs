@@ -80,9 +80,14 @@ fn mrnet_topgen_writes_what_is_read_back() {
     std::fs::write(&hosts, "n1 n2 n3:2\n").unwrap();
     for (shape, leaves) in [("b:4^2", 16), ("b:2x3", 6), ("k:2@8", 4), ("g:2:2,3", 5)] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mrnet_topgen"));
-        let text = succeeds(command.args(["-t", shape, "-p", "9", "-f", "login", "-h"]).arg(&hosts));
+        let text =
+            succeeds(command.args(["-t", shape, "-p", "9", "-f", "login", "-h"]).arg(&hosts));
         let tree = Topology::from_file(&text).unwrap();
-        assert_eq!((tree.leaves_len(), tree.root().host()), (leaves, "login".to_owned()), "{shape}");
+        assert_eq!(
+            (tree.leaves_len(), tree.root().host()),
+            (leaves, "login".to_owned()),
+            "{shape}"
+        );
     }
     let out = directory.path().join("out");
     let mut command = Command::new(env!("CARGO_BIN_EXE_mrnet_topgen"));

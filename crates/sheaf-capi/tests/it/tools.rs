@@ -14,7 +14,8 @@ pub fn root() -> PathBuf {
 
 /// Whether a program can be run at all; otherwise says that a test is skipped.
 pub fn have(program: &str) -> bool {
-    let there = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    let there =
+        Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
     if !there {
         eprintln!("SKIPPED 1 test: {program} is not installed");
     }
@@ -34,7 +35,8 @@ impl Workshop {
         }
         let directory = tempfile::tempdir().unwrap();
         let built = built().join("libsheaf_capi.so");
-        let built = if built.exists() { built } else { self::built().join("deps/libsheaf_capi.so") };
+        let built =
+            if built.exists() { built } else { self::built().join("deps/libsheaf_capi.so") };
         for name in ["libsheaf.so", "libsheaf.so.0"] {
             std::os::unix::fs::symlink(&built, directory.path().join(name)).unwrap();
         }
@@ -83,7 +85,8 @@ impl Workshop {
             for parent in 0..width {
                 let _ = write!(text, "localhost:{} =>", first + parent);
                 for child in 0..children {
-                    let _ = write!(text, " localhost:{}", first + width + parent * children + child);
+                    let _ =
+                        write!(text, " localhost:{}", first + width + parent * children + child);
                 }
                 text.push_str(" ;\n");
             }

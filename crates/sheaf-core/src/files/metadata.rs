@@ -40,7 +40,9 @@ impl From<FileType> for FileKind {
 }
 
 /// A point in time, relative to 1970-01-01 00:00 UTC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub struct Timestamp {
     /// Whole seconds; negative before 1970.
     pub seconds: i64,

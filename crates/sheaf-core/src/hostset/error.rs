@@ -26,7 +26,8 @@ impl ParseError {
         self.position
     }
 
-    /// The groups that name each other in a circle, if that is the problem: the first ones, in their order.
+    /// The groups that name each other in a circle, if that is the problem: the first ones, in
+    /// their order.
     pub fn circle(&self) -> Option<impl Iterator<Item = &str>> {
         self.problem.split_once(super::evaluate::CYCLE).map(|(_, groups)| groups.split(" → "))
     }

@@ -26,7 +26,11 @@ impl<'g> Evaluator<'g> {
         Self { groups, known: HashMap::new(), within: Vec::new(), wildcards: true }
     }
 
-    pub(super) fn expression(&mut self, text: &str, source: Option<&str>) -> Result<HostSet, ParseError> {
+    pub(super) fn expression(
+        &mut self,
+        text: &str,
+        source: Option<&str>,
+    ) -> Result<HostSet, ParseError> {
         let mut scanner = Scanner::new(text);
         let mut set = HostSet::new();
         let (mut op, mut side, mut side_at) = (SetOp::Union, Builder::default(), 0);
@@ -63,7 +67,11 @@ impl<'g> Evaluator<'g> {
         let names = names.finish();
         if operand.is_group() {
             for name in names.iter() {
-                out.set(&self.group(&name, source).map_err(|problem| ParseError::new(operand.at, problem))?);
+                out.set(
+                    &self
+                        .group(&name, source)
+                        .map_err(|problem| ParseError::new(operand.at, problem))?,
+                );
             }
             return Ok(());
         }
@@ -91,10 +99,11 @@ impl<'g> Evaluator<'g> {
         }
         let named = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
         let set = self.within(named, |groups| groups.resolve(source, group), source);
-        let set = set.map_err(|problem| match self.within.is_empty() && !problem.starts_with(CYCLE) {
-            true => format!("in '@{name}': {problem}"),
-            false => problem,
-        })?;
+        let set =
+            set.map_err(|problem| match self.within.is_empty() && !problem.starts_with(CYCLE) {
+                true => format!("in '@{name}': {problem}"),
+                false => problem,
+            })?;
         self.known.insert(key, set.clone());
         Ok(set)
     }
@@ -134,7 +143,12 @@ impl<'g> Evaluator<'g> {
         Ok(set)
     }
 
-    fn wildcard(&mut self, masks: &HostSet, source: Option<&str>, out: &mut Builder) -> Result<(), String> {
+    fn wildcard(
+        &mut self,
+        masks: &HostSet,
+        source: Option<&str>,
+        out: &mut Builder,
+    ) -> Result<(), String> {
         if masks.len() as u64 > MASKS_MAX {
             return Err(format!("more than {MASKS_MAX} wildcards"));
         }
@@ -216,6 +230,8 @@ mod tests {
             matches(&mask.chars().collect::<Vec<_>>(), &name.chars().collect::<Vec<_>>())
         };
         assert!(fits("n*", "n12") && fits("*", "") && fits("n?2", "n12") && fits("*1*2", "n1x12"));
-        assert!(!fits("n?", "n12") && !fits("n*3", "n12") && !fits("", "n") && !fits("*1*2", "n2x1"));
+        assert!(
+            !fits("n?", "n12") && !fits("n*3", "n12") && !fits("", "n") && !fits("*1*2", "n2x1")
+        );
     }
 }

@@ -25,7 +25,8 @@ impl FoldOptions {
     fn folds(&self, axis: usize, dims: usize) -> bool {
         let (axis, dims) = (axis as i64, dims as i64);
         self.axes.as_ref().is_none_or(|axes| {
-            axes.iter().any(|&wanted| (-dims..dims).contains(&wanted) && wanted.rem_euclid(dims) == axis)
+            axes.iter()
+                .any(|&wanted| (-dims..dims).contains(&wanted) && wanted.rem_euclid(dims) == axis)
         })
     }
 

@@ -67,7 +67,9 @@ impl Grid {
 
     fn of_rows(rows: &[&[i64]], axis: usize, dims: usize) -> Self {
         if axis + 1 == dims {
-            return Self::Line(NumberSet::of_ranges(rows.iter().map(|row| (row[axis], row[axis])).collect()));
+            return Self::Line(NumberSet::of_ranges(
+                rows.iter().map(|row| (row[axis], row[axis])).collect(),
+            ));
         }
         let mut edges = Vec::new();
         for group in rows.chunk_by(|a, b| a[axis] == b[axis]) {
@@ -97,9 +99,10 @@ impl Grid {
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Line(set) => set.len(),
-            Self::Plane(edges) => {
-                edges.iter().map(|edge| (edge.last.abs_diff(edge.first) + 1) * edge.below.len()).sum()
-            }
+            Self::Plane(edges) => edges
+                .iter()
+                .map(|edge| (edge.last.abs_diff(edge.first) + 1) * edge.below.len())
+                .sum(),
         }
     }
 
@@ -147,7 +150,9 @@ impl Grid {
                 if !edges.iter().all(|edge| same(&edge.below, below)) {
                     return None;
                 }
-                let axis = NumberSet::of_ranges(edges.iter().map(|edge| (edge.first, edge.last)).collect());
+                let axis = NumberSet::of_ranges(
+                    edges.iter().map(|edge| (edge.first, edge.last)).collect(),
+                );
                 let mut axes = vec![axis];
                 axes.extend(below.as_product()?);
                 Some(axes)

@@ -87,7 +87,10 @@ impl GroupTable {
 
     /// Sets a group's hosts. The group called `all` is what [`Groups::all`] answers.
     pub fn insert(&mut self, source: &str, group: &str, hosts: &str) {
-        self.sources.entry(source.to_owned()).or_default().insert(group.to_owned(), hosts.to_owned());
+        self.sources
+            .entry(source.to_owned())
+            .or_default()
+            .insert(group.to_owned(), hosts.to_owned());
     }
 
     fn source(&self, source: Option<&str>) -> Result<&BTreeMap<String, String>, String> {
@@ -109,8 +112,11 @@ impl Groups for GroupTable {
         let groups = self.source(source)?;
         let all = groups.get("all").cloned();
         Ok(all.unwrap_or_else(|| {
-            let exprs: Vec<&str> =
-                groups.values().map(String::as_str).filter(|expr| !expr.trim().is_empty()).collect();
+            let exprs: Vec<&str> = groups
+                .values()
+                .map(String::as_str)
+                .filter(|expr| !expr.trim().is_empty())
+                .collect();
             exprs.join(",")
         }))
     }

@@ -19,7 +19,8 @@ pub(super) fn pack(width: usize, value: i64) -> i64 {
 
 /// Packs a string of ASCII digits; `None` when it is empty or longer than [`DIGITS_MAX`].
 pub(super) fn pack_digits(digits: &str) -> Option<i64> {
-    let fits = (1..=DIGITS_MAX).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let fits = (1..=DIGITS_MAX).contains(&digits.len())
+        && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !fits {
         return None;
     }
@@ -74,8 +75,10 @@ mod tests {
 
     #[test]
     fn order_is_width_then_value() {
-        let mut numbers: Vec<i64> =
-            ["10", "007", "7", "0", "00", "07", "9"].iter().map(|text| pack_digits(text).unwrap()).collect();
+        let mut numbers: Vec<i64> = ["10", "007", "7", "0", "00", "07", "9"]
+            .iter()
+            .map(|text| pack_digits(text).unwrap())
+            .collect();
         numbers.push(pack_plain(-3));
         numbers.sort_unstable();
         let texts: Vec<String> = numbers.into_iter().map(text).collect();
@@ -84,7 +87,8 @@ mod tests {
 
     #[test]
     fn string_keys_order_as_strings() {
-        let mut texts = vec!["2", "10", "1", "01", "99999999999999999", "100", "00000000000000000", "0"];
+        let mut texts =
+            vec!["2", "10", "1", "01", "99999999999999999", "100", "00000000000000000", "0"];
         texts.sort_by_key(|text| string_key(pack_digits(text).unwrap()));
         let mut sorted = texts.clone();
         sorted.sort_unstable();

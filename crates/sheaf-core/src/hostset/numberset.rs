@@ -7,7 +7,8 @@ use super::sweep::{SetOp, Span, sweep};
 
 pub use fold::AUTOSTEP_OFF;
 
-/// A set of numbers with their leading zeros: one axis of a host set, and what `nodeset -R` works on.
+/// A set of numbers with their leading zeros: one axis of a host set, and what `nodeset -R` works
+/// on.
 ///
 /// Ordered by number of digits, then by value, as the hosts that carry them.
 ///
@@ -221,6 +222,8 @@ impl NumberSet {
 impl FromIterator<i64> for NumberSet {
     /// From values, written without leading zeros.
     fn from_iter<I: IntoIterator<Item = i64>>(values: I) -> Self {
-        Self::of_ranges(values.into_iter().map(number::pack_plain).map(|number| (number, number)).collect())
+        Self::of_ranges(
+            values.into_iter().map(number::pack_plain).map(|number| (number, number)).collect(),
+        )
     }
 }

@@ -74,7 +74,8 @@ impl PatternBuilder {
                     self.number();
                     take(number);
                 }
-                // Longer than a number can be, or one too many: as good a name, only it does not fold.
+                // Longer than a number can be, or one too many: as good a name, only it does not
+                // fold.
                 None => self.text(digits),
             }
             rest = after;
@@ -95,7 +96,8 @@ pub(super) fn of_name(name: &str) -> (Pattern, Vec<i64>) {
 
 /// Puts a name together.
 pub(super) fn name(pieces: &[String], point: &[i64]) -> String {
-    let mut name = String::with_capacity(pieces.iter().map(String::len).sum::<usize>() + point.len() * 4);
+    let mut name =
+        String::with_capacity(pieces.iter().map(String::len).sum::<usize>() + point.len() * 4);
     for (at, piece) in pieces.iter().enumerate() {
         name.push_str(piece);
         if let Some(&number) = point.get(at) {

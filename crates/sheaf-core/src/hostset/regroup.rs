@@ -47,7 +47,11 @@ fn shared(
 }
 
 /// The groups of the hosts of `set`, if the source can tell them without being looked through.
-fn told(set: &HostSet, source: Option<&str>, groups: &dyn Groups) -> Result<Option<Vec<String>>, String> {
+fn told(
+    set: &HostSet,
+    source: Option<&str>,
+    groups: &dyn Groups,
+) -> Result<Option<Vec<String>>, String> {
     let mut found = BTreeSet::new();
     for host in set.iter() {
         match groups.groups_of(source, &host)? {

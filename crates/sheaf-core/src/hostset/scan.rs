@@ -87,7 +87,9 @@ impl<'t> Scanner<'t> {
     fn brackets(&mut self) -> Result<Part<'t>, ParseError> {
         let open = self.at;
         let inner = &self.text[open + 1..];
-        let Some(len) = inner.find(']') else { return Err(ParseError::new(open, "'[' without ']'")) };
+        let Some(len) = inner.find(']') else {
+            return Err(ParseError::new(open, "'[' without ']'"));
+        };
         if let Some(nested) = inner[..len].find('[') {
             return Err(ParseError::new(open + 1 + nested, "'[' within brackets"));
         }
@@ -142,7 +144,10 @@ impl Operand<'_> {
                 continue;
             }
             if builders.iter().any(|(builder, _)| builder.dims() >= AXES_MAX) {
-                return Err(ParseError::new(part.at, format!("more than {AXES_MAX} numbers in a name")));
+                return Err(ParseError::new(
+                    part.at,
+                    format!("more than {AXES_MAX} numbers in a name"),
+                ));
             }
             let axis = self.axis(at)?;
             hosts = hosts.saturating_mul(axis.len());
@@ -172,11 +177,13 @@ impl Operand<'_> {
         let before = at.checked_sub(1).map_or("", |before| self.parts[before].text);
         let after = self.parts.get(at + 1);
         let behind = after.map_or("", |after| after.text);
-        let tail = &behind[..behind.len() - behind.trim_start_matches(|c: char| c.is_ascii_digit()).len()];
+        let tail =
+            &behind[..behind.len() - behind.trim_start_matches(|c: char| c.is_ascii_digit()).len()];
         let touches_next = after.is_some_and(|after| after.in_brackets)
             || (!behind.is_empty() && tail.len() == behind.len() && at + 2 < self.parts.len());
         if touches_next {
-            let next = self.parts[if after.is_some_and(|after| after.in_brackets) { at + 1 } else { at + 2 }];
+            let next = self.parts
+                [if after.is_some_and(|after| after.in_brackets) { at + 1 } else { at + 2 }];
             return Err(ParseError::new(next.at - 1, "brackets need text between them"));
         }
         let head = &before[before.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
@@ -186,18 +193,21 @@ impl Operand<'_> {
         let mut set = if tail.is_empty() {
             NumberSet::parse(part.text).map_err(in_place)?
         } else {
-            tailed = with_tail(part.text, tail).map_err(|problem| ParseError::new(part.at, problem))?;
+            tailed =
+                with_tail(part.text, tail).map_err(|problem| ParseError::new(part.at, problem))?;
             NumberSet::parse(&tailed).map_err(near)?
         };
         if !head.is_empty() {
-            let headed = with_head(&set, head).map_err(|problem| ParseError::new(part.at, problem))?;
+            let headed =
+                with_head(&set, head).map_err(|problem| ParseError::new(part.at, problem))?;
             set = NumberSet::parse(&headed).map_err(near)?;
         }
         Ok(set)
     }
 }
 
-/// Puts the digits behind a bracket to each end of its ranges, which then count in tens, hundreds, …
+/// Puts the digits behind a bracket to each end of its ranges, which then count in tens, hundreds,
+/// …
 fn with_tail(inner: &str, tail: &str) -> Result<String, String> {
     let mut out = String::new();
     for element in inner.split(',').map(str::trim) {

@@ -35,8 +35,11 @@ impl HostSet {
     /// The hosts at these positions; positions beyond the end are ignored.
     #[must_use]
     pub fn select(&self, indices: &RangeSet) -> Self {
-        let mut wanted =
-            indices.ranges().iter().map(|&(first, last)| (u64::from(first), u64::from(last) + 1)).peekable();
+        let mut wanted = indices
+            .ranges()
+            .iter()
+            .map(|&(first, last)| (u64::from(first), u64::from(last) + 1))
+            .peekable();
         let mut out = Builder::default();
         for family in &self.families {
             let end = family.before + family.len;
@@ -103,7 +106,10 @@ impl HostSet {
     }
 }
 
-fn extended<'p>(part: &'p [NumberSet], pieces: &'p [NumberSet]) -> impl Iterator<Item = Vec<NumberSet>> + 'p {
+fn extended<'p>(
+    part: &'p [NumberSet],
+    pieces: &'p [NumberSet],
+) -> impl Iterator<Item = Vec<NumberSet>> + 'p {
     pieces.iter().map(|piece| part.iter().chain([piece]).cloned().collect())
 }
 
@@ -132,7 +138,9 @@ impl Family {
             Nodes::One => Box::new(std::iter::once(Vec::new())),
             Nodes::Many(Grid::Line(set)) => Box::new(set.numbers().map(|number| vec![number])),
             Nodes::Many(_) => Box::new(
-                self.blocks().iter().flat_map(|block| (0..block.len()).map(|index| block.point(index))),
+                self.blocks()
+                    .iter()
+                    .flat_map(|block| (0..block.len()).map(|index| block.point(index))),
             ),
         }
     }

@@ -84,7 +84,8 @@ fn answer(expr: &str) -> String {
         Ok(set) => set,
         Err(error) => return format!("ERROR {error}"),
     };
-    let join = |sets: Vec<HostSet>| sets.iter().map(HostSet::to_string).collect::<Vec<_>>().join(" ");
+    let join =
+        |sets: Vec<HostSet>| sets.iter().map(HostSet::to_string).collect::<Vec<_>>().join(" ");
     let mut answers = vec![
         set.to_string(),
         set.iter().collect::<Vec<_>>().join(" "),
@@ -123,8 +124,10 @@ fn ranges() -> impl Strategy<Value = String> {
 
 fn small_ranges() -> impl Strategy<Value = String> {
     prop_oneof![
-        proptest::collection::btree_set(0u32..6, 1..4)
-            .prop_map(|set| format!("[{}]", set.iter().map(u32::to_string).collect::<Vec<_>>().join(","))),
+        proptest::collection::btree_set(0u32..6, 1..4).prop_map(|set| format!(
+            "[{}]",
+            set.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+        )),
         (0u32..12).prop_map(|number| number.to_string()),
         Just("[08-11]".to_owned()),
     ]
@@ -161,7 +164,8 @@ fn expression() -> impl Strategy<Value = String> {
 }
 
 fn samples<T>(strategy: impl Strategy<Value = T>, count: usize) -> Vec<T> {
-    let seed = std::env::var("SHEAF_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    let seed =
+        std::env::var("SHEAF_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     (0..count)
@@ -174,7 +178,8 @@ fn compare(questions: &[String]) {
     let mut failures = 0;
     for (question, theirs) in questions.iter().zip(&answers) {
         let ours = answer(question);
-        let same = if theirs.starts_with("ERROR") { ours.starts_with("ERROR") } else { ours == *theirs };
+        let same =
+            if theirs.starts_with("ERROR") { ours.starts_with("ERROR") } else { ours == *theirs };
         if !same {
             failures += 1;
             if failures <= 10 {
@@ -194,16 +199,22 @@ fn random_expressions_agree_with_clustershell() {
 
 #[test]
 fn scattered_points_fold_as_in_clustershell() {
-    let flat = (2u32..13, 2u32..25, proptest::collection::vec((0u32..100, 0u32..100), 1..120)).prop_map(
-        |(height, width, points)| {
-            points.iter().map(|(x, y)| format!("r{}n{}", x % height, y % width)).collect::<Vec<_>>().join(",")
-        },
-    );
-    let deep = (1u32..4, 1u32..12, proptest::collection::vec((0u32..100, 0u32..100, 0u32..100), 1..60))
-        .prop_map(|(few, more, points)| {
-            let name = |&(x, y, z): &(u32, u32, u32)| format!("a{}b{}-{:02}", x % few, y % more, 8 + z % 4);
-            points.iter().map(name).collect::<Vec<_>>().join(",")
+    let flat = (2u32..13, 2u32..25, proptest::collection::vec((0u32..100, 0u32..100), 1..120))
+        .prop_map(|(height, width, points)| {
+            points
+                .iter()
+                .map(|(x, y)| format!("r{}n{}", x % height, y % width))
+                .collect::<Vec<_>>()
+                .join(",")
         });
+    let deep =
+        (1u32..4, 1u32..12, proptest::collection::vec((0u32..100, 0u32..100, 0u32..100), 1..60))
+            .prop_map(|(few, more, points)| {
+                let name = |&(x, y, z): &(u32, u32, u32)| {
+                    format!("a{}b{}-{:02}", x % few, y % more, 8 + z % 4)
+                };
+                points.iter().map(name).collect::<Vec<_>>().join(",")
+            });
     compare(&samples(prop_oneof![flat, deep], 300));
 }
 
@@ -301,8 +312,9 @@ for line in sys.stdin:
     for (question, theirs) in questions.iter().zip(&answers) {
         let Ok(set) = NumberSet::parse(question) else {
             // Of `3-8-9` the 3 is ignored there; that is no answer to agree with.
-            let three_numbers =
-                question.split(',').any(|part| part.trim_start_matches('-').matches('-').count() > 1);
+            let three_numbers = question
+                .split(',')
+                .any(|part| part.trim_start_matches('-').matches('-').count() > 1);
             assert!(theirs.starts_with("ERROR") || three_numbers, "{question}: {theirs}");
             continue;
         };
@@ -310,7 +322,8 @@ for line in sys.stdin:
         if theirs.contains("Invalid range upper limit") {
             continue;
         }
-        let contiguous = set.contiguous().iter().map(NumberSet::to_string).collect::<Vec<_>>().join(" ");
+        let contiguous =
+            set.contiguous().iter().map(NumberSet::to_string).collect::<Vec<_>>().join(" ");
         let mut ours = vec![set.to_string(), set.iter().collect::<Vec<_>>().join(" "), contiguous];
         ours.extend([1, 2, 3, 4].map(|autostep| set.fold(autostep)));
         assert_eq!(ours.join("\t"), *theirs, "{question}");
@@ -400,7 +413,8 @@ fn huge_input_is_an_error_or_quick() {
     assert_eq!(HostSet::parse(&digits).unwrap().iter().next(), Some(digits.clone()));
     assert!(HostSet::parse(&"[1-2]a".repeat(100_000)).is_err());
     assert!(HostSet::parse(&"[".repeat(100_000)).is_err());
-    let list = (0..50_000).map(|at| format!("h{at}x{},", at * 7 % 50_000)).collect::<String>() + "z";
+    let list =
+        (0..50_000).map(|at| format!("h{at}x{},", at * 7 % 50_000)).collect::<String>() + "z";
     assert_eq!(HostSet::parse(&list).unwrap().len(), 50_001);
 }
 
@@ -423,7 +437,10 @@ fn cycles_of_groups_are_errors() {
     groups.insert("local", "b", "@a,@a");
     let error = HostSet::parse_with("n1,@a", &groups).unwrap_err();
     assert_eq!(error.position(), 3);
-    assert!(error.to_string().ends_with("groups name each other in a circle: @a → @b → @a"), "{error}");
+    assert!(
+        error.to_string().ends_with("groups name each other in a circle: @a → @b → @a"),
+        "{error}"
+    );
     groups.insert("local", "all", "@*");
     let error = HostSet::parse_with("@*", &groups).unwrap_err();
     assert!(error.to_string().ends_with("in a circle: @* → @*"), "{error}");
@@ -432,7 +449,10 @@ fn cycles_of_groups_are_errors() {
         groups.insert("local", &format!("g{at}"), &format!("@g{}", at + 1));
     }
     let error = HostSet::parse_with("@g0", &groups).unwrap_err();
-    assert!(error.to_string().ends_with("in '@g0': groups name groups more than 64 deep"), "{error}");
+    assert!(
+        error.to_string().ends_with("in '@g0': groups name groups more than 64 deep"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -21,7 +21,12 @@ pub(super) fn expand(text: &str) -> Result<Vec<String>, PatternError> {
         let ends = group.commas.iter().copied().chain([group.close]);
         let mut start = group.open + 1;
         for end in ends {
-            waiting.push(format!("{}{}{}", &text[..group.open], &text[start..end], &text[group.close + 1..]));
+            waiting.push(format!(
+                "{}{}{}",
+                &text[..group.open],
+                &text[start..end],
+                &text[group.close + 1..]
+            ));
             start = end + 1;
         }
     }
@@ -45,7 +50,8 @@ fn outermost_group(text: &str) -> Option<Group> {
     let mut bytes = text.bytes().enumerate();
     while let Some((at, byte)) = bytes.next() {
         match byte {
-            // All four characters are ASCII, so skipping one byte of an escaped character is enough.
+            // All four characters are ASCII, so skipping one byte of an escaped character is
+            // enough.
             b'\\' => drop(bytes.next()),
             b'{' => open.push((at, Vec::new())),
             b',' => {

@@ -73,7 +73,8 @@ impl NamePattern {
 
     /// The literal characters; for a literal pattern, its name.
     pub fn literal(&self) -> String {
-        let char = |token: &Token| if let Token::Literal(char) = token { Some(*char) } else { None };
+        let char =
+            |token: &Token| if let Token::Literal(char) = token { Some(*char) } else { None };
         self.tokens.iter().filter_map(char).collect()
     }
 
@@ -85,7 +86,8 @@ impl NamePattern {
 
     /// Whether the whole name matches.
     ///
-    /// Only the last `*` is ever reconsidered, so the time is bounded by the product of the lengths.
+    /// Only the last `*` is ever reconsidered, so the time is bounded by the product of the
+    /// lengths.
     pub fn matches(&self, name: &[u8]) -> bool {
         let (mut token, mut at) = (0, 0);
         let mut last_many: Option<(usize, usize)> = None;
@@ -144,7 +146,8 @@ fn read_class(chars: &mut Peekable<Chars<'_>>) -> Result<Option<Token>, PatternE
             char => {
                 let Some(from) = unescape(char, &mut rest) else { return Ok(None) };
                 let mut ahead = rest.clone();
-                let is_range = ahead.next() == Some('-') && ahead.peek().is_some_and(|&next| next != ']');
+                let is_range =
+                    ahead.next() == Some('-') && ahead.peek().is_some_and(|&next| next != ']');
                 let mut to = from;
                 if is_range {
                     rest = ahead;
@@ -167,7 +170,9 @@ fn read_class(chars: &mut Peekable<Chars<'_>>) -> Result<Option<Token>, PatternE
 }
 
 /// Reads `:name:]` of `[:name:]`, or nothing (and takes nothing) if it does not have this form.
-fn read_class_name(chars: &mut Peekable<Chars<'_>>) -> Result<Option<&'static [(char, char)]>, PatternError> {
+fn read_class_name(
+    chars: &mut Peekable<Chars<'_>>,
+) -> Result<Option<&'static [(char, char)]>, PatternError> {
     let mut rest = chars.clone();
     rest.next();
     let mut name = String::new();
@@ -240,9 +245,14 @@ mod tests {
 
     #[test]
     fn a_leading_dot_must_be_explicit() {
-        for (pattern, expected) in [("*", false), (".*", true), ("[.]x", false), ("?x", false), (".x", true)]
+        for (pattern, expected) in
+            [("*", false), (".*", true), ("[.]x", false), ("?x", false), (".x", true)]
         {
-            assert_eq!(NamePattern::new(pattern).unwrap().matches_visible(b".x"), expected, "{pattern}");
+            assert_eq!(
+                NamePattern::new(pattern).unwrap().matches_visible(b".x"),
+                expected,
+                "{pattern}"
+            );
         }
     }
 }

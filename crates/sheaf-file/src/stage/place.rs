@@ -109,7 +109,8 @@ impl Destination {
         let new = crate::export::fd_metadata(file.as_fd())?;
         let mut mode = old.mode;
         if !may_keep_ids() {
-            // Where the kernel writes for a user it drops these, too: new contents get no old powers.
+            // Where the kernel writes for a user it drops these, too: new contents get no old
+            // powers.
             mode &= if mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
         }
         if (new.uid, new.gid) != (old.uid, old.gid) {
@@ -138,7 +139,8 @@ impl Destination {
             Kind::Anonymous => {
                 // Nothing to replace is the one case without a moment under another name.
                 let is_new = self.old.is_none();
-                match if is_new { link(file, &self.dir, &self.name) } else { Err(SysErrno::EXIST) } {
+                match if is_new { link(file, &self.dir, &self.name) } else { Err(SysErrno::EXIST) }
+                {
                     Ok(()) => return Ok(()),
                     Err(SysErrno::EXIST) => {}
                     Err(errno) => return Err(errno.into()),
@@ -198,8 +200,10 @@ impl Destination {
     }
 
     fn open_named(&mut self, options: &StageOptions) -> Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (name, file) = with_temp_name(|name| rustix::fs::openat(&self.dir, name, flags, mode(options)))?;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (name, file) =
+            with_temp_name(|name| rustix::fs::openat(&self.dir, name, flags, mode(options)))?;
         (self.kind, self.temp) = (Kind::Named, Some(name));
         Ok(file.into())
     }
@@ -214,8 +218,8 @@ fn may_keep_ids() -> bool {
     )
 }
 
-/// Whether an open file or directory is a door to the kernel, as those of `/proc` and `/sys` are: it
-/// is made up as it is read, and cannot be replaced.
+/// Whether an open file or directory is a door to the kernel, as those of `/proc` and `/sys` are:
+/// it is made up as it is read, and cannot be replaced.
 ///
 /// # Errors
 /// Those of `fstatfs(2)`.
@@ -240,7 +244,9 @@ fn final_place(export: &Export, path: &Path) -> Result<Place> {
     let mut path = path.to_owned();
     for _ in 0..=LINKS_MAX {
         let place = match export.place(&path) {
-            Err(Errno::INVAL) => return export.resolve(&path, OFlags::DIRECTORY).and(Err(Errno::ISDIR)),
+            Err(Errno::INVAL) => {
+                return export.resolve(&path, OFlags::DIRECTORY).and(Err(Errno::ISDIR));
+            }
             place => place?,
         };
         match rustix::fs::readlinkat(&place.dir, &place.name, Vec::new()) {
@@ -312,7 +318,8 @@ mod tests {
         let export = Export::open(root.path()).unwrap();
         let options = StageOptions::default();
         let begin = || {
-            let (mut destination, _) = Destination::open(&export, Path::new("file"), &options).unwrap();
+            let (mut destination, _) =
+                Destination::open(&export, Path::new("file"), &options).unwrap();
             let file = destination.open_named(&options).unwrap();
             assert_eq!(names(root.path()).len(), 2);
             (destination, file)

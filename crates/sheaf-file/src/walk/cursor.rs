@@ -90,7 +90,8 @@ impl Cursor {
         cursor
     }
 
-    /// The directory that holds the entry of the last step; `None` when it could not be opened again.
+    /// The directory that holds the entry of the last step; `None` when it could not be opened
+    /// again.
     pub fn parent(&self) -> Option<BorrowedFd<'_>> {
         self.frames.last()?.dir.as_ref().map(AsFd::as_fd)
     }
@@ -240,7 +241,8 @@ impl Cursor {
         if kind == FileKind::Unknown {
             kind = name_metadata(dir, &name).map_or(kind, |stat| stat.kind);
         }
-        let target = follow.filter(|_| kind == FileKind::Symlink).map(|path| self.export.stat(&path));
+        let target =
+            follow.filter(|_| kind == FileKind::Symlink).map(|path| self.export.stat(&path));
         match target {
             Some(Ok(stat)) => Name { name, kind: stat.kind, followed: true, failed: None },
             None | Some(Err(Errno::NOENT)) => Name { name, kind, followed: false, failed: None },
@@ -250,7 +252,8 @@ impl Cursor {
 
     /// Opens the present directory again if it was closed, and makes sure it is still the same one.
     fn reopen(&mut self) {
-        let Some(Frame { dir: dir @ None, id, names, entry: Some(entry) }) = self.frames.last_mut() else {
+        let Some(Frame { dir: dir @ None, id, names, entry: Some(entry) }) = self.frames.last_mut()
+        else {
             return;
         };
         let reopened = self.export.resolve(&entry.path, OFlags::DIRECTORY).and_then(|fd| {

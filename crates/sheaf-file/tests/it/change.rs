@@ -4,8 +4,8 @@ use crate::tree;
 use proptest::prelude::*;
 use sheaf_core::Errno;
 use sheaf_file::{
-    Attributes, Export, FileKind, Mode, Owner, Pattern, RemoveOptions, SetTime, Timestamp, Xattr, group_name,
-    user_name,
+    Attributes, Export, FileKind, Mode, Owner, Pattern, RemoveOptions, SetTime, Timestamp, Xattr,
+    group_name, user_name,
 };
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -25,7 +25,11 @@ fn p(path: &str) -> &Path {
 
 fn mkdir(export: &Export, path: &str, parents: bool) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(0o755);
-    if parents { export.create_dirs(p(path), mode, &mut |_| {}) } else { export.create_dir(p(path), mode) }
+    if parents {
+        export.create_dirs(p(path), mode, &mut |_| {})
+    } else {
+        export.create_dir(p(path), mode)
+    }
 }
 
 #[test]
@@ -81,7 +85,11 @@ fn attributes_are_set_and_links_not_followed_out() {
     assert_eq!(std::fs::metadata(dir.path().join("file")).unwrap().permissions().mode(), 0o104_751);
     assert_eq!(export.set_mode(p("out"), 0o777), Err(Errno::NOENT));
     assert_eq!(
-        export.set_attributes(p("link"), &Attributes { mode: Some(0o777), ..Default::default() }, false),
+        export.set_attributes(
+            p("link"),
+            &Attributes { mode: Some(0o777), ..Default::default() },
+            false
+        ),
         Err(Errno::OPNOTSUPP)
     );
 
@@ -93,7 +101,10 @@ fn attributes_are_set_and_links_not_followed_out() {
     let times = Attributes { atime: at(-5, 3), mtime: at(1_000_000_007, 9), ..Default::default() };
     export.set_attributes(p("link"), &times, true).unwrap();
     let stat = std::fs::metadata(dir.path().join("file")).unwrap();
-    assert_eq!((stat.atime(), stat.atime_nsec(), stat.mtime(), stat.mtime_nsec()), (-5, 3, 1_000_000_007, 9));
+    assert_eq!(
+        (stat.atime(), stat.atime_nsec(), stat.mtime(), stat.mtime_nsec()),
+        (-5, 3, 1_000_000_007, 9)
+    );
     let only_one = Attributes { mtime: Some(SetTime::Now), ..Default::default() };
     export.set_attributes(p("file"), &only_one, true).unwrap();
     let stat = export.stat(p("file")).unwrap();
@@ -244,7 +255,10 @@ fn the_root_is_emptied_only_when_that_is_asked_for() {
         assert_eq!(export.remove(p(path), RECURSIVE), Err(Errno::BUSY), "{path}");
     }
     assert_eq!(export.remove(p("a/b/.."), whole), Err(Errno::INVAL));
-    assert_eq!(export.remove(p("/"), RemoveOptions { recursive: false, ..whole }), Err(Errno::ISDIR));
+    assert_eq!(
+        export.remove(p("/"), RemoveOptions { recursive: false, ..whole }),
+        Err(Errno::ISDIR)
+    );
     let counted = export.remove(p("/"), RemoveOptions { dry_run: true, ..whole }).unwrap();
     assert_eq!((counted.names, names()), (6, 4));
     assert_eq!((export.remove(p("a/.."), whole).unwrap().names, names()), (6, 0));
@@ -266,13 +280,17 @@ fn a_removal_goes_on_name_by_name() {
     while removal.step() {}
     assert!(!removal.step() && !left("t"));
     assert_eq!(removal.removed().names, 4);
-    assert!(!export.removal(p("t"), RemoveOptions { missing_ok: true, ..RECURSIVE }).unwrap().step());
+    assert!(
+        !export.removal(p("t"), RemoveOptions { missing_ok: true, ..RECURSIVE }).unwrap().step()
+    );
 }
 
-/// Of two removals at once each counts what it has removed itself, and neither misses what the other has.
+/// Of two removals at once each counts what it has removed itself, and neither misses what the
+/// other has.
 #[test]
 fn two_removals_at_once_count_each_name_once() {
-    let names: Vec<String> = (0..6).flat_map(|d| (0..7).map(move |f| format!("t/{d}/{d}/{f}"))).collect();
+    let names: Vec<String> =
+        (0..6).flat_map(|d| (0..7).map(move |f| format!("t/{d}/{d}/{f}"))).collect();
     for uneven in 1..40 {
         let (dir, export) = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let options = RemoveOptions { missing_ok: true, ..RECURSIVE };
@@ -294,12 +312,14 @@ fn patterns_that_sweep_the_root_are_known() {
     let (_dir, export) = tree(&["a/b", "l -> /", "a/up -> .."]);
     let sweeps = |pattern: &str| export.sweeps_root(&Pattern::new(pattern).unwrap()).unwrap();
     for pattern in [
-        "/*", "*", "/**", "/?*", "//*/", "/./*", "/a/../*", "/l/*", "/*/../*", "/[!.]*", "/{a,*}", "/**/*",
-        "/a/up/*",
+        "/*", "*", "/**", "/?*", "//*/", "/./*", "/a/../*", "/l/*", "/*/../*", "/[!.]*", "/{a,*}",
+        "/**/*", "/a/up/*",
     ] {
         assert!(sweeps(pattern), "{pattern}");
     }
-    for pattern in ["/", "/a*", "/a/*", "/a/**", "/*a", "/**/b", "/*/*", "/.*", "/{a,b}", "/a", "/none/*"] {
+    for pattern in
+        ["/", "/a*", "/a/*", "/a/**", "/*a", "/**/b", "/*/*", "/.*", "/{a,b}", "/a", "/none/*"]
+    {
         assert!(!sweeps(pattern), "{pattern}");
     }
 }
@@ -308,7 +328,9 @@ fn patterns_that_sweep_the_root_are_known() {
 fn a_dry_run_refuses_what_the_removal_refuses() {
     let (dir, export) = tree(&["theirs/file", "sticky/file", "open/file", "open/below/file"]);
     crate::open_to_all(dir.path());
-    for (path, mode) in [("theirs", 0o755), ("sticky", 0o1777), ("open", 0o777), ("open/below", 0o755)] {
+    for (path, mode) in
+        [("theirs", 0o755), ("sticky", 0o1777), ("open", 0o777), ("open/below", 0o755)]
+    {
         std::fs::set_permissions(dir.path().join(path), PermissionsExt::from_mode(mode)).unwrap();
     }
     let dry = RemoveOptions { dry_run: true, ..RECURSIVE };
@@ -334,7 +356,9 @@ fn a_dry_run_refuses_what_the_removal_refuses() {
 #[test]
 fn who_acts_as_owner_may_change_a_mode() {
     assert_eq!(sheaf_file::acts_as_owner(rustix::process::geteuid().as_raw()), Ok(true));
-    let Some(nobody) = crate::as_nobody(|| [0, 65534].map(sheaf_file::acts_as_owner)) else { return };
+    let Some(nobody) = crate::as_nobody(|| [0, 65534].map(sheaf_file::acts_as_owner)) else {
+        return;
+    };
     assert_eq!(nobody, [Ok(false), Ok(true)]);
     assert_eq!(sheaf_file::acts_as_owner(65534), Ok(true), "root may");
 }

@@ -69,9 +69,16 @@ fn magic_links_are_refused() {
         assert_eq!(export.stat(Path::new(&path)).unwrap_err(), Errno::LOOP, "{path}");
     }
     // The link itself may be looked at, and ordinary files of /proc work like others.
-    assert_eq!(export.lstat(Path::new("/proc/self/root")).unwrap().kind, sheaf_file::FileKind::Symlink);
+    assert_eq!(
+        export.lstat(Path::new("/proc/self/root")).unwrap().kind,
+        sheaf_file::FileKind::Symlink
+    );
     assert!(read(&export, "/proc/self/status").unwrap().starts_with("Name:"));
-    assert!(!read(&export, "/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or("x".into()).is_empty());
+    assert!(
+        !read(&export, "/sys/kernel/mm/transparent_hugepage/enabled")
+            .unwrap_or("x".into())
+            .is_empty()
+    );
     drop(own);
 }
 
@@ -102,9 +109,11 @@ fn an_export_must_be_a_directory() {
 
 /// Paths made of names that exist, of dots and of links that lead everywhere.
 fn path() -> impl Strategy<Value = String> {
-    let name = prop::sample::select(vec!["a", "b", "c", "up", "abs", "far", "dir", "..", ".", "", "none"]);
-    (any::<bool>(), prop::collection::vec(name, 1..8))
-        .prop_map(|(absolute, names)| format!("{}{}", if absolute { "/" } else { "" }, names.join("/")))
+    let name =
+        prop::sample::select(vec!["a", "b", "c", "up", "abs", "far", "dir", "..", ".", "", "none"]);
+    (any::<bool>(), prop::collection::vec(name, 1..8)).prop_map(|(absolute, names)| {
+        format!("{}{}", if absolute { "/" } else { "" }, names.join("/"))
+    })
 }
 
 /// Every inode beneath a directory, by the standard library.

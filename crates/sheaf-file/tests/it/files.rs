@@ -19,8 +19,14 @@ fn faces(root: &Path) -> [(&'static str, Box<dyn Files>); 2] {
 
 /// What `std::fs` says of a file, as far as it is compared.
 fn expected(found: &std::fs::Metadata) -> [i64; 9] {
-    let numbers =
-        [found.ino(), found.dev(), found.mode().into(), found.nlink(), found.size(), found.blocks()];
+    let numbers = [
+        found.ino(),
+        found.dev(),
+        found.mode().into(),
+        found.nlink(),
+        found.size(),
+        found.blocks(),
+    ];
     let [a, b, c, d, e, f] = numbers.map(|number| number as i64);
     [a, b, c, d, e, f, found.uid().into(), found.mtime(), found.mtime_nsec()]
 }
@@ -97,7 +103,11 @@ fn both_faces_of_a_directory_are_what_the_system_says() {
             assert_eq!(told(&files.lstat(path).unwrap()), expected(&there), "{face} {path:?}");
             let target = std::fs::metadata(&real).map_err(Errno::from);
             let same = target.as_ref().map(expected).map_err(|errno| *errno);
-            assert_eq!(files.stat(path).as_ref().map(told).map_err(|errno| *errno), same, "{face} {path:?}");
+            assert_eq!(
+                files.stat(path).as_ref().map(told).map_err(|errno| *errno),
+                same,
+                "{face} {path:?}"
+            );
             let link = std::fs::read_link(&real).map_err(Errno::from);
             assert_eq!(files.read_link(path), link, "{face} {path:?}");
             if target.is_ok_and(|target| target.is_file()) {

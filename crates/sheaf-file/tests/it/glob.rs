@@ -70,8 +70,16 @@ fn patterns_find_what_a_shell_finds() {
 #[test]
 fn what_cannot_be_looked_for_is_an_error() {
     use std::os::unix::fs::PermissionsExt;
-    let (dir, export) =
-        tree(&["a/x", "b/x", "c/x", "file", "gone -> none", "loop -> loop", "e/sub/x", "e/s -> /b/x"]);
+    let (dir, export) = tree(&[
+        "a/x",
+        "b/x",
+        "c/x",
+        "file",
+        "gone -> none",
+        "loop -> loop",
+        "e/sub/x",
+        "e/s -> /b/x",
+    ]);
     let mode = |name: &str, mode| {
         std::fs::set_permissions(dir.path().join(name), PermissionsExt::from_mode(mode)).unwrap();
     };
@@ -127,7 +135,10 @@ fn errors_of_a_pattern_are_bounded() {
     assert_eq!((found.paths.len(), found.errors.len()), (0, GLOB_ERRORS_MAX + 1));
     let of = |errno| found.errors.iter().filter(move |error| error.errno == errno);
     assert_eq!(of(Errno::LOOP).count(), GLOB_ERRORS_MAX);
-    assert_eq!(of(Errno::MSGSIZE).map(|error| error.path.clone()).collect::<Vec<_>>(), [Path::new("/*/x")]);
+    assert_eq!(
+        of(Errno::MSGSIZE).map(|error| error.path.clone()).collect::<Vec<_>>(),
+        [Path::new("/*/x")]
+    );
 }
 
 #[test]
@@ -146,9 +157,13 @@ fn a_text_is_expanded_or_says_why_not() {
     let (_dir, export) = tree(&["d1/a", "d2/", "f"]);
     let expand = |text: &str, is_new: bool| {
         let found = if is_new { export.expand_new(text) } else { export.expand(text) };
-        let paths: Vec<String> = found.paths.iter().map(|path| path.display().to_string()).collect();
-        let errors: Vec<_> =
-            found.errors.iter().map(|error| (error.path.display().to_string(), error.errno)).collect();
+        let paths: Vec<String> =
+            found.paths.iter().map(|path| path.display().to_string()).collect();
+        let errors: Vec<_> = found
+            .errors
+            .iter()
+            .map(|error| (error.path.display().to_string(), error.errno))
+            .collect();
         (paths.join(" "), errors)
     };
     let nothing = |text: &str, errno| (String::new(), vec![(text.to_owned(), errno)]);
@@ -165,9 +180,14 @@ fn a_text_is_expanded_or_says_why_not() {
 #[test]
 fn a_path_without_special_characters_is_itself() {
     let (_dir, export) = tree(&["a*"]);
-    for (text, path) in
-        [("/no/such", "/no/such"), (r"a\*", "a*"), ("x[", "x["), ("{a}", "{a}"), ("d/", "d/"), ("/", "/")]
-    {
+    for (text, path) in [
+        ("/no/such", "/no/such"),
+        (r"a\*", "a*"),
+        ("x[", "x["),
+        ("{a}", "{a}"),
+        ("d/", "d/"),
+        ("/", "/"),
+    ] {
         assert!(!is_pattern(text), "{text}");
         assert_eq!(glob(&export, text), [path], "{text}");
     }
@@ -215,7 +235,9 @@ fn bash(dir: &Path, pattern: &str) -> Option<Vec<String>> {
         // Words that are no patterns stay although nothing has their name, and a final `**` stands
         // for the directory itself, too.
         .filter(|path| {
-            !path.is_empty() && !path.ends_with('/') && std::fs::symlink_metadata(dir.join(path)).is_ok()
+            !path.is_empty()
+                && !path.ends_with('/')
+                && std::fs::symlink_metadata(dir.join(path)).is_ok()
         })
         .collect();
     found.sort();

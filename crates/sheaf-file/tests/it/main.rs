@@ -29,7 +29,8 @@ fn tree(names: &[&str]) -> (TempDir, Export) {
 }
 
 fn add(root: &Path, name: &str) {
-    let (path, target) = name.split_once(" -> ").map_or((name, None), |(path, target)| (path, Some(target)));
+    let (path, target) =
+        name.split_once(" -> ").map_or((name, None), |(path, target)| (path, Some(target)));
     let path = root.join(path.trim_start_matches('/'));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     match target {
@@ -39,8 +40,8 @@ fn add(root: &Path, name: &str) {
     }
 }
 
-/// Runs `act` as a user without privileges, on a thread of its own; nothing, with a word, where that
-/// cannot be done.
+/// Runs `act` as a user without privileges, on a thread of its own; nothing, with a word, where
+/// that cannot be done.
 fn as_nobody<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
     if !rustix::process::geteuid().is_root() {
         skipped("only root can become another user");

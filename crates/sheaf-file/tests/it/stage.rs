@@ -4,8 +4,8 @@ use crate::tree;
 use proptest::prelude::*;
 use sheaf_core::Errno;
 use sheaf_file::{
-    Algorithm, Attributes, Digest, Export, Mode, SetTime, StageOptions, Staged, TEMP_PREFIX, Timestamp,
-    digest,
+    Algorithm, Attributes, Digest, Export, Mode, SetTime, StageOptions, Staged, TEMP_PREFIX,
+    Timestamp, digest,
 };
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -23,7 +23,9 @@ fn stage(export: &Export, path: &str, data: &[u8], options: StageOptions) -> Res
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.unwrap().file_name().into_string().unwrap()
+    };
     let mut names: Vec<String> = std::fs::read_dir(dir).unwrap().map(name).collect();
     names.sort();
     names
@@ -58,7 +60,10 @@ fn what_is_dropped_or_refused_leaves_nothing() {
     let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();
     staged.write_at(0, b"wrong").unwrap();
     let time = Some(SetTime::At(Timestamp { seconds: 0, nanoseconds: u32::MAX }));
-    assert_eq!(staged.commit(&Attributes { mtime: time, ..Default::default() }, None), Err(Errno::INVAL));
+    assert_eq!(
+        staged.commit(&Attributes { mtime: time, ..Default::default() }, None),
+        Err(Errno::INVAL)
+    );
     for (path, errno) in [
         ("d", Errno::ISDIR),
         ("/", Errno::ISDIR),
@@ -94,7 +99,8 @@ fn a_killed_process_leaves_nothing() {
         let export = Export::open(Path::new(&dir)).unwrap();
         let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();
         staged.write_at(0, &[1; 100_000]).unwrap();
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+            .unwrap();
         unreachable!("a process that killed itself");
     }
     let (dir, _) = tree(&["file"]);
@@ -128,7 +134,8 @@ fn a_read_only_directory_or_file_is_refused() {
 fn a_full_file_system_leaves_the_old_file() {
     let (dir, export) = tree(&["m/"]);
     let mount = dir.path().join("m");
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&mount).output();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&mount).output();
     if !mounted.is_ok_and(|output| output.status.success()) {
         return crate::skipped("a small file system cannot be mounted");
     }
@@ -204,7 +211,10 @@ fn the_new_file_inherits_and_attributes_override() {
     let before = std::fs::metadata(&path).unwrap();
     stage(&export, "file", b"2", StageOptions::default()).unwrap();
     let after = std::fs::metadata(&path).unwrap();
-    assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
+    assert_eq!(
+        (after.mode(), after.uid(), after.gid()),
+        (before.mode(), before.uid(), before.gid())
+    );
     assert_ne!(after.ino(), before.ino());
 
     let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();
@@ -212,7 +222,10 @@ fn the_new_file_inherits_and_attributes_override() {
     let mtime = Some(SetTime::At(Timestamp { seconds: 12, nanoseconds: 34 }));
     let wanted = Attributes { mode: Some(0o4711), mtime, ..Default::default() };
     let metadata = staged.commit(&wanted, None).unwrap();
-    assert_eq!((metadata.mode, metadata.mtime.seconds, metadata.mtime.nanoseconds), (0o4711, 12, 34));
+    assert_eq!(
+        (metadata.mode, metadata.mtime.seconds, metadata.mtime.nanoseconds),
+        (0o4711, 12, 34)
+    );
 
     let in_place = StageOptions { in_place: true, ..Default::default() };
     let inode = std::fs::metadata(&path).unwrap().ino();
@@ -231,8 +244,8 @@ fn modes_of_replaced_files_are_those_that_cp_leaves() {
     let (ours, theirs) = (root.path().join("ours"), root.path().join("theirs"));
     // Who owns the file, and its mode: oneself, or somebody else whose group or others one is.
     let modes = [
-        0o644, 0o600, 0o664, 0o666, 0o444, 0o200, 0o222, 0o000, 0o1644, 0o4755, 0o4700, 0o2755, 0o2644,
-        0o6777, 0o606,
+        0o644, 0o600, 0o664, 0o666, 0o444, 0o200, 0o222, 0o000, 0o1644, 0o4755, 0o4700, 0o2755,
+        0o2644, 0o6777, 0o606,
     ];
     let owners = [(65534, 65534), (0, 65534), (0, 0)];
     let cases: Vec<_> =
@@ -256,7 +269,8 @@ fn modes_of_replaced_files_are_those_that_cp_leaves() {
             for (at, case) in cases.iter().enumerate() {
                 let name = at.to_string();
                 let cp = Command::new("cp").arg(&source).arg(theirs.join(&name)).output().unwrap();
-                let done = stage(&export, &name, b"new", StageOptions { in_place, ..Default::default() });
+                let done =
+                    stage(&export, &name, b"new", StageOptions { in_place, ..Default::default() });
                 assert_eq!(done.is_ok(), cp.status.success(), "{case:?} {done:?}");
             }
         });

@@ -31,8 +31,14 @@ const PATHS: &[&str] = &[
 ];
 
 /// Besides the access mode.
-const FLAGS: &[OFlags] =
-    &[OFlags::CREATE, OFlags::EXCL, OFlags::TRUNC, OFlags::DIRECTORY, OFlags::NOFOLLOW, OFlags::PATH];
+const FLAGS: &[OFlags] = &[
+    OFlags::CREATE,
+    OFlags::EXCL,
+    OFlags::TRUNC,
+    OFlags::DIRECTORY,
+    OFlags::NOFOLLOW,
+    OFlags::PATH,
+];
 
 fn files() -> (TempDir, Export) {
     let (dir, export) = tree(&[
@@ -44,7 +50,8 @@ fn files() -> (TempDir, Export) {
         "loop -> loop",
         "dirlink -> dir",
     ]);
-    rustix::fs::mknodat(CWD, dir.path().join("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(CWD, dir.path().join("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
     (dir, export)
 }
 
@@ -125,8 +132,9 @@ fn opening_and_settling_is_what_open_does_and_undoing_leaves_no_trace() {
 fn an_undo_removes_only_what_the_opening_made() {
     let (dir, export) = tree(&["victim", "other/made", "other/new"]);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-    let make =
-        |path: &str| export.open_tentative(Path::new(path), flags, Mode::from_raw_mode(0o600)).unwrap();
+    let make = |path: &str| {
+        export.open_tentative(Path::new(path), flags, Mode::from_raw_mode(0o600)).unwrap()
+    };
     let at = |path: &str| dir.path().join(path);
 
     // Somebody else's file of the same name.
@@ -164,7 +172,8 @@ fn an_undo_removes_only_what_the_opening_made() {
 #[test]
 fn a_file_that_may_not_be_emptied_is_refused_before_any_is() {
     let (dir, export) = tree(&["log"]);
-    let status = std::process::Command::new("chattr").arg("+a").arg(dir.path().join("log")).output();
+    let status =
+        std::process::Command::new("chattr").arg("+a").arg(dir.path().join("log")).output();
     if !status.is_ok_and(|output| output.status.success()) {
         return crate::skipped("no file can be made append-only here");
     }
@@ -172,6 +181,7 @@ fn a_file_that_may_not_be_emptied_is_refused_before_any_is() {
         let opened = export.open_tentative(Path::new("log"), access | OFlags::TRUNC, Mode::empty());
         assert_eq!(opened.err(), Some(Errno::PERM));
     }
-    let output = std::process::Command::new("chattr").arg("-a").arg(dir.path().join("log")).output();
+    let output =
+        std::process::Command::new("chattr").arg("-a").arg(dir.path().join("log")).output();
     assert!(output.unwrap().status.success());
 }

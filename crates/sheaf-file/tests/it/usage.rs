@@ -8,8 +8,12 @@ use std::process::Command;
 
 /// The first word a tool prints, or nothing where it is missing.
 fn tool(program: &str, args: &[&str], path: &Path) -> Option<String> {
-    let output =
-        Command::new(program).args(args).arg(path).output().ok().filter(|output| output.status.success())?;
+    let output = Command::new(program)
+        .args(args)
+        .arg(path)
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
     String::from_utf8(output.stdout).ok()?.split_whitespace().next().map(str::to_owned)
 }
 
@@ -81,7 +85,8 @@ fn hard_links_count_once() {
     std::fs::write(dir.path().join("d/b/y"), vec![1; 100_000]).unwrap();
     std::fs::hard_link(dir.path().join("d/b/y"), dir.path().join("d/a/y2")).unwrap();
     let (usage, seen) = count(&export, "d", UsageOptions::default());
-    let dirs: u64 = ["d", "d/a", "d/b", "d/c"].iter().map(|name| size(&dir.path().join(name))).sum();
+    let dirs: u64 =
+        ["d", "d/a", "d/b", "d/c"].iter().map(|name| size(&dir.path().join(name))).sum();
     assert_eq!((usage.files, usage.dirs, usage.apparent_bytes), (3, 4, 100_000 + 5 + 1 + dirs));
     assert_eq!(seen, ["d/a 3", "d/b 0", "d/c 0", "d 3"]);
     let (twice, _) = count(&export, "d", UsageOptions { count_links: true, ..Default::default() });
@@ -105,10 +110,13 @@ fn digests_are_those_of_the_tools() {
     let path = dir.path().join("file");
     for length in [0, 1, 300_000] {
         std::fs::write(&path, (0..length).map(|at| (at % 251) as u8).collect::<Vec<u8>>()).unwrap();
-        for (algorithm, program) in
-            [(Algorithm::Sha256, "sha256sum"), (Algorithm::Sha512, "sha512sum"), (Algorithm::Blake3, "b3sum")]
-        {
-            let ours = digest(&mut export.open_read(Path::new("file")).unwrap(), algorithm).unwrap();
+        for (algorithm, program) in [
+            (Algorithm::Sha256, "sha256sum"),
+            (Algorithm::Sha512, "sha512sum"),
+            (Algorithm::Blake3, "b3sum"),
+        ] {
+            let ours =
+                digest(&mut export.open_read(Path::new("file")).unwrap(), algorithm).unwrap();
             match tool(program, &[], &path) {
                 Some(expected) => assert_eq!(ours.to_string(), expected),
                 None => crate::skipped(&format!("there is no {program} to compare with")),

@@ -31,7 +31,8 @@ fn files_come_in_the_order_of_their_paths() {
 fn a_directory_is_read_in_order() {
     let (_dir, export) = tree(&["d/b", "d/a/", "d/a.b", "d/.h", "d/l -> a"]);
     let read = export.read_dir(Path::new("/d")).unwrap();
-    let found: Vec<_> = read.iter().map(|entry| (entry.name.to_str().unwrap(), entry.kind)).collect();
+    let found: Vec<_> =
+        read.iter().map(|entry| (entry.name.to_str().unwrap(), entry.kind)).collect();
     let (file, dir, link) = (FileKind::File, FileKind::Directory, FileKind::Symlink);
     assert_eq!(found, [(".h", file), ("a", dir), ("a.b", file), ("b", file), ("l", link)]);
     assert_eq!(read[3].ino, export.stat(Path::new("d/b")).unwrap().ino);
@@ -55,7 +56,8 @@ fn links_are_followed_as_asked() {
 #[test]
 fn a_link_that_cannot_be_followed_is_an_error() {
     use std::os::unix::fs::PermissionsExt;
-    let (dir, export) = tree(&["d/l -> ../closed/x", "d/loop -> loop", "d/gone -> none", "closed/x"]);
+    let (dir, export) =
+        tree(&["d/l -> ../closed/x", "d/loop -> loop", "d/gone -> none", "closed/x"]);
     crate::open_to_all(dir.path());
     std::fs::set_permissions(dir.path().join("closed"), PermissionsExt::from_mode(0o700)).unwrap();
     let always = || WalkOptions { follow: Follow::Always, ..Default::default() };
@@ -66,7 +68,8 @@ fn a_link_that_cannot_be_followed_is_an_error() {
 
 #[test]
 fn filters_prune() {
-    let (_dir, export) = tree(&["d/a.c", "d/a.h", "d/b.rs", "d/.git/x.c", "d/sub/c.c", "d/sub/d.c"]);
+    let (_dir, export) =
+        tree(&["d/a.c", "d/a.h", "d/b.rs", "d/.git/x.c", "d/sub/c.c", "d/sub/d.c"]);
     let filter = |patterns: &[&str]| {
         NameFilter::new(&patterns.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()
     };
@@ -105,9 +108,14 @@ fn beyond_a_path(dir: &Path) -> PathBuf {
     let mut open = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
     for depth in 0..50 {
         rustix::fs::mkdirat(&open, &name, Mode::from_raw_mode(0o755)).unwrap();
-        open = rustix::fs::openat(&open, &name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let file =
-            rustix::fs::openat(&open, "z", OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(0o644));
+        open = rustix::fs::openat(&open, &name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+            .unwrap();
+        let file = rustix::fs::openat(
+            &open,
+            "z",
+            OFlags::WRONLY | OFlags::CREATE,
+            Mode::from_raw_mode(0o644),
+        );
         rustix::io::write(file.unwrap(), depth.to_string().as_bytes()).unwrap();
     }
     rustix::fs::symlinkat("z", &open, "near").unwrap();
@@ -124,14 +132,20 @@ fn paths_may_be_longer_than_the_kernel_takes_at_once() {
     let found: Vec<_> = export.walk(Path::new("/"), options).collect::<Result<_, _>>().unwrap();
     assert_eq!(found.len(), 1 + 1 + 50 + 50 + 3);
     let file = deepest.join("z");
-    assert_eq!((export.stat(&file).unwrap().size, export.stat(&deepest.join("near")).unwrap().size), (2, 2));
+    assert_eq!(
+        (export.stat(&file).unwrap().size, export.stat(&deepest.join("near")).unwrap().size),
+        (2, 2)
+    );
     let mut text = String::new();
     std::io::Read::read_to_string(&mut export.open_read(&file).unwrap(), &mut text).unwrap();
     assert_eq!(text, "49");
-    let names: Vec<_> = export.read_dir(&deepest).unwrap().into_iter().map(|entry| entry.name).collect();
+    let names: Vec<_> =
+        export.read_dir(&deepest).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, ["absolute", "near", "up", "z"]);
     // What a link means that leads above the last piece only the whole path can tell.
-    for link in ["absolute", "up", "../../../../../../../../../../../../../../../../../../../../../../top"] {
+    for link in
+        ["absolute", "up", "../../../../../../../../../../../../../../../../../../../../../../top"]
+    {
         assert_eq!(export.stat(&deepest.join(link)), Err(Errno::NAMETOOLONG), "{link}");
     }
     assert_eq!(export.read_link(&deepest.join("absolute")).unwrap(), Path::new("/top"));
@@ -165,7 +179,8 @@ fn a_directory_exchanged_meanwhile_is_an_error_not_a_detour() {
     let rest: Vec<_> = walk.collect();
     assert!(rest.iter().all(|item| item.is_err()), "{rest:?}");
     assert!(
-        rest.iter().all(|item| matches!(item, Err(e) if [Errno::NOENT, Errno::STALE].contains(&e.errno)))
+        rest.iter()
+            .all(|item| matches!(item, Err(e) if [Errno::NOENT, Errno::STALE].contains(&e.errno)))
     );
 }
 
@@ -174,7 +189,9 @@ fn oracle(root: &Path, dir: &Path, found: &mut Vec<(PathBuf, bool, u64)>) {
     let stat = std::fs::symlink_metadata(dir).unwrap();
     found.push((dir.strip_prefix(root).unwrap().to_owned(), stat.is_dir(), stat.len()));
     if stat.is_dir() {
-        std::fs::read_dir(dir).unwrap().for_each(|entry| oracle(root, &entry.unwrap().path(), found));
+        std::fs::read_dir(dir)
+            .unwrap()
+            .for_each(|entry| oracle(root, &entry.unwrap().path(), found));
     }
 }
 

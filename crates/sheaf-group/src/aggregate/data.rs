@@ -18,7 +18,8 @@ pub(crate) struct Packed {
 
 impl Packed {
     fn bytes(&self) -> u64 {
-        self.exceeded.unwrap_or_else(|| self.items.iter().map(|(_, _, bytes)| bytes.len() as u64).sum())
+        self.exceeded
+            .unwrap_or_else(|| self.items.iter().map(|(_, _, bytes)| bytes.len() as u64).sum())
     }
 
     /// One member's bytes, within the bound.
@@ -32,7 +33,8 @@ impl Packed {
     fn merge(&mut self, other: Self) {
         let bytes = self.bytes().saturating_add(other.bytes());
         self.bytes_max = self.bytes_max.max(other.bytes_max);
-        let exceeded = self.exceeded.is_some() || other.exceeded.is_some() || bytes > self.bytes_max;
+        let exceeded =
+            self.exceeded.is_some() || other.exceeded.is_some() || bytes > self.bytes_max;
         if exceeded {
             self.items = Vec::new();
             self.exceeded = Some(bytes);
@@ -98,7 +100,10 @@ impl Data {
                     .map_err(|error| FilterError::new(error.errno(), error.to_string()))?;
             }
             _ => {
-                return Err(FilterError::new(Errno::BADMSG, "members answered with different kinds of data"));
+                return Err(FilterError::new(
+                    Errno::BADMSG,
+                    "members answered with different kinds of data",
+                ));
             }
         }
         Ok(())

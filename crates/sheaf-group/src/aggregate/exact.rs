@@ -102,7 +102,11 @@ impl Exact {
     /// A limb, also where none is kept.
     fn limb(&self, at: i32) -> u64 {
         let beyond = if at >= self.low && self.is_negative() { u64::MAX } else { 0 };
-        usize::try_from(at - self.low).ok().and_then(|at| self.limbs.get(at)).copied().unwrap_or(beyond)
+        usize::try_from(at - self.low)
+            .ok()
+            .and_then(|at| self.limbs.get(at))
+            .copied()
+            .unwrap_or(beyond)
     }
 
     fn negated(&self) -> Self {
@@ -167,7 +171,8 @@ fn round(limbs: &[u64], low: i32, more: bool) -> f64 {
         let place = usize::try_from(exponent - origin).unwrap_or(usize::MAX);
         limbs.get(place / 64).is_some_and(|limb| limb >> (place % 64) & 1 == 1)
     };
-    let kept = (last..=highest).rev().fold(0u64, |kept, exponent| kept << 1 | u64::from(bit(exponent)));
+    let kept =
+        (last..=highest).rev().fold(0u64, |kept, exponent| kept << 1 | u64::from(bit(exponent)));
     let below = (origin..last - 1).any(bit) || more;
     let up = bit(last - 1) && (below || kept & 1 == 1);
     // The highest bit that is kept adds to the exponent, and so does a carry into the next.
@@ -194,8 +199,17 @@ mod tests {
     use proptest::prelude::*;
 
     fn float() -> impl Strategy<Value = f64> {
-        let any = any::<u64>().prop_map(f64::from_bits).prop_filter("finite", |value| value.is_finite());
-        prop_oneof![any, -1e3f64..1e3, Just(0.0), Just(5e-324), Just(f64::MAX), Just(-f64::MAX), Just(0.1)]
+        let any =
+            any::<u64>().prop_map(f64::from_bits).prop_filter("finite", |value| value.is_finite());
+        prop_oneof![
+            any,
+            -1e3f64..1e3,
+            Just(0.0),
+            Just(5e-324),
+            Just(f64::MAX),
+            Just(-f64::MAX),
+            Just(0.1)
+        ]
     }
 
     fn integer() -> impl Strategy<Value = i128> {

@@ -25,8 +25,8 @@ pub enum Number {
 }
 
 impl Number {
-    /// The number that a whole field is; `None` for a field that is anything else, such as `17/421`,
-    /// `12kB`, `0x1f`, `inf` or `1,5`.
+    /// The number that a whole field is; `None` for a field that is anything else, such as
+    /// `17/421`, `12kB`, `0x1f`, `inf` or `1,5`.
     ///
     /// # Errors
     /// `EOVERFLOW` for an integer that needs more than 128 bits, and a float beyond the greatest.
@@ -34,7 +34,10 @@ impl Number {
         let unsigned = field.strip_prefix(['+', '-']).unwrap_or(field);
         let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         if is_digits(unsigned) && !unsigned.is_empty() {
-            return field.parse().map(|value| Some(Self::Integer(value))).map_err(|_| Errno::OVERFLOW);
+            return field
+                .parse()
+                .map(|value| Some(Self::Integer(value)))
+                .map_err(|_| Errno::OVERFLOW);
         }
         let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -136,8 +139,8 @@ mod tests {
     #[test]
     fn a_field_is_a_number_as_a_whole_or_not_at_all() {
         for field in [
-            "17/421", "12kB", "0x1f", "inf", "-inf", "+nan", "NaN", "1,5", "", "+", "-", ".", "e5", "1e",
-            "1e+",
+            "17/421", "12kB", "0x1f", "inf", "-inf", "+nan", "NaN", "1,5", "", "+", "-", ".", "e5",
+            "1e", "1e+",
         ] {
             assert_eq!(Number::parse(field), Ok(None), "{field}");
         }
@@ -158,9 +161,11 @@ mod tests {
     fn what_does_not_fit_is_an_error() {
         let most = i128::MAX.to_string();
         assert_eq!(Number::parse(&most), Ok(Some(Number::Integer(i128::MAX))));
-        for field in
-            ["170141183460469231731687303715884105728", "-170141183460469231731687303715884105729", "1e309"]
-        {
+        for field in [
+            "170141183460469231731687303715884105728",
+            "-170141183460469231731687303715884105729",
+            "1e309",
+        ] {
             assert_eq!(Number::parse(field), Err(Errno::OVERFLOW));
         }
     }

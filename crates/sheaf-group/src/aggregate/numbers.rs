@@ -34,8 +34,9 @@ pub struct NumberAt {
     pub line: u32,
     /// The field of the line, counted from 1.
     pub column: u32,
-    /// What the numbers there come to. A sum of integers is an integer; where there is a float among
-    /// them, it is the float nearest to the exact sum. A mean is an integer if nothing is left.
+    /// What the numbers there come to. A sum of integers is an integer; where there is a float
+    /// among them, it is the float nearest to the exact sum. A mean is an integer if nothing is
+    /// left.
     pub number: Number,
     /// How many members have a number there.
     pub count: u64,
@@ -54,8 +55,8 @@ pub struct Overflow {
     pub column: u32,
 }
 
-/// Where a number stands in a text: the line, and the field of it or, if columns are wanted, the place
-/// of that column among them. Both are counted from 0.
+/// Where a number stands in a text: the line, and the field of it or, if columns are wanted, the
+/// place of that column among them. Both are counted from 0.
 type Place = (u32, u32);
 
 /// Place by place, what the members' numbers come to.
@@ -111,8 +112,8 @@ impl Cell {
 
 impl Numbers {
     /// The numbers in one member's text: with `columns` (counted from 1) those fields of each line,
-    /// else every field that is a number. Fields are separated by white space of ASCII and keep their
-    /// place whatever stands before them.
+    /// else every field that is a number. Fields are separated by white space of ASCII and keep
+    /// their place whatever stands before them.
     ///
     /// # Errors
     /// `EBADMSG` when there is none, `EOVERFLOW` for a number that does not fit, `EMSGSIZE` for more
@@ -158,8 +159,9 @@ impl Numbers {
     /// # Errors
     /// `EMSGSIZE` when there would be more than [`NUMBERS_MAX`] places; nothing has changed then.
     pub fn merge(&mut self, other: Self) -> Result<(), Errno> {
-        let is_new =
-            |(place, _): &&(Place, Cell)| self.cells.binary_search_by_key(place, |cell| cell.0).is_err();
+        let is_new = |(place, _): &&(Place, Cell)| {
+            self.cells.binary_search_by_key(place, |cell| cell.0).is_err()
+        };
         if self.cells.len() + other.cells.len() > NUMBERS_MAX
             && self.cells.len() + other.cells.iter().filter(is_new).count() > NUMBERS_MAX
         {
@@ -193,7 +195,12 @@ impl Numbers {
     fn bound_names(&mut self) {
         let mut ranges = 0;
         for (_, cell) in &mut self.cells {
-            ranges += cell.without.by_local().iter().map(|(_, leaves)| leaves.ranges().len()).sum::<usize>();
+            ranges += cell
+                .without
+                .by_local()
+                .iter()
+                .map(|(_, leaves)| leaves.ranges().len())
+                .sum::<usize>();
             if ranges > WITHOUT_RANGES_MAX {
                 cell.without = MemberSet::new();
             }
@@ -254,7 +261,9 @@ impl Numbers {
                 max: Number::decode(input)?,
                 without: MemberSet::decode_within(input, ranges_left)?,
             };
-            if cells.last().is_some_and(|(before, _)| *before >= place) || cells.len() == NUMBERS_MAX {
+            if cells.last().is_some_and(|(before, _)| *before >= place)
+                || cells.len() == NUMBERS_MAX
+            {
                 return Err(Malformed);
             }
             cells.push((place, cell));

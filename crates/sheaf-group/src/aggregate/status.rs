@@ -89,8 +89,8 @@ pub struct ErrorClass {
     pub errno: Errno,
     /// Which path, as the host sees it; empty when it concerns no path.
     pub path: String,
-    /// The path that was named, where this one lies beneath it: that is the member that failed. Empty when
-    /// the path itself is. Inner nodes know none.
+    /// The path that was named, where this one lies beneath it: that is the member that failed.
+    /// Empty when the path itself is. Inner nodes know none.
     pub beneath: String,
     /// Who.
     pub members: MemberSet,

@@ -8,8 +8,9 @@ fn data() -> impl Strategy<Value = Data> {
     let bytes = prop::collection::vec(any::<u8>(), 0..20);
     prop_oneof![
         Just(()).prop_map(|()| Data::None),
-        (0u32..9, 0u32..3, bytes.clone(), 0u64..40)
-            .prop_map(|(leaf, local, bytes, max)| Data::Packed(Packed::of(leaf, local, bytes, max))),
+        (0u32..9, 0u32..3, bytes.clone(), 0u64..40).prop_map(|(leaf, local, bytes, max)| {
+            Data::Packed(Packed::of(leaf, local, bytes, max))
+        }),
         (0u32..9, 0u32..3, prop::collection::vec((-1e9f64..1e9, any::<i64>()), 1..4))
             .prop_map(|(leaf, local, values)| numbers(leaf, local, &values)),
         (0u32..9, bytes.clone(), any::<bool>()).prop_map(|(leaf, bytes, inline)| {
@@ -25,8 +26,10 @@ fn data() -> impl Strategy<Value = Data> {
 }
 
 fn numbers(leaf: u32, local: u32, values: &[(f64, i64)]) -> Data {
-    let text: String =
-        values.iter().map(|(float, integer)| format!("{float:?} {integer} x {float:?}\n")).collect();
+    let text: String = values
+        .iter()
+        .map(|(float, integer)| format!("{float:?} {integer} x {float:?}\n"))
+        .collect();
     Data::Numbers(Numbers::of(leaf, local, text.as_bytes(), &[]).unwrap())
 }
 
@@ -81,10 +84,15 @@ proptest! {
 fn what_was_taken_unseen_and_is_broken_breaks_the_result() {
     let mut registry = Registry::with_builtins();
     register(&mut registry);
-    let mut accumulator = registry.instantiate(FILTER, &[], &NodeInfo::default()).unwrap().accumulator();
+    let mut accumulator =
+        registry.instantiate(FILTER, &[], &NodeInfo::default()).unwrap().accumulator();
     let good = bytes(&Partial::default());
     accumulator.fold(Input { child: 0, raw: true, payload: b"\xff", ..Input::default() }).unwrap();
-    assert!(accumulator.fold(Input { child: 1, raw: true, payload: &good, ..Input::default() }).is_err());
+    assert!(
+        accumulator
+            .fold(Input { child: 1, raw: true, payload: &good, ..Input::default() })
+            .is_err()
+    );
     assert!(accumulator.finish(Emit::Result, &mut Vec::new()).is_err());
 }
 

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 /// How long hosts have at least to undo what was begun, also when the time is over.
 const UNDO_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 
-/// A request that was sent. Dropped, the hosts do it all the same, and what they say is thrown away.
+/// A request that was sent. Dropped, the hosts do it all the same, and what they say is thrown
+/// away.
 pub(super) struct Asked<'a> {
     pending: Pending<'a>,
     interrupt: Interruptible,
@@ -52,15 +53,16 @@ impl Client {
         self.send(stream, request, data).await?.answer().await
     }
 
-    /// One request and its answer, which is cancelled when the session's time is over: who does not answer
-    /// by then is not given up, and can be asked what it has done.
+    /// One request and its answer, which is cancelled when the session's time is over: who does not
+    /// answer by then is not given up, and can be asked what it has done.
     pub(super) async fn ask_to_change(
         &self,
         stream: &Stream,
         request: &Request,
         data: &[u8],
     ) -> Result<(Partial, WaveResult), GroupError> {
-        let mut asked = self.send_within(stream, request, data, self.patience_with_change()).await?;
+        let mut asked =
+            self.send_within(stream, request, data, self.patience_with_change()).await?;
         asked.until = self.limits.deadline;
         asked.answer().await
     }
@@ -104,7 +106,8 @@ impl Asked<'_> {
         let mut wave = self.pending.answer().await;
         if is_late {
             let Coverage { failed, silent, .. } = &mut wave.coverage;
-            let cancelled = failed.iter_mut().chain(silent).filter(|(errno, _)| *errno == Errno::CANCELED);
+            let cancelled =
+                failed.iter_mut().chain(silent).filter(|(errno, _)| *errno == Errno::CANCELED);
             cancelled.for_each(|(errno, _)| *errno = Errno::TIMEDOUT);
         }
         Ok((partial_of(&mut wave)?, wave))

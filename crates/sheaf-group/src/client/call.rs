@@ -37,8 +37,8 @@ pub struct Call {
     observed: Observed,
 }
 
-/// How long it is waited before a change for a session to say who is gone. Of a host that is found to be gone
-/// only later it is not known that it was before.
+/// How long it is waited before a change for a session to say who is gone. Of a host that is found
+/// to be gone only later it is not known that it was before.
 const GREETING_TIME: Duration = Duration::from_millis(100);
 
 /// Hosts that did not come to the end of a call that changes something.
@@ -99,7 +99,9 @@ impl Client {
         let mut gone = RangeSet::new();
         for notice in self.network().notices() {
             match notice {
-                Notice::Lost { leaves, .. } | Notice::Left { leaves, .. } => gone.union_with(&leaves),
+                Notice::Lost { leaves, .. } | Notice::Left { leaves, .. } => {
+                    gone.union_with(&leaves)
+                }
                 Notice::Joined { leaves, .. } => gone = gone.difference(&leaves),
                 _ => {}
             }
@@ -109,8 +111,9 @@ impl Client {
 }
 
 impl Call {
-    /// The same of a tool that changes something. Once the session is over its hosts are asked for nothing
-    /// more, and [`Call::conclude`] hears from those that were not done what they have changed.
+    /// The same of a tool that changes something. Once the session is over its hosts are asked for
+    /// nothing more, and [`Call::conclude`] hears from those that were not done what they have
+    /// changed.
     pub async fn that_changes(self) -> Self {
         let gone = self.client.gone().await;
         Self { changes: true, gone, ..self }
@@ -149,10 +152,11 @@ impl Call {
             self.stream.send(0, &request.encode(&params), None).await;
         }
         self.stream.send(0, &Request::Feed.encode(data), None).await;
-        // A question to nobody goes after it, and is answered once the input has been taken in or a host
-        // shows that it is at it. Nobody looks at the answer; it is the tree that gives up who gives none.
-        // (Its time begins when all before it has been sent, whoever held that up.)
-        let question = Request::More { leaves: RangeSet::new(), answer: Answer { eager: 0 } }.encode(b"");
+        // A question to nobody goes after it, and is answered once the input has been taken in or a
+        // host shows that it is at it. Nobody looks at the answer; it is the tree that gives up who
+        // gives none. (Its time begins when all before it has been sent, whoever held that up.)
+        let question =
+            Request::More { leaves: RangeSet::new(), answer: Answer { eager: 0 } }.encode(b"");
         drop(self.stream.request(0, &question, self.client.patience_with_input()).await);
         self.torn = false;
         self.outcome = outcome;
@@ -232,7 +236,10 @@ impl Call {
         Ok((goes_on, more))
     }
 
-    async fn bodies(&mut self, outcome: &mut Outcome) -> Result<(Vec<Class>, RangeSet), GroupError> {
+    async fn bodies(
+        &mut self,
+        outcome: &mut Outcome,
+    ) -> Result<(Vec<Class>, RangeSet), GroupError> {
         let (of, classes, more) = self.classes(outcome).await?;
         let classes = fetch::bodies(&self.client, &self.stream, of, classes).await?;
         for class in classes.iter().filter(|class| class.body.is_none()) {
@@ -242,7 +249,10 @@ impl Call {
     }
 
     /// The next answers by digest, the number of their request, and who has more to say.
-    async fn classes(&mut self, outcome: &mut Outcome) -> Result<(u64, Classes, RangeSet), GroupError> {
+    async fn classes(
+        &mut self,
+        outcome: &mut Outcome,
+    ) -> Result<(u64, Classes, RangeSet), GroupError> {
         let answer = Answer { eager: self.more.first().unwrap_or(0) };
         let (request, params) = match self.start.take() {
             Some((tool, params)) => (Request::Call { tool, answer }, params),
@@ -278,8 +288,9 @@ impl Call {
         &self.outcome
     }
 
-    /// [`Call::finish`] of a call that changes something. Hosts that did not come to their end say what they
-    /// have done until now ([`Running::so_far`](crate::tool::Running::so_far)), which is folded into `merged`.
+    /// [`Call::finish`] of a call that changes something. Hosts that did not come to their end say
+    /// what they have done until now ([`Running::so_far`](crate::tool::Running::so_far)), which is
+    /// folded into `merged`.
     ///
     /// # Errors
     /// [`GroupError::Protocol`] when that does not decode, [`GroupError::Ended`] when the session has ended.
@@ -304,8 +315,8 @@ impl Call {
         Ok((outcome, unfinished))
     }
 
-    /// Ends the call and gives what the hosts came to. Those that had more to say are silent, with the
-    /// reason why the session is over, or `ECANCELED`.
+    /// Ends the call and gives what the hosts came to. Those that had more to say are silent, with
+    /// the reason why the session is over, or `ECANCELED`.
     #[must_use]
     pub fn finish(self) -> Outcome {
         self.end_with_stream().0
@@ -322,7 +333,8 @@ impl Call {
     }
 }
 
-/// Has `leaves` end what they are at, and folds what they have done into `merged`. Returns who has said it.
+/// Has `leaves` end what they are at, and folds what they have done into `merged`. Returns who has
+/// said it.
 async fn last_words(
     client: &Client,
     stream: &Stream,
@@ -331,8 +343,11 @@ async fn last_words(
 ) -> Result<RangeSet, GroupError> {
     let (request, patience) = (Request::Last { leaves }, client.patience_with_last_words());
     let asked = client.insist_within(stream, &request, patience);
-    // Where there is no room for the question, because some host takes nothing, nobody can be asked.
-    let Ok(answered) = tokio::time::timeout(patience * 2, asked).await else { return Ok(RangeSet::new()) };
+    // Where there is no room for the question, because some host takes nothing, nobody can be
+    // asked.
+    let Ok(answered) = tokio::time::timeout(patience * 2, asked).await else {
+        return Ok(RangeSet::new());
+    };
     let mut heard = RangeSet::new();
     merged.next_batch();
     if let Data::Classes(classes) = answered?.0.data {

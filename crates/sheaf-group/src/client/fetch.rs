@@ -32,7 +32,12 @@ pub(super) async fn bodies(
     let mut all: Vec<Class> = classes
         .into_sorted()
         .into_iter()
-        .map(|(digest, class)| Class { members: class.members, digest, len: class.len, body: class.body })
+        .map(|(digest, class)| Class {
+            members: class.members,
+            digest,
+            len: class.len,
+            body: class.body,
+        })
         .collect();
     let bytes: u64 = all.iter().map(|class| class.len).sum();
     if bytes > client.limits().bytes_max {
@@ -43,7 +48,8 @@ pub(super) async fn bodies(
         let (trip, locals) = next_trip(&wanted);
         let leaves: RangeSet = trip.iter().map(|(leaf, _)| *leaf).collect();
         let bytes_max = client.limits().bytes_max;
-        let request = Request::Fetch { of, leaves, lines: false, bytes_max, locals, weights: Vec::new() };
+        let request =
+            Request::Fetch { of, leaves, lines: false, bytes_max, locals, weights: Vec::new() };
         let (partial, _) = client.ask(stream, &request, b"").await?;
         let items = match partial.data {
             Data::Packed(packed) => packed.items,
@@ -94,18 +100,23 @@ pub(super) async fn lines(
         }
         let trip: Vec<Speech> = rest.drain(..count).collect();
         // The lowest leaf of each class speaks for it; its lines are those of the whole class.
-        let speakers: FxHashMap<u32, &RangeSet> =
-            trip.iter().filter_map(|speech| Some((speech.leaves.first()?, &speech.leaves))).collect();
+        let speakers: FxHashMap<u32, &RangeSet> = trip
+            .iter()
+            .filter_map(|speech| Some((speech.leaves.first()?, &speech.leaves)))
+            .collect();
         let leaves: RangeSet = speakers.keys().copied().collect();
         let bytes_max = client.limits().bytes_max;
         let weights: Vec<u64> = leaves.iter().map(|leaf| speakers[&leaf].len()).collect();
         let weights = if weights.iter().all(|&weight| weight == 1) { Vec::new() } else { weights };
-        let request = Request::Fetch { of, leaves, lines: true, bytes_max, locals: RangeSet::new(), weights };
+        let request =
+            Request::Fetch { of, leaves, lines: true, bytes_max, locals: RangeSet::new(), weights };
         let (partial, wave) = client.ask(stream, &request, b"").await?;
         if let Data::Lines(answer) = partial.data {
             let widen = |set: &RangeSet| {
                 let mut wide = RangeSet::new();
-                set.iter().filter_map(|leaf| speakers.get(&leaf)).for_each(|leaves| wide.union_with(leaves));
+                set.iter()
+                    .filter_map(|leaf| speakers.get(&leaf))
+                    .for_each(|leaves| wide.union_with(leaves));
                 wide
             };
             merged.fold_widened(&answer, &widen)?;
@@ -114,7 +125,9 @@ pub(super) async fn lines(
             speech.retry(&wave.coverage, &mut rest, &mut lost);
         }
     }
-    lost.extend(rest.into_iter().map(|speech| (client.is_over().unwrap_or(Errno::CANCELED), speech.leaves)));
+    lost.extend(
+        rest.into_iter().map(|speech| (client.is_over().unwrap_or(Errno::CANCELED), speech.leaves)),
+    );
     Ok(lost)
 }
 
@@ -127,10 +140,15 @@ struct Speech {
 
 impl Speech {
     /// Lets the next leaf speak if the first did not, unless the first told why none will.
-    fn retry(mut self, coverage: &Coverage, rest: &mut Vec<Self>, lost: &mut Vec<(Errno, RangeSet)>) {
+    fn retry(
+        mut self,
+        coverage: &Coverage,
+        rest: &mut Vec<Self>,
+        lost: &mut Vec<(Errno, RangeSet)>,
+    ) {
         let missing = coverage.failed.iter().chain(&coverage.silent);
-        let mut missing =
-            missing.filter_map(|(errno, leaves)| leaves.contains(self.leaves.first()?).then_some(*errno));
+        let mut missing = missing
+            .filter_map(|(errno, leaves)| leaves.contains(self.leaves.first()?).then_some(*errno));
         let Some(errno) = missing.next() else { return };
         self.tries += 1;
         if errno == Errno::MSGSIZE || self.tries == CANDIDATES_MAX {
@@ -172,7 +190,9 @@ fn next_trip(wanted: &[Wanted]) -> (Vec<(u32, u32)>, RangeSet) {
     };
     let (mut trip, mut bytes) = (Vec::new(), 0);
     for want in wanted {
-        let Some(&first) = want.candidates.first().filter(|(_, other)| *other == local) else { continue };
+        let Some(&first) = want.candidates.first().filter(|(_, other)| *other == local) else {
+            continue;
+        };
         // A leaf with two classes under one local index cannot be; each is asked for one body.
         if !trip.is_empty() && bytes + want.len > FETCH_BYTES {
             break;

@@ -1,7 +1,9 @@
 //! A group: an ordered set of open files on many hosts, used like one.
 use super::layout::Layout;
 use super::{Class, Client, Outcome, errors_of, fetch, too_large};
-use crate::aggregate::{Classes, Data, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation};
+use crate::aggregate::{
+    Classes, Data, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation,
+};
 use crate::entry::{ANSWER_BYTES_MAX, Merged};
 use crate::error::GroupError;
 use crate::flags::O_PARTIAL;
@@ -172,7 +174,10 @@ impl Group {
         let leaf = std::str::from_utf8(host).ok().and_then(|host| self.client.leaf(host));
         let leaf = leaf.filter(|&leaf| self.members.contains(leaf)).ok_or_else(unknown)?;
         let found = self.collect(&Request::Find { leaf, path: path.to_vec() }).await?;
-        found.first().and_then(|(leaf, local, _)| self.layout.index(*leaf, *local)).ok_or_else(unknown)
+        found
+            .first()
+            .and_then(|(leaf, local, _)| self.layout.index(*leaf, *local))
+            .ok_or_else(unknown)
     }
 
     /// Each member's status of the last operation, by index: ≥ 0 the result, or −errno
@@ -186,8 +191,9 @@ impl Group {
         let (partial, wave) = self.ask(&Request::Statuses).await?;
         let mut statuses = vec![Errno::HOSTDOWN.status(); self.size() as usize];
         for (errno, leaves) in wave.coverage.failed.iter().chain(&wave.coverage.silent) {
-            for index in
-                leaves.iter().flat_map(|leaf| (0..).map_while(move |local| self.layout.index(leaf, local)))
+            for index in leaves
+                .iter()
+                .flat_map(|leaf| (0..).map_while(move |local| self.layout.index(leaf, local)))
             {
                 statuses[index as usize] = errno.status();
             }
@@ -225,12 +231,18 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::read`].
-    pub async fn pread(&self, count: u64, offset: u64, data: DataAggregation) -> Result<Reading, GroupError> {
+    pub async fn pread(
+        &self,
+        count: u64,
+        offset: u64,
+        data: DataAggregation,
+    ) -> Result<Reading, GroupError> {
         self.operate(Operation::Pread { count, offset, data }, b"").await
     }
 
-    /// `write(2)` of the same bytes to each member; status: sum of bytes. A member may write a part of
-    /// them, as `write(2)` may: [`Group::statuses`] tells which. [`Operation::WriteAll`] does not.
+    /// `write(2)` of the same bytes to each member; status: sum of bytes. A member may write a part
+    /// of them, as `write(2)` may: [`Group::statuses`] tells which. [`Operation::WriteAll`] does
+    /// not.
     ///
     /// **Dropped:** see [`Group`](Group#dropping-a-future).
     ///
@@ -326,14 +338,21 @@ impl Group {
         let outcome = outcome(&mut partial, &wave, &self.members);
         if outcome.is_ok() || self.flags & O_PARTIAL != 0 {
             let contributors = self.members.difference(&outcome.missing_hosts());
-            return Ok(Reading { status: 0, value: Value::None, outcome, contributors, layout: self.layout });
+            return Ok(Reading {
+                status: 0,
+                value: Value::None,
+                outcome,
+                contributors,
+                layout: self.layout,
+            });
         }
         Err(GroupError::Members(Box::new(outcome)))
     }
 
     /// Closes every member and removes the files that opening the group has made.
     ///
-    /// **Dropped:** the group is closed; of the files that opening it has made, some may be removed.
+    /// **Dropped:** the group is closed; of the files that opening it has made, some may be
+    /// removed.
     ///
     /// # Errors
     /// As [`Group::close`], for files that could not be removed.
@@ -353,13 +372,18 @@ impl Group {
     /// # Errors
     /// [`GroupError`].
     pub async fn operate(&self, operation: Operation, data: &[u8]) -> Result<Reading, GroupError> {
-        let observed = observer::observe(|| self.begun(observed::begun(&operation, Layer::Group, data)));
+        let observed =
+            observer::observe(|| self.begun(observed::begun(&operation, Layer::Group, data)));
         let result = self.do_operation(&operation, data).await;
         observed.end(|| observed::ending(&operation, &result));
         result
     }
 
-    async fn do_operation(&self, operation: &Operation, data: &[u8]) -> Result<Reading, GroupError> {
+    async fn do_operation(
+        &self,
+        operation: &Operation,
+        data: &[u8],
+    ) -> Result<Reading, GroupError> {
         check_count(operation)?;
         self.check_len(operation)?;
         let request = Request::Operate(operation.clone());
@@ -388,7 +412,8 @@ impl Group {
 
     /// A question about the group in its turn, and its answer.
     async fn ask(&self, request: &Request) -> Result<(Partial, WaveResult), GroupError> {
-        let observed = observer::observe(|| self.begun(Begun::new(observed::kind_of(request), Layer::Group)));
+        let observed =
+            observer::observe(|| self.begun(Begun::new(observed::kind_of(request), Layer::Group)));
         let answer = self.ask_in_turn(request).await;
         observed.end(|| {
             observed::ending_of(&answer, |(partial, wave)| {
@@ -472,13 +497,17 @@ impl Group {
             DataAggregation::Packed { .. } => {
                 let items = packed(data).items.into_iter();
                 let mut items: Vec<_> = items
-                    .filter_map(|(leaf, local, bytes)| Some((self.layout.index(leaf, local)?, bytes)))
+                    .filter_map(|(leaf, local, bytes)| {
+                        Some((self.layout.index(leaf, local)?, bytes))
+                    })
                     .collect();
                 items.sort_unstable_by_key(|(index, _)| *index);
                 Value::Packed(items)
             }
             DataAggregation::Numbers { op, columns } => Value::Numbers(match data {
-                Data::Numbers(numbers) => numbers.values(*op, columns).map_err(GroupError::Overflow)?,
+                Data::Numbers(numbers) => {
+                    numbers.values(*op, columns).map_err(GroupError::Overflow)?
+                }
                 _ => Vec::new(),
             }),
             DataAggregation::Equal => {
@@ -529,7 +558,12 @@ impl Group {
         Ok(classes)
     }
 
-    fn concatenate(&self, packed: Packed, count: u64, bytes_max: u64) -> Result<Vec<u8>, GroupError> {
+    fn concatenate(
+        &self,
+        packed: Packed,
+        count: u64,
+        bytes_max: u64,
+    ) -> Result<Vec<u8>, GroupError> {
         let mut all = vec![0; self.concatenation_len(count, bytes_max)?];
         for (leaf, local, bytes) in packed.items {
             let Some(index) = self.layout.index(leaf, local) else { continue };
@@ -544,9 +578,9 @@ impl Group {
     pub(super) fn check_len(&self, operation: &Operation) -> Result<(), GroupError> {
         match operation {
             Operation::Read { count, data: DataAggregation::Concatenate { bytes_max } }
-            | Operation::Pread { count, data: DataAggregation::Concatenate { bytes_max }, .. } => {
-                self.concatenation_len(*count, *bytes_max).map(drop)
-            }
+            | Operation::Pread {
+                count, data: DataAggregation::Concatenate { bytes_max }, ..
+            } => self.concatenation_len(*count, *bytes_max).map(drop),
             _ => Ok(()),
         }
     }
@@ -583,10 +617,13 @@ impl Group {
 /// Default aggregations (paper, Table 2), and the data aggregation of the call.
 fn defaults(operation: &Operation) -> (StatusAggregation, &DataAggregation) {
     match operation {
-        Operation::Read { data, .. } | Operation::Pread { data, .. } => (StatusAggregation::Sum, data),
-        Operation::Write | Operation::Pwrite { .. } | Operation::WriteAll | Operation::PwriteAll { .. } => {
-            (StatusAggregation::Sum, &DataAggregation::Zero)
+        Operation::Read { data, .. } | Operation::Pread { data, .. } => {
+            (StatusAggregation::Sum, data)
         }
+        Operation::Write
+        | Operation::Pwrite { .. }
+        | Operation::WriteAll
+        | Operation::PwriteAll { .. } => (StatusAggregation::Sum, &DataAggregation::Zero),
         Operation::Lseek { .. } => (StatusAggregation::Equal, &DataAggregation::Zero),
         Operation::Fstat { data } => (StatusAggregation::Zero, data),
         _ => (StatusAggregation::Zero, &DataAggregation::Zero),
@@ -604,14 +641,17 @@ fn bound(how: &DataAggregation) -> Option<u64> {
 
 /// What the hosts in `asked` came to.
 pub(super) fn outcome(partial: &mut Partial, wave: &WaveResult, asked: &RangeSet) -> Outcome {
-    let mut outcome = Outcome { status: partial.status, errors: errors_of(partial), ..Outcome::default() };
+    let mut outcome =
+        Outcome { status: partial.status, errors: errors_of(partial), ..Outcome::default() };
     outcome.add_coverage_of(&wave.coverage, asked);
     outcome
 }
 
 pub(super) fn check_count(operation: &Operation) -> Result<(), GroupError> {
     match operation {
-        Operation::Read { count, .. } | Operation::Pread { count, .. } if *count > READ_BYTES_MAX => {
+        Operation::Read { count, .. } | Operation::Pread { count, .. }
+            if *count > READ_BYTES_MAX =>
+        {
             Err(GroupError::TooLarge { bytes_max: READ_BYTES_MAX })
         }
         _ => Ok(()),

@@ -53,7 +53,11 @@ impl Hosts {
 
     pub fn fold(&self, leaves: &RangeSet) -> String {
         match &self.leaf_of {
-            Some(_) => leaves.iter().filter_map(|leaf| self.names.get(leaf)).collect::<HostSet>().to_string(),
+            Some(_) => leaves
+                .iter()
+                .filter_map(|leaf| self.names.get(leaf))
+                .collect::<HostSet>()
+                .to_string(),
             None => self.set.select(leaves).to_string(),
         }
     }
@@ -83,7 +87,10 @@ mod tests {
         assert_eq!(hosts.set().to_string(), "login,n[1-3]");
         let plain = Hosts::new(names(&["n1", "n2", "n3"]), 3).unwrap();
         assert!(plain.leaf_of.is_none());
-        assert_eq!((plain.leaf("n3"), plain.fold(&RangeSet::single(1))), (Some(2), "n2".to_owned()));
+        assert_eq!(
+            (plain.leaf("n3"), plain.fold(&RangeSet::single(1))),
+            (Some(2), "n2".to_owned())
+        );
     }
 
     #[test]

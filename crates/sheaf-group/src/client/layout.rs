@@ -91,12 +91,16 @@ mod tests {
 
     #[test]
     fn indices_follow_host_order_and_place() {
-        let counts =
-            [(1, RangeSet::from_range(0, 4)), (3, RangeSet::from_range(5, 7)), (0, RangeSet::single(4))];
+        let counts = [
+            (1, RangeSet::from_range(0, 4)),
+            (3, RangeSet::from_range(5, 7)),
+            (0, RangeSet::single(4)),
+        ];
         let layout = Layout::new(&counts);
         assert_eq!(layout.size(), 10);
-        let all: Vec<_> =
-            [(0, 0), (3, 0), (5, 0), (5, 2), (6, 0), (6, 2)].map(|(l, p)| layout.index(l, p)).into();
+        let all: Vec<_> = [(0, 0), (3, 0), (5, 0), (5, 2), (6, 0), (6, 2)]
+            .map(|(l, p)| layout.index(l, p))
+            .into();
         assert_eq!(all, [Some(0), Some(3), Some(4), Some(6), Some(7), Some(9)]);
         for index in 0..10 {
             let (leaf, local) = layout.member(index).unwrap();

@@ -27,11 +27,13 @@ impl Client {
         flags: u32,
         mode: u32,
     ) -> Result<Group, GroupError> {
-        self.gopen_with(members, Open { paths: vec![path.to_owned()], entries: false, flags, mode }).await
+        self.gopen_with(members, Open { paths: vec![path.to_owned()], entries: false, flags, mode })
+            .await
     }
 
-    /// Opens every file in the directory `dir` of every host of `members`: a snapshot. `dir` is a name,
-    /// not a pattern. Entries that are directories, and links to such, are not files of the group.
+    /// Opens every file in the directory `dir` of every host of `members`: a snapshot. `dir` is a
+    /// name, not a pattern. Entries that are directories, and links to such, are not files of the
+    /// group.
     ///
     /// # Errors
     /// As [`Client::gopenat`].
@@ -42,13 +44,14 @@ impl Client {
         flags: u32,
         mode: u32,
     ) -> Result<Group, GroupError> {
-        self.gopen_with(members, Open { paths: vec![dir.to_owned()], entries: true, flags, mode }).await
+        self.gopen_with(members, Open { paths: vec![dir.to_owned()], entries: true, flags, mode })
+            .await
     }
 
     /// Opens what `open` names.
     ///
-    /// What opening changes (files that `O_CREAT` makes, contents that `O_TRUNC` drops) is changed for
-    /// good only when it is known that the group opens, in a second trip.
+    /// What opening changes (files that `O_CREAT` makes, contents that `O_TRUNC` drops) is changed
+    /// for good only when it is known that the group opens, in a second trip.
     ///
     /// With `O_BESTEFFORT` files are emptied as they open: one member is enough for the group.
     ///
@@ -93,9 +96,9 @@ impl Client {
         Ok(Group::new(self, stream, members, flags, layout, opened))
     }
 
-    /// Opens, does one operation and closes. What changes nothing on any host is one trip through the
-    /// tree; what does (an operation that writes, `O_CREAT`, `O_TRUNC`, a read from a pipe or device)
-    /// takes a trip for each, so that nothing is changed unless the group opens.
+    /// Opens, does one operation and closes. What changes nothing on any host is one trip through
+    /// the tree; what does (an operation that writes, `O_CREAT`, `O_TRUNC`, a read from a pipe or
+    /// device) takes a trip for each, so that nothing is changed unless the group opens.
     ///
     /// The outcome also names, with `O_BESTEFFORT`, the files that are not members.
     ///
@@ -146,14 +149,16 @@ impl Client {
         data: &[u8],
     ) -> Result<Option<Reading>, GroupError> {
         let flags = open.flags;
-        let request = Request::Open { open: open.clone(), then: Some(operation.clone()), close: true };
+        let request =
+            Request::Open { open: open.clone(), then: Some(operation.clone()), close: true };
         let (mut partial, wave) = self.ask(&stream, &request, data).await?;
         // Hosts whose answers cannot be combined may have opened all the same.
         let is_unclear = wave.coverage.failed.iter().any(|(errno, _)| *errno == Errno::MSGSIZE);
         if is_unclear || !partial.more.is_empty() {
             return Ok(None);
         }
-        let mut of_opening = Partial { errors: std::mem::take(&mut partial.unopened), ..Partial::default() };
+        let mut of_opening =
+            Partial { errors: std::mem::take(&mut partial.unopened), ..Partial::default() };
         std::mem::swap(&mut of_opening.counts, &mut partial.counts);
         drop_unmatched(&mut of_opening);
         let layout = Layout::new(&of_opening.counts);
@@ -187,7 +192,12 @@ impl Client {
 }
 
 /// What an observer is told of opening.
-fn begun_on<'a>(open: &'a Open, kind: &'static str, stream: &Stream, members: &RangeSet) -> Begun<'a> {
+fn begun_on<'a>(
+    open: &'a Open,
+    kind: &'static str,
+    stream: &Stream,
+    members: &RangeSet,
+) -> Begun<'a> {
     let name = open.paths.first().map_or(&b""[..], |path| path.as_bytes());
     Begun { name, stream: stream.id(), members: members.len(), ..Begun::new(kind, Layer::Group) }
 }
@@ -198,7 +208,10 @@ fn has_opened(flags: u32, opened: &Outcome, layout: &Layout) -> bool {
 }
 
 /// A result that also tells of these failures.
-fn with_failures(result: Result<Reading, GroupError>, failures: Outcome) -> Result<Reading, GroupError> {
+fn with_failures(
+    result: Result<Reading, GroupError>,
+    failures: Outcome,
+) -> Result<Reading, GroupError> {
     match result {
         Ok(mut reading) => {
             reading.outcome.merge_failures(failures);

@@ -25,10 +25,12 @@ impl Outcome {
         self.errors.is_empty() && self.failed.is_empty() && self.silent.is_empty()
     }
 
-    /// How many members and whole hosts failed or were silent: each once, whatever went wrong with it.
+    /// How many members and whole hosts failed or were silent: each once, whatever went wrong with
+    /// it.
     #[must_use]
     pub fn failed_count(&self) -> u64 {
-        let hosts: u64 = self.failed.iter().chain(&self.silent).map(|(_, leaves)| leaves.len()).sum();
+        let hosts: u64 =
+            self.failed.iter().chain(&self.silent).map(|(_, leaves)| leaves.len()).sum();
         let mut members: FxHashMap<&str, MemberSet> = FxHashMap::default();
         for error in &self.errors {
             members.entry(error.named()).or_default().union_with(&error.members);
@@ -65,8 +67,8 @@ impl Outcome {
         }
     }
 
-    /// Takes in what a wave covered, as far as it concerns `asked`. A host that did not begin because
-    /// it was too late, or nobody waited any more, is silent.
+    /// Takes in what a wave covered, as far as it concerns `asked`. A host that did not begin
+    /// because it was too late, or nobody waited any more, is silent.
     pub fn add_coverage_of(&mut self, coverage: &Coverage, asked: &RangeSet) {
         for (errno, leaves) in &coverage.failed {
             self.add_failed(*errno, &leaves.intersection(asked));
@@ -125,8 +127,8 @@ impl Outcome {
         all
     }
 
-    /// Counts nobody twice: a host is missing for one reason, and what a host that is missing was at when
-    /// the time was over, or nobody waited any more, is no failure of its own.
+    /// Counts nobody twice: a host is missing for one reason, and what a host that is missing was
+    /// at when the time was over, or nobody waited any more, is no failure of its own.
     pub fn count_once(&mut self) {
         let mut missing = RangeSet::new();
         for list in [&mut self.failed, &mut self.silent] {
@@ -159,7 +161,11 @@ impl Outcome {
         for error in other.errors {
             self.add_error(error);
         }
-        self.add_coverage(&Coverage { failed: other.failed, silent: other.silent, ..Coverage::default() });
+        self.add_coverage(&Coverage {
+            failed: other.failed,
+            silent: other.silent,
+            ..Coverage::default()
+        });
     }
 }
 

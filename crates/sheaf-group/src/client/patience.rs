@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 /// How long hosts have for what they are asked just before the deadline.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
-/// How long after the deadline, at which it is cancelled, a change would be given up. Nothing waits so long.
+/// How long after the deadline, at which it is cancelled, a change would be given up. Nothing waits
+/// so long.
 const CANCEL_TIME: Duration = Duration::from_secs(1);
 
 /// How long hosts have to say what they have done: after the deadline, and after an interrupt.
@@ -14,13 +15,17 @@ const LAST_WORDS_LATE: Duration = Duration::from_millis(250);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Why nothing more is to be begun: `ECANCELED` after an interrupt, `ETIMEDOUT` after the deadline.
+    /// Why nothing more is to be begun: `ECANCELED` after an interrupt, `ETIMEDOUT` after the
+    /// deadline.
     #[must_use]
     pub fn is_over(&self) -> Option<Errno> {
         if self.is_interrupted() {
             return Some(Errno::CANCELED);
         }
-        self.limits.deadline.is_some_and(|deadline| deadline <= Instant::now()).then_some(Errno::TIMEDOUT)
+        self.limits
+            .deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+            .then_some(Errno::TIMEDOUT)
     }
 
     /// Waits until [`Client::is_over`] says why.
@@ -37,12 +42,16 @@ impl Client {
         }
     }
 
-    /// How long an answer is waited for from now on. What is asked for shortly before the deadline has
-    /// a moment; afterwards nothing is waited for.
+    /// How long an answer is waited for from now on. What is asked for shortly before the deadline
+    /// has a moment; afterwards nothing is waited for.
     pub(super) fn patience(&self) -> Duration {
-        let least =
-            if self.is_over() == Some(Errno::TIMEDOUT) { Duration::from_millis(1) } else { LAST_WAIT };
-        let left = self.limits.deadline.map(|at| at.saturating_duration_since(Instant::now()).max(least));
+        let least = if self.is_over() == Some(Errno::TIMEDOUT) {
+            Duration::from_millis(1)
+        } else {
+            LAST_WAIT
+        };
+        let left =
+            self.limits.deadline.map(|at| at.saturating_duration_since(Instant::now()).max(least));
         left.map_or(self.limits.timeout, |left| left.min(self.limits.timeout))
     }
 

@@ -101,8 +101,8 @@ impl Answer {
         self.out
     }
 
-    /// What follows is about `member`, a path that was named: an error of any path beneath it makes it
-    /// fail. Where it is empty, each path that fails is a member itself.
+    /// What follows is about `member`, a path that was named: an error of any path beneath it makes
+    /// it fail. Where it is empty, each path that fails is a member itself.
     pub fn of_member(&mut self, member: &[u8]) {
         if self.member != member {
             self.member.clear();
@@ -180,7 +180,9 @@ impl Answer {
         let hash = rustc_hash::FxBuildHasher.hash_one((entry.kind as u8, entry.text));
         let out = &self.out;
         let same = |seen: &Seen| {
-            seen.hash == hash && seen.kind == entry.kind && out[seen.at..seen.at + seen.len] == *entry.text
+            seen.hash == hash
+                && seen.kind == entry.kind
+                && out[seen.at..seen.at + seen.len] == *entry.text
         };
         if self.seen.find(hash, same).is_some() {
             return true;
@@ -270,7 +272,8 @@ mod tests {
     fn beyond_the_limit_is_an_error_that_names_the_path() {
         let mut answer = Answer::with_limit(AnswerForm::default(), 200);
         answer.path(b"/big");
-        let taken = (0..100u32).take_while(|n| answer.entry(line(&n.to_le_bytes())).is_continue()).count();
+        let taken =
+            (0..100u32).take_while(|n| answer.entry(line(&n.to_le_bytes())).is_continue()).count();
         assert!((1..100).contains(&taken));
         assert!(answer.entry(line(b"late")).is_break());
         answer.error(b"/other", Errno::NOENT);
@@ -286,7 +289,8 @@ mod tests {
     fn lines_are_taken_all_or_not_at_all() {
         let mut answer = Answer::with_limit(AnswerForm::default(), 200);
         let texts = |count: u8| (0..count).map(|n| [n; 9]).collect::<Vec<_>>();
-        let mut lines = |path: &[u8], count| answer.lines(path, texts(count).iter().map(|text| &text[..]));
+        let mut lines =
+            |path: &[u8], count| answer.lines(path, texts(count).iter().map(|text| &text[..]));
         assert_eq!(lines(b"/a", 3), Ok(()));
         assert_eq!(lines(b"/a", 100), Err(Errno::MSGSIZE));
         assert_eq!(lines(b"/b", 100), Err(Errno::MSGSIZE));

@@ -185,7 +185,12 @@ impl Merged {
     ///
     /// # Errors
     /// See [`MergeError`]; nothing has changed then.
-    pub fn fold_raw_weighted(&mut self, leaf: u32, weight: u64, answer: &[u8]) -> Result<(), MergeError> {
+    pub fn fold_raw_weighted(
+        &mut self,
+        leaf: u32,
+        weight: u64,
+        answer: &[u8],
+    ) -> Result<(), MergeError> {
         let mut decoded = wire::decode_answer(answer)?;
         decoded.sets.push(RangeSet::single(leaf));
         self.fold(decoded, weight)
@@ -255,7 +260,12 @@ impl Merged {
             for slot in section {
                 let set = Some(set_of[at]);
                 at += 1;
-                wire::put_partial_entry(out, &self.entry(slot), slot.order, set.filter(|_| set != last));
+                wire::put_partial_entry(
+                    out,
+                    &self.entry(slot),
+                    slot.order,
+                    set.filter(|_| set != last),
+                );
                 last = set;
             }
             out.push(wire::END);
@@ -282,7 +292,12 @@ impl Merged {
                 let number = slot.number.and_then(|number| i32::try_from(number).ok());
                 let errno = number.map_or(Errno::IO, Errno);
                 let path = self.paths[slot.path as usize].of(&self.arena);
-                MergedError { path, errno, beneath: slot.text.of(&self.arena), leaves: &slot.leaves }
+                MergedError {
+                    path,
+                    errno,
+                    beneath: slot.text.of(&self.arena),
+                    leaves: &slot.leaves,
+                }
             })
             .collect()
     }
@@ -349,8 +364,8 @@ impl Merged {
         // one that was found last is the likeliest, and being it costs no look-up.
         let mut likely = 0;
         for record in &decoded.records {
-            let path =
-                *paths[record.path].get_or_insert_with(|| self.intern_path(decoded.paths[record.path]));
+            let path = *paths[record.path]
+                .get_or_insert_with(|| self.intern_path(decoded.paths[record.path]));
             let (entry, leaves) = (&record.entry, &decoded.sets[record.set]);
             self.order_end = self.order_end.max(record.order.saturating_add(1));
             likely = 1 + self.fold_entry(likely, path, entry, record.order, leaves);
@@ -410,7 +425,9 @@ impl Merged {
     }
 
     fn find_path(&self, hash: u64, path: &[u8]) -> Option<u32> {
-        self.path_table.find(hash, |&index| self.paths[index as usize].of(&self.arena) == path).copied()
+        self.path_table
+            .find(hash, |&index| self.paths[index as usize].of(&self.arena) == path)
+            .copied()
     }
 
     fn intern_path(&mut self, path: &[u8]) -> u32 {
@@ -431,9 +448,13 @@ impl Merged {
     fn check_size(&self, decoded: &Decoded<'_>) -> Result<(), MergeError> {
         let texts = decoded.records.iter().map(|record| record.entry.text.len());
         let paths = decoded.paths.iter().map(|path| path.len());
-        let ranges: usize =
-            decoded.records.iter().map(|record| size_of_val(decoded.sets[record.set].ranges())).sum();
-        let slots = decoded.records.len() * size_of::<Slot>() + decoded.paths.len() * size_of::<Span>();
+        let ranges: usize = decoded
+            .records
+            .iter()
+            .map(|record| size_of_val(decoded.sets[record.set].ranges()))
+            .sum();
+        let slots =
+            decoded.records.len() * size_of::<Slot>() + decoded.paths.len() * size_of::<Span>();
         let all = texts.chain(paths).sum();
         if self.fits(all, slots + ranges).is_ok() {
             return Ok(());
@@ -443,7 +464,12 @@ impl Merged {
         let (mut text, mut rest) = (0, ranges);
         for record in &decoded.records {
             let old = paths[record.path].and_then(|path| {
-                self.find(self.hash(path, &record.entry, record.order), path, &record.entry, record.order)
+                self.find(
+                    self.hash(path, &record.entry, record.order),
+                    path,
+                    &record.entry,
+                    record.order,
+                )
             });
             if old.is_none() {
                 text += record.entry.text.len();
@@ -477,12 +503,13 @@ impl Merged {
         }
         let mut slots: Vec<&Slot> = self.slots.iter().collect();
         slots.sort_unstable_by(|a, b| {
-            let place =
-                |slot: &Slot| (rank[slot.path as usize], slot.number, slot.order, slot.leaves.first());
+            let place = |slot: &Slot| {
+                (rank[slot.path as usize], slot.number, slot.order, slot.leaves.first())
+            };
             let text = |slot: &Slot| slot.text;
-            place(a)
-                .cmp(&place(b))
-                .then_with(|| (text(a).of(&self.arena), a.kind).cmp(&(text(b).of(&self.arena), b.kind)))
+            place(a).cmp(&place(b)).then_with(|| {
+                (text(a).of(&self.arena), a.kind).cmp(&(text(b).of(&self.arena), b.kind))
+            })
         });
         slots
     }

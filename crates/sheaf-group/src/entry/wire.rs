@@ -131,12 +131,18 @@ fn decode_section<'a>(
             return Ok(());
         }
         let known = KIND | HAS_NUMBER | if partial { SAME_SET } else { 0 };
-        let kind = EntryKind::from_bits(head & KIND).filter(|_| head & !known == 0).ok_or(Malformed)?;
+        let kind =
+            EntryKind::from_bits(head & KIND).filter(|_| head & !known == 0).ok_or(Malformed)?;
         let number = if head & HAS_NUMBER != 0 { Some(varint::get(input)?) } else { None };
         let order = if partial { varint::get(input)? } else { position };
         if partial && head & SAME_SET == 0 {
             let index = varint::get(input)?;
-            set = Some(usize::try_from(index).ok().filter(|&at| at < decoded.sets.len()).ok_or(Malformed)?);
+            set = Some(
+                usize::try_from(index)
+                    .ok()
+                    .filter(|&at| at < decoded.sets.len())
+                    .ok_or(Malformed)?,
+            );
         }
         let set = if partial { set.ok_or(Malformed)? } else { 0 };
         let text = varint::get_bytes(input)?;

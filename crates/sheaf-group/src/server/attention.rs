@@ -1,10 +1,11 @@
 //! Those who wait for a request that is at work hear of it before they give it up.
 //!
-//! A deadline bounds silence, not work. A tool may take long over one step, but while it works it asks
-//! now and then whether it is to go on ([`Host::should_stop`](crate::tool::Host::should_stop)). Once a
-//! quarter of the time is over, the wave is answered from there: nothing yet, and more to come. The
-//! client asks for more, and the step goes on for that request. A host that does not come to ask, because
-//! it hangs in a system call, misses its deadline.
+//! A deadline bounds silence, not work. A tool may take long over one step, but while it works it
+//! asks now and then whether it is to go on
+//! ([`Host::should_stop`](crate::tool::Host::should_stop)). Once a quarter of the time is over, the
+//! wave is answered from there: nothing yet, and more to come. The client asks for more, and the
+//! step goes on for that request. A host that does not come to ask, because it hangs in a system
+//! call, misses its deadline.
 use super::call::said;
 use super::{Job, Lane};
 use crate::aggregate::Partial;
@@ -50,7 +51,8 @@ struct Present {
     /// Nobody does any more.
     cancelled: Arc<AtomicBool>,
     deadline: Option<Instant>,
-    /// When what there is is to be said, after a step; and when a step is interrupted to say something.
+    /// When what there is is to be said, after a step; and when a step is interrupted to say
+    /// something.
     pause_at: Option<Instant>,
     due: Option<Instant>,
 }

@@ -10,7 +10,8 @@ use sheaf_core::{Errno, MemberSet, RangeSet};
 /// A tool's answer is sent on once it is this long; the rest follows when it is asked for.
 const ANSWER_BYTES: usize = 4 << 20;
 
-/// What was not sent yet when nobody wants the rest comes along with the last words up to this length.
+/// What was not sent yet when nobody wants the rest comes along with the last words up to this
+/// length.
 const LAST_BYTES: usize = 64 << 10;
 
 pub(super) struct Call {
@@ -68,8 +69,18 @@ impl Call {
         said(leaf, true, &self.body, leaf)
     }
 
-    pub fn fetch(&self, leaf: u32, lines: bool, bytes_max: u64, weight: u64) -> Result<Partial, Errno> {
-        if lines { body_lines(leaf, weight, &self.body) } else { Ok(body(leaf, 0, &self.body, bytes_max)) }
+    pub fn fetch(
+        &self,
+        leaf: u32,
+        lines: bool,
+        bytes_max: u64,
+        weight: u64,
+    ) -> Result<Partial, Errno> {
+        if lines {
+            body_lines(leaf, weight, &self.body)
+        } else {
+            Ok(body(leaf, 0, &self.body, bytes_max))
+        }
     }
 }
 

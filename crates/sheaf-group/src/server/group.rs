@@ -53,7 +53,9 @@ pub(super) fn serve(
     host: &Host,
 ) -> Result<Partial, Errno> {
     match request {
-        Request::Open { open, then: Some(then), .. } if open.changes_files() || then.changes_files() => {
+        Request::Open { open, then: Some(then), .. }
+            if open.changes_files() || then.changes_files() =>
+        {
             Err(Errno::INVAL)
         }
         Request::Open { open, then, close } => {
@@ -72,7 +74,11 @@ pub(super) fn serve(
         Request::Settle => place.as_mut().ok_or(Errno::BADF)?.settle(host),
         Request::Unread { of } => {
             let group = place.as_mut().ok_or(Errno::BADF)?;
-            Ok(if group.operated == Some(of) { operate::unread_all(group) } else { Partial::default() })
+            Ok(if group.operated == Some(of) {
+                operate::unread_all(group)
+            } else {
+                Partial::default()
+            })
         }
         Request::Operate(operation) => {
             let group = place.as_mut().ok_or(Errno::BADF)?;
@@ -89,7 +95,8 @@ pub(super) fn serve(
         }
         Request::Find { leaf, path } => {
             let group = place.as_ref().ok_or(Errno::BADF)?;
-            let local = group.members.iter().position(|member| member.path.as_os_str().as_bytes() == path);
+            let local =
+                group.members.iter().position(|member| member.path.as_os_str().as_bytes() == path);
             let items = match local.filter(|_| leaf == host.leaf) {
                 Some(local) => vec![(host.leaf, local as u32, Vec::new())],
                 None => Vec::new(),
@@ -124,12 +131,15 @@ impl Group {
                 return Err(errno);
             }
             let opened = open_member(&path, open, host).and_then(|member| {
-                let is_duplicate = open.flags & O_UNIQUE != 0 && !seen.insert(identity(&member.open.file)?);
+                let is_duplicate =
+                    open.flags & O_UNIQUE != 0 && !seen.insert(identity(&member.open.file)?);
                 Ok((!is_duplicate).then_some(member))
             });
             match opened {
                 Ok(member) => group.members.extend(member),
-                Err(errno) => partial.add_error(error(errno, &path, host.leaf, group.members.len() as u32)),
+                Err(errno) => {
+                    partial.add_error(error(errno, &path, host.leaf, group.members.len() as u32))
+                }
             }
         }
         group.members.iter().for_each(|_| partial.status.add(0));
@@ -164,7 +174,9 @@ impl Group {
         for (local, member) in self.members.iter_mut().enumerate() {
             match member.open.settle() {
                 Ok(()) => partial.status.add(0),
-                Err(errno) => partial.add_error(error(errno, &member.path, host.leaf, local as u32)),
+                Err(errno) => {
+                    partial.add_error(error(errno, &member.path, host.leaf, local as u32))
+                }
             }
         }
         if partial.errors.is_empty() {
@@ -179,7 +191,11 @@ impl Group {
     }
 
     fn packed(&self, leaf: u32, item: impl Fn(&Member) -> Vec<u8>) -> Partial {
-        let items = self.members.iter().enumerate().map(|(local, member)| (leaf, local as u32, item(member)));
+        let items = self
+            .members
+            .iter()
+            .enumerate()
+            .map(|(local, member)| (leaf, local as u32, item(member)));
         let packed = Packed { items: items.collect(), bytes_max: u64::MAX, exceeded: None };
         Partial { data: Data::Packed(packed), ..Partial::default() }
     }
@@ -193,7 +209,9 @@ impl Group {
             let closed = sheaf_file::close(member.open.file);
             match undone.and(closed) {
                 Ok(()) => partial.status.add(0),
-                Err(errno) => partial.add_error(error(errno, &member.path, host.leaf, local as u32)),
+                Err(errno) => {
+                    partial.add_error(error(errno, &member.path, host.leaf, local as u32))
+                }
             }
         }
         partial
@@ -233,7 +251,8 @@ impl Drop for Group {
     }
 }
 
-/// The paths to open, sorted bytewise within each pattern, and what could not be looked at for them.
+/// The paths to open, sorted bytewise within each pattern, and what could not be looked at for
+/// them.
 fn candidates(open: &Open, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>) {
     let (mut paths, mut errors) = (Vec::new(), Vec::new());
     for text in &open.paths {

@@ -63,7 +63,14 @@ struct Parts {
 impl Lane {
     pub fn new(stream: u32) -> Self {
         let (queue, occupant, replied) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { stream, queue, occupant, replied, ended: Arc::default(), last: AtomicBool::new(false) }
+        Self {
+            stream,
+            queue,
+            occupant,
+            replied,
+            ended: Arc::default(),
+            last: AtomicBool::new(false),
+        }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -104,10 +111,9 @@ impl Lane {
             return false;
         }
         let job = queue.parts.take().map(|parts| parts.join(is_cancelled));
-        if job
-            .as_ref()
-            .is_some_and(|job| matches!(Request::decode(&job.packet), Ok((Request::Last { .. }, _))))
-        {
+        if job.as_ref().is_some_and(|job| {
+            matches!(Request::decode(&job.packet), Ok((Request::Last { .. }, _)))
+        }) {
             self.last.store(true, Ordering::Relaxed);
         }
         queue.jobs.extend(job);
@@ -131,7 +137,9 @@ impl Lane {
         {
             cancelled.store(true, Ordering::Relaxed);
         }
-        if let Some(parts) = queue.parts.as_mut().filter(|parts| parts.answer && is_meant(parts.wave)) {
+        if let Some(parts) =
+            queue.parts.as_mut().filter(|parts| parts.answer && is_meant(parts.wave))
+        {
             parts.drop_all(self.stream, leaf);
         }
         if wave >= queue.next_wave && wave != u64::MAX && queue.cancelled.len() < CANCELLED_MAX {
@@ -146,12 +154,14 @@ impl Lane {
         queue.busy = job.is_some();
         let current = job.as_ref().filter(|job| job.answer);
         queue.current = current.map(|job| (job.wave, Arc::clone(&job.cancelled)));
-        job.ok_or_else(|| queue.parts.as_mut().map_or(0, |parts| std::mem::take(&mut parts.frame_bytes)))
+        job.ok_or_else(|| {
+            queue.parts.as_mut().map_or(0, |parts| std::mem::take(&mut parts.frame_bytes))
+        })
     }
 
     /// The next request, if it need not wait for the work that goes on: one for other leaves, which
-    /// only wants to know that this one lives; or one for more of the answer that is being made, which
-    /// is then of this kind, and the one that is worked on.
+    /// only wants to know that this one lives; or one for more of the answer that is being made,
+    /// which is then of this kind, and the one that is worked on.
     pub fn next_at_once(&self, leaf: u32, at_work: Kind) -> Option<(Job, Option<Kind>)> {
         let mut queue = self.queue();
         let job = queue.jobs.front().filter(|job| job.answer)?;
@@ -184,8 +194,8 @@ impl Lane {
         *self.replied.lock().unwrap_or_else(PoisonError::into_inner) = Some((wave, reply.clone()));
     }
 
-    /// The stream is over: work under way stops. Whether nobody is at work on the lane who would drop what
-    /// it holds.
+    /// The stream is over: work under way stops. Whether nobody is at work on the lane who would
+    /// drop what it holds.
     pub fn end(&self) -> bool {
         self.ended.store(true, Ordering::Relaxed);
         // What still waits is refused by whoever works on the lane, but a group is closed as asked.

@@ -57,7 +57,12 @@ pub(super) fn operate(
 
 /// The operation on one member. A read that fails, also because of what was read, leaves the offset
 /// where it was.
-fn one(member: &mut Member, local: u32, work: &Work<'_>, lift: &mut Lift<'_>) -> Result<u64, Errno> {
+fn one(
+    member: &mut Member,
+    local: u32,
+    work: &Work<'_>,
+    lift: &mut Lift<'_>,
+) -> Result<u64, Errno> {
     if let Operation::Read { .. } = work.operation {
         // A pipe has none.
         member.before = member.open.file.stream_position().ok();
@@ -99,7 +104,9 @@ pub(super) fn unread_all(group: &mut Group) -> Partial {
 
 fn data_of(operation: &Operation) -> &DataAggregation {
     match operation {
-        Operation::Read { data, .. } | Operation::Pread { data, .. } | Operation::Fstat { data } => data,
+        Operation::Read { data, .. }
+        | Operation::Pread { data, .. }
+        | Operation::Fstat { data } => data,
         _ => &DataAggregation::Zero,
     }
 }
@@ -133,7 +140,9 @@ impl Work<'_> {
             Operation::Ftruncate { length } => done(rustix::fs::ftruncate(&*file, *length)),
             Operation::Fsync => done(rustix::fs::fsync(&*file)),
             Operation::Fdatasync => done(rustix::fs::fdatasync(&*file)),
-            Operation::Fchmod { mode } => done(rustix::fs::fchmod(&*file, Mode::from_raw_mode(*mode))),
+            Operation::Fchmod { mode } => {
+                done(rustix::fs::fchmod(&*file, Mode::from_raw_mode(*mode)))
+            }
             Operation::Fchown { uid, gid } => {
                 let wanted = |id: u32| (id != u32::MAX).then_some(id);
                 let (uid, gid) = (wanted(*uid).map(Uid::from_raw), wanted(*gid).map(Gid::from_raw));
@@ -200,11 +209,17 @@ struct Lift<'a> {
 
 impl<'a> Lift<'a> {
     fn new(how: &'a DataAggregation, leaf: u32) -> Self {
-        let lines = matches!(how, DataAggregation::Lines { .. }).then(|| Answer::new(AnswerForm::default()));
+        let lines = matches!(how, DataAggregation::Lines { .. })
+            .then(|| Answer::new(AnswerForm::default()));
         Self { how, leaf, data: Data::None, lines }
     }
 
-    fn member(&mut self, local: u32, member: &mut Member, content: Option<Vec<u8>>) -> Result<(), Errno> {
+    fn member(
+        &mut self,
+        local: u32,
+        member: &mut Member,
+        content: Option<Vec<u8>>,
+    ) -> Result<(), Errno> {
         let Some(content) = content else { return Ok(()) };
         let set = || MemberSet::of_leaves(local, RangeSet::single(self.leaf));
         let (digest, len) = (|| *blake3::hash(&content).as_bytes(), content.len() as u64);
@@ -218,8 +233,12 @@ impl<'a> Lift<'a> {
             }
             DataAggregation::Checksum => Data::class(digest(), len, set(), None),
             DataAggregation::Equal => {
-                let data =
-                    Data::class(digest(), len, set(), (len <= INLINE_BYTES_MAX).then(|| content.clone()));
+                let data = Data::class(
+                    digest(),
+                    len,
+                    set(),
+                    (len <= INLINE_BYTES_MAX).then(|| content.clone()),
+                );
                 member.body = content;
                 data
             }
@@ -237,7 +256,9 @@ impl<'a> Lift<'a> {
     }
 
     fn add_lines(&mut self, member: &Member, content: &[u8]) -> Result<(), Errno> {
-        let Some(answer) = self.lines.as_mut().filter(|_| !content.is_empty()) else { return Ok(()) };
+        let Some(answer) = self.lines.as_mut().filter(|_| !content.is_empty()) else {
+            return Ok(());
+        };
         let text = content.strip_suffix(b"\n").unwrap_or(content);
         answer.lines(member.path.as_os_str().as_bytes(), text.split(|&byte| byte == b'\n'))
     }
@@ -288,8 +309,10 @@ mod tests {
         let group = place.as_mut().unwrap();
 
         let late = host.for_request(Arc::new(Stopped(Errno::TIMEDOUT)));
-        let partial = operate(group, &Operation::Write, &Bytes::from_static(b"new"), &late).unwrap();
-        let failed: Vec<_> = partial.errors.iter().map(|error| (error.errno, &error.path[..])).collect();
+        let partial =
+            operate(group, &Operation::Write, &Bytes::from_static(b"new"), &late).unwrap();
+        let failed: Vec<_> =
+            partial.errors.iter().map(|error| (error.errno, &error.path[..])).collect();
         assert_eq!(failed, [(Errno::TIMEDOUT, "/a"), (Errno::TIMEDOUT, "/b")]);
         assert_eq!(group.members[1].status, Errno::TIMEDOUT.status());
         // A host that was interrupted says nothing.

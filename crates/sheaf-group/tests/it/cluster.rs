@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 /// Shapes that fit any number of hosts, some with nodes that have one child.
-pub const SHAPES: &[&str] = &["flat", "auto", "k-ary:2", "k-nomial:2", "1x1x300", "1x8x1x40", "1x1x1x2x150"];
+pub const SHAPES: &[&str] =
+    &["flat", "auto", "k-ary:2", "k-nomial:2", "1x1x300", "1x8x1x40", "1x1x1x2x150"];
 
 pub struct Cluster {
     pub dir: TempDir,

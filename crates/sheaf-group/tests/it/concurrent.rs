@@ -61,9 +61,14 @@ fn check(reading: Reading, count: u64, offset: u64) {
     assert_eq!(reading.status, (count * u64::from(HOSTS)) as i64);
     match reading.value {
         Value::Packed(items) => {
-            assert_eq!(items, (0..HOSTS).map(|leaf| (u64::from(leaf), of(leaf))).collect::<Vec<_>>());
+            assert_eq!(
+                items,
+                (0..HOSTS).map(|leaf| (u64::from(leaf), of(leaf))).collect::<Vec<_>>()
+            );
         }
-        Value::Concatenated(bytes) => assert_eq!(bytes, (0..HOSTS).flat_map(of).collect::<Vec<_>>()),
+        Value::Concatenated(bytes) => {
+            assert_eq!(bytes, (0..HOSTS).flat_map(of).collect::<Vec<_>>())
+        }
         Value::Classes(classes) => {
             assert_eq!(classes.len(), 3);
             for class in classes {
@@ -83,8 +88,9 @@ fn check(reading: Reading, count: u64, offset: u64) {
                 }
             }
             let found = merged.sorted().into_iter();
-            let found: BTreeMap<_, BTreeSet<u32>> =
-                found.map(|entry| (entry.entry.text.to_vec(), entry.leaves.iter().collect())).collect();
+            let found: BTreeMap<_, BTreeSet<u32>> = found
+                .map(|entry| (entry.entry.text.to_vec(), entry.leaves.iter().collect()))
+                .collect();
             assert_eq!(found, lines);
         }
         other => panic!("{other:?}"),
@@ -133,7 +139,8 @@ fn each_of_many_tasks_has_its_own_answer() {
 fn threads_of_a_blocking_session_have_their_own_answers() {
     let cluster = cluster();
     let names: Names = (1..=HOSTS).map(|n| format!("n{n}")).collect();
-    let launch = || cluster.network(&Spec::parse("k-ary:2").unwrap(), names.clone(), Default::default());
+    let launch =
+        || cluster.network(&Spec::parse("k-ary:2").unwrap(), names.clone(), Default::default());
     let client = blocking::Client::start(names.clone(), Limits::default(), launch).unwrap();
     let group = client.gopenat(&client.everyone(), "/f", 0, 0).unwrap();
     std::thread::scope(|scope| {
@@ -144,7 +151,11 @@ fn threads_of_a_blocking_session_have_their_own_answers() {
                 for _ in 0..100 {
                     let lines = rng.u64(1..12);
                     let (count, offset) = (lines * LINE, rng.u64(0..=LINES - lines) * LINE);
-                    check(group.pread(count, offset, aggregation(rng.u64(..))).unwrap(), count, offset);
+                    check(
+                        group.pread(count, offset, aggregation(rng.u64(..))).unwrap(),
+                        count,
+                        offset,
+                    );
                 }
             });
         }
@@ -156,7 +167,8 @@ fn threads_of_a_blocking_session_have_their_own_answers() {
 fn a_blocking_session_can_be_dropped_inside_a_runtime() {
     let cluster = cluster();
     let names: Names = (1..=HOSTS).map(|n| format!("n{n}")).collect();
-    let launch = || cluster.network(&Spec::parse("flat").unwrap(), names.clone(), Default::default());
+    let launch =
+        || cluster.network(&Spec::parse("flat").unwrap(), names.clone(), Default::default());
     let client = blocking::Client::start(names.clone(), Limits::default(), launch).unwrap();
     let group = client.gopenat(&client.everyone(), "/f", 0, 0).unwrap();
     run(async move {
@@ -220,7 +232,9 @@ fn a_long_request_dropped_midway_is_done_by_nobody() {
             let written = polled(group.pwrite(&long, 0), 1).await;
             let Value::Classes(classes) = busy.await.unwrap().value else { panic!() };
             assert_eq!(classes.len(), 1);
-            let Value::Packed(first) = group.pread(1, 0, PACKED).await.unwrap().value else { panic!() };
+            let Value::Packed(first) = group.pread(1, 0, PACKED).await.unwrap().value else {
+                panic!()
+            };
             assert_eq!(first.len(), HOSTS as usize);
             let is_new = first[0].1 == b"y";
             assert!(first.iter().all(|(_, byte)| *byte == first[0].1));

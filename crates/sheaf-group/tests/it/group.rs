@@ -27,7 +27,9 @@ fn members<T>(result: Result<T, GroupError>) -> Outcome {
 
 fn failed(outcome: &Outcome) -> Vec<(Errno, String, String)> {
     let errors = outcome.errors.iter();
-    errors.map(|error| (error.errno, error.path.clone(), error.members.leaves().to_string())).collect()
+    errors
+        .map(|error| (error.errno, error.path.clone(), error.members.leaves().to_string()))
+        .collect()
 }
 
 #[test]
@@ -37,8 +39,9 @@ fn excl_fails_everywhere_and_removes_what_it_created() {
         cluster.write(7, "lock", "mine");
         run(async {
             let client = cluster.client(shape);
-            let opened =
-                client.gopenat(&cluster.everyone(), "/lock", O_WRONLY | O_CREAT | O_EXCL, 0o600).await;
+            let opened = client
+                .gopenat(&cluster.everyone(), "/lock", O_WRONLY | O_CREAT | O_EXCL, 0o600)
+                .await;
             assert_eq!(failed(&members(opened)), [(Errno::EXIST, "/lock".into(), "7".into())]);
         });
         for leaf in 0..20 {
@@ -73,7 +76,8 @@ fn unique_takes_a_file_with_two_names_once() {
     }
     run(async {
         let client = cluster.client("flat");
-        let size = async |flags| client.gopen(&cluster.everyone(), "/d", flags, 0).await.unwrap().size();
+        let size =
+            async |flags| client.gopen(&cluster.everyone(), "/d", flags, 0).await.unwrap().size();
         assert_eq!((size(O_RDONLY).await, size(O_RDONLY | O_UNIQUE).await), (9, 3));
     });
 }
@@ -81,11 +85,17 @@ fn unique_takes_a_file_with_two_names_once() {
 #[test]
 fn besteffort_opens_what_there_is() {
     let cluster = Cluster::new(12);
-    (0..12).filter(|leaf| leaf % 3 == 0).for_each(|leaf| cluster.write(leaf, "f", format!("{leaf}")));
+    (0..12)
+        .filter(|leaf| leaf % 3 == 0)
+        .for_each(|leaf| cluster.write(leaf, "f", format!("{leaf}")));
     run(async {
         let client = cluster.client("1x2x1x6");
-        assert_eq!(failed(&members(client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await)).len(), 1);
-        let group = client.gopenat(&cluster.everyone(), "/f", O_RDONLY | O_BESTEFFORT, 0).await.unwrap();
+        assert_eq!(
+            failed(&members(client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await)).len(),
+            1
+        );
+        let group =
+            client.gopenat(&cluster.everyone(), "/f", O_RDONLY | O_BESTEFFORT, 0).await.unwrap();
         assert_eq!(group.size(), 4);
         assert_eq!(group.opened().failed_count(), 8);
         let reading = group.read(9, PACKED).await.unwrap();
@@ -96,7 +106,8 @@ fn besteffort_opens_what_there_is() {
         assert_eq!(texts, [(0, "0".into()), (1, "3".into()), (2, "6".into()), (3, "9".into())]);
         let unmatched = client.gopenat(&cluster.everyone(), "/g*", O_RDONLY, 0).await;
         assert_eq!(failed(&members(unmatched)), [(Errno::NOENT, "/g*".into(), "0-11".into())]);
-        let none = client.gopenat(&cluster.everyone(), "/nothing", O_RDONLY | O_BESTEFFORT, 0).await;
+        let none =
+            client.gopenat(&cluster.everyone(), "/nothing", O_RDONLY | O_BESTEFFORT, 0).await;
         assert_eq!(members(none).failed_count(), 12);
     });
 }
@@ -117,7 +128,8 @@ fn a_member_that_fails_fails_the_operation_unless_partial() {
         assert_eq!(failed(&outcome), [(Errno::ISDIR, "/f".into(), "4".into())]);
         assert_eq!((outcome.status.count, outcome.member_count()), (9, 10));
         assert_eq!(group.statuses().await.unwrap(), [4, 4, 4, 4, -21, 4, 4, 4, 4, 4]);
-        let group = client.gopenat(&cluster.everyone(), "/f", O_RDONLY | O_PARTIAL, 0).await.unwrap();
+        let group =
+            client.gopenat(&cluster.everyone(), "/f", O_RDONLY | O_PARTIAL, 0).await.unwrap();
         let reading = group.read(9, DataAggregation::Equal).await.unwrap();
         assert!(matches!(reading.value, Value::Equal(text) if text == b"text"));
         assert_eq!((reading.status, reading.outcome.failed_count()), (36, 1));
@@ -134,9 +146,11 @@ fn names_and_indices_are_those_of_host_order() {
         let client = cluster.client("k-nomial:2");
         let group = client.gopenat(&cluster.everyone(), "/d/*", O_RDONLY, 0).await.unwrap();
         let files = group.files().await.unwrap();
-        let expected =
-            (0..30).filter(|leaf| *leaf != 11).flat_map(|leaf| (0..leaf % 4).map(move |name| (leaf, name)));
-        let expected: Vec<String> = expected.map(|(leaf, name)| format!("n{}:/d/{name}", leaf + 1)).collect();
+        let expected = (0..30)
+            .filter(|leaf| *leaf != 11)
+            .flat_map(|leaf| (0..leaf % 4).map(move |name| (leaf, name)));
+        let expected: Vec<String> =
+            expected.map(|(leaf, name)| format!("n{}:/d/{name}", leaf + 1)).collect();
         assert_eq!(files, expected.iter().map(String::as_str).collect::<Vec<_>>());
         for at in [0, 1, 17, files.len() - 1] {
             assert_eq!(group.index(&files[at]).await.unwrap(), at as u64);
@@ -177,11 +191,17 @@ fn offsets_are_each_members_own_and_append_holds_per_member() {
         group.fchmod(0o640).await.unwrap();
         group.fchown(None, None).await.unwrap();
         assert!(
-            group.fstat().await.unwrap().iter().all(|(_, stat)| (stat.size, stat.mode & 0o777) == (3, 0o640))
+            group
+                .fstat()
+                .await
+                .unwrap()
+                .iter()
+                .all(|(_, stat)| (stat.size, stat.mode & 0o777) == (3, 0o640))
         );
         group.close().await.unwrap();
     });
-    let contents: Vec<_> = (0..3).map(|leaf| std::fs::read(cluster.path(leaf, "f")).unwrap()).collect();
+    let contents: Vec<_> =
+        (0..3).map(|leaf| std::fs::read(cluster.path(leaf, "f")).unwrap()).collect();
     assert_eq!(contents, [b"yy\0", b"xyy", b"xxy"]);
 }
 
@@ -204,7 +224,8 @@ fn results_beyond_the_bound_are_refused_and_at_the_bound_are_not() {
         assert_eq!(refused(u64::MAX, PACKED).await, Some(READ_BYTES_MAX));
         let open = |path: &str| Open::new(vec![path.into()], 0, 0);
         for bytes_max in [99, 100] {
-            let operation = Operation::Read { count: 100, data: DataAggregation::Packed { bytes_max } };
+            let operation =
+                Operation::Read { count: 100, data: DataAggregation::Packed { bytes_max } };
             let once = client.once(&RangeSet::single(3), open("/f"), operation, b"").await;
             assert_eq!(once.is_ok(), bytes_max == 100);
         }
@@ -238,13 +259,18 @@ fn a_compound_trip_is_open_read_close() {
             ] {
                 let data = DataAggregation::by_name(name, &[1], 1 << 20, 0).unwrap();
                 let operation = Operation::Read { count: 64, data: data.clone() };
-                let once = client.once(&cluster.everyone(), open.clone(), operation, b"").await.unwrap();
+                let once =
+                    client.once(&cluster.everyone(), open.clone(), operation, b"").await.unwrap();
                 let group = client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
                 let apart = group.read(64, data).await.unwrap();
                 assert_eq!((once.status, &once.outcome), (apart.status, &apart.outcome), "{name}");
                 match (once.value, apart.value) {
-                    (Value::Lines(once), Value::Lines(apart)) => assert_eq!(once.sorted(), apart.sorted()),
-                    (once, apart) => assert_eq!(format!("{once:?}"), format!("{apart:?}"), "{name}"),
+                    (Value::Lines(once), Value::Lines(apart)) => {
+                        assert_eq!(once.sorted(), apart.sorted())
+                    }
+                    (once, apart) => {
+                        assert_eq!(format!("{once:?}"), format!("{apart:?}"), "{name}")
+                    }
                 }
             }
         }
@@ -259,11 +285,14 @@ fn numbers_of_columns() {
     });
     run(async {
         let client = cluster.client("k-ary:2");
-        let group = client.gopenat(&cluster.everyone(), "/loadavg", O_RDONLY | O_PARTIAL, 0).await.unwrap();
+        let group =
+            client.gopenat(&cluster.everyone(), "/loadavg", O_RDONLY | O_PARTIAL, 0).await.unwrap();
         let numbers = async |name, columns: &[u32]| {
             let data = DataAggregation::by_name(name, columns, 0, 0).unwrap();
             match group.pread(64, 0, data).await.unwrap().value {
-                Value::Numbers(numbers) => numbers.iter().map(|at| at.number.to_float()).collect::<Vec<_>>(),
+                Value::Numbers(numbers) => {
+                    numbers.iter().map(|at| at.number.to_float()).collect::<Vec<_>>()
+                }
                 other => panic!("{other:?}"),
             }
         };
@@ -294,8 +323,14 @@ fn nobody_is_asked_of_an_empty_set_of_hosts() {
 fn a_pipe_without_a_writer_holds_nobody_up() {
     let cluster = Cluster::new(2);
     cluster.write(0, "f", "text");
-    rustix::fs::mknodat(rustix::fs::CWD, cluster.path(1, "f"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        cluster.path(1, "f"),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
     run(async {
         let client = cluster.client("flat");
         let group = client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await.unwrap();
@@ -320,7 +355,10 @@ fn names_that_are_not_utf_8_stay_apart() {
         for (index, name) in files.iter().enumerate() {
             assert_eq!(group.index(name).await.unwrap(), index as u64);
         }
-        assert_eq!(format!("{group:?}").split(", opened").next(), Some("Group { size: 2, hosts: \"n2\""));
+        assert_eq!(
+            format!("{group:?}").split(", opened").next(),
+            Some("Group { size: 2, hosts: \"n2\"")
+        );
         assert!(format!("{client:?}").starts_with("Client { hosts: {n[1-2]}"));
     });
 }
@@ -358,8 +396,13 @@ fn an_error_says_why() {
     cluster.write(1, "f", "x");
     run(async {
         let client = cluster.client("flat");
-        let Err(error) = client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await else { panic!() };
-        assert_eq!(error.to_string(), "2 of 3 members failed: /f: No such file or directory (ENOENT)");
+        let Err(error) = client.gopenat(&cluster.everyone(), "/f", O_RDONLY, 0).await else {
+            panic!()
+        };
+        assert_eq!(
+            error.to_string(),
+            "2 of 3 members failed: /f: No such file or directory (ENOENT)"
+        );
         let mut source: &dyn Error = &error;
         while let Some(next) = source.source() {
             source = next;

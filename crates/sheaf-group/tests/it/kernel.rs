@@ -52,11 +52,15 @@ fn reads_and_writes_of_nothing_have_the_kernels_errors() {
             }
             statuses
         };
-        let (bad, invalid, is_dir) = (Errno::BADF.status(), Errno::INVAL.status(), Errno::ISDIR.status());
+        let (bad, invalid, is_dir) =
+            (Errno::BADF.status(), Errno::INVAL.status(), Errno::ISDIR.status());
         assert_eq!(operations(0, RDONLY).await, [0, 0, invalid, invalid, bad, bad, bad, invalid]);
         assert_eq!(operations(0, WRONLY).await, [bad, bad, invalid, invalid, 0, 0, 0, invalid]);
         assert_eq!(operations(0, RDWR).await, [0, 0, invalid, invalid, 0, 0, 0, invalid]);
-        assert_eq!(operations(1, RDONLY).await, [is_dir, is_dir, invalid, invalid, bad, bad, bad, invalid]);
+        assert_eq!(
+            operations(1, RDONLY).await,
+            [is_dir, is_dir, invalid, invalid, bad, bad, bad, invalid]
+        );
     });
 }
 
@@ -99,7 +103,8 @@ fn a_write_tells_how_much_a_full_disk_took() {
     cluster.write(0, "disk/f", "");
     let statuses = run(async {
         let client = cluster.client("flat");
-        let group = client.gopenat(&cluster.everyone(), "/disk/f", WRONLY | O_PARTIAL, 0).await.unwrap();
+        let group =
+            client.gopenat(&cluster.everyone(), "/disk/f", WRONLY | O_PARTIAL, 0).await.unwrap();
         let bytes = vec![b'x'; 100_000];
         let mut statuses = Vec::new();
         for offset in [None, None, Some(0), Some(60_000)] {
@@ -186,7 +191,10 @@ fn a_bound_without_end_does_not_end_the_process() {
         let group = client.gopenat(&[0].into_iter().collect(), "/f*", RDONLY, 0).await.unwrap();
         let everything = DataAggregation::Concatenate { bytes_max: u64::MAX };
         let refused = group.read(READ_BYTES_MAX, everything.clone()).await;
-        assert!(matches!(refused, Err(GroupError::OutOfMemory { bytes }) if bytes == needed), "{refused:?}");
+        assert!(
+            matches!(refused, Err(GroupError::OutOfMemory { bytes }) if bytes == needed),
+            "{refused:?}"
+        );
         assert_eq!(group.lseek(0, Whence::Current).await.unwrap(), 0);
         let small = group.read(1, everything).await.unwrap();
         assert!(matches!(small.value, Value::Concatenated(bytes) if bytes.len() as u64 == members));
@@ -200,12 +208,12 @@ fn flags_mean_what_they_mean_to_the_kernel() {
     run(async {
         let client = cluster.client("flat");
         let open = async |path: &str, flags: OFlags| {
-            client.gopenat(&cluster.everyone(), path, flags.bits(), 0o600).await.map_err(
-                |error| match error {
+            client.gopenat(&cluster.everyone(), path, flags.bits(), 0o600).await.map_err(|error| {
+                match error {
                     GroupError::Members(outcome) => outcome.errors[0].errno,
                     error => panic!("{error}"),
-                },
-            )
+                }
+            })
         };
         let named = open("/f", OFlags::PATH | OFlags::CREATE | OFlags::RDWR).await.unwrap();
         assert!(named.fstat().await.unwrap().iter().all(|(_, stat)| stat.size == 4));
@@ -227,8 +235,10 @@ fn direct_reads_and_writes_are_the_kernels() {
     let content: Vec<u8> = (0..10_000u32).map(|at| (at % 251) as u8).collect();
     cluster.write_all("f", &content);
     let flags = (OFlags::RDWR | OFlags::DIRECT).bits();
-    let options =
-        OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(cluster.path(0, "f"));
+    let options = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::DIRECT.bits() as i32)
+        .open(cluster.path(0, "f"));
     let Ok(kernel) = options else { return skipped("this file system knows no direct I/O") };
     // Whether reads that are not of whole blocks are refused is the file system's affair.
     let mut unaligned = vec![0; 8192 + 4096];
@@ -238,7 +248,9 @@ fn direct_reads_and_writes_are_the_kernels() {
         let client = cluster.client("flat");
         let group = client.gopenat(&cluster.everyone(), "/f", flags | O_PARTIAL, 0).await.unwrap();
         let read = async |count| {
-            let Value::Packed(items) = group.read(count, PACKED).await.unwrap().value else { panic!() };
+            let Value::Packed(items) = group.read(count, PACKED).await.unwrap().value else {
+                panic!()
+            };
             items.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>()
         };
         assert_eq!(read(8192).await, [&content[..8192]; 2]);
@@ -253,6 +265,8 @@ fn direct_reads_and_writes_are_the_kernels() {
     });
     let now = std::fs::read(cluster.path(1, "f")).unwrap();
     assert!(
-        now.len() == 10_000 && now[..8192].iter().all(|byte| *byte == b'y') && now[8192..] == content[8192..]
+        now.len() == 10_000
+            && now[..8192].iter().all(|byte| *byte == b'y')
+            && now[8192..] == content[8192..]
     );
 }

@@ -119,7 +119,10 @@ fn the_bound_of_a_call_holds_for_lines() {
             match group.pread(1000, 0, lines).await {
                 Ok(_) => assert!(fits),
                 Err(error) => {
-                    assert!(!fits && matches!(error, GroupError::TooLarge { bytes_max: 606 }), "{error}");
+                    assert!(
+                        !fits && matches!(error, GroupError::TooLarge { bytes_max: 606 }),
+                        "{error}"
+                    );
                 }
             }
         }

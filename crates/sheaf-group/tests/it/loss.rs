@@ -17,13 +17,18 @@ fn lost_hosts_are_named_and_the_others_answer() {
         run(async {
             let client = cluster.client(shape);
             let all = cluster.everyone();
-            let Err(GroupError::Members(outcome)) = client.gopenat(&all, "/f", 0, 0).await else { panic!() };
+            let Err(GroupError::Members(outcome)) = client.gopenat(&all, "/f", 0, 0).await else {
+                panic!()
+            };
             assert_eq!((outcome.missing_hosts(), outcome.failed_count()), (lost.clone(), 3));
             let flags = O_PARTIAL | O_BESTEFFORT;
             let open = Open::new(vec!["/f".into()], flags, 0);
             let operation = Operation::Read { count: 9, data: DataAggregation::Lines { eager: 3 } };
             let once = client.once(&all, open, operation, b"").await.unwrap();
-            assert_eq!((once.outcome.missing_hosts(), once.outcome.member_count()), (lost.clone(), 24));
+            assert_eq!(
+                (once.outcome.missing_hosts(), once.outcome.member_count()),
+                (lost.clone(), 24)
+            );
             assert_eq!(once.contributors, all.difference(&lost));
             let Value::Lines(merged) = once.value else { panic!() };
             assert_eq!(*merged.sorted()[0].leaves, all.difference(&lost));
@@ -75,7 +80,9 @@ fn late_hosts_are_silent_because_the_time_is_over() {
     run(async {
         let client = cluster.client("flat");
         let hasty = client.with_limits(Limits::default().with_timeout(Duration::ZERO));
-        let Err(GroupError::Members(outcome)) = hasty.gopenat(&cluster.everyone(), "/f", 0, 0).await else {
+        let Err(GroupError::Members(outcome)) =
+            hasty.gopenat(&cluster.everyone(), "/f", 0, 0).await
+        else {
             panic!()
         };
         assert_eq!(outcome.silent, [(Errno::TIMEDOUT, cluster.everyone())]);

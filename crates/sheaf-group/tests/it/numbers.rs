@@ -9,8 +9,9 @@ use sheaf_group::{Client, GroupError, Reading, Value};
 use std::collections::BTreeMap;
 
 /// Fields whose sums the loop gets exactly with units of 2^−20.
-const SMALL: &[&str] =
-    &["0", "3", "-7", "+12345", "0.5", "-0.25", "1e3", "999999", ".125", "N/A", "17/421", "5kB", "x"];
+const SMALL: &[&str] = &[
+    "0", "3", "-7", "+12345", "0.5", "-0.25", "1e3", "999999", ".125", "N/A", "17/421", "5kB", "x",
+];
 /// Fields whose sums need more digits than a float has, or more than there are.
 const BIG: &[&str] = &[
     "123456789012345",
@@ -59,7 +60,9 @@ fn columns_of(texts: &[Option<String>], wanted: &[u32]) -> (Columns, RangeSet) {
             let fields: Vec<&str> = text.split_whitespace().collect();
             let all: Vec<u32> = (1..=fields.len() as u32).collect();
             for (place, column) in (0..).zip(if wanted.is_empty() { &all[..] } else { wanted }) {
-                if let Some(number) = fields.get(*column as usize - 1).and_then(|field| plain(field)) {
+                if let Some(number) =
+                    fields.get(*column as usize - 1).and_then(|field| plain(field))
+                {
                     numbers.insert((line, place), number);
                 }
             }
@@ -103,7 +106,8 @@ fn combine(op: NumberOp, numbers: &[Plain]) -> Option<Number> {
         let most = floats.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         // Whether the least was written as an integer.
         let written = |value: f64| {
-            let is_whole = |number: &&Plain| matches!(number, Plain::Whole(whole) if *whole as f64 == value);
+            let is_whole =
+                |number: &&Plain| matches!(number, Plain::Whole(whole) if *whole as f64 == value);
             numbers.iter().any(|number| is_whole(&number)).then_some(value as i128)
         };
         return Some(match op {
@@ -112,7 +116,9 @@ fn combine(op: NumberOp, numbers: &[Plain]) -> Option<Number> {
             NumberOp::Min => written(least).map_or(Number::Float(least), Number::Integer),
             // Of an equal integer and float, the float counts as the greater.
             NumberOp::Max
-                if numbers.iter().any(|number| matches!(number, Plain::Float(value) if *value == most)) =>
+                if numbers
+                    .iter()
+                    .any(|number| matches!(number, Plain::Float(value) if *value == most)) =>
             {
                 Number::Float(most)
             }
@@ -176,11 +182,18 @@ fn check(texts: &[Option<String>], shape: &str, wanted: &[u32], ops: &[NumberOp]
                 .map(|((line, place), column)| {
                     let (line, column_number) =
                         (line + 1, wanted.get(*place as usize).copied().unwrap_or(place + 1));
-                    let number =
-                        combine(op, &column.numbers).ok_or(Overflow { line, column: column_number })?;
+                    let number = combine(op, &column.numbers)
+                        .ok_or(Overflow { line, column: column_number })?;
                     let without_members = column.without.clone();
                     let (count, without) = (column.numbers.len() as u64, without_members.len());
-                    Ok(NumberAt { line, column: column_number, number, count, without, without_members })
+                    Ok(NumberAt {
+                        line,
+                        column: column_number,
+                        number,
+                        count,
+                        without,
+                        without_members,
+                    })
                 })
                 .collect();
             let reading = match (read(&client, &cluster, op, wanted).await, &expected) {
@@ -192,7 +205,8 @@ fn check(texts: &[Option<String>], shape: &str, wanted: &[u32], ops: &[NumberOp]
             assert_eq!(found, &expected.unwrap(), "{op:?} of {texts:?}");
             let failed = reading.outcome.errors.iter().find(|error| error.errno == Errno::BADMSG);
             assert_eq!(failed.map(|error| error.members.leaves()).unwrap_or_default(), none);
-            let have = (0..).zip(texts).filter(|(leaf, text)| text.is_some() && !none.contains(*leaf));
+            let have =
+                (0..).zip(texts).filter(|(leaf, text)| text.is_some() && !none.contains(*leaf));
             assert_eq!(reading.contributors, have.map(|(leaf, _)| leaf).collect());
         }
     });
@@ -244,7 +258,8 @@ fn numbers_of(texts: &[&str], op: NumberOp) -> (Vec<String>, Vec<(Errno, RangeSe
     run(async {
         let reading = read(&cluster.client("k-ary:2"), &cluster, op, &[]).await.unwrap();
         let Value::Numbers(numbers) = reading.value else { panic!() };
-        let errors = reading.outcome.errors.iter().map(|error| (error.errno, error.members.leaves()));
+        let errors =
+            reading.outcome.errors.iter().map(|error| (error.errno, error.members.leaves()));
         (numbers.iter().map(|at| at.number.to_string()).collect(), errors.collect())
     })
 }
@@ -254,7 +269,10 @@ fn a_field_that_is_no_number_moves_no_other() {
     assert_eq!(numbers_of(&["N/A 5", "3 5"], NumberOp::Sum).0, ["3", "10"]);
     assert_eq!(numbers_of(&["0.5 17/421 7", "0.25 1/9 8"], NumberOp::Max).0, ["0.5", "8"]);
     // Lines, too, are places.
-    assert_eq!(numbers_of(&["a 1\nb 2\n", "a 1 9\n\nb 2\n"], NumberOp::Sum).0, ["2", "9", "2", "2"]);
+    assert_eq!(
+        numbers_of(&["a 1\nb 2\n", "a 1 9\n\nb 2\n"], NumberOp::Sum).0,
+        ["2", "9", "2", "2"]
+    );
 }
 
 #[test]
@@ -279,8 +297,12 @@ fn no_digit_is_lost() {
         numbers_of(&["9007199254740993", "9007199254740995"], NumberOp::Average).0,
         ["9007199254740994"]
     );
-    let (numbers, errors) = numbers_of(&["5", "999999999999999999999999999999999999999"], NumberOp::Max);
-    assert_eq!((numbers, errors), (vec!["5".to_owned()], vec![(Errno::OVERFLOW, RangeSet::single(1))]));
+    let (numbers, errors) =
+        numbers_of(&["5", "999999999999999999999999999999999999999"], NumberOp::Max);
+    assert_eq!(
+        (numbers, errors),
+        (vec!["5".to_owned()], vec![(Errno::OVERFLOW, RangeSet::single(1))])
+    );
 }
 
 #[test]
@@ -291,7 +313,10 @@ fn too_many_places_are_named_by_their_bound() {
     run(async {
         let client = cluster.client("flat");
         let refused = read(&client, &cluster, NumberOp::Sum, &[]).await;
-        assert!(matches!(refused, Err(GroupError::TooManyNumbers { numbers_max: 65_536 })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(GroupError::TooManyNumbers { numbers_max: 65_536 })),
+            "{refused:?}"
+        );
         cluster.write(0, "f", "1\n".repeat(70_000));
         let reading = read(&client, &cluster, NumberOp::Sum, &[1]).await.unwrap();
         assert_eq!(reading.outcome.errors[0].errno, Errno::MSGSIZE);

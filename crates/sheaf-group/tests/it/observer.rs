@@ -1,5 +1,5 @@
-//! What an observer is told of groups and tools. The observer is one for all tests of the process, so each
-//! operation here has a name or a number of bytes that no other test has.
+//! What an observer is told of groups and tools. The observer is one for all tests of the process,
+//! so each operation here has a name or a number of bytes that no other test has.
 use crate::cluster::{Cluster, run};
 use crate::concurrent::polled;
 use sheaf_core::Errno;

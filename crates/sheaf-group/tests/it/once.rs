@@ -53,8 +53,8 @@ const FLAGS: &[u32] = &[
 
 const PATHS: &[&str] = &["/d/f", "/d/f", "/d/*", "/d/{f,g}", "/d/made"];
 
-/// Every host has `/d` with the file `g`, and something that is called `f`. The pipes are held open, so
-/// that what is in them stays.
+/// Every host has `/d` with the file `g`, and something that is called `f`. The pipes are held
+/// open, so that what is in them stays.
 fn populate(kinds: &[Kind]) -> (Cluster, Vec<(u32, File)>) {
     let cluster = Cluster::new(kinds.len() as u32);
     let mut pipes = Vec::new();
@@ -72,8 +72,12 @@ fn populate(kinds: &[Kind]) -> (Cluster, Vec<(u32, File)>) {
             Kind::Pipe => {
                 rustix::fs::mknodat(CWD, &path, FileType::Fifo, 0o600.into(), 0).unwrap();
                 let nonblocking = OFlags::NONBLOCK.bits() as i32;
-                let mut pipe =
-                    OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(path).unwrap();
+                let mut pipe = OpenOptions::new()
+                    .read(true)
+                    .write(true)
+                    .custom_flags(nonblocking)
+                    .open(path)
+                    .unwrap();
                 pipe.write_all(b"6 7\n").unwrap();
                 pipes.push((leaf, pipe));
             }
@@ -104,7 +108,9 @@ fn look(path: &Path) -> (u32, Vec<u8>) {
     let metadata = path.symlink_metadata().unwrap();
     let content = match metadata.file_type() {
         kind if kind.is_file() => std::fs::read(path).unwrap(),
-        kind if kind.is_symlink() => std::fs::read_link(path).unwrap().into_os_string().into_encoded_bytes(),
+        kind if kind.is_symlink() => {
+            std::fs::read_link(path).unwrap().into_os_string().into_encoded_bytes()
+        }
         _ => Vec::new(),
     };
     (metadata.mode(), content)
@@ -160,8 +166,17 @@ fn told(operation: &Operation, result: Result<(Reading, Outcome), GroupError>) -
 }
 
 fn data() -> impl Strategy<Value = DataAggregation> {
-    const NAMES: &[&str] =
-        &["concatenate", "packed", "max", "equal", "zero", "count", "contents", "lines", "checksum"];
+    const NAMES: &[&str] = &[
+        "concatenate",
+        "packed",
+        "max",
+        "equal",
+        "zero",
+        "count",
+        "contents",
+        "lines",
+        "checksum",
+    ];
     (prop::sample::select(NAMES), prop::sample::select(&[1u64 << 20, 1 << 20, 6][..]))
         .prop_map(|(name, bytes_max)| DataAggregation::by_name(name, &[], bytes_max, 1).unwrap())
 }
@@ -256,7 +271,10 @@ fn members_that_all_fail_are_an_error_unless_partial() {
         assert!(matches!(once("/f", O_BESTEFFORT).await, Err(GroupError::Members(_))));
         assert_eq!(once("/f", O_BESTEFFORT | O_PARTIAL).await.unwrap().outcome.failed_count(), 3);
         assert!(matches!(once("/none", O_PARTIAL).await, Err(GroupError::Members(_))));
-        assert!(matches!(once("/none", O_PARTIAL | O_BESTEFFORT).await, Err(GroupError::Members(_))));
+        assert!(matches!(
+            once("/none", O_PARTIAL | O_BESTEFFORT).await,
+            Err(GroupError::Members(_))
+        ));
     });
 }
 
@@ -272,7 +290,9 @@ fn a_pipe_is_read_only_when_the_group_opens() {
         let client = cluster.client("flat");
         assert!(matches!(once(&client, 0).await, Err(GroupError::Members(_))));
         let reading = once(&client, O_BESTEFFORT).await.unwrap();
-        assert!(matches!(reading.value, Value::Packed(items) if items.len() == 2 && items[0].1 == b"6 7\n"));
+        assert!(
+            matches!(reading.value, Value::Packed(items) if items.len() == 2 && items[0].1 == b"6 7\n")
+        );
     });
     assert_eq!(snapshot(&cluster, pipes)["0:pipe"].1, b"");
 }

@@ -31,7 +31,11 @@ fn a_group_that_does_not_open_empties_nobody() {
             let flags = (access | more | OFlags::TRUNC).bits();
             let contents = |expected: &[u8]| {
                 for leaf in (0..7).filter(|leaf| *leaf != 4) {
-                    assert_eq!(std::fs::read(cluster.path(leaf, "f")).unwrap(), expected, "{flags:o}");
+                    assert_eq!(
+                        std::fs::read(cluster.path(leaf, "f")).unwrap(),
+                        expected,
+                        "{flags:o}"
+                    );
                 }
             };
             run(async {

@@ -36,7 +36,8 @@ impl Loop {
             names.sort();
             for name in names {
                 let path = format!("/d/{name}");
-                let file = OpenOptions::new().read(true).write(true).open(cluster.path(leaf, &path));
+                let file =
+                    OpenOptions::new().read(true).write(true).open(cluster.path(leaf, &path));
                 members.push((leaf, path, file.unwrap()));
             }
         }
@@ -44,7 +45,10 @@ impl Loop {
     }
 
     fn all(&mut self, operation: &Operation, input: &[u8]) -> Vec<Outcome> {
-        self.members.iter_mut().map(|(_, _, file)| one(file, operation, input).map_err(Errno::from)).collect()
+        self.members
+            .iter_mut()
+            .map(|(_, _, file)| one(file, operation, input).map_err(Errno::from))
+            .collect()
     }
 }
 
@@ -60,11 +64,17 @@ fn one(file: &mut File, operation: &Operation, input: &[u8]) -> std::io::Result<
         }
         Operation::Write => file.write(input)? as u64,
         Operation::Pwrite { offset } => file.write_at(input, *offset)? as u64,
-        Operation::Lseek { offset, whence: Whence::Start } => file.seek(SeekFrom::Start(*offset as u64))?,
-        Operation::Lseek { offset, whence: Whence::Current } => file.seek(SeekFrom::Current(*offset))?,
+        Operation::Lseek { offset, whence: Whence::Start } => {
+            file.seek(SeekFrom::Start(*offset as u64))?
+        }
+        Operation::Lseek { offset, whence: Whence::Current } => {
+            file.seek(SeekFrom::Current(*offset))?
+        }
         Operation::Lseek { offset, whence: Whence::End } => file.seek(SeekFrom::End(*offset))?,
         Operation::Ftruncate { length } => file.set_len(*length).map(|()| 0)?,
-        Operation::Fchmod { mode } => file.set_permissions(PermissionsExt::from_mode(*mode)).map(|()| 0)?,
+        Operation::Fchmod { mode } => {
+            file.set_permissions(PermissionsExt::from_mode(*mode)).map(|()| 0)?
+        }
         Operation::Fsync | Operation::Fdatasync => file.sync_all().map(|()| 0)?,
         other => panic!("the loop has no {other:?}"),
     };
@@ -73,8 +83,10 @@ fn one(file: &mut File, operation: &Operation, input: &[u8]) -> std::io::Result<
 
 /// Compares what the members came to last with what the loop did.
 async fn check_statuses(group: &Group, done: &[Outcome]) {
-    let statuses: Vec<i64> =
-        done.iter().map(|one| one.as_ref().map_or_else(|e| e.status(), |(s, _)| *s as i64)).collect();
+    let statuses: Vec<i64> = done
+        .iter()
+        .map(|one| one.as_ref().map_or_else(|e| e.status(), |(s, _)| *s as i64))
+        .collect();
     assert_eq!(group.statuses().await.unwrap(), statuses);
 }
 
@@ -86,15 +98,21 @@ fn check_result(
     done: &[Outcome],
     got: Result<Reading, GroupError>,
 ) {
-    let contents: Vec<(usize, &[u8])> =
-        done.iter().enumerate().filter_map(|(at, one)| Some((at, one.as_ref().ok()?.1.as_slice()))).collect();
+    let contents: Vec<(usize, &[u8])> = done
+        .iter()
+        .enumerate()
+        .filter_map(|(at, one)| Some((at, one.as_ref().ok()?.1.as_slice())))
+        .collect();
     let distinct: BTreeSet<&[u8]> = contents.iter().map(|(_, content)| *content).collect();
     let (data, count) = match operation {
         Operation::Read { data, count } | Operation::Pread { data, count, .. } => (data, *count),
         _ => (&DataAggregation::Zero, 0),
     };
     if *data == DataAggregation::Equal && distinct.len() > 1 {
-        assert!(matches!(got, Err(GroupError::Differ { classes }) if classes == distinct.len()), "{got:?}");
+        assert!(
+            matches!(got, Err(GroupError::Differ { classes }) if classes == distinct.len()),
+            "{got:?}"
+        );
         return;
     }
     let got = got.unwrap();
@@ -111,7 +129,8 @@ fn check_result(
             assert_eq!(bytes, all);
         }
         (DataAggregation::Packed { .. }, Value::Packed(items)) => {
-            let all: Vec<_> = contents.iter().map(|(at, content)| (*at as u64, content.to_vec())).collect();
+            let all: Vec<_> =
+                contents.iter().map(|(at, content)| (*at as u64, content.to_vec())).collect();
             assert_eq!(items, all);
         }
         (DataAggregation::Contents { .. } | DataAggregation::Checksum, Value::Classes(classes)) => {
@@ -138,7 +157,12 @@ fn check_result(
             }
             let found = merged.sorted().into_iter();
             let found: BTreeMap<_, _> = found
-                .map(|e| ((std::str::from_utf8(e.path).unwrap(), e.entry.text), e.leaves.iter().collect()))
+                .map(|e| {
+                    (
+                        (std::str::from_utf8(e.path).unwrap(), e.entry.text),
+                        e.leaves.iter().collect(),
+                    )
+                })
                 .collect();
             assert_eq!(found, all);
         }
@@ -153,7 +177,9 @@ fn check_result(
 
 fn indices(group: &Group, members: &sheaf_core::MemberSet) -> Vec<u64> {
     let strided = group.indices(members).into_iter();
-    strided.flat_map(|(start, stride, count)| (0..count).map(move |at| start + stride * at)).collect()
+    strided
+        .flat_map(|(start, stride, count)| (0..count).map(move |at| start + stride * at))
+        .collect()
 }
 
 fn check_errors(program: &Loop, done: &[Outcome], got: &Reading) {
@@ -165,7 +191,9 @@ fn check_errors(program: &Loop, done: &[Outcome], got: &Reading) {
     }
     let mut said = BTreeSet::new();
     for error in &got.outcome.errors {
-        said.extend(error.members.leaves().iter().map(|leaf| (error.errno, error.path.clone(), leaf)));
+        said.extend(
+            error.members.leaves().iter().map(|leaf| (error.errno, error.path.clone(), leaf)),
+        );
     }
     assert_eq!(said, failed);
     assert!(got.outcome.failed.is_empty() && got.outcome.silent.is_empty());
@@ -175,9 +203,10 @@ fn check_errors(program: &Loop, done: &[Outcome], got: &Reading) {
 fn check_status(operation: &Operation, done: &[Outcome], status: i64) {
     let good: Vec<i64> = done.iter().filter_map(|one| Some(one.as_ref().ok()?.0 as i64)).collect();
     let expected = match operation {
-        Operation::Read { .. } | Operation::Pread { .. } | Operation::Write | Operation::Pwrite { .. } => {
-            good.iter().sum()
-        }
+        Operation::Read { .. }
+        | Operation::Pread { .. }
+        | Operation::Write
+        | Operation::Pwrite { .. } => good.iter().sum(),
         Operation::Lseek { .. } => match good.first() {
             Some(first) if good.iter().all(|status| status == first) => *first,
             _ => -1,
@@ -232,7 +261,11 @@ fn populate(files: &Files) -> Cluster {
         for (name, file) in NAMES.iter().zip(files) {
             let Some((texts, is_long)) = file else { continue };
             let text: String = texts.iter().map(|text| TEXTS[*text]).collect();
-            cluster.write(leaf as u32, &format!("d/{name}"), if *is_long { text.repeat(100) } else { text });
+            cluster.write(
+                leaf as u32,
+                &format!("d/{name}"),
+                if *is_long { text.repeat(100) } else { text },
+            );
         }
     }
     cluster

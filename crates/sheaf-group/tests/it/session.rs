@@ -13,12 +13,20 @@ fn too_few_names_and_leaves_that_do_not_exist_are_errors() {
     run(async {
         let client = cluster.client("flat");
         let few = client.names().slice(0..3);
-        let Err(error) = Client::new(client.network().clone(), few, Limits::default()) else { panic!() };
+        let Err(error) = Client::new(client.network().clone(), few, Limits::default()) else {
+            panic!()
+        };
         assert!(matches!(error, GroupError::Names { names: 3, leaves: 4 }), "{error}");
         let beyond: RangeSet = [0, 77].into_iter().collect();
         let Err(error) = client.gopenat(&beyond, "/f", 0, 0).await else { panic!() };
-        assert_eq!(error.to_string(), "there is no leaf 77 in this session: it has 4, counted from 0");
-        assert!(matches!(client.call(&beyond, "none", b""), Err(GroupError::UnknownLeaf { leaf: 77, .. })));
+        assert_eq!(
+            error.to_string(),
+            "there is no leaf 77 in this session: it has 4, counted from 0"
+        );
+        assert!(matches!(
+            client.call(&beyond, "none", b""),
+            Err(GroupError::UnknownLeaf { leaf: 77, .. })
+        ));
         let Err(error) = client.leaves(&HostSet::parse("n[2-5]").unwrap()) else { panic!() };
         assert!(matches!(&error, GroupError::UnknownHost(name) if name == "n5"), "{error}");
     });

@@ -1,4 +1,5 @@
-//! A deadline bounds silence, not work: hosts that hang are given up, hosts that are at work are not.
+//! A deadline bounds silence, not work: hosts that hang are given up, hosts that are at work are
+//! not.
 use crate::cluster::{Cluster, run};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
@@ -60,14 +61,19 @@ struct Working {
 /// How long it works, which is many times what a host may be silent.
 const WORK: Duration = Duration::from_millis(2500);
 const SILENCE: Duration = Duration::from_millis(500);
-/// How long one that hangs may be silent: on a machine that has much to do the others must not seem to.
+/// How long one that hangs may be silent: on a machine that has much to do the others must not seem
+/// to.
 const HUNG_SILENCE: Duration = Duration::from_secs(3);
 
 impl Tool for Work {
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
         // One of them is done at once.
         let work = if host.leaf == 1 { Duration::ZERO } else { WORK };
-        Ok(Box::new(Working { ends: Instant::now() + work, short: params == b"short", said: false }))
+        Ok(Box::new(Working {
+            ends: Instant::now() + work,
+            short: params == b"short",
+            said: false,
+        }))
     }
 }
 
@@ -118,7 +124,8 @@ impl Drop for Release {
 fn with_pipe(hosts: u32) -> (Cluster, PathBuf) {
     let cluster = Cluster::new(hosts);
     let pipe = cluster.path(HUNG, "pipe");
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
     (cluster, pipe)
 }
 
@@ -206,7 +213,8 @@ fn requests_that_hang_hold_no_other_up_until_no_thread_is_left() {
     cluster.write_all("f", "text");
     run(async {
         let release = Release(pipe);
-        let client = client(&cluster, "flat", Limits::default().with_timeout(Duration::from_secs(120)));
+        let client =
+            client(&cluster, "flat", Limits::default().with_timeout(Duration::from_secs(120)));
         let hung = RangeSet::single(HUNG);
         let hang = |count: usize| {
             for _ in 0..count {
@@ -224,7 +232,9 @@ fn requests_that_hang_hold_no_other_up_until_no_thread_is_left() {
             match client.gopenat(&hung, "/f", 0, 0).await {
                 Err(GroupError::Members(outcome)) => break outcome,
                 // The last two may be on their way.
-                other => assert!(other.is_ok() && begun.elapsed() < Duration::from_secs(60), "{other:?}"),
+                other => {
+                    assert!(other.is_ok() && begun.elapsed() < Duration::from_secs(60), "{other:?}")
+                }
             }
         };
         assert_eq!(outcome.failed, [(Errno::AGAIN, hung.clone())]);
@@ -296,7 +306,10 @@ fn the_deadline_ends_everything() {
         let mut merged = Merged::new();
         while call.next_entries(&mut merged).await.unwrap() {}
         let outcome = call.finish();
-        assert_eq!((outcome.errnos().collect(), outcome.failed_count()), (vec![Errno::TIMEDOUT], 2));
+        assert_eq!(
+            (outcome.errnos().collect(), outcome.failed_count()),
+            (vec![Errno::TIMEDOUT], 2)
+        );
         assert_eq!(client.over().await, Errno::TIMEDOUT);
         assert_eq!(client.is_over(), Some(Errno::TIMEDOUT));
         // What is asked for now is waited for no more.

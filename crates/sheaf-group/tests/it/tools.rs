@@ -134,13 +134,16 @@ fn long_answers_come_in_batches() {
             let outcome = call.finish();
             assert_eq!((outcome.status.count, outcome.member_count()), (5, 6));
             assert_eq!(outcome.failed, [(Errno::ACCES, [2].into_iter().collect())]);
-            let sets: Vec<String> = merged.sorted().iter().map(|entry| entry.leaves.to_string()).collect();
+            let sets: Vec<String> =
+                merged.sorted().iter().map(|entry| entry.leaves.to_string()).collect();
             assert_eq!(sets.iter().filter(|set| *set == "0-1,3-5").count(), 9000 - 9);
             assert_eq!(sets.iter().filter(|set| set.len() == 1).count(), 9 * 5);
             assert_eq!(merged.stats().map(|stats| stats.files), Some(9000 * 5));
-            let number =
-                |text: &[u8]| -> u32 { std::str::from_utf8(&text[2..]).unwrap().trim().parse().unwrap() };
-            let order: Vec<u32> = merged.sorted().iter().map(|entry| number(entry.entry.text)).collect();
+            let number = |text: &[u8]| -> u32 {
+                std::str::from_utf8(&text[2..]).unwrap().trim().parse().unwrap()
+            };
+            let order: Vec<u32> =
+                merged.sorted().iter().map(|entry| number(entry.entry.text)).collect();
             assert!(order.is_sorted_by(|a, b| a >= b), "batches follow each other");
         });
     }
@@ -243,7 +246,10 @@ fn a_call_whose_future_is_dropped_is_over_and_never_complete() {
         let mut call = client.call(&cluster.everyone(), "hold", b"").unwrap();
         call.feed(b"first").await;
         let long = vec![1; 12 << 20];
-        assert!(polled(call.feed(&long), 1).await.is_none(), "there is room for all while nothing is taken");
+        assert!(
+            polled(call.feed(&long), 1).await.is_none(),
+            "there is room for all while nothing is taken"
+        );
         fed.store(true, Ordering::SeqCst);
         call.feed(b"rest").await;
         assert!(matches!(call.next_bodies().await, Err(GroupError::Torn)));
@@ -296,7 +302,8 @@ impl Running for CountingOn {
     }
 }
 
-/// Who ends a change hears from the hosts what they have done; of one that hangs it is known what it had said.
+/// Who ends a change hears from the hosts what they have done; of one that hangs it is known what
+/// it had said.
 #[test]
 fn a_change_that_is_ended_says_how_far_it_came() {
     for by_deadline in [false, true] {
@@ -309,7 +316,8 @@ fn a_change_that_is_ended_says_how_far_it_came() {
             let client = cluster.session_with("k-ary:2", tools);
             let deadline = by_deadline.then(|| Instant::now() + Duration::from_secs(3));
             let client = client.with_limits(client.limits().with_deadline(deadline));
-            let mut call = client.call(&cluster.everyone(), "count", b"").unwrap().that_changes().await;
+            let mut call =
+                client.call(&cluster.everyone(), "count", b"").unwrap().that_changes().await;
             let other = client.clone();
             let interrupt = async {
                 while far.load(Ordering::SeqCst) < 4 {
@@ -329,7 +337,8 @@ fn a_change_that_is_ended_says_how_far_it_came() {
             assert_eq!(unfinished.unknown.to_string(), "0");
             let most = |leaf: u32| {
                 let said = merged.sorted().into_iter().filter(|entry| entry.leaves.contains(leaf));
-                said.map(|entry| String::from_utf8_lossy(entry.entry.text).parse::<u64>().unwrap()).max()
+                said.map(|entry| String::from_utf8_lossy(entry.entry.text).parse::<u64>().unwrap())
+                    .max()
             };
             assert_eq!(most(0), Some(FAR - 1));
             (1..4).for_each(|leaf| assert!(most(leaf) >= Some(FAR), "{leaf}: {:?}", most(leaf)));

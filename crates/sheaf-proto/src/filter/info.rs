@@ -145,7 +145,9 @@ impl LinkClocks {
     /// Takes in one measurement: the node's clock when it asked and when it got the answer, and the
     /// child's when it answered. The best so far, with the smallest error, is kept.
     pub fn measured(&self, rank: u32, asked_ns: i64, child_ns: i64, answered_ns: i64) {
-        let Some(round_trip) = answered_ns.checked_sub(asked_ns).and_then(|ns| u64::try_from(ns).ok()) else {
+        let Some(round_trip) =
+            answered_ns.checked_sub(asked_ns).and_then(|ns| u64::try_from(ns).ok())
+        else {
             return;
         };
         let error_ns = round_trip.div_ceil(2);

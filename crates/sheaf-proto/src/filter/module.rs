@@ -1,9 +1,10 @@
-//! Modules of filters that users bring: known by their content, kept by every node, run by whoever the
-//! process gives for that ([`Linker`]).
+//! Modules of filters that users bring: known by their content, kept by every node, run by whoever
+//! the process gives for that ([`Linker`]).
 //!
-//! A stream whose filter is called [`ModuleId::filter`] runs a function of a module at every node on the way
-//! up. The function sees the packets of a wave in the order of the children, and gives none, one or several;
-//! so partials and results of such a stream are lists of packets ([`super::packets`]).
+//! A stream whose filter is called [`ModuleId::filter`] runs a function of a module at every node
+//! on the way up. The function sees the packets of a wave in the order of the children, and gives
+//! none, one or several; so partials and results of such a stream are lists of packets
+//! ([`super::packets`]).
 use super::{Filter, FilterError, NodeInfo};
 use bytes::Bytes;
 use sheaf_core::Errno;
@@ -55,8 +56,9 @@ impl FromStr for ModuleId {
     type Err = FilterError;
 
     fn from_str(text: &str) -> Result<Self, FilterError> {
-        let hash = blake3::Hash::from_hex(text)
-            .map_err(|_| FilterError::new(Errno::INVAL, format!("{text:?} is no hash of a module")))?;
+        let hash = blake3::Hash::from_hex(text).map_err(|_| {
+            FilterError::new(Errno::INVAL, format!("{text:?} is no hash of a module"))
+        })?;
         Ok(Self(*hash.as_bytes()))
     }
 }
@@ -71,7 +73,8 @@ pub(crate) fn module_name(filter: &str) -> Option<String> {
 /// What WebAssembly modules begin with.
 const WASM: &[u8] = b"\0asm";
 
-/// Makes code of modules. A node opens no file and loads no code; what drives it may, and says here how.
+/// Makes code of modules. A node opens no file and loads no code; what drives it may, and says here
+/// how.
 pub trait Linker: Send + Sync {
     /// Links or compiles a module, which stays for as long as the process lives.
     ///

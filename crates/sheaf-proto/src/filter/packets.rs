@@ -13,7 +13,8 @@ pub const PACKETS_MAX: usize = 1 << 16;
 /// A list of packets as bytes.
 #[must_use]
 pub fn encode(packets: &[(i32, Vec<u8>)]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(packets.iter().map(|(_, bytes)| bytes.len() + 14).sum::<usize>() + 10);
+    let mut out =
+        Vec::with_capacity(packets.iter().map(|(_, bytes)| bytes.len() + 14).sum::<usize>() + 10);
     encode_into(packets, &mut out);
     out
 }

@@ -6,8 +6,9 @@
 //! header: wave = the sender's epoch of this link; flags: PING asks for an answer at once
 //! body:   sent | wall | echoed epoch | echoed sent | held        (u64 little-endian each)
 //! ```
-//! `sent` and `held` are nanoseconds of the node's [`Time`]; `wall` is nanoseconds since 1970, 0 when
-//! nobody told the node. An echo of 0 is none. Without a body it is a sign of life and no more.
+//! `sent` and `held` are nanoseconds of the node's [`Time`]; `wall` is nanoseconds since 1970, 0
+//! when nobody told the node. An echo of 0 is none. Without a body it is a sign of life and no
+//! more.
 //!
 //! Of a *near* peer, a process of the same machine, the kernel tells when it ends. Only one that is
 //! stopped or hangs has to be found out, and so it is asked seldom, by the upper end: the lower one
@@ -63,8 +64,12 @@ impl Pulse {
             Some((epoch, sent, came)) => (epoch, sent, (now - came).as_nanos() as u64),
             None => (0, 0, 0),
         };
-        let header =
-            Header { flags, wave: self.epoch, body_len: BODY_BYTES as u32, ..Header::new(Kind::Heartbeat) };
+        let header = Header {
+            flags,
+            wave: self.epoch,
+            body_len: BODY_BYTES as u32,
+            ..Header::new(Kind::Heartbeat)
+        };
         let mut bytes = [0; frame::HEADER_BYTES + BODY_BYTES];
         bytes[..frame::HEADER_BYTES].copy_from_slice(&header.to_bytes());
         let fields = [now.0, wall_ns, epoch, sent, held];
@@ -80,12 +85,15 @@ impl Pulse {
             let bytes = body[at * 8..].first_chunk::<8>().expect("five fields of eight bytes");
             u64::from_le_bytes(*bytes)
         };
-        let (sent, wall_ns, echo_epoch, echo, held) = (field(0), field(1), field(2), field(3), field(4));
+        let (sent, wall_ns, echo_epoch, echo, held) =
+            (field(0), field(1), field(2), field(3), field(4));
         self.theirs = Some((epoch, sent, now));
         if echo == 0 || echo_epoch != self.epoch {
             return;
         }
-        let Some(took_ns) = now.0.checked_sub(echo).and_then(|ns| ns.checked_sub(held)) else { return };
+        let Some(took_ns) = now.0.checked_sub(echo).and_then(|ns| ns.checked_sub(held)) else {
+            return;
+        };
         self.measured(took_ns);
         if wall_ns > 0 && own_wall_ns > 0 {
             let theirs = i128::from(wall_ns) + i128::from(took_ns / 2);
@@ -145,7 +153,8 @@ impl Heart {
         if link.is_sole {
             return Time(u64::MAX);
         }
-        (link.heard.max(link.vouched) + self.timeout).min(link.heard + self.timeout * VOUCHED_TIMEOUTS)
+        (link.heard.max(link.vouched) + self.timeout)
+            .min(link.heard + self.timeout * VOUCHED_TIMEOUTS)
     }
 
     /// How long a near peer may be silent before it is asked.
@@ -155,7 +164,8 @@ impl Heart {
 }
 
 impl Links {
-    /// Something carries the link from now on; its peer must show signs of life, unless it is in here.
+    /// Something carries the link from now on; its peer must show signs of life, unless it is in
+    /// here.
     pub fn attach(&mut self, now: Time, at: LinkId, carrier: Carrier) {
         let interval = self.heart.interval;
         let link = &mut self[at];
@@ -198,10 +208,11 @@ impl Links {
 
     /// A sign of life, or with five words a measurement.
     ///
-    /// That the peer lives is known before this (whatever comes says so). May come from whoever is let in, also
-    /// before it is taken. Afterwards the link's round trip and clock are those of the latest pair of heartbeats,
-    /// and one that asks for it is answered, unless something else waits to be written: that is a sign of life
-    /// too, and what waited in a queue measures nothing. Costs no allocation after the first.
+    /// That the peer lives is known before this (whatever comes says so). May come from whoever is
+    /// let in, also before it is taken. Afterwards the link's round trip and clock are those of the
+    /// latest pair of heartbeats, and one that asks for it is answered, unless something else waits
+    /// to be written: that is a sign of life too, and what waited in a queue measures nothing.
+    /// Costs no allocation after the first.
     pub fn on_heartbeat(
         &mut self,
         now: Time,
@@ -231,7 +242,8 @@ impl Links {
 
     /// Links whose peers are given up by the next beat, unless somebody vouches for them.
     pub fn overdue(&self, now: Time) -> Vec<LinkId> {
-        let silent = |at: &LinkId| self[*at].is_watched() && self.heart.silent_until(&self[*at]) <= now;
+        let silent =
+            |at: &LinkId| self[*at].is_watched() && self.heart.silent_until(&self[*at]) <= now;
         self.ids().filter(silent).collect()
     }
 
@@ -242,7 +254,8 @@ impl Links {
         let slept = now - self.heart.beat_at > self.heart.interval * 2;
         let near_pause = self.heart.near_pause();
         let near_is_due = self.heart.near_beat_at <= now;
-        let asks = self.iter().any(|link| link.is_watched() && link.is_near() && link.way == Way::Down);
+        let asks =
+            self.iter().any(|link| link.is_watched() && link.is_near() && link.way == Way::Down);
         for at in self.ids() {
             if !self[at].is_watched() {
                 continue;
@@ -255,10 +268,13 @@ impl Links {
                 silent.push(at);
                 continue;
             }
-            // Who asks children tells its parent at the same moment: when it is stopped, both notice at
-            // about the same time.
-            let beats =
-                if link.is_near() { near_is_due && (asks || now - link.spoke >= near_pause) } else { true };
+            // Who asks children tells its parent at the same moment: when it is stopped, both
+            // notice at about the same time.
+            let beats = if link.is_near() {
+                near_is_due && (asks || now - link.spoke >= near_pause)
+            } else {
+                true
+            };
             if beats {
                 let unmeasured = link.pulse.as_ref().is_none_or(|pulse| pulse.round_trip.is_none());
                 let pings = unmeasured || link.is_near() && link.way == Way::Down;
@@ -323,8 +339,11 @@ mod tests {
 
     #[test]
     fn both_ends_learn_round_trip_and_offset() {
-        let mut pair =
-            Pair { ends: [Pulse::default(), Pulse::default()], now: 1_000, ahead_ns: 5_000_000_000 };
+        let mut pair = Pair {
+            ends: [Pulse::default(), Pulse::default()],
+            now: 1_000,
+            ahead_ns: 5_000_000_000,
+        };
         pair.ends.iter_mut().for_each(Pulse::restart);
         for (there, back) in [(400_000, 600_000), (40_000, 60_000), (900_000, 100_000)] {
             pair.beat(0, there);

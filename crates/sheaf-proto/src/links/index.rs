@@ -1,5 +1,5 @@
-//! Links by the ranks of their nodes and by the leaves that they hold: a node to which many orphans come does
-//! not look through all its links for each.
+//! Links by the ranks of their nodes and by the leaves that they hold: a node to which many orphans
+//! come does not look through all its links for each.
 use super::{Link, LinkId, Links, Way};
 use rustc_hash::FxHashMap;
 use sheaf_core::RangeSet;
@@ -51,7 +51,8 @@ impl Links {
     /// Links to children that hold some of these leaves, gone ones too.
     pub fn holding(&mut self, leaves: &RangeSet) -> Vec<LinkId> {
         let by_leaf = &self.index().by_leaf;
-        let mut links: Vec<LinkId> = leaves.iter().filter_map(|leaf| by_leaf.get(&leaf).copied()).collect();
+        let mut links: Vec<LinkId> =
+            leaves.iter().filter_map(|leaf| by_leaf.get(&leaf).copied()).collect();
         links.sort_unstable();
         links.dedup();
         links

@@ -57,7 +57,8 @@ impl OutQueue {
     /// Fills `slices` with what is next to write; returns how many were filled.
     pub fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let tail = &self.tail[self.tail_sent..];
-        let all = self.pieces.iter().map(|piece| &piece[..]).chain((!tail.is_empty()).then_some(tail));
+        let all =
+            self.pieces.iter().map(|piece| &piece[..]).chain((!tail.is_empty()).then_some(tail));
         let mut filled = 0;
         for (slot, piece) in slices.iter_mut().zip(all) {
             *slot = IoSlice::new(piece);
@@ -131,7 +132,8 @@ mod tests {
     fn drain(queue: &mut OutQueue, step: usize, written: &mut Vec<u8>) {
         let mut slices = [IoSlice::new(&[]); 3];
         let filled = queue.gather(&mut slices);
-        let flat: Vec<u8> = slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
+        let flat: Vec<u8> =
+            slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
         let count = step.min(flat.len());
         written.extend_from_slice(&flat[..count]);
         queue.advance(count);

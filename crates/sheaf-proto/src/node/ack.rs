@@ -15,7 +15,14 @@ impl Node {
     /// At the root: a wave is over, or a part of it has come whose senders want to know. They are
     /// told now and then, and at once when they have little room left.
     #[inline]
-    pub(super) fn note_over(&mut self, id: u32, wave: u64, last: bool, wanted: bool, told: Option<RangeSet>) {
+    pub(super) fn note_over(
+        &mut self,
+        id: u32,
+        wave: u64,
+        last: bool,
+        wanted: bool,
+        told: Option<RangeSet>,
+    ) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if last {
             stream.up.over.insert(wave, wave);
@@ -39,8 +46,8 @@ impl Node {
 
     /// Says which waves are over, and of which some leaves are counted.
     ///
-    /// What is said may be lost with a link. That does no harm: who keeps what is over only keeps more, asks
-    /// again when its window is half full, and is told all of it by whoever adopts it
+    /// What is said may be lost with a link. That does no harm: who keeps what is over only keeps
+    /// more, asks again when its window is half full, and is told all of it by whoever adopts it
     /// ([`Stream::tell_acked`](crate::stream::Stream::tell_acked)).
     #[cold]
     fn acknowledge(&mut self, id: u32, partial: Vec<(u64, RangeSet)>) {
@@ -65,7 +72,8 @@ impl Node {
         }
     }
 
-    /// At the root, now and then: acknowledges what it has not, and again what may not have arrived.
+    /// At the root, now and then: acknowledges what it has not, and again what may not have
+    /// arrived.
     pub(super) fn acknowledge_all(&mut self) {
         if self.config.role != Role::Root {
             return;
@@ -80,10 +88,10 @@ impl Node {
 
     /// The root has these waves, or these leaves' part of one.
     ///
-    /// Assumes that it comes over the link that the stream belongs to: an earlier parent's word would count
-    /// for what was sent to it. Afterwards nothing of them is sent again to any later parent, and what waited
-    /// because too much was kept may go. Passed on as it came to those who are here; who is away hears it when
-    /// it comes back.
+    /// Assumes that it comes over the link that the stream belongs to: an earlier parent's word
+    /// would count for what was sent to it. Afterwards nothing of them is sent again to any later
+    /// parent, and what waited because too much was kept may go. Passed on as it came to those who
+    /// are here; who is away hears it when it comes back.
     pub(super) fn on_ack(
         &mut self,
         link: LinkId,

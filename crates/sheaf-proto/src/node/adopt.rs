@@ -3,8 +3,9 @@
 //! ```text
 //! connects: Knocking ── Adopt, or Ready of one that is new ──> Pending ── its leaves are free ──> Member
 //! ```
-//! While it is pending, whoever else speaks for its leaves is asked to let go of them (`release.rs`). Only
-//! then does it take part in streams, so that no leaf is below two children at any time.
+//! While it is pending, whoever else speaks for its leaves is asked to let go of them
+//! (`release.rs`). Only then does it take part in streams, so that no leaf is below two children at
+//! any time.
 use super::Node;
 use super::release::{Job, To};
 use crate::Time;
@@ -25,17 +26,25 @@ impl Node {
     ///
     /// # Errors
     /// When these leaves are not below this node, or more nodes have come than it takes.
-    pub fn child_link(&mut self, now: Time, rank: u32, leaves: &RangeSet) -> Result<LinkId, Violation> {
+    pub fn child_link(
+        &mut self,
+        now: Time,
+        rank: u32,
+        leaves: &RangeSet,
+    ) -> Result<LinkId, Violation> {
         if !leaves.is_subset(&self.config.leaves) {
             return Err(Violation::Bound("a node connected whose leaves are not below this one"));
         }
         let waiting = |link: &Link| {
             link.way == Way::Down && link.rank == rank && link.is_alive() && !link.is_attached()
         };
-        if let Some(planned) = self.links.of_rank(rank).into_iter().find(|&at| waiting(&self.links[at])) {
+        if let Some(planned) =
+            self.links.of_rank(rank).into_iter().find(|&at| waiting(&self.links[at]))
+        {
             return Ok(planned);
         }
-        let mut link = Link::new(Way::Down, rank, RangeSet::new(), now).in_state(LinkState::Knocking);
+        let mut link =
+            Link::new(Way::Down, rank, RangeSet::new(), now).in_state(LinkState::Knocking);
         link.claim = leaves.clone();
         let at = self.add_down(link)?;
         self.timers.wake_recovery(now + self.config.tuning.heartbeat_timeout);
@@ -45,7 +54,8 @@ impl Node {
         Ok(at)
     }
 
-    /// A place for one more link to a child: that of one which nobody has to do with any more, or a new one.
+    /// A place for one more link to a child: that of one which nobody has to do with any more, or a
+    /// new one.
     pub(super) fn add_down(&mut self, link: Link) -> Result<LinkId, Violation> {
         let rank = link.rank;
         let full = self.links.len() >= LINKS_MAX;
@@ -61,8 +71,8 @@ impl Node {
         Ok(self.links.add(link))
     }
 
-    /// Whether the place of a link can be taken by another: its node is gone, all its leaves are below
-    /// others, and nobody has anything to do with it any more.
+    /// Whether the place of a link can be taken by another: its node is gone, all its leaves are
+    /// below others, and nobody has anything to do with it any more.
     fn is_vacant(&self, at: LinkId) -> bool {
         let link = &self.links[at];
         let gone = link.way == Way::Down && !link.is_alive() && link.leaves().is_empty();
@@ -75,18 +85,26 @@ impl Node {
 
     /// A node that has lost its parent asks to be taken.
     ///
-    /// Assumes that its connection was let in for its rank and claim, and nothing else: it may have been here
-    /// before over another link, and may ask over an old connection of which it does not know that it is
-    /// dead. So an epoch that is not newer than what is known of the node is turned away, and it asks again
-    /// if it still cares. Afterwards the link is pending, or gone.
-    pub(super) fn on_adopt(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
+    /// Assumes that its connection was let in for its rank and claim, and nothing else: it may have
+    /// been here before over another link, and may ask over an old connection of which it does not
+    /// know that it is dead. So an epoch that is not newer than what is known of the node is turned
+    /// away, and it asks again if it still cares. Afterwards the link is pending, or gone.
+    pub(super) fn on_adopt(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        body: &[u8],
+    ) -> Result<(), Violation> {
         let adopt: Adopt = control::decode(Kind::Adopt, body)?;
         if !matches!(self.links[link].state, LinkState::Knocking) {
             return Err(Violation::OutOfPlace(Kind::Adopt));
         }
         let claim = &self.links[link].claim;
         let rank = self.links[link].rank;
-        if adopt.rank != rank || !adopt.leaves.is_subset(claim) || !adopt.lost.is_subset(&adopt.leaves) {
+        if adopt.rank != rank
+            || !adopt.leaves.is_subset(claim)
+            || !adopt.lost.is_subset(&adopt.leaves)
+        {
             return Err(Violation::Bound("a node asks for more than it is entitled to"));
         }
         let newer = |other: &Link| {
@@ -108,10 +126,15 @@ impl Node {
 
     /// A node that was never here before, or was started anew, has started with these leaves.
     ///
-    /// It is taken as one that asks with nothing: no streams, no modules, the epoch 0, which is turned away
-    /// by nobody. (A node of its rank that still lives is a mistake of whoever started it twice: the older
-    /// link is given up.)
-    pub(super) fn on_newcomer(&mut self, now: Time, link: LinkId, ready: RangeSet) -> Result<(), Violation> {
+    /// It is taken as one that asks with nothing: no streams, no modules, the epoch 0, which is
+    /// turned away by nobody. (A node of its rank that still lives is a mistake of whoever started
+    /// it twice: the older link is given up.)
+    pub(super) fn on_newcomer(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        ready: RangeSet,
+    ) -> Result<(), Violation> {
         if !matches!(self.links[link].state, LinkState::Knocking) {
             return Err(Violation::OutOfPlace(Kind::Ready));
         }
@@ -122,17 +145,27 @@ impl Node {
         let (rank, lost) = (self.links[link].rank, leaves.difference(&ready));
         let (streams, modules) = (Vec::new(), Vec::new());
         let (away, lost) = (lost.clone(), lost);
-        let adopt =
-            Adopt { rank, epoch: 0, leaves, lost, away, ready: Some(ready), streams, modules, anew: true };
+        let adopt = Adopt {
+            rank,
+            epoch: 0,
+            leaves,
+            lost,
+            away,
+            ready: Some(ready),
+            streams,
+            modules,
+            anew: true,
+        };
         self.claim_leaves_for(now, link, adopt);
         Ok(())
     }
 
     /// Asks whoever else speaks for the leaves of a node that has come to let go of them.
     ///
-    /// Afterwards the node is a member at once, if nobody alive has any, or pending with a job that ends when
-    /// all who were asked have answered or are lost; their links are watched. It is sent a heartbeat, which
-    /// tells it that somebody is here who has other things to wait for ([`Node::recover`]).
+    /// Afterwards the node is a member at once, if nobody alive has any, or pending with a job that
+    /// ends when all who were asked have answered or are lost; their links are watched. It is sent
+    /// a heartbeat, which tells it that somebody is here who has other things to wait for
+    /// ([`Node::recover`]).
     fn claim_leaves_for(&mut self, now: Time, link: LinkId, adopt: Adopt) {
         let rank = adopt.rank;
         for old in self.links.of_rank(rank) {
@@ -151,16 +184,17 @@ impl Node {
     /// All leaves of the node on `link` are its own now: it goes on where it was, where that is
     /// possible.
     ///
-    /// Assumes that no other living child has any of its leaves; it may have none left itself. Then it goes
-    /// on with no stream: nothing would be expected of it, or for ever. Afterwards each stream of its leaves
-    /// is continued, opened, or to be opened with the next packet; and where it is continued, waves that were
-    /// open here before the node joined (at a parent that was further) do not wait for it, and those that
-    /// nobody will begin any more are over.
+    /// Assumes that no other living child has any of its leaves; it may have none left itself. Then
+    /// it goes on with no stream: nothing would be expected of it, or for ever. Afterwards each
+    /// stream of its leaves is continued, opened, or to be opened with the next packet; and where
+    /// it is continued, waves that were open here before the node joined (at a parent that was
+    /// further) do not wait for it, and those that nobody will begin any more are over.
     pub(super) fn adopted(&mut self, now: Time, link: LinkId) {
         if !matches!(self.links[link].state, LinkState::Pending(_)) {
             return self.await_again(now, link);
         }
-        let LinkState::Pending(mut adopt) = std::mem::replace(&mut self.links[link].state, LinkState::Member)
+        let LinkState::Pending(mut adopt) =
+            std::mem::replace(&mut self.links[link].state, LinkState::Member)
         else {
             return;
         };
@@ -211,12 +245,13 @@ impl Node {
         self.refill(link);
     }
 
-    /// A stream that the node on `link` has, and all that it has not had of it is here: it goes on where it was.
+    /// A stream that the node on `link` has, and all that it has not had of it is here: it goes on
+    /// where it was.
     ///
-    /// Its lane stands where the node says that it is. What it sent to a parent that is gone comes again,
-    /// marked, and counts where its leaves are not counted. Waves that were open here before it began are not
-    /// its own; without the gaps being closed behind them the owner would wait for this node in waves that
-    /// nobody will begin. Costs a pass over the open waves.
+    /// Its lane stands where the node says that it is. What it sent to a parent that is gone comes
+    /// again, marked, and counts where its leaves are not counted. Waves that were open here before
+    /// it began are not its own; without the gaps being closed behind them the owner would wait for
+    /// this node in waves that nobody will begin. Costs a pass over the open waves.
     fn continue_stream(&mut self, id: u32, link: LinkId, adopt: &Adopt) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let complete = stream.give_up_before_joining(link);
@@ -233,8 +268,9 @@ impl Node {
     }
 
     /// A stream that the node on `link` does not have: from its beginning, when it is `unknown`
-    /// there and nothing of it is forgotten here; else from the next packet on. Where the node was started
-    /// `anew`, what is its own has no part in what was before: it may have had it in its life before.
+    /// there and nothing of it is forgotten here; else from the next packet on. Where the node was
+    /// started `anew`, what is its own has no part in what was before: it may have had it in its
+    /// life before.
     fn begin_stream(&mut self, id: u32, link: LinkId, unknown: bool, anew: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(child) = stream.child(link) else { return };
@@ -242,7 +278,8 @@ impl Node {
             return;
         }
         if !stream.is_wanted() {
-            // It is opened anew by the parent, when that hears who has come, or goes on with another.
+            // It is opened anew by the parent, when that hears who has come, or goes on with
+            // another.
             stream.not_before_next_packet(child);
             return;
         }
@@ -250,13 +287,15 @@ impl Node {
             let start = stream.down.log_start();
             stream.resume_lane(child, start, start);
             if anew && stream.down.received > start {
-                let open = Open { old: stream.down.received, ..control::open_of(&stream.down.open) };
+                let open =
+                    Open { old: stream.down.received, ..control::open_of(&stream.down.open) };
                 let header = Header { stream: id, ..Header::new(Kind::Open) };
                 self.links.send(link, control::control(header, &open));
             } else {
                 self.links.send(link, &stream.down.open);
             }
-            // Those below it may have been here before, and kept what the root has said that it has.
+            // Those below it may have been here before, and kept what the root has said that it
+            // has.
             stream.tell_acked(link, &mut self.links);
             self.links[link].wait(id);
             return;
@@ -270,10 +309,10 @@ impl Node {
 
     /// Opens the stream at the children that wait for a packet to begin.
     ///
-    /// Not while the owner believes that nobody is left here: it would drop what they contribute, and its
-    /// waves would end without them, although they were let in. Afterwards each of them contributes to every
-    /// wave that begins from now on, and to none before: who counts them from another parent's number on
-    /// ([`Member::since`]) knows what not to wait for.
+    /// Not while the owner believes that nobody is left here: it would drop what they contribute,
+    /// and its waves would end without them, although they were let in. Afterwards each of them
+    /// contributes to every wave that begins from now on, and to none before: who counts them from
+    /// another parent's number on ([`Member::since`]) knows what not to wait for.
     pub(super) fn open_at_joining(&mut self, id: u32) {
         let here = |stream: &&mut Box<Stream>| {
             !stream.down.mid_packet && !stream.left && stream.down.received >= stream.down.old
@@ -292,8 +331,8 @@ impl Node {
 
     /// Tells the root which leaves are back, and which were lost on the way.
     ///
-    /// By what is lost as far as is known here, not by what was told before: a notice may have been lost with
-    /// a link, and what is said twice the root passes over.
+    /// By what is lost as far as is known here, not by what was told before: a notice may have been
+    /// lost with a link, and what is said twice the root passes over.
     fn tell_of_arrival(&mut self, link: LinkId, adopt: &Adopt) {
         let (by, rank) = (self.config.rank, adopt.rank);
         let back = adopt.leaves.difference(&adopt.lost).intersection(&self.below.lost);
@@ -303,7 +342,8 @@ impl Node {
             self.below.ready.union_with(&back);
             self.notice(Header::new(Kind::Notice), Notice::Joined { by, rank, leaves: back });
         }
-        let leaves = adopt.lost.intersection(self.links[link].leaves()).difference(&self.below.lost);
+        let leaves =
+            adopt.lost.intersection(self.links[link].leaves()).difference(&self.below.lost);
         if !leaves.is_empty() {
             self.below.lost.union_with(&leaves);
             let cause = "it was lost while its parent was".to_owned();
@@ -314,11 +354,12 @@ impl Node {
 
     /// A child says that leaves are back: streams that it had left are opened anew there.
     ///
-    /// Assumes that the child has said before that it left them, or never had them. Afterwards each stream
-    /// of these leaves is open at the child, or closed there and the child marked as one that joins. The
-    /// second is for streams of which the owner here believes that nobody is left. The notice that this
-    /// answers is on its way to the owner behind that belief, and makes it open the stream anew; when it is
-    /// lost with the link, another parent is asked, and [`Node::on_adopted`] finds the mark.
+    /// Assumes that the child has said before that it left them, or never had them. Afterwards each
+    /// stream of these leaves is open at the child, or closed there and the child marked as one
+    /// that joins. The second is for streams of which the owner here believes that nobody is left.
+    /// The notice that this answers is on its way to the owner behind that belief, and makes it
+    /// open the stream anew; when it is lost with the link, another parent is asked, and
+    /// [`Node::on_adopted`] finds the mark.
     pub(super) fn reopen(&mut self, link: LinkId, leaves: &RangeSet) {
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
@@ -362,10 +403,14 @@ mod tests {
         root.shut_down_children();
         let link = root.child_link(Time(0), 1, &RangeSet::single(1)).unwrap();
         root.send_first(link, frame::encode(Header::new(Kind::Assign), b"who it is"));
-        let said: Vec<u8> = root.output(link).take().iter().flat_map(|piece| piece.to_vec()).collect();
+        let said: Vec<u8> =
+            root.output(link).take().iter().flat_map(|piece| piece.to_vec()).collect();
         let first = Header::parse(&said).unwrap().unwrap();
         assert_eq!(first.kind, Kind::Assign);
         let second = Header::parse(&said[first.frame_len()..]).unwrap().unwrap();
-        assert_eq!((second.kind, said.len()), (Kind::Shutdown, first.frame_len() + second.frame_len()));
+        assert_eq!(
+            (second.kind, said.len()),
+            (Kind::Shutdown, first.frame_len() + second.frame_len())
+        );
     }
 }

@@ -55,20 +55,36 @@ impl Node {
     }
 
     /// Opens a stream from here to the `service` of `members`. Returns its identifier.
-    pub fn open(&mut self, service: &str, members: RangeSet, filter: &str, params: &[u8], sync: Sync) -> u32 {
+    pub fn open(
+        &mut self,
+        service: &str,
+        members: RangeSet,
+        filter: &str,
+        params: &[u8],
+        sync: Sync,
+    ) -> u32 {
         let id = self.free_stream();
         let window_bytes = self.config.tuning.window_bytes;
         let (service, filter, params) = (service.to_owned(), filter.to_owned(), params.to_vec());
         self.streams_opened += 1;
         let number = self.streams_opened;
-        let open = Open { service, number, members, filter, params, sync, window_bytes, ..Open::default() };
+        let open = Open {
+            service,
+            number,
+            members,
+            filter,
+            params,
+            sync,
+            window_bytes,
+            ..Open::default()
+        };
         let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
         self.open_stream(id, Owner::App, &open, &frame);
         id
     }
 
-    /// An identifier for a stream that is opened here. Each is used again as late as possible: of the
-    /// last stream that had it something may still be known further down.
+    /// An identifier for a stream that is opened here. Each is used again as late as possible: of
+    /// the last stream that had it something may still be known further down.
     fn free_stream(&mut self) -> u32 {
         let base = self.config.stream_base;
         for _ in 1..STREAMS_PER_CLIENT {
@@ -84,8 +100,8 @@ impl Node {
         self.next_stream
     }
 
-    /// At a root: where the identifiers of the client on `link` begin. They are not those of any other
-    /// client that is here, nor, as long as there are others, of one that was.
+    /// At a root: where the identifiers of the client on `link` begin. They are not those of any
+    /// other client that is here, nor, as long as there are others, of one that was.
     pub fn client_base(&mut self, link: LinkId) -> u32 {
         const CLIENTS: u32 = u32::MAX / STREAMS_PER_CLIENT;
         for _ in 0..CLIENTS {
@@ -101,15 +117,22 @@ impl Node {
         self.links[link].streams_from
     }
 
-    /// At a root: the client on `link` acts for this caller, whatever it says itself. Without this, for the user
-    /// of the session.
+    /// At a root: the client on `link` acts for this caller, whatever it says itself. Without this,
+    /// for the user of the session.
     pub fn set_caller(&mut self, link: LinkId, caller: Caller) {
         self.links[link].caller = Some(Box::new(caller));
     }
 
     /// Sends a packet to every member. With `expect`, a wave of answers is collected for at most
     /// that long. Returns the number of the wave.
-    pub fn send(&mut self, now: Time, id: u32, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
+    pub fn send(
+        &mut self,
+        now: Time,
+        id: u32,
+        tag: i32,
+        payload: &[u8],
+        expect: Option<Duration>,
+    ) -> u64 {
         let mut outgoing = Outgoing::new(tag, payload, expect);
         while !self.send_part(now, id, &mut outgoing) {}
         outgoing.wave().unwrap_or(0)
@@ -123,8 +146,8 @@ impl Node {
         let wave = *outgoing.wave.get_or_insert(stream.up.next_wave);
         let (part, rest) = outgoing.rest.split_at(outgoing.rest.len().min(CHUNK_BYTES));
         outgoing.rest = rest;
-        let mut flags =
-            if first { flag::part::FIRST } else { 0 } | if rest.is_empty() { flag::part::LAST } else { 0 };
+        let mut flags = if first { flag::part::FIRST } else { 0 }
+            | if rest.is_empty() { flag::part::LAST } else { 0 };
         let mut deadline = &[][..];
         let ms;
         if let Some(expect) = outgoing.expect {
@@ -135,7 +158,8 @@ impl Node {
                 deadline = &ms;
             }
         }
-        let header = Header { flags, stream: id, tag: outgoing.tag, wave, ..Header::new(Kind::Down) };
+        let header =
+            Header { flags, stream: id, tag: outgoing.tag, wave, ..Header::new(Kind::Down) };
         let frame = frame::encode_parts(header, &[deadline, part]);
         stream.down.received += frame.len() as u64;
         stream.forward(&mut self.links, &frame);
@@ -245,14 +269,15 @@ impl Node {
             self.reply(id, wave, tag, payload);
             return wave;
         }
-        let flags = flag::up::FULL | flag::up::FINAL | flag::up::RAW | flag::part::FIRST | flag::part::LAST;
+        let flags =
+            flag::up::FULL | flag::up::FINAL | flag::up::RAW | flag::part::FIRST | flag::part::LAST;
         let header = Header { flags, stream: id, tag, wave, ..Header::new(Kind::Up) };
         stream.send_up(header, payload, &[], &mut self.links);
         wave
     }
 
-    /// At a leaf: [`Node::post`] of packets of `width` bytes that lie behind one another, as far as they
-    /// make a run of waves; gives how many were posted.
+    /// At a leaf: [`Node::post`] of packets of `width` bytes that lie behind one another, as far as
+    /// they make a run of waves; gives how many were posted.
     pub fn post_run(&mut self, id: u32, tag: i32, packets: &[u8], width: usize) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
         if stream.up.run.tag != tag {
@@ -294,7 +319,11 @@ impl Node {
     #[must_use]
     pub fn unsent_bytes(&self) -> u64 {
         let links = self.links.iter().filter(|link| link.is_alive()).map(|link| link.out().len());
-        let held = self.streams.values().flat_map(|stream| &stream.up.out.held).map(|held| held.frame.len());
+        let held = self
+            .streams
+            .values()
+            .flat_map(|stream| &stream.up.out.held)
+            .map(|held| held.frame.len());
         let runs = self.streams.values().map(|stream| stream.up.run.items.len());
         links.chain(held).chain(runs).map(|bytes| bytes as u64).sum()
     }
@@ -308,8 +337,8 @@ impl Node {
         self.repeat_departure(id);
     }
 
-    /// Tells the parent that this leaf has left a stream; each parent is told, and whenever the stream
-    /// is opened here again.
+    /// Tells the parent that this leaf has left a stream; each parent is told, and whenever the
+    /// stream is opened here again.
     pub(super) fn repeat_departure(&mut self, id: u32) {
         if !self.recovery.departed.contains(&id) {
             return;
@@ -320,8 +349,8 @@ impl Node {
         }
     }
 
-    /// At a leaf: asks the process of the root for a stream for this service, with a word for its other half there.
-    /// What is longer than may be is not asked.
+    /// At a leaf: asks the process of the root for a stream for this service, with a word for its
+    /// other half there. What is longer than may be is not asked.
     pub fn want_stream(&mut self, service: &str, note: &[u8]) {
         let Some(leaf) = self.config.leaves.first() else { return };
         if service.len() <= SERVICE_BYTES_MAX && note.len() <= NOTE_BYTES_MAX {
@@ -422,7 +451,10 @@ mod tests {
         assert_eq!(leaf.unsent_bytes(), 0);
         let sums = std::iter::from_fn(|| root.take(id)).map(|result| (result.wave, result.payload));
         let sums: Vec<_> = sums.collect();
-        assert_eq!(sums, (0..5).map(|wave| (wave, Some(packet.clone().into()))).collect::<Vec<_>>());
+        assert_eq!(
+            sums,
+            (0..5).map(|wave| (wave, Some(packet.clone().into()))).collect::<Vec<_>>()
+        );
     }
 
     #[test]
@@ -456,7 +488,8 @@ mod tests {
     fn identifiers_begin_again_and_leave_out_what_is_open() {
         let base = STREAMS_PER_CLIENT * (u32::MAX / STREAMS_PER_CLIENT);
         let mut root = root(base);
-        let open = |root: &mut Node| root.open("", RangeSet::single(0), "sum", b"", Sync::WaitForAll);
+        let open =
+            |root: &mut Node| root.open("", RangeSet::single(0), "sum", b"", Sync::WaitForAll);
         let kept = open(&mut root);
         for _ in 2..STREAMS_PER_CLIENT {
             let id = open(&mut root);

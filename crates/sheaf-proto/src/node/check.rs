@@ -34,7 +34,9 @@ impl Node {
         for (at, link) in self.links.ids().zip(self.links.iter()) {
             let state = match link.way {
                 Way::Down => !matches!(link.state, LinkState::Asking),
-                Way::Up => matches!(link.state, LinkState::Member | LinkState::Asking | LinkState::Lost),
+                Way::Up => {
+                    matches!(link.state, LinkState::Member | LinkState::Asking | LinkState::Lost)
+                }
             };
             rule!(state, "link {at}: {:?} is {:?}", link.way, link.state);
             let idle = link.carry.is_empty() && link.waiting.is_empty() && link.out().is_empty();
@@ -57,7 +59,11 @@ impl Node {
         if self.config.role != Role::Leaf {
             let mut all = RangeSet::new();
             for link in self.links.down().map(|(_, link)| link) {
-                rule!(all.is_disjoint(link.leaves()), "two links have {}", all.intersection(link.leaves()));
+                rule!(
+                    all.is_disjoint(link.leaves()),
+                    "two links have {}",
+                    all.intersection(link.leaves())
+                );
                 all.union_with(link.leaves());
             }
             rule!(all == *own, "its links have {all}, and it has {own}");
@@ -78,14 +84,20 @@ impl Node {
         for (at, link) in self.links.ids().zip(self.links.iter()) {
             match &link.state {
                 LinkState::Awaited(awaited) => {
-                    rule!(by(awaited.until), "link {at} is awaited, and nobody looks when that is over");
+                    rule!(
+                        by(awaited.until),
+                        "link {at} is awaited, and nobody looks when that is over"
+                    );
                 }
                 LinkState::Knocking => {
                     let until = link.since + self.config.tuning.heartbeat_timeout;
                     rule!(by(until), "link {at} knocks, and nobody looks when that is over");
                 }
                 LinkState::Pending(_) => {
-                    rule!(self.is_asked_for(at), "link {at} waits for leaves, and no job is about it")
+                    rule!(
+                        self.is_asked_for(at),
+                        "link {at} waits for leaves, and no job is about it"
+                    )
                 }
                 LinkState::Member | LinkState::Lost | LinkState::Asking => {}
             }
@@ -119,7 +131,8 @@ impl Node {
         if let Owner::Link(owner) = stream.owner {
             rule!(self.links[owner].way == Way::Up, "it belongs to a child");
             // While a node looks for a parent, its streams are its last one's.
-            let there = self.links[owner].is_alive() || self.recovery.orphan.is_some() || self.has_ended();
+            let there =
+                self.links[owner].is_alive() || self.recovery.orphan.is_some() || self.has_ended();
             rule!(there, "it belongs to a link that is gone");
             let sends = self.links[owner].is_alive() && stream.can_send_up();
             rule!(
@@ -132,7 +145,11 @@ impl Node {
             let (on, link) = (member.link, &self.links[member.link]);
             rule!(stream.child(on) == Some(at), "two of its children are on link {on}");
             let here = link.leaves().intersection(stream.members().all());
-            rule!(here == *member.leaves, "its child {at} has {}, and its link {here}", member.leaves);
+            rule!(
+                here == *member.leaves,
+                "its child {at} has {}, and its link {here}",
+                member.leaves
+            );
             let there = !member.takes_part() || is_there(link);
             rule!(there, "its child {at} takes part, and link {on} is {:?}", link.state);
             let reached = matches!(member.state, ChildState::Here | ChildState::Joining);
@@ -143,10 +160,16 @@ impl Node {
                 link.state
             );
             let sends = stream.can_send_down(at);
-            rule!(!sends || link.waiting.contains(&id), "what waits for its child {at} has been forgotten");
+            rule!(
+                !sends || link.waiting.contains(&id),
+                "what waits for its child {at} has been forgotten"
+            );
         }
         if let Some(timer) = stream.up.timer {
-            rule!(self.timers.streams.is_some_and(|at| at <= timer), "nobody looks when its time is over");
+            rule!(
+                self.timers.streams.is_some_and(|at| at <= timer),
+                "nobody looks when its time is over"
+            );
         }
         Ok(())
     }
@@ -155,10 +178,9 @@ impl Node {
     fn has_ended(&self) -> bool {
         self.recovery.over
             || self.recovery.disbanded
-            || self
-                .recovery
-                .parent
-                .is_some_and(|parent| !self.links[parent].is_alive() && self.recovery.orphan.is_none())
+            || self.recovery.parent.is_some_and(|parent| {
+                !self.links[parent].is_alive() && self.recovery.orphan.is_none()
+            })
     }
 }
 

@@ -83,7 +83,9 @@ impl Node {
             host: diagnosis.host.clone(),
             pid: diagnosis.pid,
             uptime_ms: millis(now - Time(0)),
-            links: links.map(|link| link_report(link, now, late_after(link, &self.config.tuning))).collect(),
+            links: links
+                .map(|link| link_report(link, now, late_after(link, &self.config.tuning)))
+                .collect(),
             links_more: others().count().saturating_sub(LINKS_REPORTED_MAX) as u32,
             streams: told.map(|&id| stream_report(id, &self.streams[&id])).collect(),
             streams_more: ids.len().saturating_sub(STREAMS_REPORTED_MAX) as u32,

@@ -35,12 +35,14 @@ impl Accumulator for Broken {
 const PLACE_MAX: u64 = 1 << 62;
 
 impl Node {
-    /// A stream is opened, by the parent or a client, from its beginning or (with an offset) for one that joins.
+    /// A stream is opened, by the parent or a client, from its beginning or (with an offset) for
+    /// one that joins.
     ///
-    /// There must be none of that number here, since the owner closes one before it opens it again; who does not
-    /// breaks the protocol. What cannot be done here (a filter that is not known) does not keep it from being
-    /// opened: each wave then fails with the reason. Afterwards the stream is here and on its way to each child
-    /// with members. Costs the making of a filter, and a pass over the children.
+    /// There must be none of that number here, since the owner closes one before it opens it again;
+    /// who does not breaks the protocol. What cannot be done here (a filter that is not known) does
+    /// not keep it from being opened: each wave then fails with the reason. Afterwards the stream
+    /// is here and on its way to each child with members. Costs the making of a filter, and a pass
+    /// over the children.
     pub(super) fn on_open(
         &mut self,
         link: LinkId,
@@ -59,8 +61,7 @@ impl Node {
             return Err(Violation::Bound("too many open streams"));
         }
         let bytes_max = open.service.len() <= SERVICE_BYTES_MAX;
-        let groups_max =
-            |caller: &Caller| !matches!(caller, Caller::User { gids, .. } if gids.len() > CALLER_GROUPS_MAX);
+        let groups_max = |caller: &Caller| !matches!(caller, Caller::User { gids, .. } if gids.len() > CALLER_GROUPS_MAX);
         if !bytes_max || !groups_max(&open.caller) {
             return Err(Violation::Bound("a service or a caller has too long a description"));
         }
@@ -91,9 +92,13 @@ impl Node {
         Ok(())
     }
 
-    /// This node's own leaf has no part in the first `old` bytes of a stream that has just been opened.
+    /// This node's own leaf has no part in the first `old` bytes of a stream that has just been
+    /// opened.
     fn hold_own_leaf(&mut self, id: u32, old: u64) {
-        let own = self.links.ids().find(|&at| own::rank_of(self.links[at].rank) == Some(self.config.rank));
+        let own = self
+            .links
+            .ids()
+            .find(|&at| own::rank_of(self.links[at].rank) == Some(self.config.rank));
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.down.old = old;
         let Some((link, child)) = own.and_then(|at| Some((at, stream.child(at)?))) else { return };
@@ -124,8 +129,8 @@ impl Node {
         self.registry.instantiate(&open.filter, &open.params, &info)
     }
 
-    /// Passes the opening of a stream to the children that lead to its members. Gives these, and whether
-    /// their order is not that of their leaves.
+    /// Passes the opening of a stream to the children that lead to its members. Gives these, and
+    /// whether their order is not that of their leaves.
     fn pass_open_on(&mut self, open: &Open, frame: &Bytes) -> (Vec<Member>, bool) {
         let mut children = Vec::new();
         let (mut irregular, mut last) = (false, 0);
@@ -153,7 +158,8 @@ impl Node {
 
     /// Makes the stream here and passes `frame` to the children that lead to its members.
     ///
-    /// Assumes that there is none of that number. Afterwards the owner knows if nobody is left here on it.
+    /// Assumes that there is none of that number. Afterwards the owner knows if nobody is left here
+    /// on it.
     pub(super) fn open_stream(&mut self, id: u32, owner: Owner, open: &Open, frame: &Bytes) {
         let filter = self.make_filter(id, open);
         let uniform = match self.config.role {
@@ -165,22 +171,27 @@ impl Node {
         let (children, irregular) = self.pass_open_on(open, frame);
         let anew = frame::flags(frame) & flag::open::ANEW != 0;
         let members = Members::new(open.members.intersection(&self.config.leaves), children);
-        let kept_open =
-            if self.config.role == Role::Leaf { Bytes::new() } else { Bytes::copy_from_slice(frame) };
+        let kept_open = if self.config.role == Role::Leaf {
+            Bytes::new()
+        } else {
+            Bytes::copy_from_slice(frame)
+        };
         let down = Downward::new(open.offset, members.len(), kept_open);
         let mut up = Upward::new(filter, uniform, open.sync, open.wave_base);
         if self.config.role != Role::Leaf {
             up.tap = self.taps.line(id, open);
         }
         let inside = |at: LinkId| self.links[at].is_inside();
-        up.out.keeps = matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !inside(at));
+        up.out.keeps =
+            matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !inside(at));
         let window = u64::from(open.window_bytes.clamp(1, WINDOW_BYTES_MAX));
         let mut stream = Stream::new(id, owner, window, members, down, up);
         stream.begin(irregular, anew);
         if let Owner::Link(parent) = owner
             && anew
         {
-            let credit = Header { flags: flag::credit::ANEW, stream: id, ..Header::new(Kind::Credit) };
+            let credit =
+                Header { flags: flag::credit::ANEW, stream: id, ..Header::new(Kind::Credit) };
             self.links.send(parent, &credit.to_bytes());
         }
         if self.config.role == Role::Leaf {
@@ -194,11 +205,11 @@ impl Node {
 
     /// From the owner: the stream is over. From a child: nobody is left below it.
     ///
-    /// A stream that is not known was closed here before, or is one that an orphan could not keep; either way
-    /// there is nothing more to tell anybody about it. May come from a child that was begun anew and speaks of
-    /// the stream as it was: that is passed over. Afterwards the stream is gone here and on its way to be gone
-    /// below, or no wave waits for that child; it suffices to say so once, as closing goes behind everything
-    /// else on the same link.
+    /// A stream that is not known was closed here before, or is one that an orphan could not keep;
+    /// either way there is nothing more to tell anybody about it. May come from a child that was
+    /// begun anew and speaks of the stream as it was: that is passed over. Afterwards the stream is
+    /// gone here and on its way to be gone below, or no wave waits for that child; it suffices to
+    /// say so once, as closing goes behind everything else on the same link.
     pub(super) fn on_close(&mut self, link: LinkId, header: &Header) -> Result<(), Violation> {
         let Some(stream) = self.streams.get(&header.stream) else {
             if self.recovery.parent == Some(link) {
@@ -210,7 +221,9 @@ impl Node {
             self.close_stream(header.stream);
             return Ok(());
         }
-        let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Close)) };
+        let Some(child) = stream.child(link) else {
+            return Err(Violation::OutOfPlace(Kind::Close));
+        };
         if stream.up[child].stale {
             return Ok(());
         }
@@ -237,13 +250,14 @@ impl Node {
         }
     }
 
-    /// Part of a packet. It is passed on before anything else is done about it, as it came: on each level the
-    /// bytes below are on their way while this one opens the wave.
+    /// Part of a packet. It is passed on before anything else is done about it, as it came: on each
+    /// level the bytes below are on their way while this one opens the wave.
     ///
-    /// Assumes that parts come in the stream's own order, which a link keeps. May come for a stream that was
-    /// closed here: the owner did not know yet. Afterwards it is in the log until all leaves below have consumed
-    /// it, and the wave it asks for is open with this level's share of the deadline. Costs a reference for each
-    /// child that has credit, and none of the bytes are copied (but for small frames, which are).
+    /// Assumes that parts come in the stream's own order, which a link keeps. May come for a stream
+    /// that was closed here: the owner did not know yet. Afterwards it is in the log until all
+    /// leaves below have consumed it, and the wave it asks for is open with this level's share of
+    /// the deadline. Costs a reference for each child that has credit, and none of the bytes are
+    /// copied (but for small frames, which are).
     pub(super) fn on_down(
         &mut self,
         now: Time,
@@ -264,7 +278,13 @@ impl Node {
         stream.forward(&mut self.links, &frame);
         let joining = stream.down.joining;
         if let Some(expect) = expect {
-            self.expect_wave(now, header.stream, header.wave, expect, header.has(flag::down::ONCE))?;
+            self.expect_wave(
+                now,
+                header.stream,
+                header.wave,
+                expect,
+                header.has(flag::down::ONCE),
+            )?;
         }
         if joining {
             self.open_at_joining(header.stream);
@@ -273,7 +293,8 @@ impl Node {
     }
 
     fn deliver_packet(&mut self, header: &Header, expect: Option<Duration>, frame: Bytes) {
-        let skip = if header.has(flag::part::FIRST | flag::down::EXPECT) { EXPECT_BYTES } else { 0 };
+        let skip =
+            if header.has(flag::part::FIRST | flag::down::EXPECT) { EXPECT_BYTES } else { 0 };
         self.events.push_back(Event::Packet(Packet {
             stream: header.stream,
             wave: header.wave,
@@ -312,14 +333,22 @@ impl Node {
         Ok(())
     }
 
-    /// An answer is no longer wanted: what has come by then goes up, in a moment and not at once, since most of
-    /// it may be on its way.
+    /// An answer is no longer wanted: what has come by then goes up, in a moment and not at once,
+    /// since most of it may be on its way.
     ///
-    /// May come for a wave that is over, or a stream that is closed, and does nothing then. Afterwards the wave
-    /// has a deadline, the nearer the root the later, so that each level still has what the one below it says.
-    pub(super) fn on_cancel(&mut self, now: Time, link: LinkId, header: &Header) -> Result<(), Violation> {
+    /// May come for a wave that is over, or a stream that is closed, and does nothing then.
+    /// Afterwards the wave has a deadline, the nearer the root the later, so that each level still
+    /// has what the one below it says.
+    pub(super) fn on_cancel(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        header: &Header,
+    ) -> Result<(), Violation> {
         match self.streams.get(&header.stream) {
-            Some(stream) if stream.owner != Owner::Link(link) => Err(Violation::OutOfPlace(Kind::Cancel)),
+            Some(stream) if stream.owner != Owner::Link(link) => {
+                Err(Violation::OutOfPlace(Kind::Cancel))
+            }
             Some(_) => {
                 self.cancel_here(now, header.stream, header.wave);
                 Ok(())
@@ -354,7 +383,8 @@ impl Node {
         let mut dropped = 0;
         for reply in replies {
             let flags = flag::part::FIRST | flag::part::LAST;
-            let header = Header { flags, stream: id, tag: reply.tag, wave, ..Header::new(Kind::Reply) };
+            let header =
+                Header { flags, stream: id, tag: reply.tag, wave, ..Header::new(Kind::Reply) };
             dropped += stream.send_reply(&frame::encode(header, &reply.payload), &mut self.links);
         }
         self.complain_of_dropped(id, wave, dropped);
@@ -362,18 +392,26 @@ impl Node {
 
     fn complain_of_dropped(&mut self, id: u32, wave: u64, dropped: usize) {
         if dropped > 0 {
-            let message =
-                format!("{dropped} replies of a filter were dropped: earlier ones are not taken yet");
+            let message = format!(
+                "{dropped} replies of a filter were dropped: earlier ones are not taken yet"
+            );
             self.complain(id, wave, &FilterError::new(Errno::MSGSIZE, message));
         }
     }
 
-    /// A reply of a filter above. It is outside of the stream's window, and so has a bound of its own.
+    /// A reply of a filter above. It is outside of the stream's window, and so has a bound of its
+    /// own.
     ///
-    /// May come for a stream that is closed here. Afterwards it was passed on, or dropped and the root told so;
-    /// either way its bytes are given back to the parent, at a leaf when its service has dealt with them. One
-    /// that is dropped is not said again: a filter's replies may be lost, as by a failure.
-    pub(super) fn on_reply(&mut self, link: LinkId, header: &Header, frame: &Bytes) -> Result<(), Violation> {
+    /// May come for a stream that is closed here. Afterwards it was passed on, or dropped and the
+    /// root told so; either way its bytes are given back to the parent, at a leaf when its service
+    /// has dealt with them. One that is dropped is not said again: a filter's replies may be lost,
+    /// as by a failure.
+    pub(super) fn on_reply(
+        &mut self,
+        link: LinkId,
+        header: &Header,
+        frame: &Bytes,
+    ) -> Result<(), Violation> {
         if header.body_len as usize > REPLY_BYTES_MAX {
             return Err(Violation::Bound("a reply of a filter is too long"));
         }

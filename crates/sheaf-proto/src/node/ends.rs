@@ -1,5 +1,5 @@
-//! What the driver of a node does with its links: it gives them transports, tells what becomes of these, and
-//! writes what waits.
+//! What the driver of a node does with its links: it gives them transports, tells what becomes of
+//! these, and writes what waits.
 use super::Node;
 use crate::filter::{LinkClock, LinkClocks};
 use crate::links::{Carrier, Counters, Link, LinkId, OutQueue, Way};
@@ -17,8 +17,8 @@ impl Node {
         &self.clocks
     }
 
-    /// Adds the link to a parent: the tree's, or a client's. Children have the first links, in the order of
-    /// [`crate::Config::children`]; the parent's comes next.
+    /// Adds the link to a parent: the tree's, or a client's. Children have the first links, in the
+    /// order of [`crate::Config::children`]; the parent's comes next.
     pub fn add_parent(&mut self, now: Time) -> LinkId {
         let link = self.add_up(now);
         if self.config.role != Role::Root {
@@ -27,12 +27,14 @@ impl Node {
         link
     }
 
-    /// The link to the own leaf of this node ([`crate::own`]), which is one of [`crate::Config::leaves`] and
-    /// runs in the same process. Called once, before anything else happens but [`Node::add_parent`] and
-    /// [`Node::begin_empty`]; the driver joins the two and calls [`Node::attach_quiet`] on both.
+    /// The link to the own leaf of this node ([`crate::own`]), which is one of
+    /// [`crate::Config::leaves`] and runs in the same process. Called once, before anything else
+    /// happens but [`Node::add_parent`] and [`Node::begin_empty`]; the driver joins the two and
+    /// calls [`Node::attach_quiet`] on both.
     pub fn add_own_leaf(&mut self, now: Time) -> LinkId {
         let leaf = own::leaf_of(self.config.rank);
-        let link = Link::new(Way::Down, leaf, RangeSet::single(leaf), now).carried_by(Carrier::Inside);
+        let link =
+            Link::new(Way::Down, leaf, RangeSet::single(leaf), now).carried_by(Carrier::Inside);
         let at = self.links.add(link);
         self.links[at].ready = true;
         self.below.ready.insert(leaf);
@@ -41,7 +43,8 @@ impl Node {
     }
 
     pub(super) fn add_up(&mut self, now: Time) -> LinkId {
-        let link = Link::new(Way::Up, 0, self.config.leaves.clone(), now).carried_by(Carrier::Connection);
+        let link =
+            Link::new(Way::Up, 0, self.config.leaves.clone(), now).carried_by(Carrier::Connection);
         // The place of a client that has left is taken by the next one.
         let free = self.links.ids().find(|&at| {
             let old = &self.links[at];
@@ -72,8 +75,8 @@ impl Node {
         self.links.attach(now, link, Carrier::Connection);
     }
 
-    /// A transport now carries `link`, and its peer is a process of this machine whose end the kernel
-    /// tells.
+    /// A transport now carries `link`, and its peer is a process of this machine whose end the
+    /// kernel tells.
     pub fn attach_near(&mut self, now: Time, link: LinkId) {
         self.links.attach(now, link, Carrier::Near);
     }
@@ -97,22 +100,23 @@ impl Node {
         self.links.overdue(now)
     }
 
-    /// The driver sees that the peer of `link` lives, and has only had no chance to say so: it has just
-    /// been started, or waits for the processor. It is believed for a while.
+    /// The driver sees that the peer of `link` lives, and has only had no chance to say so: it has
+    /// just been started, or waits for the processor. It is believed for a while.
     pub fn vouch(&mut self, now: Time, link: LinkId) {
         self.links[link].vouched = now;
     }
 
-    /// The peer of `link`, a parent, is the root, and a process of this machine: the kernel tells when it ends, and
-    /// without it nothing goes on anywhere. So it is not given up for saying nothing, for as long as the
-    /// transport that carries the link now is there: one that was stopped goes on with its whole tree.
+    /// The peer of `link`, a parent, is the root, and a process of this machine: the kernel tells
+    /// when it ends, and without it nothing goes on anywhere. So it is not given up for saying
+    /// nothing, for as long as the transport that carries the link now is there: one that was
+    /// stopped goes on with its whole tree.
     pub fn hold_to(&mut self, link: LinkId) {
         let link = &mut self.links[link];
         link.is_sole = link.way == Way::Up && link.is_alive();
     }
 
-    /// Says what the wall clock is: `wall_ns` nanoseconds since 1970 at `now`. Without it the clocks of
-    /// peers are not compared.
+    /// Says what the wall clock is: `wall_ns` nanoseconds since 1970 at `now`. Without it the
+    /// clocks of peers are not compared.
     pub fn set_wall_clock(&mut self, now: Time, wall_ns: u64) {
         self.links.heart.set_wall_clock(now, wall_ns);
     }

@@ -69,8 +69,8 @@ pub enum Event {
         /// Where.
         address: control::Address,
     },
-    /// The parent says that this node's place is below another one: [`Event::Orphaned`] follows, and
-    /// that one is to be tried first.
+    /// The parent says that this node's place is below another one: [`Event::Orphaned`] follows,
+    /// and that one is to be tried first.
     Go(control::Ancestor),
     /// What became of a child that the root was asked to start.
     Verdict(control::Verdict),

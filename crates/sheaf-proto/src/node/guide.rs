@@ -1,5 +1,5 @@
-//! Where nodes listen, and which of them are missing: what a launcher needs to send newcomers on and
-//! to start again what was lost.
+//! Where nodes listen, and which of them are missing: what a launcher needs to send newcomers on
+//! and to start again what was lost.
 use super::{Event, Node};
 use crate::control::{self, Address};
 use crate::frame::{Header, Kind, Violation};
@@ -14,14 +14,16 @@ impl Node {
     }
 
     pub(super) fn tell_door(&mut self) {
-        let Some((door, parent)) = self.recovery.door.clone().zip(self.recovery.parent) else { return };
+        let Some((door, parent)) = self.recovery.door.clone().zip(self.recovery.parent) else {
+            return;
+        };
         if self.links[parent].is_alive() && self.links[parent].is_member() {
             self.links.send(parent, door);
         }
     }
 
-    /// Where a child listens: of use to the driver alone, which sends newcomers there, and looks whether the
-    /// address makes sense. The latest counts.
+    /// Where a child listens: of use to the driver alone, which sends newcomers there, and looks
+    /// whether the address makes sense. The latest counts.
     pub(super) fn on_door(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let address: Address = control::decode(Kind::Door, body)?;
         self.events.push_back(Event::Door { rank: self.links[link].rank, address });
@@ -63,15 +65,17 @@ impl Node {
         parent.is_some_and(|parent| parent.is_alive() && parent.is_member())
     }
 
-    /// How often the nodes of this rank that were here have looked for a parent. One that is started anew counts on
-    /// from there ([`Node::count_on`]), so that it is not taken for an old connection of theirs.
+    /// How often the nodes of this rank that were here have looked for a parent. One that is
+    /// started anew counts on from there ([`Node::count_on`]), so that it is not taken for an old
+    /// connection of theirs.
     #[must_use]
     pub fn last_epoch(&self, rank: u32) -> u64 {
         let links = self.links.iter().filter(|link| link.way == Way::Down && link.rank == rank);
         links.map(|link| link.epoch).max().unwrap_or(0)
     }
 
-    /// At a node that is started anew: it comes after others that have looked for a parent so often.
+    /// At a node that is started anew: it comes after others that have looked for a parent so
+    /// often.
     pub fn count_on(&mut self, epoch: u64) {
         self.recovery.epoch = self.recovery.epoch.max(epoch);
     }

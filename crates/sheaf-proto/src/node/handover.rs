@@ -1,13 +1,13 @@
-//! Children that were adopted go to where their place is, once the node that was lost in between is there
-//! again: so a node that adopts does not keep more children than were planned.
+//! Children that were adopted go to where their place is, once the node that was lost in between is
+//! there again: so a node that adopts does not keep more children than were planned.
 //!
 //! ```text
 //! adopter ── Take(leaves) ─> the node in between   which waits for them as for children it has lost
 //!         ── Go(address) ──> the adopted child     which looks for a parent, that one first
 //! ```
 //! Only when no stream is open here: then nothing is under way that could be lost, and streams that
-//! are opened meanwhile wait for the child as they do for any that comes back. One that does not find
-//! the way comes back to the adopter.
+//! are opened meanwhile wait for the child as they do for any that comes back. One that does not
+//! find the way comes back to the adopter.
 use super::{Event, Node};
 use crate::control::{self, Ancestor, Take};
 use crate::frame::{Header, Kind, Violation};
@@ -28,8 +28,8 @@ pub struct HandOver {
 }
 
 impl Node {
-    /// Sends children below others as soon as nothing is under way here. What was to be done of earlier
-    /// calls is not.
+    /// Sends children below others as soon as nothing is under way here. What was to be done of
+    /// earlier calls is not.
     pub fn hand_over(&mut self, children: Vec<HandOver>) {
         self.recovery.leaving = children;
     }
@@ -71,20 +71,29 @@ impl Node {
         self.links.mark(to);
     }
 
-    /// A child of the parent's will come here, where its place is: it is waited for as one that was lost.
+    /// A child of the parent's will come here, where its place is: it is waited for as one that was
+    /// lost.
     ///
-    /// Assumes what the sender sees to: no stream is open with these leaves (it sends only when none is), and
-    /// from here on they are this node's for everybody above. If the child does not come in the time of
-    /// grace they are lost here, and found again wherever it turns up.
-    pub(super) fn on_take(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
+    /// Assumes what the sender sees to: no stream is open with these leaves (it sends only when
+    /// none is), and from here on they are this node's for everybody above. If the child does not
+    /// come in the time of grace they are lost here, and found again wherever it turns up.
+    pub(super) fn on_take(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        body: &[u8],
+    ) -> Result<(), Violation> {
         let take: Take = control::decode(Kind::Take, body)?;
         if self.recovery.parent != Some(link) || self.config.role != Role::Inner {
             return Err(Violation::OutOfPlace(Kind::Take));
         }
         let leaves = take.leaves.difference(&self.config.leaves);
         let until = now + self.config.tuning.adoption_grace;
-        let awaited =
-            Awaited { until, errno: Errno::HOSTDOWN, cause: "it did not come to its place".to_owned() };
+        let awaited = Awaited {
+            until,
+            errno: Errno::HOSTDOWN,
+            cause: "it did not come to its place".to_owned(),
+        };
         let state = LinkState::Awaited(Box::new(awaited));
         self.add_down(Link::new(Way::Down, take.rank, leaves.clone(), now).in_state(state))?;
         self.config.leaves.union_with(&leaves);
@@ -95,9 +104,9 @@ impl Node {
 
     /// This node's place is below another one, which has been told to wait for it.
     ///
-    /// Only the parent may say so, and does when no stream is open, so that losing it loses nothing (what is
-    /// kept of streams would be sent again otherwise, as after any loss). Afterwards this node is an orphan whose
-    /// driver knows where to ask first; any other ancestor takes it too.
+    /// Only the parent may say so, and does when no stream is open, so that losing it loses nothing
+    /// (what is kept of streams would be sent again otherwise, as after any loss). Afterwards this
+    /// node is an orphan whose driver knows where to ask first; any other ancestor takes it too.
     pub(super) fn on_go(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let to: Ancestor = control::decode(Kind::Go, body)?;
         if self.recovery.parent != Some(link) {

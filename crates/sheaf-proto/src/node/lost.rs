@@ -17,9 +17,9 @@ const CRASH_FILTERS_MAX: usize = 4;
 impl Node {
     /// The transport of a child's link is gone, and its leaves may come back another way.
     ///
-    /// Assumes that the link is alive. Afterwards its leaves are held by it still, for the time of grace; waves
-    /// wait for them meanwhile, and no job waits for an answer from it. Nothing that was on its way over the
-    /// link is credited: its node counts from zero wherever it turns up.
+    /// Assumes that the link is alive. Afterwards its leaves are held by it still, for the time of
+    /// grace; waves wait for them meanwhile, and no job waits for an answer from it. Nothing that
+    /// was on its way over the link is credited: its node counts from zero wherever it turns up.
     pub(super) fn await_leaves(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
         if matches!(self.links.hang_up(link), LinkState::Knocking) {
             return;
@@ -45,8 +45,8 @@ impl Node {
         self.finish_jobs(now);
     }
 
-    /// Whoever has started the nodes below has ended them all, and says why: nobody is waited for. To be told as
-    /// well of those whose links are lost by now: this is the reason.
+    /// Whoever has started the nodes below has ended them all, and says why: nobody is waited for.
+    /// To be told as well of those whose links are lost by now: this is the reason.
     pub fn all_ended(&mut self, now: Time, errno: Errno, cause: &str) {
         for link in self.links.ids().collect::<Vec<_>>() {
             // The own leaf of this node is in no other process.
@@ -61,24 +61,25 @@ impl Node {
         }
     }
 
-    /// Whether the node `rank`, a leaf, may run below another node. One that was connected here, and whose link is
-    /// gone, does not, though it is waited for.
+    /// Whether the node `rank`, a leaf, may run below another node. One that was connected here,
+    /// and whose link is gone, does not, though it is waited for.
     #[must_use]
     pub fn runs_elsewhere(&self, rank: u32, leaves: &RangeSet) -> bool {
         let mut own = self.links.iter().filter(|link| link.way == Way::Down && link.rank == rank);
         !own.any(|link| matches!(link.state, LinkState::Awaited(_))) && self.runs(leaves)
     }
 
-    /// At a leaf: the process of the node `rank` of its host has ended by a fault. The root says what may have
-    /// brought that about ([`Self::crashed`]).
+    /// At a leaf: the process of the node `rank` of its host has ended by a fault. The root says
+    /// what may have brought that about ([`Self::crashed`]).
     pub fn tell_of_crash(&mut self, rank: u32, how: &str) {
-        let crash = Notice::FilterFailed { by: rank, stream: NO_STREAM, wave: 0, message: how.to_owned() };
+        let crash =
+            Notice::FilterFailed { by: rank, stream: NO_STREAM, wave: 0, message: how.to_owned() };
         self.tell_parents(&control::control(Header::new(Kind::Notice), &crash));
     }
 
-    /// The process of the node `rank`, which combines, has ended by a fault, as `how` says. Nothing but code that
-    /// users bring brings that about: streams that go through `link` (at the root perhaps: any) and have
-    /// such a filter are named with it.
+    /// The process of the node `rank`, which combines, has ended by a fault, as `how` says. Nothing
+    /// but code that users bring brings that about: streams that go through `link` (at the root
+    /// perhaps: any) and have such a filter are named with it.
     pub fn crashed(&mut self, rank: u32, link: Option<LinkId>, how: &str) {
         let goes_there = |stream: &Stream| link.is_none_or(|link| stream.child(link).is_some());
         let streams = self.streams.iter().filter(|(_, stream)| goes_there(stream));
@@ -109,7 +110,9 @@ impl Node {
 
     /// Others have let go of leaves for a node that was lost meanwhile: they are waited for.
     pub(super) fn await_again(&mut self, now: Time, link: LinkId) {
-        if matches!(self.links[link].state, LinkState::Lost) && !self.links[link].leaves().is_empty() {
+        if matches!(self.links[link].state, LinkState::Lost)
+            && !self.links[link].leaves().is_empty()
+        {
             let until = now + self.config.tuning.adoption_grace;
             let cause = "it was lost while it was taken in".to_owned();
             self.links[link].state =
@@ -120,9 +123,9 @@ impl Node {
 
     /// Whoever has not come back by now is lost.
     ///
-    /// May be called for any link, and does nothing unless it is waited for. Afterwards the root knows (once:
-    /// what was told before is left out), and no wave waits for these leaves. The link keeps them, so that
-    /// they are still found here when their node comes after all.
+    /// May be called for any link, and does nothing unless it is waited for. Afterwards the root
+    /// knows (once: what was told before is left out), and no wave waits for these leaves. The link
+    /// keeps them, so that they are still found here when their node comes after all.
     pub(super) fn give_up_waiting(&mut self, link: LinkId) {
         let stage = std::mem::replace(&mut self.links[link].state, LinkState::Lost);
         let LinkState::Awaited(awaited) = stage else { return };

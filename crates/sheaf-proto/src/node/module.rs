@@ -1,10 +1,10 @@
 //! Modules of filters on their way down: every node keeps them, and passes each part on before it
 //! has the next.
 //!
-//! A WebAssembly module wants the engine that runs it, which many hosts have beside the program. A child
-//! says, when it is ready or asks to be taken, whether it does; one that does not say so is sent the
-//! engine before its first WebAssembly module, as a module with a mark. It stays there: whoever passes
-//! modules on decides anew for each child.
+//! A WebAssembly module wants the engine that runs it, which many hosts have beside the program. A
+//! child says, when it is ready or asks to be taken, whether it does; one that does not say so is
+//! sent the engine before its first WebAssembly module, as a module with a mark. It stays there:
+//! whoever passes modules on decides anew for each child.
 use crate::filter::{FilterError, MODULES_BYTES_MAX, ModuleId, Modules, Registry};
 use crate::frame::{self, CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{LinkId, Links, Way};
@@ -70,7 +70,8 @@ impl Here<'_> {
             if std::mem::replace(&mut self.links[link].has_engine, true) {
                 continue;
             }
-            let parts = engine.get_or_insert_with(|| engine_frames(self.registry, self.config.rank));
+            let parts =
+                engine.get_or_insert_with(|| engine_frames(self.registry, self.config.rank));
             parts.iter().for_each(|frame| self.links.send(link, frame));
         }
     }
@@ -141,18 +142,25 @@ impl Passed {
 
     /// Part of a module, in order; another parent may begin it again.
     ///
-    /// Whoever wants the engine is sent it before the first part that needs it goes on. A module that cannot
-    /// be kept is no fault of the sender: streams that name it say that it is not here.
+    /// Whoever wants the engine is sent it before the first part that needs it goes on. A module
+    /// that cannot be kept is no fault of the sender: streams that name it say that it is not here.
     ///
-    /// May come again, in whole or in part, from another parent: what is here is passed over, and what is not
-    /// whole is taken from its beginning. Afterwards the part was passed on once to each child that had those
-    /// before it, and the module is here when it is whole and is what its hash says. Costs a copy of the part.
-    pub fn on_module(&mut self, mut here: Here<'_>, header: &Header, frame: &Bytes) -> Result<(), Violation> {
+    /// May come again, in whole or in part, from another parent: what is here is passed over, and
+    /// what is not whole is taken from its beginning. Afterwards the part was passed on once to
+    /// each child that had those before it, and the module is here when it is whole and is what its
+    /// hash says. Costs a copy of the part.
+    pub fn on_module(
+        &mut self,
+        mut here: Here<'_>,
+        header: &Header,
+        frame: &Bytes,
+    ) -> Result<(), Violation> {
         if here.is_idle() {
             return Ok(());
         }
         let body = &frame[HEADER_BYTES..];
-        let (hash, part) = body.split_first_chunk::<HASH_BYTES>().ok_or(Violation::Body(Kind::Module))?;
+        let (hash, part) =
+            body.split_first_chunk::<HASH_BYTES>().ok_or(Violation::Body(Kind::Module))?;
         let (offset, total) = (header.wave as u32 as usize, (header.wave >> 32) as usize);
         if total > MODULES_BYTES_MAX
             || part.is_empty()
@@ -164,7 +172,10 @@ impl Passed {
         let id = ModuleId(*hash);
         let last = offset + part.len() == total;
         if header.has(flag::module::ENGINE) {
-            if !here.registry.modules().has_engine() && self.take(id, offset, total, part, true) && last {
+            if !here.registry.modules().has_engine()
+                && self.take(id, offset, total, part, true)
+                && last
+            {
                 self.arrived(&here, id)?;
             }
             return Ok(());
@@ -207,13 +218,22 @@ impl Passed {
         match here.registry.modules().add(id, bytes) {
             Ok(()) => self.whole.push(id),
             // Streams that want it say that it is not here.
-            Err(error) => tracing::warn!(rank = here.config.rank, %id, "a module was not kept: {error}"),
+            Err(error) => {
+                tracing::warn!(rank = here.config.rank, %id, "a module was not kept: {error}")
+            }
         }
         Ok(())
     }
 
     /// Takes a part; returns whether it is the next one of its module.
-    fn take(&mut self, id: ModuleId, offset: usize, total: usize, part: &[u8], is_engine: bool) -> bool {
+    fn take(
+        &mut self,
+        id: ModuleId,
+        offset: usize,
+        total: usize,
+        part: &[u8],
+        is_engine: bool,
+    ) -> bool {
         let mut at = self.arriving.iter().position(|arriving| arriving.id == id);
         if offset == 0 {
             // It begins, or begins anew because another parent sends it.
@@ -245,7 +265,11 @@ fn engine_frames(registry: &Registry, rank: u32) -> Vec<Bytes> {
         }
         Ok(engine) => {
             let bytes = engine.len();
-            tracing::warn!(rank, bytes, "the engine is longer than a module may be ({MODULES_BYTES_MAX})");
+            tracing::warn!(
+                rank,
+                bytes,
+                "the engine is longer than a module may be ({MODULES_BYTES_MAX})"
+            );
             Vec::new()
         }
         Err(error) => {
@@ -309,7 +333,8 @@ mod tests {
     fn a_module_goes_down_and_a_later_child_gets_it_too() {
         let (mut root, mut inner, mut below) =
             (node(Role::Root, 2), node(Role::Inner, 1), node(Role::Inner, 1));
-        let ids = [1, CHUNK_BYTES, 3 * CHUNK_BYTES + 5].map(|len| root.add_module(&bytes(len)).unwrap());
+        let ids =
+            [1, CHUNK_BYTES, 3 * CHUNK_BYTES + 5].map(|len| root.add_module(&bytes(len)).unwrap());
         pass(&mut root, 0, &mut inner).unwrap();
         pass(&mut inner, 0, &mut below).unwrap();
         assert_eq!(below.modules(), ids.map(|id| id.0));
@@ -369,10 +394,16 @@ mod tests {
         assert!(refused(frame(id, 50, 100, &good[..60])), "longer than announced");
         assert!(refused(frame(id, 0, u64::from(u32::MAX), &good)), "too long");
         assert!(refused(frame(id, 0, 100, &[])), "an empty part");
-        assert!(!refused(frame(id, 50, 100, &good[50..])), "a part without its beginning is nobody's");
+        assert!(
+            !refused(frame(id, 50, 100, &good[50..])),
+            "a part without its beginning is nobody's"
+        );
         for at in 0..40u8 {
             let other = ModuleId([at; 32]);
-            assert!(!refused(frame(other, 0, 8 << 20, &good)), "more than can be under way are dropped");
+            assert!(
+                !refused(frame(other, 0, 8 << 20, &good)),
+                "more than can be under way are dropped"
+            );
         }
         assert!(inner.modules.arriving.len() <= 8);
         assert_eq!(inner.modules(), [[0; 32]; 0]);
@@ -420,12 +451,14 @@ mod tests {
     }
 
     fn engine_bytes(frames: impl IntoIterator<Item = Bytes>) -> usize {
-        let engine = frames.into_iter().filter(|frame| frame::flags(frame) & flag::module::ENGINE != 0);
+        let engine =
+            frames.into_iter().filter(|frame| frame::flags(frame) & flag::module::ENGINE != 0);
         engine.map(|frame| frame.len() - HEADER_BYTES - HASH_BYTES).sum()
     }
 
-    /// Two levels without an engine get it before the module that wants it, from the root, which has it
-    /// beside it; who says that it has one, or is a leaf, gets none, and nobody gets it twice.
+    /// Two levels without an engine get it before the module that wants it, from the root, which
+    /// has it beside it; who says that it has one, or is a leaf, gets none, and nobody gets it
+    /// twice.
     #[test]
     fn the_engine_goes_before_the_module_to_those_that_lack_it() {
         let module = Bytes::from_static(b"\0asm\x01\0\0\0");

@@ -16,10 +16,10 @@ pub(super) const UNSENT_MAX: usize = 1024;
 impl Node {
     /// At an orphan: the link for a connection to an ancestor. What it says first is queued.
     ///
-    /// May be called again before the ancestor has answered: the earlier call is given up. It says how things
-    /// are (which leaves, which of them are lost or away, how far each stream is) and not what has happened, so
-    /// that nothing depends on what an earlier parent has heard. What is consumed from here on counts for the
-    /// new one.
+    /// May be called again before the ancestor has answered: the earlier call is given up. It says
+    /// how things are (which leaves, which of them are lost or away, how far each stream is) and
+    /// not what has happened, so that nothing depends on what an earlier parent has heard. What is
+    /// consumed from here on counts for the new one.
     pub fn resume_parent(&mut self, now: Time) -> LinkId {
         if let Some(asking) = self.recovery.asking.take() {
             self.links.hang_up(asking);
@@ -34,15 +34,17 @@ impl Node {
         for (&id, stream) in &mut self.streams {
             // What is consumed from here on is told to the new parent.
             stream.down.consumed.acked = stream.down.consumed.done;
-            let state = if self.config.role == Role::Leaf { None } else { stream.up.filter.state() };
+            let state =
+                if self.config.role == Role::Leaf { None } else { stream.up.filter.state() };
             let (received, acked) = (stream.down.received, stream.down.consumed.done);
-            // What is said to be over is not kept. (An earlier parent may have said so of waves that were over
-            // for it alone, since it began later.)
+            // What is said to be over is not kept. (An earlier parent may have said so of waves
+            // that were over for it alone, since it began later.)
             let since = stream.up.since.max(stream.up.out.acked.first_missing());
             streams.push(AdoptStream { id, received, acked, since, state });
         }
         // Streams that ended with an earlier parent cannot begin again where they began.
-        let gone = |&id: &u32| AdoptStream { id, received: u64::MAX, acked: 0, since: 0, state: None };
+        let gone =
+            |&id: &u32| AdoptStream { id, received: u64::MAX, acked: 0, since: 0, state: None };
         streams.extend(self.recovery.dropped.iter().map(gone));
         streams.sort_unstable_by_key(|stream| stream.id);
         let mut away = RangeSet::new();
@@ -65,13 +67,14 @@ impl Node {
         link
     }
 
-    /// How long an ancestor may keep silent when it is asked. There is time for all of them, and once more.
+    /// How long an ancestor may keep silent when it is asked. There is time for all of them, and
+    /// once more.
     fn ask_time(&self) -> Duration {
         self.recovery.patience / (self.config.depth.max(2) + 1)
     }
 
-    /// An ancestor that has answered, and was lost before it took this node, has used up none of the time for
-    /// the search: that somebody answers says that there is somebody to find.
+    /// An ancestor that has answered, and was lost before it took this node, has used up none of
+    /// the time for the search: that somebody answers says that there is somebody to find.
     pub(super) fn forgive_wait(&mut self, now: Time, link: LinkId) {
         let asked = &self.links[link];
         if self.recovery.asking == Some(link) && asked.heard > asked.since {
@@ -101,11 +104,11 @@ impl Node {
         self.events.push_back(Event::ParentLost);
     }
 
-    /// At an orphan: it looks no further. What keeps it from its ancestors need not keep its children
-    /// from them: each looks for a parent itself, and this node ends alone.
+    /// At an orphan: it looks no further. What keeps it from its ancestors need not keep its
+    /// children from them: each looks for a parent itself, and this node ends alone.
     ///
-    /// All of a sub-tree take no longer than twice the time that its first node has for its search: it
-    /// leaves as much to those below, of which each takes half.
+    /// All of a sub-tree take no longer than twice the time that its first node has for its search:
+    /// it leaves as much to those below, of which each takes half.
     pub fn disband(&mut self) {
         if self.config.role == Role::Leaf {
             return self.abandon();
@@ -134,10 +137,15 @@ impl Node {
 
     /// The parent has found no parent.
     ///
-    /// Only the parent may say so. It says how much of its own time was left: a leaf has that, an inner node half
-    /// of it, so that a sub-tree whose levels search one after the other takes at most twice as long as its first
-    /// node. Afterwards this node is an orphan.
-    pub(super) fn on_farewell(&mut self, now: Time, link: LinkId, header: &Header) -> Result<(), Violation> {
+    /// Only the parent may say so. It says how much of its own time was left: a leaf has that, an
+    /// inner node half of it, so that a sub-tree whose levels search one after the other takes at
+    /// most twice as long as its first node. Afterwards this node is an orphan.
+    pub(super) fn on_farewell(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        header: &Header,
+    ) -> Result<(), Violation> {
         if self.recovery.parent != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Farewell));
         }
@@ -149,8 +157,9 @@ impl Node {
 
     /// The transport of an upward link is gone.
     ///
-    /// At a root it was a client's, whose streams end. Elsewhere the search begins, or goes on: the time that
-    /// there is for it counts from the first loss. Streams stay as they are, their output waits.
+    /// At a root it was a client's, whose streams end. Elsewhere the search begins, or goes on: the
+    /// time that there is for it counts from the first loss. Streams stay as they are, their output
+    /// waits.
     pub(super) fn parent_link_lost(&mut self, now: Time, link: LinkId) {
         let quiet = self.links[link].is_inside();
         self.links.hang_up(link);
@@ -171,17 +180,23 @@ impl Node {
 
     /// An ancestor is the parent from now on.
     ///
-    /// Assumes nothing of what the last parent had been told: it may never have heard it. Afterwards the
-    /// streams are those that the new one continues. It has been told how far each has got, takes it that
-    /// somebody is left here, and is told otherwise; who waits to join one (because the last parent believed
-    /// that nobody was left, [`Node::reopen`]) joins.
-    pub(super) fn on_adopted(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
+    /// Assumes nothing of what the last parent had been told: it may never have heard it.
+    /// Afterwards the streams are those that the new one continues. It has been told how far each
+    /// has got, takes it that somebody is left here, and is told otherwise; who waits to join one
+    /// (because the last parent believed that nobody was left, [`Node::reopen`]) joins.
+    pub(super) fn on_adopted(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        body: &[u8],
+    ) -> Result<(), Violation> {
         let mut adopted: Adopted = control::decode(Kind::Adopted, body)?;
         adopted.continued.sort_unstable();
         if !matches!(self.links[link].state, LinkState::Asking) {
             return Err(Violation::OutOfPlace(Kind::Adopted));
         }
-        let none_left = adopted.leaves.is_empty() && !self.config.leaves.is_subset(&self.below.lost);
+        let none_left =
+            adopted.leaves.is_empty() && !self.config.leaves.is_subset(&self.below.lost);
         if !adopted.leaves.is_subset(&self.config.leaves) || none_left {
             // Leaves have moved while the ancestor was asked: it is asked again.
             self.parent_link_lost(now, link);
@@ -194,7 +209,8 @@ impl Node {
             self.pass_on_news(&elsewhere);
             self.forget_leaves(&elsewhere);
         }
-        (self.recovery.parent, self.recovery.asking, self.recovery.orphan) = (Some(link), None, None);
+        (self.recovery.parent, self.recovery.asking, self.recovery.orphan) =
+            (Some(link), None, None);
         self.recovery.patience = self.config.tuning.orphan_timeout;
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
@@ -228,9 +244,9 @@ impl Node {
         Ok(())
     }
 
-    /// A stream does not go on with the new parent. It is told to later parents too, until it begins
-    /// anew or is over; of very many the oldest is forgotten, whose number has the least chance to be
-    /// in use still.
+    /// A stream does not go on with the new parent. It is told to later parents too, until it
+    /// begins anew or is over; of very many the oldest is forgotten, whose number has the least
+    /// chance to be in use still.
     fn drop_stream(&mut self, id: u32) {
         if self.recovery.dropped.len() >= STREAMS_MAX {
             self.recovery.dropped.pop_front();
@@ -245,10 +261,10 @@ impl Node {
 
     /// Tells all parents something, or later the next one.
     ///
-    /// An ancestor that is asked takes nothing but what belongs to asking, and so what is to be said waits
-    /// until it has answered. (A node that was started again asks without having been an orphan.) What was
-    /// put on a link that turns out to have been dead is lost: whatever must hold nevertheless is in
-    /// [`Adopt`], which says how things are and not what has happened.
+    /// An ancestor that is asked takes nothing but what belongs to asking, and so what is to be
+    /// said waits until it has answered. (A node that was started again asks without having been an
+    /// orphan.) What was put on a link that turns out to have been dead is lost: whatever must hold
+    /// nevertheless is in [`Adopt`], which says how things are and not what has happened.
     pub(super) fn tell_parents(&mut self, frame: &Bytes) {
         if self.recovery.orphan.is_some() || self.recovery.asking.is_some() {
             if self.recovery.unsent.len() == UNSENT_MAX {
@@ -264,9 +280,9 @@ impl Node {
         }
     }
 
-    /// What is due of recovery, at the time that [`Timers`](super::recovery::Timers) names or later. Each
-    /// thing that stays to be waited for names its time again: leaves that did not come back, ancestors that do not answer, the
-    /// end of the search for a parent.
+    /// What is due of recovery, at the time that [`Timers`](super::recovery::Timers) names or
+    /// later. Each thing that stays to be waited for names its time again: leaves that did not come
+    /// back, ancestors that do not answer, the end of the search for a parent.
     pub(super) fn recover(&mut self, now: Time) {
         self.timers.recovery = None;
         let tuning = self.config.tuning;
@@ -302,8 +318,9 @@ impl Node {
         let Some(orphaned) = self.recovery.orphan else { return };
         let mut end = orphaned + self.recovery.patience;
         if let Some(asking) = self.recovery.asking {
-            // Who has answered in some way is there, and waits for others to let go of our leaves. That may
-            // take as long as it lives: its own wait ends with the silence of those, and ours with its own.
+            // Who has answered in some way is there, and waits for others to let go of our leaves.
+            // That may take as long as it lives: its own wait ends with the silence of those, and
+            // ours with its own.
             if self.links[asking].heard > self.links[asking].since {
                 end = end.max(self.links[asking].heard + tuning.heartbeat_timeout * 2);
             } else {
@@ -371,15 +388,20 @@ mod tests {
         let (members, filter) = (RangeSet::single(0), "null".to_owned());
         let (params, sync) = (Vec::new(), Sync::WaitForAll);
         let open = Open { members, filter, params, sync, window_bytes: 4096, ..Open::default() };
-        hear(leaf, parent, &control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open));
+        hear(
+            leaf,
+            parent,
+            &control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open),
+        );
     }
 
-    /// The leaf finds a parent that has none of its streams. Gives its link, and what the leaf had said
-    /// of streams that ended before.
+    /// The leaf finds a parent that has none of its streams. Gives its link, and what the leaf had
+    /// said of streams that ended before.
     fn adopted(leaf: &mut Node, parent: LinkId) -> (LinkId, Vec<u32>) {
         leaf.link_lost(NOW, parent, Errno::HOSTDOWN, "it is gone");
         let parent = leaf.resume_parent(NOW);
-        let said: Vec<u8> = leaf.output(parent).take().iter().flat_map(|piece| piece.to_vec()).collect();
+        let said: Vec<u8> =
+            leaf.output(parent).take().iter().flat_map(|piece| piece.to_vec()).collect();
         let adopt: Adopt = control::decode(Kind::Adopt, &said[frame::HEADER_BYTES..]).unwrap();
         let gone = adopt.streams.iter().filter(|stream| stream.received == u64::MAX);
         let gone = gone.map(|stream| stream.id).collect();
@@ -395,7 +417,11 @@ mod tests {
         let (parent, gone) = adopted(&mut leaf, parent);
         assert_eq!(gone, []);
         open(&mut leaf, parent, 2);
-        hear(&mut leaf, parent, &frame::encode(Header { stream: 3, ..Header::new(Kind::Close) }, &[]));
+        hear(
+            &mut leaf,
+            parent,
+            &frame::encode(Header { stream: 3, ..Header::new(Kind::Close) }, &[]),
+        );
         let (parent, gone) = adopted(&mut leaf, parent);
         assert_eq!(gone, [1, 4]);
         let (_, gone) = adopted(&mut leaf, parent);

@@ -22,7 +22,8 @@ pub(super) struct Recovery {
     pub unsent: VecDeque<Bytes>,
     /// What each parent is told of where this node listens.
     pub door: Option<Bytes>,
-    /// Streams that could not go on with a new parent, oldest first, at most [`crate::STREAMS_MAX`].
+    /// Streams that could not go on with a new parent, oldest first, at most
+    /// [`crate::STREAMS_MAX`].
     pub dropped: VecDeque<u32>,
     /// At a leaf: streams that it has left, of which each parent is told.
     pub departed: FxHashSet<u32>,

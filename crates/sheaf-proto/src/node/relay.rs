@@ -1,22 +1,26 @@
-//! Children that a node cannot start, because nobody can log in to their hosts from there. The root is asked, which
-//! mostly can.
+//! Children that a node cannot start, because nobody can log in to their hosts from there. The root
+//! is asked, which mostly can.
 //!
 //! ```text
 //! root   <─ Stranded(rank, above) ── node      which goes on waiting for the child
 //!        starts the leaves below that rank: they come to the node, or to the root
 //!        ── Verdict(rank) ─────────> node      which waits no more
 //! ```
-//! Nothing here depends on any of this arriving: the node gives up by itself in the end, and a leaf that comes to
-//! the root is taken from whoever holds it as any other that turns up elsewhere (`release.rs`).
+//! Nothing here depends on any of this arriving: the node gives up by itself in the end, and a leaf
+//! that comes to the root is taken from whoever holds it as any other that turns up elsewhere
+//! (`release.rs`).
 use super::{Event, Node};
 use crate::control::{self, Ancestor, Notice, Verdict};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::LinkId;
 
 impl Node {
-    /// Asks the root to start what is at the place of the child `rank`. `above` is this node and those above it.
+    /// Asks the root to start what is at the place of the child `rank`. `above` is this node and
+    /// those above it.
     pub fn strand(&mut self, rank: u32, cause: &str, above: Vec<Ancestor>) {
-        let Some(child) = self.config.children.iter().find(|child| child.rank == rank) else { return };
+        let Some(child) = self.config.children.iter().find(|child| child.rank == rank) else {
+            return;
+        };
         let (by, leaves, cause) = (self.config.rank, child.leaves.clone(), cause.to_owned());
         self.notice(Header::new(Kind::Notice), Notice::Stranded { by, rank, leaves, cause, above });
     }
@@ -35,8 +39,8 @@ impl Node {
         to.into_iter().for_each(|at| self.links.send(at, &frame));
     }
 
-    /// From the parent, for this node or one below. Late ones, of children that have come or were given up, do
-    /// nothing.
+    /// From the parent, for this node or one below. Late ones, of children that have come or were
+    /// given up, do nothing.
     pub(super) fn on_verdict(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let verdict: Verdict = control::decode(Kind::Verdict, body)?;
         if self.recovery.parent != Some(link) {
@@ -59,8 +63,10 @@ mod tests {
 
     fn node(rank: u32, role: Role, children: &[(u32, RangeSet)]) -> Node {
         let leaves = RangeSet::from_range(0, 4);
-        let children =
-            children.iter().map(|(rank, leaves)| Child { rank: *rank, leaves: leaves.clone() }).collect();
+        let children = children
+            .iter()
+            .map(|(rank, leaves)| Child { rank: *rank, leaves: leaves.clone() })
+            .collect();
         let config = Config {
             rank,
             role,
@@ -83,7 +89,8 @@ mod tests {
     #[test]
     fn the_root_hears_who_is_stranded_and_the_node_above_it_hears_what_came_of_it() {
         let mut root = node(0, Role::Root, &[(1, RangeSet::from_range(0, 4))]);
-        let mut inner = node(1, Role::Inner, &[(2, RangeSet::single(0)), (3, RangeSet::from_range(1, 4))]);
+        let mut inner =
+            node(1, Role::Inner, &[(2, RangeSet::single(0)), (3, RangeSet::from_range(1, 4))]);
         let (down, up) = (LinkId::new(0), inner.add_parent(NOW));
         root.attach(NOW, down);
         inner.attach(NOW, up);
@@ -95,7 +102,8 @@ mod tests {
         let stranded = Notice::Stranded { by: 1, rank: 3, leaves: leaves.clone(), cause, above };
         assert_eq!(root.poll_event(), Some(Event::Notice(stranded)));
         assert_eq!(root.poll_event(), None);
-        let verdict = Verdict { rank: 3, leaves, errno: Errno::ACCES, cause: "nor from here".to_owned() };
+        let verdict =
+            Verdict { rank: 3, leaves, errno: Errno::ACCES, cause: "nor from here".to_owned() };
         root.give_verdict(verdict.clone());
         inner.receive(NOW, up, &said(&mut root, down)).unwrap();
         assert_eq!(inner.poll_event(), Some(Event::Verdict(verdict)));

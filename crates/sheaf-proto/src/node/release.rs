@@ -35,11 +35,19 @@ impl Node {
     /// Takes `leaves` from the links that hold them: at once from lost ones, by asking others for
     /// what is not `away`.
     ///
-    /// Afterwards there is a job that ends when those who were asked have answered or are lost; at once, if
-    /// nobody is. What is `away` the node that comes has itself lost a child for: whoever has it keeps it. A
-    /// connection of the node that wants them, which it has left without our hearing of it, is given up
-    /// here, since it will answer nothing. Costs what the leaves and their holders are, not all links.
-    pub(super) fn collect(&mut self, now: Time, leaves: &RangeSet, away: &RangeSet, rank: u32, to: To) {
+    /// Afterwards there is a job that ends when those who were asked have answered or are lost; at
+    /// once, if nobody is. What is `away` the node that comes has itself lost a child for: whoever
+    /// has it keeps it. A connection of the node that wants them, which it has left without our
+    /// hearing of it, is given up here, since it will answer nothing. Costs what the leaves and
+    /// their holders are, not all links.
+    pub(super) fn collect(
+        &mut self,
+        now: Time,
+        leaves: &RangeSet,
+        away: &RangeSet,
+        rank: u32,
+        to: To,
+    ) {
         let wanted = leaves.difference(away);
         for at in self.links.holding(leaves) {
             let other = &self.links[at];
@@ -78,10 +86,15 @@ impl Node {
 
     /// The parent has found leaves elsewhere that were below here, and asks to let go of them.
     ///
-    /// May come from the parent or from an ancestor that is being asked, and from no one else: who is neither
-    /// any more is answered by nobody. The answer comes when all below have answered, behind everything that
-    /// they have sent.
-    pub(super) fn on_release(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
+    /// May come from the parent or from an ancestor that is being asked, and from no one else: who
+    /// is neither any more is answered by nobody. The answer comes when all below have answered,
+    /// behind everything that they have sent.
+    pub(super) fn on_release(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        body: &[u8],
+    ) -> Result<(), Violation> {
         let release: Release = control::decode(Kind::Release, body)?;
         if self.recovery.parent != Some(link) && self.recovery.asking != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Release));
@@ -101,13 +114,20 @@ impl Node {
         Ok(())
     }
 
-    /// A child has let go of what it was asked for; what it sent before that is folded here already, since
-    /// it came over the same link. Leaves that it was asked for and did not name stay below it.
+    /// A child has let go of what it was asked for; what it sent before that is folded here
+    /// already, since it came over the same link. Leaves that it was asked for and did not name
+    /// stay below it.
     ///
-    /// May answer a question that nobody asks any more (the one it was asked for was lost): that moves nothing
-    /// here, and the leaves are found below whoever has them by the next that asks. Afterwards the oldest job
-    /// that asked this child for that rank waits for it no more. Costs a look at each job.
-    pub(super) fn on_released(&mut self, now: Time, link: LinkId, body: &[u8]) -> Result<(), Violation> {
+    /// May answer a question that nobody asks any more (the one it was asked for was lost): that
+    /// moves nothing here, and the leaves are found below whoever has them by the next that asks.
+    /// Afterwards the oldest job that asked this child for that rank waits for it no more. Costs a
+    /// look at each job.
+    pub(super) fn on_released(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        body: &[u8],
+    ) -> Result<(), Violation> {
         let released: Released = control::decode(Kind::Released, body)?;
         self.answered(link, Some(&released));
         self.finish_jobs(now);
@@ -166,9 +186,10 @@ impl Node {
 
     /// Moves leaves from one child's link to another's, in every stream.
     ///
-    /// Assumes that the first is lost, or has let go of them. Afterwards waves that waited for them wait for
-    /// the second child, and end if nothing else is expected: contributions count from here on for the leaves
-    /// that they name (`wave/mix.rs`), so that one which is repeated counts once.
+    /// Assumes that the first is lost, or has let go of them. Afterwards waves that waited for them
+    /// wait for the second child, and end if nothing else is expected: contributions count from
+    /// here on for the leaves that they name (`wave/mix.rs`), so that one which is repeated counts
+    /// once.
     fn move_leaves(&mut self, from: LinkId, to: LinkId, leaves: &RangeSet) {
         for job in self.recovery.jobs.iter_mut().filter(|job| !job.released.is_empty()) {
             // Who let go of them is not who has them now.
@@ -188,10 +209,11 @@ impl Node {
         }
     }
 
-    /// All who were asked for leaves have answered, or are lost: the parent that wanted them is told.
+    /// All who were asked for leaves have answered, or are lost: the parent that wanted them is
+    /// told.
     ///
-    /// That parent may be gone. Then the leaves stay, but for those that children have let go of already: a
-    /// later parent was not told that they would go, and is asked anew, without them.
+    /// That parent may be gone. Then the leaves stay, but for those that children have let go of
+    /// already: a later parent was not told that they would go, and is asked anew, without them.
     fn answer_release(&mut self, now: Time, epoch: u64, job: &Job) {
         let parent = self.recovery.asking.or(self.recovery.parent);
         let parent = parent.filter(|&parent| self.links[parent].is_alive());
@@ -206,8 +228,8 @@ impl Node {
         }
     }
 
-    /// What a job asked for, without leaves of children that have come since and were not asked: those are
-    /// below here for certain.
+    /// What a job asked for, without leaves of children that have come since and were not asked:
+    /// those are below here for certain.
     fn not_here(&mut self, job: &Job) -> RangeSet {
         let mut leaves = job.leaves.clone();
         for at in self.links.holding(&job.leaves) {
@@ -219,7 +241,8 @@ impl Node {
         leaves
     }
 
-    /// Before another parent is asked: leaves that children have let go of for an earlier one are not here.
+    /// Before another parent is asked: leaves that children have let go of for an earlier one are
+    /// not here.
     pub(super) fn lose_released(&mut self) {
         let mut released = RangeSet::new();
         for job in self.recovery.jobs.iter_mut().filter(|job| matches!(job.to, To::Parent { .. })) {
@@ -236,8 +259,9 @@ impl Node {
     }
 
     /// The parent has other plans for `leaves`: what they have contributed goes up as it is, then
-    /// the parent is told that nothing more will come of them from here. What follows from that, the
-    /// end of waves and what was consumed without them, it is told last: it is not to be taken for them.
+    /// the parent is told that nothing more will come of them from here. What follows from that,
+    /// the end of waves and what was consumed without them, it is told last: it is not to be taken
+    /// for them.
     fn tell_released(&mut self, leaves: &RangeSet, rank: u32) {
         self.pass_on_news(leaves);
         let parent = self.recovery.asking.or(self.recovery.parent);
@@ -254,7 +278,9 @@ impl Node {
     /// since it was asked: they are not members of the tree here, and find out where they are.
     pub(super) fn cut_off(&mut self, now: Time, leaves: &RangeSet) {
         // Whose job ends with a link that is cut off may be given them.
-        while let Some(at) = self.links.holding(leaves).into_iter().find(|&at| self.links[at].is_alive()) {
+        while let Some(at) =
+            self.links.holding(leaves).into_iter().find(|&at| self.links[at].is_alive())
+        {
             self.await_leaves(now, at, Errno::CONNRESET, "its leaves are below another node");
         }
     }
@@ -284,11 +310,12 @@ impl Node {
         if self.config.role == Role::Root { Vec::new() } else { ids }
     }
 
-    /// These leaves are below another node now, and [`Node::pass_on_news`] has been called for them.
+    /// These leaves are below another node now, and [`Node::pass_on_news`] has been called for
+    /// them.
     ///
-    /// The parent knows which leaves went by what it is told before; it does not know which of the others
-    /// are lost. So who has nobody left of those says so, behind that: else the parent would wait for this
-    /// node, and would not open the stream again when one of them comes back.
+    /// The parent knows which leaves went by what it is told before; it does not know which of the
+    /// others are lost. So who has nobody left of those says so, behind that: else the parent would
+    /// wait for this node, and would not open the stream again when one of them comes back.
     pub(super) fn forget_leaves(&mut self, leaves: &RangeSet) {
         for id in self.streams_of(leaves) {
             let Some(stream) = self.streams.get_mut(&id) else { continue };

@@ -9,12 +9,18 @@ use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 
 impl Node {
-    /// The sub-tree of a child has started. Told once by each child; one that comes later has said so when it
-    /// asked to be taken.
+    /// The sub-tree of a child has started. Told once by each child; one that comes later has said
+    /// so when it asked to be taken.
     ///
-    /// May be told twice, or name leaves that are another's by now: the first time counts, and only what is held
-    /// by this link. Afterwards the parent is told as soon as no child is waited for, with the leaves of all.
-    pub(super) fn on_ready(&mut self, link: LinkId, header: &Header, body: &[u8]) -> Result<(), Violation> {
+    /// May be told twice, or name leaves that are another's by now: the first time counts, and only
+    /// what is held by this link. Afterwards the parent is told as soon as no child is waited for,
+    /// with the leaves of all.
+    pub(super) fn on_ready(
+        &mut self,
+        link: LinkId,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<(), Violation> {
         let ready: control::Ready = control::decode(Kind::Ready, body)?;
         self.links[link].has_engine |= header.has(flag::ready::ENGINE);
         self.child_ready(link, &ready.leaves);
@@ -37,7 +43,8 @@ impl Node {
         }
         let waiting = self.links.iter().any(|link| {
             let member = matches!(link.state, LinkState::Member if link.is_alive());
-            let expected = member || matches!(link.state, LinkState::Awaited(_) | LinkState::Pending(_));
+            let expected =
+                member || matches!(link.state, LinkState::Awaited(_) | LinkState::Pending(_));
             link.way == Way::Down && expected && !link.ready && !link.leaves().is_empty()
         });
         if waiting {
@@ -52,11 +59,18 @@ impl Node {
         self.tell_parents(&control::control(self.with_engine(Kind::Ready), &ready));
     }
 
-    /// What became of nodes below, on its way to the root. It tells the nodes that it passes, too: which leaves
-    /// are lost, and which are back and have to be let into the streams that are open ([`Node::reopen`]).
+    /// What became of nodes below, on its way to the root. It tells the nodes that it passes, too:
+    /// which leaves are lost, and which are back and have to be let into the streams that are open
+    /// ([`Node::reopen`]).
     ///
-    /// May be late: leaves that are below another child by now, or that were told of before, are left out.
-    pub(super) fn on_notice(&mut self, link: LinkId, header: &Header, body: &[u8]) -> Result<(), Violation> {
+    /// May be late: leaves that are below another child by now, or that were told of before, are
+    /// left out.
+    pub(super) fn on_notice(
+        &mut self,
+        link: LinkId,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<(), Violation> {
         let mut notice: Notice = control::decode(Kind::Notice, body)?;
         if let Notice::Wants { leaf, service, note } = &notice {
             let short = service.len() <= SERVICE_BYTES_MAX && note.len() <= NOTE_BYTES_MAX;
@@ -75,11 +89,14 @@ impl Node {
             self.crashed(*by, None, message);
             return Ok(());
         }
-        if let Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } | Notice::Left { leaves, .. } =
-            &mut notice
+        if let Notice::Lost { leaves, .. }
+        | Notice::Joined { leaves, .. }
+        | Notice::Left { leaves, .. } = &mut notice
         {
             if !leaves.is_subset(&self.links[link].claim) {
-                return Err(Violation::Bound("a notice names leaves that are not below its sender"));
+                return Err(Violation::Bound(
+                    "a notice names leaves that are not below its sender",
+                ));
             }
             // The sender may not know yet which of them are below another node.
             *leaves = leaves.intersection(self.links[link].leaves());
@@ -124,7 +141,8 @@ impl Node {
 
     /// Tells a client that has just joined what the others know already.
     pub fn greet(&mut self, link: LinkId, notices: &[Notice]) {
-        let notices = notices.iter().map(|notice| control::control(Header::new(Kind::Notice), notice));
+        let notices =
+            notices.iter().map(|notice| control::control(Header::new(Kind::Notice), notice));
         let mut frames: Vec<Bytes> = notices.collect();
         if self.below.told {
             let ready = control::Ready { leaves: self.below.ready.clone() };

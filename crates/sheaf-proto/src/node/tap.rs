@@ -1,9 +1,12 @@
-//! Taps: a service at a node that is no leaf sees what its streams pass on, and may keep something of it.
+//! Taps: a service at a node that is no leaf sees what its streams pass on, and may keep something
+//! of it.
 //!
-//! Each combined wave passes a node once, whatever becomes of the links above it, and each leaf counts in a wave
-//! there once: so a sum that a tap keeps has everything once. (What comes again after a failure, combined with what
-//! was not there before, cannot be taken apart: it is not shown, and the root is told when the stream is over.) A node that goes as it should gives the state of its
-//! taps to its parent, which takes it in once; where a node is lost, the root is told that its state is.
+//! Each combined wave passes a node once, whatever becomes of the links above it, and each leaf
+//! counts in a wave there once: so a sum that a tap keeps has everything once. (What comes again
+//! after a failure, combined with what was not there before, cannot be taken apart: it is not
+//! shown, and the root is told when the stream is over.) A node that goes as it should gives the
+//! state of its taps to its parent, which takes it in once; where a node is lost, the root is told
+//! that its state is.
 use super::Node;
 use crate::control::{self, Notice, Open};
 use crate::coverage::Coverage;
@@ -21,8 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The largest state that a tap gives away.
 pub const STATE_BYTES_MAX: usize = 1 << 20;
 
-/// Streams that are closed here of which it is remembered what was shown: one that an orphan could not keep, or
-/// that is opened anew, brings again what had not got to the root.
+/// Streams that are closed here of which it is remembered what was shown: one that an orphan could
+/// not keep, or that is opened anew, brings again what had not got to the root.
 const RESTING_MAX: usize = 1024;
 
 /// Waves of one stream of which it is remembered who was shown; of earlier ones, that they were.
@@ -50,7 +53,8 @@ pub struct Passing<'a> {
     pub last: bool,
 }
 
-/// What a service does with the waves that pass a node. Called while the node works: it must not block.
+/// What a service does with the waves that pass a node. Called while the node works: it must not
+/// block.
 pub trait Tap: Send {
     /// A wave of one of its streams goes on.
     fn passing(&mut self, passing: &Passing<'_>);
@@ -58,7 +62,8 @@ pub trait Tap: Send {
     /// What the node that takes over is to have, at most [`STATE_BYTES_MAX`]; `None`: nothing.
     fn state(&mut self) -> Option<Vec<u8>>;
 
-    /// Takes in what another node has given away: that of rank `from`. Called once for each node that goes.
+    /// Takes in what another node has given away: that of rank `from`. Called once for each node
+    /// that goes.
     ///
     /// # Errors
     /// When the bytes are no state of this service.
@@ -82,8 +87,8 @@ struct State {
 /// A tap at one stream.
 pub(crate) struct Line {
     tap: SharedTap,
-    /// Who was shown in which wave, and waves before these. (Also what the root has may come again: from those who
-    /// have not heard that.)
+    /// Who was shown in which wave, and waves before these. (Also what the root has may come again:
+    /// from those who have not heard that.)
     shown: BTreeMap<u64, RangeSet>,
     older: WaveSet,
     /// Something could not be shown, because it holds what was shown already.
@@ -151,7 +156,8 @@ impl Taps {
         Some(line)
     }
 
-    /// The stream is closed here; it may be opened again. Gives the stream of which nothing is remembered for that.
+    /// The stream is closed here; it may be opened again. Gives the stream of which nothing is
+    /// remembered for that.
     pub fn rest(&mut self, id: u32) -> Option<u32> {
         self.resting.retain(|resting| *resting != id);
         self.resting.push_back(id);
@@ -167,15 +173,16 @@ impl Taps {
 }
 
 impl Node {
-    /// At a node that is no leaf: streams of this service that are opened from now on pass by this tap.
+    /// At a node that is no leaf: streams of this service that are opened from now on pass by this
+    /// tap.
     pub fn add_tap(&mut self, service: &str, tap: SharedTap) {
         self.taps.all.retain(|(have, _)| have != service);
         self.taps.all.push((service.to_owned(), tap));
     }
 
-    /// At a node that is no leaf and not the root: it goes. Its parent is given what its taps keep, its children
-    /// look for parents of their own, and it ends when what is queued is written. `life` tells this process from
-    /// others that were in its place.
+    /// At a node that is no leaf and not the root: it goes. Its parent is given what its taps keep,
+    /// its children look for parents of their own, and it ends when what is queued is written.
+    /// `life` tells this process from others that were in its place.
     pub fn retire(&mut self, life: u64) {
         let (mut frames, mut too_large) = (Vec::new(), Vec::new());
         for (service, tap) in &self.taps.all {
@@ -212,13 +219,15 @@ impl Node {
 
     /// A child goes, and gives away what one of its taps keeps.
     ///
-    /// May come twice, over two links that one node had: the second is passed over. Afterwards it is part of this
-    /// node's own, and goes with it.
+    /// May come twice, over two links that one node had: the second is passed over. Afterwards it
+    /// is part of this node's own, and goes with it.
     pub(super) fn on_state(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
         let state: State = control::decode(Kind::State, body)?;
         let len = state.bytes.as_ref().map_or(0, Vec::len);
         if state.rank != self.links[link].rank || len > STATE_BYTES_MAX {
-            return Err(Violation::Bound("a node gives away a state that is not its own, or too large"));
+            return Err(Violation::Bound(
+                "a node gives away a state that is not its own, or too large",
+            ));
         }
         self.links[link].gave_state = true;
         let Some(bytes) = state.bytes else { return Ok(()) };
@@ -232,7 +241,8 @@ impl Node {
         if !self.taps.absorbed.insert((state.service.clone(), state.rank, state.life)) {
             return Ok(());
         }
-        let absorbed = tap.lock().unwrap_or_else(PoisonError::into_inner).absorb(state.rank, &bytes);
+        let absorbed =
+            tap.lock().unwrap_or_else(PoisonError::into_inner).absorb(state.rank, &bytes);
         if absorbed.is_err() {
             self.state_lost(state.rank, &state.service);
         }
@@ -247,7 +257,8 @@ impl Node {
         if !is_inner || lost.gave_state {
             return;
         }
-        let services: Vec<String> = self.taps.all.iter().map(|(service, _)| service.clone()).collect();
+        let services: Vec<String> =
+            self.taps.all.iter().map(|(service, _)| service.clone()).collect();
         services.iter().for_each(|service| self.state_lost(rank, service));
     }
 

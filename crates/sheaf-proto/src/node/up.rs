@@ -1,7 +1,7 @@
 //! Towards the root: contributions are folded, waves are passed on.
 //!
-//! Nothing here waits for anything: what a contribution leads to (the wave goes on, the owner is told that
-//! nobody is left, an acknowledgement) is queued before the next frame is looked at.
+//! Nothing here waits for anything: what a contribution leads to (the wave goes on, the owner is
+//! told that nobody is left, an acknowledgement) is queued before the next frame is looked at.
 use super::Node;
 use crate::control::Notice;
 use crate::filter::FilterError;
@@ -16,16 +16,18 @@ use sheaf_core::Errno;
 #[inline]
 fn next_of(id: u32, bytes: &[u8]) -> Result<Option<Header>, Violation> {
     let header = Header::parse(bytes)?;
-    Ok(header.filter(|next| next.kind == Kind::Up && next.stream == id && bytes.len() >= next.frame_len()))
+    Ok(header.filter(|next| {
+        next.kind == Kind::Up && next.stream == id && bytes.len() >= next.frame_len()
+    }))
 }
 
 impl Node {
     /// Contributions of one stream that arrived behind one another, from `chunk[at..]` on: the
     /// stream is looked up once for as many as do not complete a wave. Returns where they end.
     ///
-    /// May be called for a child that takes no part (it was given up, and does not know): what it sends is
-    /// dropped, and its bytes are given back to it. Costs no allocation for a contribution to a wave that
-    /// is open and not completed by it.
+    /// May be called for a child that takes no part (it was given up, and does not know): what it
+    /// sends is dropped, and its bytes are given back to it. Costs no allocation for a contribution
+    /// to a wave that is open and not completed by it.
     pub(super) fn on_up_run(
         &mut self,
         now: Time,
@@ -37,8 +39,12 @@ impl Node {
         let (id, mut header) = (first.stream, first);
         'found: loop {
             self.make_room(id, header.wave);
-            let Some(stream) = self.streams.get_mut(&id) else { return Ok(at + header.frame_len()) };
-            let Some(child) = stream.child(link) else { return Err(Violation::OutOfPlace(Kind::Up)) };
+            let Some(stream) = self.streams.get_mut(&id) else {
+                return Ok(at + header.frame_len());
+            };
+            let Some(child) = stream.child(link) else {
+                return Err(Violation::OutOfPlace(Kind::Up));
+            };
             let (after, complaint) = loop {
                 self.links[link].counters.frames_in += 1;
                 if stream.up[child].stale {
@@ -51,8 +57,11 @@ impl Node {
                     return Ok(at);
                 }
                 let mut complaint = None;
-                let after =
-                    stream.contribute(header.wave, &Arrival::new(child, &header, body), &mut complaint)?;
+                let after = stream.contribute(
+                    header.wave,
+                    &Arrival::new(child, &header, body),
+                    &mut complaint,
+                )?;
                 if after != After::Wait || complaint.is_some() {
                     break (after, complaint);
                 }
@@ -72,15 +81,16 @@ impl Node {
         }
     }
 
-    /// Packets of waves that follow one another: folded without slots as far as they are what the waves
-    /// without slots expect, one by one from there on.
+    /// Packets of waves that follow one another: folded without slots as far as they are what the
+    /// waves without slots expect, one by one from there on.
     ///
-    /// Its header is paid for at once and its items as their waves are passed on, like those of as many
-    /// frames; so a sender cannot be further ahead with a run than with frames.
+    /// Its header is paid for at once and its items as their waves are passed on, like those of as
+    /// many frames; so a sender cannot be further ahead with a run than with frames.
     ///
-    /// May come from a child that takes no part, whose bytes are given back, or that speaks of the stream as it
-    /// was, whose run is passed over. Afterwards each item is counted in its wave or was late for it. Costs one
-    /// addition an item where all is steady, and what a frame costs for each item where it is not.
+    /// May come from a child that takes no part, whose bytes are given back, or that speaks of the
+    /// stream as it was, whose run is passed over. Afterwards each item is counted in its wave or
+    /// was late for it. Costs one addition an item where all is steady, and what a frame costs for
+    /// each item where it is not.
     pub(super) fn on_run(
         &mut self,
         now: Time,
@@ -95,8 +105,9 @@ impl Node {
             return Ok(());
         }
         let width = stream.up.uniform.map(|uniform| uniform.item_bytes);
-        let width =
-            width.filter(|width| items.len().is_multiple_of(*width)).ok_or(Violation::Body(Kind::Run))?;
+        let width = width
+            .filter(|width| items.len().is_multiple_of(*width))
+            .ok_or(Violation::Body(Kind::Run))?;
         stream.consumed_up(child, HEADER_BYTES, &mut self.links);
         let cost = stream.run_cost(1);
         if !stream.members()[child].takes_part() {
@@ -114,7 +125,8 @@ impl Node {
             let one = Header { wave: header.wave + at as u64, ..*header };
             self.make_room(id, one.wave);
             let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-            let arrival = Arrival { child, flags: header.flags, tag: header.tag, bytes: cost, body: item };
+            let arrival =
+                Arrival { child, flags: header.flags, tag: header.tag, bytes: cost, body: item };
             let mut complaint = None;
             let after = stream.contribute(one.wave, &arrival, &mut complaint)?;
             self.contributed(now, child, &one, cost, after, complaint);
@@ -134,8 +146,8 @@ impl Node {
         }
     }
 
-    /// Ends the oldest open waves of a stream that waits for nobody, if `wave` has no place beside them:
-    /// who has not contributed by now is late.
+    /// Ends the oldest open waves of a stream that waits for nobody, if `wave` has no place beside
+    /// them: who has not contributed by now is late.
     fn make_room(&mut self, id: u32, wave: u64) {
         while let Some(stream) = self.streams.get_mut(&id)
             && stream.is_crowded(wave)
@@ -153,8 +165,8 @@ impl Node {
     /// last are consumed at once (the packet's own bound holds them), so that a packet may be
     /// larger than the window.
     ///
-    /// Assumes that a child sends one long packet at a time on a stream, as it does. Afterwards nothing is
-    /// contributed yet, or the whole is, once. Costs a copy of each part.
+    /// Assumes that a child sends one long packet at a time on a stream, as it does. Afterwards
+    /// nothing is contributed yet, or the whole is, once. Costs a copy of each part.
     fn on_up_part(
         &mut self,
         now: Time,
@@ -171,13 +183,14 @@ impl Node {
         self.make_room(id, header.wave);
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let mut complaint = None;
-        let after = stream.contribute(header.wave, &Arrival::new(child, header, &whole), &mut complaint)?;
+        let after =
+            stream.contribute(header.wave, &Arrival::new(child, header, &whole), &mut complaint)?;
         self.contributed(now, child, header, header.cost(), after, complaint);
         Ok(())
     }
 
-    /// What follows from a contribution that counts for `cost` bytes: its credit is given when what it
-    /// brought has gone on, or at once if it was dropped.
+    /// What follows from a contribution that counts for `cost` bytes: its credit is given when what
+    /// it brought has gone on, or at once if it was dropped.
     fn contributed(
         &mut self,
         now: Time,
@@ -211,13 +224,15 @@ impl Node {
     /// Passes on what a wave holds; with `last` the wave is over and members that have not
     /// answered are silent because of `late`.
     ///
-    /// May be called for a wave that is over: that does nothing. What has come late of earlier waves goes
-    /// on before it, so that the packets of one sender stay in order.
+    /// May be called for a wave that is over: that does nothing. What has come late of earlier
+    /// waves goes on before it, so that the packets of one sender stay in order.
     pub(super) fn finish_wave(&mut self, id: u32, wave: u64, last: bool, late: Errno) {
         self.pass_on_before(id, wave);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let flushed = stream.flush(wave, last, late, &mut self.scratch, &mut self.links);
-        let Some(Flushed { delivered, wanted, counted, replies, complaint }) = flushed else { return };
+        let Some(Flushed { delivered, wanted, counted, replies, complaint }) = flushed else {
+            return;
+        };
         if delivered && !std::mem::replace(&mut stream.up.fresh, true) {
             self.fresh.push(id);
         }
@@ -233,17 +248,17 @@ impl Node {
         self.scratch.shrink_to(1 << 20);
     }
 
-    /// Ends these waves, of which nothing more is to come; members that have not answered are silent
-    /// because of `late`.
+    /// Ends these waves, of which nothing more is to come; members that have not answered are
+    /// silent because of `late`.
     pub(super) fn finish_waves(&mut self, id: u32, waves: Vec<u64>, late: Errno) {
         for wave in waves {
             self.finish_wave(id, wave, true, late);
         }
     }
 
-    /// Ends the waves that nobody will begin: all who take part joined later, and whoever joins from now on
-    /// does so later still. To be called when somebody joins, goes on or is lost; without it the owner
-    /// would wait for this node in them.
+    /// Ends the waves that nobody will begin: all who take part joined later, and whoever joins
+    /// from now on does so later still. To be called when somebody joins, goes on or is lost;
+    /// without it the owner would wait for this node in them.
     pub(super) fn close_gaps(&mut self, id: u32) {
         while let Some(stream) = self.streams.get_mut(&id)
             && let Some(wave) = stream.gap()
@@ -274,7 +289,8 @@ impl Node {
 
     /// A child is gone, and with it its part in every stream.
     pub(super) fn child_lost(&mut self, link: LinkId, errno: Errno) {
-        let theirs = self.streams.iter().filter_map(|(&id, stream)| Some((id, stream.child(link)?)));
+        let theirs =
+            self.streams.iter().filter_map(|(&id, stream)| Some((id, stream.child(link)?)));
         let mut theirs: Vec<(u32, ChildId)> = theirs.collect();
         theirs.sort_unstable();
         for (id, child) in theirs {
@@ -285,10 +301,10 @@ impl Node {
     /// A child takes no more part in a stream: it is given up in every open wave, and waves that
     /// waited only for it end.
     ///
-    /// Assumes nothing of its link, which may live: a child leaves a stream when nobody is left below it.
-    /// Afterwards no wave waits for it, what it has not consumed holds nobody up, and the owner knows if
-    /// it was the last one. It takes part again only when the stream is opened at it anew
-    /// ([`Node::open_at_joining`]). Costs a pass over the open waves.
+    /// Assumes nothing of its link, which may live: a child leaves a stream when nobody is left
+    /// below it. Afterwards no wave waits for it, what it has not consumed holds nobody up, and the
+    /// owner knows if it was the last one. It takes part again only when the stream is opened at it
+    /// anew ([`Node::open_at_joining`]). Costs a pass over the open waves.
     pub(super) fn child_left(&mut self, id: u32, child: ChildId, errno: Errno) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(complete) = stream.give_up(child, errno) else { return };
@@ -302,8 +318,9 @@ impl Node {
     /// this node in waves that nobody asked for, and so nobody here begins.
     pub(super) fn leave(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let here =
-            self.config.role == Role::Leaf || stream.owner == Owner::App || stream.members().any_left();
+        let here = self.config.role == Role::Leaf
+            || stream.owner == Owner::App
+            || stream.members().any_left();
         if here || std::mem::replace(&mut stream.left, true) {
             return;
         }

@@ -168,7 +168,11 @@ impl<'a> Field<'a> {
     #[must_use]
     pub fn strings(&self) -> Option<Strings<'a>> {
         let scalar = self.field_type.shape == Shape::Scalar;
-        (self.field_type.kind == Kind::Str).then_some(Strings { bytes: self.bytes, left: self.count, scalar })
+        (self.field_type.kind == Kind::Str).then_some(Strings {
+            bytes: self.bytes,
+            left: self.count,
+            scalar,
+        })
     }
 
     /// An owned value; `share` makes the bytes of strings.

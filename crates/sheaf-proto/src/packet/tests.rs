@@ -105,7 +105,10 @@ fn errors_say_where() {
     assert_eq!(message("%d  d"), "the format has no conversion like \"d\" (column 5)");
     assert_eq!(message("%us"), "the format has no conversion like \"%us\" (column 1)");
     assert_eq!(message("%dé"), "the format has no conversion like \"é\" (column 3)");
-    assert_eq!(message(&"%uld ".repeat(52)), "the format has 259 bytes; a packet holds at most 254");
+    assert_eq!(
+        message(&"%uld ".repeat(52)),
+        "the format has 259 bytes; a packet holds at most 254"
+    );
 }
 
 #[test]

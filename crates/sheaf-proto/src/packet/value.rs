@@ -78,7 +78,9 @@ impl Value {
             Self::F64(_) => Kind::F64,
             Self::Str(_) => Kind::Str,
             Self::Array(array) => return FieldType { kind: array.kind(), shape: Shape::Array },
-            Self::LargeArray(array) => return FieldType { kind: array.kind(), shape: Shape::LargeArray },
+            Self::LargeArray(array) => {
+                return FieldType { kind: array.kind(), shape: Shape::LargeArray };
+            }
         };
         FieldType::scalar(kind)
     }

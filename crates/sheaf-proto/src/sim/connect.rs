@@ -35,7 +35,11 @@ impl<L: Leaves> Sim<L> {
     /// Who receives from a wire, and on which link.
     pub(super) fn receiver(&self, wire: u32) -> (u32, Option<LinkId>) {
         let ends = self.ends(wire / 2);
-        if wire % 2 == 1 { (ends.upper, ends.upper_link) } else { (ends.lower, Some(ends.lower_link)) }
+        if wire % 2 == 1 {
+            (ends.upper, ends.upper_link)
+        } else {
+            (ends.lower, Some(ends.lower_link))
+        }
     }
 
     /// The wire that a node sends on.
@@ -75,7 +79,8 @@ impl<L: Leaves> Sim<L> {
     fn search_after(&mut self, rank: u32, pause: Duration) {
         let round = self.shape.depth_of(rank).max(1);
         let tried = self.hosts[rank as usize].tried;
-        let pause = if tried > 0 && tried.is_multiple_of(round) { pause.max(ROUND_PAUSE) } else { pause };
+        let pause =
+            if tried > 0 && tried.is_multiple_of(round) { pause.max(ROUND_PAUSE) } else { pause };
         let jitter = Duration::from_micros(self.rng.u64(0..100));
         let at = self.now + pause + jitter;
         self.push(at, What::Search(rank));

@@ -41,8 +41,8 @@ pub enum Fault {
         /// Above which node.
         rank: u32,
     },
-    /// A process that has ended is started again, on a machine that has power: an inner node, with none
-    /// of the leaves below it. It goes to the nearest of its ancestors that runs.
+    /// A process that has ended is started again, on a machine that has power: an inner node, with
+    /// none of the leaves below it. It goes to the nearest of its ancestors that runs.
     Restart {
         /// Which node.
         rank: u32,
@@ -90,16 +90,21 @@ pub fn rng(seed: u64) -> fastrand::Rng {
     fastrand::Rng::with_seed(seed)
 }
 
-/// `count` random faults within `span`, none of them to the root itself. What is stopped or cut
-/// is often continued or mended later, sometimes after its neighbours have given it up; inner nodes that
-/// have ended are often started again.
+/// `count` random faults within `span`, none of them to the root itself. What is stopped or cut is
+/// often continued or mended later, sometimes after its neighbours have given it up; inner nodes
+/// that have ended are often started again.
 #[must_use]
-pub fn random(shape: &Shape, rng: &mut fastrand::Rng, count: u32, span: Duration) -> Vec<(Time, Fault)> {
+pub fn random(
+    shape: &Shape,
+    rng: &mut fastrand::Rng,
+    count: u32,
+    span: Duration,
+) -> Vec<(Time, Fault)> {
     strike(shape, rng, count, span, |rng| rng.u32(1..shape.nodes()))
 }
 
-/// As [`random`], but every other fault strikes a node with others below it, of which a large tree has
-/// few.
+/// As [`random`], but every other fault strikes a node with others below it, of which a large tree
+/// has few.
 #[must_use]
 pub fn random_inner(
     shape: &Shape,

@@ -51,7 +51,8 @@ impl<L: Leaves> Sim<L> {
         self.connect(rank, upper);
     }
 
-    /// A node has come to this one: it may have a place elsewhere, and others may have one below it.
+    /// A node has come to this one: it may have a place elsewhere, and others may have one below
+    /// it.
     pub(super) fn entered(&mut self, rank: u32, lower: u32) {
         let is_new = self.node(lower).is_some_and(|node| node.orphaned_since().is_none());
         let now = self.now;
@@ -59,7 +60,8 @@ impl<L: Leaves> Sim<L> {
         if is_new {
             host.stays.clear();
         } else {
-            let took = host.stays.get(&lower).map_or(STAY_MIN, |stay| (stay.took * 2).min(STAY_MAX));
+            let took =
+                host.stays.get(&lower).map_or(STAY_MIN, |stay| (stay.took * 2).min(STAY_MAX));
             host.stays.insert(lower, Stay { until: now + took, took });
         }
         if !std::mem::replace(&mut host.handing_over, true) {

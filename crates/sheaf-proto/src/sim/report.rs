@@ -43,7 +43,8 @@ impl Operation {
     pub fn equivalence() -> Self {
         Self::new("bytes-eq-class", b"", |leaf| {
             let class = if leaf % 997 == 996 { 1 + leaf / 997 % OTHER_CLASSES } else { 0 };
-            let values = [Value::U32(leaf), format!("digest of contents {class:08}").as_str().into()];
+            let values =
+                [Value::U32(leaf), format!("digest of contents {class:08}").as_str().into()];
             pack(&values).expect("two values make a packet")
         })
     }

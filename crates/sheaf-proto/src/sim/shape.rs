@@ -83,7 +83,9 @@ impl Shape {
         let mut counts = vec![levels[0]];
         for pair in levels.windows(2) {
             let (nodes, below) = (u64::from(pair[0]), u64::from(pair[1]));
-            counts.extend((0..nodes).map(|at| ((at + 1) * below / nodes - at * below / nodes) as u32));
+            counts.extend(
+                (0..nodes).map(|at| ((at + 1) * below / nodes - at * below / nodes) as u32),
+            );
         }
         counts.resize(counts.len() + leaves as usize, 0);
         Self::from_counts(&counts).expect("levels that divide evenly make a tree")
@@ -95,7 +97,8 @@ impl Shape {
             let own = u32::from(self.places[rank].children == 0);
             self.places[rank].leaves_end += own;
             if rank > 0 {
-                let (parent, below) = (self.places[rank].parent as usize, self.places[rank].leaves_end);
+                let (parent, below) =
+                    (self.places[rank].parent as usize, self.places[rank].leaves_end);
                 self.places[parent].leaves_end += below;
             }
         }
@@ -213,7 +216,8 @@ impl Shape {
             (_, None) => Role::Inner,
             (_, Some(_)) => Role::Leaf,
         };
-        let children = self.children(rank).map(|child| Child { rank: child, leaves: leaves(child) });
+        let children =
+            self.children(rank).map(|child| Child { rank: child, leaves: leaves(child) });
         Config {
             rank,
             role,
@@ -230,7 +234,8 @@ impl Shape {
 impl From<&Topology> for Shape {
     fn from(tree: &Topology) -> Self {
         let counts: Vec<u32> = tree.nodes().map(|node| node.children().len() as u32).collect();
-        Self::from_counts(&counts).expect("a topology is one tree with leaves, numbered breadth first")
+        Self::from_counts(&counts)
+            .expect("a topology is one tree with leaves, numbered breadth first")
     }
 }
 
@@ -256,7 +261,10 @@ mod tests {
         let hosts: Names = (0..100).map(|at| format!("n{at}")).collect();
         let tree = Topology::build(&spec, "root", hosts, Placement::LeafHosts).unwrap();
         let shape = Shape::from(&tree);
-        assert_eq!((shape.nodes(), shape.leaves(), shape.depth()), (tree.nodes_len(), 100, tree.depth()));
+        assert_eq!(
+            (shape.nodes(), shape.leaves(), shape.depth()),
+            (tree.nodes_len(), 100, tree.depth())
+        );
         assert!(tree.nodes().all(|node| node.leaves() == shape.leaves_below(node.rank())));
     }
 
@@ -269,7 +277,8 @@ mod tests {
 
     #[test]
     fn a_fan_out_is_kept_to() {
-        for (leaves, fanout, nodes) in [(1, 2, 2), (33, 32, 36), (1024, 32, 1057), (1025, 32, 1061)] {
+        for (leaves, fanout, nodes) in [(1, 2, 2), (33, 32, 36), (1024, 32, 1057), (1025, 32, 1061)]
+        {
             let shape = Shape::with_fanout(leaves, fanout);
             assert_eq!((shape.leaves(), shape.nodes()), (leaves, nodes));
             assert!((0..nodes).all(|rank| shape.children(rank).len() <= fanout as usize));

@@ -180,7 +180,8 @@ impl<L: Leaves> Sim<L> {
         }
     }
 
-    /// The service of a leaf is told something, and deals with it when it has dealt with all before.
+    /// The service of a leaf is told something, and deals with it when it has dealt with all
+    /// before.
     fn tell_service(&mut self, rank: u32, event: Event) {
         let Some((leaf, _)) = leaf_at(&self.shape, &mut self.hosts, rank) else { return };
         let is_packet = matches!(event, Event::Packet(_));
@@ -228,7 +229,9 @@ impl<L: Leaves> Sim<L> {
     /// Lets one thing of a node's own leaf out; whether there was any.
     fn settle_own(&mut self, rank: u32) -> bool {
         let now = self.now;
-        let Host { node: Some(node), own, joint, .. } = &mut self.hosts[rank as usize] else { return false };
+        let Host { node: Some(node), own, joint, .. } = &mut self.hosts[rank as usize] else {
+            return false;
+        };
         let Some(leaf) = own else { return false };
         if let Some(event) = leaf.poll_event() {
             match event {
@@ -255,7 +258,8 @@ impl<L: Leaves> Sim<L> {
     /// Gives a node's own leaf what there is for it.
     fn flush_own(&mut self, rank: u32) {
         let now = self.now;
-        let Host { node: Some(node), own: Some(own), joint, .. } = &mut self.hosts[rank as usize] else {
+        let Host { node: Some(node), own: Some(own), joint, .. } = &mut self.hosts[rank as usize]
+        else {
             return;
         };
         loop {
@@ -273,7 +277,9 @@ impl<L: Leaves> Sim<L> {
 
     fn event(&mut self, rank: u32, event: Event) {
         match event {
-            Event::Opened { .. } | Event::Packet(_) | Event::Closed { .. } => self.tell_service(rank, event),
+            Event::Opened { .. } | Event::Packet(_) | Event::Closed { .. } => {
+                self.tell_service(rank, event)
+            }
             Event::Orphaned => self.orphaned(rank),
             Event::ParentLost => self.end(rank),
             Event::Ready(leaves) if rank == 0 => self.ready = Some(leaves),
@@ -428,7 +434,8 @@ impl<L: Leaves> Sim<L> {
                 self.outward(rank).into_iter().for_each(|wire| self.park(wire / 2));
             }
             Fault::Mend { rank } => {
-                let mut parked: Vec<u32> = self.cuts.remove(&rank).into_iter().map(|(_, up)| up).collect();
+                let mut parked: Vec<u32> =
+                    self.cuts.remove(&rank).into_iter().map(|(_, up)| up).collect();
                 if self.isolated.remove(&rank) {
                     parked.extend(self.outward(rank).into_iter().map(|wire| wire / 2));
                 }

@@ -28,13 +28,23 @@ impl Stream {
             );
             all.union_with(&member.leaves);
             let gone = member.state == ChildState::Gone;
-            rule!(gone || !member.leaves.is_empty(), "its child {at} has no members and takes part");
+            rule!(
+                gone || !member.leaves.is_empty(),
+                "its child {at} has no members and takes part"
+            );
             let known = self.down.joining || !member.is_joining();
             rule!(known, "its child {at} waits to join, and that is forgotten");
             live |= member.takes_part();
         }
-        rule!(all == **self.members.all(), "its children have {all}, and it has {}", self.members.all());
-        rule!(self.members.all().is_subset(self.members.ever()), "it has members that it never had");
+        rule!(
+            all == **self.members.all(),
+            "its children have {all}, and it has {}",
+            self.members.all()
+        );
+        rule!(
+            self.members.all().is_subset(self.members.ever()),
+            "it has members that it never had"
+        );
         let told = self.left || self.owner == Owner::App;
         rule!(told || self.members.any_left(), "nobody is left, and its owner does not know");
         rule!(!self.left || !live, "its owner believes that nobody is left");
@@ -44,7 +54,8 @@ impl Stream {
     /// Every open wave waits for somebody who may come, and each time is looked at.
     fn check_waves(&self) -> Result<(), String> {
         let Some(slots) = self.up.waves.as_slots() else {
-            let calm = self.up.sync == Sync::WaitForAll && self.members.iter().all(Member::takes_part);
+            let calm =
+                self.up.sync == Sync::WaitForAll && self.members.iter().all(Member::takes_part);
             rule!(calm, "waves without slots while something happens");
             return Ok(());
         };
@@ -80,7 +91,8 @@ impl Stream {
             let told = inlet.consumed.acked <= inlet.consumed.done;
             rule!(told, "child {at} was told of more than was consumed");
             if member.takes_part() {
-                self.check_lane(lane, member.is_here()).map_err(|what| format!("child {at} {what}"))?;
+                self.check_lane(lane, member.is_here())
+                    .map_err(|what| format!("child {at} {what}"))?;
             }
         }
         let logged: u64 = if down.log.len() <= LOG_LOOKED_AT_MAX {

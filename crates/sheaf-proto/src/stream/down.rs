@@ -1,9 +1,11 @@
-//! Towards the leaves: the log of what not all of them have consumed, and what each child has of it.
+//! Towards the leaves: the log of what not all of them have consumed, and what each child has of
+//! it.
 //!
-//! A stream is the same bytes everywhere, so that a count of bytes names a place in it. The log holds what some
-//! leaf below has not consumed, one copy for all children; a child that was cut off says where it is, and goes
-//! on there if the log still has it, which the window sees to: nobody is sent more than a window beyond what
-//! its leaves have consumed, and only what all have consumed is forgotten.
+//! A stream is the same bytes everywhere, so that a count of bytes names a place in it. The log
+//! holds what some leaf below has not consumed, one copy for all children; a child that was cut off
+//! says where it is, and goes on there if the log still has it, which the window sees to: nobody is
+//! sent more than a window beyond what its leaves have consumed, and only what all have consumed is
+//! forgotten.
 use super::{ChildState, Flow, Owner, Stream};
 use crate::frame::{self, flag};
 use crate::links::{LinkId, Links};
@@ -166,7 +168,8 @@ impl Stream {
         self.acknowledge_down(links);
     }
 
-    /// Moves one waiting frame onto the link `at`, if credit allows. Returns whether more could follow.
+    /// Moves one waiting frame onto the link `at`, if credit allows. Returns whether more could
+    /// follow.
     pub fn pump(&mut self, at: LinkId, links: &mut Links) -> bool {
         if self.owner == Owner::Link(at) {
             return self.pump_up(at, links);
@@ -185,7 +188,8 @@ impl Stream {
         lane.next < end && lane.open(self.window)
     }
 
-    /// What a child's credit says: the leaves below it have consumed `total` bytes; `false` if it was never sent so many.
+    /// What a child's credit says: the leaves below it have consumed `total` bytes; `false` if it
+    /// was never sent so many.
     pub fn consumed_by_child(&mut self, child: ChildId, total: u64, links: &mut Links) -> bool {
         let lane = &mut self.down[child];
         if total > lane.sent {
@@ -203,7 +207,8 @@ impl Stream {
     /// Tells the owner what all leaves below have consumed, and forgets it.
     pub fn acknowledge_down(&mut self, links: &mut Links) {
         let down = &mut self.down;
-        let passed = down.lanes.iter().zip(self.members.iter()).filter(|(_, member)| member.takes_part());
+        let passed =
+            down.lanes.iter().zip(self.members.iter()).filter(|(_, member)| member.takes_part());
         // With nobody left to pass it to, everything counts as consumed.
         let least = passed.map(|(lane, _)| lane.acked).min().unwrap_or(down.received);
         while let Some(first) = down.log.front()
@@ -248,8 +253,11 @@ impl Stream {
 
     /// Of the child that is here and has least: what may still be sent to it.
     pub fn least_credit(&self) -> u64 {
-        let here = self.down.lanes.iter().zip(self.members.iter()).filter(|(_, member)| member.is_here());
-        here.map(|(lane, _)| self.window.saturating_sub(lane.sent - lane.acked)).min().unwrap_or(self.window)
+        let here =
+            self.down.lanes.iter().zip(self.members.iter()).filter(|(_, member)| member.is_here());
+        here.map(|(lane, _)| self.window.saturating_sub(lane.sent - lane.acked))
+            .min()
+            .unwrap_or(self.window)
     }
 
     /// Whether something waits for a child that may go.

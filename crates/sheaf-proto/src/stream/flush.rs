@@ -25,12 +25,13 @@ pub(crate) struct Flushed {
 }
 
 impl Stream {
-    /// Passes on what a wave holds to the owner; with `last` the wave is over, and members that have not
-    /// answered are silent because of `late`. `None` if it is over already, or has nothing new.
+    /// Passes on what a wave holds to the owner; with `last` the wave is over, and members that
+    /// have not answered are silent because of `late`. `None` if it is over already, or has nothing
+    /// new.
     ///
-    /// What it holds is counted from here on, whatever becomes of the link to the owner: it is queued, and
-    /// kept until the root has it. Credit for it is given to the children when it is on its way, or when the
-    /// application has taken it. `scratch` is where payloads are combined.
+    /// What it holds is counted from here on, whatever becomes of the link to the owner: it is
+    /// queued, and kept until the root has it. Credit for it is given to the children when it is on
+    /// its way, or when the application has taken it. `scratch` is where payloads are combined.
     pub fn flush(
         &mut self,
         wave: u64,
@@ -43,7 +44,8 @@ impl Stream {
         let (members, slots) = self.parts();
         let slot = slots.get(wave).filter(|slot| last || slot.has_news())?;
         scratch.clear();
-        let Flush { cover, loaded, complaint, replies } = slot.flush(members, last, late, emit, scratch);
+        let Flush { cover, loaded, complaint, replies } =
+            slot.flush(members, last, late, emit, scratch);
         let tag = slot.tag;
         let wanted = std::mem::take(&mut slot.wanted);
         let counted = (wanted != 0 && !last).then(|| slot.told.clone());
@@ -109,7 +111,8 @@ impl Stream {
             let count = parts.len();
             for (at, part) in parts.enumerate() {
                 let (first, last) = (at == 0, at + 1 == count);
-                let part_header = Header { flags: header.flags | frame::edges(first, last), ..header };
+                let part_header =
+                    Header { flags: header.flags | frame::edges(first, last), ..header };
                 self.send_up(part_header, part, if last { &from } else { &[] }, links);
             }
         }
@@ -134,8 +137,8 @@ impl Stream {
         self.up.wake_at(at);
     }
 
-    /// Looks through the waves: gives those to be ended or passed on by now (`true`: ended, with why), and
-    /// the children that are given up for having missed one.
+    /// Looks through the waves: gives those to be ended or passed on by now (`true`: ended, with
+    /// why), and the children that are given up for having missed one.
     pub fn expired(
         &mut self,
         now: Time,
@@ -157,9 +160,14 @@ impl Stream {
         }
     }
 
-    /// A request asks for `wave`: it is open until then. Gives whether nobody is to contribute to it;
-    /// `None` if it is over.
-    pub fn expect(&mut self, wave: u64, deadline: Time, once: bool) -> Result<Option<bool>, Violation> {
+    /// A request asks for `wave`: it is open until then. Gives whether nobody is to contribute to
+    /// it; `None` if it is over.
+    pub fn expect(
+        &mut self,
+        wave: u64,
+        deadline: Time,
+        once: bool,
+    ) -> Result<Option<bool>, Violation> {
         let (members, slots) = self.parts();
         let Some(slot) = slots.open(wave, members)? else { return Ok(None) };
         slot.deadline = Some(deadline);
@@ -172,7 +180,8 @@ impl Stream {
     /// Ends `wave` (or all, `u64::MAX`) soon, with what has come by then.
     pub fn cancel(&mut self, wave: u64, deadline: Time) {
         let slots = self.slots();
-        let numbers: Vec<u64> = slots.numbers().filter(|&open| wave == u64::MAX || open == wave).collect();
+        let numbers: Vec<u64> =
+            slots.numbers().filter(|&open| wave == u64::MAX || open == wave).collect();
         for number in numbers {
             if let Some(slot) = slots.get(number) {
                 slot.deadline = Some(slot.deadline.map_or(deadline, |old| old.min(deadline)));
@@ -188,7 +197,8 @@ impl Stream {
         if ranges.iter().all(|&(_, last)| last < self.wave_base()) {
             return Vec::new();
         }
-        let within = |&wave: &u64| ranges.iter().any(|&(first, last)| (first..=last).contains(&wave));
+        let within =
+            |&wave: &u64| ranges.iter().any(|&(first, last)| (first..=last).contains(&wave));
         self.slots().numbers().filter(within).collect()
     }
 
@@ -196,7 +206,10 @@ impl Stream {
     pub fn with_news(&mut self) -> Vec<u64> {
         let slots = self.slots();
         let numbers: Vec<u64> = slots.numbers().collect();
-        numbers.into_iter().filter(|&wave| slots.get(wave).is_some_and(|slot| slot.has_news())).collect()
+        numbers
+            .into_iter()
+            .filter(|&wave| slots.get(wave).is_some_and(|slot| slot.has_news()))
+            .collect()
     }
 
     /// Open waves of which some leaves are counted here already, and these leaves.

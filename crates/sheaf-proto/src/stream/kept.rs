@@ -56,8 +56,8 @@ impl Kept {
 
     /// Drops what belongs to waves that are over: now `waves`, which `all` holds too.
     ///
-    /// In a stream whose waves end in order all of that is in front; what is not is found by its number, so
-    /// that each range costs no more than what it ends, unless entries are out of order.
+    /// In a stream whose waves end in order all of that is in front; what is not is found by its
+    /// number, so that each range costs no more than what it ends, unless entries are out of order.
     pub fn drop_waves(&mut self, waves: &[(u64, u64)], all: &WaveSet) {
         let over = |entry: &Entry| all.covers(entry.wave, entry.wave + u64::from(entry.count) - 1);
         while let Some(entry) = self.entries.front()
@@ -154,7 +154,9 @@ impl Kept {
             self.buffer.drain(..self.head);
             self.moved += self.head as u64;
             self.head = 0;
-        } else if self.buffer.len() > COMPACT_BYTES_MIN && (self.buffer.len() as u64) > 4 * self.bytes {
+        } else if self.buffer.len() > COMPACT_BYTES_MIN
+            && (self.buffer.len() as u64) > 4 * self.bytes
+        {
             for frame in self.take() {
                 let header = Header::of(&frame);
                 self.push(header.wave, 1, &header.to_bytes(), &frame[HEADER_BYTES..]);
@@ -178,12 +180,17 @@ pub(in super::super) fn single_frames(frame: &[u8], count: u32, out: &mut Vec<By
 }
 
 /// The frame with its members named, if it stood for all of them.
-pub(in super::super) fn named(mut header: Header, body: &[u8], members: &RangeSet) -> (Header, Vec<u8>) {
+pub(in super::super) fn named(
+    mut header: Header,
+    body: &[u8],
+    members: &RangeSet,
+) -> (Header, Vec<u8>) {
     let mut bytes = Vec::with_capacity(body.len() + 16);
     if header.has(flag::up::FULL) {
         header.flags &= !flag::up::FULL;
         if header.has(flag::part::FIRST) {
-            let cover = Coverage { ok: std::sync::Arc::new(members.clone()), ..Coverage::default() };
+            let cover =
+                Coverage { ok: std::sync::Arc::new(members.clone()), ..Coverage::default() };
             cover.encode(&mut bytes);
         }
     }
@@ -220,7 +227,10 @@ impl WaveSet {
 
     /// The first number that it does not hold.
     pub fn first_missing(&self) -> u64 {
-        self.0.first().filter(|&&(first, _)| first == 0).map_or(0, |&(_, last)| last.saturating_add(1))
+        self.0
+            .first()
+            .filter(|&&(first, _)| first == 0)
+            .map_or(0, |&(_, last)| last.saturating_add(1))
     }
 
     /// Adds `first..=last`.
@@ -259,7 +269,12 @@ mod tests {
     fn what_is_over_goes_wherever_it_is() {
         let mut kept = Kept::default();
         (0..2000u64).for_each(|wave| {
-            push(&mut kept, wave, flag::part::FIRST | flag::part::LAST | flag::up::FULL, b"0123456789")
+            push(
+                &mut kept,
+                wave,
+                flag::part::FIRST | flag::part::LAST | flag::up::FULL,
+                b"0123456789",
+            )
         });
         let mut over = WaveSet::default();
         over.insert(500, 1999);
@@ -288,7 +303,11 @@ mod tests {
         for (first, last, left) in [(5, 15, 3), (1, 4, 2), (16, 30, 1), (0, 0, 0)] {
             over.insert(first, last);
             kept.drop_waves(&[(first, last)], &over);
-            assert_eq!(kept.entries.iter().filter(|entry| !entry.gone).count(), left, "{first}..={last}");
+            assert_eq!(
+                kept.entries.iter().filter(|entry| !entry.gone).count(),
+                left,
+                "{first}..={last}"
+            );
         }
         [40, 42, 41].into_iter().for_each(|wave| {
             push(&mut kept, wave, flag::part::FIRST | flag::part::LAST | flag::up::FULL, b"x")

@@ -31,8 +31,8 @@ impl fmt::Display for ChildId {
 pub(crate) enum ChildState {
     /// Waves wait for it, and packets are sent to it.
     Here,
-    /// Waves wait for it, and nothing is sent: its link is lost and its leaves may come back, or its node
-    /// has not said how far it is.
+    /// Waves wait for it, and nothing is sent: its link is lost and its leaves may come back, or
+    /// its node has not said how far it is.
     Away,
     /// It takes no part until the next packet begins.
     Joining,
@@ -49,7 +49,8 @@ pub(crate) struct Member {
     pub leaves: Arc<RangeSet>,
     /// Some of its leaves are below another child now, but it may still name them.
     pub moved: bool,
-    /// The first wave that it contributes to: it joined then, here or at a parent that it had before.
+    /// The first wave that it contributes to: it joined then, here or at a parent that it had
+    /// before.
     pub since: u64,
     /// Why it takes no part, or what became of its leaves before that wave.
     pub lost: Errno,
@@ -62,7 +63,8 @@ impl Member {
         Self { link, rank, state, leaves, moved: false, since: 0, lost: Errno::HOSTDOWN }
     }
 
-    /// One without leaves so far; what it contributed to elsewhere may name leaves that it has no more.
+    /// One without leaves so far; what it contributed to elsewhere may name leaves that it has no
+    /// more.
     fn empty(link: LinkId, rank: u32) -> Self {
         Self { moved: true, ..Self::new(link, rank, ChildState::Gone, RangeSet::new()) }
     }
@@ -147,7 +149,10 @@ impl Members {
     /// The child on `link`.
     #[inline]
     pub fn child(&self, link: LinkId) -> Option<ChildId> {
-        self.by_link.get(link.place()).filter(|&&child| child != u32::MAX).map(|&child| ChildId(child))
+        self.by_link
+            .get(link.place())
+            .filter(|&&child| child != u32::MAX)
+            .map(|&child| ChildId(child))
     }
 
     pub fn len(&self) -> usize {

@@ -8,7 +8,13 @@ use sheaf_core::{Errno, RangeSet};
 impl Stream {
     /// Moves members from the child on link `from` to that on `to`. Returns the waves that this
     /// completes.
-    pub fn move_members(&mut self, from: LinkId, to: LinkId, rank: u32, leaves: &RangeSet) -> Vec<u64> {
+    pub fn move_members(
+        &mut self,
+        from: LinkId,
+        to: LinkId,
+        rank: u32,
+        leaves: &RangeSet,
+    ) -> Vec<u64> {
         let Some(old) = self.members.child(from) else { return Vec::new() };
         let moved = self.members[old].leaves.intersection(leaves);
         if moved.is_empty() {
@@ -50,7 +56,8 @@ impl Stream {
         complete
     }
 
-    /// From here on contributions to the open waves count for the leaves that they name. Gives their numbers.
+    /// From here on contributions to the open waves count for the leaves that they name. Gives
+    /// their numbers.
     fn mix_waves(&mut self) -> Vec<u64> {
         let (members, slots) = self.parts();
         let numbers: Vec<u64> = slots.numbers().collect();
@@ -85,12 +92,15 @@ impl Stream {
         if !self.up.out.acked.is_empty() {
             let waves = self.up.out.acked.ranges().to_vec();
             let ack = control::Ack { waves, partial: Vec::new() };
-            links.send(link, control::control(Header { stream: self.id, ..Header::new(Kind::Ack) }, &ack));
+            links.send(
+                link,
+                control::control(Header { stream: self.id, ..Header::new(Kind::Ack) }, &ack),
+            );
         }
     }
 
-    /// The link of a child is gone, and its leaves may come back another way. What was on its way over it
-    /// is lost. Whether it was to join: then it takes no part any more.
+    /// The link of a child is gone, and its leaves may come back another way. What was on its way
+    /// over it is lost. Whether it was to join: then it takes no part any more.
     pub fn lose_link(&mut self, child: ChildId, errno: Errno) -> bool {
         let member = &mut self.members_mut()[child];
         let was_joining = member.is_joining();
@@ -110,8 +120,8 @@ impl Stream {
         self.down[child].replies_bytes = 0;
     }
 
-    /// A child takes no more part: it is given up in every open wave. Gives those that waited only for it;
-    /// `None` if it took none.
+    /// A child takes no more part: it is given up in every open wave. Gives those that waited only
+    /// for it; `None` if it took none.
     pub fn give_up(&mut self, child: ChildId, errno: Errno) -> Option<Vec<u64>> {
         if !self.members[child].takes_part() {
             return None;
@@ -133,8 +143,8 @@ impl Stream {
         true
     }
 
-    /// A child goes on, and began at another parent with wave `since`: nothing comes of it for those that
-    /// were open before. Returns those that this completes.
+    /// A child goes on, and began at another parent with wave `since`: nothing comes of it for
+    /// those that were open before. Returns those that this completes.
     pub fn give_up_before_joining(&mut self, link: LinkId) -> Vec<u64> {
         let Some(child) = self.members.child(link) else { return Vec::new() };
         let since = self.members[child].since;
@@ -152,7 +162,8 @@ impl Stream {
         self.give_up_in_waves(child, u64::MAX)
     }
 
-    /// Nothing more comes of a child for open waves before `end`. Returns those that this completes.
+    /// Nothing more comes of a child for open waves before `end`. Returns those that this
+    /// completes.
     fn give_up_in_waves(&mut self, child: ChildId, end: u64) -> Vec<u64> {
         let slots = self.slots();
         let numbers: Vec<u64> = slots.numbers().take_while(|&wave| wave < end).collect();
@@ -163,8 +174,8 @@ impl Stream {
         numbers.into_iter().filter(ended).collect()
     }
 
-    /// Those who wait for the next packet join here, and contribute to waves from `wave_base` on. Gives
-    /// their links.
+    /// Those who wait for the next packet join here, and contribute to waves from `wave_base` on.
+    /// Gives their links.
     pub fn join_those_who_wait(&mut self, wave_base: u64) -> Vec<LinkId> {
         self.down.joining = false;
         let (offset, number) = (self.down.received, self.down.log_end());
@@ -181,8 +192,8 @@ impl Stream {
         links
     }
 
-    /// Members that are below another node now are none of this one's any more. Returns the waves that
-    /// this completes.
+    /// Members that are below another node now are none of this one's any more. Returns the waves
+    /// that this completes.
     pub fn drop_members(&mut self, leaves: &RangeSet) -> Vec<u64> {
         self.name_members();
         let numbers = self.mix_waves();

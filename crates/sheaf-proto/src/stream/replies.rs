@@ -26,19 +26,20 @@ impl Stream {
         dropped
     }
 
-    /// A child has dealt with `bytes` of replies more (and not in all, as other credit says: what an earlier
-    /// parent sent it may be acknowledged here).
+    /// A child has dealt with `bytes` of replies more (and not in all, as other credit says: what
+    /// an earlier parent sent it may be acknowledged here).
     pub fn replies_dealt_with(&mut self, child: ChildId, bytes: u64) {
         // A child that came here from a lost parent may still acknowledge what that one sent.
         if self.up[child].stale {
             return;
         }
         let lane = &mut self.down[child];
-        lane.replies_bytes = lane.replies_bytes.saturating_sub(usize::try_from(bytes).unwrap_or(usize::MAX));
+        lane.replies_bytes =
+            lane.replies_bytes.saturating_sub(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
-    /// At a leaf: takes in a reply of `frame_bytes`. Whether there was room; a new parent does not know how much
-    /// of the old one's still waits here.
+    /// At a leaf: takes in a reply of `frame_bytes`. Whether there was room; a new parent does not
+    /// know how much of the old one's still waits here.
     pub fn take_reply(&mut self, frame_bytes: usize) -> bool {
         let has_room = self.down.replies_due_bytes + frame_bytes <= REPLIES_BYTES_MAX;
         if has_room {
@@ -64,7 +65,8 @@ impl Stream {
         let Owner::Link(owner) = self.owner else { return };
         if links[owner].is_alive() {
             let (stream, wave) = (self.id, bytes as u64);
-            let header = Header { flags: flag::credit::REPLY, stream, wave, ..Header::new(Kind::Credit) };
+            let header =
+                Header { flags: flag::credit::REPLY, stream, wave, ..Header::new(Kind::Credit) };
             links.send(owner, &header.to_bytes());
         }
     }

@@ -19,8 +19,8 @@ pub(crate) struct Run {
 }
 
 impl Stream {
-    /// What so many waves of a run count for in the window: with all of it a sender is no further ahead
-    /// than its receiver can give slots to.
+    /// What so many waves of a run count for in the window: with all of it a sender is no further
+    /// ahead than its receiver can give slots to.
     pub fn run_cost(&self, waves: usize) -> usize {
         waves * self.wave_cost()
     }
@@ -75,9 +75,13 @@ impl Stream {
     }
 
     fn calm_down(&mut self) {
-        let (Some(uniform), Some(slots)) = (self.up.uniform, self.up.waves.as_slots()) else { return };
+        let (Some(uniform), Some(slots)) = (self.up.uniform, self.up.waves.as_slots()) else {
+            return;
+        };
         let undisturbed = |base| {
-            self.members.iter().all(|member| member.is_here() && member.contributes_to(base) && !member.moved)
+            self.members
+                .iter()
+                .all(|member| member.is_here() && member.contributes_to(base) && !member.moved)
         };
         if self.up.sync == Sync::WaitForAll && slots.is_idle() && undisturbed(slots.base()) {
             let children = self.members.len();
@@ -85,8 +89,8 @@ impl Stream {
         }
     }
 
-    /// Ends the waves without slots that are complete: passes them to the owner. Gives the first, how many,
-    /// and whether a contribution asked for an acknowledgement.
+    /// Ends the waves without slots that are complete: passes them to the owner. Gives the first,
+    /// how many, and whether a contribution asked for an acknowledgement.
     pub fn pass_on_steady(&mut self, links: &mut Links) -> Option<(u64, u64, bool)> {
         let Waves::Steady { steady, .. } = &mut self.up.waves else { return None };
         let complete = steady.take_complete()?;
@@ -114,9 +118,11 @@ impl Stream {
         let width = complete.width;
         let run = frame::CHUNK_BYTES / width * width;
         for (at, items) in complete.items().chunks(run).enumerate() {
-            let mut header = run_header(self.id, complete.first + (at * (run / width)) as u64, complete.tag);
+            let mut header =
+                run_header(self.id, complete.first + (at * (run / width)) as u64, complete.tag);
             header.flags |= if complete.wanted { flag::up::ACK_WANTED } else { 0 };
-            let from = vec![Contribution::of(self.run_cost(items.len() / width)); self.members.len()];
+            let from =
+                vec![Contribution::of(self.run_cost(items.len() / width)); self.members.len()];
             self.send_up(header, items, &from, links);
         }
     }
@@ -129,7 +135,8 @@ impl Stream {
         for at in 0..count {
             let payload = Some(items.slice(at * width..(at + 1) * width));
             let (wave, tag) = (complete.first + at as u64, complete.tag);
-            let result = WaveResult { wave, tag, complete: true, coverage: coverage.clone(), payload };
+            let result =
+                WaveResult { wave, tag, complete: true, coverage: coverage.clone(), payload };
             let last = at + 1 == count;
             let credit = Contribution::of(self.run_cost(count));
             let from = if last { vec![credit; self.members.len()] } else { Vec::new() };

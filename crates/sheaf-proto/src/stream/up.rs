@@ -1,9 +1,9 @@
 //! Towards the root: what comes of each child, and what goes to the owner, by its credit.
 //!
-//! What has been sent is kept until the root has its wave, at most two windows of it; a parent that is lost
-//! takes nothing with it that cannot be sent again. Bytes of a child are consumed, and credited, when what they
-//! brought has been sent on or dropped: so a slow parent slows its children, level by level, and what waits in
-//! a node is bounded by the windows of its children.
+//! What has been sent is kept until the root has its wave, at most two windows of it; a parent that
+//! is lost takes nothing with it that cannot be sent again. Bytes of a child are consumed, and
+//! credited, when what they brought has been sent on or dropped: so a slow parent slows its
+//! children, level by level, and what waits in a node is bounded by the windows of its children.
 use super::{ChildId, Flow, Kept, Owner, Run, Stream, WaveResult, WaveSet, kept};
 use crate::Time;
 use crate::control::{Ack, Sync};
@@ -22,8 +22,8 @@ use std::sync::PoisonError;
 pub(crate) struct Inlet {
     /// Consumed here, and told to it.
     pub consumed: Flow,
-    /// The child has been told to open the stream anew; what comes before it says that it has done so
-    /// belongs to the stream as it was.
+    /// The child has been told to open the stream anew; what comes before it says that it has done
+    /// so belongs to the stream as it was.
     pub stale: bool,
     /// A packet of several parts that is being put together, and its wave.
     assembly: Vec<u8>,
@@ -137,7 +137,8 @@ impl IndexMut<ChildId> for Upward {
 }
 
 impl Upward {
-    /// Of a stream that begins with wave `since`. Whoever is still busy with an earlier one works for nobody.
+    /// Of a stream that begins with wave `since`. Whoever is still busy with an earlier one works
+    /// for nobody.
     pub fn new(filter: Box<dyn Filter>, uniform: Option<Uniform>, sync: Sync, since: u64) -> Self {
         let mut out = Outlet::default();
         if let Some(last) = since.checked_sub(1) {
@@ -172,7 +173,8 @@ impl Upward {
     pub fn queued_bytes(&self) -> usize {
         let assembled = self.inlets.iter().map(|inlet| inlet.assembly.len());
         let held = self.out.held.iter().map(|held| held.frame.len());
-        let inbox = self.inbox.iter().map(|(result, _)| result.payload.as_ref().map_or(0, Bytes::len));
+        let inbox =
+            self.inbox.iter().map(|(result, _)| result.payload.as_ref().map_or(0, Bytes::len));
         assembled.chain(held).chain(inbox).sum::<usize>() + self.out.kept.bytes() as usize
     }
 }
@@ -207,10 +209,11 @@ impl Stream {
         }
     }
 
-    /// Whether `wave` has no place beside the waves that are open. Where nobody waits for all, the oldest
-    /// of them may be held open by a child that sends nothing.
+    /// Whether `wave` has no place beside the waves that are open. Where nobody waits for all, the
+    /// oldest of them may be held open by a child that sends nothing.
     pub fn is_crowded(&self, wave: u64) -> bool {
-        let Some(slots) = self.up.waves.as_slots().filter(|_| self.up.sync != Sync::WaitForAll) else {
+        let Some(slots) = self.up.waves.as_slots().filter(|_| self.up.sync != Sync::WaitForAll)
+        else {
             return false;
         };
         !slots.is_idle() && wave.saturating_sub(slots.base()) >= WAVES_OPEN_MAX
@@ -267,7 +270,13 @@ impl Stream {
     }
 
     /// Queues a frame for the owner. `from` gets its credit once the frame is on its way.
-    pub fn send_up(&mut self, header: Header, body: &[u8], from: &[Contribution], links: &mut Links) {
+    pub fn send_up(
+        &mut self,
+        header: Header,
+        body: &[u8],
+        from: &[Contribution],
+        links: &mut Links,
+    ) {
         let Owner::Link(owner) = self.owner else { return };
         if self.up.run.count > 0 {
             self.seal_run(links);
@@ -276,12 +285,16 @@ impl Stream {
         header.body_len = body.len() as u32;
         let alive = links[owner].is_alive();
         let out = &self.up.out;
-        let goes = alive && links.has_room(owner) && out.held.is_empty() && out.sent.open(self.window);
+        let goes =
+            alive && links.has_room(owner) && out.held.is_empty() && out.sent.open(self.window);
         if goes && self.may_keep(header.flags) {
             self.put_up(header, body, links);
             self.give_credit(from, links);
         } else {
-            self.up.out.held.push_back(Held { frame: frame::encode(header, body), from: from.to_vec() });
+            self.up
+                .out
+                .held
+                .push_back(Held { frame: frame::encode(header, body), from: from.to_vec() });
             if alive {
                 links[owner].wait(self.id);
             }
@@ -357,10 +370,10 @@ impl Stream {
         for held in waiting {
             let header = Header::of(&held.frame);
             let first = header.has(flag::part::FIRST);
-            let follows =
-                begun.is_some_and(|begun| begun.wave == header.wave && !begun.has(flag::part::LAST));
-            // The rest of a packet whose beginning the root no longer needs goes nowhere; and who is
-            // here is told to each parent anew.
+            let follows = begun
+                .is_some_and(|begun| begun.wave == header.wave && !begun.has(flag::part::LAST));
+            // The rest of a packet whose beginning the root no longer needs goes nowhere; and who
+            // is here is told to each parent anew.
             if header.kind == Kind::Close || !(first || follows) {
                 self.give_credit(&held.from, links);
                 continue;
@@ -398,7 +411,8 @@ impl Stream {
         let members = self.members.all();
         let out = &mut self.up.out;
         out.kept.name_members(members);
-        let width = self.up.uniform.as_ref().map_or(usize::MAX, |uniform| uniform.item_bytes.max(1));
+        let width =
+            self.up.uniform.as_ref().map_or(usize::MAX, |uniform| uniform.item_bytes.max(1));
         for Held { frame: whole, from } in std::mem::take(&mut out.held) {
             let mut singles = Vec::new();
             let count = frame::body(&whole).len() / width;

@@ -83,7 +83,8 @@ impl Topology {
             let tail = (items_max / 6).max(1);
             let head = items_max - 1 - tail;
             let cut = head..items.len() - tail;
-            let inner = items[cut.clone()].iter().filter(|item| matches!(item, Item::Inner(_))).count();
+            let inner =
+                items[cut.clone()].iter().filter(|item| matches!(item, Item::Inner(_))).count();
             let elided = items[cut.start].positions().start..items[cut.end - 1].positions().end;
             items.splice(cut, [Item::Elided(elided, inner as u32)]);
         }
@@ -110,7 +111,9 @@ impl Topology {
 
     /// Whether all its children are leaves: then its own line says all about them.
     fn is_lowest(&self, position: u32) -> bool {
-        self.nodes[position as usize].child_positions().all(|at| self.nodes[at as usize].children == 0)
+        self.nodes[position as usize]
+            .child_positions()
+            .all(|at| self.nodes[at as usize].children == 0)
     }
 
     fn expand(&self, position: u32, budget: usize, indent: &str, rows: &mut Vec<Row>) {
@@ -154,7 +157,11 @@ impl Topology {
     fn leaves_row(&self, branch: String, range: Range<u32>) -> Row {
         let (count, hosts) = self.leaves_text(range.clone());
         if range.len() == 1 {
-            return Row { left: format!("{branch}{hosts}"), count: "leaf".to_owned(), hosts: String::new() };
+            return Row {
+                left: format!("{branch}{hosts}"),
+                count: "leaf".to_owned(),
+                hosts: String::new(),
+            };
         }
         Row { left: format!("{branch}leaves"), count, hosts }
     }

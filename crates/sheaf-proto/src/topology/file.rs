@@ -21,7 +21,8 @@ impl Topology {
     /// # Errors
     /// [`TopologyError::File`] with line and column.
     pub fn from_file(text: &str) -> Result<Self, TopologyError> {
-        let mut parser = Parser { tokens: Tokens { rest: text, line: 1, column: 1 }, ..Parser::default() };
+        let mut parser =
+            Parser { tokens: Tokens { rest: text, line: 1, column: 1 }, ..Parser::default() };
         while parser.statement()? {}
         parser.tree()
     }
@@ -168,11 +169,15 @@ impl<'a> Parser<'a> {
         let parent = match token {
             None => return Ok(false),
             Some(Token::Name(name)) => self.node(name, at)?,
-            Some(other) => return Err(at.error(format!("a statement starts with host:n, not {other}"))),
+            Some(other) => {
+                return Err(at.error(format!("a statement starts with host:n, not {other}")));
+            }
         };
         if let Some(before) = self.nodes[parent as usize].own_at {
             let name = self.name(parent);
-            return Err(at.error(format!("{name} already has a statement, on line {}", before.line)));
+            return Err(
+                at.error(format!("{name} already has a statement, on line {}", before.line))
+            );
         }
         self.nodes[parent as usize].own_at = Some(at);
         match self.tokens.next() {
@@ -191,7 +196,8 @@ impl<'a> Parser<'a> {
                     let child = self.node(name, at)?;
                     if let Some(before) = self.nodes[child as usize].child_at.replace(at) {
                         let name = self.name(child);
-                        let message = format!("{name} already has a parent, on line {}", before.line);
+                        let message =
+                            format!("{name} already has a parent, on line {}", before.line);
                         return Err(at.error(message));
                     }
                     self.nodes[parent as usize].children.push(child);
@@ -200,7 +206,9 @@ impl<'a> Parser<'a> {
                     return Err(at.error("no child follows the \"=>\""));
                 }
                 Some(Token::End) => return Ok(()),
-                Some(Token::Arrow) => return Err(at.error("a second \"=>\"; is a \";\" missing before it?")),
+                Some(Token::Arrow) => {
+                    return Err(at.error("a second \"=>\"; is a \";\" missing before it?"));
+                }
                 None => return Err(at.error("the file ends before the \";\" of a statement")),
             }
         }
@@ -209,14 +217,18 @@ impl<'a> Parser<'a> {
     fn node(&mut self, name: &'a str, at: At) -> Result<u32, TopologyError> {
         let (host, number) = name
             .rsplit_once(':')
-            .filter(|(host, number)| !host.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+            .filter(|(host, number)| {
+                !host.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+            })
             .and_then(|(host, number)| Some((host, number.parse().ok()?)))
             .ok_or_else(|| at.error(format!("expected host:n, not {name:?}")))?;
         if self.nodes.len() >= NODES_MAX as usize {
             return Err(TopologyError::TooManyNodes);
         }
         if host.len() > super::NAME_BYTES_MAX {
-            return Err(at.error(format!("a host name has at most {} bytes", super::NAME_BYTES_MAX)));
+            return Err(
+                at.error(format!("a host name has at most {} bytes", super::NAME_BYTES_MAX))
+            );
         }
         let next = self.nodes.len() as u32;
         let index = *self.by_name.entry((host, number)).or_insert(next);
@@ -233,7 +245,8 @@ impl<'a> Parser<'a> {
     }
 
     fn tree(self) -> Result<Topology, TopologyError> {
-        let mut roots = (0..self.nodes.len() as u32).filter(|&at| self.nodes[at as usize].child_at.is_none());
+        let mut roots =
+            (0..self.nodes.len() as u32).filter(|&at| self.nodes[at as usize].child_at.is_none());
         let Some(root) = roots.next() else {
             return Err(match self.nodes.first() {
                 None => At { line: 1, column: 1 }.error("the file names no node"),

@@ -24,13 +24,20 @@ impl Topology {
     /// [`Topology::to_dot`] with nodes coloured by rank (`#rrggbb`), where there is a colour.
     #[must_use]
     pub fn to_dot_with(&self, color: &dyn Fn(u32) -> Option<&'static str>) -> String {
-        let mut out = String::from("digraph sheaf {\n  rankdir=LR;\n  node [shape=box, fontsize=10];\n");
+        let mut out =
+            String::from("digraph sheaf {\n  rankdir=LR;\n  node [shape=box, fontsize=10];\n");
         for node in self.nodes() {
             let shape = if node.role() == Role::Leaf { ", shape=ellipse" } else { "" };
             let host = node.host().replace('\\', "\\\\").replace('"', "\\\"");
-            let fill = color(node.rank()).map(|color| format!(", style=filled, fillcolor=\"{color}\""));
+            let fill =
+                color(node.rank()).map(|color| format!(", style=filled, fillcolor=\"{color}\""));
             let fill = fill.unwrap_or_default();
-            let _ = writeln!(out, "  {} [label=\"{host}\\n#{}\"{shape}{fill}];", node.rank(), node.rank());
+            let _ = writeln!(
+                out,
+                "  {} [label=\"{host}\\n#{}\"{shape}{fill}];",
+                node.rank(),
+                node.rank()
+            );
         }
         for node in self.nodes() {
             for child in node.children() {
@@ -47,14 +54,16 @@ impl Topology {
         self.to_svg_with(&|_| None)
     }
 
-    /// [`Topology::to_svg`] with nodes coloured by rank (`#rrggbb`), where there is a colour; what is
-    /// folded has the colour of the first node in it that has one.
+    /// [`Topology::to_svg`] with nodes coloured by rank (`#rrggbb`), where there is a colour; what
+    /// is folded has the colour of the first node in it that has one.
     #[must_use]
     pub fn to_svg_with(&self, color: &dyn Fn(u32) -> Option<&'static str>) -> String {
         let mut picture = Picture { tree: self, color, body: String::new(), rows: 0, columns: 1 };
         picture.node(0, 0);
-        let (width, height) =
-            (2 * MARGIN_PX + picture.columns * COLUMN_PX, 2 * MARGIN_PX + (picture.rows.max(1) + 1) * ROW_PX);
+        let (width, height) = (
+            2 * MARGIN_PX + picture.columns * COLUMN_PX,
+            2 * MARGIN_PX + (picture.rows.max(1) + 1) * ROW_PX,
+        );
         let title = escape(&self.stats().to_string());
         let y = height - MARGIN_PX;
         format!(
@@ -80,8 +89,11 @@ impl Picture<'_> {
     /// Draws a node and what is below it; gives the height of its middle.
     fn node(&mut self, position: u32, level: u32) -> usize {
         let node = NodeRef { tree: self.tree, position };
-        let items =
-            if level < SVG_LEVELS_MAX { self.tree.items(position, SVG_SIBLINGS_MAX) } else { Vec::new() };
+        let items = if level < SVG_LEVELS_MAX {
+            self.tree.items(position, SVG_SIBLINGS_MAX)
+        } else {
+            Vec::new()
+        };
         let below: Vec<usize> = items.into_iter().map(|item| self.item(item, level + 1)).collect();
         let y = match (below.first(), below.last()) {
             (Some(first), Some(last)) => (first + last) / 2,
@@ -91,7 +103,8 @@ impl Picture<'_> {
             self.edge(level, y, child_y);
         }
         let rank = format!(" #{}", node.rank());
-        let (color, rank) = if node.role() == Role::Root { ("#b03a2e", "") } else { ("#1f618d", &rank[..]) };
+        let (color, rank) =
+            if node.role() == Role::Root { ("#b03a2e", "") } else { ("#1f618d", &rank[..]) };
         let color = (self.color)(node.rank()).unwrap_or(color);
         self.label(level, y, color, &format!("{}{rank}", node.host()));
         y

@@ -204,7 +204,13 @@ impl Run {
             step: 0,
             width: if padded { digits.len() as u8 } else { 0 },
         });
-        Self { at, count: 1, text: [head, tail].concat().into(), head_len: head.len() as u8, number }
+        Self {
+            at,
+            count: 1,
+            text: [head, tail].concat().into(),
+            head_len: head.len() as u8,
+            number,
+        }
     }
 
     fn name(&self, index: u32) -> String {
@@ -245,13 +251,17 @@ impl Run {
         let value = number.nth(index);
         let len = value.checked_ilog10().map_or(1, |log| log as usize + 1).max(number.width.into());
         // Of equal length and value, digits are equal.
-        digits.len() == len && digits.bytes().all(|b| b.is_ascii_digit()) && digits.parse() == Ok(value)
+        digits.len() == len
+            && digits.bytes().all(|b| b.is_ascii_digit())
+            && digits.parse() == Ok(value)
     }
 
     fn decode(at: u32, input: &mut &[u8]) -> Result<Self, TopologyError> {
         let count = varint::get_u32(input)?;
-        let text = std::str::from_utf8(varint::get_bytes(input)?).map_err(|_| TopologyError::Malformed)?;
-        let (&[head_len, width], rest) = input.split_first_chunk().ok_or(TopologyError::Malformed)?;
+        let text =
+            std::str::from_utf8(varint::get_bytes(input)?).map_err(|_| TopologyError::Malformed)?;
+        let (&[head_len, width], rest) =
+            input.split_first_chunk().ok_or(TopologyError::Malformed)?;
         *input = rest;
         let number = match width {
             u8::MAX => None,
@@ -270,7 +280,8 @@ impl Run {
     /// Its numbers as pieces to print; two numbers that are not neighbours are two pieces.
     fn pieces(&self) -> impl Iterator<Item = Piece> {
         let number = self.number.unwrap_or(Number { first: 0, step: 0, width: 0 });
-        let (pieces, count) = if self.count == 2 && number.step > 1 { (2, 1) } else { (1, self.count) };
+        let (pieces, count) =
+            if self.count == 2 && number.step > 1 { (2, 1) } else { (1, self.count) };
         (0..pieces).map(move |at| Piece {
             first: number.nth(at),
             last: number.nth(at + count - 1),
@@ -323,7 +334,11 @@ fn split(name: &str) -> (&str, &str, &str) {
         .rfind(|c: char| !c.is_ascii_digit())
         .map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
     let start = if end == 0 { 0 } else { start };
-    if end - start > DIGITS_MAX { (name, "", "") } else { (&name[..start], &name[start..end], &name[end..]) }
+    if end - start > DIGITS_MAX {
+        (name, "", "")
+    } else {
+        (&name[..start], &name[start..end], &name[end..])
+    }
 }
 
 impl<S: AsRef<str>> FromIterator<S> for Names {

@@ -2,8 +2,8 @@
 use super::{Names, NodeRef, Role, Topology, TopologyError};
 
 impl Topology {
-    /// The tree without the hosts for which `is_out` holds: their leaves go, and with them inner nodes
-    /// that have none left. Leaves and ranks are numbered anew, in the same order.
+    /// The tree without the hosts for which `is_out` holds: their leaves go, and with them inner
+    /// nodes that have none left. Leaves and ranks are numbered anew, in the same order.
     ///
     /// # Errors
     /// [`TopologyError::NotSpared`] when an inner node on such a host has leaves that stay, and
@@ -37,8 +37,10 @@ impl Topology {
     /// The folded hosts of the leaves below a node that stay.
     fn names_below(&self, node: NodeRef<'_>, left: &[u32]) -> String {
         let leaves = node.leaves().filter_map(|leaf| self.leaf(leaf));
-        let hosts: Names =
-            leaves.filter(|leaf| left[leaf.position as usize] > 0).map(|leaf| leaf.host()).collect();
+        let hosts: Names = leaves
+            .filter(|leaf| left[leaf.position as usize] > 0)
+            .map(|leaf| leaf.host())
+            .collect();
         hosts.fold(0..hosts.len())
     }
 

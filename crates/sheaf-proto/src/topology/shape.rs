@@ -174,7 +174,8 @@ fn generic(spec: &Spec, levels: &[Vec<(u32, u32)>]) -> Result<Vec<u32>, Topology
             let why = format!("its level {} names {named} nodes, but there are {width}", at + 1);
             return Err(error(spec, &why));
         }
-        let below: u64 = level.iter().map(|&(times, children)| u64::from(times) * u64::from(children)).sum();
+        let below: u64 =
+            level.iter().map(|&(times, children)| u64::from(times) * u64::from(children)).sum();
         if counts.len() as u64 + width + below > u64::from(NODES_MAX) {
             return Err(TopologyError::TooManyNodes);
         }

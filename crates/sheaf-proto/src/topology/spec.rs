@@ -75,7 +75,9 @@ impl Spec {
             "flat" => Ok(Self::Flat),
             _ => match text.split_once('x') {
                 Some(("1", rest)) => Ok(Self::Levels(levels(rest)?)),
-                Some((root, _)) if root.bytes().all(|byte| byte.is_ascii_digit()) && !root.is_empty() => {
+                Some((root, _))
+                    if root.bytes().all(|byte| byte.is_ascii_digit()) && !root.is_empty() =>
+                {
                     Err(format!("the first level is the root alone: write 1x{text}"))
                 }
                 _ => Err("try auto, flat, 1x8x8, k-ary:32, k-nomial:2 or file:PATH".to_owned()),
@@ -93,7 +95,11 @@ fn number(text: &str) -> Result<u32, String> {
 
 fn fanout(text: &str) -> Result<u32, String> {
     let number = number(text)?;
-    if number > FANOUT_MAX { Err(format!("a node has at most {FANOUT_MAX} children")) } else { Ok(number) }
+    if number > FANOUT_MAX {
+        Err(format!("a node has at most {FANOUT_MAX} children"))
+    } else {
+        Ok(number)
+    }
 }
 
 fn factor(text: &str) -> Result<u32, String> {
@@ -173,9 +179,17 @@ mod tests {
 
     #[test]
     fn reads_what_it_prints() {
-        for text in
-            ["auto", "flat", "1x24x24", "k-ary:32", "k-nomial:2", "k:2@128", "g:2:8,4", "g:2:2x6", "file:a b"]
-        {
+        for text in [
+            "auto",
+            "flat",
+            "1x24x24",
+            "k-ary:32",
+            "k-nomial:2",
+            "k:2@128",
+            "g:2:8,4",
+            "g:2:2x6",
+            "file:a b",
+        ] {
             assert_eq!(Spec::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(Spec::parse("b:16^3"), Spec::parse("1x16x16x16"));
@@ -185,7 +199,10 @@ mod tests {
     #[test]
     fn errors_say_what_to_write() {
         let message = |text: &str| Spec::parse(text).unwrap_err().to_string();
-        assert_eq!(message("8x8"), "\"8x8\" is no tree: the first level is the root alone: write 1x8x8");
+        assert_eq!(
+            message("8x8"),
+            "\"8x8\" is no tree: the first level is the root alone: write 1x8x8"
+        );
         assert_eq!(message("1x"), "\"1x\" is no tree: \"\" is no number from 1 to 4294967295");
         assert_eq!(message("1x0"), "\"1x0\" is no tree: \"0\" is no number from 1 to 4294967295");
         assert_eq!(message("k-ary:1"), "\"k-ary:1\" is no tree: the factor must be 2 or more");

@@ -35,7 +35,8 @@ impl Topology {
     /// Counts the tree.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let parents = || self.nodes.iter().map(|node| node.children).filter(|&children| children > 0);
+        let parents =
+            || self.nodes.iter().map(|node| node.children).filter(|&children| children > 0);
         let count = parents().count();
         let avg = parents().map(f64::from).sum::<f64>() / (count.max(1) as f64);
         let variance = parents().map(|children| (f64::from(children) - avg).powi(2)).sum::<f64>()
@@ -55,8 +56,9 @@ impl Topology {
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural =
-            |count: u32, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+        let plural = |count: u32, one: &str, many: &str| {
+            format!("{count} {}", if count == 1 { one } else { many })
+        };
         let leaves = plural(self.leaves, "leaf", "leaves");
         let inner = plural(self.inner, "inner node", "inner nodes");
         let share = 100.0 * self.inner_share();

@@ -6,7 +6,8 @@ fn hosts(count: u32) -> Names {
 }
 
 fn build(spec: &str, leaves: u32) -> Topology {
-    Topology::build(&Spec::parse(spec).unwrap(), "login", hosts(leaves), Placement::LeafHosts).unwrap()
+    Topology::build(&Spec::parse(spec).unwrap(), "login", hosts(leaves), Placement::LeafHosts)
+        .unwrap()
 }
 
 /// What must hold of every tree and subtree.
@@ -22,7 +23,10 @@ fn check(tree: &Topology) {
             assert_eq!(node.leaves(), next_leaf..next_leaf + 1);
             assert_eq!(node.leaf_index(), Some(next_leaf));
             assert_eq!(tree.leaf(next_leaf).unwrap().rank(), node.rank());
-            assert_eq!(tree.leaf_hosts().get(next_leaf - tree.root().leaves().start), Some(node.host()));
+            assert_eq!(
+                tree.leaf_hosts().get(next_leaf - tree.root().leaves().start),
+                Some(node.host())
+            );
             next_leaf += 1;
         }
         for child in node.children() {
@@ -190,7 +194,10 @@ fn mrnets_generators() {
             .to_string()
     };
     assert_eq!(error("g:2:8,4", 13), "the tree g:2:8,4 has 12 leaves, but there are 13 hosts");
-    assert_eq!(error("g:2:8,4,4", 1), "\"g:2:8,4,4\" is no tree: its level 2 names 3 nodes, but there are 2");
+    assert_eq!(
+        error("g:2:8,4,4", 1),
+        "\"g:2:8,4,4\" is no tree: its level 2 names 3 nodes, but there are 2"
+    );
     assert_eq!(error("auto", 0), "there are no hosts to build a tree of");
     assert_eq!(error("1x2097152x1x1x1", 2_000_000), "a tree has at most 4194304 nodes");
 }
@@ -232,17 +239,31 @@ fn files_say_where_they_are_wrong() {
     assert_eq!(message("a:0 b:0 ;"), "line 1:5: expected \"=>\" or \";\", not \"b:0\"");
     assert_eq!(message("# é\n  => b:0 ;"), "line 2:3: a statement starts with host:n, not \"=>\"");
     assert_eq!(message("a:0 => ;"), "line 1:8: no child follows the \"=>\"");
-    assert_eq!(message("a:0 => b:0 => c:0 ;"), "line 1:12: a second \"=>\"; is a \";\" missing before it?");
-    assert_eq!(message("a:0 => b:0 c:0 ;\nc:0 => b:0 ;"), "line 2:8: b:0 already has a parent, on line 1");
-    assert_eq!(message("a:0 => b:0 ;\na:0 => c:0 ;"), "line 2:1: a:0 already has a statement, on line 1");
+    assert_eq!(
+        message("a:0 => b:0 => c:0 ;"),
+        "line 1:12: a second \"=>\"; is a \";\" missing before it?"
+    );
+    assert_eq!(
+        message("a:0 => b:0 c:0 ;\nc:0 => b:0 ;"),
+        "line 2:8: b:0 already has a parent, on line 1"
+    );
+    assert_eq!(
+        message("a:0 => b:0 ;\na:0 => c:0 ;"),
+        "line 2:1: a:0 already has a statement, on line 1"
+    );
     assert_eq!(message("a:0 => b:0 ;\nc:0 => d:0 ;"), "line 2:1: c:0 is not connected to a:0");
     assert_eq!(message("a:0 => a:0 ;"), "line 1:1: every node has a parent: there is no root");
-    assert_eq!(message("r:0 => s:0 ; a:0 => b:0 ; b:0 => a:0 ;"), "line 1:14: a:0 is its own ancestor");
+    assert_eq!(
+        message("r:0 => s:0 ; a:0 => b:0 ; b:0 => a:0 ;"),
+        "line 1:14: a:0 is its own ancestor"
+    );
 }
 
 #[test]
 fn files_may_be_written_in_any_order() {
-    let tree = Topology::from_file("n2:0=>n3:0 n4:1; # inner\nlogin:0 =>\n\tn1:0\n\tn2:0 ;\nn1:0 ;").unwrap();
+    let tree =
+        Topology::from_file("n2:0=>n3:0 n4:1; # inner\nlogin:0 =>\n\tn1:0\n\tn2:0 ;\nn1:0 ;")
+            .unwrap();
     check(&tree);
     assert_eq!(tree.to_file(), "login:0 => n1:0 n2:0 ;\nn2:0 => n3:0 n4:0 ;\n");
     let lone = Topology::from_file("here:0 ;").unwrap();
@@ -285,5 +306,8 @@ fn leaves_are_left_out_with_the_nodes_that_have_no_others() {
     assert_eq!(left(&["n2", "n3", "n4", "n5", "n6"]), "login => n1 ;");
     let told = |hosts: &[&str]| without(hosts).unwrap_err().to_string();
     assert_eq!(told(&["b", "n4"]), "b is left out, but it is the inner node above n[3,6]");
-    assert_eq!(told(&["n1", "n2", "n3", "n4", "n5", "n6"]), "there are no hosts to build a tree of");
+    assert_eq!(
+        told(&["n1", "n2", "n3", "n4", "n5", "n6"]),
+        "there are no hosts to build a tree of"
+    );
 }

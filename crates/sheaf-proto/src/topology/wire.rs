@@ -25,7 +25,8 @@ impl Topology {
                     others.push(node.host);
                 }
             }
-            let (first, last) = (self.nodes[range.start as usize], self.nodes[range.end as usize - 1]);
+            let (first, last) =
+                (self.nodes[range.start as usize], self.nodes[range.end as usize - 1]);
             range = first.first_child..last.child_positions().end;
         }
         let node = self.nodes[top as usize];
@@ -66,8 +67,11 @@ impl Topology {
             varint::put(out, run.len() as u64);
         }
         self.leaf_hosts().encode(out);
-        let others: Vec<u32> =
-            self.nodes().filter(|node| node.role() != Role::Leaf).map(|node| node.data().host).collect();
+        let others: Vec<u32> = self
+            .nodes()
+            .filter(|node| node.role() != Role::Leaf)
+            .map(|node| node.data().host)
+            .collect();
         self.names.select(&others).encode(out);
     }
 
@@ -98,7 +102,8 @@ impl Topology {
         }
         tree.set_ranks(&ranks, whole)?;
         let (leaf_hosts, other_hosts) = (Names::decode(input)?, Names::decode(input)?);
-        let places: Vec<usize> = (0..counts.len()).filter(|&at| counts[at] > 0 || whole && at == 0).collect();
+        let places: Vec<usize> =
+            (0..counts.len()).filter(|&at| counts[at] > 0 || whole && at == 0).collect();
         if leaf_hosts.len() != tree.leaves_len() || other_hosts.len() as usize != places.len() {
             return Err(TopologyError::Malformed);
         }

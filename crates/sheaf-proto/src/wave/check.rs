@@ -6,8 +6,13 @@ use crate::stream::Members;
 impl Slots {
     pub fn check(&self, members: &Members) -> Result<(), String> {
         rule!(self.ring.len() as u64 <= WAVES_OPEN_MAX, "{} waves are open", self.ring.len());
-        rule!(self.ring.front().is_none_or(|slot| slot.phase != Phase::Done), "the oldest wave is over");
-        for (wave, slot) in (self.base..).zip(&self.ring).filter(|(_, slot)| slot.phase == Phase::Open) {
+        rule!(
+            self.ring.front().is_none_or(|slot| slot.phase != Phase::Done),
+            "the oldest wave is over"
+        );
+        for (wave, slot) in
+            (self.base..).zip(&self.ring).filter(|(_, slot)| slot.phase == Phase::Open)
+        {
             rule!(
                 slot.from.len() == members.len(),
                 "wave {wave} knows {} of {} children",

@@ -1,11 +1,12 @@
 //! Waves whose members change while they are open.
 //!
-//! As long as they do not, a contribution counts for the child that it comes from: one bit says that it is
-//! there. From the first change on that is not enough: a leaf whose answer is folded already may be below
-//! another child by now, which sends it again because its parent was lost. So each contribution is judged by
-//! the leaves that it names, and one that names a leaf which is counted is refused as a whole: what was
-//! folded cannot be taken apart. That loses something only when a contribution overlaps in part, which takes
-//! two failures at once; its other leaves are silent then, and named.
+//! As long as they do not, a contribution counts for the child that it comes from: one bit says
+//! that it is there. From the first change on that is not enough: a leaf whose answer is folded
+//! already may be below another child by now, which sends it again because its parent was lost. So
+//! each contribution is judged by the leaves that it names, and one that names a leaf which is
+//! counted is refused as a whole: what was folded cannot be taken apart. That loses something only
+//! when a contribution overlaps in part, which takes two failures at once; its other leaves are
+//! silent then, and named.
 use super::{After, Arrival, Contribution, Slot};
 use crate::coverage::{COUNTED_TWICE, Coverage};
 use crate::frame::{Violation, flag};
@@ -31,7 +32,9 @@ impl Slot {
     pub fn mix(&mut self, members: &Members) {
         self.mixed = true;
         self.fold_all_late();
-        for (from, member) in self.from.iter_mut().zip(members.iter()).filter(|(from, _)| from.full()) {
+        for (from, member) in
+            self.from.iter_mut().zip(members.iter()).filter(|(from, _)| from.full())
+        {
             if !from.told() {
                 let cover = self.cover.get_or_insert_default();
                 Arc::make_mut(&mut cover.ok).union_with(&member.leaves);
@@ -53,10 +56,12 @@ impl Slot {
         self.from.get(child.place()).is_some_and(|from| !from.done())
     }
 
-    /// Leaves have been moved to `child` from one that was still to contribute: so they are expected from the
-    /// new one, unless all of them are counted.
+    /// Leaves have been moved to `child` from one that was still to contribute: so they are
+    /// expected from the new one, unless all of them are counted.
     pub fn expect(&mut self, child: ChildId, members: &Members) {
-        if self.from[child.place()].done() && !members[child].leaves.is_subset(&self.counted(members)) {
+        if self.from[child.place()].done()
+            && !members[child].leaves.is_subset(&self.counted(members))
+        {
             self.from[child.place()].0 &= !Contribution::DONE;
             self.pending += 1;
         }
@@ -69,9 +74,10 @@ impl Slot {
 
     /// Whose data `arrival` brings; `None` when it must not count.
     ///
-    /// What it names may be below another child by now, but was a member here once: more is a violation. That
-    /// leaves are silent is believed only of those the child still has. Costs a union over what all children
-    /// have contributed: only waves that are open while the tree changes pay it.
+    /// What it names may be below another child by now, but was a member here once: more is a
+    /// violation. That leaves are silent is believed only of those the child still has. Costs a
+    /// union over what all children have contributed: only waves that are open while the tree
+    /// changes pay it.
     #[cold]
     pub(super) fn judge(
         &self,
@@ -80,7 +86,9 @@ impl Slot {
         payload: &mut &[u8],
     ) -> Result<Option<Coverage>, Violation> {
         let cover = match arrival.flags & flag::up::FULL != 0 {
-            true => Coverage { ok: Arc::clone(&members[arrival.child].leaves), ..Coverage::default() },
+            true => {
+                Coverage { ok: Arc::clone(&members[arrival.child].leaves), ..Coverage::default() }
+            }
             false => Coverage::decode(payload, members.ever())?,
         };
         let mut cover = cover;
@@ -96,11 +104,16 @@ impl Slot {
     /// A child that contributes again must not name a leaf that it has named before, unless it
     /// repeats itself for a new parent.
     #[cold]
-    pub(super) fn is_new(&self, arrival: &Arrival<'_>, cover: Option<&Coverage>) -> Result<bool, Violation> {
+    pub(super) fn is_new(
+        &self,
+        arrival: &Arrival<'_>,
+        cover: Option<&Coverage>,
+    ) -> Result<bool, Violation> {
         let replay = arrival.flags & flag::up::REPLAY != 0;
         let Some(cover) = cover else { return if replay { Ok(false) } else { Err(COUNTED_TWICE) } };
         let more = cover.everyone();
-        let unflushed = self.cover.as_ref().is_some_and(|cover| !cover.everyone().is_disjoint(&more));
+        let unflushed =
+            self.cover.as_ref().is_some_and(|cover| !cover.everyone().is_disjoint(&more));
         let full = self.from[arrival.child.place()].full() && !more.is_empty();
         if full || unflushed || !self.told.is_disjoint(&more) {
             return if replay { Ok(false) } else { Err(COUNTED_TWICE) };

@@ -36,7 +36,8 @@ pub(crate) struct Slot {
     pub once: bool,
     pub flush_at: Option<Time>,
     pub tag: i32,
-    /// With a filter that folds in child order: the child whose turn it is, and those before theirs.
+    /// With a filter that folds in child order: the child whose turn it is, and those before
+    /// theirs.
     pub(super) turn: usize,
     pub(super) early: Vec<Early>,
 }
@@ -81,7 +82,8 @@ impl Slot {
         for (from, member) in self.from.iter_mut().zip(members.iter()) {
             if !member.contributes_to(wave) {
                 // Whose leaves are all below others now is missed by nobody.
-                from.0 |= Contribution::DONE | if member.leaves.is_empty() { Contribution::FULL } else { 0 };
+                from.0 |= Contribution::DONE
+                    | if member.leaves.is_empty() { Contribution::FULL } else { 0 };
             }
         }
     }
@@ -143,7 +145,8 @@ impl Slot {
         (0..self.from.len()).map(ChildId::new).filter(|&child| self.expects(child)).collect()
     }
 
-    /// A child is gone: what it has not sent will not come. Returns whether that completes the wave.
+    /// A child is gone: what it has not sent will not come. Returns whether that completes the
+    /// wave.
     pub fn give_up_on(&mut self, child: ChildId) -> bool {
         if !self.from[child.place()].done() {
             self.from[child.place()].0 |= Contribution::DONE;
@@ -154,10 +157,11 @@ impl Slot {
 
     /// Takes in one contribution. A filter's complaint is left in `complaint`.
     ///
-    /// Assumes that its child takes part in this wave. Afterwards each leaf that it stands for is counted, once,
-    /// as ok, failed or silent; or it was refused, and counts for its bytes alone. A contribution is refused
-    /// as a whole when it repeats itself for a new parent, which is no fault; when it repeats itself without
-    /// saying so, that is one. Allocates nothing when it is whole, everyone's, and folded as it comes.
+    /// Assumes that its child takes part in this wave. Afterwards each leaf that it stands for is
+    /// counted, once, as ok, failed or silent; or it was refused, and counts for its bytes alone. A
+    /// contribution is refused as a whole when it repeats itself for a new parent, which is no
+    /// fault; when it repeats itself without saying so, that is one. Allocates nothing when it is
+    /// whole, everyone's, and folded as it comes.
     #[inline]
     pub fn contribute(
         &mut self,
@@ -236,7 +240,8 @@ impl Slot {
         complaint: Option<&FilterError>,
         members: &Members,
     ) {
-        let everyone = || Coverage { ok: Arc::clone(&members[child].leaves), ..Coverage::default() };
+        let everyone =
+            || Coverage { ok: Arc::clone(&members[child].leaves), ..Coverage::default() };
         let mut cover = cover.unwrap_or_else(everyone);
         if let Some(error) = complaint {
             let lost = std::mem::take(&mut cover.ok);
@@ -290,9 +295,9 @@ impl Slot {
         Ok(())
     }
 
-    /// Folds what waited for its turn, in the order of the leaves it stands for, which no failure changes: so
-    /// the result is the same whoever came late. What cannot be folded counts as failed. Gives the last
-    /// complaint.
+    /// Folds what waited for its turn, in the order of the leaves it stands for, which no failure
+    /// changes: so the result is the same whoever came late. What cannot be folded counts as
+    /// failed. Gives the last complaint.
     fn fold_early(&mut self, members: &Members) -> Option<FilterError> {
         if self.early.is_empty() {
             return None;
@@ -303,7 +308,13 @@ impl Slot {
         for Early { child, tag, raw, ok, payload, .. } in early {
             let Some(accumulator) = self.accumulator.as_mut() else { continue };
             let rank = members[child].rank;
-            match accumulator.fold(Input { child: child.place() as u32, rank, tag, raw, payload: &payload }) {
+            match accumulator.fold(Input {
+                child: child.place() as u32,
+                rank,
+                tag,
+                raw,
+                payload: &payload,
+            }) {
                 Ok(()) => self.loaded = true,
                 Err(error) => {
                     self.from[child.place()].0 &= !Contribution::FULL;
@@ -349,10 +360,15 @@ impl Slot {
                 }
             }
         }
-        // Nobody's data is not everybody's: who counts on this node may not know yet that none are left.
+        // Nobody's data is not everybody's: who counts on this node may not know yet that none are
+        // left.
         let some = !members.all().is_empty();
-        let everyone =
-            last && some && !self.mixed && self.cover.is_none() && self.told.is_empty() && spoilt.is_none();
+        let everyone = last
+            && some
+            && !self.mixed
+            && self.cover.is_none()
+            && self.told.is_empty()
+            && spoilt.is_none();
         if everyone && self.from.iter().all(|from| from.full()) {
             return Flush { cover: None, loaded, complaint, replies };
         }
@@ -373,7 +389,8 @@ impl Slot {
             for (from, member) in self.from.iter().zip(members.iter()) {
                 if !from.full() {
                     // Who has done its part without naming them was given up, and is not late.
-                    let errno = if member.takes_part() && !from.done() { late } else { member.lost };
+                    let errno =
+                        if member.takes_part() && !from.done() { late } else { member.lost };
                     cover.silence(errno, &member.leaves.difference(&self.told));
                 }
             }

@@ -26,9 +26,9 @@ pub(crate) struct Slots {
 impl Slots {
     /// The slot of `wave`, opened if it is new; `None` if it is over.
     ///
-    /// Waves may begin in any order, within [`WAVES_OPEN_MAX`] of the oldest that is not over: those between
-    /// have a slot that nobody has begun. That bound is kept by the windows of honest senders, of which each
-    /// contribution takes at least [`crate::frame::COST_MIN`].
+    /// Waves may begin in any order, within [`WAVES_OPEN_MAX`] of the oldest that is not over:
+    /// those between have a slot that nobody has begun. That bound is kept by the windows of honest
+    /// senders, of which each contribution takes at least [`crate::frame::COST_MIN`].
     #[inline]
     pub fn open(&mut self, wave: u64, members: &Members) -> Result<Option<&mut Slot>, Violation> {
         let Some(at) = wave.checked_sub(self.base) else { return Ok(None) };
@@ -96,7 +96,10 @@ impl Slots {
             let done = members.ids().filter(|&child| steady.next(child) > wave);
             done.for_each(|child| slot.count_full(child, cost));
             let (rank, tag) = (members.iter().next().map_or(0, |member| member.rank), steady.tag());
-            slot.take_folded(filter, Input { child: 0, rank, tag, raw: false, payload: steady.item(wave) });
+            slot.take_folded(
+                filter,
+                Input { child: 0, rank, tag, raw: false, payload: steady.item(wave) },
+            );
         }
     }
 
@@ -107,28 +110,37 @@ impl Slots {
         }
     }
 
-    /// A child was added to the members, without leaves so far: their order is not that of their leaves
-    /// any more.
+    /// A child was added to the members, without leaves so far: their order is not that of their
+    /// leaves any more.
     pub fn add_child(&mut self) {
         self.irregular = true;
-        self.ring.iter_mut().filter(|slot| slot.phase == Phase::Open).for_each(|slot| slot.add_child());
+        self.ring
+            .iter_mut()
+            .filter(|slot| slot.phase == Phase::Open)
+            .for_each(|slot| slot.add_child());
     }
 
     /// The leaves of a child are all below others; from now on it is another one.
     pub fn vacate(&mut self, child: ChildId) {
-        self.ring.iter_mut().filter(|slot| slot.phase == Phase::Open).for_each(|slot| slot.vacate(child));
+        self.ring
+            .iter_mut()
+            .filter(|slot| slot.phase == Phase::Open)
+            .for_each(|slot| slot.vacate(child));
     }
 
     /// The first wave before `since` that nobody has begun.
     pub fn unbegun_before(&self, since: u64) -> Option<u64> {
         let ring = (self.base..since).zip(&self.ring);
-        let unused = ring.filter(|(_, slot)| slot.phase == Phase::Unused).map(|(wave, _)| wave).next();
+        let unused =
+            ring.filter(|(_, slot)| slot.phase == Phase::Unused).map(|(wave, _)| wave).next();
         unused.or_else(|| (self.end() < since).then(|| self.end()))
     }
 
     /// The open waves, by number.
     pub fn open_slots(&self) -> impl Iterator<Item = (u64, &Slot)> {
-        (self.base..).zip(self.ring.iter().map(|slot| &**slot)).filter(|(_, slot)| slot.phase == Phase::Open)
+        (self.base..)
+            .zip(self.ring.iter().map(|slot| &**slot))
+            .filter(|(_, slot)| slot.phase == Phase::Open)
     }
 
     /// Numbers of the open waves.

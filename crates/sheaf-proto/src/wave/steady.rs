@@ -115,13 +115,14 @@ impl Steady {
     /// Begins waves with these items; gives how many.
     fn append(&mut self, items: &[u8]) -> usize {
         let width = self.uniform.item_bytes;
-        let plain = items.chunks_exact(width).take_while(|item| (self.uniform.is_plain)(item)).count();
+        let plain =
+            items.chunks_exact(width).take_while(|item| (self.uniform.is_plain)(item)).count();
         self.items.extend_from_slice(&items[..plain * width]);
         plain
     }
 
-    /// The waves that every child has contributed to, with the buffer that they lie in: nothing may be
-    /// folded until it is given back.
+    /// The waves that every child has contributed to, with the buffer that they lie in: nothing may
+    /// be folded until it is given back.
     pub fn take_complete(&mut self) -> Option<Complete> {
         let end = self.next.iter().copied().min().unwrap_or(self.base);
         if end == self.base {
@@ -193,12 +194,18 @@ mod tests {
     fn another_tag_may_begin_where_no_wave_is_open() {
         let mut steady = Steady::new(sum(), 0, 2);
         assert_eq!(
-            (steady.absorb(ChildId::new(0), 0, 3, &[1]), steady.absorb(ChildId::new(1), 0, 3, &[1])),
+            (
+                steady.absorb(ChildId::new(0), 0, 3, &[1]),
+                steady.absorb(ChildId::new(1), 0, 3, &[1])
+            ),
             (1, 1)
         );
         assert_eq!(ended(&mut steady), Some((0, 3, vec![2])));
         assert_eq!(
-            (steady.absorb(ChildId::new(0), 1, 4, &[5, 6]), steady.absorb(ChildId::new(1), 1, 4, &[5])),
+            (
+                steady.absorb(ChildId::new(0), 1, 4, &[5, 6]),
+                steady.absorb(ChildId::new(1), 1, 4, &[5])
+            ),
             (2, 1)
         );
         assert_eq!(ended(&mut steady), Some((1, 4, vec![10])));
@@ -208,10 +215,17 @@ mod tests {
     fn what_does_not_fit_is_left_to_slots() {
         let mut steady = Steady::new(sum(), 0, 2);
         assert_eq!(steady.absorb(ChildId::new(0), 1, 3, &[1]), 0, "a wave was left out");
-        assert_eq!(steady.absorb(ChildId::new(0), 0, 3, &[200, 200, 255, 1]), 2, "an item is not plain");
+        assert_eq!(
+            steady.absorb(ChildId::new(0), 0, 3, &[200, 200, 255, 1]),
+            2,
+            "an item is not plain"
+        );
         assert_eq!(steady.absorb(ChildId::new(1), 0, 4, &[1]), 0, "another tag");
         assert_eq!(steady.absorb(ChildId::new(1), 0, 3, &[50, 100, 1]), 1, "a sum does not fit");
-        assert_eq!((steady.next(ChildId::new(0)), steady.next(ChildId::new(1)), steady.open()), (2, 1, 2));
+        assert_eq!(
+            (steady.next(ChildId::new(0)), steady.next(ChildId::new(1)), steady.open()),
+            (2, 1, 2)
+        );
         assert_eq!((steady.item(0), steady.item(1)), (&[250][..], &[200][..]));
     }
 }

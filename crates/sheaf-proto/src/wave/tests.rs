@@ -38,7 +38,8 @@ fn members<const N: usize>(all: u32, children: [Member; N]) -> Members {
 /// they come with another child, which has begun the stream anew.
 #[test]
 fn a_leaf_that_went_to_another_child_counts_once() {
-    let children = [member(0, RangeSet::from_range(0, 2), true, 0), member(1, RangeSet::single(2), true, 0)];
+    let children =
+        [member(0, RangeSet::from_range(0, 2), true, 0), member(1, RangeSet::single(2), true, 0)];
     let members = members(3, children);
     let mut named = Vec::new();
     Coverage { ok: Arc::new(RangeSet::from_range(1, 3)), ..Coverage::default() }.encode(&mut named);
@@ -57,7 +58,8 @@ fn a_leaf_that_went_to_another_child_counts_once() {
 
 #[test]
 fn a_wave_is_not_expected_of_who_joined_later() {
-    let children = [member(0, RangeSet::single(0), false, 0), member(1, RangeSet::single(1), false, 2)];
+    let children =
+        [member(0, RangeSet::single(0), false, 0), member(1, RangeSet::single(1), false, 2)];
     let members = members(2, children);
     let mut waves = Slots::default();
     assert_eq!(waves.open(1, &members).unwrap().unwrap().late(), [ChildId::new(0)]);

@@ -48,8 +48,7 @@ fn number(payload: &[u8]) -> u64 {
 
 fn lost(sim: &Sim<Posts>) -> usize {
     // Of hosts: a node that is killed takes its own leaf with it.
-    let lost =
-        |notice: &&Notice| matches!(notice, Notice::Lost { leaves, .. } if !own::hosts(leaves).is_empty());
+    let lost = |notice: &&Notice| matches!(notice, Notice::Lost { leaves, .. } if !own::hosts(leaves).is_empty());
     sim.notices().iter().filter(lost).count()
 }
 
@@ -70,7 +69,11 @@ fn runs_that_are_far_ahead_are_not_forgotten_when_the_tree_changes() {
         sim.run_for(Duration::from_millis(10));
         while let Some(result) = sim.take(stream) {
             assert_eq!(result.wave, wave);
-            assert!(result.complete && result.coverage.is_full(), "wave {wave}: {:?}", result.coverage);
+            assert!(
+                result.complete && result.coverage.is_full(),
+                "wave {wave}: {:?}",
+                result.coverage
+            );
             assert_eq!(number(&result.payload.unwrap()), 6, "wave {wave}");
             wave += 1;
         }

@@ -21,7 +21,8 @@ struct Scene {
 
 impl Scene {
     fn new(counts: &[u32], seed: u64) -> Self {
-        let nature = Nature { seed, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 2 };
+        let nature =
+            Nature { seed, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 2 };
         let shape = Shape::balanced(counts);
         let everyone = shape.everyone();
         let mut sim = Sim::new(shape, registry(), Crowd::new(nature), SimConfig::seeded(seed));
@@ -47,7 +48,8 @@ impl Scene {
         self
     }
 
-    /// Everybody answers a last wave, and posts its packet; every wave is over, and has everyone in it.
+    /// Everybody answers a last wave, and posts its packet; every wave is over, and has everyone in
+    /// it.
     fn ends_well(&mut self, what: &str) {
         self.sim.run_for(SETTLED);
         self.ask(Duration::from_secs(30));
@@ -60,7 +62,11 @@ impl Scene {
             last.check(&self.nature, self.asked, result.wave, &everyone, false);
         }
         let missed = everyone.difference(&last.ok);
-        assert!(missed.is_empty(), "{what}: {missed} are not in the last wave: {:?}", self.sim.notices());
+        assert!(
+            missed.is_empty(),
+            "{what}: {missed} are not in the last wave: {:?}",
+            self.sim.notices()
+        );
         while let Some(result) = self.sim.take(self.nature.posts) {
             let mut outcome = Outcome::default();
             outcome.take(&self.nature, self.nature.posts, &result, false);
@@ -69,13 +75,17 @@ impl Scene {
         }
         let waves = 0..self.posts.len() as u64;
         let over: Vec<u64> = waves.clone().filter(|wave| self.posts.contains_key(wave)).collect();
-        assert!(over.iter().copied().eq(waves), "{what}: of the waves of posts only {over:?} are over");
+        assert!(
+            over.iter().copied().eq(waves),
+            "{what}: of the waves of posts only {over:?} are over"
+        );
         assert_eq!(self.sim.traffic().violations, 0, "{what}: a node accuses another");
     }
 }
 
-/// A node is lost and comes back without its leaves, which follow it, while what its parent says of that
-/// goes to a grandparent that nobody knows to be dead. Who finds another parent then still has to be told.
+/// A node is lost and comes back without its leaves, which follow it, while what its parent says of
+/// that goes to a grandparent that nobody knows to be dead. Who finds another parent then still has
+/// to be told.
 #[test]
 fn who_comes_back_while_a_link_above_is_dead_is_not_forgotten() {
     for counts in [&[1, 1, 4][..], &[1, 1, 1, 4]] {
@@ -88,15 +98,17 @@ fn who_comes_back_while_a_link_above_is_dead_is_not_forgotten() {
                 scene.at_ms(turn % 3 * 700, above.clone());
                 scene.at_ms(lost, Fault::PowerOff { rank: below });
                 scene.at_ms(back, Fault::Restart { rank: below });
-                scene.ends_well(&format!("{counts:?}, {above}, lost at {lost} ms, back at {back} ms"));
+                scene.ends_well(&format!(
+                    "{counts:?}, {above}, lost at {lost} ms, back at {back} ms"
+                ));
             }
         }
     }
 }
 
-/// A node gives one leaf up and lets the others go to where they are: then nobody is left there on a stream
-/// of which one leaf is still its own. Its parent has to know, or does not open the stream for that leaf
-/// when it comes back.
+/// A node gives one leaf up and lets the others go to where they are: then nobody is left there on
+/// a stream of which one leaf is still its own. Its parent has to know, or does not open the stream
+/// for that leaf when it comes back.
 #[test]
 fn a_node_that_lets_the_last_go_says_that_nobody_is_left() {
     for turn in 0..6 {

@@ -51,7 +51,8 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
 fn a_fast_sender_is_held_back_by_the_slowest_reader() {
     for_seeds(8, |seed| {
         let shape = Shape::balanced(&[2, 4]);
-        let mut sim = Sim::new(shape.clone(), registry(), readers(5, Duration::from_millis(3)), config(seed));
+        let mut sim =
+            Sim::new(shape.clone(), registry(), readers(5, Duration::from_millis(3)), config(seed));
         let stream = sim.open(shape.everyone(), "bag", b"", Sync::WaitForAll);
         let packet = bytes(seed, 150_000);
         let mut sent = Vec::new();
@@ -65,7 +66,10 @@ fn a_fast_sender_is_held_back_by_the_slowest_reader() {
         }
         sim.run_for(Duration::from_secs(60));
         for leaf in 0..8 {
-            assert!(sim.leaves().got[&(leaf, stream)] == sent, "leaf {leaf} did not get what was sent");
+            assert!(
+                sim.leaves().got[&(leaf, stream)] == sent,
+                "leaf {leaf} did not get what was sent"
+            );
         }
         // The application may be one packet ahead.
         let most = bound(4, 1) + packet.len() as u64 * 2;
@@ -76,7 +80,8 @@ fn a_fast_sender_is_held_back_by_the_slowest_reader() {
 #[test]
 fn a_slow_stream_does_not_hold_up_another() {
     let shape = Shape::balanced(&[2, 4]);
-    let mut sim = Sim::new(shape.clone(), registry(), readers(0, Duration::from_millis(500)), config(1));
+    let mut sim =
+        Sim::new(shape.clone(), registry(), readers(0, Duration::from_millis(500)), config(1));
     let slow = sim.open(RangeSet::single(0), "bag", b"", Sync::WaitForAll);
     while sim.node(0).unwrap().has_room(slow) {
         sim.send(slow, 0, &[1; 60_000], None);
@@ -145,7 +150,8 @@ fn a_wave_larger_than_the_window_passes_in_every_mode() {
         for window_bytes in [1, 60_000, 128 << 10] {
             let shape = Shape::balanced(&[2, 16]);
             let tuning = Tuning { window_bytes, ..Tuning::default() };
-            let mut sim = Sim::new(shape.clone(), registry(), Large, SimConfig { tuning, ..config(1) });
+            let mut sim =
+                Sim::new(shape.clone(), registry(), Large, SimConfig { tuning, ..config(1) });
             let stream = sim.open(shape.everyone(), "bag", b"", sync);
             sim.send(stream, 0, b"", Some(Duration::from_secs(60)));
             let (mut ok, mut bytes) = (RangeSet::new(), 0);
@@ -157,7 +163,11 @@ fn a_wave_larger_than_the_window_passes_in_every_mode() {
                     break;
                 }
             }
-            assert_eq!((ok, bytes), (RangeSet::full(32), 32 * 48_000), "{sync:?}, window {window_bytes}");
+            assert_eq!(
+                (ok, bytes),
+                (RangeSet::full(32), 32 * 48_000),
+                "{sync:?}, window {window_bytes}"
+            );
             assert!(
                 sim.now().0 < 1_000_000_000,
                 "{sync:?}, window {window_bytes}: only the deadline ended it"

@@ -1,5 +1,5 @@
-//! Links between processes of one machine: they are asked for few signs of life, and who is stopped is
-//! noticed all the same.
+//! Links between processes of one machine: they are asked for few signs of life, and who is stopped
+//! is noticed all the same.
 use crate::oracle::{Crowd, Nature, Outcome, for_seeds, registry};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_proto::sim::{Fault, Shape, Sim, SimConfig};
@@ -39,9 +39,13 @@ fn noticed(leaf: u32, near: bool, at: Duration) -> Duration {
     sim.run_for(at);
     sim.schedule(Duration::ZERO, Fault::Stop { rank: shape.rank_of_leaf(leaf) });
     let since = sim.now();
-    let is_lost = |notice: &Notice| matches!(notice, Notice::Lost { leaves, .. } if leaves.contains(leaf));
+    let is_lost =
+        |notice: &Notice| matches!(notice, Notice::Lost { leaves, .. } if leaves.contains(leaf));
     while !sim.notices().iter().any(is_lost) {
-        assert!(sim.now() - since < Duration::from_secs(30), "leaf {leaf}, near: {near}, stopped at {at:?}");
+        assert!(
+            sim.now() - since < Duration::from_secs(30),
+            "leaf {leaf}, near: {near}, stopped at {at:?}"
+        );
         sim.run_for(STEP);
     }
     sim.now() - since
@@ -79,7 +83,10 @@ fn strike(seed: u64) {
                     living = living.difference(&RangeSet::single(leaf));
                 }
                 if rng.bool() {
-                    sim.schedule(at + Duration::from_millis(rng.u64(100..12_000)), Fault::Continue { rank });
+                    sim.schedule(
+                        at + Duration::from_millis(rng.u64(100..12_000)),
+                        Fault::Continue { rank },
+                    );
                 }
             }
             2 => {
@@ -97,7 +104,11 @@ fn strike(seed: u64) {
         let mut outcome = Outcome::default();
         outcome.take(&nature, stream, &result, false);
         outcome.check(&nature, stream, wave, &shape.everyone(), false);
-        assert!(wave < 2 || living.is_subset(&outcome.ok), "{living:?} {outcome:?} {:?}", sim.notices());
+        assert!(
+            wave < 2 || living.is_subset(&outcome.ok),
+            "{living:?} {outcome:?} {:?}",
+            sim.notices()
+        );
         sim.run_for(Duration::from_secs(40));
     }
     assert_eq!(sim.traffic().violations, 0, "a node accuses another, and all are honest");
@@ -126,7 +137,8 @@ fn quiet_child() -> (Node, Time) {
     (root, start)
 }
 
-/// Lets time pass until the child is given up; how long that took. Somebody vouches for it for so long.
+/// Lets time pass until the child is given up; how long that took. Somebody vouches for it for so
+/// long.
 fn given_up_after(vouched_for: Duration) -> Duration {
     let (mut root, start) = quiet_child();
     loop {
@@ -144,7 +156,8 @@ fn given_up_after(vouched_for: Duration) -> Duration {
     }
 }
 
-/// The root may be stopped for as long as somebody likes; when it ends, its children look for it no more than others.
+/// The root may be stopped for as long as somebody likes; when it ends, its children look for it no
+/// more than others.
 #[test]
 fn the_root_of_this_machine_is_not_given_up_for_its_silence() {
     for (holds, lives_on) in [(true, true), (false, false)] {
@@ -179,9 +192,11 @@ fn the_root_of_this_machine_is_not_given_up_for_its_silence() {
         assert_eq!(leaf.is_alive(root), lives_on);
         leaf.link_lost(now, root, Errno::CONNRESET, "its process has ended");
         assert!(!leaf.is_alive(root));
-        let orphaned = std::iter::from_fn(|| leaf.poll_event()).any(|event| event == Event::Orphaned);
+        let orphaned =
+            std::iter::from_fn(|| leaf.poll_event()).any(|event| event == Event::Orphaned);
         assert!(orphaned, "then it looks for another one");
-        // Another link to the same node is watched like any, until somebody says what is at its end.
+        // Another link to the same node is watched like any, until somebody says what is at its
+        // end.
         let again = leaf.resume_parent(now);
         leaf.attach_near(now, again);
         assert!(leaf.overdue(now + Duration::from_secs(3600)).contains(&again));

@@ -42,7 +42,8 @@ struct Gathered(Vec<u8>);
 
 impl Accumulator for Gathered {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
-        let poisoned = input.payload.chunks(RECORD).any(|record| record.ends_with(&POISON.to_le_bytes()));
+        let poisoned =
+            input.payload.chunks(RECORD).any(|record| record.ends_with(&POISON.to_le_bytes()));
         if poisoned || !input.payload.len().is_multiple_of(RECORD) {
             return Err(FilterError::new(Errno::BADMSG, "this is poison"));
         }
@@ -77,8 +78,8 @@ pub struct Nature {
     /// Out of 1000 answers, how many are long.
     pub long: u64,
     pub think: Duration,
-    /// A stream on which every leaf posts one packet, always the same, for each request of any other
-    /// stream; 0: none.
+    /// A stream on which every leaf posts one packet, always the same, for each request of any
+    /// other stream; 0: none.
     pub posts: u32,
 }
 
@@ -137,8 +138,8 @@ pub struct Crowd {
     closed: FxHashSet<(u32, u32)>,
     /// Every stream is opened before the first request: who has not lost it gets each of them.
     pub from_start: bool,
-    /// Leaves that were not sent the first requests of such a stream, because they were lost when they
-    /// were sent.
+    /// Leaves that were not sent the first requests of such a stream, because they were lost when
+    /// they were sent.
     pub late: RangeSet,
     /// Leaves whose process was started again.
     anew: FxHashSet<u32>,
@@ -172,7 +173,12 @@ impl Leaves for Crowd {
         if packet.first {
             let begins = last.is_none();
             let anew = self.anew.contains(&leaf);
-            if begins && wave > 0 && self.from_start && !anew && !self.closed.contains(&(leaf, stream)) {
+            if begins
+                && wave > 0
+                && self.from_start
+                && !anew
+                && !self.closed.contains(&(leaf, stream))
+            {
                 self.late.insert(leaf);
             }
             let next = last.map_or(0, |last| last + 1);
@@ -264,7 +270,12 @@ impl Outcome {
         if in_order {
             assert!(payload == expected, "wave {}: not the answers of {}", result.wave, cover.ok);
         } else {
-            assert!(bag(payload) == bag(&expected), "wave {}: not those of {}", result.wave, cover.ok);
+            assert!(
+                bag(payload) == bag(&expected),
+                "wave {}: not those of {}",
+                result.wave,
+                cover.ok
+            );
         }
     }
 
@@ -276,7 +287,14 @@ impl Outcome {
     }
 
     /// Leaves are where they belong by their deeds; without faults, exactly.
-    pub fn check(&self, nature: &Nature, stream: u32, wave: u64, members: &RangeSet, faultless: bool) {
+    pub fn check(
+        &self,
+        nature: &Nature,
+        stream: u32,
+        wave: u64,
+        members: &RangeSet,
+        faultless: bool,
+    ) {
         assert!(self.complete);
         assert_eq!(&self.everyone(), members, "wave {wave}: not everyone is accounted for");
         for leaf in members.iter() {
@@ -298,7 +316,9 @@ fn bag(payload: &[u8]) -> (usize, u64) {
     let (records, rest) = payload.as_chunks::<RECORD>();
     assert!(rest.is_empty(), "a payload of {} bytes is not made of records", payload.len());
     let digest = |record: &[u8; RECORD]| {
-        let [a, b, c] = *record.as_chunks::<4>().0 else { unreachable!("twelve bytes are three words") };
+        let [a, b, c] = *record.as_chunks::<4>().0 else {
+            unreachable!("twelve bytes are three words")
+        };
         mix(&[
             u64::from(u32::from_le_bytes(a)),
             u64::from(u32::from_le_bytes(b)),
@@ -315,8 +335,8 @@ pub fn number(name: &str) -> Option<u64> {
 }
 
 /// Runs `check` for `count` seeds, or `SHEAF_SIM_TIMES` as many, from `SHEAF_SIM_FROM` on, on
-/// `SHEAF_SIM_THREADS` threads (as many as there are cores); or for the one in `SHEAF_SIM_SEED`. Says of
-/// each seed that fails how it is replayed.
+/// `SHEAF_SIM_THREADS` threads (as many as there are cores); or for the one in `SHEAF_SIM_SEED`.
+/// Says of each seed that fails how it is replayed.
 pub fn for_seeds(count: u64, check: impl Fn(u64) + Sync) {
     if let Some(seed) = number("SHEAF_SIM_SEED") {
         return check(seed);
@@ -336,9 +356,13 @@ pub fn for_seeds(count: u64, check: impl Fn(u64) + Sync) {
             }
             let seed = from + at;
             if fails(seed) {
-                let faults = number("SHEAF_SIM_FAULTS").map(|faults| format!("SHEAF_SIM_FAULTS={faults} "));
+                let faults =
+                    number("SHEAF_SIM_FAULTS").map(|faults| format!("SHEAF_SIM_FAULTS={faults} "));
                 let run = "cargo test -p sheaf-proto --test it -- --exact";
-                eprintln!("to replay: {}SHEAF_SIM_SEED={seed} {run} {test}", faults.unwrap_or_default());
+                eprintln!(
+                    "to replay: {}SHEAF_SIM_SEED={seed} {run} {test}",
+                    faults.unwrap_or_default()
+                );
                 failed.lock().unwrap().push(seed);
             }
         }

@@ -42,13 +42,20 @@ fn packets_that_are_late_come_before_later_ones_of_their_sender() {
         for sync in [Sync::TimeOut(Duration::from_millis(20)), Sync::DontWait] {
             let shape = Shape::balanced(shape);
             let everyone = shape.everyone();
-            let mut sim =
-                Sim::new(shape, Registry::with_builtins(), Counts::default(), SimConfig::seeded(seed));
+            let mut sim = Sim::new(
+                shape,
+                Registry::with_builtins(),
+                Counts::default(),
+                SimConfig::seeded(seed),
+            );
             let stream = sim.open(everyone, "null", b"", sync);
-            let (mut rng, mut sent, mut next) = (fastrand::Rng::with_seed(seed), [0; LEAVES], [0; LEAVES]);
+            let (mut rng, mut sent, mut next) =
+                (fastrand::Rng::with_seed(seed), [0; LEAVES], [0; LEAVES]);
             for _ in 0..400 {
                 let (who, count) = (rng.i32(1..1 << LEAVES), rng.u64(1..4));
-                (0..LEAVES).filter(|leaf| who & 1 << leaf != 0).for_each(|leaf| sent[leaf] += count);
+                (0..LEAVES)
+                    .filter(|leaf| who & 1 << leaf != 0)
+                    .for_each(|leaf| sent[leaf] += count);
                 sim.send(stream, who, &pack(&[Value::U64(count)]).unwrap(), None);
                 sim.run_for(Duration::from_millis(rng.u64(0..15)));
                 while let Some(result) = sim.take(stream) {

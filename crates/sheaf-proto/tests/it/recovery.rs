@@ -116,16 +116,21 @@ impl Trial {
         let think = Duration::from_micros(rng.u64(0..300));
         let nature = Nature { seed, odd: 0, silence: false, long, think, posts: 4 };
         let tuning = Tuning { window_bytes: 1 << rng.u32(12..21), ..Tuning::default() };
-        let config = SimConfig { shred: rng.bool(), tuning, watch_queues: true, ..SimConfig::seeded(seed) };
+        let config =
+            SimConfig { shred: rng.bool(), tuning, watch_queues: true, ..SimConfig::seeded(seed) };
         let audience = audience(&shape);
         let mut crowd = Crowd::new(nature);
         crowd.from_start = true;
         let mut sim = Sim::new(shape, registry(), crowd, config);
         let late = Duration::from_millis(rng.u64(1..200));
-        let mut open =
-            |sync| Stream { id: sim.open(audience.clone(), "bag", b"", sync), waves: FxHashMap::default() };
-        let streams =
-            [Sync::WaitForAll, Sync::DontWait, Sync::TimeOut(late)].into_iter().map(&mut open).collect();
+        let mut open = |sync| Stream {
+            id: sim.open(audience.clone(), "bag", b"", sync),
+            waves: FxHashMap::default(),
+        };
+        let streams = [Sync::WaitForAll, Sync::DontWait, Sync::TimeOut(late)]
+            .into_iter()
+            .map(&mut open)
+            .collect();
         let posts = open(Sync::WaitForAll);
         assert_eq!(posts.id, nature.posts);
         Self {
@@ -201,11 +206,13 @@ impl Trial {
     /// waits; and the packets under way, which may be longer than any window.
     fn queued_bytes_bound(&self) -> u64 {
         let shape = self.sim.shape();
-        let children = (0..shape.nodes()).map(|rank| shape.children(rank).len() as u64).max().unwrap_or(0);
+        let children =
+            (0..shape.nodes()).map(|rank| shape.children(rank).len() as u64).max().unwrap_or(0);
         // A child may come again after a failure, while what came before it is still here.
         let links = 2 * children + 2;
         let frame = (CHUNK_BYTES + HEADER_BYTES) as u64;
-        let longest = if self.nature.long > 0 { self.audience.len() * LONGEST_ANSWER_BYTES } else { frame };
+        let longest =
+            if self.nature.long > 0 { self.audience.len() * LONGEST_ANSWER_BYTES } else { frame };
         let streams = self.streams.len() as u64 + 1;
         links * (LINK_OUT_BYTES as u64 + frame)
             + streams * ((3 + links) * self.window + (1 + links) * longest)
@@ -219,7 +226,8 @@ impl Trial {
         }
         // Waves of posts come in order, and none is left out.
         let end = self.posts.waves.keys().max().map_or(0, |last| last + 1);
-        let left_out: Vec<u64> = (0..end).filter(|wave| !self.posts.waves.contains_key(wave)).collect();
+        let left_out: Vec<u64> =
+            (0..end).filter(|wave| !self.posts.waves.contains_key(wave)).collect();
         assert!(left_out.is_empty(), "of waves 0..{end} of posts nobody heard of {left_out:?}");
         assert_eq!(self.sim.traffic().violations, 0, "a node accuses another, and all are honest");
         // Who begins a stream later than all others was lost, as far as the root knows.
@@ -282,8 +290,9 @@ fn inner_nodes_are_counted_once_like_everybody() {
     });
 }
 
-/// A node that is started again and adopts children that it had before hears from above what the root has
-/// of them: else they would keep it for ever, and send nothing more (that is what this seed found).
+/// A node that is started again and adopts children that it had before hears from above what the
+/// root has of them: else they would keep it for ever, and send nothing more (that is what this
+/// seed found).
 #[test]
 fn what_the_root_has_is_known_below_a_node_that_was_started_again() {
     survive(3264, Storm::of(4));
@@ -343,8 +352,8 @@ fn everybody_ends_when_the_root_is_lost() {
     for_seeds(500, outlive_the_root);
 }
 
-/// A node that cannot reach the root any more lets its children go, and ends alone; so do those below
-/// that cannot either. Each leaf of them that has a way to the root is in the next wave.
+/// A node that cannot reach the root any more lets its children go, and ends alone; so do those
+/// below that cannot either. Each leaf of them that has a way to the root is in the next wave.
 fn scatter(seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let shapes = [&[4, 4][..], &[3, 3, 3], &[2, 2, 2, 2], &[2, 3, 2], &[8, 8]];
@@ -381,7 +390,8 @@ fn who_can_reach_the_root_without_its_ancestors_does() {
 #[test]
 fn leaves_that_find_no_way_are_not_said_to_have_ended_as_the_node_above_them_did() {
     let shape = Shape::balanced(&[2, 2]);
-    let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
+    let nature =
+        Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
     let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), SimConfig::seeded(1));
     let dead = 1;
     for rank in shape.children(dead) {
@@ -402,8 +412,8 @@ fn leaves_that_find_no_way_are_not_said_to_have_ended_as_the_node_above_them_did
     assert!(causes[0].ends_with("), and it reached no other within 3 s"), "{causes:?}");
 }
 
-/// Commands that come one after another, each with a stream of its own: between them nodes that were
-/// started again are given their children back.
+/// Commands that come one after another, each with a stream of its own: between them nodes that
+/// were started again are given their children back.
 struct Commands {
     sim: Sim<Crowd>,
     nature: Nature,
@@ -453,7 +463,9 @@ fn come_back(seed: u64) {
         let at = Duration::from_millis(rng.u64(0..8_000));
         let fault = if rng.bool() { Fault::Kill { rank } } else { Fault::PowerOff { rank } };
         commands.sim.schedule(at, fault);
-        commands.sim.schedule(at + Duration::from_millis(rng.u64(1..9_000)), Fault::Restart { rank });
+        commands
+            .sim
+            .schedule(at + Duration::from_millis(rng.u64(1..9_000)), Fault::Restart { rank });
     }
     // Every other time nothing else goes wrong.
     let calm = rng.bool();
@@ -470,12 +482,19 @@ fn come_back(seed: u64) {
     commands.sim.run_for(SETTLED);
     let answered = commands.run(Duration::from_secs(30));
     let missed = sound.difference(&answered);
-    assert!(missed.is_empty(), "{missed} have not failed and do not answer: {:?}", commands.sim.notices());
+    assert!(
+        missed.is_empty(),
+        "{missed} have not failed and do not answer: {:?}",
+        commands.sim.notices()
+    );
     assert!(!calm || commands.all_are_in_place(), "a node keeps children of another");
     assert_eq!(commands.sim.traffic().violations, 0, "a node accuses another, and all are honest");
     commands.sim.with(0, |root, _| root.shut_down_children());
     commands.sim.run_for(Duration::from_secs(30));
-    assert!((1..shape.nodes()).all(|rank| !commands.sim.is_running(rank)), "nodes outlive their session");
+    assert!(
+        (1..shape.nodes()).all(|rank| !commands.sim.is_running(rank)),
+        "nodes outlive their session"
+    );
 }
 
 #[test]

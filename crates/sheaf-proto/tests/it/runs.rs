@@ -89,7 +89,12 @@ impl Run {
         match &result.payload {
             None => assert!(result.coverage.ok.is_empty(), "wave {}", result.wave),
             Some(payload) if self.numbers.short => {
-                assert_eq!(unpack(payload).unwrap(), [Value::I16(sum as i16)], "wave {}", result.wave);
+                assert_eq!(
+                    unpack(payload).unwrap(),
+                    [Value::I16(sum as i16)],
+                    "wave {}",
+                    result.wave
+                );
                 assert!(i16::try_from(sum).is_ok());
             }
             Some(payload) => {
@@ -127,7 +132,8 @@ fn every_sum_is_of_all_leaves_when_inner_nodes_die() {
         for _ in 0..rng.u32(1..4) {
             let rank = rng.u32(1..nodes);
             let inner = run.sim.shape().leaf(rank).is_none();
-            let fault = if inner && rng.bool() { Fault::Kill { rank } } else { Fault::Reset { rank } };
+            let fault =
+                if inner && rng.bool() { Fault::Kill { rank } } else { Fault::Reset { rank } };
             let at = Duration::from_micros(rng.u64(0..2_500_000));
             run.sim.schedule(at, fault);
         }

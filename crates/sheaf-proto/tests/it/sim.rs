@@ -10,7 +10,14 @@ use sheaf_proto::{Notice, Sync, Time};
 use std::time::Duration;
 
 fn crowd(seed: u64) -> Crowd {
-    Crowd::new(Nature { seed, odd: 100, silence: true, long: 30, think: Duration::from_millis(2), posts: 0 })
+    Crowd::new(Nature {
+        seed,
+        odd: 100,
+        silence: true,
+        long: 30,
+        think: Duration::from_millis(2),
+        posts: 0,
+    })
 }
 
 #[test]
@@ -69,8 +76,14 @@ fn cover(ok: &[u32]) -> Vec<u8> {
 /// Leaf 9 of 1x4x4 sends `frames`; whether that ended its link, and nothing else.
 fn is_violation(frames: &[Bytes]) -> bool {
     let shape = Shape::balanced(&[4, 4]);
-    let nature =
-        Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::from_millis(1), posts: 0 };
+    let nature = Nature {
+        seed: 1,
+        odd: 0,
+        silence: false,
+        long: 0,
+        think: Duration::from_millis(1),
+        posts: 0,
+    };
     let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), SimConfig::seeded(3));
     let stream = sim.open(shape.everyone(), "records", b"", Sync::WaitForAll);
     let of_leaf_8 = sim.open(RangeSet::single(8), "records", b"", Sync::WaitForAll);
@@ -131,9 +144,15 @@ fn who_breaks_the_protocol_loses_its_link_and_no_more() {
         ),
         (
             "credit for the other direction",
-            vec![frame::encode(Header { flags: flag::credit::UPWARD, ..header(Kind::Credit) }, &[])],
+            vec![frame::encode(
+                Header { flags: flag::credit::UPWARD, ..header(Kind::Credit) },
+                &[],
+            )],
         ),
-        ("a wave far ahead", vec![up(flag::up::FULL | flag::up::FINAL | flag::up::RAW, 1 << 40, &record)]),
+        (
+            "a wave far ahead",
+            vec![up(flag::up::FULL | flag::up::FINAL | flag::up::RAW, 1 << 40, &record)],
+        ),
         ("a coverage that does not decode", vec![up(flag::up::FINAL, 5, &[0xff; 9])]),
         ("somebody else's leaf", vec![up(flag::up::FINAL, 5, &with_record(cover(&[8])))]),
         ("everybody's leaves", vec![up(flag::up::FINAL, 5, &with_record(cover(&[0, 9])))]),
@@ -146,7 +165,10 @@ fn who_breaks_the_protocol_loses_its_link_and_no_more() {
         ),
         (
             "itself twice, in parts",
-            vec![up(0, 5, &with_record(cover(&[9]))), up(flag::up::FINAL, 5, &with_record(cover(&[9])))],
+            vec![
+                up(0, 5, &with_record(cover(&[9]))),
+                up(flag::up::FINAL, 5, &with_record(cover(&[9]))),
+            ],
         ),
         (
             "a part without a beginning",
@@ -165,7 +187,8 @@ fn who_breaks_the_protocol_loses_its_link_and_no_more() {
 
 fn lost_notice(leaf: u32) -> Bytes {
     let cause = "so it says".to_owned();
-    let notice = Notice::Lost { by: 1, rank: 1, leaves: RangeSet::single(leaf), errno: Errno::IO, cause };
+    let notice =
+        Notice::Lost { by: 1, rank: 1, leaves: RangeSet::single(leaf), errno: Errno::IO, cause };
     frame::encode(Header::new(Kind::Notice), &postcard::to_stdvec(&notice).unwrap())
 }
 
@@ -187,7 +210,8 @@ fn what_is_late_or_unknown_is_no_crime() {
 #[test]
 fn who_leaves_a_stream_is_silent_there_with_the_reason_it_gave() {
     let shape = Shape::balanced(&[4, 4]);
-    let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
+    let nature =
+        Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
     let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), SimConfig::seeded(3));
     let left = sim.open(shape.everyone(), "records", b"", Sync::WaitForAll);
     let kept = sim.open(shape.everyone(), "records", b"", Sync::WaitForAll);
@@ -210,7 +234,8 @@ fn who_leaves_a_stream_is_silent_there_with_the_reason_it_gave() {
 fn garbage_in_a_body_never_panics() {
     let mut rng = fastrand::Rng::with_seed(11);
     for _ in 0..300 {
-        let kinds = [Kind::Ready, Kind::Up, Kind::Credit, Kind::Notice, Kind::Heartbeat, Kind::Open];
+        let kinds =
+            [Kind::Ready, Kind::Up, Kind::Credit, Kind::Notice, Kind::Heartbeat, Kind::Open];
         let frames = (0..rng.usize(1..4)).map(|_| {
             let body: Vec<u8> = (0..rng.usize(0..40)).map(|_| rng.u8(..)).collect();
             let header = Header {
@@ -229,7 +254,8 @@ fn garbage_in_a_body_never_panics() {
 /// The wave that is asked for ends, and whoever is not the culprit is in it.
 fn is_harmless(frames: &[Bytes], rng: &mut fastrand::Rng) {
     let shape = Shape::balanced(&[3, 3]);
-    let nature = Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
+    let nature =
+        Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
     let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), SimConfig::seeded(3));
     let stream = sim.open(shape.everyone(), "bag", b"", Sync::WaitForAll);
     sim.run_for(Duration::from_millis(5));

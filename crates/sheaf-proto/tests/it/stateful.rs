@@ -6,8 +6,8 @@ use sheaf_proto::{Node, Packet, Sync};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Remembers at each node which leaves have ever sent it their own data; the result of a wave is what
-/// the root remembers. Nothing of it travels with the waves.
+/// Remembers at each node which leaves have ever sent it their own data; the result of a wave is
+/// what the root remembers. Nothing of it travels with the waves.
 #[derive(Default)]
 struct Memory(Arc<Mutex<u64>>);
 
@@ -65,8 +65,8 @@ fn an_orphan_hands_its_filters_state_to_whoever_takes_it() {
         assert_eq!(remembered(&mut sim, stream), RangeSet::new());
         let mut expected = RangeSet::new();
         for rank in faults {
-            // Orphans go to the nearest ancestor and take along what they remember: the root hears of
-            // it when it is the root.
+            // Orphans go to the nearest ancestor and take along what they remember: the root hears
+            // of it when it is the root.
             if shape.parent(rank) == 0 {
                 let leaves = shape.leaves_below(rank);
                 expected.union_with(&RangeSet::from_range(leaves.start, leaves.end));

@@ -81,7 +81,8 @@ fn start(seed: u64, shape: Shape) -> (Sim<Hosts>, u32) {
     let everyone = shape.everyone();
     let config = SimConfig { shred: seed.is_multiple_of(2), ..SimConfig::seeded(seed) };
     let mut sim = Sim::new(shape, Registry::with_builtins(), Hosts::default(), config);
-    let opened = sim.with(0, |root, _| root.open(SERVICE, everyone, "sum", b"%uld", Sync::WaitForAll));
+    let opened =
+        sim.with(0, |root, _| root.open(SERVICE, everyone, "sum", b"%uld", Sync::WaitForAll));
     (sim, opened.unwrap())
 }
 
@@ -135,7 +136,8 @@ fn a_running_sum_counts_nobody_twice() {
     for_seeds(2000, keeps_count);
 }
 
-/// A stream that is closed at a node and opened there again, from its beginning, brings waves that its tap has seen.
+/// A stream that is closed at a node and opened there again, from its beginning, brings waves that
+/// its tap has seen.
 #[test]
 fn what_comes_again_is_not_shown_again() {
     for seed in [80000216, 80001219, 80002952, 80003870] {
@@ -143,12 +145,14 @@ fn what_comes_again_is_not_shown_again() {
     }
 }
 
-/// Nodes go, one after the other, or are killed: what each kept is at the one above, once, or said to be lost.
+/// Nodes go, one after the other, or are killed: what each kept is at the one above, once, or said
+/// to be lost.
 fn gives_away_or_loses(seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed ^ 0x90);
     let shape = Shape::balanced(rng.choice([&[3, 3][..], &[2, 2, 2], &[2, 3, 2]]).unwrap());
     let (mut sim, stream) = start(seed, shape.clone());
-    let mut inner: Vec<u32> = (1..shape.nodes()).filter(|&rank| shape.leaf(rank).is_none()).collect();
+    let mut inner: Vec<u32> =
+        (1..shape.nodes()).filter(|&rank| shape.leaf(rank).is_none()).collect();
     rng.shuffle(&mut inner);
     let (mut went, mut killed) = (Vec::new(), Vec::new());
     let mut total = 0;
@@ -173,7 +177,9 @@ fn gives_away_or_loses(seed: u64) {
     let sums = &sim.leaves().sums;
     let given = |rank: u32| {
         let holders = sums.values().map(|sums| sums[0].lock().unwrap());
-        holders.flat_map(|sum| sum.given.get(&rank).cloned().unwrap_or_default()).collect::<Vec<u64>>()
+        holders
+            .flat_map(|sum| sum.given.get(&rank).cloned().unwrap_or_default())
+            .collect::<Vec<u64>>()
     };
     for rank in went {
         let own = sums[&rank][0].lock().unwrap();

@@ -78,7 +78,8 @@ impl Run {
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         let Some(id) = self.rng.choice(ids) else { return };
-        let expect = Duration::from_millis(if self.faultless { 600_000 } else { self.rng.u64(20..20_000) });
+        let expect =
+            Duration::from_millis(if self.faultless { 600_000 } else { self.rng.u64(20..20_000) });
         let wave = self.streams[&id].waves.len() as u64;
         let request = self.nature.request(id, wave);
         assert_eq!(self.sim.send(id, 7, &request, Some(expect)), wave);
@@ -96,7 +97,8 @@ impl Run {
         let mut all_over = true;
         for (&id, stream) in &mut self.streams {
             while let Some(result) = self.sim.take(id) {
-                let (outcome, _) = stream.waves.get_mut(&result.wave).expect("a wave that was started");
+                let (outcome, _) =
+                    stream.waves.get_mut(&result.wave).expect("a wave that was started");
                 outcome.take(&self.nature, id, &result, stream.in_order);
             }
             for (wave, (outcome, over)) in &stream.waves {
@@ -178,10 +180,20 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
-        let nature =
-            Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::from_millis(1), posts: 0 };
-        let mut sim =
-            Sim::new(Shape::balanced(&[8, 8]), registry(), Crowd::new(nature), SimConfig::seeded(1));
+        let nature = Nature {
+            seed: 1,
+            odd: 0,
+            silence: false,
+            long: 0,
+            think: Duration::from_millis(1),
+            posts: 0,
+        };
+        let mut sim = Sim::new(
+            Shape::balanced(&[8, 8]),
+            registry(),
+            Crowd::new(nature),
+            SimConfig::seeded(1),
+        );
         let stream = sim.open(RangeSet::full(64), "records", b"", Sync::WaitForAll);
         sim.run_for(Duration::from_millis(10));
         Self { sim, stream, nature }
@@ -264,9 +276,14 @@ fn a_leaf_that_is_killed_is_silent_when_nobody_waits_for_it_any_more() {
     let grace = Tuning::default().adoption_grace;
     let (outcome, took) = case.wave(0, Duration::from_secs(60));
     assert_eq!(outcome.silent, RangeSet::single(9));
-    assert!(outcome.errnos.iter().all(|(errno, _)| *errno == Errno::CONNRESET), "{:?}", outcome.errnos);
+    assert!(
+        outcome.errnos.iter().all(|(errno, _)| *errno == Errno::CONNRESET),
+        "{:?}",
+        outcome.errnos
+    );
     assert!(took < grace + Duration::from_secs(1), "{took:?}");
-    let lost = |notice: &Notice| matches!(notice, Notice::Lost { by: 2, leaves, .. } if leaves.len() == 1);
+    let lost =
+        |notice: &Notice| matches!(notice, Notice::Lost { by: 2, leaves, .. } if leaves.len() == 1);
     assert_eq!(case.sim.notices().iter().filter(|notice| lost(notice)).count(), 1);
     let (outcome, took) = case.wave(1, Duration::from_secs(60));
     assert_eq!(outcome.silent, RangeSet::single(9));
@@ -315,7 +332,8 @@ fn packets_nobody_asked_for_form_waves_too() {
         let mut rng = fastrand::Rng::with_seed(seed);
         let shape = rng.choice(shapes()).unwrap();
         let config = SimConfig { shred: true, ..SimConfig::seeded(seed) };
-        let nature = Nature { seed, odd: 0, silence: false, long: 50, think: Duration::ZERO, posts: 0 };
+        let nature =
+            Nature { seed, odd: 0, silence: false, long: 50, think: Duration::ZERO, posts: 0 };
         let mut sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), config);
         let stream = sim.open(shape.everyone(), "bag", b"", Sync::WaitForAll);
         sim.run_for(Duration::from_millis(50));
@@ -328,7 +346,8 @@ fn packets_nobody_asked_for_form_waves_too() {
             let wave = next.entry(leaf).or_insert(0);
             if *wave < 8 {
                 let answer = nature.answer(leaf, stream, *wave);
-                let posted = sim.with(shape.rank_of_leaf(leaf), |node, _| node.post(stream, 0, &answer));
+                let posted =
+                    sim.with(shape.rank_of_leaf(leaf), |node, _| node.post(stream, 0, &answer));
                 assert!(posted.is_none_or(|posted| posted == *wave));
                 *wave += 1;
             }
@@ -405,7 +424,8 @@ fn the_places_of_links_that_are_gone_are_taken_again() {
     assert_eq!((case.sim.notices(), case.sim.traffic().violations), (&[][..], 0));
 }
 
-/// A leaf that has left a stream is not in it when its inner node dies, nor when it comes back itself.
+/// A leaf that has left a stream is not in it when its inner node dies, nor when it comes back
+/// itself.
 #[test]
 fn who_has_left_a_stream_stays_away_from_it_under_another_parent() {
     for micros in [0, 20, 60, 150, 400, 1000, 300_000] {
@@ -419,7 +439,11 @@ fn who_has_left_a_stream_stays_away_from_it_under_another_parent() {
         case.sim.run_for(Duration::from_secs(1));
         for wave in 0..3 {
             let (outcome, took) = case.wave(wave, Duration::from_secs(30));
-            assert_eq!(outcome.silent, RangeSet::single(17), "killed after {micros} µs, wave {wave}");
+            assert_eq!(
+                outcome.silent,
+                RangeSet::single(17),
+                "killed after {micros} µs, wave {wave}"
+            );
             assert_eq!(outcome.errnos, [(Errno::CANCELED, RangeSet::single(17))]);
             assert!(took < Duration::from_secs(1), "{took:?}");
             case.hurt(Fault::Reset { rank });

@@ -19,7 +19,9 @@ pub(super) fn choose(
     let hosts = (!choices.on_hosts.is_empty()).then(|| choices.on_hosts.join(","));
     let made = |cluster| Said { cluster, selects: false, note: None };
     let mut said = match (choices.embedded, choices.processes, hosts) {
-        (None, None, Some(hosts)) => said::find(file, &said::Around { groups, environment }, choices, hosts)?,
+        (None, None, Some(hosts)) => {
+            said::find(file, &said::Around { groups, environment }, choices, hosts)?
+        }
         (None, None, None) => made(match named(file, choices)? {
             Some((name, section)) => section.cluster(name),
             None => this_machine(),
@@ -96,10 +98,16 @@ fn unknown_cluster(file: &ConfigFile, name: &str) -> SessionError {
     let known = file.clusters.keys().map(String::as_str);
     SessionError::Cluster(match nearest(name, known) {
         Some(near) => format!("no cluster {name} in {}; did you mean {near}?", path.display()),
-        None if file.clusters.is_empty() => format!("no cluster {name} in {}: it names none", path.display()),
+        None if file.clusters.is_empty() => {
+            format!("no cluster {name} in {}: it names none", path.display())
+        }
         None => {
             let are = if file.clusters.len() == 1 { "is" } else { "are" };
-            format!("no cluster {name} in {}; there {are} {}", path.display(), some_of(file.clusters.keys()))
+            format!(
+                "no cluster {name} in {}; there {are} {}",
+                path.display(),
+                some_of(file.clusters.keys())
+            )
         }
     })
 }
@@ -155,7 +163,8 @@ mod tests {
 
     #[test]
     fn options_make_clusters_of_their_own() {
-        let choices = Choices { embedded: Some(4), tree: Some("flat".into()), ..Choices::default() };
+        let choices =
+            Choices { embedded: Some(4), tree: Some("flat".into()), ..Choices::default() };
         let (file, groups) = (ConfigFile::default(), GroupSources::default());
         let cluster = choose(&file, &groups, &choices, &Environment::default()).unwrap().cluster;
         assert_eq!(cluster.hosts.value, "n[1-4]");

@@ -1,6 +1,7 @@
 //! `sheaf.toml` read: every key known, every value checked, every problem with its line.
 use super::{
-    Cluster, EXPORT_DEFAULT, Launch, Link, Origin, SETTINGS, Settings, Sourced, TREE_DEFAULT, nearest,
+    Cluster, EXPORT_DEFAULT, Launch, Link, Origin, SETTINGS, Settings, Sourced, TREE_DEFAULT,
+    nearest,
 };
 use crate::environment::Environment;
 use crate::error::SessionError;
@@ -143,12 +144,16 @@ impl ConfigFile {
         Ok(Self::default())
     }
 
-    fn read(path: &Path, open: fn(&Path) -> Result<std::fs::File, NotTrusted>) -> Result<Self, NotTrusted> {
+    fn read(
+        path: &Path,
+        open: fn(&Path) -> Result<std::fs::File, NotTrusted>,
+    ) -> Result<Self, NotTrusted> {
         use std::io::{Error, ErrorKind, Read};
         let mut text = String::new();
         let read = open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
         if read as u64 > FILE_BYTES_MAX {
-            let long = Error::new(ErrorKind::FileTooLarge, format!("more than {FILE_BYTES_MAX} bytes"));
+            let long =
+                Error::new(ErrorKind::FileTooLarge, format!("more than {FILE_BYTES_MAX} bytes"));
             return Err(long.into());
         }
         Ok(Self::parse(path, &text))
@@ -222,8 +227,7 @@ impl Reader<'_> {
                 "groups" => {
                     for (name, value) in self.table("groups", value) {
                         if name.get_ref() == "all" {
-                            let text =
-                                "a group cannot be called all: @all stands for every host of the cluster";
+                            let text = "a group cannot be called all: @all stands for every host of the cluster";
                             self.problem(name.span().start, text.to_owned());
                         }
                         let nodes = self.string(name.get_ref(), value);
@@ -281,7 +285,12 @@ impl Reader<'_> {
         self.one_of("link", value, &Link::NAMES)
     }
 
-    fn one_of<T: Copy>(&mut self, key: &str, value: &Value<'_>, known: &[(&str, T)]) -> Option<Sourced<T>> {
+    fn one_of<T: Copy>(
+        &mut self,
+        key: &str,
+        value: &Value<'_>,
+        known: &[(&str, T)],
+    ) -> Option<Sourced<T>> {
         let Sourced { value: name, origin } = self.string(key, value)?;
         let found = known.iter().find(|(known, _)| *known == name);
         if found.is_none() {
@@ -301,12 +310,16 @@ impl Reader<'_> {
             return self.unknown(name, at, " in [tuning]", &names);
         };
         let number = value.get_ref().as_integer();
-        let number = number.and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok());
+        let number =
+            number.and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok());
         let within = number.filter(|number| (setting.min..=setting.max).contains(number));
         match (within, tuning.get_mut(name)) {
             (Some(value), Some(slot)) => *slot = Sourced { value, origin: self.origin(at) },
             _ => {
-                let text = format!("{name} must be a whole number from {} to {}", setting.min, setting.max);
+                let text = format!(
+                    "{name} must be a whole number from {} to {}",
+                    setting.min, setting.max
+                );
                 self.problem(value.span().start, text);
             }
         }
@@ -338,7 +351,8 @@ impl Reader<'_> {
         let alone = || text.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, 0));
         let address = text.parse().ok().or_else(alone);
         if address.is_none() {
-            let text = format!("{name} = {text:?} is no address such as \"10.0.0.1\" or \"0.0.0.0:7440\"");
+            let text =
+                format!("{name} = {text:?} is no address such as \"10.0.0.1\" or \"0.0.0.0:7440\"");
             self.problem(value.span().start, text);
         }
         address.map(|value| Sourced { value, origin })
@@ -387,7 +401,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn problems(text: &str) -> Vec<String> {
-        ConfigFile::parse(Path::new("sheaf.toml"), text).problems.iter().map(ToString::to_string).collect()
+        ConfigFile::parse(Path::new("sheaf.toml"), text)
+            .problems
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]

@@ -77,7 +77,8 @@ impl Hosts {
         if let Some(folded) = memory.get(leaves) {
             return folded.clone();
         }
-        let names: Vec<&String> = leaves.iter().filter_map(|leaf| self.names.get(leaf as usize)).collect();
+        let names: Vec<&String> =
+            leaves.iter().filter_map(|leaf| self.names.get(leaf as usize)).collect();
         let folded = fold(&names);
         if memory.len() >= FOLDED_MAX {
             memory.clear();
@@ -114,7 +115,8 @@ impl Row {
         let last = row.first.checked_add(names.len() as u64 - 1)?;
         // Padded numbers that outgrow their padding are another pattern.
         let fits = width == 0 || last.to_string().len() <= width;
-        (fits && names.iter().zip(row.first..).all(|(name, number)| *name == row.name(number))).then_some(row)
+        (fits && names.iter().zip(row.first..).all(|(name, number)| *name == row.name(number)))
+            .then_some(row)
     }
 
     fn name(&self, number: u64) -> String {
@@ -122,15 +124,19 @@ impl Row {
     }
 
     fn fold(&self, leaves: &RangeSet) -> String {
-        let number = |leaf: u32| format!("{:0width$}", self.first + u64::from(leaf), width = self.width);
-        let ranges: Vec<String> =
-            leaves
-                .ranges()
-                .iter()
-                .map(|&(first, last)| {
-                    if first == last { number(first) } else { format!("{}-{}", number(first), number(last)) }
-                })
-                .collect();
+        let number =
+            |leaf: u32| format!("{:0width$}", self.first + u64::from(leaf), width = self.width);
+        let ranges: Vec<String> = leaves
+            .ranges()
+            .iter()
+            .map(|&(first, last)| {
+                if first == last {
+                    number(first)
+                } else {
+                    format!("{}-{}", number(first), number(last))
+                }
+            })
+            .collect();
         match (leaves.len(), ranges.first()) {
             (0, _) | (_, None) => String::new(),
             (1, Some(one)) => format!("{}{one}{}", self.prefix, self.suffix),
@@ -160,7 +166,8 @@ pub(crate) fn find(
     } else {
         expression.to_owned()
     };
-    let set = HostSet::parse_with(&listed, groups).map_err(|error| format!("{}: {error}", short(&listed)))?;
+    let set = HostSet::parse_with(&listed, groups)
+        .map_err(|error| format!("{}: {error}", short(&listed)))?;
     match set.len() {
         0 if expression.is_empty() => Err("no host is named".to_owned()),
         0 => Err(format!("{expression} is empty")),
@@ -185,7 +192,9 @@ fn slurm_nodes(environment: &Environment) -> Result<String, String> {
     // Slurm writes sets as ClusterShell does, with a comma for union.
     let nodes = environment.variable(VARIABLE).and_then(|nodes| nodes.to_str());
     let nodes = nodes.filter(|nodes| !nodes.trim().is_empty()).map(ToOwned::to_owned);
-    nodes.ok_or_else(|| format!("@slurm needs a job of Slurm (salloc, sbatch): {VARIABLE} is not set"))
+    nodes.ok_or_else(|| {
+        format!("@slurm needs a job of Slurm (salloc, sbatch): {VARIABLE} is not set")
+    })
 }
 
 /// The host sets of a text of lines, with `#` for comments, as one expression.
@@ -202,7 +211,9 @@ pub(crate) fn without_mark(text: &str) -> &str {
 /// A path taken from the directory of the file that names it.
 fn beside(origin: &Origin, path: &str) -> PathBuf {
     let directory = match origin {
-        Origin::File(file, _) => file.parent().filter(|directory| !directory.as_os_str().is_empty()),
+        Origin::File(file, _) => {
+            file.parent().filter(|directory| !directory.as_os_str().is_empty())
+        }
         _ => None,
     };
     directory.unwrap_or(Path::new("")).join(path.trim())
@@ -222,7 +233,8 @@ pub fn own_name() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy();
     // A name that is no host name would be read as a pattern.
-    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+    let plain =
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
     if plain { name.into_owned() } else { "localhost".to_owned() }
 }
 
@@ -233,8 +245,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn hosts(expression: &str) -> Hosts {
-        find(&Sourced::default(expression.to_owned()), &GroupSources::default(), &Environment::default())
-            .unwrap()
+        find(
+            &Sourced::default(expression.to_owned()),
+            &GroupSources::default(),
+            &Environment::default(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -246,7 +262,11 @@ mod tests {
     #[test]
     fn a_name_that_no_tree_can_hold_is_refused() {
         let find = |name: &str| {
-            find(&Sourced::default(name.to_owned()), &GroupSources::default(), &Environment::default())
+            find(
+                &Sourced::default(name.to_owned()),
+                &GroupSources::default(),
+                &Environment::default(),
+            )
         };
         assert_eq!(find(&format!("a{}", "n".repeat(254))).unwrap().len(), 1);
         let told = find(&format!("a{}", "n".repeat(255))).unwrap_err();

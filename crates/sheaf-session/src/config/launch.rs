@@ -47,7 +47,8 @@ pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, Stri
 
 impl fmt::Display for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(_, launch)| launch == self).map_or("", |(name, _)| name);
+        let name =
+            Self::NAMES.iter().find(|(_, launch)| launch == self).map_or("", |(name, _)| name);
         f.write_str(name)
     }
 }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 /// How nodes are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// To other hosts TCP with TLS, and where that does not get through the ssh connections that start them; on
-    /// one machine unix sockets.
+    /// To other hosts TCP with TLS, and where that does not get through the ssh connections that
+    /// start them; on one machine unix sockets.
     Auto,
     /// The ssh connections that start nodes.
     Ssh,

@@ -1,6 +1,6 @@
-//! Names that are handed to `ssh`: of hosts, and of the user to log in as. One that begins with a dash
-//! would be an option to it, and what a shell gives a meaning to may be run by its `ProxyCommand`; it
-//! refuses both itself, host by host, as if these were down.
+//! Names that are handed to `ssh`: of hosts, and of the user to log in as. One that begins with a
+//! dash would be an option to it, and what a shell gives a meaning to may be run by its
+//! `ProxyCommand`; it refuses both itself, host by host, as if these were down.
 
 /// What no name has: a shell may be given it.
 const SHELL: &str = "'`\"$;&<>|(){}\\";
@@ -40,8 +40,18 @@ mod tests {
 
     #[test]
     fn what_ssh_would_not_take_for_a_name_is_none() {
-        for name in ["", "-oProxyCommand=x", "a b", "a\tb", "a\u{a0}b", "a\nb", "a;b", "$(x)", "`x`", "a\\b"]
-        {
+        for name in [
+            "",
+            "-oProxyCommand=x",
+            "a b",
+            "a\tb",
+            "a\u{a0}b",
+            "a\nb",
+            "a;b",
+            "$(x)",
+            "`x`",
+            "a\\b",
+        ] {
             assert!(host_problem(name).is_some(), "{name:?}");
         }
         for name in ["n1", "n-1.example.org", "2001:db8::1", "a_b", "fe80::1%eth0", "über"] {

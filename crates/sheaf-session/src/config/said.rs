@@ -1,8 +1,9 @@
-//! What the hosts of `-w` are to the configuration: hosts of a cluster that it has, or hosts that no file
-//! has to know, over ssh.
+//! What the hosts of `-w` are to the configuration: hosts of a cluster that it has, or hosts that
+//! no file has to know, over ssh.
 //!
-//! Whoever has a default cluster means its hosts, by whatever way they are reached, when naming some of
-//! them: never another file of the same path on the same machine, because ssh leads to its real `/`.
+//! Whoever has a default cluster means its hosts, by whatever way they are reached, when naming
+//! some of them: never another file of the same path on the same machine, because ssh leads to its
+//! real `/`.
 use super::choose::{ad_hoc, named};
 use super::hosts::{self, Hosts, fold};
 use super::selection::{ClusterGroups, padded};
@@ -49,24 +50,34 @@ pub fn find(
         return Ok(outside(None));
     }
     let has_default = file.default.is_some() || file.clusters.len() == 1;
-    let Some((name, section)) = has_default.then(|| named(file, choices)).transpose()?.flatten() else {
+    let Some((name, section)) = has_default.then(|| named(file, choices)).transpose()?.flatten()
+    else {
         return Ok(outside(None));
     };
     let cluster = section.cluster(name);
     let known = cluster.find_hosts(around.groups, around.environment).map_err(|why| {
         let name = &cluster.name.value;
-        SessionError::Hosts(format!("{why}; --launch ssh reaches hosts over ssh, outside of cluster {name}"))
+        SessionError::Hosts(format!(
+            "{why}; --launch ssh reaches hosts over ssh, outside of cluster {name}"
+        ))
     })?;
     let (meant, unknown) = compare(&said, &known, around)?;
     if unknown.is_empty() {
         return Ok(selected(cluster, &meant));
     }
-    let (are, name) = (if unknown.len() == 1 { "is no host" } else { "are no hosts" }, &cluster.name.value);
-    let all = if unknown.len() < meant.len() { format!("all of {} ", fold(&meant)) } else { String::new() };
+    let (are, name) =
+        (if unknown.len() == 1 { "is no host" } else { "are no hosts" }, &cluster.name.value);
+    let all = if unknown.len() < meant.len() {
+        format!("all of {} ", fold(&meant))
+    } else {
+        String::new()
+    };
     let near = padded(&unknown, &known, &RangeSet::full(known.len()));
     let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
     let unknown = fold(&unknown);
-    Ok(outside(Some(format!("{unknown} {are} of cluster {name}: {all}over ssh, outside of it{near}"))))
+    Ok(outside(Some(format!(
+        "{unknown} {are} of cluster {name}: {all}over ssh, outside of it{near}"
+    ))))
 }
 
 /// With `-C` they are the hosts of that cluster, whether its section has them or not.

@@ -1,5 +1,5 @@
-//! Which hosts of its cluster a command is for: not those of `-x`, and of a running session those of
-//! `-w`.
+//! Which hosts of its cluster a command is for: not those of `-x`, and of a running session those
+//! of `-w`.
 use super::hosts::{Hosts, fold};
 use super::{Config, Origin, nearest};
 use crate::error::SessionError;
@@ -9,7 +9,8 @@ use sheaf_core::hostset::{Groups, HostSet};
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 
-/// The groups of the configuration, and `@all` for every host of the cluster that the command is for.
+/// The groups of the configuration, and `@all` for every host of the cluster that the command is
+/// for.
 pub(super) struct ClusterGroups<'a> {
     groups: &'a GroupSources,
     /// Nothing where it is still to be found out who they are.
@@ -33,8 +34,8 @@ impl<'a> ClusterGroups<'a> {
         self.missing.get().cloned().unwrap_or(text)
     }
 
-    /// The host set of a group. A name that no group has is an error here, though nodeset takes it for
-    /// an empty group: whoever mistypes one must not be told of an empty set.
+    /// The host set of a group. A name that no group has is an error here, though nodeset takes it
+    /// for an empty group: whoever mistypes one must not be told of an empty set.
     fn find(&self, source: Option<&str>, group: &str) -> Result<String, String> {
         let found = self.groups.resolve(source, group);
         if found.as_ref().is_ok_and(|nodes| !nodes.is_empty()) {
@@ -157,14 +158,15 @@ impl Config {
         if left.is_empty() { Err(nobody_left()) } else { Ok(Hosts::new(left)) }
     }
 
-    /// The hosts of `-x`. Names must be hosts of the cluster, so that none is spared by mistake; groups
-    /// may hold others as well.
+    /// The hosts of `-x`. Names must be hosts of the cluster, so that none is spared by mistake;
+    /// groups may hold others as well.
     fn find_excluded(&self, hosts: &Hosts) -> Result<HostSet, SessionError> {
         let groups = ClusterGroups::new(&self.groups, hosts.everyone());
         let mut excluded = HostSet::new();
         for expression in &self.exclude_hosts {
             if let Ok(names) = HostSet::parse(expression) {
-                let unknown: Vec<String> = names.iter().filter(|name| hosts.leaf(name).is_none()).collect();
+                let unknown: Vec<String> =
+                    names.iter().filter(|name| hosts.leaf(name).is_none()).collect();
                 if !unknown.is_empty() {
                     return Err(self.unknown(&unknown, hosts, &RangeSet::full(hosts.len())));
                 }
@@ -191,10 +193,15 @@ impl Config {
                 }
             }
         };
-        let near = || unknown.first().and_then(|first| similar(first, hosts)).map(ToOwned::to_owned);
+        let near =
+            || unknown.first().and_then(|first| similar(first, hosts)).map(ToOwned::to_owned);
         let near = padded(unknown, hosts, everyone).or_else(near);
         let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-        SessionError::UnknownHosts(format!("{} {of} ({}){hint}", fold(unknown), hosts.fold(everyone)))
+        SessionError::UnknownHosts(format!(
+            "{} {of} ({}){hint}",
+            fold(unknown),
+            hosts.fold(everyone)
+        ))
     }
 }
 
@@ -208,8 +215,10 @@ fn parse(expression: &str, groups: &ClusterGroups<'_>) -> Result<HostSet, Sessio
 /// The error of hosts where no configuration names any.
 fn nobody_is_named(hosts: &[String], own: &str) -> SessionError {
     // As for ssh: USER@HOST.
-    let parts: Vec<_> = hosts.iter().map(|host| host.rsplit_once('@').unwrap_or(("", host))).collect();
-    let users: BTreeSet<&str> = parts.iter().map(|(user, _)| *user).filter(|user| !user.is_empty()).collect();
+    let parts: Vec<_> =
+        hosts.iter().map(|host| host.rsplit_once('@').unwrap_or(("", host))).collect();
+    let users: BTreeSet<&str> =
+        parts.iter().map(|(user, _)| *user).filter(|user| !user.is_empty()).collect();
     let names: Vec<String> = parts.iter().map(|(_, host)| (*host).to_owned()).collect();
     let user: String = users.iter().map(|user| format!(" -l {user}")).collect();
     SessionError::UnknownHosts(format!(
@@ -223,14 +232,17 @@ fn nobody_left() -> SessionError {
     SessionError::Hosts("--exclude-hosts leaves no host".to_owned())
 }
 
-/// The hosts among these whose names are `names` but for zeros before numbers, where there is one for each.
+/// The hosts among these whose names are `names` but for zeros before numbers, where there is one
+/// for each.
 pub(super) fn padded(names: &[String], hosts: &Hosts, among: &RangeSet) -> Option<String> {
     let mut plain: HashMap<String, &String> = HashMap::new();
     for name in among.iter().filter_map(|leaf| hosts.names().get(leaf as usize)) {
         plain.entry(without_padding(name)).or_insert(name);
     }
-    let meant: Option<Vec<String>> =
-        names.iter().map(|name| plain.get(&without_padding(name)).map(|name| (*name).clone())).collect();
+    let meant: Option<Vec<String>> = names
+        .iter()
+        .map(|name| plain.get(&without_padding(name)).map(|name| (*name).clone()))
+        .collect();
     meant.map(|meant| fold(&meant))
 }
 

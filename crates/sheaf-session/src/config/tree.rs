@@ -1,5 +1,5 @@
-//! The tree that a configuration asks for. It decides which leaf is which host: a set of hosts has no
-//! order of its own, and a file of a tree may name them in any.
+//! The tree that a configuration asks for. It decides which leaf is which host: a set of hosts has
+//! no order of its own, and a file of a tree may name them in any.
 use super::hosts::{Hosts, fold, without_mark};
 use super::{Config, Launch, Link, Origin, names};
 use crate::error::{SessionError, io_text};
@@ -16,13 +16,15 @@ const TREE_BYTES_MAX: u64 = 64 << 20;
 pub fn plan(config: &Config) -> Result<Topology, SessionError> {
     check_link(config)?;
     // What a file says may be for another way to start the same cluster.
-    let says_link = config.cluster.link.as_ref().is_some_and(|link| matches!(link.origin, Origin::Option(_)));
+    let says_link =
+        config.cluster.link.as_ref().is_some_and(|link| matches!(link.origin, Origin::Option(_)));
     if config.launch() == Launch::Embedded && says_link {
         let text = "--link is for processes of their own: not with launch = embedded";
         return Err(SessionError::Choice(text.to_owned()));
     }
     check_login(config)?;
-    let hosts = config.without_excluded(config.cluster.find_hosts(&config.groups, &config.environment)?)?;
+    let hosts =
+        config.without_excluded(config.cluster.find_hosts(&config.groups, &config.environment)?)?;
     let usage = |error: TopologyError| SessionError::Tree(format!("tree: {error}"));
     let spec = Spec::parse(&config.cluster.tree.value).map_err(usage)?;
     if let Spec::File(path) = &spec {
@@ -34,7 +36,9 @@ pub fn plan(config: &Config) -> Result<Topology, SessionError> {
             None => Ok(topology),
             Some(difference) => {
                 let cluster = &config.cluster.name.value;
-                let text = format!("{path}: its leaves are not the hosts of cluster {cluster}: {difference}");
+                let text = format!(
+                    "{path}: its leaves are not the hosts of cluster {cluster}: {difference}"
+                );
                 Err(SessionError::Tree(text))
             }
         };
@@ -54,12 +58,14 @@ fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<String> {
         let text = format!("it is longer than {bytes_max} bytes, and too long for a tree");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
-    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text (UTF-8)"))
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text (UTF-8)"))
 }
 
 /// The tree of a file, without the hosts of `-x`.
 fn from_file(config: &Config, text: &str) -> Result<Topology, String> {
-    let mut topology = Topology::from_file(without_mark(text)).map_err(|error| error.to_string())?;
+    let mut topology =
+        Topology::from_file(without_mark(text)).map_err(|error| error.to_string())?;
     if let Some(problem) = topology.nodes().find_map(|node| names::host_problem(&node.host())) {
         return Err(problem);
     }
@@ -85,7 +91,8 @@ fn check_link(config: &Config) -> Result<(), SessionError> {
             format!("link = ssh is for hosts that ssh starts: launch = {launch} needs tls")
         }
         (Launch::Processes, Link::Ssh) => {
-            "link = ssh is for hosts that ssh starts: launch = processes has unix, tcp and tls".to_owned()
+            "link = ssh is for hosts that ssh starts: launch = processes has unix, tcp and tls"
+                .to_owned()
         }
         _ => return Ok(()),
     };
@@ -97,7 +104,10 @@ fn check_login(config: &Config) -> Result<(), SessionError> {
     let launch = config.launch();
     let in_vain = match config.says_login() {
         Some("--user") if launch != Launch::Ssh => "--user is for hosts that ssh logs in to",
-        Some(_) if config.cluster.sudo.is_some() && !matches!(launch, Launch::Ssh | Launch::Processes) => {
+        Some(_)
+            if config.cluster.sudo.is_some()
+                && !matches!(launch, Launch::Ssh | Launch::Processes) =>
+        {
             "--sudo is for servers that are started here or over ssh"
         }
         _ => return Ok(()),
@@ -115,7 +125,8 @@ fn difference(leaves: &Names, hosts: &Hosts) -> Option<String> {
             unknown.push(name);
         }
     }
-    let missing: Vec<String> = hosts.names().iter().filter(|name| !seen.contains(*name)).cloned().collect();
+    let missing: Vec<String> =
+        hosts.names().iter().filter(|name| !seen.contains(*name)).cloned().collect();
     let parts = [
         (unknown, "only in the file"),
         (missing, "only in the cluster"),
@@ -143,7 +154,10 @@ mod tests {
         assert_eq!(told(&["n3", "n1", "n2"], &["n1", "n2", "n3"]), None);
         assert_eq!(told(&["n1", "n2"], &["n1", "n2", "n3"]).unwrap(), "n3 only in the cluster");
         let other = told(&["n1", "n4", "n5", "n1", "n3"], &["n1", "n2", "n3"]).unwrap();
-        assert_eq!(other, "n[4-5] only in the file; n2 only in the cluster; n1 more than once in the file");
+        assert_eq!(
+            other,
+            "n[4-5] only in the file; n2 only in the cluster; n1 more than once in the file"
+        );
         // Equal in number, not in name.
         let same = told(&["n01"], &["n1"]).unwrap();
         assert_eq!(same, "n01 only in the file; n1 only in the cluster");

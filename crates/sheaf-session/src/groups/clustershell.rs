@@ -107,7 +107,8 @@ impl ClusterShell {
         for (section, values) in sections {
             for name in section.split(',').map(str::trim).filter(|name| *name != "Main") {
                 // A command without words is none.
-                let value = |key: &str| values.get(key).filter(|command| !command.is_empty()).cloned();
+                let value =
+                    |key: &str| values.get(key).filter(|command| !command.is_empty()).cloned();
                 let upcall = Upcall {
                     name: name.to_owned(),
                     directory: directory.to_path_buf(),
@@ -142,8 +143,11 @@ impl ClusterShell {
 
     /// The names of the sources, the default first.
     pub fn names(&self) -> Vec<String> {
-        let others =
-            self.sources.iter().map(|(name, _)| name).filter(|name| Some(*name) != self.default.as_ref());
+        let others = self
+            .sources
+            .iter()
+            .map(|(name, _)| name)
+            .filter(|name| Some(*name) != self.default.as_ref());
         self.default.iter().chain(others).cloned().collect()
     }
 
@@ -153,7 +157,8 @@ impl ClusterShell {
             return Err(SourceError::new("there is no default group source"));
         };
         self.find_source(name).ok_or_else(|| {
-            let near = crate::config::nearest(name, self.sources.iter().map(|(name, _)| name.as_str()));
+            let near =
+                crate::config::nearest(name, self.sources.iter().map(|(name, _)| name.as_str()));
             let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
             SourceError(format!("no group source {name}{hint}"))
         })
@@ -172,11 +177,14 @@ impl GroupSource {
     /// Every host of the source: what it says, or else all of its groups together.
     pub fn all(&self) -> Result<String, SourceError> {
         match self {
-            Self::Upcall(upcall) if upcall.all.is_some() => upcall.ask_optional("all", upcall.all.as_deref()),
+            Self::Upcall(upcall) if upcall.all.is_some() => {
+                upcall.ask_optional("all", upcall.all.as_deref())
+            }
             Self::Table(groups) if groups.contains_key("all") => Ok(groups["all"].clone()),
             _ => {
                 let groups = self.list()?;
-                let hosts: Result<Vec<String>, _> = groups.iter().map(|group| self.map(group)).collect();
+                let hosts: Result<Vec<String>, _> =
+                    groups.iter().map(|group| self.map(group)).collect();
                 Ok(hosts?.join(" "))
             }
         }
@@ -197,8 +205,8 @@ impl GroupSource {
         }
     }
 
-    /// The groups of a host, where there is a command that tells. `None`: every group that is listed
-    /// may have it.
+    /// The groups of a host, where there is a command that tells. `None`: every group that is
+    /// listed may have it.
     pub fn groups_of(&self, host: &str) -> Result<Option<Vec<String>>, SourceError> {
         let Self::Upcall(upcall) = self else { return Ok(None) };
         let Some(command) = &upcall.reverse else {
@@ -229,7 +237,10 @@ impl Upcall {
 
     fn ask(&self, command: &str, variable: &str, value: &str) -> Result<String, SourceError> {
         if !upcall::is_plain(value) {
-            return Err(SourceError(format!("{value:?} cannot be asked of group source {}", self.name)));
+            return Err(SourceError(format!(
+                "{value:?} cannot be asked of group source {}",
+                self.name
+            )));
         }
         let directory = self.directory.to_string_lossy();
         let values = [(variable, value), ("SOURCE", &self.name), ("CFGDIR", &directory)];
@@ -261,8 +272,9 @@ fn in_file(file: &Path, error: &str) -> SourceError {
 /// Where ClusterShell looks for its files; a later directory goes before an earlier one.
 pub fn configuration_directories(environment: &Environment) -> Vec<PathBuf> {
     let home = environment.path("HOME");
-    let config =
-        environment.path("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config")));
+    let config = environment
+        .path("XDG_CONFIG_HOME")
+        .or_else(|| home.as_ref().map(|home| home.join(".config")));
     let mut directories = vec![PathBuf::from("/etc/clustershell")];
     directories.extend(home.map(|home| home.join(".local/etc/clustershell")));
     directories.extend(config.map(|config| config.join("clustershell")));
@@ -275,7 +287,8 @@ fn directories(setting: Option<&str>, directory: &Path) -> Vec<PathBuf> {
     let own = directory.to_string_lossy();
     let mut found: Vec<PathBuf> = Vec::new();
     for part in setting.unwrap_or_default().split_whitespace() {
-        let path = PathBuf::from(upcall::substitute(part.trim_matches(['"', '\'']), &[("CFGDIR", &own)]));
+        let path =
+            PathBuf::from(upcall::substitute(part.trim_matches(['"', '\'']), &[("CFGDIR", &own)]));
         // Comparing components takes doubled and trailing slashes as one.
         if path.is_dir() && !found.contains(&path) {
             found.push(path);
@@ -298,7 +311,8 @@ fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>, SourceError> {
     let mut files: Vec<PathBuf> = paths.into_iter().filter(visible).collect();
     files.sort();
     if files.len() > FILES_MAX {
-        let text = format!("{}: {} files are more than {FILES_MAX}", directory.display(), files.len());
+        let text =
+            format!("{}: {} files are more than {FILES_MAX}", directory.display(), files.len());
         return Err(SourceError(text));
     }
     Ok(files)
@@ -315,7 +329,8 @@ mod tests {
         let at = |name: &str| home.path().join(name);
         fs::create_dir_all(at("conf.d")).unwrap();
         fs::create_dir_all(at("groups.d")).unwrap();
-        fs::write(at("conf.d/x.conf"), "[echo,e]\nmap: echo $SOURCE-$GROUP\nlist: echo a b\n").unwrap();
+        fs::write(at("conf.d/x.conf"), "[echo,e]\nmap: echo $SOURCE-$GROUP\nlist: echo a b\n")
+            .unwrap();
         fs::write(at("groups.d/r.yaml"), "racks:\n  r1: 'n[1-2]'\n  r2: n3\n").unwrap();
         fs::write(at("groups.d/local.cfg"), "adm: n0\nall: n[0-9]\n").unwrap();
         let text = "[Main]\ndefault: local\nconfdir: $CFGDIR/conf.d\nautodir: $CFGDIR/groups.d\n[local]\n\

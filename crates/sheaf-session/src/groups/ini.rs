@@ -31,8 +31,9 @@ pub fn merge(sections: &mut Sections, text: &str) -> Result<(), String> {
             continue;
         }
         let section = section.ok_or_else(|| bad("a value before the first section"))?;
-        let (name, value) =
-            content.split_once([':', '=']).ok_or_else(|| bad("neither a section nor key: value"))?;
+        let (name, value) = content
+            .split_once([':', '='])
+            .ok_or_else(|| bad("neither a section nor key: value"))?;
         let name = name.trim().to_ascii_lowercase();
         sections[section].1.insert(name.clone(), value.trim().to_owned());
         key = Some(name);
@@ -55,8 +56,11 @@ mod tests {
     #[test]
     fn sections_merge_and_values_go_on() {
         let mut sections = Sections::new();
-        merge(&mut sections, "\u{feff}# a\n[Main]\ndefault: local\n[local,l]\nMap = a\n  b: c\n\nall: x")
-            .unwrap();
+        merge(
+            &mut sections,
+            "\u{feff}# a\n[Main]\ndefault: local\n[local,l]\nMap = a\n  b: c\n\nall: x",
+        )
+        .unwrap();
         merge(&mut sections, "[Main]\ndefault: other\n").unwrap();
         assert_eq!(sections[0].1["default"], "other");
         assert_eq!(sections[1].0, "local,l");

@@ -23,7 +23,9 @@ pub fn substitute(template: &str, values: &[(&str, &str)]) -> String {
         }
         let braced = rest.strip_prefix('{');
         let name_text = braced.unwrap_or(rest);
-        let end = name_text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name_text.len());
+        let end = name_text
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(name_text.len());
         let (name, after) = name_text.split_at(end);
         let after = if braced.is_some() { after.strip_prefix('}') } else { Some(after) };
         let value = values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
@@ -51,8 +53,8 @@ fn running() -> MutexGuard<'static, Vec<Pid>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the commands that run, with what they have started, as this program ends. Whoever waits for one
-/// goes on waiting: that it was ended is not to be taken for its answer.
+/// Ends the commands that run, with what they have started, as this program ends. Whoever waits for
+/// one goes on waiting: that it was ended is not to be taken for its answer.
 pub fn end_all() {
     let running = running();
     running.iter().for_each(|pid| end(*pid));

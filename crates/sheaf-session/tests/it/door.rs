@@ -3,7 +3,9 @@ use sheaf_core::Errno;
 use sheaf_group::message::DataAggregation;
 use sheaf_group::{GroupError, Servers, Value};
 use sheaf_session::address::Purpose;
-use sheaf_session::{Choices, Config, Environment, Reserved, Session, SessionError, Start, started};
+use sheaf_session::{
+    Choices, Config, Environment, Reserved, Session, SessionError, Start, started,
+};
 use std::time::Duration;
 
 /// Hosts n1 … that are directories, each with a file that holds its number.
@@ -24,7 +26,8 @@ fn export(dir: &tempfile::TempDir) -> String {
 #[tokio::test]
 async fn a_session_inside_this_process_is_started_read_and_ended() {
     let dir = hosts(8);
-    let builder = Session::builder(&Environment::default()).embedded(8).export(export(&dir)).tree("k-ary:2");
+    let builder =
+        Session::builder(&Environment::default()).embedded(8).export(export(&dir)).tree("k-ary:2");
     let session = builder.start().await.unwrap();
     assert_eq!((session.hosts().to_string(), session.is_own()), ("n[1-8]".to_owned(), true));
     let target = session.address("n[2-5]:/num*").unwrap();
@@ -71,8 +74,13 @@ async fn a_session_that_stays_is_joined_by_its_name() {
     let taken = Reserved::take(&config).map(drop).unwrap_err();
     assert!(matches!(taken, SessionError::Taken(_)) && taken.retry_can_help(), "{taken}");
     let services = Servers::default().services();
-    let start =
-        Start { services: &services, configs: Default::default(), program: None, umask: None, depth: 1 };
+    let start = Start {
+        services: &services,
+        configs: Default::default(),
+        program: None,
+        umask: None,
+        depth: 1,
+    };
     let root = start.start(config).await.unwrap();
     assert_eq!(started(&root, None).await, 3);
     let open = post.open(&root).unwrap();
@@ -99,8 +107,13 @@ async fn a_session_that_stays_is_joined_by_its_name() {
     assert!(matches!(ended, SessionError::Absent(_)), "{ended}");
     let target = joined.address("n1:/number").unwrap();
     let wait = joined.client().gopenat(&target.members, &target.path, 0, 0);
-    let gone = tokio::time::timeout(Duration::from_secs(30), wait).await.expect("it is not waited for");
-    assert!(matches!(gone, Err(GroupError::Members(_) | GroupError::Ended)), "{:?}", gone.map(drop));
+    let gone =
+        tokio::time::timeout(Duration::from_secs(30), wait).await.expect("it is not waited for");
+    assert!(
+        matches!(gone, Err(GroupError::Members(_) | GroupError::Ended)),
+        "{:?}",
+        gone.map(drop)
+    );
 }
 
 #[tokio::test]

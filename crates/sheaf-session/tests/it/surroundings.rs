@@ -49,7 +49,8 @@ fn an_error_says_what_it_means() {
     let unknown = load(&Choices { cluster: Some("lab".to_owned()), ..Choices::default() });
     assert!(matches!(unknown, SessionError::Cluster(_)) && unknown.is_usage(), "{unknown}");
     assert_eq!((unknown.errno(), unknown.retry_can_help()), (Errno::NOENT, false));
-    let both = load(&Choices { embedded: Some(2), on_hosts: vec!["n1".to_owned()], ..Choices::default() });
+    let both =
+        load(&Choices { embedded: Some(2), on_hosts: vec!["n1".to_owned()], ..Choices::default() });
     assert!(matches!(both, SessionError::Choice(_)), "{both}");
     assert_eq!(both.errno(), Errno::INVAL);
 }

@@ -50,16 +50,15 @@ pub(super) fn decode_any(data: &[u8]) {
 /// What copying from hosts came to.
 #[derive(Debug, Default)]
 pub struct Got {
-    /// Which hosts and paths failed; the status counts the paths that were named, on each host, from which
-    /// everything came.
-    /// `EBADMSG` is a file that changed while it was copied.
+    /// Which hosts and paths failed; the status counts the paths that were named, on each host,
+    /// from which everything came. `EBADMSG` is a file that changed while it was copied.
     pub outcome: Outcome,
     /// Paths of this machine that could not be written.
     pub errors: Vec<PathError>,
     /// How many more there were.
     pub errors_more: u64,
-    /// Paths that were named, on each host, of which something could not be written here and nothing failed
-    /// there.
+    /// Paths that were named, on each host, of which something could not be written here and
+    /// nothing failed there.
     pub lost_here: u64,
     /// What a dry run has to say.
     pub planned: Vec<Planned>,
@@ -78,7 +77,8 @@ pub struct Got {
 pub struct Made {
     /// Files, links and special files.
     pub files: u64,
-    /// Directories that were not there. A dry run from hosts does not look, and takes them all as new.
+    /// Directories that were not there. A dry run from hosts does not look, and takes them all as
+    /// new.
     pub dirs: u64,
     /// The hosts to which, or from which, anything was copied.
     pub leaves: RangeSet,
@@ -135,7 +135,8 @@ pub async fn get(
     let mut got = Got::default();
     let exact = options.exact_name.then(|| parted(destination));
     if exact.is_some() && !is_one(targets) {
-        let text = "only one path of one host, and no pattern, can have the destination's name".to_owned();
+        let text =
+            "only one path of one host, and no pattern, can have the destination's name".to_owned();
         return Err(ToolError::Usage(text));
     }
     let (base, name) =
@@ -151,7 +152,9 @@ pub async fn get(
         let host = client.host(leaf).unwrap_or_else(|| leaf.to_string());
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let (one, other, local) = (text(one), text(other), local.display());
-        let text = format!("{host}: {one} and {other} would both become {host}/{local}; nothing was copied");
+        let text = format!(
+            "{host}: {one} and {other} would both become {host}/{local}; nothing was copied"
+        );
         return Err(ToolError::Usage(text));
     }
     got.fetched.bytes_total = Some(plan.bytes());
@@ -160,8 +163,11 @@ pub async fn get(
     let mut unwritten = HashMap::new();
     if options.dry_run {
         let in_base = |local: PathBuf| if options.exact_name { base.join(local) } else { local };
-        let planned =
-            |copy: Copy| Planned { leaves: copy.leaves, remote: copy.remote, local: in_base(copy.local) };
+        let planned = |copy: Copy| Planned {
+            leaves: copy.leaves,
+            remote: copy.remote,
+            local: in_base(copy.local),
+        };
         let dirs = std::mem::take(&mut plan.dirs);
         got.planned = plan.into_copies().into_iter().map(planned).collect();
         got.made = Made::planned(&dirs, &got.planned);
@@ -208,7 +214,8 @@ impl Got {
     }
 }
 
-/// A destination as the directory that it is in, and its name there; what has no name is the directory.
+/// A destination as the directory that it is in, and its name there; what has no name is the
+/// directory.
 fn parted(destination: &Path) -> (&Path, &OsStr) {
     match (destination.parent(), destination.file_name()) {
         (Some(parent), Some(name)) if parent.as_os_str().is_empty() => (Path::new("."), name),
@@ -220,7 +227,8 @@ fn parted(destination: &Path) -> (&Path, &OsStr) {
 /// Whether one path of one host is asked for.
 fn is_one(targets: &[Target]) -> bool {
     let [target] = targets else { return false };
-    target.members.len() == 1 && Pattern::new(&target.path).is_ok_and(|pattern| pattern.is_literal())
+    target.members.len() == 1
+        && Pattern::new(&target.path).is_ok_and(|pattern| pattern.is_literal())
 }
 
 /// Asks every host for its manifest, and adds to the plan.
@@ -234,7 +242,8 @@ async fn list(
     let limits = client.limits();
     // Even if all manifests differ, those of one batch fit.
     let all_bytes = limits.bytes_max.min(MANIFEST_BYTES_MAX / 4);
-    let batch_bytes = (all_bytes / members.len().max(1)).clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
+    let batch_bytes =
+        (all_bytes / members.len().max(1)).clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
     let params = ManifestParams {
         paths: paths.to_vec(),
         options: options.clone(),
@@ -309,7 +318,8 @@ impl Fetch<'_> {
         }
         if let Some(errno) = self.client.is_over() {
             // What came with the manifests is not written any more either.
-            let unwritten = inline.iter().map(|(copy, _)| copy).chain(links.iter().map(|(copy, _)| copy));
+            let unwritten =
+                inline.iter().map(|(copy, _)| copy).chain(links.iter().map(|(copy, _)| copy));
             unwritten.for_each(|copy| self.got.outcome.add_silent(errno, &copy.leaves));
             return Ok(());
         }
@@ -325,7 +335,10 @@ impl Fetch<'_> {
     }
 
     /// Writes, on the thread that may block.
-    async fn here<T: Send + 'static>(&self, act: impl FnOnce(&mut Local) -> T + Send + 'static) -> T {
+    async fn here<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Local) -> T + Send + 'static,
+    ) -> T {
         let (done, written) = oneshot::channel();
         let write = move |local: &mut Local| drop(done.send(act(local)));
         // If the writer is gone, nobody will say that this was done.
@@ -341,7 +354,8 @@ impl Fetch<'_> {
             let mut asked = Vec::new();
             let mut bytes = 0;
             while asked.len() < PIECES_MAX
-                && let Some((content, holder)) = waiting.pop_if(|(next, _)| bytes + next.size <= PIECE_BYTES)
+                && let Some((content, holder)) =
+                    waiting.pop_if(|(next, _)| bytes + next.size <= PIECE_BYTES)
             {
                 bytes += content.size;
                 asked.push((content, holder));
@@ -356,12 +370,16 @@ impl Fetch<'_> {
                         self.got.fetched.files += 1;
                         whole.push((content, body));
                     }
-                    Err(lack) if holder + 1 >= holders(&content).len() => self.lack(content, lack).await,
+                    Err(lack) if holder + 1 >= holders(&content).len() => {
+                        self.lack(content, lack).await
+                    }
                     Err(_) => waiting.push((content, holder + 1)),
                 }
             }
             self.here(move |local| {
-                whole.iter().for_each(|(content, body)| local.write(body, &content.digest, &content.copies));
+                whole.iter().for_each(|(content, body)| {
+                    local.write(body, &content.digest, &content.copies)
+                });
             })
             .await;
         }
@@ -399,8 +417,10 @@ impl Fetch<'_> {
         }
         // Where so many places cannot be written, the others are not tried.
         self.here(move |local| {
-            let rest =
-                content.copies.iter().flat_map(|copy| copy.leaves.iter().map(move |leaf| (leaf, copy)));
+            let rest = content
+                .copies
+                .iter()
+                .flat_map(|copy| copy.leaves.iter().map(move |leaf| (leaf, copy)));
             rest.skip(places.len()).for_each(|(leaf, copy)| local.fail(leaf, copy, last));
         })
         .await;
@@ -424,7 +444,8 @@ impl Fetch<'_> {
         while at < content.size {
             let piece = piece(content, *holder, at);
             let len = u64::from(piece.len);
-            let answer = self.ask(&[piece], len).await?.pop().unwrap_or(Err(Lack::Failed(Errno::PROTO)));
+            let answer =
+                self.ask(&[piece], len).await?.pop().unwrap_or(Err(Lack::Failed(Errno::PROTO)));
             let body = match answer {
                 Ok(body) if body.len() as u64 == len => body,
                 Ok(_) => return Ok(Err(Trouble::Lack(Lack::Failed(Errno::BADMSG)))),
@@ -453,12 +474,17 @@ impl Fetch<'_> {
     }
 
     /// One wave.
-    async fn ask(&mut self, pieces: &[Piece], bytes: u64) -> Result<Vec<Result<Vec<u8>, Lack>>, ToolError> {
+    async fn ask(
+        &mut self,
+        pieces: &[Piece],
+        bytes: u64,
+    ) -> Result<Vec<Result<Vec<u8>, Lack>>, ToolError> {
         if let Some(errno) = self.client.is_over() {
             return Ok(pieces.iter().map(|_| Err(Lack::Silent(errno))).collect());
         }
         let answers = pieces::fetch(self.client, pieces).await?;
-        self.got.fetched.bytes += answers.iter().flatten().map(|body| body.len() as u64).sum::<u64>();
+        self.got.fetched.bytes +=
+            answers.iter().flatten().map(|body| body.len() as u64).sum::<u64>();
         (self.progress)(self.got.fetched);
         tokio::select! {
             _ = self.client.over() => {}
@@ -487,7 +513,10 @@ enum Trouble {
 
 /// Who can be asked for a content: hosts, each with its path of it.
 fn holders(content: &Content) -> Vec<(u32, &[u8])> {
-    let each = content.copies.iter().flat_map(|copy| copy.leaves.iter().map(|leaf| (leaf, &copy.remote[..])));
+    let each = content
+        .copies
+        .iter()
+        .flat_map(|copy| copy.leaves.iter().map(|leaf| (leaf, &copy.remote[..])));
     each.take(HOLDERS_MAX).collect()
 }
 
@@ -498,6 +527,7 @@ fn piece(content: &Content, holder: usize, offset: u64) -> Piece {
 }
 
 fn verified(body: Vec<u8>, content: &Content) -> Result<Vec<u8>, Lack> {
-    let is_same = body.len() as u64 == content.size && *blake3::hash(&body).as_bytes() == content.digest;
+    let is_same =
+        body.len() as u64 == content.size && *blake3::hash(&body).as_bytes() == content.digest;
     if is_same { Ok(body) } else { Err(Lack::Failed(Errno::BADMSG)) }
 }

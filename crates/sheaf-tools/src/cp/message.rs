@@ -115,7 +115,8 @@ impl Packet {
 
     /// Appends a record.
     pub fn put(&mut self, record: &Record) {
-        let encoded = postcard::to_stdvec(record).expect("records hold nothing that cannot be serialised");
+        let encoded =
+            postcard::to_stdvec(record).expect("records hold nothing that cannot be serialised");
         varint::put_bytes(&mut self.bytes, &encoded);
     }
 
@@ -135,7 +136,9 @@ impl Packet {
 }
 
 /// Takes the next record off a packet, with its contents.
-pub(super) fn next_record<'a>(input: &mut &'a [u8]) -> Result<Option<(Record, &'a [u8])>, Malformed> {
+pub(super) fn next_record<'a>(
+    input: &mut &'a [u8],
+) -> Result<Option<(Record, &'a [u8])>, Malformed> {
     if input.is_empty() {
         return Ok(None);
     }

@@ -9,8 +9,8 @@ const PARTS_MAX: usize = 64;
 /// What `cp --chmod` takes: changes as of `chmod`, each for everything or, with a `D` or an `F` in
 /// front, for directories or for other files alone, as rsync has it.
 ///
-/// A change for everything leaves directories open: on them, whoever may read may also search (`x`).
-/// A mode that was thought of for files would else make a tree that nobody can enter.
+/// A change for everything leaves directories open: on them, whoever may read may also search
+/// (`x`). A mode that was thought of for files would else make a tree that nobody can enter.
 ///
 /// ```
 /// use sheaf_tools::cp::CopyMode;
@@ -44,7 +44,8 @@ impl CopyMode {
             };
             Ok((scope, ModeChange::parse(change, umask)?))
         };
-        let parts = text.split(',').take(PARTS_MAX + 1).map(part).collect::<Result<Vec<_>, Errno>>()?;
+        let parts =
+            text.split(',').take(PARTS_MAX + 1).map(part).collect::<Result<Vec<_>, Errno>>()?;
         if parts.len() > PARTS_MAX { Err(Errno::INVAL) } else { Ok(Self { parts }) }
     }
 
@@ -84,13 +85,19 @@ mod tests {
         ];
         for (text, old, dir, file) in cases {
             let mode = CopyMode::parse(text, 0o022).unwrap();
-            assert_eq!((mode.apply(old, true), mode.apply(old, false)), (dir, file), "{text} on {old:o}");
+            assert_eq!(
+                (mode.apply(old, true), mode.apply(old, false)),
+                (dir, file),
+                "{text} on {old:o}"
+            );
         }
     }
 
     #[test]
     fn nothing_else_is_a_mode() {
-        for text in ["", ",", "D", "F", "DF755", "755,", "X755", "D888", "d755", &"u+x,".repeat(100)] {
+        for text in
+            ["", ",", "D", "F", "DF755", "755,", "X755", "D888", "d755", &"u+x,".repeat(100)]
+        {
             assert_eq!(CopyMode::parse(text, 0), Err(Errno::INVAL), "{text}");
         }
     }

@@ -91,7 +91,12 @@ impl CopyOptions {
     ///
     /// # Errors
     /// Why they cannot be read, unless what cannot be kept is no error.
-    pub(super) fn xattrs_of(&self, export: &Export, path: &Path, follow: bool) -> Result<Vec<Xattr>, Errno> {
+    pub(super) fn xattrs_of(
+        &self,
+        export: &Export,
+        path: &Path,
+        follow: bool,
+    ) -> Result<Vec<Xattr>, Errno> {
         if !(self.xattrs || self.acls) {
             return Ok(Vec::new());
         }

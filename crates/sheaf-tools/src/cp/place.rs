@@ -4,7 +4,8 @@ use super::{CopyMode, CopyOptions};
 use rustix::fs::{FileType, Mode as RawMode};
 use sheaf_core::Errno;
 use sheaf_file::{
-    Attributes, Digest, Export, FileKind, Mode, OFlags, Owner, SetTime, StageOptions, Staged, TEMP_PREFIX,
+    Attributes, Digest, Export, FileKind, Mode, OFlags, Owner, SetTime, StageOptions, Staged,
+    TEMP_PREFIX,
 };
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -88,8 +89,8 @@ impl Writer {
         Staged::create(&self.export, path, options)
     }
 
-    /// Refuses a link that leads to no file (`EEXIST`), as `cp` does: what would be made is anybody's
-    /// choice who may write to the directory.
+    /// Refuses a link that leads to no file (`EEXIST`), as `cp` does: what would be made is
+    /// anybody's choice who may write to the directory.
     pub fn check_link(&self, path: &Path) -> Result<(), Errno> {
         let is_link = self.export.lstat(path).is_ok_and(|there| there.kind == FileKind::Symlink);
         if is_link && self.export.stat(path).is_err_and(|errno| errno == Errno::NOENT) {
@@ -107,8 +108,8 @@ impl Writer {
         staged.commit(&attributes, Some(&Digest(digest.to_vec()))).map(drop)
     }
 
-    /// Makes a directory, unless it is there. A link to a directory is in the way of one, unless it is
-    /// `named` as what things are copied into.
+    /// Makes a directory, unless it is there. A link to a directory is in the way of one, unless it
+    /// is `named` as what things are copied into.
     pub fn make_dir(&self, path: &Path, attrs: &Attrs, named: bool) -> Result<Dir, Errno> {
         let mode = Mode::from_raw_mode(attrs.mode & 0o777 | 0o700);
         let is_new = match self.export.create_dir(path, mode) {
@@ -183,7 +184,8 @@ impl Writer {
                 return Err(Errno::INVAL);
             };
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            let parent = self.export.open_file(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+            let parent =
+                self.export.open_file(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
             let mode = RawMode::from_raw_mode(attrs.mode);
             rustix::fs::mknodat(&parent, name_only, kind, mode, rdev)?;
             self.export.set_attributes(name, &attributes, false)
@@ -212,7 +214,8 @@ impl Writer {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         for _ in 0..TEMP_TRIES_MAX {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let temp = path.with_file_name(format!("{TEMP_PREFIX}l{}-{number}", std::process::id()));
+            let temp =
+                path.with_file_name(format!("{TEMP_PREFIX}l{}-{number}", std::process::id()));
             match self.export.lstat(&temp) {
                 Err(Errno::NOENT) => return Ok(temp),
                 Err(errno) => return Err(errno),
@@ -237,7 +240,11 @@ impl Writer {
             Ok(there) if there.is_dir() => Err(Errno::ISDIR),
             Ok(there) => {
                 if there.kind == FileKind::File {
-                    self.export.open_file(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())?;
+                    self.export.open_file(
+                        path,
+                        OFlags::WRONLY | OFlags::NONBLOCK,
+                        Mode::empty(),
+                    )?;
                 }
                 Ok(b"replace")
             }
@@ -268,9 +275,9 @@ impl Writer {
         }
         let owner = Owner { uid: self.chown.uid.or(owner.uid), gid: self.chown.gid.or(owner.gid) };
         let mode = match &self.chmod {
-            Some(change) => {
-                Some(change.apply(if self.preserve { kept_mode } else { attrs.mode & 0o777 }, is_dir))
-            }
+            Some(change) => Some(
+                change.apply(if self.preserve { kept_mode } else { attrs.mode & 0o777 }, is_dir),
+            ),
             None => self.preserve.then_some(kept_mode),
         };
         Attributes {

@@ -64,7 +64,9 @@ pub async fn put(
         return Err(ToolError::Usage("there is nothing to copy, or no host to copy to".to_owned()));
     }
     if sources.len() > 1 && options.exact_name {
-        return Err(ToolError::Usage("several sources cannot all have the destination's name".to_owned()));
+        return Err(ToolError::Usage(
+            "several sources cannot all have the destination's name".to_owned(),
+        ));
     }
     check_names(&sources, options)?;
     let bytes_total = sizes(&sources);
@@ -99,7 +101,8 @@ pub async fn put(
             while call.next_entries(&mut put.lines).await? {}
             (put.outcome, put.unfinished) = call.conclude(&mut put.lines).await?;
             // A reader of a pipe may never end.
-            if is_all_sent && let Ok(Ok(Sent { errors, errors_more, is_anything })) = reading.await {
+            if is_all_sent && let Ok(Ok(Sent { errors, errors_more, is_anything })) = reading.await
+            {
                 (put.errors, put.errors_more, put.is_asked) = (errors, errors_more, is_anything);
             }
         }
@@ -122,7 +125,8 @@ fn check_names(sources: &[Source], options: &CopyOptions) -> Result<(), ToolErro
             let shown = String::from_utf8_lossy(&name).into_owned();
             if let Some(other) = taken.insert(name, path) {
                 let (other, path) = (other.display(), path.display());
-                let text = format!("{other} and {path} would both become {shown}; nothing was copied");
+                let text =
+                    format!("{other} and {path} would both become {shown}; nothing was copied");
                 return Err(ToolError::Usage(text));
             }
         }
@@ -210,7 +214,8 @@ impl Pace {
     /// Waits as long as `bytes` take.
     pub async fn wait(&mut self, bytes: u64) {
         let Some(rate) = self.rate_max else { return };
-        self.next = self.next.max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        self.next =
+            self.next.max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / rate as f64);
         tokio::time::sleep_until(self.next.into()).await;
     }
 }
@@ -241,8 +246,10 @@ impl Put {
                 }
                 EntryKind::Part => {
                     let bytes = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-                    let (path, bytes) =
-                        (String::from_utf8_lossy(path).into_owned(), bytes.ok_or(ToolError::Protocol)?);
+                    let (path, bytes) = (
+                        String::from_utf8_lossy(path).into_owned(),
+                        bytes.ok_or(ToolError::Protocol)?,
+                    );
                     self.cut.push(Cut { path, leaves, bytes });
                 }
                 _ => {}

@@ -33,7 +33,8 @@ struct Receiver {
     is_into: bool,
     /// The destination is the very name, also where it is a link.
     is_exact: bool,
-    /// Why the destination can become nothing but a directory: it ends with a slash, and this is there.
+    /// Why the destination can become nothing but a directory: it ends with a slash, and this is
+    /// there.
     no_dir: Option<Errno>,
     /// Why nothing can be written at all.
     refused: Option<Errno>,
@@ -74,7 +75,8 @@ struct OpenDir {
 impl Receiver {
     fn new(params: PutParams, writer: Result<Writer, Errno>) -> Self {
         let PutParams { destination, into, options } = params;
-        let destination = PathBuf::from(if destination.is_empty() { ".".to_owned() } else { destination });
+        let destination =
+            PathBuf::from(if destination.is_empty() { ".".to_owned() } else { destination });
         let (writer, mut refused) = match writer {
             Ok(writer) => (Some(writer), None),
             Err(errno) => (None, Some(errno)),
@@ -146,13 +148,19 @@ impl Receiver {
         self.skipped = None;
         let name = OsStr::from_bytes(name);
         let inside = self.is_into && !name.is_empty();
-        self.bases.push(if inside { self.destination.join(name) } else { self.destination.clone() });
+        self.bases.push(if inside {
+            self.destination.join(name)
+        } else {
+            self.destination.clone()
+        });
     }
 
     /// The place of a path of the present source, unless it is passed over.
     fn enter(&mut self, relative: &[u8]) -> Option<PathBuf> {
         self.drop_file();
-        if self.refused.is_some() || self.skipped.as_ref().is_some_and(|dir| is_beneath(relative, dir)) {
+        if self.refused.is_some()
+            || self.skipped.as_ref().is_some_and(|dir| is_beneath(relative, dir))
+        {
             return None;
         }
         self.skipped = None;
@@ -199,7 +207,12 @@ impl Receiver {
         match writer.make_dir(&path, attrs, named) {
             Ok(made) => {
                 self.totals.dirs += u64::from(made.is_new);
-                self.dirs.push(OpenDir { relative, path, closing: made.closing, is_imagined: false });
+                self.dirs.push(OpenDir {
+                    relative,
+                    path,
+                    closing: made.closing,
+                    is_imagined: false,
+                });
             }
             Err(errno) => {
                 self.fail(&path, errno);
@@ -369,7 +382,8 @@ impl Receiver {
         self.answer.path(self.destination.as_os_str().as_bytes());
         // Without room for the totals there is at least one error, which is what counts.
         let _ = self.answer.entry(Entry::new(EntryKind::Count, &totals));
-        *answer = Reply::Entries(std::mem::replace(&mut self.answer, Answer::new(AnswerForm::default())));
+        *answer =
+            Reply::Entries(std::mem::replace(&mut self.answer, Answer::new(AnswerForm::default())));
     }
 }
 

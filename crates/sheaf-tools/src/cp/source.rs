@@ -150,7 +150,9 @@ impl Reader<'_> {
             FileKind::Directory => self.tree(path),
             // Without directories in play, a pipe is what comes out of it.
             FileKind::Fifo | FileKind::CharDevice if follow => match File::open(path) {
-                Ok(file) => self.contents(Box::new(file), Attrs::of(&metadata, Vec::new(), self.options)),
+                Ok(file) => {
+                    self.contents(Box::new(file), Attrs::of(&metadata, Vec::new(), self.options))
+                }
                 Err(error) => Err(error.into()),
             },
             _ => std::path::absolute(path)
@@ -201,7 +203,13 @@ impl Reader<'_> {
     }
 
     /// One file, link or directory without what is in it.
-    fn one(&mut self, at: &Path, relative: &[u8], metadata: &Metadata, follow: bool) -> Result<(), Halt> {
+    fn one(
+        &mut self,
+        at: &Path,
+        relative: &[u8],
+        metadata: &Metadata,
+        follow: bool,
+    ) -> Result<(), Halt> {
         let path = relative.to_vec();
         if metadata.nlink > 1 && !metadata.is_dir() && self.link_again(&path, metadata)? {
             return Ok(());
@@ -215,7 +223,8 @@ impl Reader<'_> {
             // What links lead to was asked for, and this one leads nowhere.
             FileKind::Symlink if follow => return Err(Errno::NOENT.into()),
             FileKind::Symlink => {
-                let target = self.root.clone()?.read_link(at)?.into_os_string().into_encoded_bytes();
+                let target =
+                    self.root.clone()?.read_link(at)?.into_os_string().into_encoded_bytes();
                 let attrs = self.attrs(at, metadata, false)?;
                 return Ok(self.record(&Record::Symlink { path, target, attrs })?);
             }
@@ -247,7 +256,13 @@ impl Reader<'_> {
 
     /// A file's contents; once more from the beginning if it changed while it was read, and given
     /// up (`EBADMSG`) if it did so again.
-    fn file(&mut self, at: &Path, path: Vec<u8>, expected: &Metadata, follow: bool) -> Result<(), Halt> {
+    fn file(
+        &mut self,
+        at: &Path,
+        path: Vec<u8>,
+        expected: &Metadata,
+        follow: bool,
+    ) -> Result<(), Halt> {
         let linked = self.options.hard_links && expected.nlink > 1;
         for tries_left in (0..CHANGED_TRIES_MAX).rev() {
             let file = self.open(at, &path, follow)?;
@@ -287,8 +302,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Opens a file to read. Whatever took its place, as a pipe, must not block. Only a path that the
-    /// user gave may lead through the system's magic links, as `/dev/stdin` does.
+    /// Opens a file to read. Whatever took its place, as a pipe, must not block. Only a path that
+    /// the user gave may lead through the system's magic links, as `/dev/stdin` does.
     fn open(&self, at: &Path, relative: &[u8], follow: bool) -> Result<File, Halt> {
         let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY | no_follow;
@@ -457,8 +472,10 @@ fn next_data(file: &File, from: u64) -> Result<Option<(u64, u64)>, Errno> {
 fn wait_for_tick(last: Timestamp) {
     /// The longest a file system's clock stands still.
     const TICK: Duration = Duration::from_millis(10);
-    let last = u64::try_from(last.seconds).ok().map(|seconds| Duration::new(seconds, last.nanoseconds));
-    let age = last.and_then(|last| SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + last).ok());
+    let last =
+        u64::try_from(last.seconds).ok().map(|seconds| Duration::new(seconds, last.nanoseconds));
+    let age =
+        last.and_then(|last| SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + last).ok());
     // A time that is yet to come tells nothing.
     if let Some(left) = age.and_then(|age| TICK.checked_sub(age)) {
         std::thread::sleep(left);
@@ -548,8 +565,15 @@ mod tests {
 
     #[test]
     fn names_of_sources() {
-        let names =
-            [("a", "a"), ("/x/b/", "b"), ("x/.", ""), ("..", ""), ("/", ""), ("./c", "c"), ("...", "...")];
+        let names = [
+            ("a", "a"),
+            ("/x/b/", "b"),
+            ("x/.", ""),
+            ("..", ""),
+            ("/", ""),
+            ("./c", "c"),
+            ("...", "..."),
+        ];
         for (path, name) in names {
             assert_eq!(OsStr::from_bytes(name_of(Path::new(path))), name, "{path}");
         }
@@ -591,17 +615,25 @@ mod tests {
         let path = dir.path().join("file");
         let size = 4 * super::super::PACKET_BYTES as u64;
         let fill = || std::fs::write(&path, vec![b'x'; size as usize]).unwrap();
-        let append =
-            || std::io::Write::write_all(&mut File::options().append(true).open(&path).unwrap(), b"y");
-        let overwrite = |at: u64| File::options().write(true).open(&path).unwrap().write_all_at(b"z", at);
+        let append = || {
+            std::io::Write::write_all(&mut File::options().append(true).open(&path).unwrap(), b"y")
+        };
+        let overwrite =
+            |at: u64| File::options().write(true).open(&path).unwrap().write_all_at(b"z", at);
         let renew = || {
             std::fs::write(dir.path().join("new"), "short").unwrap();
             std::fs::rename(dir.path().join("new"), &path)
         };
         let mut changes: Vec<(Change<'_>, Vec<Option<u64>>)> = vec![
             (Box::new(|_| Ok(())), vec![Some(size)]),
-            (Box::new(|packet| if packet == 1 { append() } else { Ok(()) }), vec![None, Some(size + 1)]),
-            (Box::new(|packet| if packet == 2 { overwrite(0) } else { Ok(()) }), vec![None, Some(size)]),
+            (
+                Box::new(|packet| if packet == 1 { append() } else { Ok(()) }),
+                vec![None, Some(size + 1)],
+            ),
+            (
+                Box::new(|packet| if packet == 2 { overwrite(0) } else { Ok(()) }),
+                vec![None, Some(size)],
+            ),
             (Box::new(|packet| if packet == 2 { renew() } else { Ok(()) }), vec![None, Some(5)]),
             (Box::new(|_| append()), vec![None, None]),
             (Box::new(|packet| overwrite(size - packet as u64)), vec![None, None]),
@@ -612,16 +644,26 @@ mod tests {
             assert_eq!(ends(&records), *expected, "change {at}");
             let failed: Vec<_> = sent.errors.iter().map(|error| error.errno).collect();
             let last = expected.last().copied().flatten();
-            assert_eq!(failed, if last.is_some() { vec![] } else { vec![Errno::BADMSG] }, "change {at}");
+            assert_eq!(
+                failed,
+                if last.is_some() { vec![] } else { vec![Errno::BADMSG] },
+                "change {at}"
+            );
             if let (Some(Record::FileEnd { digest, .. }), Some(_)) =
                 (records.iter().rev().find(|record| matches!(record, Record::FileEnd { .. })), last)
             {
-                assert_eq!(digest, blake3::hash(&std::fs::read(&path).unwrap()).as_bytes(), "change {at}");
+                assert_eq!(
+                    digest,
+                    blake3::hash(&std::fs::read(&path).unwrap()).as_bytes(),
+                    "change {at}"
+                );
             }
         }
         drop(changes);
         // What the kernel makes up is taken as it comes.
-        for path in ["/proc/self/stat", "/proc/meminfo", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+        for path in
+            ["/proc/self/stat", "/proc/meminfo", "/sys/kernel/mm/transparent_hugepage/enabled"]
+        {
             if Path::new(path).exists() {
                 let (records, sent) = read(Path::new(path), &mut |_| {});
                 assert!(

@@ -5,8 +5,8 @@ use crate::report::human;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{
-    Attributes, FileKind, Follow, Globbed, Metadata, Mode, ModeChange, OFlags, Owner, PathError, Pattern,
-    Removal, RemoveOptions, Walk, WalkOptions, acts_as_owner, group_name, user_name,
+    Attributes, FileKind, Follow, Globbed, Metadata, Mode, ModeChange, OFlags, Owner, PathError,
+    Pattern, Removal, RemoveOptions, Walk, WalkOptions, acts_as_owner, group_name, user_name,
 };
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Running, Tool};
@@ -33,7 +33,8 @@ pub struct EditTool;
 
 impl Tool for EditTool {
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
-        let Params { edit, paths, options } = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        let Params { edit, paths, options } =
+            postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let reference = match &edit {
             Edit::Chmod { mode: NewMode::Reference(path), .. }
             | Edit::Chown { owner: NewOwner::Reference(path), .. }
@@ -107,14 +108,18 @@ impl PerPath for Editor {
     fn expand(&self, pattern: &str, host: &Host) -> Globbed {
         if matches!(self.edit, Edit::Remove { preserve_root: true, .. })
             && let Ok(parsed) = Pattern::new(pattern)
-            && let Some(errno) =
-                host.export.sweeps_root(&parsed).map_or_else(Some, |sweeps| sweeps.then_some(Errno::BUSY))
+            && let Some(errno) = host
+                .export
+                .sweeps_root(&parsed)
+                .map_or_else(Some, |sweeps| sweeps.then_some(Errno::BUSY))
         {
             let errors = vec![PathError { path: pattern.into(), errno }];
             return Globbed { errors, ..Globbed::default() };
         }
-        let makes =
-            matches!(self.edit, Edit::Mkdir { .. } | Edit::Link { .. } | Edit::Truncate { create: true, .. });
+        let makes = matches!(
+            self.edit,
+            Edit::Mkdir { .. } | Edit::Link { .. } | Edit::Truncate { create: true, .. }
+        );
         let mut found = if makes { host.expand_new(pattern) } else { host.expand(pattern) };
         if let Edit::Remove { force: true, .. } | Edit::Truncate { create: false, .. } = self.edit {
             found.errors.retain(|error| error.errno != Errno::NOMATCH);
@@ -126,11 +131,18 @@ impl PerPath for Editor {
         let new_owner = self.owner?;
         let is_dry = self.options.dry_run;
         let done = match &self.edit {
-            Edit::Chmod { recursive: true, .. } => return self.start_walk(path, Follow::Start, host),
-            Edit::Chown { recursive: true, .. } => return self.start_walk(path, Follow::Never, host),
-            Edit::Chmod { mode, .. } => self.chmod(mode, path, &host.export.stat(path)?, true, host)?,
+            Edit::Chmod { recursive: true, .. } => {
+                return self.start_walk(path, Follow::Start, host);
+            }
+            Edit::Chown { recursive: true, .. } => {
+                return self.start_walk(path, Follow::Never, host);
+            }
+            Edit::Chmod { mode, .. } => {
+                self.chmod(mode, path, &host.export.stat(path)?, true, host)?
+            }
             Edit::Chown { follow, .. } => {
-                let old = if *follow { host.export.stat(path)? } else { host.export.lstat(path)? };
+                let old =
+                    if *follow { host.export.stat(path)? } else { host.export.lstat(path)? };
                 chown(new_owner, path, &old, *follow, is_dry, host)?
             }
             Edit::Truncate { size, create, .. } => self.truncate(*size, *create, path, host)?,
@@ -228,8 +240,10 @@ pub(super) fn say_count(files: u64, answer: &mut Answer) {
 impl Editor {
     fn start_walk(&mut self, path: &Path, follow: Follow, host: &Host) -> Result<(), Errno> {
         host.export.lstat(path)?;
-        self.walk =
-            Some(host.export.walk(path, WalkOptions { follow, metadata: true, ..WalkOptions::default() }));
+        self.walk = Some(
+            host.export
+                .walk(path, WalkOptions { follow, metadata: true, ..WalkOptions::default() }),
+        );
         Ok(())
     }
 
@@ -279,8 +293,9 @@ impl Editor {
             return Err(Errno::PERM);
         }
         let text = |mode: u32| format!("{mode:04o} ({})", human::permissions(mode));
-        let did =
-            |did: &str, would: &str| if self.options.dry_run { would.to_owned() } else { did.to_owned() };
+        let did = |did: &str, would: &str| {
+            if self.options.dry_run { would.to_owned() } else { did.to_owned() }
+        };
         Ok(Done::one(match mode == old.mode {
             true => format!("mode {} as {}", did("retained", "would be retained"), text(mode)),
             false => {
@@ -378,7 +393,9 @@ fn chown(
         if is_dry { ("would be retained", "would change") } else { ("retained", "changed") };
     Ok(Done::one(match (uid, gid) == (old.uid, old.gid) {
         true => format!("ownership {retained} as {}", name(uid, gid)),
-        false => format!("ownership {changed} from {} to {}", name(old.uid, old.gid), name(uid, gid)),
+        false => {
+            format!("ownership {changed} from {} to {}", name(old.uid, old.gid), name(uid, gid))
+        }
     }))
 }
 
@@ -425,7 +442,8 @@ fn make_dir(
     }
 }
 
-/// Adds to `made` the directories that would be made, without those that others would have made before.
+/// Adds to `made` the directories that would be made, without those that others would have made
+/// before.
 fn would_make_dir(
     path: &Path,
     parents: bool,

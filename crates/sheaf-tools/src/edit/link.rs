@@ -39,7 +39,9 @@ pub fn link(
         return match host.export.lstat(&path) {
             Ok(there) if !force || there.is_dir() => Err(Errno::EXIST),
             Ok(_) => Ok(Done::one(format!("would be replaced, {arrow} {}", target.display()))),
-            Err(Errno::NOENT) => Ok(Done::one(format!("would be made, {arrow} {}", target.display()))),
+            Err(Errno::NOENT) => {
+                Ok(Done::one(format!("would be made, {arrow} {}", target.display())))
+            }
             Err(errno) => Err(errno),
         };
     }
@@ -51,7 +53,11 @@ pub fn link(
 }
 
 /// Makes the link beside the old file and then takes its place: there is always one of the two.
-fn replace(path: &Path, make: &dyn Fn(&Path) -> Result<(), Errno>, host: &Host) -> Result<(), Errno> {
+fn replace(
+    path: &Path,
+    make: &dyn Fn(&Path) -> Result<(), Errno>,
+    host: &Host,
+) -> Result<(), Errno> {
     let temp = temp(path, make, host)?;
     let renamed = host.export.rename(&temp, path, true);
     // Between two names of one file, a rename does nothing and leaves both.
@@ -60,7 +66,11 @@ fn replace(path: &Path, make: &dyn Fn(&Path) -> Result<(), Errno>, host: &Host) 
     renamed
 }
 
-fn temp(path: &Path, make: &dyn Fn(&Path) -> Result<(), Errno>, host: &Host) -> Result<PathBuf, Errno> {
+fn temp(
+    path: &Path,
+    make: &dyn Fn(&Path) -> Result<(), Errno>,
+    host: &Host,
+) -> Result<PathBuf, Errno> {
     for number in 0..TEMP_NAMES_MAX {
         let temp = path.with_file_name(format!("{TEMP_PREFIX}ln-{}-{number}", host.leaf));
         match make(&temp) {

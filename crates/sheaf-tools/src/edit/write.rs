@@ -1,7 +1,7 @@
 //! The same bytes into a file of every host.
 //!
-//! By default each host writes them beside the file, checks their digest, and renames: whoever reads
-//! sees the old contents or the new ones. The other ways write into the file itself.
+//! By default each host writes them beside the file, checks their digest, and renames: whoever
+//! reads sees the old contents or the new ones. The other ways write into the file itself.
 use super::{EditOptions, counting, greatest, numbers};
 use crate::paths::{Cut, Effect, Hearing, Said};
 use crate::target::{Target, ToolError, by_hosts, by_members};
@@ -38,8 +38,8 @@ pub(super) fn register(tools: &mut Tools) {
 /// Where the bytes go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
-    /// Into a new file, which then takes the place of the old one, with its mode and owner. Devices,
-    /// pipes and files of the kernel are written directly.
+    /// Into a new file, which then takes the place of the old one, with its mode and owner.
+    /// Devices, pipes and files of the kernel are written directly.
     #[default]
     Replace,
     /// Into the file itself, which is emptied first.
@@ -65,8 +65,8 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// How a new file is made that must not exist anywhere. Where some do not open, those that do are
-    /// members all the same, so that they can be named before they are given up.
+    /// How a new file is made that must not exist anywhere. Where some do not open, those that do
+    /// are members all the same, so that they can be named before they are given up.
     fn open(&self, paths: Vec<String>) -> Open {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         Open::new(paths, flags.bits() | O_BESTEFFORT | O_PARTIAL, self.mode)
@@ -123,7 +123,9 @@ pub async fn write(
     let mut gather = |merged: &Merged| {
         let lines = merged.sorted().into_iter().filter(|entry| entry.entry.kind == EntryKind::Line);
         planned
-            .extend(lines.map(|line| (String::from_utf8_lossy(line.path).into_owned(), line.leaves.clone())));
+            .extend(lines.map(|line| {
+                (String::from_utf8_lossy(line.path).into_owned(), line.leaves.clone())
+            }));
         Ok(())
     };
     let empty = || Box::new(std::io::empty());
@@ -156,7 +158,11 @@ async fn write_each(
         calls.push(Effect::of_change(edit.dry_run).call(call).await);
     }
     let mut written = Written::default();
-    let fed = if edit.dry_run { Ok(()) } else { feed(client, &mut calls, source, &mut written.bytes).await };
+    let fed = if edit.dry_run {
+        Ok(())
+    } else {
+        feed(client, &mut calls, source, &mut written.bytes).await
+    };
     let stopped = match fed {
         Ok(()) => None,
         Err(Unfed::Local(error)) => return Err(error),
@@ -189,7 +195,8 @@ enum Unfed {
     Stopped(Errno),
 }
 
-/// Sends all that `source` gives to every host, and in the end what it was; `size` is how much that is.
+/// Sends all that `source` gives to every host, and in the end what it was; `size` is how much that
+/// is.
 async fn feed(
     client: &Client,
     calls: &mut [Call],
@@ -203,7 +210,9 @@ async fn feed(
             errno = client.over() => return Err(Unfed::Stopped(errno)),
             piece = pieces.recv() => piece,
         };
-        let Some(piece) = piece.transpose().map_err(|error| Unfed::Local(local(error)))? else { break };
+        let Some(piece) = piece.transpose().map_err(|error| Unfed::Local(local(error)))? else {
+            break;
+        };
         digester.update(&piece);
         *size += piece.len() as u64;
         send(client, calls, &Piece::Data(&piece)).await.map_err(Unfed::Stopped)?;
@@ -259,7 +268,11 @@ async fn write_new(
             break;
         }
         let mut members = members.difference(&failed);
-        written.outcome.errors.iter().for_each(|error| members = members.difference(&error.members.leaves()));
+        written
+            .outcome
+            .errors
+            .iter()
+            .for_each(|error| members = members.difference(&error.members.leaves()));
         if !members.is_empty() && written.outcome.status.count > 0 {
             written.changed.push((paths.len() as u64, members));
         }
@@ -279,9 +292,10 @@ fn read_ahead(mut source: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Resul
     let read = move || {
         loop {
             let mut piece = Vec::new();
-            let piece = (&mut source).take(PIECE_BYTES as u64).read_to_end(&mut piece).map(|_| piece);
-            // A piece is short because of the end. It must not be looked for again: at a terminal each end is
-            // told once, and whoever has typed it would have to type another.
+            let piece =
+                (&mut source).take(PIECE_BYTES as u64).read_to_end(&mut piece).map(|_| piece);
+            // A piece is short because of the end. It must not be looked for again: at a terminal
+            // each end is told once, and whoever has typed it would have to type another.
             let is_end = piece.as_ref().map_or(true, |piece| piece.len() < PIECE_BYTES);
             let is_data = piece.as_ref().map_or(true, |piece| !piece.is_empty());
             if (is_data && sender.blocking_send(piece).is_err()) || is_end {
@@ -303,7 +317,11 @@ struct Files {
 }
 
 impl Files {
-    async fn open(client: &Client, targets: &[Target], options: &WriteOptions) -> Result<Self, ToolError> {
+    async fn open(
+        client: &Client,
+        targets: &[Target],
+        options: &WriteOptions,
+    ) -> Result<Self, ToolError> {
         let mut files = Self { groups: Vec::new(), outcome: Outcome::default() };
         for (members, paths) in by_members(targets) {
             match client.gopen_with(&members, options.open(paths)).await {
@@ -378,8 +396,8 @@ impl Files {
         }
     }
 
-    /// The files have been made, and stay with what they have got: of hosts that did not answer to the last
-    /// piece that is not known.
+    /// The files have been made, and stay with what they have got: of hosts that did not answer to
+    /// the last piece that is not known.
     fn leave_cut(&mut self, client: &Client, targets: &[Target], written: &mut Written) {
         let (missing, mut failed) = (self.outcome.missing_hosts(), RangeSet::new());
         self.outcome.errors.iter().for_each(|error| failed.union_with(&error.members.leaves()));

@@ -1,8 +1,9 @@
 //! Searching a long file on a thread of its own.
 //!
-//! The engine goes through a file in one call, while an answer has to be sent on whenever it is long
-//! enough. So the engine works aside, and what it finds comes in pieces of bounded size; it waits when
-//! these are not taken. Where pieces end depends on the file alone: equal files give equal pieces.
+//! The engine goes through a file in one call, while an answer has to be sent on whenever it is
+//! long enough. So the engine works aside, and what it finds comes in pieces of bounded size; it
+//! waits when these are not taken. Where pieces end depends on the file alone: equal files give
+//! equal pieces.
 use super::Engine;
 use crate::entry::{Entry, EntryKind, Sink, Stats};
 use sheaf_core::Errno;
@@ -78,7 +79,8 @@ impl Aside {
     ) -> io::Result<Self> {
         let (out, pieces) = sync_channel(PIECES_MAX);
         let reading = Arc::new(Reading::default());
-        let (watched, name) = (Watched { inner: source, reading: Arc::clone(&reading) }, path.to_vec());
+        let (watched, name) =
+            (Watched { inner: source, reading: Arc::clone(&reading) }, path.to_vec());
         std::thread::Builder::new().name("grep".to_owned()).spawn(move || {
             let mut sink = Pieces { out, piece_bytes, found: Found::default() };
             let flow = engine.search_reader(watched, &name, &mut sink);
@@ -89,8 +91,8 @@ impl Aside {
         Ok(Self { path: path.to_vec(), pieces, reading, bytes: 0 })
     }
 
-    /// Takes in one piece; comes back without one while the file is being read. A file that cannot be
-    /// read any further holds the caller up, as if it had read itself.
+    /// Takes in one piece; comes back without one while the file is being read. A file that cannot
+    /// be read any further holds the caller up, as if it had read itself.
     pub fn step(&mut self, answer: &mut dyn Sink) -> Progress {
         loop {
             match self.pieces.recv_timeout(LOOK) {
@@ -211,7 +213,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn options(output: Output) -> GrepOptions {
-        GrepOptions { patterns: vec!["a".to_owned()], output, stats: true, ..GrepOptions::default() }
+        GrepOptions {
+            patterns: vec!["a".to_owned()],
+            output,
+            stats: true,
+            ..GrepOptions::default()
+        }
     }
 
     /// Takes all pieces, and counts them.
@@ -263,7 +270,8 @@ mod tests {
             }
         }
         let source = Counting(io::Cursor::new(text.clone()), Arc::clone(&read));
-        let mut aside = Aside::with_pieces(options.compile().unwrap(), source, b"/f", PIECE_BYTES).unwrap();
+        let mut aside =
+            Aside::with_pieces(options.compile().unwrap(), source, b"/f", PIECE_BYTES).unwrap();
         let mut answer = Answer::new(options.answer_form());
         assert!(matches!(aside.step(&mut answer), Progress::More));
         drop(aside);

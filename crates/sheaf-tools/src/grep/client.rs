@@ -40,6 +40,7 @@ pub async fn grep(
         matched |= options.has_selected(merged);
         sink(merged)
     };
-    let said = paths::run(client, targets, (NAME, paths::Effect::Reads), params, &mut pass_on).await?;
+    let said =
+        paths::run(client, targets, (NAME, paths::Effect::Reads), params, &mut pass_on).await?;
     Ok(Found { matched, partial_folds: said.in_parts, outcome: said.outcome })
 }

@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn what_compressors_wrote_is_read_also_in_two_parts() {
-        let data: Vec<u8> = (0..60_000u32).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
+        let data: Vec<u8> =
+            (0..60_000u32).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
         for program in ["gzip", "bzip2", "xz", "zstd"] {
             let Some(mut file) = compressed(program, &data) else {
                 // The harness would keep what `eprintln!` prints.

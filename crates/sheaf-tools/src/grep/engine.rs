@@ -2,8 +2,8 @@
 //!
 //! Files are read through reused buffers and never mapped: a server that maps a file dies of
 //! `SIGBUS` when somebody truncates it, which happens to logs every day. There is little to gain by
-//! it: reading 559 KB costs less than a tenth of a millisecond (`benches/grep.rs`, a pattern that is
-//! absent), and finding thousands of lines in them several times that.
+//! it: reading 559 KB costs less than a tenth of a millisecond (`benches/grep.rs`, a pattern that
+//! is absent), and finding thousands of lines in them several times that.
 use super::collect::Collect;
 use super::{GrepError, GrepOptions, LINE_BYTES_MAX, Output, Template, decompress, pattern};
 use crate::entry::{Entry, EntryKind, Sink, Stats};
@@ -34,7 +34,8 @@ impl Engine {
     pub(super) fn new(options: &GrepOptions) -> Result<Self, GrepError> {
         let mut options = options.clone();
         if options.is_silent() && options.output != Output::Quiet {
-            // Nothing of it is printed, but unlike -q it goes on with the next file, which may fail.
+            // Nothing of it is printed, but unlike -q it goes on with the next file, which may
+            // fail.
             options.output = Output::PathsWith;
         }
         let matcher = pattern::matcher(&options)?;
@@ -50,7 +51,14 @@ impl Engine {
             .heap_limit(Some(usize::try_from(line_bytes_max).unwrap_or(usize::MAX)))
             .build();
         let template = options.template.then(|| Template::new(&[]));
-        Ok(Self { matcher, searcher, options, template, buffer: Vec::new(), head: vec![0; HEAD_BYTES] })
+        Ok(Self {
+            matcher,
+            searcher,
+            options,
+            template,
+            buffer: Vec::new(),
+            head: vec![0; HEAD_BYTES],
+        })
     }
 
     /// Says what this host is called, so that `--template` makes `{host}` of it.
@@ -67,7 +75,12 @@ impl Engine {
     }
 
     /// As [`search`](Self::search), for anything that can be read.
-    pub fn search_reader(&mut self, source: impl Read, path: &[u8], sink: &mut dyn Sink) -> ControlFlow<()> {
+    pub fn search_reader(
+        &mut self,
+        source: impl Read,
+        path: &[u8],
+        sink: &mut dyn Sink,
+    ) -> ControlFlow<()> {
         if self.options.lines_max == Some(0) {
             return self.select_nothing(path, sink);
         }
@@ -132,7 +145,8 @@ impl Engine {
             Err(error) => sink.error(path, errno_of(&error)),
         }
         // What is listed, or left of empty matches, does not tell whether any line was selected.
-        if self.options.stats || matches!(self.options.output, Output::PathsWithout | Output::Parts) {
+        if self.options.stats || matches!(self.options.output, Output::PathsWithout | Output::Parts)
+        {
             stats.files_matched = u64::from(lines > 0);
         }
         // These tell hosts apart whose answers are equal otherwise.
@@ -172,8 +186,8 @@ impl Seen {
     }
 }
 
-/// Looks out for NUL bytes while a file is read. From the first on a NUL ends a line, as it does for
-/// GNU grep, lest a binary file be one endless line.
+/// Looks out for NUL bytes while a file is read. From the first on a NUL ends a line, as it does
+/// for GNU grep, lest a binary file be one endless line.
 struct Watch<'a, R> {
     source: R,
     seen: &'a Seen,
@@ -186,7 +200,12 @@ struct Watch<'a, R> {
 }
 
 impl<'a, R: Read> Watch<'a, R> {
-    fn new(mut source: R, seen: &'a Seen, binary_matters: bool, head: &'a mut [u8]) -> io::Result<Self> {
+    fn new(
+        mut source: R,
+        seen: &'a Seen,
+        binary_matters: bool,
+        head: &'a mut [u8],
+    ) -> io::Result<Self> {
         let head_len = loop {
             match source.read(head) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

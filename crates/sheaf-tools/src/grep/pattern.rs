@@ -15,10 +15,11 @@ const MATCHES_NOTHING: &str = r"[a&&b]";
 
 /// The matcher for all patterns of `options`.
 pub fn matcher(options: &GrepOptions) -> Result<RegexMatcher, GrepError> {
-    let patterns: Vec<&str> = options.patterns.iter().flat_map(|pattern| pattern.split('\n')).collect();
+    let patterns: Vec<&str> =
+        options.patterns.iter().flat_map(|pattern| pattern.split('\n')).collect();
     let none = patterns.is_empty();
-    // The builder joins them as text, where a parenthesis of one could close the group of another, or
-    // its own: each has to be a pattern by itself.
+    // The builder joins them as text, where a parenthesis of one could close the group of another,
+    // or its own: each has to be a pattern by itself.
     let parts = if options.fixed {
         patterns.iter().map(|&pattern| Cow::Borrowed(pattern)).collect()
     } else {
@@ -38,7 +39,8 @@ pub fn matcher(options: &GrepOptions) -> Result<RegexMatcher, GrepError> {
         .dfa_size_limit(AUTOMATON_BYTES_MAX);
     let built = if none { builder.build(MATCHES_NOTHING) } else { builder.build_many(&parts) };
     built.map_err(|error| {
-        let found = if options.fixed { None } else { patterns.iter().find_map(|pattern| locate(pattern)) };
+        let found =
+            if options.fixed { None } else { patterns.iter().find_map(|pattern| locate(pattern)) };
         found.unwrap_or_else(|| GrepError::Unsearchable(error.to_string().replace('\n', " ")))
     })
 }
@@ -51,7 +53,8 @@ fn part(pattern: &str) -> Result<Cow<'_, str>, GrepError> {
     if let Some(error) = syntax_error(pattern) {
         return Err(error);
     }
-    let parsed = parse::ParserBuilder::new().nest_limit(NEST_DEPTH_MAX).build().parse_with_comments(pattern);
+    let parsed =
+        parse::ParserBuilder::new().nest_limit(NEST_DEPTH_MAX).build().parse_with_comments(pattern);
     // A comment (under `(?x)`) goes on to the end of its line, and so over what stands behind it.
     let has_comment = parsed.is_ok_and(|parsed| !parsed.comments.is_empty());
     Ok(if has_comment { Cow::Owned(format!("{pattern}\n")) } else { Cow::Borrowed(pattern) })
@@ -111,7 +114,8 @@ mod tests {
     fn each_pattern_is_one_by_itself() {
         for pattern in ["zzz)|(", ")", "a)(?:b", "(?x)a)|(# b", "x{2", "[a", "a|(?i", "b)\nc"] {
             for others in [&[][..], &["ok"], &["(", "ok"]] {
-                let patterns = others.iter().chain([&pattern]).map(|&pattern| pattern.to_owned()).collect();
+                let patterns =
+                    others.iter().chain([&pattern]).map(|&pattern| pattern.to_owned()).collect();
                 for (word, line) in [(false, false), (true, false), (false, true)] {
                     let patterns: Vec<String> = Clone::clone(&patterns);
                     let options = GrepOptions { patterns, word, line, ..GrepOptions::default() };
@@ -148,6 +152,10 @@ mod tests {
         assert_eq!(error.caret().unwrap(), "é(b\n ^");
         let error = error_of(r"a\nb");
         assert_eq!(error.caret().unwrap(), "a\\nb\n ^^");
-        assert!(error_of("a{4000}{4000}").to_string().starts_with("the patterns cannot be searched for"));
+        assert!(
+            error_of("a{4000}{4000}")
+                .to_string()
+                .starts_with("the patterns cannot be searched for")
+        );
     }
 }

@@ -62,8 +62,12 @@ impl Printer<'_> {
     /// # Errors
     /// Those of `out`.
     pub fn print(&self, out: &mut dyn Write, entries: &[MergedEntry<'_>]) -> io::Result<()> {
-        let mut run =
-            Run { printer: self, styles: Styles::new(self.color), names: FxHashMap::default(), out };
+        let mut run = Run {
+            printer: self,
+            styles: Styles::new(self.color),
+            names: FxHashMap::default(),
+            out,
+        };
         match self.layout {
             Layout::Flat => run.flat(&fold_entries(entries)),
             Layout::Heading => run.headings(&fold_entries(entries)),
@@ -85,7 +89,10 @@ impl Printer<'_> {
     /// Those of `out`.
     pub fn print_stats(&self, out: &mut dyn Write, stats: Stats) -> io::Result<()> {
         let Stats { files, files_matched, lines, bytes, .. } = stats;
-        writeln!(out, "{lines} lines in {files_matched} of {files} files selected, {bytes} bytes read")
+        writeln!(
+            out,
+            "{lines} lines in {files_matched} of {files} files selected, {bytes} bytes read"
+        )
     }
 }
 
@@ -145,7 +152,8 @@ impl Run<'_> {
         let mut after_lines = false;
         for group in order {
             let (hosts, path) = (self.name(group[0].leaves), group[0].path());
-            let (lines, whole): (Vec<&Folded<'_>>, _) = group.into_iter().partition(|entry| has_lines(entry));
+            let (lines, whole): (Vec<&Folded<'_>>, _) =
+                group.into_iter().partition(|entry| has_lines(entry));
             for entry in whole {
                 self.entry(&hosts, &path, entry)?;
             }
@@ -271,15 +279,25 @@ fn has_lines(entry: &Folded<'_>) -> bool {
 }
 
 /// The lines of an entry: number, whether selected, text.
-fn entry_lines<'a>(entry: &Folded<'a>) -> impl Iterator<Item = (Option<u64>, bool, &'a [u8])> + use<'a> {
+fn entry_lines<'a>(
+    entry: &Folded<'a>,
+) -> impl Iterator<Item = (Option<u64>, bool, &'a [u8])> + use<'a> {
     let (kind, first, text) = (entry.entry.kind, entry.entry.number, entry.entry.text);
-    let (one, several) =
-        if kind == EntryKind::Block { (None, Some(block_lines(text))) } else { (Some((true, text)), None) };
+    let (one, several) = if kind == EntryKind::Block {
+        (None, Some(block_lines(text)))
+    } else {
+        (Some((true, text)), None)
+    };
     let lines = one.into_iter().chain(several.into_iter().flatten());
-    lines.zip(0..).map(move |((selected, text), at)| (first.map(|first| first + at), selected, text))
+    lines
+        .zip(0..)
+        .map(move |((selected, text), at)| (first.map(|first| first + at), selected, text))
 }
 
 /// Of what is not known nothing is left out in silence.
 fn unknown(kind: EntryKind) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, format!("an entry of a kind that cannot be printed: {kind:?}"))
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!("an entry of a kind that cannot be printed: {kind:?}"),
+    )
 }

@@ -47,9 +47,11 @@ impl Template {
         let six = format!("(?:{HEXTET}:){{7}}{HEXTET}|{some}::(?:{some})?|::{some}");
         let _ = write!(regex, "{FROM}(?P<time>{iso}|{syslog}|{web}|{CLOCK}){TO}");
         let _ = write!(regex, r"|{FROM}(?P<ip>(?:{OCTET}\.){{3}}{OCTET}|{six}){TO}");
-        let _ = write!(regex, r"|\[(?P<pid>\d+)\]|{FROM}(?:[Pp]id|PID)[ =:]{{1,2}}(?P<named_pid>\d+)");
+        let _ =
+            write!(regex, r"|\[(?P<pid>\d+)\]|{FROM}(?:[Pp]id|PID)[ =:]{{1,2}}(?P<named_pid>\d+)");
         let _ = write!(regex, r"|{FROM}(?P<num>0[xX][0-9A-Fa-f]+|\d+(?:\.\d+)?)");
-        let holes = Regex::new(&regex).expect("the pieces above are regular and host names are escaped");
+        let holes =
+            Regex::new(&regex).expect("the pieces above are regular and host names are escaped");
         Self { holes }
     }
 

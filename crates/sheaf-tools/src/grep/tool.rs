@@ -20,8 +20,8 @@ pub(super) const NAME: &str = "grep";
 /// Compiled engines kept for the next host of the same process.
 const ENGINES_KEPT: usize = 8;
 
-/// A file of this length is searched in one step: however its lines are written into the answer, they
-/// fit. Longer ones are searched aside, and so is what does not tell its length.
+/// A file of this length is searched in one step: however its lines are written into the answer,
+/// they fit. Longer ones are searched aside, and so is what does not tell its length.
 const AT_ONCE_BYTES: u64 = 8 << 20;
 
 /// The same for a file that may have to be decompressed.
@@ -125,7 +125,8 @@ impl Search {
                         FileKind::Directory if entry.depth > 0 && !self.filter.enters(name) => {
                             walk.skip_dir()
                         }
-                        // As grep -r does, devices and pipes that are only come across are left alone.
+                        // As grep -r does, devices and pipes that are only come across are left
+                        // alone.
                         FileKind::File if entry.depth == 0 || self.filter.wants(name) => {
                             return self.search(&entry.path, answer, host);
                         }
@@ -140,7 +141,10 @@ impl Search {
                 Some(Err(error))
                     if self.options.follow
                         && error.errno == Errno::LOOP
-                        && host.export.stat(&error.path).is_ok_and(|metadata| metadata.is_dir()) => {}
+                        && host
+                            .export
+                            .stat(&error.path)
+                            .is_ok_and(|metadata| metadata.is_dir()) => {}
                 Some(Err(error)) => answer.error(error.path.as_os_str().as_bytes(), error.errno),
                 None => self.walk = None,
             }
@@ -149,7 +153,9 @@ impl Search {
         if let Some(path) = self.files.pop_front() {
             self.members.begin(&path, answer);
             // Of a path that cannot be looked at, the search says why.
-            if self.options.recursive && host.export.stat(&path).is_ok_and(|metadata| metadata.is_dir()) {
+            if self.options.recursive
+                && host.export.stat(&path).is_ok_and(|metadata| metadata.is_dir())
+            {
                 let options = WalkOptions {
                     follow: if self.options.follow { Follow::Always } else { Follow::Start },
                     include: NameFilter::default(),
@@ -163,14 +169,17 @@ impl Search {
         self.members.leave(answer);
         let Some(pattern) = self.patterns.pop_front() else { return Step::Done };
         let Globbed { paths, errors } = host.expand(&pattern);
-        errors.iter().for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
+        errors
+            .iter()
+            .for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
         self.files = paths.into();
         Step::More
     }
 
     fn search(&mut self, path: &Path, answer: &mut dyn Sink, host: &Host) -> Step {
         let name = path.as_os_str().as_bytes();
-        let begun = host.export.open_ready(path).and_then(|file| self.begin(file, name, answer, host));
+        let begun =
+            host.export.open_ready(path).and_then(|file| self.begin(file, name, answer, host));
         begun.unwrap_or_else(|errno| {
             answer.error(name, errno);
             Step::More
@@ -178,7 +187,13 @@ impl Search {
     }
 
     /// Searches a file, or begins to.
-    fn begin(&mut self, file: File, name: &[u8], answer: &mut dyn Sink, host: &Host) -> Result<Step, Errno> {
+    fn begin(
+        &mut self,
+        file: File,
+        name: &[u8],
+        answer: &mut dyn Sink,
+        host: &Host,
+    ) -> Result<Step, Errno> {
         let mut engine = match self.engine.take() {
             Some(engine) => engine,
             None => self.compile(host)?,

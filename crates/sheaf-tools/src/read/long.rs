@@ -1,5 +1,5 @@
-//! Contents that are longer than what one read takes: their digests come first, and then each distinct
-//! one is read piece by piece from a host that has it.
+//! Contents that are longer than what one read takes: their digests come first, and then each
+//! distinct one is read piece by piece from a host that has it.
 use super::{Combined, Content, ReadOptions, Readout, through};
 use crate::report::{Piece, Summary, fetch};
 use crate::target::ToolError;
@@ -24,7 +24,8 @@ pub(super) async fn read(
 ) -> Result<Readout, ToolError> {
     let digests = DataAggregation::Checksum;
     let mut readout = through::read(client, members, paths, options, &digests).await?;
-    let Combined::Classes(mut contents) = std::mem::replace(&mut readout.data, Combined::None) else {
+    let Combined::Classes(mut contents) = std::mem::replace(&mut readout.data, Combined::None)
+    else {
         return Ok(readout);
     };
     let equal = *aggregate == DataAggregation::Equal;

@@ -1,5 +1,5 @@
-//! Reads of which no content is kept: `checksum`, `count` and `zero`. Files are opened one after the
-//! other and gone through in pieces, so neither their number nor their length matters.
+//! Reads of which no content is kept: `checksum`, `count` and `zero`. Files are opened one after
+//! the other and gone through in pieces, so neither their number nor their length matters.
 use super::{Combined, Content, Files, ReadOptions, Readout};
 use crate::paths::{self, AtWork, PerPath};
 use crate::target::{Target, ToolError};
@@ -24,7 +24,8 @@ const PIECE_BYTES: usize = 256 << 10;
 /// What every leaf is told.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Params {
-    /// Say the digest and length of each file; otherwise only how many there are, and how long in all.
+    /// Say the digest and length of each file; otherwise only how many there are, and how long in
+    /// all.
     digests: bool,
     count: Option<u64>,
     offset: u64,
@@ -42,7 +43,8 @@ impl Tool for ThroughTool {
     fn start(&self, params: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
         let Params { digests, count, offset, paths } =
             postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
-        let work = Through { digests, count, offset, files: 0, bytes: 0, buffer: vec![0; PIECE_BYTES] };
+        let work =
+            Through { digests, count, offset, files: 0, bytes: 0, buffer: vec![0; PIECE_BYTES] };
         Ok(Box::new(AtWork::new(Box::new(work), paths)))
     }
 }
@@ -169,7 +171,8 @@ struct Contents(BTreeMap<(Digest, u64), BTreeMap<String, RangeSet>>);
 impl Contents {
     fn take(&mut self, merged: &Merged) -> Result<(), varint::Malformed> {
         for found in merged.sorted().iter().filter(|found| found.entry.kind == EntryKind::Line) {
-            let (digest, mut len) = found.entry.text.split_first_chunk().ok_or(varint::Malformed)?;
+            let (digest, mut len) =
+                found.entry.text.split_first_chunk().ok_or(varint::Malformed)?;
             let files = self.0.entry((*digest, varint::get(&mut len)?)).or_default();
             files
                 .entry(String::from_utf8_lossy(found.path).into_owned())

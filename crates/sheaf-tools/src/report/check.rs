@@ -96,8 +96,12 @@ impl<'a> Checked<'a> {
     #[must_use]
     pub fn read(entry: &Entry<'a>) -> Option<Self> {
         match entry.kind {
-            EntryKind::Line => Verdict::split(entry.text).map(|(verdict, path)| Self::File(verdict, path)),
-            EntryKind::Count => Some(Self::Malformed(std::str::from_utf8(entry.text).ok()?.parse().ok()?)),
+            EntryKind::Line => {
+                Verdict::split(entry.text).map(|(verdict, path)| Self::File(verdict, path))
+            }
+            EntryKind::Count => {
+                Some(Self::Malformed(std::str::from_utf8(entry.text).ok()?.parse().ok()?))
+            }
             _ => None,
         }
     }
@@ -166,7 +170,9 @@ impl PerPath for Checks {
         match list.next(host) {
             Ok(Some(Line::Nothing)) => {}
             Ok(Some(Line::Malformed)) => list.malformed += 1,
-            Ok(Some(Line::File { digest, name })) => list.check(&digest, &name, self.options, answer, host),
+            Ok(Some(Line::File { digest, name })) => {
+                list.check(&digest, &name, self.options, answer, host)
+            }
             Ok(None) => {
                 list.end(self.options, answer);
                 self.list = None;
@@ -207,16 +213,28 @@ impl List {
             self.reader.consume(used);
             begun = true;
             if is_end {
-                return Ok(Some(if is_long { Line::Malformed } else { self.form.read(&self.line) }));
+                return Ok(Some(if is_long {
+                    Line::Malformed
+                } else {
+                    self.form.read(&self.line)
+                }));
             }
         }
     }
 
-    fn check(&mut self, digest: &[u8], name: &[u8], options: CheckOptions, answer: &mut Answer, host: &Host) {
+    fn check(
+        &mut self,
+        digest: &[u8],
+        name: &[u8],
+        options: CheckOptions,
+        answer: &mut Answer,
+        host: &Host,
+    ) {
         self.proper += 1;
         let path = self.place(name);
         let file = host.export.open_ready(&path);
-        let found = file.and_then(|file| sheaf_file::digest(&mut host.attentive(file), options.algorithm));
+        let found =
+            file.and_then(|file| sheaf_file::digest(&mut host.attentive(file), options.algorithm));
         let verdict = match found {
             Err(Errno::NOENT) if options.ignore_missing => return,
             Err(errno) => Verdict::Unread(errno),
@@ -246,7 +264,8 @@ impl List {
         }
         if self.malformed > 0 {
             answer.path(path);
-            let _ = answer.entry(Entry::new(EntryKind::Count, self.malformed.to_string().as_bytes()));
+            let _ =
+                answer.entry(Entry::new(EntryKind::Count, self.malformed.to_string().as_bytes()));
         }
         if options.ignore_missing && self.verified == 0 {
             answer.error(path, NO_FILE);

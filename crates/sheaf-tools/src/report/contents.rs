@@ -64,7 +64,8 @@ impl PerPath for Contents {
         }
         let mut counted = Counted { inner: head.chain(file), len: 0 };
         let digest = sheaf_file::digest(&mut counted, Algorithm::Blake3)?;
-        let summary = postcard::to_stdvec(&Summary { digest, len: counted.len }).map_err(|_| Errno::INVAL)?;
+        let summary =
+            postcard::to_stdvec(&Summary { digest, len: counted.len }).map_err(|_| Errno::INVAL)?;
         let _ = answer.entry(Entry::new(EntryKind::Path, &summary));
         Ok(())
     }
@@ -83,11 +84,11 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Gives every distinct content of every path to `sink`, in the order of `targets` and then by first
-/// host; with `each`, every host's by itself, in host order.
+/// Gives every distinct content of every path to `sink`, in the order of `targets` and then by
+/// first host; with `each`, every host's by itself, in host order.
 ///
-/// A `sink` that returns [`ErrorKind::BrokenPipe`] has had enough, and ends it well: nothing more is
-/// fetched, and what hosts came to until then is returned.
+/// A `sink` that returns [`ErrorKind::BrokenPipe`] has had enough, and ends it well: nothing more
+/// is fetched, and what hosts came to until then is returned.
 ///
 /// # Errors
 /// What else `sink` returns, and answers that do not decode or fit.
@@ -107,7 +108,9 @@ pub async fn cat(
     if each {
         let one = |content: Content| {
             let leaves: Vec<u32> = content.leaves.iter().collect();
-            leaves.into_iter().map(move |leaf| Content { leaves: RangeSet::single(leaf), ..content.clone() })
+            leaves
+                .into_iter()
+                .map(move |leaf| Content { leaves: RangeSet::single(leaf), ..content.clone() })
         };
         all = all.into_iter().flat_map(one).collect();
         all.sort_by_key(|content| content.leaves.first());
@@ -131,7 +134,8 @@ pub async fn cat(
             fetched => {
                 if let Err(errno) = fetched? {
                     let path = String::from_utf8_lossy(&content.path);
-                    outcome.status.count = outcome.status.count.saturating_sub(content.leaves.len());
+                    outcome.status.count =
+                        outcome.status.count.saturating_sub(content.leaves.len());
                     outcome.add_path_error(errno, &path, content.leaves.clone());
                 }
             }
@@ -195,7 +199,10 @@ pub(crate) async fn fetch(
             }
         };
         let count = PIECE_BYTES.min(summary.len - at);
-        let bytes = match group.pread(count, at, DataAggregation::Packed { bytes_max: PIECE_BYTES }).await {
+        let bytes = match group
+            .pread(count, at, DataAggregation::Packed { bytes_max: PIECE_BYTES })
+            .await
+        {
             Ok(reading) => match reading.value {
                 Value::Packed(mut items) => items.pop().map(|(_, bytes)| bytes).unwrap_or_default(),
                 _ => Vec::new(),

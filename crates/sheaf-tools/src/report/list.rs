@@ -133,7 +133,8 @@ impl Row {
         let target = names.next().filter(|target| !target.is_empty()).map(<[u8]>::to_vec);
         let mark = names.next().unwrap_or_default().to_vec();
         let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
-        let mut columns: Vec<(String, bool)> = fields.iter().map(|field| (text(field), true)).collect();
+        let mut columns: Vec<(String, bool)> =
+            fields.iter().map(|field| (text(field), true)).collect();
         if options.long && columns.len() == count {
             let first = count - 6;
             for left in [first, first + 2, first + 3] {
@@ -145,8 +146,8 @@ impl Row {
     }
 
     /// Puts entries of all hosts into order: files that were named, then directories as `ls` sorts
-    /// them, each with those below it in the order of its rows. Entries that say nothing but by what
-    /// to sort are left out.
+    /// them, each with those below it in the order of its rows. Entries that say nothing but by
+    /// what to sort are left out.
     pub fn sort(options: &ListOptions, entries: &mut Vec<MergedEntry<'_>>) {
         order::sort(options, entries);
     }
@@ -155,13 +156,15 @@ impl Row {
     #[must_use]
     pub fn align(rows: &[Self]) -> Vec<Vec<u8>> {
         let count = rows.iter().map(|row| row.columns.len()).max().unwrap_or(0);
-        let width =
-            |at: usize| rows.iter().filter_map(|row| Some(row.columns.get(at)?.0.chars().count())).max();
+        let width = |at: usize| {
+            rows.iter().filter_map(|row| Some(row.columns.get(at)?.0.chars().count())).max()
+        };
         let widths: Vec<usize> = (0..count).map(|at| width(at).unwrap_or(0)).collect();
         let line = |row: &Self| {
             let mut line = Vec::new();
             for ((text, right), width) in row.columns.iter().zip(&widths) {
-                let text = if *right { format!("{text:>width$} ") } else { format!("{text:<width$} ") };
+                let text =
+                    if *right { format!("{text:>width$} ") } else { format!("{text:<width$} ") };
                 line.extend_from_slice(text.as_bytes());
             }
             line.extend_from_slice(&row.name);
@@ -245,7 +248,8 @@ impl Lister {
                 return Err(Errno::CANCELED);
             }
             let path = dir.join(&name);
-            let asked = self.needs_metadata() || (kind == FileKind::Unknown && self.options.recursive);
+            let asked =
+                self.needs_metadata() || (kind == FileKind::Unknown && self.options.recursive);
             let metadata = match asked.then(|| host.export.lstat(&path)) {
                 None => None,
                 Some(Ok(metadata)) => Some(metadata),
@@ -274,20 +278,23 @@ impl Lister {
     }
 
     fn sort(&self, items: &mut [Item]) {
-        let metadata = |item: &Item| item.metadata.as_ref().map(|metadata| (metadata.mtime, metadata.size));
+        let metadata =
+            |item: &Item| item.metadata.as_ref().map(|metadata| (metadata.mtime, metadata.size));
         match self.options.sort {
             Sort::None => {}
             Sort::Name => items.sort_by(|a, b| a.name.cmp(&b.name)),
-            Sort::Version => items.sort_by(|a, b| version::compare(a.name.as_bytes(), b.name.as_bytes())),
-            Sort::Extension => {
-                items.sort_by_cached_key(|item| (extension(item.name.as_bytes()).to_vec(), item.name.clone()))
+            Sort::Version => {
+                items.sort_by(|a, b| version::compare(a.name.as_bytes(), b.name.as_bytes()))
             }
-            Sort::Time => {
-                items.sort_by_key(|item| (Reverse(metadata(item).map(|(time, _)| time)), item.name.clone()))
-            }
-            Sort::Size => {
-                items.sort_by_key(|item| (Reverse(metadata(item).map(|(_, size)| size)), item.name.clone()))
-            }
+            Sort::Extension => items.sort_by_cached_key(|item| {
+                (extension(item.name.as_bytes()).to_vec(), item.name.clone())
+            }),
+            Sort::Time => items.sort_by_key(|item| {
+                (Reverse(metadata(item).map(|(time, _)| time)), item.name.clone())
+            }),
+            Sort::Size => items.sort_by_key(|item| {
+                (Reverse(metadata(item).map(|(_, size)| size)), item.name.clone())
+            }),
         }
         if self.options.reverse && self.options.sort != Sort::None {
             items.reverse();
@@ -301,7 +308,8 @@ impl Lister {
             self.columns(metadata, &mut text);
         }
         text.extend_from_slice(item.name.as_bytes());
-        let is_link = item.metadata.as_ref().is_some_and(|metadata| metadata.kind == FileKind::Symlink);
+        let is_link =
+            item.metadata.as_ref().is_some_and(|metadata| metadata.kind == FileKind::Symlink);
         let target = (self.options.long && is_link).then(|| host.export.read_link(&item.path));
         let mark = item.metadata.as_ref().and_then(|metadata| self.options.marks.of(metadata));
         let mark = match &target {
@@ -350,15 +358,21 @@ impl Lister {
         let (mode, nlink) = (human::mode(metadata), metadata.nlink);
         let (owner, group) = match self.options.numeric {
             true => (metadata.uid.to_string(), metadata.gid.to_string()),
-            false => (self.owners.user(metadata.uid).to_owned(), self.owners.group(metadata.gid).to_owned()),
+            false => (
+                self.owners.user(metadata.uid).to_owned(),
+                self.owners.group(metadata.gid).to_owned(),
+            ),
         };
-        text.extend_from_slice(format!("{mode}\t{nlink}\t{owner}\t{group}\t{size}\t{time}\t").as_bytes());
+        text.extend_from_slice(
+            format!("{mode}\t{nlink}\t{owner}\t{group}\t{size}\t{time}\t").as_bytes(),
+        );
     }
 }
 
 impl PerPath for Lister {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
-        // A link to a directory is listed as that, unless the row would show where it leads, or that it does.
+        // A link to a directory is listed as that, unless the row would show where it leads, or
+        // that it does.
         let shows_links = self.options.long || self.options.marks == Marks::All;
         let follows = !shows_links && !self.options.directory;
         let metadata = match follows.then(|| host.export.stat(path)) {
@@ -380,7 +394,11 @@ impl PerPath for Lister {
             self.dirs.push(path.to_owned());
         } else {
             let metadata = self.needs_metadata().then_some(metadata);
-            self.named.push(Item { name: path.as_os_str().to_owned(), path: path.to_owned(), metadata });
+            self.named.push(Item {
+                name: path.as_os_str().to_owned(),
+                path: path.to_owned(),
+                metadata,
+            });
         }
         Ok(())
     }
@@ -390,7 +408,9 @@ impl PerPath for Lister {
             let Some(dir) = self.dirs.pop() else { return false };
             match self.read(dir.clone(), host) {
                 Ok(failed) => {
-                    failed.iter().for_each(|(path, errno)| answer.error(path.as_os_str().as_bytes(), *errno));
+                    failed.iter().for_each(|(path, errno)| {
+                        answer.error(path.as_os_str().as_bytes(), *errno)
+                    });
                 }
                 Err(errno) => answer.error(dir.as_os_str().as_bytes(), errno),
             }

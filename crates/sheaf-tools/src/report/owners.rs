@@ -10,7 +10,9 @@ pub struct Owners {
 
 impl Owners {
     pub fn user(&mut self, uid: u32) -> &str {
-        self.users.entry(uid).or_insert_with(|| sheaf_file::user_name(uid).unwrap_or_else(|| uid.to_string()))
+        self.users
+            .entry(uid)
+            .or_insert_with(|| sheaf_file::user_name(uid).unwrap_or_else(|| uid.to_string()))
     }
 
     pub fn group(&mut self, gid: u32) -> &str {

@@ -97,9 +97,12 @@ impl Stats {
 
 impl PerPath for Stats {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
-        let metadata = if self.dereference { host.export.stat(path)? } else { host.export.lstat(path)? };
+        let metadata =
+            if self.dereference { host.export.stat(path)? } else { host.export.lstat(path)? };
         let link = match metadata.kind {
-            FileKind::Symlink => Some(host.export.read_link(path)?.into_os_string().into_encoded_bytes()),
+            FileKind::Symlink => {
+                Some(host.export.read_link(path)?.into_os_string().into_encoded_bytes())
+            }
             _ => None,
         };
         let file = File { path: path.as_os_str().as_bytes(), metadata: &metadata, link };
@@ -161,11 +164,14 @@ impl File<'_> {
             Directive::AccessSeconds => seconds(metadata.atime).into_bytes(),
             Directive::ModifySeconds => seconds(metadata.mtime).into_bytes(),
             Directive::ChangeSeconds => seconds(metadata.ctime).into_bytes(),
-            Directive::BirthSeconds => metadata.btime.map_or_else(|| "0".into(), seconds).into_bytes(),
-            // Times are no text here; only a birth that is not known comes this far.
-            Directive::AccessTime | Directive::ModifyTime | Directive::ChangeTime | Directive::BirthTime => {
-                b"-".to_vec()
+            Directive::BirthSeconds => {
+                metadata.btime.map_or_else(|| "0".into(), seconds).into_bytes()
             }
+            // Times are no text here; only a birth that is not known comes this far.
+            Directive::AccessTime
+            | Directive::ModifyTime
+            | Directive::ChangeTime
+            | Directive::BirthTime => b"-".to_vec(),
         }
     }
 

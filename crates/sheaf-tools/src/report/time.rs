@@ -40,7 +40,9 @@ impl TimeStyle {
     pub fn format(self, seconds: i64, nanoseconds: u32, clock: &Clock) -> String {
         /// Half of a year of 365.2425 days.
         const RECENT_SECONDS: i64 = 31_556_952 / 2;
-        let Some(time) = zoned(seconds, nanoseconds, &clock.zone) else { return seconds.to_string() };
+        let Some(time) = zoned(seconds, nanoseconds, &clock.zone) else {
+            return seconds.to_string();
+        };
         let age = clock.now.as_second().saturating_sub(seconds);
         let recent = (0..RECENT_SECONDS).contains(&age);
         let format = match (self, recent) {
@@ -66,7 +68,8 @@ mod tests {
 
     #[test]
     fn styles_are_those_of_ls() {
-        let clock = Clock { zone: TimeZone::UTC, now: Timestamp::from_second(1_800_000_000).unwrap() };
+        let clock =
+            Clock { zone: TimeZone::UTC, now: Timestamp::from_second(1_800_000_000).unwrap() };
         let text = |style: TimeStyle, seconds| style.format(seconds, 5_000_000, &clock);
         assert_eq!(text(TimeStyle::FullIso, 1_769_882_645), "2026-01-31 18:04:05.005000000 +0000");
         assert_eq!(text(TimeStyle::LongIso, 1_769_882_645), "2026-01-31 18:04");

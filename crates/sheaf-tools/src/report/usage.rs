@@ -79,22 +79,24 @@ impl PerPath for Usage {
         let Some((start, steps)) = &mut self.counting else { return false };
         let (options, section) = (&self.options, start.as_os_str().as_bytes());
         let depth_max = options.max_depth.map_or(usize::MAX, |depth| depth as usize);
-        let mut report = |counted: Result<sheaf_file::PathUsage, sheaf_file::PathError>| match counted {
-            Ok(counted) if counted.depth > depth_max => {}
-            Ok(counted) => {
-                let mut text = options.text(options.bytes_of(&counted.usage)).into_bytes();
-                text.push(b'\t');
-                text.extend_from_slice(counted.path.as_os_str().as_bytes());
-                answer.path(section);
-                let _ = answer.entry(Entry::new(EntryKind::Line, &text));
-            }
-            Err(error) => answer.error(error.path.as_os_str().as_bytes(), error.errno),
-        };
+        let mut report =
+            |counted: Result<sheaf_file::PathUsage, sheaf_file::PathError>| match counted {
+                Ok(counted) if counted.depth > depth_max => {}
+                Ok(counted) => {
+                    let mut text = options.text(options.bytes_of(&counted.usage)).into_bytes();
+                    text.push(b'\t');
+                    text.extend_from_slice(counted.path.as_os_str().as_bytes());
+                    answer.path(section);
+                    let _ = answer.entry(Entry::new(EntryKind::Line, &text));
+                }
+                Err(error) => answer.error(error.path.as_os_str().as_bytes(), error.errno),
+            };
         if (0..STEP_FILES).all(|_| steps.step(&mut report)) {
             return true;
         }
         self.total = self.total.saturating_add(options.bytes_of(&steps.total()));
-        self.counted = self.counting.take().map(|(_, steps)| steps.into_counted()).unwrap_or_default();
+        self.counted =
+            self.counting.take().map(|(_, steps)| steps.into_counted()).unwrap_or_default();
         false
     }
 

@@ -54,20 +54,31 @@ async fn ours(
 /// What the program says of it, from the list's directory.
 fn theirs(dir: &Path, program: &str, flags: &[&str]) -> Result {
     let mut command = Command::new(program);
-    let output =
-        command.args(flags).args(["-c", "LIST"]).current_dir(dir).env("LC_ALL", "C").output().unwrap();
+    let output = command
+        .args(flags)
+        .args(["-c", "LIST"])
+        .current_dir(dir)
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap();
     let mut result = Result::default();
     for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let end = line.windows(2).rposition(|two| two == b": ").unwrap();
         let name = String::from_utf8(line[..end].to_vec()).unwrap();
         let name = match name.strip_prefix('\\') {
-            Some(name) => {
-                name.replace("\\\\", "\0").replace("\\n", "\n").replace("\\r", "\r").replace('\0', "\\")
-            }
+            Some(name) => name
+                .replace("\\\\", "\0")
+                .replace("\\n", "\n")
+                .replace("\\r", "\r")
+                .replace('\0', "\\"),
             None => name,
         };
-        let name =
-            name.strip_prefix("./").filter(|rest| !rest.is_empty()).unwrap_or(&name).as_bytes().to_vec();
+        let name = name
+            .strip_prefix("./")
+            .filter(|rest| !rest.is_empty())
+            .unwrap_or(&name)
+            .as_bytes()
+            .to_vec();
         result.add(name, std::str::from_utf8(&line[end + 2..]).unwrap());
     }
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -77,8 +88,17 @@ fn theirs(dir: &Path, program: &str, flags: &[&str]) -> Result {
     result
 }
 
-const NAMES: &[&str] =
-    &["a", "sub/b", "with space", " blank", "new\nline", "back\\slash", "re\rturn", "(x) = y", "changed"];
+const NAMES: &[&str] = &[
+    "a",
+    "sub/b",
+    "with space",
+    " blank",
+    "new\nline",
+    "back\\slash",
+    "re\rturn",
+    "(x) = y",
+    "changed",
+];
 
 /// A host with files, and what the program prints for them.
 fn populate(cluster: &Cluster, program: &str, flags: &[&str]) -> Vec<u8> {
@@ -104,7 +124,8 @@ fn changed_a_little(list: &[u8]) -> Vec<u8> {
         state ^= state << 17;
         (state % below as u64) as usize
     };
-    let lines: Vec<&[u8]> = list.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&[u8]> =
+        list.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
     let mut changed = Vec::new();
     for _ in 0..400 {
         let mut line = lines[random(lines.len())].to_vec();
@@ -127,7 +148,8 @@ fn changed_a_little(list: &[u8]) -> Vec<u8> {
 
 #[test]
 fn lists_mean_what_they_mean_to_coreutils() {
-    for (algorithm, program) in [(Algorithm::Sha256, "sha256sum"), (Algorithm::Sha512, "sha512sum")] {
+    for (algorithm, program) in [(Algorithm::Sha256, "sha256sum"), (Algorithm::Sha512, "sha512sum")]
+    {
         let cluster = Cluster::new(1);
         let list = populate(&cluster, program, &[]);
         let tagged = populate(&cluster, program, &["--tag"]);
@@ -135,7 +157,8 @@ fn lists_mean_what_they_mean_to_coreutils() {
         let upper = text(&list).to_uppercase().replace("  A\n", "  a\n");
         let one_blank: String =
             text(&list).lines().map(|line| format!("{}\n", line.replacen("  ", " ", 1))).collect();
-        let remarks = format!("# made by hand\n\n{}what is this\n{}\n", text(&list), text(&list).trim_end());
+        let remarks =
+            format!("# made by hand\n\n{}what is this\n{}\n", text(&list), text(&list).trim_end());
         let other = text(&list).lines().next().unwrap().replace("  a", " *sub");
         let long = format!("{}\n{}", "x".repeat(100_000), text(&list));
         let lists = [
@@ -157,12 +180,15 @@ fn lists_mean_what_they_mean_to_coreutils() {
             let client = cluster.client("flat");
             for (at, list) in lists.iter().enumerate() {
                 cluster.write(0, "d/LIST", list);
-                for (ignore_missing, flags) in [(false, &[][..]), (true, &["--ignore-missing"][..])] {
-                    let (said, outcome) = ours(&client, &cluster, (algorithm, ignore_missing)).await;
+                for (ignore_missing, flags) in [(false, &[][..]), (true, &["--ignore-missing"][..])]
+                {
+                    let (said, outcome) =
+                        ours(&client, &cluster, (algorithm, ignore_missing)).await;
                     let expected = theirs(&cluster.path(0, "d"), program, flags);
                     assert!(!expected.files.is_empty());
                     assert_eq!(said, expected, "{program} {flags:?}, list {at}");
-                    let unread = said.files.iter().filter(|(_, text)| text.ends_with("read")).count();
+                    let unread =
+                        said.files.iter().filter(|(_, text)| text.ends_with("read")).count();
                     let files = outcome.errors.iter().filter(|error| error.errno != NO_FILE);
                     assert_eq!(files.count(), unread, "{program} {flags:?}, list {at}");
                     let verified = outcome.status.count as usize;
@@ -211,7 +237,8 @@ fn names_of_a_list_stay_within_what_is_served() {
     run(async {
         let client = cluster.client("flat");
         let mut said = Vec::new();
-        let what = Report::Check(CheckOptions { algorithm: Algorithm::Sha256, ignore_missing: false });
+        let what =
+            Report::Check(CheckOptions { algorithm: Algorithm::Sha256, ignore_missing: false });
         let sink = &mut |merged: &Merged| {
             for entry in merged.sorted() {
                 let Some(Checked::File(verdict, _)) = Checked::read(&entry.entry) else {
@@ -222,7 +249,10 @@ fn names_of_a_list_stay_within_what_is_served() {
             Ok(())
         };
         let outcome = report(&client, &[cluster.target("/d/LIST")], &what, sink).await.unwrap();
-        assert_eq!(said, [Verdict::Unread(Errno::NOENT), Verdict::Unread(Errno::NOENT), Verdict::Same]);
+        assert_eq!(
+            said,
+            [Verdict::Unread(Errno::NOENT), Verdict::Unread(Errno::NOENT), Verdict::Same]
+        );
         let errors: Vec<_> = outcome.errors.iter().map(|error| error.errno).collect();
         assert_eq!(errors, [Errno::NOENT; 2]);
     });

@@ -53,16 +53,23 @@ fn told(merged: &Merged) -> Vec<String> {
 fn failures(outcome: &Outcome) -> Vec<String> {
     let name = |errno: Errno| errno.name().unwrap_or_default();
     let errors = outcome.errors.iter();
-    errors.map(|error| format!("{}: {} {}", error.path, name(error.errno), error.members.leaves())).collect()
+    errors
+        .map(|error| format!("{}: {} {}", error.path, name(error.errno), error.members.leaves()))
+        .collect()
 }
 
 fn populate(cluster: &Cluster) {
     for leaf in 0..cluster.hosts {
-        for (path, mode) in
-            [("d/f", 0o644), ("d/x", 0o755), ("d/sub/g", 0o600), ("d/sub/deep/h", 0o4711), ("top", 0o640)]
-        {
+        for (path, mode) in [
+            ("d/f", 0o644),
+            ("d/x", 0o755),
+            ("d/sub/g", 0o600),
+            ("d/sub/deep/h", 0o4711),
+            ("top", 0o640),
+        ] {
             cluster.write(leaf, path, "content");
-            std::fs::set_permissions(cluster.path(leaf, path), PermissionsExt::from_mode(mode)).unwrap();
+            std::fs::set_permissions(cluster.path(leaf, path), PermissionsExt::from_mode(mode))
+                .unwrap();
         }
         symlink("../top", cluster.path(leaf, "d/link")).unwrap();
         std::fs::create_dir(cluster.path(leaf, "d/empty")).unwrap();
@@ -79,7 +86,8 @@ fn tree(root: &Path) -> BTreeMap<String, String> {
             let metadata = std::fs::symlink_metadata(&path).unwrap();
             let size = if metadata.is_dir() { 0 } else { metadata.size() };
             let target = std::fs::read_link(&path).unwrap_or_default();
-            let (mode, uid, gid, links) = (metadata.mode(), metadata.uid(), metadata.gid(), metadata.nlink());
+            let (mode, uid, gid, links) =
+                (metadata.mode(), metadata.uid(), metadata.gid(), metadata.nlink());
             let links = if metadata.is_dir() { 0 } else { links };
             let said = format!("{mode:o} {uid}:{gid} {size} {links} {}", target.display());
             all.insert(path.strip_prefix(root).unwrap().display().to_string(), said);
@@ -99,7 +107,8 @@ fn compare(change: &Edit, path: &str, program: &str, args: &[&str]) {
     run(async {
         let client = cluster.client("1x1x60");
         let (_, outcome) = apply(&client, cluster.target(path), change).await;
-        let status = Command::new(program).args(args).current_dir(copy.path(0, "")).output().unwrap().status;
+        let status =
+            Command::new(program).args(args).current_dir(copy.path(0, "")).output().unwrap().status;
         assert_eq!(outcome.is_ok(), status.success(), "{change:?} {outcome:?}");
     });
     for leaf in 0..3 {
@@ -139,7 +148,8 @@ fn chown_does_what_gnu_chown_does() {
     populate(&cluster);
     run(async {
         let client = cluster.client("flat");
-        let (_, outcome) = apply(&client, cluster.target("/d"), &chown("no-such-user", false, true)).await;
+        let (_, outcome) =
+            apply(&client, cluster.target("/d"), &chown("no-such-user", false, true)).await;
         assert_eq!(
             (outcome.errors[0].errno, outcome.errors[0].members.leaves()),
             (Errno::INVAL, RangeSet::full(2))
@@ -151,7 +161,12 @@ fn chown_does_what_gnu_chown_does() {
 fn truncate_does_what_gnu_truncate_does() {
     let truncate = |size, create| Edit::Truncate { size: Some(size), reference: None, create };
     compare(&truncate(SizeChange::To(3), true), "d/f", "truncate", &["-s", "3", "d/f"]);
-    compare(&truncate(SizeChange::Grow(5), false), "d/{f,x}", "truncate", &["-c", "-s", "+5", "d/f", "d/x"]);
+    compare(
+        &truncate(SizeChange::Grow(5), false),
+        "d/{f,x}",
+        "truncate",
+        &["-c", "-s", "+5", "d/f", "d/x"],
+    );
     compare(&truncate(SizeChange::Shrink(100), true), "d/f", "truncate", &["-s", "-100", "d/f"]);
     compare(&truncate(SizeChange::UpTo(4), true), "top", "truncate", &["-s", "%4", "top"]);
     compare(&truncate(SizeChange::DownTo(4), true), "top", "truncate", &["-s", "/4", "top"]);
@@ -164,8 +179,12 @@ fn truncate_does_what_gnu_truncate_does() {
 
 #[test]
 fn rm_does_what_gnu_rm_does() {
-    let remove =
-        |recursive, force, empty_dirs| Edit::Remove { recursive, force, empty_dirs, preserve_root: true };
+    let remove = |recursive, force, empty_dirs| Edit::Remove {
+        recursive,
+        force,
+        empty_dirs,
+        preserve_root: true,
+    };
     compare(&remove(false, false, false), "d/f", "rm", &["d/f"]);
     compare(&remove(false, false, false), "d/link", "rm", &["d/link"]);
     compare(&remove(false, false, false), "d/sub", "rm", &["d/sub"]);
@@ -184,27 +203,40 @@ fn everything_a_host_serves_is_not_removed() {
     populate(&cluster);
     run(async {
         let client = cluster.client("flat");
-        let remove =
-            |preserve_root| Edit::Remove { recursive: true, force: true, empty_dirs: false, preserve_root };
+        let remove = |preserve_root| Edit::Remove {
+            recursive: true,
+            force: true,
+            empty_dirs: false,
+            preserve_root,
+        };
         for path in ["/", ".", "..", "//./.."] {
             let refused =
-                edit(&client, &[cluster.target(path)], &remove(true), VERBOSE, &mut |_| Ok(())).await;
+                edit(&client, &[cluster.target(path)], &remove(true), VERBOSE, &mut |_| Ok(()))
+                    .await;
             assert!(matches!(refused, Err(ToolError::Usage(_))), "{path}");
         }
         // Names on the way, and patterns, are found out on the hosts.
         for path in ["/d/..", "/d/sub/../../", "/*", "/**", "/d/../*", "/./?*", "/{d,*}", "*"] {
             let (lines, outcome) = apply(&client, cluster.target(path), &remove(true)).await;
             assert_eq!((lines.len(), outcome.status.count), (0, 0), "{path}");
-            assert_eq!((outcome.errors[0].errno, outcome.errors[0].path.as_str()), (Errno::BUSY, path));
+            assert_eq!(
+                (outcome.errors[0].errno, outcome.errors[0].path.as_str()),
+                (Errno::BUSY, path)
+            );
             assert!(cluster.path(0, "d/f").exists() && cluster.path(1, "top").exists(), "{path}");
         }
-        let (_, edited) = apply_with(&client, &[cluster.target("/*")], &remove(false), VERBOSE).await;
+        let (_, edited) =
+            apply_with(&client, &[cluster.target("/*")], &remove(false), VERBOSE).await;
         assert!(edited.outcome.is_ok());
         assert_eq!((edited.files(), edited.hosts()), (20, RangeSet::full(2)));
         assert_eq!(std::fs::read_dir(cluster.path(0, "")).unwrap().count(), 0);
         cluster.write(0, "new", "");
-        let (_, edited) = apply_with(&client, &[cluster.target("/")], &remove(false), VERBOSE).await;
-        assert_eq!((edited.outcome.is_ok(), edited.changed), (true, vec![(1, RangeSet::single(0))]));
+        let (_, edited) =
+            apply_with(&client, &[cluster.target("/")], &remove(false), VERBOSE).await;
+        assert_eq!(
+            (edited.outcome.is_ok(), edited.changed),
+            (true, vec![(1, RangeSet::single(0))])
+        );
         assert_eq!(std::fs::read_dir(cluster.path(0, "")).unwrap().count(), 0);
     });
 }
@@ -212,13 +244,21 @@ fn everything_a_host_serves_is_not_removed() {
 /// A dry run says of each file what the change then says it has done, and changes nothing.
 #[test]
 fn a_dry_run_says_what_would_be_done() {
-    let remove = Edit::Remove { recursive: true, force: false, empty_dirs: false, preserve_root: true };
-    let link = |force| Edit::Link { target: b"f".into(), symbolic: true, force, no_dereference: true };
+    let remove =
+        Edit::Remove { recursive: true, force: false, empty_dirs: false, preserve_root: true };
+    let link =
+        |force| Edit::Link { target: b"f".into(), symbolic: true, force, no_dereference: true };
     let mkdir = |parents| Edit::Mkdir { parents, mode: None };
-    let truncate = |create| Edit::Truncate { size: Some(SizeChange::To(3)), reference: None, create };
+    let truncate =
+        |create| Edit::Truncate { size: Some(SizeChange::To(3)), reference: None, create };
     let owner = NewOwner::Reference("/d/f".to_owned());
     for (path, change, said, files) in [
-        ("/d/f", chmod("600", false), "mode would change from 0644 (rw-r--r--) to 0600 (rw-------)", 1),
+        (
+            "/d/f",
+            chmod("600", false),
+            "mode would change from 0644 (rw-r--r--) to 0600 (rw-------)",
+            1,
+        ),
         ("/d", remove.clone(), "would be removed, 9 names", 9),
         ("/d/f", remove.clone(), "would be removed", 1),
         ("/d/f", truncate(false), "size would change from 7 to 3", 1),
@@ -228,7 +268,12 @@ fn a_dry_run_says_what_would_be_done() {
         ("/d", mkdir(true), "", 0),
         ("/new", link(false), "would be made, -> f", 1),
         ("/top", link(true), "would be replaced, -> f", 1),
-        ("/d/f", Edit::Chown { owner, recursive: false, follow: true }, "ownership would be retained", 1),
+        (
+            "/d/f",
+            Edit::Chown { owner, recursive: false, follow: true },
+            "ownership would be retained",
+            1,
+        ),
     ] {
         let cluster = Cluster::new(3);
         populate(&cluster);
@@ -248,7 +293,11 @@ fn a_dry_run_says_what_would_be_done() {
             }
             assert_eq!(planned.files(), 2 * files, "{change:?}");
             let (_, edited) = apply_with(&client, &targets, &change, VERBOSE).await;
-            assert_eq!((edited.changed, edited.outcome.is_ok()), (planned.changed, true), "{change:?}");
+            assert_eq!(
+                (edited.changed, edited.outcome.is_ok()),
+                (planned.changed, true),
+                "{change:?}"
+            );
         });
     }
     // What would fail is said to.
@@ -278,7 +327,11 @@ fn a_dry_run_says_what_would_be_done() {
             let client = cluster.client("flat");
             let target = cluster.target(if path == "/" { "/d/.." } else { path });
             let (_, planned) = apply_with(&client, &[target], &change, DRY).await;
-            assert_eq!((planned.outcome.errors[0].errno, planned.files()), (errno, 0), "{change:?}");
+            assert_eq!(
+                (planned.outcome.errors[0].errno, planned.files()),
+                (errno, 0),
+                "{change:?}"
+            );
         });
     }
 }
@@ -303,8 +356,11 @@ fn modes_owners_and_sizes_are_taken_from_a_file() {
     run(async {
         let client = cluster.client("flat");
         let owner = NewOwner::Reference(of("/top"));
-        for change in [reference("/top", false), Edit::Chown { owner, recursive: false, follow: true }] {
-            let (_, edited) = apply_with(&client, &[cluster.target("/d/f")], &change, VERBOSE).await;
+        for change in
+            [reference("/top", false), Edit::Chown { owner, recursive: false, follow: true }]
+        {
+            let (_, edited) =
+                apply_with(&client, &[cluster.target("/d/f")], &change, VERBOSE).await;
             let error = &edited.outcome.errors[0];
             assert_eq!(
                 (error.errno, error.path.as_str(), edited.outcome.errors.len()),
@@ -321,9 +377,12 @@ fn the_order_of_arguments_is_kept() {
     let cluster = Cluster::new(3);
     run(async {
         let client = cluster.client("flat");
-        let on =
-            |start, end, path: &str| Target { members: RangeSet::from_range(start, end), path: path.into() };
-        let targets = [on(0, 1, "/a"), on(0, 3, "/b"), on(1, 3, "/a"), on(0, 1, "/b/c"), on(0, 3, "/a/d")];
+        let on = |start, end, path: &str| Target {
+            members: RangeSet::from_range(start, end),
+            path: path.into(),
+        };
+        let targets =
+            [on(0, 1, "/a"), on(0, 3, "/b"), on(1, 3, "/a"), on(0, 1, "/b/c"), on(0, 3, "/a/d")];
         let mkdir = Edit::Mkdir { parents: false, mode: None };
         let (_, edited) = apply_with(&client, &targets, &mkdir, VERBOSE).await;
         assert!(edited.outcome.is_ok(), "{edited:?}");
@@ -344,7 +403,12 @@ fn mkdir_does_what_gnu_mkdir_does() {
     compare(&mkdir(true, None), "d/sub", "mkdir", &["-p", "d/sub"]);
     compare(&mkdir(false, Some("1777")), "new", "mkdir", &["-m", "1777", "new"]);
     compare(&mkdir(true, Some("go-rx")), "a/b", "mkdir", &["-p", "-m", "go-rx", "a/b"]);
-    compare(&mkdir(false, None), "d/*/new", "sh", &["-c", "for dir in d/*/; do mkdir $dir/new; done"]);
+    compare(
+        &mkdir(false, None),
+        "d/*/new",
+        "sh",
+        &["-c", "for dir in d/*/; do mkdir $dir/new; done"],
+    );
 }
 
 /// As `mkdir -pv`, and so does a dry run; several arguments make what they share once.
@@ -359,7 +423,8 @@ fn every_directory_that_is_made_is_named() {
             let targets = ["/a/b/c", "/a/b/d", "/a"].map(|path| cluster.target(path));
             let mkdir = Edit::Mkdir { parents: true, mode: None };
             let (lines, edited) = apply_with(&client, &targets, &mkdir, options).await;
-            let told = ["0:/a", "0-1:/a/b", "0-1:/a/b/c", "0-1:/a/b/d"].map(|made| format!("{made}: {text}"));
+            let told = ["0:/a", "0-1:/a/b", "0-1:/a/b/c", "0-1:/a/b/d"]
+                .map(|made| format!("{made}: {text}"));
             assert_eq!((edited.outcome.is_ok(), lines), (true, told.to_vec()), "{options:?}");
             assert_eq!((edited.files(), edited.hosts()), (7, RangeSet::full(2)));
         });
@@ -397,7 +462,8 @@ fn ln_does_what_gnu_ln_does() {
     std::fs::hard_link(cluster.path(0, "d/f"), cluster.path(0, "d/same")).unwrap();
     run(async {
         let client = cluster.client("flat");
-        let (_, outcome) = apply(&client, cluster.target("d/same"), &link("d/f", false, true, false)).await;
+        let (_, outcome) =
+            apply(&client, cluster.target("d/same"), &link("d/f", false, true, false)).await;
         assert!(outcome.is_ok());
         assert_eq!(std::fs::read_dir(cluster.path(0, "d")).unwrap().count(), 6);
     });
@@ -412,7 +478,8 @@ fn what_was_done_and_what_failed_folds() {
         std::fs::set_permissions(cluster.path(9, "d/f"), PermissionsExt::from_mode(0o600)).unwrap();
         run(async {
             let client = cluster.client(shape);
-            let (lines, outcome) = apply(&client, cluster.target("/d/f"), &chmod("600", false)).await;
+            let (lines, outcome) =
+                apply(&client, cluster.target("/d/f"), &chmod("600", false)).await;
             assert_eq!(
                 lines,
                 [
@@ -421,15 +488,24 @@ fn what_was_done_and_what_failed_folds() {
                 ]
             );
             let error = &outcome.errors[0];
-            assert_eq!((error.errno, error.members.leaves().to_string()), (Errno::NOENT, "4".into()));
+            assert_eq!(
+                (error.errno, error.members.leaves().to_string()),
+                (Errno::NOENT, "4".into())
+            );
             assert_eq!((outcome.status.count, outcome.member_count()), (29, 30));
         });
     }
 }
 
-async fn put(client: &Client, target: Target, options: &WriteOptions, data: Vec<u8>) -> (u64, Outcome) {
+async fn put(
+    client: &Client,
+    target: Target,
+    options: &WriteOptions,
+    data: Vec<u8>,
+) -> (u64, Outcome) {
     let source = Box::new(Cursor::new(data));
-    let written = write(client, &[target], options, EditOptions::default(), source, &mut |_| Ok(())).await;
+    let written =
+        write(client, &[target], options, EditOptions::default(), source, &mut |_| Ok(())).await;
     let written = written.unwrap();
     let files: u64 = written.changed.iter().map(|(files, hosts)| files * hosts.len()).sum();
     assert_eq!(files, written.outcome.status.count);
@@ -447,10 +523,12 @@ fn bytes_of_any_size_reach_every_file() {
     let data = |size: usize| (0..size).map(|n| (n * 7 / 3) as u8).collect::<Vec<u8>>();
     run(async {
         let client = cluster.client("k-ary:2");
-        let create = |way| WriteOptions { way, create: true, mode: 0o640, ..WriteOptions::default() };
+        let create =
+            |way| WriteOptions { way, create: true, mode: 0o640, ..WriteOptions::default() };
         for size in [0, 1, 256 << 10, (256 << 10) + 1, 3_500_000] {
             for way in [Way::Replace, Way::InPlace] {
-                let (bytes, outcome) = put(&client, cluster.target("/new"), &create(way), data(size)).await;
+                let (bytes, outcome) =
+                    put(&client, cluster.target("/new"), &create(way), data(size)).await;
                 assert_eq!((bytes, outcome.is_ok(), outcome.status.count), (size as u64, true, 7));
                 assert!((0..7).all(|leaf| cluster.read(leaf, "new") == data(size)), "{size}");
             }
@@ -484,14 +562,18 @@ fn a_file_is_replaced_whole() {
     run(async {
         let client = cluster.client("flat");
         // By the name of a link to it.
-        let (_, outcome) = put(&client, cluster.target("/d/link"), &way(Way::Replace), b"new".to_vec()).await;
+        let (_, outcome) =
+            put(&client, cluster.target("/d/link"), &way(Way::Replace), b"new".to_vec()).await;
         assert!(outcome.is_ok());
         let mut old = String::new();
         std::io::Read::read_to_string(&mut reader, &mut old).unwrap();
         assert_eq!((old.as_str(), cluster.read(0, "top")), ("content", b"new".to_vec()));
         let after = std::fs::metadata(file("top")).unwrap();
         assert_ne!(after.ino(), before.ino());
-        assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
+        assert_eq!(
+            (after.mode(), after.uid(), after.gid()),
+            (before.mode(), before.uid(), before.gid())
+        );
         assert!(std::fs::symlink_metadata(file("d/link")).unwrap().is_symlink());
         // In place it stays the same file.
         put(&client, cluster.target("/top"), &way(Way::InPlace), b"newer".to_vec()).await;
@@ -500,7 +582,8 @@ fn a_file_is_replaced_whole() {
             (after.ino(), b"newer".to_vec())
         );
         // A directory is no file, and nothing is left beside.
-        let (_, outcome) = put(&client, cluster.target("/d"), &way(Way::Replace), b"x".to_vec()).await;
+        let (_, outcome) =
+            put(&client, cluster.target("/d"), &way(Way::Replace), b"x".to_vec()).await;
         assert_eq!(outcome.errors[0].errno, Errno::ISDIR);
         assert_eq!(std::fs::read_dir(file("")).unwrap().count(), 2);
     });
@@ -527,8 +610,15 @@ fn half_a_source_replaces_nothing() {
         let client = cluster.client("flat");
         let (options, sink) = (way(Way::Replace), &mut |_: &Merged| Ok(()));
         let source = Box::new(Breaks(1 << 20));
-        let broken =
-            write(&client, &[cluster.target("/top")], &options, EditOptions::default(), source, sink).await;
+        let broken = write(
+            &client,
+            &[cluster.target("/top")],
+            &options,
+            EditOptions::default(),
+            source,
+            sink,
+        )
+        .await;
         assert!(matches!(broken, Err(ToolError::Local { errno: Errno::IO, .. })), "{broken:?}");
         // Another command of the same session finds the files as they were.
         let (_, outcome) = put(&client, cluster.target("/d/f"), &options, b"x".to_vec()).await;
@@ -564,8 +654,9 @@ fn a_dry_run_of_a_write_reads_nothing_and_writes_nothing() {
                 Ok(())
             };
             let targets = [cluster.target("/top")];
-            let planned =
-                write(&client, &targets, &options, DRY, Box::new(Untouched), &mut sink).await.unwrap();
+            let planned = write(&client, &targets, &options, DRY, Box::new(Untouched), &mut sink)
+                .await
+                .unwrap();
             assert_eq!(planned.outcome.is_ok(), options.create);
             lines.sort();
             assert_eq!(lines, told_of);
@@ -583,13 +674,19 @@ fn a_file_that_is_not_there_fails_by_itself() {
         run(async {
             let client = cluster.client("flat");
             let (_, outcome) =
-                put(&client, cluster.target("/top"), &WriteOptions::default(), vec![b'z'; size]).await;
+                put(&client, cluster.target("/top"), &WriteOptions::default(), vec![b'z'; size])
+                    .await;
             let error = &outcome.errors[0];
-            assert_eq!((error.errno, error.members.leaves().to_string()), (Errno::NOENT, "2".into()));
+            assert_eq!(
+                (error.errno, error.members.leaves().to_string()),
+                (Errno::NOENT, "2".into())
+            );
             assert_eq!((outcome.status.count, outcome.member_count()), (5, 6));
             assert!(cluster.read(5, "top").starts_with(b"zzzz"));
             let nothing =
-                put(&client, cluster.target("/q*"), &WriteOptions::default(), vec![b'z'; size]).await.1;
+                put(&client, cluster.target("/q*"), &WriteOptions::default(), vec![b'z'; size])
+                    .await
+                    .1;
             assert_eq!((nothing.errors[0].errno, nothing.status.count), (Errno::NOENT, 0));
         });
     }
@@ -610,12 +707,16 @@ fn exclusive_writes_happen_everywhere_or_nowhere() {
             let source = Box::new(Cursor::new(b"mine".to_vec()));
             let (options, sink) = (EditOptions::default(), &mut |_: &Merged| Ok(()));
             let written = write(&client, targets, &exclusive, options, source, sink).await.unwrap();
-            assert_eq!((written.outcome.errors[0].errno, written.outcome.status.count), (Errno::EXIST, 0));
+            assert_eq!(
+                (written.outcome.errors[0].errno, written.outcome.status.count),
+                (Errno::EXIST, 0)
+            );
             // Who was given up because of that is named, and told apart.
             let told = failures(&written.outcome);
             assert_eq!(told, ["/lock: EEXIST 4", "/lock: ECANCELED 0-3,5"]);
             assert_eq!((written.outcome.failed_count(), written.changed), (6, vec![]));
-            let there: Vec<u32> = (0..6).filter(|leaf| cluster.path(*leaf, "lock").exists()).collect();
+            let there: Vec<u32> =
+                (0..6).filter(|leaf| cluster.path(*leaf, "lock").exists()).collect();
             assert_eq!(there, [4]);
         }
         // Of a pattern each path is named; a dry run refuses what the change refuses.
@@ -627,11 +728,18 @@ fn exclusive_writes_happen_everywhere_or_nowhere() {
                 Ok(())
             };
             let source = Box::new(Cursor::new(b"mine".to_vec()));
-            let written = write(&client, &targets, &exclusive, options, source, &mut sink).await.unwrap();
+            let written =
+                write(&client, &targets, &exclusive, options, source, &mut sink).await.unwrap();
             let mut failures = failures(&written.outcome);
             failures.sort();
-            assert_eq!(failures, ["/lock: ECANCELED 0-3,5", "/lock: EEXIST 4", "/other: ECANCELED 0-5"]);
-            assert_eq!((written.outcome.member_count(), written.changed.len(), lines.len()), (12, 0, 0));
+            assert_eq!(
+                failures,
+                ["/lock: ECANCELED 0-3,5", "/lock: EEXIST 4", "/other: ECANCELED 0-5"]
+            );
+            assert_eq!(
+                (written.outcome.member_count(), written.changed.len(), lines.len()),
+                (12, 0, 0)
+            );
         }
         let source = Box::new(std::io::empty());
         let mut lines = Vec::new();
@@ -639,7 +747,8 @@ fn exclusive_writes_happen_everywhere_or_nowhere() {
             lines.extend(told(merged));
             Ok(())
         };
-        let planned = write(&client, &halves[..1], &exclusive, DRY, source, &mut sink).await.unwrap();
+        let planned =
+            write(&client, &halves[..1], &exclusive, DRY, source, &mut sink).await.unwrap();
         assert_eq!(
             (planned.outcome.is_ok(), &lines[..]),
             (true, &["0-2:/lock: would be created".to_owned()][..])

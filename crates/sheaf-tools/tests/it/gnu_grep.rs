@@ -5,7 +5,8 @@ use sheaf_tools::grep::{GrepOptions, Output};
 use std::io::Write;
 use std::process::Command;
 
-const PATTERNS: &[&str] = &["a", "ab", "a.", "^a", "b$", "a*b", "[ab]+", "", "^$", "A b", "é", "x", "a\nb"];
+const PATTERNS: &[&str] =
+    &["a", "ab", "a.", "^a", "b$", "a*b", "[ab]+", "", "^$", "A b", "é", "x", "a\nb"];
 const WORDS: &[&str] = &["a", "ab", "b", "A", "é", "x"];
 
 /// What GNU grep prints of one file called `f`, made from the entries.
@@ -45,7 +46,11 @@ fn gnu(options: &GrepOptions, file: &[u8]) -> (Vec<u8>, i32) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), file).unwrap();
     let mut grep = Command::new("grep");
-    grep.current_dir(dir.path()).env("LC_ALL", "C.UTF-8").arg(if options.fixed { "-F" } else { "-E" });
+    grep.current_dir(dir.path()).env("LC_ALL", "C.UTF-8").arg(if options.fixed {
+        "-F"
+    } else {
+        "-E"
+    });
     let flags = [
         (options.word, "-w"),
         (options.line, "-x"),
@@ -87,8 +92,8 @@ fn ours(options: &GrepOptions, file: &[u8]) -> (Vec<u8>, i32) {
 fn file() -> impl Strategy<Value = Vec<u8>> {
     let line = proptest::string::string_regex("[abA é-]{0,6}").unwrap();
     let nul = prop_oneof![9 => Just(false), 1 => Just(true)];
-    (proptest::collection::vec(line, 0..24), any::<bool>(), nul, any::<proptest::sample::Index>()).prop_map(
-        |(lines, ended, nul, at)| {
+    (proptest::collection::vec(line, 0..24), any::<bool>(), nul, any::<proptest::sample::Index>())
+        .prop_map(|(lines, ended, nul, at)| {
             let mut file = lines.join("\n").into_bytes();
             if ended && !file.is_empty() {
                 file.push(b'\n');
@@ -100,8 +105,7 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
                 }
             }
             file
-        },
-    )
+        })
 }
 
 fn options() -> impl Strategy<Value = GrepOptions> {
@@ -124,7 +128,8 @@ fn options() -> impl Strategy<Value = GrepOptions> {
             // With -o, -w and -x together GNU prints an empty line behind each match.
             word &= !(line && output == Output::Parts);
             let pool = if word { WORDS } else { PATTERNS };
-            let mut patterns: Vec<String> = patterns.iter().map(|at| at.get(pool).to_string()).collect();
+            let mut patterns: Vec<String> =
+                patterns.iter().map(|at| at.get(pool).to_string()).collect();
             if output == Output::Parts {
                 // Of several patterns GNU shows the longest match, this engine the first.
                 patterns.truncate(1);
@@ -195,7 +200,9 @@ fn a_line_too_long_is_an_error_and_not_a_full_memory() {
     let options = GrepOptions { patterns: vec!["a".to_owned()], ..GrepOptions::default() };
     let mut answer = Answer::new(options.answer_form());
     let endless = std::io::Read::take(std::io::repeat(b'x'), 1 << 40);
-    assert!(options.compile().unwrap().search_reader(endless, b"/endless", &mut answer).is_continue());
+    assert!(
+        options.compile().unwrap().search_reader(endless, b"/endless", &mut answer).is_continue()
+    );
     let mut merged = Merged::new();
     merged.fold_raw(0, &answer.into_bytes()).unwrap();
     assert_eq!(merged.errors()[0].errno, sheaf_core::Errno::MSGSIZE);
@@ -203,8 +210,11 @@ fn a_line_too_long_is_an_error_and_not_a_full_memory() {
 
 #[test]
 fn quiet_ends_the_search_on_the_host() {
-    let options =
-        GrepOptions { patterns: vec!["a".to_owned()], output: Output::Quiet, ..GrepOptions::default() };
+    let options = GrepOptions {
+        patterns: vec!["a".to_owned()],
+        output: Output::Quiet,
+        ..GrepOptions::default()
+    };
     let mut answer = Answer::new(options.answer_form());
     let mut engine = options.compile().unwrap();
     assert!(engine.search_reader(&b"b\n"[..], b"f", &mut answer).is_continue());

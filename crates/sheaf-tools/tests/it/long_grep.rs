@@ -23,14 +23,17 @@ fn an_answer_may_be_longer_than_what_is_held_of_it() {
         let both = RangeSet::full(2);
         let mut sink = |merged: &Merged| {
             let found = merged.sorted();
-            seen +=
-                found.iter().filter(|found| *found.leaves == both && found.entry.text.len() == 1000).count();
+            seen += found
+                .iter()
+                .filter(|found| *found.leaves == both && found.entry.text.len() == 1000)
+                .count();
             last = found.last().map(|found| found.entry.text.to_vec()).unwrap_or_default();
             held = held.max(merged.bytes());
             Ok(())
         };
         let found =
-            grep(&client, &[cluster.target("/[fg]")], &options("1|2|3|4|5|6|7|8|9|0"), &mut sink).await;
+            grep(&client, &[cluster.target("/[fg]")], &options("1|2|3|4|5|6|7|8|9|0"), &mut sink)
+                .await;
         let found = found.unwrap();
         assert!(found.matched && found.partial_folds && found.outcome.is_ok(), "{found:?}");
         assert_eq!((seen, last.as_slice()), (LINES, &b"last 1"[..]));
@@ -41,7 +44,9 @@ fn an_answer_may_be_longer_than_what_is_held_of_it() {
         let mut counts = Vec::new();
         let mut sink = |merged: &Merged| {
             let found = merged.sorted();
-            counts.extend(found.iter().map(|found| (found.leaves.clone(), found.entry.text.to_vec())));
+            counts.extend(
+                found.iter().map(|found| (found.leaves.clone(), found.entry.text.to_vec())),
+            );
             Ok(())
         };
         grep(&client, &[cluster.target("/f")], &count, &mut sink).await.unwrap();
@@ -56,8 +61,12 @@ fn the_length_of_lines_is_bounded_as_one_says() {
     run(async {
         let client = cluster.client("flat");
         let search = async |options: &GrepOptions| {
-            let found = grep(&client, &[cluster.target("/f")], options, &mut |_| Ok(())).await.unwrap();
-            (found.matched, found.outcome.errors.first().map(|error| (error.errno, error.path.clone())))
+            let found =
+                grep(&client, &[cluster.target("/f")], options, &mut |_| Ok(())).await.unwrap();
+            (
+                found.matched,
+                found.outcome.errors.first().map(|error| (error.errno, error.path.clone())),
+            )
         };
         assert_eq!(search(&options("x")).await, (true, None));
         let narrow = GrepOptions { line_bytes_max: Some(1 << 20), ..options("x") };
@@ -70,7 +79,8 @@ fn pipes_and_compressed_files_are_searched_aside() {
     use std::io::Write;
     let cluster = Cluster::new(1);
     let pipe = cluster.path(0, "pipe");
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
     let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
     zip.write_all(format!("{}found\n", "nothing\n".repeat(5_000)).as_bytes()).unwrap();
     cluster.write(0, "zip", zip.finish().unwrap());
@@ -79,13 +89,19 @@ fn pipes_and_compressed_files_are_searched_aside() {
         let options = GrepOptions { decompress: true, ..options("found") };
         let mut lines = Vec::new();
         let mut sink = |merged: &Merged| {
-            lines
-                .extend(merged.sorted().iter().map(|found| (found.path.to_vec(), found.entry.text.to_vec())));
+            lines.extend(
+                merged
+                    .sorted()
+                    .iter()
+                    .map(|found| (found.path.to_vec(), found.entry.text.to_vec())),
+            );
             Ok(())
         };
-        let found = grep(&client, &[cluster.target("/{pipe,zip}")], &options, &mut sink).await.unwrap();
+        let found =
+            grep(&client, &[cluster.target("/{pipe,zip}")], &options, &mut sink).await.unwrap();
         // A pipe in which there is nothing is no empty file.
-        let errors: Vec<_> = found.outcome.errors.iter().map(|error| (error.errno, &*error.path)).collect();
+        let errors: Vec<_> =
+            found.outcome.errors.iter().map(|error| (error.errno, &*error.path)).collect();
         assert_eq!((errors, found.outcome.status.count), (vec![(Errno::AGAIN, "/pipe")], 1));
         assert_eq!(lines, [(b"/zip".to_vec(), b"found".to_vec())]);
     });

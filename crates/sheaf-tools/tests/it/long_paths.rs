@@ -14,18 +14,24 @@ use std::path::{Path, PathBuf};
 /// How many directories lie in one another.
 const DEPTH: usize = 30;
 
-/// Makes directories with names of 200 bytes in one another and a file in each: `z`, the last of them
-/// too long to come along with an answer.
+/// Makes directories with names of 200 bytes in one another and a file in each: `z`, the last of
+/// them too long to come along with an answer.
 fn beyond_a_path(dir: &Path) {
     let name = "d".repeat(200);
     let mut open = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
     for depth in 1..=DEPTH {
         rustix::fs::mkdirat(&open, &name, Mode::from_raw_mode(0o755)).unwrap();
-        open = rustix::fs::openat(&open, &name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let file =
-            rustix::fs::openat(&open, "z", OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(0o644));
+        open = rustix::fs::openat(&open, &name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+            .unwrap();
+        let file = rustix::fs::openat(
+            &open,
+            "z",
+            OFlags::WRONLY | OFlags::CREATE,
+            Mode::from_raw_mode(0o644),
+        );
         let text = format!("level {depth}\n").repeat(if depth == DEPTH { 20_000 } else { 1 });
-        std::io::Write::write_all(&mut std::fs::File::from(file.unwrap()), text.as_bytes()).unwrap();
+        std::io::Write::write_all(&mut std::fs::File::from(file.unwrap()), text.as_bytes())
+            .unwrap();
     }
     rustix::fs::symlinkat("z", &open, "link").unwrap();
 }
@@ -36,7 +42,8 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, (u32, Option<String>)> {
     let options = WalkOptions { metadata: true, ..WalkOptions::default() };
     let entries = export.walk(Path::new("/"), options).map(|entry| {
         let entry = entry.unwrap();
-        let text = export.open_read(&entry.path).ok().map(|file| std::io::read_to_string(file).unwrap());
+        let text =
+            export.open_read(&entry.path).ok().map(|file| std::io::read_to_string(file).unwrap());
         (entry.path, (entry.metadata.unwrap().mode, text))
     });
     entries.collect()
@@ -51,7 +58,8 @@ fn tools_reach_what_lies_beyond_a_path() {
     run(async {
         let client = cluster.client("flat");
         let targets = [cluster.target("/")];
-        let list = Report::List(ListOptions { recursive: true, long: true, ..ListOptions::default() });
+        let list =
+            Report::List(ListOptions { recursive: true, long: true, ..ListOptions::default() });
         let usage = Report::Usage(UsageOptions { all: true, ..UsageOptions::default() });
         for (what, lines) in [(list, 2 * DEPTH + 1), (usage, 2 * DEPTH + 2)] {
             let mut said = 0;
@@ -64,8 +72,11 @@ fn tools_reach_what_lies_beyond_a_path() {
             assert!(outcome.is_ok());
             assert_eq!(said, lines);
         }
-        let options =
-            GrepOptions { patterns: vec!["level".to_owned()], recursive: true, ..GrepOptions::default() };
+        let options = GrepOptions {
+            patterns: vec!["level".to_owned()],
+            recursive: true,
+            ..GrepOptions::default()
+        };
         let mut lines = 0;
         let found = grep(&client, &targets, &options, &mut |merged| {
             lines += merged.sorted().len();
@@ -88,7 +99,10 @@ fn tools_reach_what_lies_beyond_a_path() {
         .unwrap();
         assert!(outcome.is_ok());
         let files = expected.iter().filter(|(path, _)| path.ends_with("z"));
-        assert_eq!(bytes, files.filter_map(|(_, (_, text))| text.as_ref()).map(String::len).sum::<usize>());
+        assert_eq!(
+            bytes,
+            files.filter_map(|(_, (_, text))| text.as_ref()).map(String::len).sum::<usize>()
+        );
     });
 }
 
@@ -102,11 +116,19 @@ fn copies_and_changes_reach_what_lies_beyond_a_path() {
     run(async {
         let client = cluster.client("flat");
         let sources = vec![Source::Path(here.path().to_owned())];
-        let done = put(&client, sources, &cluster.target("/to"), &options, &mut |_| {}).await.unwrap();
-        assert!(done.outcome.is_ok() && done.errors.is_empty(), "{:?} {:?}", done.outcome, done.errors);
+        let done =
+            put(&client, sources, &cluster.target("/to"), &options, &mut |_| {}).await.unwrap();
+        assert!(
+            done.outcome.is_ok() && done.errors.is_empty(),
+            "{:?} {:?}",
+            done.outcome,
+            done.errors
+        );
         assert!(contents(&cluster.path(1, "to")) == expected);
         let back = tempfile::tempdir().unwrap();
-        let got = get(&client, &[cluster.target("/to/.")], back.path(), &options, &mut |_| {}).await.unwrap();
+        let got = get(&client, &[cluster.target("/to/.")], back.path(), &options, &mut |_| {})
+            .await
+            .unwrap();
         assert!(got.outcome.is_ok() && got.errors.is_empty(), "{:?} {:?}", got.outcome, got.errors);
         assert!(contents(&back.path().join("n2")) == expected);
         let change = ModeChange::parse("go=", 0).unwrap();
@@ -121,9 +143,12 @@ fn copies_and_changes_reach_what_lies_beyond_a_path() {
         );
         let modes = contents(&cluster.path(0, "to"));
         assert_eq!(modes.values().filter(|(mode, _)| mode & 0o077 == 0).count(), 2 * DEPTH + 1);
-        let remove = Edit::Remove { recursive: true, force: false, empty_dirs: false, preserve_root: true };
+        let remove =
+            Edit::Remove { recursive: true, force: false, empty_dirs: false, preserve_root: true };
         let one = sheaf_tools::Target { members: RangeSet::single(0), ..cluster.target("/to") };
-        assert!(edit(&client, &[one], &remove, quietly, &mut |_| Ok(())).await.unwrap().outcome.is_ok());
+        assert!(
+            edit(&client, &[one], &remove, quietly, &mut |_| Ok(())).await.unwrap().outcome.is_ok()
+        );
         assert!(!cluster.path(0, "to").exists() && cluster.path(1, "to").exists());
     });
 }

@@ -1,5 +1,5 @@
-//! What a member is, and that each is counted once: random trees with parts that cannot be read, against a
-//! count of our own.
+//! What a member is, and that each is counted once: random trees with parts that cannot be read,
+//! against a count of our own.
 use crate::cp::cluster::{Cluster, run};
 use crate::target::as_nobody;
 use sheaf_core::RangeSet;
@@ -33,7 +33,8 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, count: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % count
     }
 }
@@ -102,7 +103,8 @@ async fn reads(
     here: &Path,
 ) -> Result<Vec<(&'static str, Outcome, Expected)>, ToolError> {
     let mut all: Vec<(_, _, Expected)> = Vec::new();
-    let list = |long, recursive| Report::List(ListOptions { long, recursive, ..ListOptions::default() });
+    let list =
+        |long, recursive| Report::List(ListOptions { long, recursive, ..ListOptions::default() });
     let is_listable: Expected = |path| !path.is_dir() || is_readable(path);
     let reports: [(_, _, Expected); 6] = [
         ("ls", list(false, false), is_listable),
@@ -117,9 +119,14 @@ async fn reads(
     }
     all.push(("cat", cat(client, targets, false, &mut |_| Ok(())).await?, is_readable_file));
     for (name, recursive) in [("grep", false), ("grep -r", true)] {
-        let options = GrepOptions { patterns: vec!["text".to_owned()], recursive, ..GrepOptions::default() };
+        let options =
+            GrepOptions { patterns: vec!["text".to_owned()], recursive, ..GrepOptions::default() };
         let found = grep(client, targets, &options, &mut |_| Ok(())).await?;
-        all.push((name, found.outcome, if recursive { is_readable_tree } else { is_readable_file }));
+        all.push((
+            name,
+            found.outcome,
+            if recursive { is_readable_tree } else { is_readable_file },
+        ));
     }
     for (name, recursive) in [("cp", false), ("cp -r", true)] {
         let options = CopyOptions { sync: false, recursive, ..CopyOptions::default() };
@@ -127,7 +134,10 @@ async fn reads(
         assert_eq!((got.lost_here, got.errors.len()), (0, 0));
         all.push((name, got.outcome, if recursive { is_readable_tree } else { is_readable_file }));
     }
-    let change = Edit::Chmod { mode: NewMode::Change(ModeChange::parse("a-w", 0).unwrap()), recursive: true };
+    let change = Edit::Chmod {
+        mode: NewMode::Change(ModeChange::parse("a-w", 0).unwrap()),
+        recursive: true,
+    };
     let options = EditOptions { dry_run: true, ..EditOptions::default() };
     let edited = edit(client, targets, &change, options, &mut |_| Ok(())).await?;
     all.push(("chmod -R", edited.outcome, |path| {
@@ -145,7 +155,9 @@ fn members(cluster: &Cluster, targets: &[Target]) -> BTreeSet<(u32, PathBuf)> {
         for leaf in target.members.iter() {
             let path = cluster.path(leaf, target.path.trim_end_matches("/*"));
             if target.path.ends_with("/*") {
-                all.extend(std::fs::read_dir(path).unwrap().map(|entry| (leaf, entry.unwrap().path())));
+                all.extend(
+                    std::fs::read_dir(path).unwrap().map(|entry| (leaf, entry.unwrap().path())),
+                );
             } else {
                 all.insert((leaf, path));
             }
@@ -196,26 +208,37 @@ fn every_member_is_counted_once() {
             run(async {
                 let client = cluster.client(["flat", "k-ary:2"][dice.below(2) as usize]);
                 let all = members(&cluster, &targets);
-                for (name, outcome, is_good) in reads(&client, &targets, here.path()).await.unwrap() {
+                for (name, outcome, is_good) in reads(&client, &targets, here.path()).await.unwrap()
+                {
                     let (good, bad) = check(&format!("{seed} {name}"), &outcome, &all, is_good);
                     let met = met.entry(name).or_default();
                     *met = (met.0 || good, met.1 || bad);
                 }
-                let options =
-                    ReadOptions { aggregate: "count".to_owned(), columns: vec![], count: None, offset: 0 };
+                let options = ReadOptions {
+                    aggregate: "count".to_owned(),
+                    columns: vec![],
+                    count: None,
+                    offset: 0,
+                };
                 for readout in read(&client, &targets[..1], &options).await.unwrap() {
                     let all = members(&cluster, &targets[..1]);
                     check(&format!("{seed} read"), &readout.outcome, &all, is_readable_file);
                 }
+                let rm = Edit::Remove {
+                    recursive: true,
+                    force: true,
+                    empty_dirs: false,
+                    preserve_root: true,
+                };
                 let rm =
-                    Edit::Remove { recursive: true, force: true, empty_dirs: false, preserve_root: true };
-                let rm = edit(&client, &targets, &rm, EditOptions::default(), &mut |_| Ok(())).await;
+                    edit(&client, &targets, &rm, EditOptions::default(), &mut |_| Ok(())).await;
                 check(&format!("{seed} rm -r"), &rm.unwrap().outcome, &all, |path| !path.exists());
             });
         });
     }
     // Both have been met of each command, as far as there are both.
-    let missing: Vec<_> = met.iter().filter(|(name, met)| **met != (true, **name != "stat")).collect();
+    let missing: Vec<_> =
+        met.iter().filter(|(name, met)| **met != (true, **name != "stat")).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
@@ -228,7 +251,8 @@ fn the_destination_is_the_member_of_a_copy_to_hosts() {
     sources.iter().for_each(|path| std::fs::write(path, "text").unwrap());
     let cluster = Cluster::new(HOSTS);
     set(cluster.dir.path(), 0o755, None);
-    (0..HOSTS).for_each(|leaf| set(&cluster.path(leaf, ""), if leaf == 1 { 0o755 } else { 0o777 }, None));
+    (0..HOSTS)
+        .for_each(|leaf| set(&cluster.path(leaf, ""), if leaf == 1 { 0o755 } else { 0o777 }, None));
     // Where tests do not run as root, the directory is that user's own.
     if !rustix::process::geteuid().is_root() {
         set(&cluster.path(1, ""), 0o555, None);
@@ -250,7 +274,10 @@ fn the_destination_is_the_member_of_a_copy_to_hosts() {
             assert_eq!((put.outcome.status.count, put.outcome.failed_count()), (2, 1));
             // What is not here is asked of no host.
             let put = copied(vec![here.path().join("missing")]).await;
-            assert_eq!((put.outcome.status.count, put.outcome.failed_count(), put.errors.len()), (0, 0, 1));
+            assert_eq!(
+                (put.outcome.status.count, put.outcome.failed_count(), put.errors.len()),
+                (0, 0, 1)
+            );
         });
     });
 }
@@ -272,7 +299,8 @@ fn a_copy_that_cannot_be_written_here_is_no_success() {
         let options = CopyOptions { sync: false, ..CopyOptions::default() };
         let targets = [cluster.target("/d/*")];
         let got = get(&client, &targets, here.path(), &options, &mut |_| {}).await.unwrap();
-        let counted = (got.outcome.status.count, got.outcome.failed_count(), got.lost_here, got.errors.len());
+        let counted =
+            (got.outcome.status.count, got.outcome.failed_count(), got.lost_here, got.errors.len());
         assert_eq!(counted, (3, 0, 3, 3), "{got:?}");
     });
 }

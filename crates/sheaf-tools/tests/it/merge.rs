@@ -24,12 +24,20 @@ fn answer(host: &Host, form: AnswerForm) -> Vec<u8> {
         answer.path(path.as_bytes());
         for &(number, letter) in lines {
             let text = text(letter);
-            assert!(answer.entry(Entry { kind: EntryKind::Line, number, text: &text }).is_continue());
+            assert!(
+                answer.entry(Entry { kind: EntryKind::Line, number, text: &text }).is_continue()
+            );
         }
         if lines.len() == 5 {
             answer.error(path.as_bytes(), Errno::ACCES);
         }
-        answer.stats(Stats { members: 1, files: 1, files_matched: 1, lines: lines.len() as u64, bytes: 7 });
+        answer.stats(Stats {
+            members: 1,
+            files: 1,
+            files_matched: 1,
+            lines: lines.len() as u64,
+            bytes: 7,
+        });
     }
     answer.into_bytes()
 }
@@ -137,7 +145,8 @@ proptest! {
         let mut merged = Merged::new();
         merged.fold_raw(0, &good).unwrap();
         let before = partial_of(&merged);
-        // Bytes of an answer or a partial, damaged in the middle, are nearer to the truth than noise.
+        // Bytes of an answer or a partial, damaged in the middle, are nearer to the truth than
+        // noise.
         for valid in [&good, &before] {
             let cut = at.index(valid.len());
             for damaged in [bytes.clone(), [&valid[..cut], &bytes].concat(), valid[..cut].to_vec()] {

@@ -25,7 +25,11 @@ fn search(options: &GrepOptions, files: &[(u32, &str, &str)]) -> Merged {
 fn hosts(leaves: &RangeSet) -> String {
     let one = RangeSet::single;
     let names: RangeSet = leaves.iter().map(|leaf| leaf + 1).collect();
-    if *leaves == one(leaves.first().unwrap()) { format!("n{names}") } else { format!("n[{names}]") }
+    if *leaves == one(leaves.first().unwrap()) {
+        format!("n{names}")
+    } else {
+        format!("n[{names}]")
+    }
 }
 
 fn printer(layout: Layout) -> Printer<'static> {
@@ -90,7 +94,8 @@ fn equal_lines_at_several_paths_are_one() {
 
 #[test]
 fn blocks_have_their_context_and_breaks() {
-    let merged = search(&GrepOptions { number: true, before: 1, after: 1, ..options("disk") }, LOGS);
+    let merged =
+        search(&GrepOptions { number: true, before: 1, after: 1, ..options("disk") }, LOGS);
     insta::assert_snapshot!(print(&printer(Layout::Flat), &merged), @r"
     n[1,4]:/var/log/{a,b}.log-1-up
     n[1,4]:/var/log/{a,b}.log:2:disk full
@@ -189,8 +194,11 @@ fn json_is_one_object_for_each_entry() {
     let engine = options.compile().unwrap();
     let merged = search(&options, &LOGS[2..]);
     let printer = Printer { engine: Some(&engine), ..printer(Layout::Flat) };
-    let records =
-        merged.sorted().iter().filter_map(|entry| printer.record(entry).unwrap()).collect::<Vec<_>>();
+    let records = merged
+        .sorted()
+        .iter()
+        .filter_map(|entry| printer.record(entry).unwrap())
+        .collect::<Vec<_>>();
     let lines: Vec<String> = records.iter().map(ToString::to_string).collect();
     assert_eq!(stats_record(merged.stats().unwrap())["bytes_searched"], 38);
     insta::assert_snapshot!(lines.join("\n"), @r#"

@@ -17,7 +17,8 @@ async fn one(client: &Client, target: Target, options: ReadOptions) -> Readout {
 /// Six hosts; `f` is the same but on the fourth, and the last has none.
 fn cluster() -> Cluster {
     let cluster = Cluster::new(6);
-    (0..5).for_each(|leaf| cluster.write(leaf, "f", if leaf == 3 { "7 x\n" } else { "1 x\n2 y\n" }));
+    (0..5)
+        .for_each(|leaf| cluster.write(leaf, "f", if leaf == 3 { "7 x\n" } else { "1 x\n2 y\n" }));
     cluster.write(1, "f2", "7 x\n");
     cluster
 }
@@ -27,7 +28,8 @@ fn every_aggregation_answers() {
     let cluster = cluster();
     run(async {
         let client = cluster.client("k-ary:2");
-        let read = async |aggregate: &str| one(&client, cluster.target("/f"), options(aggregate)).await;
+        let read =
+            async |aggregate: &str| one(&client, cluster.target("/f"), options(aggregate)).await;
         for aggregate in [
             "concatenate",
             "packed",
@@ -44,7 +46,10 @@ fn every_aggregation_answers() {
         ] {
             let readout = read(aggregate).await;
             assert_eq!(readout.status, 4 * 8 + 4, "{aggregate}");
-            assert_eq!((readout.outcome.failed_count(), readout.outcome.errors[0].errno), (1, Errno::NOENT));
+            assert_eq!(
+                (readout.outcome.failed_count(), readout.outcome.errors[0].errno),
+                (1, Errno::NOENT)
+            );
             assert_eq!(readout.contributors, RangeSet::full(5), "{aggregate}");
         }
         let Combined::Bytes(bytes) = read("concatenate").await.data else { panic!() };
@@ -59,9 +64,14 @@ fn every_aggregation_answers() {
         assert_eq!(numbers[1].without_members.leaves(), RangeSet::single(3));
         let Combined::Count(5) = read("count").await.data else { panic!() };
         let Combined::Classes(classes) = read("contents").await.data else { panic!() };
-        let sets: Vec<_> =
-            classes.iter().map(|class| (class.files[0].1.to_string(), class.body.clone().unwrap())).collect();
-        assert_eq!(sets, [("0-2,4".to_owned(), b"1 x\n2 y\n".to_vec()), ("3".to_owned(), b"7 x\n".to_vec())]);
+        let sets: Vec<_> = classes
+            .iter()
+            .map(|class| (class.files[0].1.to_string(), class.body.clone().unwrap()))
+            .collect();
+        assert_eq!(
+            sets,
+            [("0-2,4".to_owned(), b"1 x\n2 y\n".to_vec()), ("3".to_owned(), b"7 x\n".to_vec())]
+        );
         let Combined::Lines(lines) = read("lines").await.data else { panic!() };
         assert_eq!(lines.sorted().len(), 3);
         let Combined::Classes(sums) = read("checksum").await.data else { panic!() };
@@ -76,7 +86,9 @@ fn equal_contents_or_an_error() {
     run(async {
         let client = cluster.client("flat");
         let two = Target { members: RangeSet::full(2), path: "/f".into() };
-        let Combined::Bytes(bytes) = one(&client, two, options("equal")).await.data else { panic!() };
+        let Combined::Bytes(bytes) = one(&client, two, options("equal")).await.data else {
+            panic!()
+        };
         assert_eq!(bytes, b"1 x\n2 y\n");
         let differ = read(&client, &[cluster.target("/f")], &options("equal")).await;
         assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))));
@@ -128,11 +140,14 @@ fn count_and_offset_and_bound() {
 #[test]
 fn the_load_average_of_all_hosts() {
     let cluster = Cluster::new(8);
-    (0..8).for_each(|leaf| cluster.write(leaf, "proc/loadavg", format!("{leaf}.50 0.10 0.05 2/345 6789\n")));
+    (0..8).for_each(|leaf| {
+        cluster.write(leaf, "proc/loadavg", format!("{leaf}.50 0.10 0.05 2/345 6789\n"))
+    });
     run(async {
         let client = cluster.client("k-ary:2");
         let column = ReadOptions { columns: vec![1], ..options("avg") };
-        let Combined::Numbers(numbers) = one(&client, cluster.target("/proc/loadavg"), column).await.data
+        let Combined::Numbers(numbers) =
+            one(&client, cluster.target("/proc/loadavg"), column).await.data
         else {
             panic!()
         };
@@ -156,7 +171,8 @@ fn checksums_count_and_zero_take_files_of_any_length() {
     });
     run(async {
         let client = cluster.client("k-ary:2");
-        let read = async |aggregate: &str| one(&client, cluster.target("/[fg]"), options(aggregate)).await;
+        let read =
+            async |aggregate: &str| one(&client, cluster.target("/[fg]"), options(aggregate)).await;
         let Combined::Classes(classes) = read("checksum").await.data else { panic!() };
         assert_eq!(
             (classes.len(), classes[0].len, classes[0].digest),
@@ -169,7 +185,9 @@ fn checksums_count_and_zero_take_files_of_any_length() {
         // Contents need room, as much as is allowed, and none where they differ.
         let wide = client.with_limits(Limits::default().with_bytes_max(LEN));
         let f = |hosts| Target { members: RangeSet::full(hosts), path: "/f".into() };
-        let Combined::Bytes(bytes) = one(&wide, f(1), options("equal")).await.data else { panic!() };
+        let Combined::Bytes(bytes) = one(&wide, f(1), options("equal")).await.data else {
+            panic!()
+        };
         assert!(bytes.len() as u64 == LEN && bytes.iter().all(|&byte| byte == 0));
         let refused = read_all(&client, &[f(1)], &options("equal")).await;
         let bytes_max = Limits::default().bytes_max;
@@ -179,7 +197,10 @@ fn checksums_count_and_zero_take_files_of_any_length() {
         let file = std::fs::OpenOptions::new().append(true).open(cluster.path(1, "f")).unwrap();
         std::io::Write::write_all(&mut &file, b"x").unwrap();
         let differ = read_all(&wide, &[f(2)], &options("equal")).await;
-        assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))), "{differ:?}");
+        assert!(
+            matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))),
+            "{differ:?}"
+        );
         file.set_len(LEN).unwrap();
         // Other aggregations take so much of a file and no more, and name the one that is longer.
         let refused = read_all(&wide, &[f(1)], &options("packed")).await.unwrap_err();
@@ -187,6 +208,9 @@ fn checksums_count_and_zero_take_files_of_any_length() {
         let cut = ReadOptions { count: Some(3), offset: LEN - 2, ..options("zero") };
         assert_eq!(one(&client, cluster.target("/f"), cut).await.status, 6);
         let long = ReadOptions { count: Some(1 << 40), ..options("classes") };
-        assert!(matches!(read_all(&client, &[cluster.target("/g")], &long).await, Err(ToolError::Usage(_))));
+        assert!(matches!(
+            read_all(&client, &[cluster.target("/g")], &long).await,
+            Err(ToolError::Usage(_))
+        ));
     });
 }

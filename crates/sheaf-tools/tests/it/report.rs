@@ -38,7 +38,12 @@ async fn ask(client: &Client, target: Target, what: Report) -> (Said, Outcome) {
 
 fn coreutils(root: &Path, program: &str, args: &[&str]) -> String {
     let mut command = Command::new(program);
-    command.args(args).current_dir(root).env("LC_ALL", "C").env("TZ", "UTC0").env_remove("BLOCK_SIZE");
+    command
+        .args(args)
+        .current_dir(root)
+        .env("LC_ALL", "C")
+        .env("TZ", "UTC0")
+        .env_remove("BLOCK_SIZE");
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
 
@@ -48,7 +53,9 @@ fn clock() -> Clock {
 
 fn populate(cluster: &Cluster) {
     use std::os::unix::fs::PermissionsExt;
-    let set = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap()
+    };
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(1_700_000_000_123_456_789);
     for leaf in 0..cluster.hosts {
         cluster.write(leaf, "d/big", vec![b'x'; 70_000]);
@@ -62,7 +69,8 @@ fn populate(cluster: &Cluster) {
         set(&cluster.path(leaf, "d/big"), 0o4755);
         set(&cluster.path(leaf, "d/empty"), 0o600);
         set(&cluster.path(leaf, "d/sub"), 0o1777);
-        for (path, age) in [("d/big", 9), ("d/A small", 5), ("d/empty", 7), ("d/.hidden", 1), ("d/sub/g", 2)]
+        for (path, age) in
+            [("d/big", 9), ("d/A small", 5), ("d/empty", 7), ("d/.hidden", 1), ("d/sub/g", 2)]
         {
             let file = std::fs::File::open(cluster.path(leaf, path)).unwrap();
             file.set_modified(time - std::time::Duration::from_secs(age * 1000)).unwrap();
@@ -79,8 +87,9 @@ fn listing(said: &Said, options: &ListOptions, style: TimeStyle) -> BTreeMap<Str
     for (path, _, text, _) in said {
         sections.entry(path.clone()).or_default().push(Row::read(options, style, &clock(), text));
     }
-    let lines =
-        |rows: Vec<Row>| Row::align(&rows).into_iter().map(|line| String::from_utf8(line).unwrap()).collect();
+    let lines = |rows: Vec<Row>| {
+        Row::align(&rows).into_iter().map(|line| String::from_utf8(line).unwrap()).collect()
+    };
     sections.into_iter().map(|(path, rows)| (path, lines(rows))).collect()
 }
 
@@ -112,7 +121,12 @@ fn ls_is_what_gnu_ls_prints() {
         (&["-S"], ListOptions { sort: Sort::Size, ..Default::default() }, TimeStyle::LongIso),
         (
             &["-tr", "-A"],
-            ListOptions { sort: Sort::Time, reverse: true, hidden: Hidden::Almost, ..Default::default() },
+            ListOptions {
+                sort: Sort::Time,
+                reverse: true,
+                hidden: Hidden::Almost,
+                ..Default::default()
+            },
             TimeStyle::LongIso,
         ),
         (&["-R"], ListOptions { recursive: true, ..Default::default() }, TimeStyle::LongIso),
@@ -152,7 +166,8 @@ fn ls_is_what_gnu_ls_prints() {
     run(async {
         let client = cluster.client("k-ary:2");
         for (flags, options, style) in cases {
-            let (mut said, outcome) = ask(&client, cluster.target("d"), Report::List(options.clone())).await;
+            let (mut said, outcome) =
+                ask(&client, cluster.target("d"), Report::List(options.clone())).await;
             assert!(outcome.is_ok());
             // The links were made now, and on each host at another time.
             if options.long {
@@ -183,7 +198,8 @@ fn rows_that_are_equal_fold_and_others_do_not() {
     for shape in SHAPES {
         run(async {
             let client = cluster.client(shape);
-            let (said, _) = ask(&client, cluster.target("/d"), Report::List(ListOptions::default())).await;
+            let (said, _) =
+                ask(&client, cluster.target("/d"), Report::List(ListOptions::default())).await;
             let sets: Vec<_> = said
                 .iter()
                 .map(|(_, _, name, set)| format!("{} {set}", String::from_utf8_lossy(name)))
@@ -222,7 +238,8 @@ fn named_files_come_by_themselves_and_errors_are_told() {
     run(async {
         let client = cluster.client("flat");
         let by_size = ListOptions { sort: Sort::Size, directory: true, ..ListOptions::default() };
-        let (said, outcome) = ask(&client, cluster.target("/d/{bi,e,A}*"), Report::List(by_size)).await;
+        let (said, outcome) =
+            ask(&client, cluster.target("/d/{bi,e,A}*"), Report::List(by_size)).await;
         let names: Vec<_> = said
             .iter()
             .map(|(path, _, text, _)| format!("{path}|{}", String::from_utf8_lossy(text)))
@@ -230,10 +247,15 @@ fn named_files_come_by_themselves_and_errors_are_told() {
         assert_eq!(names, ["|/d/big", "|/d/A small", "|/d/empty"]);
         // The pattern matches on other hosts, which makes it no error of the third.
         assert!(outcome.is_ok());
-        let (_, outcome) = ask(&client, cluster.target("/d/q*"), Report::List(ListOptions::default())).await;
-        assert_eq!((outcome.errors[0].errno, outcome.errors[0].path.as_str()), (Errno::NOENT, "/d/q*"));
+        let (_, outcome) =
+            ask(&client, cluster.target("/d/q*"), Report::List(ListOptions::default())).await;
+        assert_eq!(
+            (outcome.errors[0].errno, outcome.errors[0].path.as_str()),
+            (Errno::NOENT, "/d/q*")
+        );
         assert_eq!(outcome.errors[0].members.leaves(), RangeSet::full(4));
-        let (_, outcome) = ask(&client, cluster.target("/d"), Report::List(ListOptions::default())).await;
+        let (_, outcome) =
+            ask(&client, cluster.target("/d"), Report::List(ListOptions::default())).await;
         assert_eq!(
             (outcome.errors[0].errno, outcome.errors[0].members.leaves().to_string()),
             (Errno::NOENT, "2".into())
@@ -266,25 +288,33 @@ fn stat_is_what_gnu_stat_prints() {
                     options.check().unwrap();
                     let (said, _) = ask(&client, cluster.target(path), Report::Stat(options)).await;
                     let ours = String::from_utf8(stat::text(&said[0].2, &TimeZone::UTC)).unwrap();
-                    let flags: &[&str] =
-                        if dereference { &["-L", "-c", format, path] } else { &["-c", format, path] };
+                    let flags: &[&str] = if dereference {
+                        &["-L", "-c", format, path]
+                    } else {
+                        &["-c", format, path]
+                    };
                     let theirs = coreutils(&cluster.path(0, ""), "stat", flags);
                     // GNU quotes as its user's terminal likes it.
                     let plain = |text: &str| text.trim_end().replace(['\'', '"'], "");
                     assert_eq!(plain(&ours), plain(&theirs), "{path}");
                 }
             }
-            let (said, _) = ask(&client, cluster.target(path), Report::Stat(StatOptions::default())).await;
+            let (said, _) =
+                ask(&client, cluster.target(path), Report::Stat(StatOptions::default())).await;
             let ours: Vec<String> = said
                 .iter()
                 .map(|line| String::from_utf8(stat::text(&line.2, &TimeZone::UTC)).unwrap())
                 .collect();
             let theirs = coreutils(&cluster.path(0, ""), "stat", &[path]);
-            let words =
-                |text: &str| text.split_whitespace().map(|word| word.replace('\'', "")).collect::<Vec<_>>();
+            let words = |text: &str| {
+                text.split_whitespace().map(|word| word.replace('\'', "")).collect::<Vec<_>>()
+            };
             // How a device is written changed between versions.
-            let ours: Vec<_> =
-                ours.iter().filter(|line| !line.starts_with("Device")).map(|line| words(line)).collect();
+            let ours: Vec<_> = ours
+                .iter()
+                .filter(|line| !line.starts_with("Device"))
+                .map(|line| words(line))
+                .collect();
             let theirs: Vec<_> =
                 theirs.lines().filter(|line| !line.starts_with("Device")).map(words).collect();
             assert_eq!(ours, theirs);
@@ -298,10 +328,12 @@ fn lines_of_stat_fold_one_by_one() {
     populate(&cluster);
     run(async {
         let client = cluster.client("k-ary:2");
-        let (said, _) = ask(&client, cluster.target("/d/big"), Report::Stat(StatOptions::default())).await;
+        let (said, _) =
+            ask(&client, cluster.target("/d/big"), Report::Stat(StatOptions::default())).await;
         let line = |start: &str| {
-            let texts =
-                said.iter().map(|(.., text, set)| (stat::text(text, &TimeZone::UTC), set.to_string()));
+            let texts = said
+                .iter()
+                .map(|(.., text, set)| (stat::text(text, &TimeZone::UTC), set.to_string()));
             texts
                 .filter(|(text, _)| text.starts_with(start.as_bytes()))
                 .map(|(_, set)| set)
@@ -323,7 +355,12 @@ fn du_is_what_gnu_du_prints() {
         (&["-s", "-h"], UsageOptions { max_depth: Some(0), human: true, ..Default::default() }),
         (
             &["-d1", "-x", "-c"],
-            UsageOptions { max_depth: Some(1), one_file_system: true, total: true, ..Default::default() },
+            UsageOptions {
+                max_depth: Some(1),
+                one_file_system: true,
+                total: true,
+                ..Default::default()
+            },
         ),
     ];
     run(async {
@@ -343,7 +380,8 @@ fn du_is_what_gnu_du_prints() {
             // Which of its names counts depends on the order on disk, so the first case has none.
             let _ = std::fs::hard_link(cluster.path(0, "d/sub/g"), cluster.path(0, "d/sub/again"));
         }
-        let bytes = UsageOptions { max_depth: Some(0), apparent: true, bytes: true, ..Default::default() };
+        let bytes =
+            UsageOptions { max_depth: Some(0), apparent: true, bytes: true, ..Default::default() };
         let (said, _) = ask(&client, cluster.target("/d/big"), Report::Usage(bytes)).await;
         assert_eq!((said[0].2.as_slice(), said[0].3.len()), (&b"70000\t/d/big"[..], 2));
     });
@@ -355,8 +393,11 @@ fn digests_are_those_of_the_sum_programs() {
     populate(&cluster);
     run(async {
         let client = cluster.client("flat");
-        for (algorithm, program) in [(Algorithm::Sha256, "sha256sum"), (Algorithm::Sha512, "sha512sum")] {
-            let (said, _) = ask(&client, cluster.target("d/[be]*[gy]"), Report::Digest(algorithm)).await;
+        for (algorithm, program) in
+            [(Algorithm::Sha256, "sha256sum"), (Algorithm::Sha512, "sha512sum")]
+        {
+            let (said, _) =
+                ask(&client, cluster.target("d/[be]*[gy]"), Report::Digest(algorithm)).await;
             let ours: Vec<_> = said
                 .iter()
                 .map(|(path, _, text, _)| format!("{}  {path}", String::from_utf8_lossy(text)))
@@ -411,10 +452,17 @@ fn contents_are_printed_once_for_all_that_have_them() {
                     assert!(*content == cluster.read(at as u32 / 3, path));
                 }
             } else {
-                let sets: Vec<_> = got.iter().map(|(path, set, ..)| format!("{set}:{path}")).collect();
+                let sets: Vec<_> =
+                    got.iter().map(|(path, set, ..)| format!("{set}:{path}")).collect();
                 assert_eq!(
                     sets,
-                    ["0-11:/empty", "0-4,6-11:/large", "5:/large", "0,4,8:/small", "1-3,5-7,9-11:/small"]
+                    [
+                        "0-11:/empty",
+                        "0-4,6-11:/large",
+                        "5:/large",
+                        "0,4,8:/small",
+                        "1-3,5-7,9-11:/small"
+                    ]
                 );
                 assert!(got[1].2 == large && got[2].2 == other);
                 let crossed = client.network().counters().bytes_in - before;

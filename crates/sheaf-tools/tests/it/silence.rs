@@ -56,7 +56,8 @@ fn searches_of_large_files_are_waited_for() {
         let client = cluster.client("k-ary:2").with_limits(limits);
         let begun = Instant::now();
         let options = GrepOptions { patterns: vec!["needle".to_owned()], ..GrepOptions::default() };
-        let found = grep(&client, &[target(&cluster, "/big")], &options, &mut |_| Ok(())).await.unwrap();
+        let found =
+            grep(&client, &[target(&cluster, "/big")], &options, &mut |_| Ok(())).await.unwrap();
         assert!(begun.elapsed() > SILENCE, "the file is too small for this test");
         assert!(found.matched && found.outcome.is_ok(), "{:?}", found.outcome);
     });
@@ -80,7 +81,8 @@ fn patterns_that_have_much_to_look_at_are_waited_for() {
     });
 }
 
-/// A copy from hosts that digest their files when the time is over has come to nothing, and says so of each.
+/// A copy from hosts that digest their files when the time is over has come to nothing, and says so
+/// of each.
 #[test]
 fn the_deadline_ends_a_copy_from_hosts_that_are_at_work() {
     let (cluster, limits) = cluster(64 << 30);
@@ -89,11 +91,16 @@ fn the_deadline_ends_a_copy_from_hosts_that_are_at_work() {
         let client = cluster.client("flat").with_limits(limits.with_deadline(deadline));
         let into = tempfile::tempdir().unwrap();
         let options = CopyOptions::default();
-        let got =
-            get(&client, &[target(&cluster, "/big")], into.path(), &options, &mut |_| ()).await.unwrap();
+        let got = get(&client, &[target(&cluster, "/big")], into.path(), &options, &mut |_| ())
+            .await
+            .unwrap();
         assert_eq!((got.files, got.outcome.status.count), (0, 0), "{:?}", got.outcome);
         assert_eq!(got.outcome.silent, [(Errno::TIMEDOUT, RangeSet::full(2))], "{:?}", got.outcome);
-        assert!(got.outcome.errors.is_empty() && got.outcome.failed.is_empty(), "{:?}", got.outcome);
+        assert!(
+            got.outcome.errors.is_empty() && got.outcome.failed.is_empty(),
+            "{:?}",
+            got.outcome
+        );
     });
 }
 
@@ -104,7 +111,8 @@ fn a_checksum_that_the_deadline_ends_is_missed_once() {
         let deadline = Some(Instant::now() + Duration::from_secs(1));
         let client = cluster.client("flat").with_limits(limits.with_deadline(deadline));
         let what = Report::Digest(Algorithm::Sha256);
-        let outcome = report(&client, &[target(&cluster, "/big")], &what, &mut |_| Ok(())).await.unwrap();
+        let outcome =
+            report(&client, &[target(&cluster, "/big")], &what, &mut |_| Ok(())).await.unwrap();
         assert_eq!(outcome.member_count(), 2, "{outcome:?}");
         assert!(outcome.failed_count() >= 1, "{outcome:?}");
     });
@@ -117,7 +125,8 @@ fn the_deadline_ends_a_large_cat() {
         let begun = Instant::now();
         let deadline = Some(begun + Duration::from_secs(1));
         let client = cluster.client("flat").with_limits(limits.with_deadline(deadline));
-        let outcome = cat(&client, &[target(&cluster, "/big")], false, &mut |_| Ok(())).await.unwrap();
+        let outcome =
+            cat(&client, &[target(&cluster, "/big")], false, &mut |_| Ok(())).await.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
         // The host says itself that it was too late, or is silent: once it is named either way.
         let mut named = outcome.missing_hosts();

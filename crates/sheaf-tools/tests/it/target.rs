@@ -42,8 +42,9 @@ fn mode(path: &Path, mode: u32) {
 
 fn errors(outcome: &Outcome) -> Vec<(Errno, &str, String)> {
     let errors = outcome.errors.iter();
-    let mut errors: Vec<_> =
-        errors.map(|error| (error.errno, error.path.as_str(), error.members.leaves().to_string())).collect();
+    let mut errors: Vec<_> = errors
+        .map(|error| (error.errno, error.path.as_str(), error.members.leaves().to_string()))
+        .collect();
     errors.sort();
     errors
 }
@@ -76,12 +77,16 @@ async fn all(
     let source = Box::new(&b"new"[..]);
     let written = write(client, &targets, &options, quietly, source, &mut |_| Ok(())).await?;
     all.push(("write", written.outcome));
-    let options = ReadOptions { aggregate: "count".to_owned(), columns: Vec::new(), count: None, offset: 0 };
+    let options =
+        ReadOptions { aggregate: "count".to_owned(), columns: Vec::new(), count: None, offset: 0 };
     for readout in read(client, &targets, &options).await? {
         all.push(("read", readout.outcome));
     }
     let options = CopyOptions { sync: false, ..CopyOptions::default() };
-    all.push(("cp", get(client, &targets, &here.join("got"), &options, &mut |_| {}).await?.outcome));
+    all.push((
+        "cp",
+        get(client, &targets, &here.join("got"), &options, &mut |_| {}).await?.outcome,
+    ));
     Ok(all)
 }
 
@@ -101,11 +106,15 @@ fn what_cannot_be_looked_for_fails_in_every_tool() {
     as_nobody(|| {
         run(async {
             let client = cluster.client("1x2x2");
-            for (name, outcome) in all(&client, &cluster.target("/d/f*"), here.path()).await.unwrap() {
+            for (name, outcome) in
+                all(&client, &cluster.target("/d/f*"), here.path()).await.unwrap()
+            {
                 assert_eq!(errors(&outcome), [(Errno::ACCES, "/d", "1-2".to_owned())], "{name}");
                 assert!(outcome.status.count > 0, "{name}: {outcome:?}");
             }
-            for (name, outcome) in all(&client, &cluster.target("/*/file"), here.path()).await.unwrap() {
+            for (name, outcome) in
+                all(&client, &cluster.target("/*/file"), here.path()).await.unwrap()
+            {
                 assert_eq!(errors(&outcome), [(Errno::ACCES, "/d/file", "1".to_owned())], "{name}");
             }
         });
@@ -131,7 +140,9 @@ fn names_in_braces_are_asked_for_by_name() {
             ("/z*", vec![(Errno::NOENT, "/z*", "0-2".to_owned())]),
         ];
         for (pattern, expected) in cases {
-            for (name, outcome) in all(&client, &cluster.target(pattern), here.path()).await.unwrap() {
+            for (name, outcome) in
+                all(&client, &cluster.target(pattern), here.path()).await.unwrap()
+            {
                 assert_eq!(errors(&outcome), expected, "{name} {pattern}");
             }
         }
@@ -151,13 +162,21 @@ fn each_pattern_matches_somewhere_or_is_named() {
     run(async {
         let client = cluster.client("flat");
         let targets = [cluster.target("/a*"), cluster.target("/z*")];
-        let options =
-            ReadOptions { aggregate: "sum".to_owned(), columns: Vec::new(), count: None, offset: 0 };
+        let options = ReadOptions {
+            aggregate: "sum".to_owned(),
+            columns: Vec::new(),
+            count: None,
+            offset: 0,
+        };
         let readouts = read(&client, &targets, &options).await.unwrap();
         let expected = [(Errno::NOENT, "/z*", "0-2".to_owned())];
-        assert_eq!(readouts.iter().map(|one| errors(&one.outcome)).collect::<Vec<_>>(), [expected.to_vec()]);
-        let said =
-            report(&client, &targets, &Report::Digest(Algorithm::Sha256), &mut |_| Ok(())).await.unwrap();
+        assert_eq!(
+            readouts.iter().map(|one| errors(&one.outcome)).collect::<Vec<_>>(),
+            [expected.to_vec()]
+        );
+        let said = report(&client, &targets, &Report::Digest(Algorithm::Sha256), &mut |_| Ok(()))
+            .await
+            .unwrap();
         assert_eq!(errors(&said), expected);
     });
 }
@@ -175,7 +194,8 @@ fn a_search_without_output_misses_no_failure() {
             ..GrepOptions::default()
         };
         let targets = [cluster.target("/a"), cluster.target("/missing")];
-        let found = grep(&cluster.client("flat"), &targets, &options, &mut |_| Ok(())).await.unwrap();
+        let found =
+            grep(&cluster.client("flat"), &targets, &options, &mut |_| Ok(())).await.unwrap();
         assert!(found.matched);
         assert_eq!(errors(&found.outcome), [(Errno::NOENT, "/missing", "0-1".to_owned())]);
     });

@@ -17,7 +17,8 @@ pub(crate) fn is_stopped(pid: Pid) -> bool {
 }
 
 impl Core {
-    /// Vouches for peers of `node` that would be given up now, and have only had no chance to speak.
+    /// Vouches for peers of `node` that would be given up now, and have only had no chance to
+    /// speak.
     pub(super) fn vouch(&mut self, now: Time, node: usize) {
         for link in self.nodes[node].overdue(now) {
             if self.has_alibi(node, link) {

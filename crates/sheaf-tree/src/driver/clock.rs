@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 /// Who comes this much later than it was to be woken was stopped, or had no processor.
 const STOOD_STILL_MIN: Duration = Duration::from_secs(1);
 
-/// A process that was stopped (a terminal's Ctrl-Z, a debugger, a frozen cgroup) finds all of its deadlines over
-/// when it goes on, and in its sockets the answers that have come meanwhile. They are read before anybody is
-/// called silent: what it could not see does not count.
+/// A process that was stopped (a terminal's Ctrl-Z, a debugger, a frozen cgroup) finds all of its
+/// deadlines over when it goes on, and in its sockets the answers that have come meanwhile. They
+/// are read before anybody is called silent: what it could not see does not count.
 pub(super) struct Clock {
     started: Instant,
     /// How long it stood still since.

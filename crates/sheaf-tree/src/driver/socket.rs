@@ -28,16 +28,19 @@ const READ_BYTES: usize = 512 << 10;
 const READ_BYTES_MIN: usize = 128 << 10;
 /// Reads from one link before others get their turn.
 const READS_PER_TURN: usize = 8;
-/// Room of a unix socket for what its reader has not read; the kernel doubles it, for its own use. It is all
-/// that Linux grants by default (`net.core.wmem_max`); TCP finds out itself what it needs.
+/// Room of a unix socket for what its reader has not read; the kernel doubles it, for its own use.
+/// It is all that Linux grants by default (`net.core.wmem_max`); TCP finds out itself what it
+/// needs.
 const NEAR_BUFFER_BYTES: usize = 208 << 10;
-/// A socket is no longer watched for room to write when it had some this often and nobody wanted it.
+/// A socket is no longer watched for room to write when it had some this often and nobody wanted
+/// it.
 const UNWANTED_MAX: u32 = 16;
 /// Pieces per vectored write.
 const SLICES_MAX: usize = 64;
 
 /// Finds out how the process at the other end ended.
-pub(crate) type Autopsy = Box<dyn FnOnce() -> std::pin::Pin<Box<dyn Future<Output = Death> + Send>> + Send>;
+pub(crate) type Autopsy =
+    Box<dyn FnOnce() -> std::pin::Pin<Box<dyn Future<Output = Death> + Send>> + Send>;
 
 /// How a process has ended.
 pub(crate) struct Death {
@@ -63,8 +66,8 @@ pub(super) struct Port {
     pub link: LinkId,
     /// The kernel took less than was to be written.
     pub blocked: bool,
-    /// Says when it takes more; there while it has to be waited for now and then. (Watching for that all
-    /// the time would wake this process once more for every message that its peer reads.)
+    /// Says when it takes more; there while it has to be waited for now and then. (Watching for
+    /// that all the time would wake this process once more for every message that its peer reads.)
     writable: Option<AsyncFd<OwnedFd>>,
     /// How often in a row it has said so to nobody.
     unwanted: u32,
@@ -228,7 +231,13 @@ impl Core {
     }
 
     /// Reads what has come and writes what waits. Ready once the link is over.
-    fn poll_socket(&mut self, cx: &mut Context<'_>, now: Time, at: usize, socket: &Arc<Socket>) -> Poll<End> {
+    fn poll_socket(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        at: usize,
+        socket: &Arc<Socket>,
+    ) -> Poll<End> {
         // The place may be another socket's by now.
         let port = self.sockets[at].as_mut().filter(|port| Arc::ptr_eq(&port.socket, socket));
         let Some(port) = port else { return Poll::Ready(None) };
@@ -253,7 +262,10 @@ impl Core {
             };
             match self.read(at, socket) {
                 Ok((0, _)) => {
-                    return Poll::Ready(Some((Errno::HOSTDOWN, "it closed the connection".to_owned())));
+                    return Poll::Ready(Some((
+                        Errno::HOSTDOWN,
+                        "it closed the connection".to_owned(),
+                    )));
                 }
                 Ok((_, drained)) => {
                     if drained {
@@ -263,7 +275,10 @@ impl Core {
                         return Poll::Ready(Some((Errno::PROTO, violation.to_string())));
                     }
                     if !self.nodes[node].is_alive(link) {
-                        return Poll::Ready(Some((Errno::HOSTDOWN, "the session has ended".to_owned())));
+                        return Poll::Ready(Some((
+                            Errno::HOSTDOWN,
+                            "the session has ended".to_owned(),
+                        )));
                     }
                 }
                 Err(ReadError::Os(Os::WOULDBLOCK)) => guard.clear_ready(),
@@ -300,8 +315,8 @@ impl Core {
             port.partial = room.shared.take().unwrap_or_default();
         }
         let is_short = port.partial.capacity() - port.partial.len() < READ_BYTES_MIN;
-        // A buffer that nothing else refers to begins again: the cache has its beginning. Moving part of a
-        // frame there has to be worth it.
+        // A buffer that nothing else refers to begins again: the cache has its beginning. Moving
+        // part of a frame there has to be worth it.
         let is_again = match port.partial.is_empty() {
             true => port.partial.try_reclaim(READ_BYTES),
             false => is_short && port.partial.try_reclaim(READ_BYTES / 2),
@@ -318,7 +333,13 @@ impl Core {
     }
 
     /// Hands the node the whole frames that have come; what is left begins the next one.
-    fn received(&mut self, now: Time, node: usize, link: LinkId, at: usize) -> Result<(), Violation> {
+    fn received(
+        &mut self,
+        now: Time,
+        node: usize,
+        link: LinkId,
+        at: usize,
+    ) -> Result<(), Violation> {
         let Some(port) = &mut self.sockets[at] else { return Ok(()) };
         let whole = whole_frames(&port.partial)?;
         let chunk = port.partial.split_to(whole).freeze();
@@ -414,8 +435,8 @@ impl From<Os> for ReadError {
     }
 }
 
-/// Reads sealed bytes and appends what they hold to `into`, which has room for it. Returns how much was read,
-/// and whether that was all there is.
+/// Reads sealed bytes and appends what they hold to `into`, which has room for it. Returns how much
+/// was read, and whether that was all there is.
 fn read_sealed(
     fd: &AsyncFd<OwnedFd>,
     room: &mut Vec<u8>,

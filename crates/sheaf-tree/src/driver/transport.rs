@@ -33,8 +33,8 @@ impl Socket {
     }
 }
 
-/// The process that has connected a unix socket, or has made a pair of them. (Who has made the pair itself
-/// finds itself, and that says nothing.)
+/// The process that has connected a unix socket, or has made a pair of them. (Who has made the pair
+/// itself finds itself, and that says nothing.)
 pub(super) fn process_behind(fd: &OwnedFd) -> Option<Pid> {
     let peer = is_unix(fd).then(|| sockopt::socket_peercred(fd).ok())??;
     Some(peer.pid).filter(|pid| *pid != rustix::process::getpid())

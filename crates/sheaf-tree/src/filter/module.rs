@@ -14,8 +14,8 @@ pub use engine::use_engine;
 use engine::{Compiled, Engines};
 use guest::{Guest, ModuleFilter};
 
-/// Lets modules run that are added to this registry, or come down the tree to a node of it. Starting or
-/// joining a tree does so too; calling it again changes nothing.
+/// Lets modules run that are added to this registry, or come down the tree to a node of it.
+/// Starting or joining a tree does so too; calling it again changes nothing.
 pub fn link_modules(registry: &Registry) {
     registry.link_modules_with(|| Box::new(Engines::default()));
 }

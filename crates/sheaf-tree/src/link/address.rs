@@ -3,8 +3,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Every address of this machine, so that hosts can come whichever family they have. Without any of IPv6 that others
-/// can reach, or where a socket has one family only, it is the address of IPv4, if the machine has one.
+/// Every address of this machine, so that hosts can come whichever family they have. Without any of
+/// IPv6 that others can reach, or where a socket has one family only, it is the address of IPv4, if
+/// the machine has one.
 #[must_use]
 pub fn anywhere() -> IpAddr {
     let read = |file| std::fs::read_to_string(file).unwrap_or_default();
@@ -17,8 +18,8 @@ pub fn anywhere() -> IpAddr {
     }
 }
 
-/// Whether the kernel's table has an address of this machine that is none of the loopback's. An address stands on
-/// the line before what it is: `|-- 10.0.0.5`, `/32 host LOCAL`.
+/// Whether the kernel's table has an address of this machine that is none of the loopback's. An
+/// address stands on the line before what it is: `|-- 10.0.0.5`, `/32 host LOCAL`.
 fn has_ipv4(table: &str) -> bool {
     let mut at = None;
     table.lines().map(str::trim_start).any(|line| {
@@ -29,15 +30,17 @@ fn has_ipv4(table: &str) -> bool {
     })
 }
 
-/// Whether a line of the kernel's list of addresses is one that other hosts can reach: neither the loopback's nor
-/// one of a single link, which says nothing without the name of an interface.
+/// Whether a line of the kernel's list of addresses is one that other hosts can reach: neither the
+/// loopback's nor one of a single link, which says nothing without the name of an interface.
 fn has_ipv6(list: &str) -> bool {
-    let addresses =
-        list.lines().filter_map(|line| u128::from_str_radix(line.split_whitespace().next()?, 16).ok());
+    let addresses = list
+        .lines()
+        .filter_map(|line| u128::from_str_radix(line.split_whitespace().next()?, 16).ok());
     addresses.map(Ipv6Addr::from).any(|at| !at.is_loopback() && !at.is_unicast_link_local())
 }
 
-/// The address at which processes of this machine reach each other, of the family of `like` if that is said.
+/// The address at which processes of this machine reach each other, of the family of `like` if that
+/// is said.
 ///
 /// # Errors
 /// When the machine has none that works; the text says which it is.
@@ -86,6 +89,8 @@ mod tests {
         let lo = "00000000000000000000000000000001 01 80 10 80       lo\n";
         let link = "fe800000000000000050b6fffe5c1d4a 02 40 20 80     eth0\n";
         assert!(!has_ipv6(&format!("{lo}{link}")));
-        assert!(has_ipv6(&format!("{lo}{link}fd000000000000000000000000000001 02 40 00 80     eth0\n")));
+        assert!(has_ipv6(&format!(
+            "{lo}{link}fd000000000000000000000000000001 02 40 00 80     eth0\n"
+        )));
     }
 }

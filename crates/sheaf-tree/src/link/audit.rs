@@ -95,7 +95,8 @@ impl AuditCounts {
     /// The counts by name, for the report of a node.
     #[must_use]
     pub(crate) fn named(&self) -> Vec<(String, u64)> {
-        let refused = self.refused.iter().map(|(why, count)| (format!("{why:?}").to_lowercase(), *count));
+        let refused =
+            self.refused.iter().map(|(why, count)| (format!("{why:?}").to_lowercase(), *count));
         std::iter::once(("accepted".to_owned(), self.accepted)).chain(refused).collect()
     }
 

@@ -1,6 +1,8 @@
 //! The session's certificate authority, and what it gives each node. Everything lives in memory
 //! and ends with the session.
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+};
 use rcgen::{KeyPair, KeyUsagePurpose};
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,11 +1,11 @@
 //! Where a node listens for its children and for orphans, and who gets in.
 //!
-//! Everybody is let onto the porch at once, so that nobody of the session waits behind strangers. Who
-//! has shown nothing yet costs a node one socket and one small task, for at most [`GREETING_TIMEOUT`];
-//! there are never more than [`SILENT_MAX`] of them, and whoever comes beyond that takes the place of
-//! the one that has been silent longest, of those from where most are. A member shows the session's
-//! token with its first bytes ([`hello::knock`]), which are checked before anything is reckoned; from
-//! then on no stranger takes its place.
+//! Everybody is let onto the porch at once, so that nobody of the session waits behind strangers.
+//! Who has shown nothing yet costs a node one socket and one small task, for at most
+//! [`GREETING_TIMEOUT`]; there are never more than [`SILENT_MAX`] of them, and whoever comes beyond
+//! that takes the place of the one that has been silent longest, of those from where most are. A
+//! member shows the session's token with its first bytes ([`hello::knock`]), which are checked
+//! before anything is reckoned; from then on no stranger takes its place.
 use super::audit::{Audit, Refusal};
 use super::hello::{self, Hello, Welcome};
 use super::tls::Keys;
@@ -31,15 +31,17 @@ use tokio::time::Instant;
 
 /// How long a connection may take to say who it is.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much longer on the machine itself, once it has shown the token: where thousands start there and
-/// shake hands, each waits for the processor most of the time.
+/// How much longer on the machine itself, once it has shown the token: where thousands start there
+/// and shake hands, each waits for the processor most of the time.
 const KNOWN_TIMEOUT: Duration = Duration::from_secs(20);
-/// Connections that have shown nothing, at one time; fewer where the process may have few descriptors.
+/// Connections that have shown nothing, at one time; fewer where the process may have few
+/// descriptors.
 pub const SILENT_MAX: usize = 2048;
 /// They take at most one in so many of the descriptors that the process may have.
 const DESCRIPTORS_SHARE: u64 = 4;
-/// With so many there, who has been silent this long goes when another one comes. A member needs a few
-/// milliseconds; so short that the queue of the kernel is empty again before members call once more.
+/// With so many there, who has been silent this long goes when another one comes. A member needs a
+/// few milliseconds; so short that the queue of the kernel is empty again before members call once
+/// more.
 const SILENT_FOR: Duration = Duration::from_millis(100);
 /// When there is no room, one in so many goes at once.
 const THINNED: usize = 16;
@@ -97,7 +99,9 @@ impl Door {
         };
         let socket = match ports {
             None => heard(0).map_err(|(_, error)| error)?,
-            Some(ports) => first_free(ports.iter().map(heard)).unwrap_or(Err(ports.none_free(at)))?,
+            Some(ports) => {
+                first_free(ports.iter().map(heard)).unwrap_or(Err(ports.none_free(at)))?
+            }
         };
         let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
         Ok(Self { socket, address: Address::Tcp(vec![bound]) })
@@ -220,12 +224,14 @@ impl Guests {
         self.thin_out(SILENT_FOR, audit)
     }
 
-    /// Sends away the oldest of those from where most have come, if they have been silent for `least`;
-    /// otherwise says when they will have been.
+    /// Sends away the oldest of those from where most have come, if they have been silent for
+    /// `least`; otherwise says when they will have been.
     fn thin_out(&mut self, least: Duration, audit: &Audit) -> Result<(), Instant> {
         let mut origins: FxHashMap<&str, usize> = FxHashMap::default();
         self.silent.iter().for_each(|guest| *origins.entry(&guest.peer).or_default() += 1);
-        let Some((origin, _)) = origins.into_iter().max_by_key(|(_, count)| *count) else { return Ok(()) };
+        let Some((origin, _)) = origins.into_iter().max_by_key(|(_, count)| *count) else {
+            return Ok(());
+        };
         let origin = origin.to_owned();
         let oldest = self.silent.iter().find(|guest| guest.peer == origin).map(|guest| guest.since);
         if let Some(since) = oldest.filter(|since| since.elapsed() < least) {
@@ -335,7 +341,10 @@ impl Porch {
         } else {
             // Servers that are started through sudo are root's, who can do whatever this user can.
             let own = rustix::process::geteuid();
-            peer_user(&fd).ok().filter(|peer| *peer == own || peer.is_root()).ok_or(Refusal::User)?;
+            peer_user(&fd)
+                .ok()
+                .filter(|peer| *peer == own || peer.is_root())
+                .ok_or(Refusal::User)?;
         }
         let mut wire = Wire::new(fd, None).map_err(|_| Refusal::Left)?;
         let mut _place = None;

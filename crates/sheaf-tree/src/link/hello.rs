@@ -42,7 +42,8 @@ pub fn check_knock(knock: &[u8; KNOCK_BYTES], secret: &Secret) -> Result<(), Ref
         return Err(Refusal::Version);
     }
     // Comparing these does not depend on the bytes.
-    let proof = |knock: &[u8; KNOCK_BYTES]| knock.last_chunk::<32>().copied().map(blake3::Hash::from_bytes);
+    let proof =
+        |knock: &[u8; KNOCK_BYTES]| knock.last_chunk::<32>().copied().map(blake3::Hash::from_bytes);
     if proof(knock) == proof(&expected) { Ok(()) } else { Err(Refusal::Token) }
 }
 
@@ -68,7 +69,14 @@ impl Hello {
     #[must_use]
     pub fn new(secret: &Secret, rank: u32, host: &str, orphan: bool) -> Self {
         let version = control::PROTOCOL_VERSION;
-        Self { version, session: secret.session, token: secret.token, rank, host: host.to_owned(), orphan }
+        Self {
+            version,
+            session: secret.session,
+            token: secret.token,
+            rank,
+            host: host.to_owned(),
+            orphan,
+        }
     }
 
     /// Its frame.
@@ -81,7 +89,10 @@ impl Hello {
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { version, rank, host, orphan, .. } = self;
-        write!(f, "Hello {{ version: {version}, rank: {rank}, host: {host:?}, orphan: {orphan}, .. }}")
+        write!(
+            f,
+            "Hello {{ version: {version}, rank: {rank}, host: {host:?}, orphan: {orphan}, .. }}"
+        )
     }
 }
 

@@ -21,8 +21,8 @@ const SEAL_BYTES: usize = 128 << 10;
 /// What one record holds, at most.
 const RECORD_BYTES: usize = 16 << 10;
 
-/// What a node needs to speak TLS with others of its session. Each side is made when it is first used:
-/// most nodes only connect.
+/// What a node needs to speak TLS with others of its session. Each side is made when it is first
+/// used: most nodes only connect.
 #[derive(Clone)]
 pub struct Keys(Arc<Sides>);
 
@@ -105,7 +105,10 @@ impl Sides {
     }
 }
 
-fn once<T>(place: &OnceLock<Arc<T>>, make: impl FnOnce() -> Result<T, rustls::Error>) -> io::Result<Arc<T>> {
+fn once<T>(
+    place: &OnceLock<Arc<T>>,
+    make: impl FnOnce() -> Result<T, rustls::Error>,
+) -> io::Result<Arc<T>> {
     if let Some(made) = place.get() {
         return Ok(Arc::clone(made));
     }
@@ -241,8 +244,8 @@ impl Tls {
         self.go_on_with_unread(&[], into).map(drop)
     }
 
-    /// The same for bytes that `read` puts into what it is handed of `room`, which has to be longer than a
-    /// record; returns how many they were.
+    /// The same for bytes that `read` puts into what it is handed of `room`, which has to be longer
+    /// than a record; returns how many they were.
     ///
     /// # Errors
     /// Those of [`Self::open`] and of `read`.
@@ -264,7 +267,11 @@ impl Tls {
         Ok(count)
     }
 
-    fn go_on_with_unread(&mut self, pieces: &[IoSlice<'_>], into: &mut BytesMut) -> io::Result<usize> {
+    fn go_on_with_unread(
+        &mut self,
+        pieces: &[IoSlice<'_>],
+        into: &mut BytesMut,
+    ) -> io::Result<usize> {
         let mut came = std::mem::take(&mut self.unread);
         let (done, taken) = self.go_on(&mut came, pieces, into)?;
         came.drain(..done);
@@ -272,8 +279,8 @@ impl Tls {
         Ok(taken)
     }
 
-    /// Goes on as far as what has come allows, and seals `pieces`. Returns how much of what has come it wants
-    /// no more, and how much it has sealed.
+    /// Goes on as far as what has come allows, and seals `pieces`. Returns how much of what has
+    /// come it wants no more, and how much it has sealed.
     fn go_on(
         &mut self,
         came: &mut [u8],
@@ -288,7 +295,8 @@ impl Tls {
                 Ok(Next::Step) => {}
                 Ok(Next::Wait(taken)) => return Ok((done, taken)),
                 Err(error) => {
-                    // Leaves for the peer why, where the library says it; nothing else is taken from the peer.
+                    // Leaves for the peer why, where the library says it; nothing else is taken
+                    // from the peer.
                     let _ = self.step(&mut came[done..], &[], &mut BytesMut::new());
                     self.end = End::Over;
                     return Err(error);
@@ -304,8 +312,12 @@ impl Tls {
         into: &mut BytesMut,
     ) -> io::Result<(usize, io::Result<Next>)> {
         match &mut self.end {
-            End::Calling(end) => Ok(step(end.process_tls_records(came), pieces, &mut self.sealed, into)),
-            End::Called(end) => Ok(step(end.process_tls_records(came), pieces, &mut self.sealed, into)),
+            End::Calling(end) => {
+                Ok(step(end.process_tls_records(came), pieces, &mut self.sealed, into))
+            }
+            End::Called(end) => {
+                Ok(step(end.process_tls_records(came), pieces, &mut self.sealed, into))
+            }
             End::Over => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -327,14 +339,18 @@ fn step<Data>(
 ) -> (usize, io::Result<Next>) {
     let mut discard = status.discard;
     let next = match status.state {
-        Ok(ConnectionState::EncodeTlsData(mut message)) => sealed.encode(&mut message).map(|()| Next::Step),
+        Ok(ConnectionState::EncodeTlsData(mut message)) => {
+            sealed.encode(&mut message).map(|()| Next::Step)
+        }
         Ok(ConnectionState::TransmitTlsData(message)) => {
             // It waits, and is sent before all that follows.
             message.done();
             Ok(Next::Step)
         }
         Ok(ConnectionState::BlockedHandshake) => Ok(Next::Wait(0)),
-        Ok(ConnectionState::WriteTraffic(mut traffic)) => sealed.seal(&mut traffic, pieces).map(Next::Wait),
+        Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+            sealed.seal(&mut traffic, pieces).map(Next::Wait)
+        }
         Ok(ConnectionState::ReadTraffic(mut records)) => loop {
             match records.next_record() {
                 Some(Ok(record)) => {
@@ -345,7 +361,9 @@ fn step<Data>(
                 None => break Ok(Next::Step),
             }
         },
-        Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
         Ok(_) => Err(io::ErrorKind::Unsupported.into()),
         Err(error) => Err(io::Error::other(error)),
     };
@@ -353,7 +371,8 @@ fn step<Data>(
 }
 
 impl Sealed {
-    /// Appends records with what is in `pieces`, but of no more than [`SEAL_BYTES`]; returns of how many.
+    /// Appends records with what is in `pieces`, but of no more than [`SEAL_BYTES`]; returns of how
+    /// many.
     fn seal<Data>(
         &mut self,
         traffic: &mut WriteTraffic<'_, Data>,
@@ -378,7 +397,11 @@ impl Sealed {
         Ok(taken)
     }
 
-    fn encrypt<Data>(&mut self, traffic: &mut WriteTraffic<'_, Data>, content: &[u8]) -> io::Result<()> {
+    fn encrypt<Data>(
+        &mut self,
+        traffic: &mut WriteTraffic<'_, Data>,
+        content: &[u8],
+    ) -> io::Result<()> {
         loop {
             match traffic.encrypt(content, &mut self.room[self.to..]) {
                 Ok(count) => {
@@ -457,7 +480,8 @@ mod tests {
     #[test]
     fn another_session_and_another_node_are_refused() {
         let (ours, theirs) = (Authority::new().unwrap(), Authority::new().unwrap());
-        let keys = |authority: &Authority, rank| Keys::new(&authority.issue(rank).unwrap()).unwrap();
+        let keys =
+            |authority: &Authority, rank| Keys::new(&authority.issue(rank).unwrap()).unwrap();
         let mut one = keys(&theirs, 9).connect(2).unwrap();
         let mut other = keys(&ours, 2).accept().unwrap();
         assert!(shake(&mut one, &mut other).is_err(), "a stranger listens");
@@ -469,7 +493,9 @@ mod tests {
     /// From here on `tls` has another key, and asks the peer for another one.
     fn change_key(tls: &mut Tls) {
         fn refresh<Data>(status: UnbufferedStatus<'_, '_, Data>) {
-            let Ok(ConnectionState::WriteTraffic(traffic)) = status.state else { panic!("it is not open") };
+            let Ok(ConnectionState::WriteTraffic(traffic)) = status.state else {
+                panic!("it is not open")
+            };
             traffic.refresh_traffic_keys().unwrap();
         }
         match &mut tls.end {

@@ -27,7 +27,8 @@ const GREETING_READ_BYTES: usize = 4096;
 /// A connected socket, past its greeting, as the driver takes it over.
 pub(crate) struct Channel {
     pub fd: OwnedFd,
-    /// Where to write, when it is not `fd`: at the far end of an ssh connection there are two pipes.
+    /// Where to write, when it is not `fd`: at the far end of an ssh connection there are two
+    /// pipes.
     pub out: Option<OwnedFd>,
     /// It leads to a process of this machine that carries it to another one.
     pub over_ssh: bool,
@@ -54,8 +55,8 @@ pub(crate) struct Wire {
 /// A socket, for the library that wants a writer.
 pub(crate) struct Out<'a>(pub &'a OwnedFd);
 
-/// Writes to a socket. A peer that is gone is an error and no signal, which would end a program that
-/// only uses this library.
+/// Writes to a socket. A peer that is gone is an error and no signal, which would end a program
+/// that only uses this library.
 pub(crate) fn send_pieces(fd: &OwnedFd, pieces: &[io::IoSlice<'_>]) -> rustix::io::Result<usize> {
     let mut nothing = rustix::net::SendAncillaryBuffer::default();
     rustix::net::sendmsg(fd, pieces, &mut nothing, rustix::net::SendFlags::NOSIGNAL)
@@ -299,7 +300,8 @@ async fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 /// Small frames go at once, and a peer that is gone is noticed.
 pub(super) fn set_tcp_options(fd: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(fd, true)?;
-    // On this machine what is not taken says that the peer is stopped or busy, and its end is seen at once.
+    // On this machine what is not taken says that the peer is stopped or busy, and its end is seen
+    // at once.
     if !is_of_this_machine(fd)? {
         sockopt::set_tcp_user_timeout(fd, TCP_USER_TIMEOUT_MS)?;
     }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 impl Network {
     /// Sends a module of filters (a shared object or a WebAssembly module) down the tree, once:
     /// every node keeps it, and nodes that join later get it. A stream opened after this runs
-    /// `function` of it when its filter is called [`ModuleId::filter`]`("function")`; the results of
-    /// such a stream are lists of packets ([`crate::filter::packets`]).
+    /// `function` of it when its filter is called [`ModuleId::filter`]`("function")`; the results
+    /// of such a stream are lists of packets ([`crate::filter::packets`]).
     ///
     /// Links or compiles the module here first, which may take a while.
     ///

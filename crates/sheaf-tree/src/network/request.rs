@@ -53,8 +53,10 @@ impl Pending<'_> {
     /// Waits for the answer, which can be had once. Dropped, the future has no effect: the answer
     /// can be waited for again.
     pub async fn answer(&self) -> WaveResult {
-        poll_fn(|cx| self.stream.inner.shared.peek(|core| core.claims.poll(self.stream.id, self.wave, cx)))
-            .await
+        poll_fn(|cx| {
+            self.stream.inner.shared.peek(|core| core.claims.poll(self.stream.id, self.wave, cx))
+        })
+        .await
     }
 }
 

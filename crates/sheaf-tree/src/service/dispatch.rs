@@ -27,7 +27,12 @@ pub(crate) struct Place {
 impl Place {
     /// Of a node of the tree.
     pub fn of(node: NodeRef<'_>, configs: &Configs) -> Self {
-        Self { leaf: node.leaf_index(), rank: node.rank(), host: node.host(), configs: configs.clone() }
+        Self {
+            leaf: node.leaf_index(),
+            rank: node.rank(),
+            host: node.host(),
+            configs: configs.clone(),
+        }
     }
 }
 
@@ -51,7 +56,11 @@ impl Dispatch {
     ///
     /// # Errors
     /// When one of them cannot be.
-    pub fn at_leaf(services: &Services, place: Place, handle: LeafHandle) -> Result<Self, ServiceError> {
+    pub fn at_leaf(
+        services: &Services,
+        place: Place,
+        handle: LeafHandle,
+    ) -> Result<Self, ServiceError> {
         let mut dispatch = Self::new(services, place, handle);
         for at in 0..dispatch.running.len() {
             if dispatch.is_here(at) {
@@ -154,8 +163,8 @@ impl Dispatch {
         }
     }
 
-    /// Calls a service, if it runs. One that panics is dropped, and whatever was open for it is open no more;
-    /// returns whether it did not.
+    /// Calls a service, if it runs. One that panics is dropped, and whatever was open for it is
+    /// open no more; returns whether it did not.
     #[inline]
     fn call(&mut self, at: usize, act: impl FnOnce(&mut dyn Service)) -> bool {
         let Some(service) = &mut self.running[at] else { return true };
@@ -169,7 +178,11 @@ impl Dispatch {
     #[cold]
     fn drop_broken(&mut self, at: usize) {
         let name = &*self.services.providers[at].0;
-        tracing::error!(service = name, host = self.place.host, "a service has panicked, and is dropped");
+        tracing::error!(
+            service = name,
+            host = self.place.host,
+            "a service has panicked, and is dropped"
+        );
         drop_carefully(name, self.running[at].take());
         for Line { desk, .. } in self.streams.values_mut() {
             if matches!(desk, Desk::Service(other) if *other == at) {
@@ -202,10 +215,13 @@ fn drop_carefully(name: &str, service: Option<Box<dyn Service>>) {
     }
 }
 
-/// Whether a caller may do what this process may: it is the session's user, or the one that the process runs as.
+/// Whether a caller may do what this process may: it is the session's user, or the one that the
+/// process runs as.
 fn is_own(caller: &Caller) -> bool {
     match caller {
         Caller::Owner => true,
-        Caller::User { uid, is_owner, .. } => *is_owner || *uid == rustix::process::geteuid().as_raw(),
+        Caller::User { uid, is_owner, .. } => {
+            *is_owner || *uid == rustix::process::geteuid().as_raw()
+        }
     }
 }

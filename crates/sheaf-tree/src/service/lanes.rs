@@ -1,8 +1,9 @@
-//! Services that may block: each stream is a lane, whose requests are done one after the other on a thread of the
-//! service's own.
+//! Services that may block: each stream is a lane, whose requests are done one after the other on a
+//! thread of the service's own.
 //!
-//! A slow request holds up its own lane alone. Those of a service that hang for ever cost it a thread each, of
-//! which it has [`THREADS_MAX`](super::pool::THREADS_MAX); other services have others.
+//! A slow request holds up its own lane alone. Those of a service that hang for ever cost it a
+//! thread each, of which it has [`THREADS_MAX`](super::pool::THREADS_MAX); other services have
+//! others.
 use super::pool::{Pool, Work};
 use super::{Audience, Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use crate::proto::Packet;
@@ -53,7 +54,8 @@ pub struct Blocking {
 }
 
 impl Blocking {
-    /// At leaves; `open` makes what works for a stream, and is called when its first request is worked on.
+    /// At leaves; `open` makes what works for a stream, and is called when its first request is
+    /// worked on.
     pub fn new(
         open: impl Fn(&Site<'_>, &Caller) -> Result<Box<dyn Worker>, Errno> + Send + Sync + 'static,
     ) -> Self {
@@ -251,7 +253,8 @@ impl Lane {
         }
     }
 
-    /// Nobody waits for a request (`u64::MAX`: for none of those that have come): it is not begun, or told to stop.
+    /// Nobody waits for a request (`u64::MAX`: for none of those that have come): it is not begun,
+    /// or told to stop.
     fn cancel(&self, wave: u64, leaf: &mut Leaf<'_>) {
         let mut queue = self.queue();
         let is_meant = |other: u64| wave == u64::MAX || other == wave;

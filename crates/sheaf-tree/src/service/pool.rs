@@ -1,10 +1,10 @@
 //! Threads that work for a service where calls may block.
 //!
-//! As many requests are worked on at once as there are cores. One that has been at work for longer than a
-//! moment does not count: it may hang in a call to the system, on a disk that is frozen say, and others
-//! must not wait for it. Threads that hang are not got back, so there is a bound to how many there may be;
-//! once all of them hang, requests are refused. So they are where the system gives no thread, and none that
-//! is there will soon be free.
+//! As many requests are worked on at once as there are cores. One that has been at work for longer
+//! than a moment does not count: it may hang in a call to the system, on a disk that is frozen say,
+//! and others must not wait for it. Threads that hang are not got back, so there is a bound to how
+//! many there may be; once all of them hang, requests are refused. So they are where the system
+//! gives no thread, and none that is there will soon be free.
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,8 @@ type Begin = Box<dyn Fn(Task) -> io::Result<()> + Send + Sync>;
 
 /// The threads, and what waits for one.
 pub struct Pool<W> {
-    /// Asked for by the first work: it takes many system calls, and a server that starts has none yet.
+    /// Asked for by the first work: it takes many system calls, and a server that starts has none
+    /// yet.
     at_once: OnceLock<usize>,
     threads_max: usize,
     begin: Begin,
@@ -81,7 +82,8 @@ impl<W: Work> Pool<W> {
     /// One without threads so far, of which it will have [`THREADS_MAX`] at most.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        let begin = |task| std::thread::Builder::new().name("sheaf-work".to_owned()).spawn(task).map(drop);
+        let begin =
+            |task| std::thread::Builder::new().name("sheaf-work".to_owned()).spawn(task).map(drop);
         Self::with(OnceLock::new(), THREADS_MAX, Box::new(begin))
     }
 
@@ -98,7 +100,9 @@ impl<W: Work> Pool<W> {
     }
 
     fn at_once(&self) -> usize {
-        *self.at_once.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from).max(2))
+        *self
+            .at_once
+            .get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from).max(2))
     }
 
     fn state(&self) -> MutexGuard<'_, State<W>> {
@@ -138,13 +142,17 @@ impl<W: Work> Pool<W> {
 
     /// Waits until everything is done, but for no longer than `patience`.
     pub fn settle(&self, patience: Duration) {
-        let is_at_work = |state: &mut State<W>| !state.threads.is_empty() || !state.waiting.is_empty();
+        let is_at_work =
+            |state: &mut State<W>| !state.threads.is_empty() || !state.waiting.is_empty();
         drop(self.done.wait_timeout_while(self.state(), patience, is_at_work));
     }
 
     /// Places of further threads that are to work on what waits.
     fn places(&self, state: &mut State<W>, now: Instant) -> Vec<u64> {
-        let room = self.at_once().saturating_sub(state.busy(now)).min(self.threads_max - state.threads.len());
+        let room = self
+            .at_once()
+            .saturating_sub(state.busy(now))
+            .min(self.threads_max - state.threads.len());
         let count = room.min(state.waiting.len()) as u64;
         let places = state.started + 1..=state.started + count;
         state.started += count;
@@ -266,8 +274,8 @@ impl<W> State<W> {
 }
 
 impl<W: Work> Place<W> {
-    /// What waits longest; when nothing does, the place is left, so that whoever comes then starts a
-    /// thread.
+    /// What waits longest; when nothing does, the place is left, so that whoever comes then starts
+    /// a thread.
     fn take(&self) -> Option<W> {
         let mut state = self.pool.state();
         let Some((_, work)) = state.waiting.pop_first() else {
@@ -322,7 +330,11 @@ mod tests {
     const SOON: Duration = Duration::from_secs(30);
 
     /// A pool for which the system has so many threads, all in all.
-    fn pool(at_once: usize, threads_max: usize, threads: usize) -> (Arc<Pool<Task>>, Arc<AtomicUsize>) {
+    fn pool(
+        at_once: usize,
+        threads_max: usize,
+        threads: usize,
+    ) -> (Arc<Pool<Task>>, Arc<AtomicUsize>) {
         let left = Arc::new(AtomicUsize::new(threads));
         let counted = Arc::clone(&left);
         let begin = move |task: super::Task| {
@@ -393,8 +405,8 @@ mod tests {
         assert!(said(&pool));
     }
 
-    /// The one thread that there is takes up what comes while it works; what it cannot take up, because it
-    /// hangs, comes back.
+    /// The one thread that there is takes up what comes while it works; what it cannot take up,
+    /// because it hangs, comes back.
     #[test]
     fn a_single_thread_works_for_all_unless_it_hangs() {
         let (pool, _) = pool(2, 5, 1);

@@ -1,5 +1,5 @@
-//! Counters and gauges of a survey, named as Prometheus wants them: base units, `_total` on what only
-//! grows, one family for what differs in a label.
+//! Counters and gauges of a survey, named as Prometheus wants them: base units, `_total` on what
+//! only grows, one family for what differs in a label.
 use super::{LinkReport, LinkState, NodeReport, Survey};
 use std::fmt::Write;
 
@@ -28,7 +28,8 @@ pub enum Kind {
 type Labels = Vec<(&'static str, String)>;
 
 /// What is told of each link: name, help, kind, and the values with the label that sets them apart.
-type OfLink = (&'static str, &'static str, Kind, fn(&LinkReport) -> Vec<(&'static str, Option<f64>)>);
+type OfLink =
+    (&'static str, &'static str, Kind, fn(&LinkReport) -> Vec<(&'static str, Option<f64>)>);
 
 const OF_LINKS: [OfLink; 8] = [
     ("sheaf_tree_link_bytes_total", "Bytes over a link.", Kind::Counter, |link| {
@@ -37,27 +38,42 @@ const OF_LINKS: [OfLink; 8] = [
     ("sheaf_tree_link_frames_total", "Frames that came over a link.", Kind::Counter, |link| {
         vec![("in", Some(link.frames_in as f64))]
     }),
-    ("sheaf_tree_link_queued_bytes", "Bytes that wait to be written to a link.", Kind::Gauge, |link| {
-        vec![("out", Some(link.queued_bytes as f64))]
-    }),
-    ("sheaf_tree_link_streams_waiting", "Streams with data that waits for a link.", Kind::Gauge, |link| {
-        vec![("out", Some(f64::from(link.streams_waiting)))]
-    }),
+    (
+        "sheaf_tree_link_queued_bytes",
+        "Bytes that wait to be written to a link.",
+        Kind::Gauge,
+        |link| vec![("out", Some(link.queued_bytes as f64))],
+    ),
+    (
+        "sheaf_tree_link_streams_waiting",
+        "Streams with data that waits for a link.",
+        Kind::Gauge,
+        |link| vec![("out", Some(f64::from(link.streams_waiting)))],
+    ),
     (
         "sheaf_tree_link_reconnects_total",
         "Transports attached to a link after its first.",
         Kind::Counter,
         |link| vec![("", Some(f64::from(link.reconnects)))],
     ),
-    ("sheaf_tree_link_heard_seconds", "Time since the peer of a link was heard.", Kind::Gauge, |link| {
-        vec![("", Some(link.heard_ms as f64 / 1e3))]
-    }),
-    ("sheaf_tree_link_round_trip_seconds", "Smoothed round trip of heartbeats.", Kind::Gauge, |link| {
-        vec![("", link.round_trip.map(|trip| trip.smoothed_ns as f64 / 1e9))]
-    }),
-    ("sheaf_tree_link_clock_offset_seconds", "The peer's clock less the node's.", Kind::Gauge, |link| {
-        vec![("", link.clock.map(|clock| clock.offset_ns as f64 / 1e9))]
-    }),
+    (
+        "sheaf_tree_link_heard_seconds",
+        "Time since the peer of a link was heard.",
+        Kind::Gauge,
+        |link| vec![("", Some(link.heard_ms as f64 / 1e3))],
+    ),
+    (
+        "sheaf_tree_link_round_trip_seconds",
+        "Smoothed round trip of heartbeats.",
+        Kind::Gauge,
+        |link| vec![("", link.round_trip.map(|trip| trip.smoothed_ns as f64 / 1e9))],
+    ),
+    (
+        "sheaf_tree_link_clock_offset_seconds",
+        "The peer's clock less the node's.",
+        Kind::Gauge,
+        |link| vec![("", link.clock.map(|clock| clock.offset_ns as f64 / 1e9))],
+    ),
 ];
 
 /// What is told of each node.
@@ -93,9 +109,12 @@ pub fn metrics(survey: &Survey) -> Vec<Metric> {
         name: "sheaf_tree_link_up",
         help: "Whether the peer of a link is there and not late.",
         kind: Kind::Gauge,
-        samples: each_link(survey, |link| vec![("", Some(f64::from(u8::from(link.state == LinkState::Up))))]),
+        samples: each_link(survey, |link| {
+            vec![("", Some(f64::from(u8::from(link.state == LinkState::Up))))]
+        }),
     });
-    let doors = survey.reports.iter().flat_map(|node| node.doors.iter().map(move |door| (node, door)));
+    let doors =
+        survey.reports.iter().flat_map(|node| node.doors.iter().map(move |door| (node, door)));
     let samples = doors.map(|(node, (name, count))| {
         let mut labels = of_node(node);
         labels.push(("outcome", name.clone()));
@@ -157,7 +176,8 @@ pub fn text(metrics: &[Metric]) -> String {
         for (labels, value) in samples {
             out.push_str(name);
             for (at, (label, text)) in labels.iter().enumerate() {
-                let _ = write!(out, "{}{label}=\"{}\"", if at == 0 { '{' } else { ',' }, escaped(text));
+                let _ =
+                    write!(out, "{}{label}=\"{}\"", if at == 0 { '{' } else { ',' }, escaped(text));
             }
             let _ = writeln!(out, "{} {value}", if labels.is_empty() { "" } else { "}" });
         }

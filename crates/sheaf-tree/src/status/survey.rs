@@ -58,8 +58,8 @@ impl Service for Surveyed {
 }
 
 impl Network {
-    /// Asks every node of the tree how it is; waits at most about `timeout`. What does not answer by
-    /// then is missing, and named by the node next to it.
+    /// Asks every node of the tree how it is; waits at most about `timeout`. What does not answer
+    /// by then is missing, and named by the node next to it.
     pub async fn survey(&self, timeout: Duration) -> Survey {
         let mut everybody = self.everyone();
         everybody.union_with(&self.inner_nodes());

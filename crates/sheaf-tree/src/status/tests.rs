@@ -111,8 +111,12 @@ fn every_node_answers_for_itself() {
     let mut net = Net::new();
     net.pass(3);
     let survey = net.survey();
-    let told: Vec<_> = survey.reports.iter().map(|node| (node.rank, node.host.as_str(), node.pid)).collect();
-    assert_eq!(told, [(0, "h0", 100), (1, "h1", 101), (2, "h2", 102), (3, "h3", 103), (4, "h4", 104)]);
+    let told: Vec<_> =
+        survey.reports.iter().map(|node| (node.rank, node.host.as_str(), node.pid)).collect();
+    assert_eq!(
+        told,
+        [(0, "h0", 100), (1, "h1", 101), (2, "h2", 102), (3, "h3", 103), (4, "h4", 104)]
+    );
     assert!(survey.missing.is_empty() && survey.suspects().is_empty(), "{survey:?}");
     for link in survey.reports.iter().flat_map(|node| &node.links) {
         // Both directions take a millisecond here.
@@ -141,7 +145,12 @@ fn a_lost_node_is_missing_and_the_last_error_says_why() {
     let mut net = Net::new();
     net.pass(1);
     net.stopped.push(1);
-    net.nodes[0].link_lost(net.now, LinkId::new(0), Errno::HOSTDOWN, "its process ended with signal 9");
+    net.nodes[0].link_lost(
+        net.now,
+        LinkId::new(0),
+        Errno::HOSTDOWN,
+        "its process ended with signal 9",
+    );
     let survey = net.survey();
     assert_eq!(survey.missing.to_string(), "1");
     let error = survey.node(0).unwrap().last_error.clone().unwrap();
@@ -158,7 +167,8 @@ fn metrics_have_prometheus_names_and_one_type_each() {
         value.parse::<f64>().unwrap();
         assert!(series.starts_with("sheaf_tree_"), "{line}");
     }
-    let sample = "sheaf_tree_link_frames_total{host=\"h0\",rank=\"0\",peer=\"1\",direction=\"in\"} ";
+    let sample =
+        "sheaf_tree_link_frames_total{host=\"h0\",rank=\"0\",peer=\"1\",direction=\"in\"} ";
     assert!(told.contains(sample), "{told}");
     let types: Vec<&str> = told.lines().filter(|line| line.starts_with("# TYPE")).collect();
     assert!(types.iter().all(|line| told.matches(line).count() == 1));

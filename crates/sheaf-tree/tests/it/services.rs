@@ -1,10 +1,11 @@
-//! Services by name: where they run, what becomes of those that are not there, that panic or that hang.
+//! Services by name: where they run, what becomes of those that are not there, that panic or that
+//! hang.
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::filter::{FilterError, Registry};
 use sheaf_tree::proto::own;
 use sheaf_tree::service::{
-    Audience, Blocking, Caller, Leaf, LeafHandle, Passing, Provider, Request, Service, ServiceError,
-    Services, Site, Tap, Worker,
+    Audience, Blocking, Caller, Leaf, LeafHandle, Passing, Provider, Request, Service,
+    ServiceError, Services, Site, Tap, Worker,
 };
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Packet, Stream, Sync, WaveResult, launch};
@@ -25,7 +26,8 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 fn start(services: Services) -> Network {
     let hosts: Names = (1..=4).map(|number| format!("n{number}")).collect();
     let topology =
-        Topology::build(&Spec::parse("1x2x2").unwrap(), "root", hosts, Placement::LeafHosts).unwrap();
+        Topology::build(&Spec::parse("1x2x2").unwrap(), "root", hosts, Placement::LeafHosts)
+            .unwrap();
     let configs = [("who".to_owned(), b"!".to_vec())].into();
     launch::embedded(&topology, &services, &launch::Options { configs, ..Default::default() })
 }
@@ -217,12 +219,16 @@ fn who_blocks_holds_up_nobody_else() {
     run(async {
         let go = Arc::new(AtomicBool::new(false));
         let free = Arc::clone(&go);
-        let hangs = move |_: &Site<'_>, _: &Caller| Ok(Box::new(Hangs(Arc::clone(&free))) as Box<dyn Worker>);
+        let hangs = move |_: &Site<'_>, _: &Caller| {
+            Ok(Box::new(Hangs(Arc::clone(&free))) as Box<dyn Worker>)
+        };
         let quick = |site: &Site<'_>, _: &Caller| {
             Ok(Box::new(Answers(site.leaf.unwrap_or(u32::MAX))) as Box<dyn Worker>)
         };
-        let network = start(lines().with("hangs", Blocking::new(hangs)).with("quick", Blocking::new(quick)));
-        let stuck: Vec<Stream> = (0..4).map(|_| open(&network, "hangs", network.everyone())).collect();
+        let network =
+            start(lines().with("hangs", Blocking::new(hangs)).with("quick", Blocking::new(quick)));
+        let stuck: Vec<Stream> =
+            (0..4).map(|_| open(&network, "hangs", network.everyone())).collect();
         for stream in &stuck {
             let result = ask(stream, SOON).await;
             assert_eq!(result.coverage.silent.len(), 1, "{result:?}");

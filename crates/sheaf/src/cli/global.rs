@@ -162,7 +162,8 @@ impl GlobalArgs {
 
 /// Parses one of the values that have names, of which clap says itself when it is none.
 fn link() -> impl TypedValueParser<Value = Link> {
-    PossibleValuesParser::new(Link::NAMES.map(|(name, _)| name)).try_map(|name| name.parse::<Link>())
+    PossibleValuesParser::new(Link::NAMES.map(|(name, _)| name))
+        .try_map(|name| name.parse::<Link>())
 }
 
 /// Parses a duration given in seconds, such as `2` or `0.5`.

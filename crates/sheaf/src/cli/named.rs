@@ -4,14 +4,20 @@ use clap::error::Error;
 use clap::{Arg, Command};
 use std::ffi::OsStr;
 
-/// A parser of values, and the names it knows. What is wrong with other values is the parser's to say.
+/// A parser of values, and the names it knows. What is wrong with other values is the parser's to
+/// say.
 #[derive(Clone)]
 pub struct Named<P, const N: usize>(pub P, pub [&'static str; N]);
 
 impl<P: TypedValueParser, const N: usize> TypedValueParser for Named<P, N> {
     type Value = P::Value;
 
-    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<P::Value, Error> {
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<P::Value, Error> {
         self.0.parse_ref(command, arg, value)
     }
 

@@ -5,7 +5,10 @@ use std::ffi::OsString;
 
 /// Commands that other tools have: what does it here, or that nothing does.
 pub const ELSEWHERE: [(&str, &str); 32] = [
-    ("append", "sheaf write --append writes at the end of files (--create makes those that are not there)"),
+    (
+        "append",
+        "sheaf write --append writes at the end of files (--create makes those that are not there)",
+    ),
     ("awk", "sheaf read -a sum --column N combines columns, and sheaf cat prints files for awk"),
     ("df", "nothing tells free space yet; sheaf du tells what files take"),
     ("diff", "sheaf read -a classes and sheaf sha show who has what"),
@@ -15,7 +18,10 @@ pub const ELSEWHERE: [(&str, &str); 32] = [
     ("find", "sheaf ls -R lists directories with what is below, and globs are expanded on hosts"),
     ("get", "sheaf cp HOSTSET:PATH DEST copies from hosts to here"),
     ("groups", "sheaf hosts --list lists the groups of hosts"),
-    ("head", "sheaf grep -m N '' prints the first lines, sheaf read -a classes --count N the first bytes"),
+    (
+        "head",
+        "sheaf grep -m N '' prints the first lines, sheaf read -a classes --count N the first bytes",
+    ),
     ("less", "sheaf cat prints files, also into less"),
     ("md5sum", "sheaf sha prints sha256, sha512 and blake3"),
     ("mv", "files on hosts cannot be renamed yet"),
@@ -28,7 +34,10 @@ pub const ELSEWHERE: [(&str, &str); 32] = [
     ("sed", "sheaf grep prints lines, and sheaf write replaces files"),
     ("sha256sum", "sheaf sha prints and checks the same digests"),
     ("sort", "sheaf cat and sheaf grep print lines, for sort to read"),
-    ("ssh", "sheaf works on files and runs no programs on hosts; -w HOSTSET reaches hosts over ssh"),
+    (
+        "ssh",
+        "sheaf works on files and runs no programs on hosts; -w HOSTSET reaches hosts over ssh",
+    ),
     ("start", "sheaf up starts a session"),
     ("stop", "sheaf down ends a session"),
     ("sync", "see sheaf cp --help for copies to and from hosts"),
@@ -50,7 +59,8 @@ pub fn told(error: &clap::Error, words: &[OsString]) -> String {
     };
     match error.kind() {
         ErrorKind::UnknownArgument => {
-            if let Some(option) = text(ContextKind::InvalidArg).filter(|word| word.starts_with('-')) {
+            if let Some(option) = text(ContextKind::InvalidArg).filter(|word| word.starts_with('-'))
+            {
                 let command = command_of(error);
                 if let Some(hint) = greps_own(option, words).filter(|_| command == ["grep"]) {
                     return format!("grep has no option {option}; {hint} see sheaf grep --help");
@@ -95,11 +105,14 @@ pub fn told(error: &clap::Error, words: &[OsString]) -> String {
 fn greps_own(option: &str, words: &[OsString]) -> Option<String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match option.strip_prefix('-')? {
-        "P" | "G" | "perl-regexp" | "basic-regexp" => Some("patterns are those of grep -E;".to_owned()),
+        "P" | "G" | "perl-regexp" | "basic-regexp" => {
+            Some("patterns are those of grep -E;".to_owned())
+        }
         // Only the first digit is told.
         digit if is_number(digit) => {
             let numbers = words.iter().filter_map(|word| word.to_str()?.strip_prefix('-'));
-            let number = numbers.filter(|text| is_number(text)).find(|text| text.starts_with(digit));
+            let number =
+                numbers.filter(|text| is_number(text)).find(|text| text.starts_with(digit));
             Some(format!("did you mean -C {}?", number.unwrap_or(digit)))
         }
         _ => None,
@@ -120,7 +133,8 @@ fn parted_hosts(words: &[OsString], word: &str) -> Option<String> {
     let commands = super::command();
     let is_command = |word: &str| commands.find_subcommand(word).is_some();
     let words: Vec<&str> = words.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
-    let at = words.windows(3).position(|three| HOST_OPTIONS.contains(&three[0]) && three[2] == word)?;
+    let at =
+        words.windows(3).position(|three| HOST_OPTIONS.contains(&three[0]) && three[2] == word)?;
     let end = at + words[at..].iter().position(|word| is_command(word))?;
     let hosts = &words[at + 1..end];
     let plain = hosts.iter().all(|word| !word.starts_with('-'));
@@ -151,7 +165,9 @@ fn unknown_option(option: &str, near: Option<&str>, command: &[String]) -> Strin
 
 /// The command that an error is about, by the names that its usage begins with.
 fn command_of(error: &clap::Error) -> Vec<String> {
-    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return Vec::new() };
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
+        return Vec::new();
+    };
     let (usage, mut names) = (usage.to_string(), Vec::new());
     let mut command = super::command();
     for word in usage.split_whitespace().skip_while(|word| *word != "sheaf").skip(1) {

@@ -110,8 +110,10 @@ mod tests {
     #[test]
     fn lines_are_numbered_across_pieces() {
         let mut numbers = Numbers::default();
-        let text: Vec<u8> =
-            ["a\nb", "c\n", "\n", "d"].iter().flat_map(|piece| numbers.put(piece.as_bytes())).collect();
+        let text: Vec<u8> = ["a\nb", "c\n", "\n", "d"]
+            .iter()
+            .flat_map(|piece| numbers.put(piece.as_bytes()))
+            .collect();
         assert_eq!(String::from_utf8(text).unwrap(), "     1\ta\n     2\tbc\n     3\t\n     4\td");
     }
 }

@@ -53,7 +53,8 @@ impl Caution {
     pub fn ask(self, question: &Question<'_>, targets: &[Target], config: &Config) -> Result<bool> {
         let mut all = RangeSet::new();
         targets.iter().for_each(|target| all.union_with(&target.members));
-        let on_terminal = || stdin().is_terminal() && (stdout().is_terminal() || stderr().is_terminal());
+        let on_terminal =
+            || stdin().is_terminal() && (stdout().is_terminal() || stderr().is_terminal());
         let by_itself = question.by_itself && !self.yes && all.len() > 1 && on_terminal();
         if self.dry_run || !(self.interactive || by_itself) {
             return Ok(true);

@@ -76,11 +76,13 @@ fn unknown(named: &str) -> Option<String> {
 pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
     let named = args.owner.to_string_lossy();
     if args.reference.is_none() {
-        owner(&named)
-            .map_err(|why| Stop::usage(format!("invalid value '{named}' for '<OWNER[:GROUP]>': {why}")))?;
+        owner(&named).map_err(|why| {
+            Stop::usage(format!("invalid value '{named}' for '<OWNER[:GROUP]>': {why}"))
+        })?;
     }
     let unknown = if args.reference.is_none() { unknown(&named) } else { None };
-    let explained: Vec<(Errno, &str)> = unknown.iter().map(|text| (Errno::INVAL, text.as_str())).collect();
+    let explained: Vec<(Errno, &str)> =
+        unknown.iter().map(|text| (Errno::INVAL, text.as_str())).collect();
     let edit = |config: &Config| {
         let owner = match &args.reference {
             Some(file) => NewOwner::Reference(reference(file, config)?),

@@ -86,7 +86,8 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
     let exit = if problems.is_empty() { Exit::Success } else { Exit::Usage };
     if global.json {
         let path = file.path.as_ref().map(|path| path.display().to_string());
-        let record = json!({ "type": "check", "file": path, "problems": problems, "exit": exit as u8 });
+        let record =
+            json!({ "type": "check", "file": path, "problems": problems, "exit": exit as u8 });
         Records::new(global).write(&mut stdout, record)?;
     } else if problems.is_empty() {
         let clusters = file.clusters.len();
@@ -104,14 +105,17 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
     Ok(exit)
 }
 
-/// What is wrong with the groups of the file. A circle of groups is told once, not for each of them.
+/// What is wrong with the groups of the file. A circle of groups is told once, not for each of
+/// them.
 fn problems_of_groups(file: &ConfigFile, groups: &GroupSources) -> Vec<String> {
     let (mut problems, mut circles) = (Vec::new(), BTreeSet::new());
     for (name, nodes) in &file.groups {
-        let Err(error) = HostSet::parse_with(&sheaf_session::groups::union(&nodes.value), groups) else {
+        let Err(error) = HostSet::parse_with(&sheaf_session::groups::union(&nodes.value), groups)
+        else {
             continue;
         };
-        let circle: Vec<String> = error.circle().into_iter().flatten().map(ToOwned::to_owned).collect();
+        let circle: Vec<String> =
+            error.circle().into_iter().flatten().map(ToOwned::to_owned).collect();
         if !circle.iter().any(|group| circles.contains(group)) {
             problems.push(format!("{}: group {name}: {error}", nodes.origin));
         }
@@ -123,7 +127,8 @@ fn problems_of_groups(file: &ConfigFile, groups: &GroupSources) -> Vec<String> {
 fn show(global: &GlobalArgs) -> Result<Exit> {
     let environment = Environment::of_this_process();
     let file = ConfigFile::find(global.config.as_deref(), &environment)?;
-    let says_hosts = !global.on_hosts.is_empty() || global.embedded.is_some() || global.processes.is_some();
+    let says_hosts =
+        !global.on_hosts.is_empty() || global.embedded.is_some() || global.processes.is_some();
     let is_unchosen = file.is_unchosen() && global.cluster.is_none() && !says_hosts;
     let values = if is_unchosen {
         values_of_all(global, &file)?
@@ -136,7 +141,8 @@ fn show(global: &GlobalArgs) -> Result<Exit> {
             .into_iter()
             .map(|(name, value, origin)| (name, json!({ "value": value, "from": origin })))
             .collect();
-        Records::new(global).write(&mut stdout, json!({ "type": "settings", "settings": object }))?;
+        Records::new(global)
+            .write(&mut stdout, json!({ "type": "settings", "settings": object }))?;
         return Ok(Exit::Success);
     }
     let name_width = values.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
@@ -145,7 +151,8 @@ fn show(global: &GlobalArgs) -> Result<Exit> {
         let value = value.to_string();
         // --timeout is for the command, what holds without it for each host.
         let is_silence = name == "timeout_s" && origin != "--timeout";
-        let origin = if is_silence { format!("{origin}: how long a host may be silent") } else { origin };
+        let origin =
+            if is_silence { format!("{origin}: how long a host may be silent") } else { origin };
         writeln!(stdout, "{name:name_width$} = {value:value_width$}  # {origin}")?;
     }
     Ok(Exit::Success)
@@ -156,20 +163,27 @@ type Shown = (String, Value, String);
 
 /// Every value in force.
 fn values(config: &Config) -> Vec<Shown> {
-    [vec![text("cluster", &config.cluster.name)], of_cluster(&config.cluster), others(config)].concat()
+    [vec![text("cluster", &config.cluster.name)], of_cluster(&config.cluster), others(config)]
+        .concat()
 }
 
 /// What would be in force with each of the clusters of a file that does not say which is meant.
 fn values_of_all(global: &GlobalArgs, file: &ConfigFile) -> Result<Vec<Shown>> {
     file.check()?;
     let (names, mut shown, mut rest) = (file.clusters.keys(), Vec::new(), Vec::new());
-    let note =
-        format!("{} has {} clusters and no default: commands need --cluster NAME", file.name(), names.len());
+    let note = format!(
+        "{} has {} clusters and no default: commands need --cluster NAME",
+        file.name(),
+        names.len()
+    );
     Output::new(global).note(Some(&note))?;
     for name in names {
-        let config = session::config(&GlobalArgs { cluster: Some(name.clone()), ..global.clone() })?;
+        let config =
+            session::config(&GlobalArgs { cluster: Some(name.clone()), ..global.clone() })?;
         let of_it = of_cluster(&config.cluster).into_iter();
-        shown.extend(of_it.map(|(key, value, origin)| (format!("cluster.{name}.{key}"), value, origin)));
+        shown.extend(
+            of_it.map(|(key, value, origin)| (format!("cluster.{name}.{key}"), value, origin)),
+        );
         rest = others(&config);
     }
     shown.extend(rest);
@@ -180,8 +194,12 @@ fn values_of_all(global: &GlobalArgs, file: &ConfigFile) -> Result<Vec<Shown>> {
 fn of_cluster(cluster: &Cluster) -> Vec<Shown> {
     let Cluster { name: _, hosts, launch, tree, export, inner_hosts, .. } = cluster;
     let Cluster { link, listen, ports, ssh, srun, user, sudo, .. } = cluster;
-    let mut values =
-        vec![text("hosts", hosts), text("launch", launch), text("tree", tree), text("export", export)];
+    let mut values = vec![
+        text("hosts", hosts),
+        text("launch", launch),
+        text("tree", tree),
+        text("export", export),
+    ];
     let default_link = match launch.value {
         Launch::Embedded => "",
         Launch::Processes => "unix",
@@ -199,7 +217,9 @@ fn of_cluster(cluster: &Cluster) -> Vec<Shown> {
     };
     values.extend(ports.iter().map(shown));
     values.extend(user.iter().map(|value| text("user", value)));
-    values.extend(sudo.iter().map(|value| ("sudo".to_owned(), json!(value.value), value.origin.to_string())));
+    values.extend(
+        sudo.iter().map(|value| ("sudo".to_owned(), json!(value.value), value.origin.to_string())),
+    );
     values
 }
 
@@ -211,13 +231,21 @@ fn others(config: &Config) -> Vec<Shown> {
         values.push(("exclude_hosts".to_owned(), json!(excluded), "--exclude-hosts".to_owned()));
     }
     let timeout = &config.timeout;
-    values.push(("timeout_s".to_owned(), json!(timeout.value.as_secs_f64()), timeout.origin.to_string()));
+    values.push((
+        "timeout_s".to_owned(),
+        json!(timeout.value.as_secs_f64()),
+        timeout.origin.to_string(),
+    ));
     for (name, nodes) in config.groups.own() {
         values.push(text(&format!("groups.{name}"), nodes));
     }
     for setting in SETTINGS {
         if let Some(value) = config.tuning.get(setting.name) {
-            values.push((format!("tuning.{}", setting.name), json!(value.value), value.origin.to_string()));
+            values.push((
+                format!("tuning.{}", setting.name),
+                json!(value.value),
+                value.origin.to_string(),
+            ));
         }
     }
     values

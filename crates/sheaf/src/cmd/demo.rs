@@ -73,7 +73,9 @@ pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
         furnish(dir, args.servers)?;
         if !global.quiet {
             let (dir, last) = (dir.display(), args.servers);
-            crate::output::tell(format_args!("made n1 to n{last} in {dir}; when done: rm -r {dir}"));
+            crate::output::tell(format_args!(
+                "made n1 to n{last} in {dir}; when done: rm -r {dir}"
+            ));
         }
         return Ok(Exit::Success);
     }
@@ -85,12 +87,20 @@ pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
     let export = format!("{}/%h", place.path.display());
     let mut out = crate::output::stdout();
     for stop in TOUR {
-        let words: Vec<String> =
-            stop.words.iter().map(|word| word.replace("{dir}", &place.path.display().to_string())).collect();
+        let words: Vec<String> = stop
+            .words
+            .iter()
+            .map(|word| word.replace("{dir}", &place.path.display().to_string()))
+            .collect();
         if !global.quiet {
             writeln!(out, "\n# {}", stop.says)?;
         }
-        writeln!(out, "$ sheaf --embedded {} --export '{export}' {}", args.servers, quoted(&words))?;
+        writeln!(
+            out,
+            "$ sheaf --embedded {} --export '{export}' {}",
+            args.servers,
+            quoted(&words)
+        )?;
         out.flush()?;
         if args.dry_run {
             continue;

@@ -42,13 +42,17 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         // Which cluster is the default does not matter to whoever has to name a session.
         Err(error) => {
             let running = sessions.running()?;
-            let is_unchosen = ConfigFile::find(global.config.as_deref(), &environment)?.is_unchosen()
+            let is_unchosen = ConfigFile::find(global.config.as_deref(), &environment)?
+                .is_unchosen()
                 && global.cluster.is_none();
             if running.is_empty() || !is_unchosen {
                 return Err(error);
             }
             let names = some_of(running.iter());
-            return Err(Stop::usage(format!("say which session: sheaf down NAME; running: {names}")).into());
+            return Err(Stop::usage(format!(
+                "say which session: sheaf down NAME; running: {names}"
+            ))
+            .into());
         }
     };
     if sessions.end(&name)? {
@@ -56,7 +60,8 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         return Ok(Exit::Success);
     }
     if gates::here(&environment)?.contains(&name) {
-        let text = format!("session {name} is kept by another machine: it is ended where it was started");
+        let text =
+            format!("session {name} is kept by another machine: it is ended where it was started");
         return Err(Stop::usage(text).into());
     }
     Err(sessions.absent(&name, Some("sheaf down")).into())

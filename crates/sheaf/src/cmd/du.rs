@@ -62,9 +62,17 @@ pub struct Unit {
 impl Args for Unit {
     fn augment_args(command: Command) -> Command {
         let flag = |id: &'static str, short| Arg::new(id).short(short).action(ArgAction::SetTrue);
-        command.arg(flag("human_readable", 'h').long("human-readable").help("Sizes as 4.0K, 234M, 2.1G")).arg(
-            flag("bytes", 'b').long("bytes").help("Sizes in bytes: --apparent-size, and no rounding to KiB"),
-        )
+        command
+            .arg(
+                flag("human_readable", 'h')
+                    .long("human-readable")
+                    .help("Sizes as 4.0K, 234M, 2.1G"),
+            )
+            .arg(
+                flag("bytes", 'b')
+                    .long("bytes")
+                    .help("Sizes in bytes: --apparent-size, and no rounding to KiB"),
+            )
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -97,22 +105,27 @@ pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
         total: args.total,
         apparent: args.apparent_size || args.unit.apparent,
     };
-    per_path::report(global, (&args.files, args.heads), &Report::Usage(options), &mut |printer, entries| {
-        // The totals come first, because they have no path, and are shown last.
-        let (totals, files): (Vec<_>, Vec<_>) =
-            entries.into_iter().partition(|entry| entry.entry.kind == EntryKind::Count);
-        for entry in files.iter().chain(&totals) {
-            let tab = entry.entry.text.iter().position(|byte| *byte == b'\t').unwrap_or(0);
-            let (size, path) = entry.entry.text.split_at(tab);
-            let path = path.get(1..).unwrap_or_default();
-            if printer.layout() == Layout::Json {
-                print_json(printer, entry, size, path)?;
-            } else {
-                printer.behind(size, b"\t", entry.leaves, path)?;
+    per_path::report(
+        global,
+        (&args.files, args.heads),
+        &Report::Usage(options),
+        &mut |printer, entries| {
+            // The totals come first, because they have no path, and are shown last.
+            let (totals, files): (Vec<_>, Vec<_>) =
+                entries.into_iter().partition(|entry| entry.entry.kind == EntryKind::Count);
+            for entry in files.iter().chain(&totals) {
+                let tab = entry.entry.text.iter().position(|byte| *byte == b'\t').unwrap_or(0);
+                let (size, path) = entry.entry.text.split_at(tab);
+                let path = path.get(1..).unwrap_or_default();
+                if printer.layout() == Layout::Json {
+                    print_json(printer, entry, size, path)?;
+                } else {
+                    printer.behind(size, b"\t", entry.leaves, path)?;
+                }
             }
-        }
-        Ok(())
-    })
+            Ok(())
+        },
+    )
 }
 
 fn print_json(

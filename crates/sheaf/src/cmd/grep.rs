@@ -193,7 +193,9 @@ impl GrepArgs {
         let first = self.first.iter().filter(|_| pattern_is_named);
         let addrs: Vec<OsString> = first.chain(&self.rest).cloned().collect();
         if addrs.is_empty() {
-            return Err(Stop::usage("grep needs the address of a file, HOSTSET:PATH or PATH").into());
+            return Err(
+                Stop::usage("grep needs the address of a file, HOSTSET:PATH or PATH").into()
+            );
         }
         Ok(Addresses { addrs })
     }
@@ -203,8 +205,9 @@ impl GrepArgs {
         let is_pattern = self.word_regexp && self.patterns.is_empty() && self.files.is_empty();
         let pattern = self.first.as_ref().filter(|_| is_pattern)?.to_str()?;
         let names = HostSet::parse(pattern).is_ok_and(|hosts| !hosts.is_empty());
-        let is_no_file =
-            |word: &OsString| !word.to_string_lossy().contains(['/', ':']) && !Path::new(word).exists();
+        let is_no_file = |word: &OsString| {
+            !word.to_string_lossy().contains(['/', ':']) && !Path::new(word).exists()
+        };
         let shifted = self.rest.len() > 1 && self.rest.first().is_some_and(is_no_file);
         (names && (pattern.contains('[') || shifted))
             .then_some("hosts are said with --hosts, or with -w before grep")
@@ -244,7 +247,9 @@ impl GrepArgs {
     pub fn layout(&self, output: &output::Output) -> Layout {
         if self.each {
             Layout::Each
-        } else if self.heading || (output.stdout_is_terminal && !self.no_heading && !self.no_filename) {
+        } else if self.heading
+            || (output.stdout_is_terminal && !self.no_heading && !self.no_filename)
+        {
             Layout::Heading
         } else {
             Layout::Flat
@@ -277,16 +282,22 @@ impl GrepArgs {
 
 fn text_of(pattern: &OsStr) -> Result<String> {
     let text = pattern.to_str().map(str::to_owned);
-    text.ok_or_else(|| Stop::usage(format!("the pattern {} is not UTF-8", pattern.display())).into())
+    text.ok_or_else(|| {
+        Stop::usage(format!("the pattern {} is not UTF-8", pattern.display())).into()
+    })
 }
 
 fn read_patterns(path: &Path) -> Result<String> {
     let mut text = String::new();
-    let file = if path == Path::new("-") { Ok(crate::stdio::input()?) } else { std::fs::File::open(path) };
-    let read = file.and_then(|file| file.take(PATTERN_FILE_BYTES_MAX + 1).read_to_string(&mut text));
-    let len = read.map_err(|error| Stop::usage(format!("patterns: {}", exit::io_text(path, &error))))?;
+    let file =
+        if path == Path::new("-") { Ok(crate::stdio::input()?) } else { std::fs::File::open(path) };
+    let read =
+        file.and_then(|file| file.take(PATTERN_FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    let len =
+        read.map_err(|error| Stop::usage(format!("patterns: {}", exit::io_text(path, &error))))?;
     if len as u64 > PATTERN_FILE_BYTES_MAX {
-        let message = format!("{}: more than {PATTERN_FILE_BYTES_MAX} bytes of patterns", path.display());
+        let message =
+            format!("{}: more than {PATTERN_FILE_BYTES_MAX} bytes of patterns", path.display());
         return Err(Stop::usage(message).into());
     }
     Ok(text)

@@ -22,10 +22,14 @@ pub fn run(args: &HelpArgs) -> Result<Exit> {
     let mut found = &command;
     for name in &args.command {
         found = found.find_subcommand(name).ok_or_else(|| {
-            Stop::usage(format!("there is no command {}: sheaf help lists them", args.command.join(" ")))
+            Stop::usage(format!(
+                "there is no command {}: sheaf help lists them",
+                args.command.join(" ")
+            ))
         })?;
     }
-    let words = ["sheaf"].into_iter().chain(args.command.iter().map(String::as_str)).chain(["--help"]);
+    let words =
+        ["sheaf"].into_iter().chain(args.command.iter().map(String::as_str)).chain(["--help"]);
     // To clap, help is an error that is printed like no other.
     if let Err(help) = command.clone().try_get_matches_from(words) {
         crate::output::print_help(&help);

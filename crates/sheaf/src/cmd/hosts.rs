@@ -112,7 +112,13 @@ pub struct HostsArgs {
     separator: String,
 
     /// Print hosts, sets or counts in this format
-    #[arg(short = 'O', long, value_name = "FORMAT", default_value = "%s", allow_hyphen_values = true)]
+    #[arg(
+        short = 'O',
+        long,
+        value_name = "FORMAT",
+        default_value = "%s",
+        allow_hyphen_values = true
+    )]
     output_format: String,
 
     /// Keep the hosts at these positions, counted from 0
@@ -156,7 +162,8 @@ struct Streams<'s> {
 /// Runs the command with the groups of the configuration and the global options.
 pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
     let groups = groups_of(global, args)?;
-    let (mut input, mut out) = (BufReader::new(crate::stdio::Input::new()), crate::output::stdout());
+    let (mut input, mut out) =
+        (BufReader::new(crate::stdio::Input::new()), crate::output::stdout());
     let mut stderr = std::io::stderr();
     let warnings: Option<&mut dyn Write> =
         if global.quiet || args.quiet_answers { None } else { Some(&mut stderr) };
@@ -168,12 +175,13 @@ pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
         json: global.json.then(|| Records::new(global)),
     };
     // As with nodeset, whatever is wrong beyond the options ends with 1.
-    let exit = run_on(args, &groups, &mut streams).map_err(|error| match error.downcast::<Stop>() {
-        Ok(stop) => Stop::Unmatched(stop.to_string()).into(),
-        // Only an answer that cannot be written is another matter.
-        Err(error) if error.is::<std::io::Error>() => error,
-        Err(error) => Stop::Unmatched(crate::exit::one_line(&error)).into(),
-    });
+    let exit =
+        run_on(args, &groups, &mut streams).map_err(|error| match error.downcast::<Stop>() {
+            Ok(stop) => Stop::Unmatched(stop.to_string()).into(),
+            // Only an answer that cannot be written is another matter.
+            Err(error) if error.is::<std::io::Error>() => error,
+            Err(error) => Stop::Unmatched(crate::exit::one_line(&error)).into(),
+        });
     let exit = match exit {
         Ok(exit) => exit,
         Err(error) => {
@@ -248,7 +256,9 @@ impl Printer {
         let axes = match args.axis.as_deref() {
             None => None,
             Some(text) if text.starts_with('-') => {
-                let axis = text.parse().map_err(|_| Stop::usage(format!("--axis {text}: not one number")))?;
+                let axis = text
+                    .parse()
+                    .map_err(|_| Stop::usage(format!("--axis {text}: not one number")))?;
                 Some(vec![axis])
             }
             Some(text) => {
@@ -321,7 +331,8 @@ impl Printer {
             return Ok(());
         }
         let line = if args.expand {
-            let names: Result<Vec<String>> = part.names().map(|name| self.format.name(&name)).collect();
+            let names: Result<Vec<String>> =
+                part.names().map(|name| self.format.name(&name)).collect();
             names?.join(&self.separator)
         } else if args.count {
             self.format.count(part.len())?

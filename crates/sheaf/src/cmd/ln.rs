@@ -52,10 +52,15 @@ fn check_target(args: &LnArgs) -> Result<()> {
         return Ok(());
     }
     let (target, path) = (args.target.display(), address.path.display());
-    let literal =
-        if args.symbolic { format!(" (a file of that very name is ./{target})") } else { String::new() };
-    Err(Stop::usage(format!("{target}: write the target without hosts, which LINK says: {path}{literal}"))
-        .into())
+    let literal = if args.symbolic {
+        format!(" (a file of that very name is ./{target})")
+    } else {
+        String::new()
+    };
+    Err(Stop::usage(format!(
+        "{target}: write the target without hosts, which LINK says: {path}{literal}"
+    ))
+    .into())
 }
 
 /// Makes the link.
@@ -63,7 +68,11 @@ pub fn run(args: &LnArgs, global: &GlobalArgs) -> Result<Exit> {
     check_target(args)?;
     let edit = |config: &Config| {
         // The text of a symbolic link means what it will mean there; a file to link is looked for.
-        let target = if args.symbolic { args.target.clone() } else { super::on_hosts(&args.target, config)? };
+        let target = if args.symbolic {
+            args.target.clone()
+        } else {
+            super::on_hosts(&args.target, config)?
+        };
         Ok(Edit::Link {
             target: target.into_vec(),
             symbolic: args.symbolic,

@@ -161,10 +161,16 @@ pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
                     .map(|entry| Row::read(&options, style, &clock, entry.entry.text))
                     .collect();
                 let lines = Row::align(&rows).into_iter().zip(section);
-                let lines = lines.map(|(text, entry)| Line { path: entry.path, leaves: entry.leaves, text });
+                let lines = lines.map(|(text, entry)| Line {
+                    path: entry.path,
+                    leaves: entry.leaves,
+                    text,
+                });
                 match printer.layout() {
                     Layout::Json => print_json(printer, &options, section, &rows)?,
-                    Layout::Flat if !options.long && !options.inode => printer.names(lines.collect())?,
+                    Layout::Flat if !options.long && !options.inode => {
+                        printer.names(lines.collect())?
+                    }
                     Layout::Heading if !options.long && !options.inode && !args.one_per_line => {
                         printer.columns(lines.collect())?;
                     }

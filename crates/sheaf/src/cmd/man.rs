@@ -35,7 +35,8 @@ pub fn run(args: &ManArgs, global: &GlobalArgs) -> Result<Exit> {
 /// Refuses what was meant as `man grep` is: the page of a command.
 fn check_is_no_page(directory: &Path) -> Result<(), Stop> {
     let command = crate::cli::command();
-    let Some(name) = directory.to_str().filter(|name| command.find_subcommand(name).is_some()) else {
+    let Some(name) = directory.to_str().filter(|name| command.find_subcommand(name).is_some())
+    else {
         return Ok(());
     };
     if directory.exists() {
@@ -69,7 +70,8 @@ fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<u32> {
 /// Says of what may be given several times that it may be, as the help does.
 fn with_dots(page: Vec<u8>, command: &clap::Command) -> Vec<u8> {
     let Ok(mut text) = String::from_utf8(page.clone()) else { return page };
-    let takes_many = |arg: &&clap::Arg| arg.get_num_args().is_some_and(|count| count.max_values() > 1);
+    let takes_many =
+        |arg: &&clap::Arg| arg.get_num_args().is_some_and(|count| count.max_values() > 1);
     for arg in command.get_positionals().filter(takes_many) {
         for name in arg.get_value_names().unwrap_or_default() {
             for end in [']', '>'] {

@@ -17,8 +17,8 @@ use sheaf_tools::report::{self, Report};
 use std::ffi::OsString;
 use std::io;
 
-/// Asks every host of `files` and prints what `print` makes of the answers: what was said, in the order
-/// of the arguments.
+/// Asks every host of `files` and prints what `print` makes of the answers: what was said, in the
+/// order of the arguments.
 pub fn report(
     global: &GlobalArgs,
     (files, heads): (&Addresses, Heads),
@@ -85,15 +85,25 @@ pub fn edit(
         let (files, leaves) = (edited.files(), edited.hosts());
         let (in_part, unfinished) = ((0, RangeSet::new()), edited.unfinished.clone());
         let is_dry = options.dry_run;
-        let changes = Changes { done, way: "on", nouns, files, leaves, in_part, unfinished, is_dry };
+        let changes =
+            Changes { done, way: "on", nouns, files, leaves, in_part, unfinished, is_dry };
         let extra = explained(&mut edited.outcome, task.explained);
         let ended = Ended::new(&targets, &edited.outcome);
-        session::finish(session, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
+        session::finish(
+            session,
+            config,
+            output,
+            &Ended { extra: &extra, changes: Some(changes), ..ended },
+        )
     })
 }
 
 /// Prints what was done to files, in the order of the arguments.
-pub fn print_done(printer: &mut Printer<'_>, merged: &Merged, order: &ArgumentOrder) -> io::Result<()> {
+pub fn print_done(
+    printer: &mut Printer<'_>,
+    merged: &Merged,
+    order: &ArgumentOrder,
+) -> io::Result<()> {
     for entry in said(merged, order).iter().filter(|entry| entry.entry.kind == EntryKind::Line) {
         printer.flat(&done_line(printer, entry.path, entry.leaves, entry.entry.text))?;
     }
@@ -101,14 +111,23 @@ pub fn print_done(printer: &mut Printer<'_>, merged: &Merged, order: &ArgumentOr
 }
 
 /// What was done to a file; to a person it is no part of the file, and stands apart from its name.
-pub fn done_line<'a>(printer: &Printer<'_>, path: &'a [u8], leaves: &'a RangeSet, text: &[u8]) -> Line<'a> {
+pub fn done_line<'a>(
+    printer: &Printer<'_>,
+    path: &'a [u8],
+    leaves: &'a RangeSet,
+    text: &[u8],
+) -> Line<'a> {
     let blank: &[u8] = if printer.layout() == Layout::Json { b"" } else { b" " };
     Line { path, leaves, text: [blank, text].concat() }
 }
 
-/// Takes out of what went wrong the files that did not get all of their bytes and are not as they were, to be
-/// told with how many they got. `detail` says that of a number.
-pub fn told_cuts(outcome: &mut Outcome, cuts: &[Cut], detail: impl Fn(u64) -> String) -> Vec<Failure> {
+/// Takes out of what went wrong the files that did not get all of their bytes and are not as they
+/// were, to be told with how many they got. `detail` says that of a number.
+pub fn told_cuts(
+    outcome: &mut Outcome,
+    cuts: &[Cut],
+    detail: impl Fn(u64) -> String,
+) -> Vec<Failure> {
     let (mut told, mut unfinished) = (Vec::new(), Vec::new());
     for Cut { path, leaves, bytes } in cuts {
         let mut failure = |leaves, errno| {

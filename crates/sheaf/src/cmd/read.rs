@@ -61,7 +61,13 @@ pub struct ReadArgs {
     pub files: Addresses,
 
     /// How the contents are combined; see below
-    #[arg(short, long, value_name = "NAME", default_value = "concatenate", hide_possible_values = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        default_value = "concatenate",
+        hide_possible_values = true
+    )]
     #[arg(value_parser = Named(aggregation, AGGREGATIONS))]
     pub aggregate: String,
 
@@ -141,7 +147,9 @@ fn reason(errno: Errno, options: &ReadOptions) -> Option<String> {
     let text = match errno {
         Errno::BADMSG if numbers && options.columns.is_empty() => "no field of it is a number",
         Errno::BADMSG if numbers => "no number in the columns that are wanted",
-        Errno::OVERFLOW if numbers => "a number needs more than 128 bits, or an exponent beyond 308",
+        Errno::OVERFLOW if numbers => {
+            "a number needs more than 128 bits, or an exponent beyond 308"
+        }
         Errno::MSGSIZE if numbers => {
             return Some(format!("more than {NUMBERS_MAX} numbers; choose columns with --column"));
         }
@@ -152,7 +160,9 @@ fn reason(errno: Errno, options: &ReadOptions) -> Option<String> {
                 ANSWER_BYTES_MAX >> 20
             ));
         }
-        Errno::MFILE => "these are all open at once; count, zero and checksum take any number of files",
+        Errno::MFILE => {
+            "these are all open at once; count, zero and checksum take any number of files"
+        }
         _ => return None,
     };
     Some(text.to_owned())
@@ -172,12 +182,19 @@ mod tests {
     #[test]
     fn lines_beyond_the_bound_name_it_and_a_way_around() {
         let of = |name: &str| {
-            let options =
-                ReadOptions { aggregate: name.to_owned(), columns: Vec::new(), count: None, offset: 0 };
+            let options = ReadOptions {
+                aggregate: name.to_owned(),
+                columns: Vec::new(),
+                count: None,
+                offset: 0,
+            };
             reason(Errno::MSGSIZE, &options)
         };
         let text = of("lines").unwrap();
-        assert!(["64 MiB of lines", "--count", "grep"].iter().all(|word| text.contains(word)), "{text}");
+        assert!(
+            ["64 MiB of lines", "--count", "grep"].iter().all(|word| text.contains(word)),
+            "{text}"
+        );
         assert_eq!(of("classes"), None);
     }
 
@@ -186,6 +203,9 @@ mod tests {
         for name in ["concat", "mean", "columns", "equivalence"] {
             assert_eq!(aggregation(name).unwrap(), name);
         }
-        assert_eq!(aggregation("summ").unwrap_err().to_string(), "no such aggregation; did you mean sum?");
+        assert_eq!(
+            aggregation("summ").unwrap_err().to_string(),
+            "no such aggregation; did you mean sum?"
+        );
     }
 }

@@ -62,8 +62,15 @@ pub fn run(args: &RmArgs, global: &GlobalArgs) -> Result<Exit> {
         addrs: &args.files.addrs,
         caution: args.caution,
         asks: Some(if args.recursive { "rm -r" } else { "rm" }),
-        words: ("removed", if args.recursive || args.dir { per_path::ALL } else { ("file", "files") }),
-        explained: if args.no_preserve_root { &[DIRECTORY] } else { &[DIRECTORY, (Errno::BUSY, kept)] },
+        words: (
+            "removed",
+            if args.recursive || args.dir { per_path::ALL } else { ("file", "files") },
+        ),
+        explained: if args.no_preserve_root {
+            &[DIRECTORY]
+        } else {
+            &[DIRECTORY, (Errno::BUSY, kept)]
+        },
     };
     per_path::edit(global, &task, |_| Ok(edit))
 }

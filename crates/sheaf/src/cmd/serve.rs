@@ -64,7 +64,8 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
     }
     let stdin = std::io::stdin();
     if !launch::is_launch_channel(&stdin).context("standard input")? {
-        let text = "serve is started by the node above it, not by hand; start a session with: sheaf up";
+        let text =
+            "serve is started by the node above it, not by hand; start a session with: sheaf up";
         return Err(Stop::usage(text).into());
     }
     if args.invited {
@@ -87,10 +88,14 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
     servers.settle(session::UNDO_TIME);
     match served {
         // The node above ended before it said what to do: there is nobody to tell.
-        Err(ServeError::Link(error)) if error.kind() == ErrorKind::UnexpectedEof => Ok(Exit::Partial),
-        // Or it does not answer on its own machine, and says itself who has not come: the command's standard
-        // error is not for this process.
-        Err(ServeError::Link(error)) if !args.detached && !args.beside && is_parents_end(error.kind()) => {
+        Err(ServeError::Link(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+            Ok(Exit::Partial)
+        }
+        // Or it does not answer on its own machine, and says itself who has not come: the command's
+        // standard error is not for this process.
+        Err(ServeError::Link(error))
+            if !args.detached && !args.beside && is_parents_end(error.kind()) =>
+        {
             Ok(Exit::Partial)
         }
         served => Ok(served.map(|()| Exit::Success)?),
@@ -103,13 +108,19 @@ fn is_parents_end(kind: ErrorKind) -> bool {
     };
     matches!(
         kind,
-        BrokenPipe | ConnectionAborted | ConnectionRefused | ConnectionReset | NotConnected | TimedOut
+        BrokenPipe
+            | ConnectionAborted
+            | ConnectionRefused
+            | ConnectionReset
+            | NotConnected
+            | TimedOut
     )
 }
 
 /// Asks a session to be taken in, and serves until it ends.
 fn join(address: &str, file: &Path, args: &ServeArgs) -> Result<Exit> {
-    let token = read_token(file)?.parse::<Token>().map_err(|error| Stop::usage(error.to_string()))?;
+    let token =
+        read_token(file)?.parse::<Token>().map_err(|error| Stop::usage(error.to_string()))?;
     // Slurm's name for this host may be another than its own.
     let slurm = std::env::var("SLURMD_NODENAME").ok();
     let host = args.host.clone().or(slurm).unwrap_or_else(sheaf_session::config::own_name);
@@ -126,7 +137,8 @@ fn join(address: &str, file: &Path, args: &ServeArgs) -> Result<Exit> {
 const ENROL_PAUSE: Duration = Duration::from_millis(250);
 const ENROL_PAUSE_MAX: Duration = Duration::from_secs(4);
 
-/// Asks until the session takes this host in, as long as that may help: for `patience` where none is there.
+/// Asks until the session takes this host in, as long as that may help: for `patience` where none
+/// is there.
 fn enrol(address: &str, token: &Token, host: &str, patience: Duration) -> Result<Vec<Invitation>> {
     let (begun, mut pause, mut told) = (Instant::now(), ENROL_PAUSE, false);
     loop {
@@ -146,7 +158,10 @@ fn enrol(address: &str, token: &Token, host: &str, patience: Duration) -> Result
         }
         if !told {
             let text = exit::one_line(&anyhow::Error::new(error));
-            tell(format_args!("sheaf: {text}; it is tried for {} s", patience.as_secs_f32().ceil()));
+            tell(format_args!(
+                "sheaf: {text}; it is tried for {} s",
+                patience.as_secs_f32().ceil()
+            ));
             told = true;
         }
         // Hosts that were started together do not come together each time.
@@ -158,7 +173,9 @@ fn enrol(address: &str, token: &Token, host: &str, patience: Duration) -> Result
 /// Why this host does not join: no session is there, or it is not for this host.
 fn refused(error: EnrolError) -> Stop {
     match &error {
-        EnrolError::Nobody(_) => Stop::unreachable(format!("{error}; it has ended, or has not begun")),
+        EnrolError::Nobody(_) => {
+            Stop::unreachable(format!("{error}; it has ended, or has not begun"))
+        }
         EnrolError::Over(_) => Stop::unreachable(error.to_string()),
         EnrolError::Stranger(_) => Stop::usage(format!(
             "{error}, which has ended perhaps: sheaf token makes one for the session that runs there"
@@ -191,7 +208,8 @@ fn invited(stdin: &std::io::Stdin, parent: Option<&str>) -> Result<Exit> {
     // sshd tells where the login came from: there the node above can be reached.
     let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
     let login = Login::of(&connection);
-    let login = Login { parent: parent.filter(|parent| !parent.is_empty()).or(login.parent), ..login };
+    let login =
+        Login { parent: parent.filter(|parent| !parent.is_empty()).or(login.parent), ..login };
     match launch::invited(stdin, &login, &["serve", "--detached"])? {
         Invited::Done(None) => Ok(Exit::Success),
         // It has said why.

@@ -25,8 +25,8 @@ pub struct ShaArgs {
     #[arg(short, long, value_name = "NAME", default_value = "sha256")]
     pub algorithm: Algorithm,
 
-    /// Check the files that lists of digests name, as sha256sum -c. The lists are files of the hosts;
-    /// what is relative in a list begins at the list's own directory
+    /// Check the files that lists of digests name, as sha256sum -c. The lists are files of the
+    /// hosts; what is relative in a list begins at the list's own directory
     #[arg(short, long)]
     pub check: bool,
 

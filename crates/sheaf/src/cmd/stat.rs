@@ -49,29 +49,41 @@ pub fn run(args: &StatArgs, global: &GlobalArgs) -> Result<Exit> {
     let printf = args.printf.as_deref().map(unescaped).transpose()?;
     let is_raw = printf.is_some();
     let as_fields = global.json && args.format.is_none() && printf.is_none();
-    let format = if as_fields { Some(FIELDS_FORMAT.to_owned()) } else { printf.or(args.format.clone()) };
+    let format =
+        if as_fields { Some(FIELDS_FORMAT.to_owned()) } else { printf.or(args.format.clone()) };
     let options = StatOptions { format, dereference: args.dereference };
     options.check().map_err(|problem| Stop::usage(format!("--format: {problem}")))?;
     let zone = TimeZone::system();
-    per_path::report(global, (&args.files, args.heads), &Report::Stat(options), &mut |printer, entries| {
-        if as_fields {
-            return entries.iter().try_for_each(|entry| print_json(printer, entry, &zone));
-        }
-        // One answer into a pipe is what stat itself would print.
-        let is_one = printer.layout() == Layout::Flat && entries.len() == 1;
-        if is_raw && (is_one || printer.layout() == Layout::Bare) {
-            return entries.iter().try_for_each(|entry| printer.raw(&stat::text(entry.entry.text, &zone)));
-        }
-        let lines = entries.into_iter().map(|entry| Line {
-            path: entry.path,
-            leaves: entry.leaves,
-            text: {
-                let text = stat::text(entry.entry.text, &zone);
-                if is_raw { text.strip_suffix(b"\n").map_or(text.clone(), <[u8]>::to_vec) } else { text }
-            },
-        });
-        printer.sections(lines.collect())
-    })
+    per_path::report(
+        global,
+        (&args.files, args.heads),
+        &Report::Stat(options),
+        &mut |printer, entries| {
+            if as_fields {
+                return entries.iter().try_for_each(|entry| print_json(printer, entry, &zone));
+            }
+            // One answer into a pipe is what stat itself would print.
+            let is_one = printer.layout() == Layout::Flat && entries.len() == 1;
+            if is_raw && (is_one || printer.layout() == Layout::Bare) {
+                return entries
+                    .iter()
+                    .try_for_each(|entry| printer.raw(&stat::text(entry.entry.text, &zone)));
+            }
+            let lines = entries.into_iter().map(|entry| Line {
+                path: entry.path,
+                leaves: entry.leaves,
+                text: {
+                    let text = stat::text(entry.entry.text, &zone);
+                    if is_raw {
+                        text.strip_suffix(b"\n").map_or(text.clone(), <[u8]>::to_vec)
+                    } else {
+                        text
+                    }
+                },
+            });
+            printer.sections(lines.collect())
+        },
+    )
 }
 
 /// A format with its escapes taken for what they stand for; a percent sign stands for itself then.
@@ -82,7 +94,8 @@ fn unescaped(format: &str) -> Result<String, Stop> {
             text.push(char);
             continue;
         }
-        let simple = |letter| "\\\"abefnrtv".find(letter).map(|at| b"\\\"\x07\x08\x1b\x0c\n\r\t\x0b"[at]);
+        let simple =
+            |letter| "\\\"abefnrtv".find(letter).map(|at| b"\\\"\x07\x08\x1b\x0c\n\r\t\x0b"[at]);
         let (radix, most) = match chars.peek() {
             Some('0'..='7') => (8, 3),
             Some('x') => (16, 2),
@@ -92,7 +105,9 @@ fn unescaped(format: &str) -> Result<String, Stop> {
                 continue;
             }
             None => {
-                return Err(Stop::usage("--printf: a backslash in the end stands for nothing; write \\\\"));
+                return Err(Stop::usage(
+                    "--printf: a backslash in the end stands for nothing; write \\\\",
+                ));
             }
         };
         if radix == 16 {
@@ -134,26 +149,35 @@ const FIELDS: &[&str] = &[
     "born",
     "target",
 ];
-const FIELDS_FORMAT: &str = "%s\t%b\t%B\t%o\t%d\t%i\t%h\t%u\t%g\t%F\t%04a\t%U\t%G\t%x\t%y\t%z\t%w\t%P";
+const FIELDS_FORMAT: &str =
+    "%s\t%b\t%B\t%o\t%d\t%i\t%h\t%u\t%g\t%F\t%04a\t%U\t%G\t%x\t%y\t%z\t%w\t%P";
 /// So many of them are numbers.
 const FIELDS_NUMBERS: usize = 9;
 
-fn print_json(printer: &mut Printer<'_>, entry: &MergedEntry<'_>, zone: &TimeZone) -> std::io::Result<()> {
+fn print_json(
+    printer: &mut Printer<'_>,
+    entry: &MergedEntry<'_>,
+    zone: &TimeZone,
+) -> std::io::Result<()> {
     let text = stat::text(entry.entry.text, zone);
     let mut object = Map::new();
-    for (at, (name, value)) in FIELDS.iter().zip(text.splitn(FIELDS.len(), |&byte| byte == b'\t')).enumerate()
+    for (at, (name, value)) in
+        FIELDS.iter().zip(text.splitn(FIELDS.len(), |&byte| byte == b'\t')).enumerate()
     {
         let value = match *name {
             // The name comes first, and is there already.
-            "target" => match value.strip_prefix(entry.path).and_then(|rest| rest.strip_prefix(b" -> ")) {
-                Some(target) => target,
-                None => continue,
-            },
+            "target" => {
+                match value.strip_prefix(entry.path).and_then(|rest| rest.strip_prefix(b" -> ")) {
+                    Some(target) => target,
+                    None => continue,
+                }
+            }
             // A file system may not know when a file was born.
             "born" if value == b"-" => continue,
             _ => value,
         };
-        match std::str::from_utf8(value).ok().filter(|_| at < FIELDS_NUMBERS).map(str::parse::<u64>) {
+        match std::str::from_utf8(value).ok().filter(|_| at < FIELDS_NUMBERS).map(str::parse::<u64>)
+        {
             Some(Ok(number)) => drop(object.insert((*name).to_owned(), number.into())),
             _ => put_text(&mut object, name, value),
         }

@@ -50,7 +50,9 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         Some(name) => vec![name.clone()],
         None => {
             let mut names = sessions.running()?;
-            names.extend(here.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
+            names.extend(
+                here.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>(),
+            );
             names
         }
     };
@@ -236,14 +238,16 @@ impl Asked<'_> {
             told.tree,
             told.export
         )?;
-        for line in state.links_line().into_iter().chain(event::started_from_here(notices, joined)) {
+        for line in state.links_line().into_iter().chain(event::started_from_here(notices, joined))
+        {
             writeln!(out, "  {line}")?;
         }
         for (why, count) in &told.refused {
             let connections = if *count == 1 { "connection was" } else { "connections were" };
             writeln!(out, "  {count} {connections} refused: {why}")?;
         }
-        let events: Vec<String> = notices.iter().filter_map(|notice| event::text(notice, joined)).collect();
+        let events: Vec<String> =
+            notices.iter().filter_map(|notice| event::text(notice, joined)).collect();
         if events.len() > EVENTS_MAX {
             writeln!(out, "  {} events, of which the last {EVENTS_MAX}:", events.len())?;
         }

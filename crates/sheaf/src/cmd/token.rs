@@ -43,8 +43,7 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut out = crate::output::stdout();
     if global.json {
         let token = args.output.is_none().then_some(&issued.token);
-        let record =
-            serde_json::json!({ "type": "token", "token": token, "join": issued.join, "uses": args.uses });
+        let record = serde_json::json!({ "type": "token", "token": token, "join": issued.join, "uses": args.uses });
         Records::new(global).write(&mut out, record)?;
     } else if args.output.is_none() {
         writeln!(out, "{}", issued.token)?;

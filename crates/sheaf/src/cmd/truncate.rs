@@ -48,7 +48,10 @@ pub struct TruncateArgs {
 /// Sets sizes.
 pub fn run(args: &TruncateArgs, global: &GlobalArgs) -> Result<Exit> {
     if args.reference.is_some() && matches!(args.size, Some(SizeChange::To(_))) {
-        return Err(Stop::usage("with --reference, --size says by how much sizes differ from it: +1K").into());
+        return Err(Stop::usage(
+            "with --reference, --size says by how much sizes differ from it: +1K",
+        )
+        .into());
     }
     let edit = |config: &Config| {
         let reference = args.reference.as_ref().map(|file| reference(file, config)).transpose()?;

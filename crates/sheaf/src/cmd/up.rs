@@ -81,7 +81,8 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     // What cannot be planned is refused here, not by a process in the background.
     let topology = config.topology()?;
     if args.tokens.is_some() && matches!(config.launch(), Launch::Embedded | Launch::Processes) {
-        let text = format!("launch = {} is not for --tokens FILE: nobody can join it", config.launch());
+        let text =
+            format!("launch = {} is not for --tokens FILE: nobody can join it", config.launch());
         return Err(Stop::usage(text).into());
     }
     let all = u64::from(topology.leaves_len());
@@ -90,12 +91,15 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         Some(Wait::All) => Some(all),
         Some(Wait::For(count)) if count > all => {
             let name = &config.cluster.name.value;
-            return Err(Stop::usage(format!("--wait {count}: cluster {name} has {all} hosts")).into());
+            return Err(
+                Stop::usage(format!("--wait {count}: cluster {name} has {all} hosts")).into()
+            );
         }
         Some(Wait::For(count)) => Some(count),
     };
     if args.announce || args.foreground {
-        let token_file = args.tokens.as_ref().map(std::path::absolute).transpose().context("--tokens")?;
+        let token_file =
+            args.tokens.as_ref().map(std::path::absolute).transpose().context("--tokens")?;
         let tokens = token_file.map(|path| TokenFile { path, uses: args.token_uses });
         if args.announce {
             crate::log::begin(&global, Some(session::log_of(&config)?))?;
@@ -124,7 +128,9 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let exit = told(&config, (started.hosts, wait, all), started.pid, &global)?;
     if config.launch() == Launch::Attach && args.tokens.is_none() && !global.quiet && !global.json {
         let name = config.session_name();
-        crate::output::tell(format_args!("hosts join by themselves, with a token: sheaf token {name}"));
+        crate::output::tell(format_args!(
+            "hosts join by themselves, with a token: sheaf token {name}"
+        ));
     }
     Ok(exit)
 }
@@ -163,6 +169,7 @@ fn told(
 
 /// Whether commands without any option join the session of this name.
 fn is_joined_unasked(name: &str) -> bool {
-    // Where they have no configuration of their own, such as one of several clusters, they join none.
+    // Where they have no configuration of their own, such as one of several clusters, they join
+    // none.
     session::config(&GlobalArgs::default()).is_ok_and(|plain| plain.session_name() == name)
 }

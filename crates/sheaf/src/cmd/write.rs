@@ -108,7 +108,8 @@ impl WriteArgs {
 pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
     let opening = Opening::new(global)?;
     let targets = resolve(&args.files.addrs, opening.config(), Purpose::Change("write"))?;
-    let question = Question { what: "write", by_itself: false, stdin_is_taken: args.data.is_none() };
+    let question =
+        Question { what: "write", by_itself: false, stdin_is_taken: args.data.is_none() };
     if !args.caution.ask(&question, &targets, opening.config())? {
         return super::caution::refused(global);
     }
@@ -122,7 +123,8 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
         let order = ArgumentOrder::new(&targets);
         let mut sink = |merged: &Merged| print_done(&mut printer, merged, &order);
         let options = args.options();
-        let written = edit::write(session.client(), &targets, &options, edit, source, &mut sink).await;
+        let written =
+            edit::write(session.client(), &targets, &options, edit, source, &mut sink).await;
         let mut written = written.map_err(super::stop)?;
         let mut leaves = RangeSet::new();
         written.changed.iter().for_each(|(_, hosts)| leaves.union_with(hosts));
@@ -138,11 +140,25 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
         let nouns = ("file", "files");
         let mut outcome = std::mem::take(&mut written.outcome);
         let mut extra = told_cuts(&mut outcome, &written.cut, |bytes| args.cut(bytes, &written));
-        let (in_part, unfinished, is_dry) = (in_part(&written.cut), written.unfinished.clone(), edit.dry_run);
-        let changes =
-            Changes { done: "written", way: "on", nouns, files, leaves, in_part, unfinished, is_dry };
+        let (in_part, unfinished, is_dry) =
+            (in_part(&written.cut), written.unfinished.clone(), edit.dry_run);
+        let changes = Changes {
+            done: "written",
+            way: "on",
+            nouns,
+            files,
+            leaves,
+            in_part,
+            unfinished,
+            is_dry,
+        };
         extra.extend(explained(&mut outcome, &args.advice()));
         let ended = Ended::new(&targets, &outcome);
-        session::finish(session, config, output, &Ended { extra: &extra, changes: Some(changes), ..ended })
+        session::finish(
+            session,
+            config,
+            output,
+            &Ended { extra: &extra, changes: Some(changes), ..ended },
+        )
     })
 }

@@ -27,13 +27,15 @@ pub struct Changes {
 impl Changes {
     /// Whether something was changed, or may have been.
     pub fn may_be_any(&self) -> bool {
-        !self.is_dry && (self.files > 0 || self.in_part.0 > 0 || !self.unfinished.unknown.is_empty())
+        !self.is_dry
+            && (self.files > 0 || self.in_part.0 > 0 || !self.unfinished.unknown.is_empty())
     }
 
-    /// `removed on n[1-16]: 16 files`, `written on n[1-2]: 2 files, in part on n3: 1 file`; where hosts
-    /// have not said all, `removed on n[1-2]: at least 512 files`.
+    /// `removed on n[1-16]: 16 files`, `written on n[1-2]: 2 files, in part on n3: 1 file`; where
+    /// hosts have not said all, `removed on n[1-2]: at least 512 files`.
     pub fn text(&self, hosts: &dyn HostNames) -> String {
-        let Self { done, way, files, nouns: (one, many), leaves, in_part, unfinished, is_dry } = self;
+        let Self { done, way, files, nouns: (one, many), leaves, in_part, unfinished, is_dry } =
+            self;
         let done = match (is_dry, done.split_once(' ')) {
             (false, _) => (*done).to_owned(),
             (true, None) => format!("would be {done}"),
@@ -67,7 +69,8 @@ impl Changes {
         }
         let (files, leaves) = &self.in_part;
         if *files > 0 {
-            object["in_part"] = json!({ "hosts": hosts.fold(leaves), "count": leaves.len(), "files": files });
+            object["in_part"] =
+                json!({ "hosts": hosts.fold(leaves), "count": leaves.len(), "files": files });
         }
         object
     }

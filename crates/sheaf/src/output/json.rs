@@ -42,8 +42,10 @@ fn list_hosts(value: &mut Value) {
         Value::Object(object) => {
             object.values_mut().for_each(list_hosts);
             // What is written here is a set without groups; a set of mere numbers has no names.
-            let hosts =
-                object.get("hosts").and_then(Value::as_str).and_then(|text| HostSet::parse(text).ok());
+            let hosts = object
+                .get("hosts")
+                .and_then(Value::as_str)
+                .and_then(|text| HostSet::parse(text).ok());
             if let Some(hosts) = hosts {
                 let names: Vec<String> = hosts.iter().collect();
                 object.entry("host_list").or_insert_with(|| json!(names));
@@ -76,8 +78,7 @@ mod tests {
 
     #[test]
     fn hosts_are_listed_on_request_wherever_they_are() {
-        let record =
-            json!({ "type": "x", "hosts": "n[1-2]", "failed": [{ "hosts": "n3" }], "other": "n[1-2]" });
+        let record = json!({ "type": "x", "hosts": "n[1-2]", "failed": [{ "hosts": "n3" }], "other": "n[1-2]" });
         let plain = Records::default().finish(record.clone());
         assert_eq!(
             plain.to_string(),
@@ -96,6 +97,9 @@ mod tests {
         put_text(&mut object, "path", b"/\xff");
         put_text(&mut object, "text", b"\xff");
         put_text(&mut object, "name", b"a");
-        assert_eq!(Value::Object(object), json!({ "path_base64": "L/8=", "base64": "/w==", "name": "a" }));
+        assert_eq!(
+            Value::Object(object),
+            json!({ "path_base64": "L/8=", "base64": "/w==", "name": "a" })
+        );
     }
 }

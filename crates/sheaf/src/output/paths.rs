@@ -23,7 +23,9 @@ pub fn fold_paths(paths: &[&str]) -> String {
 /// How many characters all of the texts begin with.
 fn common<I: Iterator<Item = char>>(texts: impl Iterator<Item = I>, first: I) -> usize {
     let first: Vec<char> = first.collect();
-    texts.fold(first.len(), |most, text| text.zip(&first).take(most).take_while(|(a, b)| a == *b).count())
+    texts.fold(first.len(), |most, text| {
+        text.zip(&first).take(most).take_while(|(a, b)| a == *b).count()
+    })
 }
 
 fn split_at_char(text: &str, count: usize) -> (&str, &str) {

@@ -111,7 +111,8 @@ impl<'a> Printer<'a> {
     /// Labels are the hosts alone where all is of one path.
     pub fn label_paths(&mut self, targets: &[Target]) {
         let first = targets.first().map(|target| &target.path);
-        let is_one = targets.iter().all(|target| Some(&target.path) == first && !is_pattern(&target.path));
+        let is_one =
+            targets.iter().all(|target| Some(&target.path) == first && !is_pattern(&target.path));
         self.labels_paths = !is_one;
     }
 
@@ -184,7 +185,13 @@ impl<'a> Printer<'a> {
     }
 
     /// `value`, then `HOSTS:PATH` as the name of a file.
-    pub fn behind(&mut self, value: &[u8], between: &[u8], leaves: &RangeSet, path: &[u8]) -> io::Result<()> {
+    pub fn behind(
+        &mut self,
+        value: &[u8],
+        between: &[u8],
+        leaves: &RangeSet,
+        path: &[u8],
+    ) -> io::Result<()> {
         if self.layout == Layout::Label {
             self.label(leaves, b"")?;
         }
@@ -242,7 +249,10 @@ impl<'a> Printer<'a> {
 
     /// Names under headings, side by side as far as the terminal is wide.
     pub fn columns(&mut self, lines: Vec<Line<'_>>) -> io::Result<()> {
-        let width = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or(WIDTH_DEFAULT);
+        let width = std::env::var("COLUMNS")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(WIDTH_DEFAULT);
         for (path, leaves, texts) in sections(lines) {
             self.heading(leaves, path)?;
             let names: Vec<String> =
@@ -260,7 +270,8 @@ impl<'a> Printer<'a> {
             self.out.write_all(b"\n")?;
         }
         self.name(leaves, path)?;
-        // Of files that were named themselves the hosts are all there is to say, and end with a colon.
+        // Of files that were named themselves the hosts are all there is to say, and end with a
+        // colon.
         self.out.write_all(if path.is_empty() { b"\n" } else { b":\n" })
     }
 
@@ -278,20 +289,36 @@ impl<'a> Printer<'a> {
     }
 
     /// One object, with hosts and path.
-    pub fn json(&mut self, leaves: &RangeSet, path: &[u8], more: Map<String, Value>) -> io::Result<()> {
+    pub fn json(
+        &mut self,
+        leaves: &RangeSet,
+        path: &[u8],
+        more: Map<String, Value>,
+    ) -> io::Result<()> {
         let object = self.object(leaves, path, more);
         self.records.write(&mut self.out, Value::Object(object))
     }
 
-    /// One object, with hosts, path and what is JSON already: a [`Value`] has no integers of 128 bits.
-    pub fn json_raw(&mut self, leaves: &RangeSet, path: &[u8], more: &[(&str, String)]) -> io::Result<()> {
+    /// One object, with hosts, path and what is JSON already: a [`Value`] has no integers of 128
+    /// bits.
+    pub fn json_raw(
+        &mut self,
+        leaves: &RangeSet,
+        path: &[u8],
+        more: &[(&str, String)],
+    ) -> io::Result<()> {
         let object = Value::Object(self.object(leaves, path, Map::new()));
         let object = self.records.finish(object).to_string();
         let more: String = more.iter().map(|(key, json)| format!(",\"{key}\":{json}")).collect();
         writeln!(self.out, "{}{more}}}", object.strip_suffix('}').unwrap_or(&object))
     }
 
-    fn object(&mut self, leaves: &RangeSet, path: &[u8], more: Map<String, Value>) -> Map<String, Value> {
+    fn object(
+        &mut self,
+        leaves: &RangeSet,
+        path: &[u8],
+        more: Map<String, Value>,
+    ) -> Map<String, Value> {
         let mut object = Map::new();
         object.insert("type".to_owned(), "entry".into());
         object.insert("hosts".to_owned(), self.fold(leaves).into());
@@ -361,8 +388,9 @@ fn sections(lines: Vec<Line<'_>>) -> Vec<Section<'_>> {
 /// Names in columns, down before across, with two spaces between.
 fn side_by_side(names: &[String], width: usize) -> Vec<String> {
     let lengths: Vec<usize> = names.iter().map(|name| name.chars().count()).collect();
-    let widths =
-        |rows: usize| lengths.chunks(rows).map(|column| column.iter().max().copied().unwrap_or(0) + 2);
+    let widths = |rows: usize| {
+        lengths.chunks(rows).map(|column| column.iter().max().copied().unwrap_or(0) + 2)
+    };
     let fits = |rows: &usize| widths(*rows).sum::<usize>() <= width + 2;
     let rows = (1..=names.len()).find(fits).unwrap_or(names.len().max(1));
     let widths: Vec<usize> = widths(rows).collect();

@@ -39,8 +39,8 @@ impl HostNames for Nobody {
 pub struct Failure {
     pub leaves: RangeSet,
     pub path: String,
-    /// The member that has failed with it, where the path is not what was named, but lies beneath it;
-    /// empty otherwise.
+    /// The member that has failed with it, where the path is not what was named, but lies beneath
+    /// it; empty otherwise.
     pub beneath: String,
     /// So many more members of these hosts, of which the path is not known.
     pub more: u64,
@@ -51,7 +51,12 @@ pub struct Failure {
 
 impl Failure {
     /// A path that was named.
-    pub fn new(leaves: RangeSet, path: impl Into<String>, errno: Errno, detail: Option<String>) -> Self {
+    pub fn new(
+        leaves: RangeSet,
+        path: impl Into<String>,
+        errno: Errno,
+        detail: Option<String>,
+    ) -> Self {
         Self { leaves, path: path.into(), beneath: String::new(), more: 0, errno, detail }
     }
 
@@ -117,8 +122,12 @@ impl Silence {
                 other => other.text(),
             },
             Self::Unknown(why) => match &**why {
-                Self::NoAnswer(_) => format!("{}; it may have done it, or may do it yet", why.text()),
-                Self::Cancelled => "interrupted; what it had done until then is not known".to_owned(),
+                Self::NoAnswer(_) => {
+                    format!("{}; it may have done it, or may do it yet", why.text())
+                }
+                Self::Cancelled => {
+                    "interrupted; what it had done until then is not known".to_owned()
+                }
                 other => format!("{}; what it had done until then is not known", other.text()),
             },
         }
@@ -228,7 +237,10 @@ impl Report {
 
     /// Whether everybody contributed.
     fn is_whole(&self) -> bool {
-        self.failures.is_empty() && self.silent.is_empty() && self.failed_here == 0 && !self.incomplete
+        self.failures.is_empty()
+            && self.silent.is_empty()
+            && self.failed_here == 0
+            && !self.incomplete
     }
 
     /// Whether a command that changes files has changed any, or is not known not to have.
@@ -251,7 +263,8 @@ impl Report {
         let undone = unfinished.heard.intersection(&changed);
         let mut told = Vec::new();
         for Silent { leaves, why } in std::mem::take(&mut self.silent) {
-            let (ended, at_it) = (leaves.intersection(&undone), leaves.intersection(&unfinished.unknown));
+            let (ended, at_it) =
+                (leaves.intersection(&undone), leaves.intersection(&unfinished.unknown));
             let rest = leaves.difference(&ended).difference(&at_it);
             told.push(Silent { leaves: ended, why: Silence::Undone(Box::new(why.clone())) });
             told.push(Silent { leaves: at_it, why: Silence::Unknown(Box::new(why.clone())) });
@@ -266,7 +279,8 @@ impl Report {
         !self.asked.is_empty() && self.asked.is_subset(&self.silent_leaves())
     }
 
-    /// One line for each kind of failure and of silence, and one in the end; nothing when all is well.
+    /// One line for each kind of failure and of silence, and one in the end; nothing when all is
+    /// well.
     pub fn write_text(
         &self,
         hosts: &dyn HostNames,
@@ -313,7 +327,9 @@ impl Report {
         }
         let undone = self.silent.iter().filter(|silent| matches!(silent.why, Silence::Undone(_)));
         let undone: u64 = undone.map(|silent| silent.leaves.len()).sum();
-        for (hosts, what) in [(undone, "not done"), (self.silent_hosts().saturating_sub(undone), "silent")] {
+        for (hosts, what) in
+            [(undone, "not done"), (self.silent_hosts().saturating_sub(undone), "silent")]
+        {
             match hosts {
                 0 => {}
                 1 => text += &format!("; 1 host {what}"),
@@ -325,7 +341,8 @@ impl Report {
 
     /// The record that ends the output as JSON, also when all is well.
     pub fn to_json(&self, hosts: &dyn HostNames) -> Value {
-        let failed: Vec<Value> = self.folded().iter().map(|failure| failure_json(failure, hosts)).collect();
+        let failed: Vec<Value> =
+            self.folded().iter().map(|failure| failure_json(failure, hosts)).collect();
         let silent: Vec<Value> = self
             .folded_silent()
             .iter()
@@ -378,7 +395,8 @@ impl Report {
             folded.more += more;
         }
         let mut folded: Vec<Folded<'_>> = by_leaves.into_values().collect();
-        folded.sort_by_key(|failure| (std::cmp::Reverse(failure.members()), failure.leaves.first()));
+        folded
+            .sort_by_key(|failure| (std::cmp::Reverse(failure.members()), failure.leaves.first()));
         folded
     }
 
@@ -533,7 +551,8 @@ mod tests {
 
     #[test]
     fn a_member_fails_once_whatever_fails_beneath_it() {
-        let beneath = |path: &str, errno| Failure { beneath: "/d".to_owned(), ..failure(&[1], path, errno) };
+        let beneath =
+            |path: &str, errno| Failure { beneath: "/d".to_owned(), ..failure(&[1], path, errno) };
         let report = Report {
             succeeded: 3,
             failures: vec![
@@ -558,15 +577,19 @@ mod tests {
 
     #[test]
     fn members_beyond_those_that_are_named_are_counted() {
-        let class = ErrorClass::new(Errno::IO, "", sheaf_core::MemberSet::of_leaves(3, RangeSet::full(2)));
+        let class =
+            ErrorClass::new(Errno::IO, "", sheaf_core::MemberSet::of_leaves(3, RangeSet::full(2)));
         let failure = Failure { more: 10, ..Failure::of(&class, None) };
         assert_eq!(Report { failures: vec![failure], ..Report::default() }.failed(), 12);
     }
 
     #[test]
     fn colours_surround_hosts_paths_and_errors() {
-        let report =
-            Report { succeeded: 1, failures: vec![failure(&[2], "/x", Errno::IO)], ..Report::default() };
+        let report = Report {
+            succeeded: 1,
+            failures: vec![failure(&[2], "/x", Errno::IO)],
+            ..Report::default()
+        };
         let mut out = Vec::new();
         report.write_text(&Numbered, &Palette::COLOURED, &mut out).unwrap();
         insta::assert_debug_snapshot!(String::from_utf8(out).unwrap(), @r#""\u{1b}[36mn2\u{1b}[0m:\u{1b}[35m/x\u{1b}[0m: \u{1b}[31mInput/output error (EIO)\u{1b}[0m, 1 of 2 members\nsheaf: 1 of 2 members succeeded, 1 failed\n""#);
@@ -588,8 +611,10 @@ mod tests {
     #[test]
     fn lines_are_bounded_and_the_rest_is_counted() {
         let failures = (1..=64).map(|n| failure(&[n], &format!("/f{n}"), Errno::NOENT)).collect();
-        let silent =
-            vec![silent(70, Silence::Down(None)), silent(71, Silence::NoAnswer(Duration::from_millis(500)))];
+        let silent = vec![
+            silent(70, Silence::Down(None)),
+            silent(71, Silence::NoAnswer(Duration::from_millis(500))),
+        ];
         let text = text(&Report { failures, silent, ..Report::default() });
         assert_eq!(text.lines().count(), LINES_MAX + 3);
         let end: Vec<&str> = text.lines().skip(LINES_MAX).collect();
@@ -611,7 +636,8 @@ mod tests {
         let failed = Report { failures, unmatched: true, ..well.clone() };
         assert_eq!(failed.exit(), Exit::Partial, "no match counts only when all answered");
         assert_eq!(Report { hushed: true, ..failed.clone() }.exit(), Exit::Partial);
-        let one = Report { silent: vec![silent(1, Silence::Down(None))], succeeded: 0, ..well.clone() };
+        let one =
+            Report { silent: vec![silent(1, Silence::Down(None))], succeeded: 0, ..well.clone() };
         assert_eq!(one.exit(), Exit::Partial, "the other has answered, though it has no member");
         let both = vec![silent(1, Silence::Down(None)), silent(2, Silence::Cancelled)];
         let nobody = Report { silent: both, succeeded: 0, ..well };
@@ -632,8 +658,10 @@ mod tests {
 
     #[test]
     fn names_cannot_command_the_terminal() {
-        let report =
-            Report { failures: vec![failure(&[1], "/a\u{1b}]0;x\u{7}\nb", Errno::IO)], ..Report::default() };
+        let report = Report {
+            failures: vec![failure(&[1], "/a\u{1b}]0;x\u{7}\nb", Errno::IO)],
+            ..Report::default()
+        };
         assert_eq!(text(&report).lines().count(), 2);
         assert!(!text(&report).contains('\u{1b}'));
     }

@@ -35,7 +35,8 @@ pub fn print_help(asked: &clap::Error) {
     }
 }
 
-/// Why standard output is not whole, unless its reader went away, which is no error (`sheaf … | head`).
+/// Why standard output is not whole, unless its reader went away, which is no error (`sheaf … |
+/// head`).
 pub fn stdout_error() -> Option<&'static str> {
     FAILED.get().filter(|failed| !failed.reader_left).map(|failed| failed.text.as_str())
 }
@@ -56,7 +57,8 @@ impl Write for Stdout {
         if bytes.is_empty() || is_over() {
             return Ok(bytes.len());
         }
-        let written = if self.prints { self.out.write(bytes) } else { Err(rustix::io::Errno::BADF.into()) };
+        let written =
+            if self.prints { self.out.write(bytes) } else { Err(rustix::io::Errno::BADF.into()) };
         match written {
             Err(error) if error.kind() != ErrorKind::Interrupted => {
                 fail(&error);

@@ -23,7 +23,8 @@ pub struct Started {
 pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> {
     let name = config.session_name();
     Sessions::of(config.environment()).check_free(name)?;
-    let cannot = |source| SessionError::Io { what: "cannot start the session's process".to_owned(), source };
+    let cannot =
+        |source| SessionError::Io { what: "cannot start the session's process".to_owned(), source };
     let (mut said, ours) = std::io::pipe().map_err(cannot)?;
     let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
     // Errors come here and are told in one line. Once the session runs nobody reads them: it must
@@ -43,8 +44,8 @@ pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> 
     }
 }
 
-/// Why a session's process ended before it listened: something cannot be meant, or there is no session to be
-/// had.
+/// Why a session's process ended before it listened: something cannot be meant, or there is no
+/// session to be had.
 fn not_started(name: &str, child: Child) -> anyhow::Error {
     let output = match child.wait_with_output() {
         Ok(output) => output,
@@ -93,8 +94,8 @@ pub struct Staying<'a> {
     pub foreground: bool,
 }
 
-/// Runs a session until it is asked to end. Once it listens, `listening` is given the number of its hosts, and
-/// what is to be told of how they were started.
+/// Runs a session until it is asked to end. Once it listens, `listening` is given the number of its
+/// hosts, and what is to be told of how they were started.
 pub fn run(
     config: Config,
     staying: &Staying<'_>,
@@ -136,7 +137,8 @@ pub fn run(
     result
 }
 
-/// The error of a session whose hosts were ended by others. Of one that has run, later commands are told.
+/// The error of a session whose hosts were ended by others. Of one that has run, later commands are
+/// told.
 fn ended(config: &Config, why: &str, has_run: bool) -> anyhow::Error {
     if !has_run {
         return Stop::unreachable(why.to_owned()).into();
@@ -176,7 +178,8 @@ async fn serve(
     }
 }
 
-/// Says on standard output that the session runs, and closes it: the process that waits for it goes on.
+/// Says on standard output that the session runs, and closes it: the process that waits for it goes
+/// on.
 pub fn announce(leaves: u64, note: Option<&str>) -> Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();

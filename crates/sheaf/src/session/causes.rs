@@ -4,8 +4,8 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_session::Gone;
 use std::time::Duration;
 
-/// Names why hosts were silent: what the tree noticed first of each since it was last there, else what the
-/// wave says.
+/// Names why hosts were silent: what the tree noticed first of each since it was last there, else
+/// what the wave says.
 pub fn add(report: &mut Report, errno: Errno, leaves: &RangeSet, gone: &[Gone], timeout: Duration) {
     let mut rest = leaves.clone();
     for gone in gone {

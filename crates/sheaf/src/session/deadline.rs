@@ -22,11 +22,16 @@ pub fn watch(timeout: Option<Duration>) {
         if LIFTED.load(Ordering::Relaxed) {
             return;
         }
-        // They would keep what this program has open, such as a pipe that somebody reads to its end.
+        // They would keep what this program has open, such as a pipe that somebody reads to its
+        // end.
         upcall::end_all();
-        // Standard error may be what hangs: it has a moment, and then the program ends all the same.
+        // Standard error may be what hangs: it has a moment, and then the program ends all the
+        // same.
         let tell = move || {
-            let _ = writeln!(std::io::stderr(), "sheaf: not done within {seconds} s, as --timeout asks");
+            let _ = writeln!(
+                std::io::stderr(),
+                "sheaf: not done within {seconds} s, as --timeout asks"
+            );
             std::process::exit(Exit::Partial as i32);
         };
         // Where there is no thread for it, the exit code has to tell.

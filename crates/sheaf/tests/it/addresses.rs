@@ -22,9 +22,19 @@ fn without_a_loopback_tcp_links_name_the_address_at_once() {
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-3]:/root/data:1\n"), "{run:?}");
     for link in ["tls", "tcp"] {
         let begun = Instant::now();
-        let run = machines.run(&["--processes", "3", "--link", link, "grep", "-c", "equal", "/root/data"]);
+        let run = machines.run(&[
+            "--processes",
+            "3",
+            "--link",
+            link,
+            "grep",
+            "-c",
+            "equal",
+            "/root/data",
+        ]);
         assert!(begun.elapsed() < Duration::from_secs(5), "{run:?}");
-        let told = "sheaf: cannot start the tree: 127.0.0.1 cannot be reached from this machine itself (";
+        let told =
+            "sheaf: cannot start the tree: 127.0.0.1 cannot be reached from this machine itself (";
         assert!(run.stderr.starts_with(told) && run.stderr.lines().count() == 1, "{run:?}");
     }
 }
@@ -70,7 +80,11 @@ fn hosts_that_have_ipv6_alone_are_started_and_join() {
         "equal",
         "/root/data",
     ]);
-    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "h1,login:/root/data:equal\n"), "{run:?}");
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (Some(0), "h1,login:/root/data:equal\n"),
+        "{run:?}"
+    );
     let run = machines.run(&["--processes", "2", "--link", "tls", "grep", "equal", "/root/data"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-2]:/root/data:equal\n"), "{run:?}");
 

@@ -18,7 +18,8 @@ fn home() -> Home {
 
 fn run(home: &Home, args: &[&str]) -> Run {
     let export = home.path().join("%h");
-    let run = home.run(&[&["--embedded", "2", "--export", export.to_str().unwrap()], args].concat());
+    let run =
+        home.run(&[&["--embedded", "2", "--export", export.to_str().unwrap()], args].concat());
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}: {run:?}");
     run
 }
@@ -79,7 +80,9 @@ fn what_lies_in_two_arguments_of_du_counts_once() {
         let ours = run(&home, &[&["du"], args].concat()).stdout;
         let ours = ours.replace("n[1-2]:/", "");
         let mut here = Command::new("du");
-        here.current_dir(&root).args(args.iter().map(|arg| arg.trim_start_matches('/'))).env_clear();
+        here.current_dir(&root)
+            .args(args.iter().map(|arg| arg.trim_start_matches('/')))
+            .env_clear();
         let gnu = String::from_utf8(here.output().unwrap().stdout).unwrap();
         let shown = |text: &str| text.replace("n[1-2]:", "");
         assert_eq!(shown(&ours), gnu, "{args:?}");

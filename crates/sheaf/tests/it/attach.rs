@@ -35,7 +35,8 @@ fn join(machines: &Machines, host: usize, token: &str) -> Running {
 /// Starts a server on a host, with a token that the running session makes.
 pub fn joins_by_token(machines: &Machines, host: usize) -> Running {
     let run = machines.run(&["--json", "token"]);
-    let issued: serde_json::Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"));
+    let issued: serde_json::Value =
+        serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"));
     join_at(machines, host, issued["join"].as_str().unwrap(), issued["token"].as_str().unwrap())
 }
 
@@ -61,7 +62,8 @@ fn hosts_join_by_one_time_tokens_late_too_and_leave() {
     let _turn = turn();
     let Some((machines, tokens)) = session(4, &[]) else { return };
     assert_eq!(tokens.len(), 4);
-    let mut servers: Vec<Running> = (1..=3).map(|host| join(&machines, host, &tokens[host - 1])).collect();
+    let mut servers: Vec<Running> =
+        (1..=3).map(|host| join(&machines, host, &tokens[host - 1])).collect();
     wait_for(&machines, "h[1-3]");
     let run = grep(&machines);
     assert!(run.stderr.starts_with("h4: host is down (EHOSTDOWN): it has not joined\n"), "{run:?}");
@@ -86,7 +88,8 @@ fn hosts_join_by_one_time_tokens_late_too_and_leave() {
     let shown = machines.run(&["tree", "show", "--json"]);
     assert!(shown.stdout.contains(r#""left":"h2""#), "{shown:?}");
     let token = machines.run(&["token", "pods"]);
-    let told = format!("join with: sheaf serve --join {}:{PORT} --token-file FILE\n", address(LOGIN));
+    let told =
+        format!("join with: sheaf serve --join {}:{PORT} --token-file FILE\n", address(LOGIN));
     assert_eq!((token.code, &token.stderr), (Some(0), &told));
     servers.push(join(&machines, 2, &token.stdout));
     wait_for(&machines, "h[1-4]");
@@ -125,14 +128,17 @@ fn a_server_that_is_killed_and_started_again_at_once_joins() {
     for tree in ["flat", "1x2x2"] {
         let up = ["--tree", tree, "--token-uses", "100"];
         let Some((machines, tokens)) = session(4, &up) else { return };
-        let mut servers: Vec<Running> = (1..=4).map(|host| join(&machines, host, &tokens[0])).collect();
+        let mut servers: Vec<Running> =
+            (1..=4).map(|host| join(&machines, host, &tokens[0])).collect();
         wait_for(&machines, "h[1-4]");
         for round in 1..=3 {
             machines.processes(2).iter().for_each(|process| process.signal(Signal::KILL));
             servers.remove(1).wait();
             servers.insert(1, join(&machines, 2, &tokens[0]));
             let told = "h[1-4]:/root/data:equal\n";
-            wait_until(&format!("{tree}: h2 is there again, {round}"), || grep(&machines).stdout == told);
+            wait_until(&format!("{tree}: h2 is there again, {round}"), || {
+                grep(&machines).stdout == told
+            });
         }
         assert_eq!(machines.run(&["down"]).code, Some(0));
         servers.into_iter().for_each(|server| assert_eq!(server.wait().code, Some(0)));
@@ -145,7 +151,8 @@ fn up_waits_for_as_many_hosts_as_it_is_told_to() {
     let Some((machines, _)) = session(2, &["--token-uses", "9"]) else { return };
     assert_eq!(machines.run(&["down"]).code, Some(0));
     let up = |wait: &str, timeout: &str| {
-        let args = ["--timeout", timeout, "up", "--tokens", "tokens", "--token-uses", "9", "--wait", wait];
+        let args =
+            ["--timeout", timeout, "up", "--tokens", "tokens", "--token-uses", "9", "--wait", wait];
         Running::start(&mut machines.sheaf(&args))
     };
     let token = || std::fs::read_to_string(machines.home(LOGIN, "tokens")).unwrap();
@@ -156,7 +163,9 @@ fn up_waits_for_as_many_hosts_as_it_is_told_to() {
 
     std::fs::remove_file(machines.home(LOGIN, "tokens")).unwrap();
     let waiting = up("all", "60");
-    wait_until("its token is there", || machines.home(LOGIN, "tokens").exists() && !token().is_empty());
+    wait_until("its token is there", || {
+        machines.home(LOGIN, "tokens").exists() && !token().is_empty()
+    });
     let one = join(&machines, 1, token().trim());
     // Others can ask meanwhile.
     wait_for(&machines, "h1");
@@ -168,7 +177,10 @@ fn up_waits_for_as_many_hosts_as_it_is_told_to() {
     assert_eq!((one.wait().code, two.wait().code), (Some(0), Some(0)));
 
     let many = machines.run(&["up", "--wait", "3"]);
-    assert_eq!((many.code, many.stderr.as_str()), (Some(2), "sheaf: --wait 3: cluster pods has 2 hosts\n"));
+    assert_eq!(
+        (many.code, many.stderr.as_str()),
+        (Some(2), "sheaf: --wait 3: cluster pods has 2 hosts\n")
+    );
 }
 
 #[test]
@@ -180,8 +192,11 @@ fn a_host_that_comes_before_its_session_waits_for_it_and_tells_its_end_from_anot
     machines.write(1, "token", &tokens[0]);
     let at = format!("login:{PORT}");
     let serve = ["serve", "--join", &at, "--retry", "1", "--token-file", "token"];
-    let late =
-        Running::start(&mut machines.command(1, machines.dir().join("sheaf").to_str().unwrap(), &serve));
+    let late = Running::start(&mut machines.command(
+        1,
+        machines.dir().join("sheaf").to_str().unwrap(),
+        &serve,
+    ));
     let told = late.wait();
     assert_eq!(told.code, Some(3), "{told:?}");
     let lines: Vec<&str> = told.stderr.lines().collect();
@@ -189,8 +204,9 @@ fn a_host_that_comes_before_its_session_waits_for_it_and_tells_its_end_from_anot
         lines[0],
         format!("sheaf: no session listens at {at}: Connection refused; it is tried for 1 s")
     );
-    let last =
-        format!("sheaf: no session listens at {at}: Connection refused; it has ended, or has not begun");
+    let last = format!(
+        "sheaf: no session listens at {at}: Connection refused; it has ended, or has not begun"
+    );
     assert_eq!(lines[1..], [last]);
 
     // Another session of the same name and place.
@@ -206,14 +222,17 @@ fn a_host_that_comes_before_its_session_waits_for_it_and_tells_its_end_from_anot
 
 /// Every node is where the plan of 1x2x2 has it: inner nodes 1 and 2, leaves 3 to 6.
 fn is_as_planned(machines: &Machines) -> bool {
-    let parents: Vec<(u64, u64)> = machines.nodes().into_iter().map(|(rank, (_, up))| (rank, up)).collect();
+    let parents: Vec<(u64, u64)> =
+        machines.nodes().into_iter().map(|(rank, (_, up))| (rank, up)).collect();
     parents == [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2)]
 }
 
 #[test]
 fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
     let _turn = turn();
-    let Some((machines, tokens)) = session(4, &["--tree", "1x2x2", "--token-uses", "100"]) else { return };
+    let Some((machines, tokens)) = session(4, &["--tree", "1x2x2", "--token-uses", "100"]) else {
+        return;
+    };
     // h4's place is below a node of h3 that has not come: it waits.
     let mut servers = vec![join(&machines, 4, &tokens[0]), join(&machines, 2, &tokens[0])];
     servers.push(join(&machines, 1, &tokens[0]));
@@ -221,10 +240,14 @@ fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
     wait_for(&machines, "h[1-4]");
     assert!(is_as_planned(&machines), "{:?}", machines.nodes());
     assert_eq!([1, 2, 3, 4].map(|host| machines.processes(host).len()), [2, 1, 2, 1]);
-    // Its inner node alone knows that it lives: the root would hear otherwise by the end of this time.
+    // Its inner node alone knows that it lives: the root would hear otherwise by the end of this
+    // time.
     let twice = join(&machines, 4, &tokens[0]).wait();
     let told = "sheaf: the session refuses this host: h4 is there already";
-    assert_eq!((twice.code, &twice.stderr), (Some(2), &format!("{told}; it is tried for 9 s\n{told}\n")));
+    assert_eq!(
+        (twice.code, &twice.stderr),
+        (Some(2), &format!("{told}; it is tried for 9 s\n{told}\n"))
+    );
 
     // A server that comes again finds its place below its inner node.
     machines.processes(2)[0].signal(Signal::KILL);
@@ -265,13 +288,16 @@ fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
 #[test]
 fn an_inner_node_that_cannot_reach_the_root_lets_its_children_go() {
     let _turn = turn();
-    let Some((machines, tokens)) = session(4, &["--tree", "1x2x2", "--token-uses", "100"]) else { return };
+    let Some((machines, tokens)) = session(4, &["--tree", "1x2x2", "--token-uses", "100"]) else {
+        return;
+    };
     let mut servers: Vec<Running> = (1..=4).map(|host| join(&machines, host, &tokens[0])).collect();
     wait_for(&machines, "h[1-4]");
     assert!(is_as_planned(&machines), "{:?}", machines.nodes());
     // Nothing gets from the root to h3 any more; h4, whose inner node is there, reaches both.
     let route = |verb: &str| {
-        let routed = machines.command(LOGIN, "ip", &["route", verb, "blackhole", &address(3)]).status();
+        let routed =
+            machines.command(LOGIN, "ip", &["route", verb, "blackhole", &address(3)]).status();
         assert!(routed.unwrap().success());
     };
     route("add");
@@ -301,10 +327,12 @@ fn inner_hosts_join_as_well() {
     let tokens = std::fs::read_to_string(machines.home(LOGIN, "tokens")).unwrap();
     let tokens: Vec<&str> = tokens.lines().collect();
     assert_eq!(tokens.len(), 4, "one for each host");
-    let _servers: Vec<Running> = (1..=4).map(|host| join(&machines, host, tokens[host - 1])).collect();
+    let _servers: Vec<Running> =
+        (1..=4).map(|host| join(&machines, host, tokens[host - 1])).collect();
     wait_for(&machines, "h[1-2]");
     let hosts: Vec<(String, u64)> = machines.nodes().into_values().collect();
-    let planned = [("h3", 0), ("h4", 0), ("h1", 1), ("h2", 2)].map(|(host, up)| (host.to_owned(), up));
+    let planned =
+        [("h3", 0), ("h4", 0), ("h1", 1), ("h2", 2)].map(|(host, up)| (host.to_owned(), up));
     assert_eq!(hosts, planned);
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }

@@ -17,7 +17,8 @@ fn home() -> Home {
 /// The lines on standard error and the exit code.
 fn told(home: &Home, args: &[&str]) -> String {
     let export = home.path().join("export");
-    let run = home.run(&[&["--embedded", "4", "--export", export.to_str().unwrap()], args].concat());
+    let run =
+        home.run(&[&["--embedded", "4", "--export", export.to_str().unwrap()], args].concat());
     assert_eq!(run.stdout, "", "{args:?}");
     format!("{} {}\n{}", run.code.unwrap(), args.join(" "), run.stderr)
 }
@@ -25,8 +26,16 @@ fn told(home: &Home, args: &[&str]) -> String {
 #[test]
 fn searches_that_find_no_file() {
     let home = home();
-    let paths =
-        ["/", "/directory", "/nothing*", "/none", "/file/x", "/../etc/passwd", "/upwards", "/absolute"];
+    let paths = [
+        "/",
+        "/directory",
+        "/nothing*",
+        "/none",
+        "/file/x",
+        "/../etc/passwd",
+        "/upwards",
+        "/absolute",
+    ];
     let told: String = paths.iter().map(|path| told(&home, &["grep", "x", path])).collect();
     insta::assert_snapshot!(told, @"
     4 grep x /
@@ -68,12 +77,16 @@ fn links_stay_within_the_export() {
 #[test]
 fn magic_links_are_refused() {
     let home = Home::new();
-    for path in
-        ["/proc/self/exe", "/proc/self/root/etc/passwd", "/proc/self/fd/0", "/proc/self/cwd/sheaf.toml"]
-    {
+    for path in [
+        "/proc/self/exe",
+        "/proc/self/root/etc/passwd",
+        "/proc/self/fd/0",
+        "/proc/self/cwd/sheaf.toml",
+    ] {
         let run = home.run(&["--embedded", "2", "grep", "x", path]);
         assert_eq!((run.code, run.stdout.as_str()), (Some(4), ""), "{path}: {run:?}");
-        let told = format!("n[1-2]:{path}: Too many levels of symbolic links (ELOOP), 2 of 2 members\n");
+        let told =
+            format!("n[1-2]:{path}: Too many levels of symbolic links (ELOOP), 2 of 2 members\n");
         assert_eq!(run.stderr, told + "sheaf: 0 of 2 members succeeded, 2 failed\n");
     }
 }

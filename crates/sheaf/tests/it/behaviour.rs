@@ -40,7 +40,18 @@ fn processes_and_threads_print_the_same() {
     assert_eq!(embedded.code, Some(0), "{embedded:?}");
     for link in ["unix", "tcp", "tls"] {
         for tree in ["auto", "1x2x32", "flat"] {
-            let args = ["--processes", PROCESSES, "--link", link, "--tree", tree, "grep", "-n", "udp", &path];
+            let args = [
+                "--processes",
+                PROCESSES,
+                "--link",
+                link,
+                "--tree",
+                tree,
+                "grep",
+                "-n",
+                "udp",
+                &path,
+            ];
             let run = home.run(&args);
             assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{link} {tree}");
             assert!(run.stdout == embedded.stdout, "{link} {tree}");
@@ -136,8 +147,15 @@ fn a_large_file_is_copied_in_constant_memory() {
     let source = home.path().join("source");
     std::fs::write(&source, &content).unwrap();
     let up = Up::at(home, &["--processes", "16", "--tree", "1x4x4", "--export", &export]);
-    let args =
-        ["--session", crate::cluster::NAME, "cp", "-T", "--async", source.to_str().unwrap(), ":/d/copy"];
+    let args = [
+        "--session",
+        crate::cluster::NAME,
+        "cp",
+        "-T",
+        "--async",
+        source.to_str().unwrap(),
+        ":/d/copy",
+    ];
     let mut command = up.home.command(&args);
     let mut client = Running::start(command.stdin(Stdio::null()));
     let process = client.process();
@@ -158,14 +176,22 @@ fn a_large_file_is_copied_in_constant_memory() {
         inner.chain([&up.session]).map(|node| node.kilobytes("status", "VmHWM").unwrap()).collect();
     println!("client {client_kilobytes} kB, inner nodes and root {above:?} kB");
     assert_eq!(above.len(), 5);
-    assert!(above.iter().chain([&client_kilobytes]).all(|kilobytes| *kilobytes < NODE_KILOBYTES_MAX));
+    assert!(
+        above.iter().chain([&client_kilobytes]).all(|kilobytes| *kilobytes < NODE_KILOBYTES_MAX)
+    );
     for host in 1..=16 {
         let d = up.home.path().join(format!("export/n{host}/d"));
         let names = || std::fs::read_dir(&d).unwrap().count();
         match host {
-            3 | 7 => assert_eq!((std::fs::read(d.join("copy/old")).unwrap(), names()), (b"old".to_vec(), 1)),
+            3 | 7 => assert_eq!(
+                (std::fs::read(d.join("copy/old")).unwrap(), names()),
+                (b"old".to_vec(), 1)
+            ),
             11 => assert_eq!(std::fs::read(&d).unwrap(), b"old"),
-            _ => assert!(std::fs::read(d.join("copy")).unwrap() == content && names() == 1, "n{host}"),
+            _ => assert!(
+                std::fs::read(d.join("copy")).unwrap() == content && names() == 1,
+                "n{host}"
+            ),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Rounds in which any processes of a tree are killed, stopped and continued while sums, broadcasts and
-//! appends are under way, with strangers at the door in some of them. `SHEAF_CHAOS_ROUNDS` says how
-//! many, `SHEAF_CHAOS_SEED` which is the first.
+//! Rounds in which any processes of a tree are killed, stopped and continued while sums, broadcasts
+//! and appends are under way, with strangers at the door in some of them. `SHEAF_CHAOS_ROUNDS` says
+//! how many, `SHEAF_CHAOS_SEED` which is the first.
 use crate::cluster::{Process, turn};
 use crate::crowd::{Crowd, STRANGERS, door_of};
 use crate::recovery::quick;
@@ -46,8 +46,9 @@ impl Round {
         let tree = Tree::start(shape, leaves, carrier, quick()).await;
         let survey = tree.network.survey(DEADLINE).await;
         let servers = survey.reports.iter().filter(|node| node.place == Place::Leaf);
-        let mut leaves: Vec<(u32, Process)> =
-            servers.map(|node| (node.rank, Process::of(node.pid).expect("a server runs"))).collect();
+        let mut leaves: Vec<(u32, Process)> = servers
+            .map(|node| (node.rank, Process::of(node.pid).expect("a server runs")))
+            .collect();
         assert_eq!(leaves.len() as u64, tree.leaves());
         // Leaves have their numbers in the order of their ranks.
         leaves.sort_unstable_by_key(|(rank, _)| *rank);
@@ -57,7 +58,11 @@ impl Round {
 
     /// The leaves whose processes run.
     fn living(&self) -> RangeSet {
-        (0u32..).zip(&self.leaves).filter(|(_, process)| process.runs()).map(|(leaf, _)| leaf).collect()
+        (0u32..)
+            .zip(&self.leaves)
+            .filter(|(_, process)| process.runs())
+            .map(|(leaf, _)| leaf)
+            .collect()
     }
 
     /// Lets things happen to processes; all that live go on in the end.
@@ -100,7 +105,12 @@ impl Round {
         let wave = next(stream).await;
         assert!(wave.complete);
         let sum = wave.payload.as_deref().and_then(packet::scalar::<i64>).unwrap_or(0);
-        assert_eq!(sum, each * i64::try_from(wave.coverage.ok.len()).unwrap(), "{:?}", wave.coverage);
+        assert_eq!(
+            sum,
+            each * i64::try_from(wave.coverage.ok.len()).unwrap(),
+            "{:?}",
+            wave.coverage
+        );
         (*wave.coverage.ok).clone()
     }
 
@@ -114,7 +124,10 @@ impl Round {
                 return;
             }
             let notices = self.tree.network.notices();
-            assert!(Instant::now() < deadline, "{what}: {missing} live and are not counted: {notices:?}");
+            assert!(
+                Instant::now() < deadline,
+                "{what}: {missing} live and are not counted: {notices:?}"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -134,12 +147,18 @@ impl Round {
             let log = std::fs::read_to_string(&path).unwrap();
             let records: Vec<usize> = log
                 .lines()
-                .map(|line| line.strip_prefix("record ").and_then(|number| number.parse().ok()).unwrap())
+                .map(|line| {
+                    line.strip_prefix("record ").and_then(|number| number.parse().ok()).unwrap()
+                })
                 .collect();
             assert!(records.is_sorted_by(|one, next| one < next), "n{}: {records:?}", leaf + 1);
             for (record, answered) in answered.iter().enumerate() {
                 let has = records.binary_search(&record).is_ok();
-                assert!(has || !answered.contains(leaf), "n{}: {record} is missing: {records:?}", leaf + 1);
+                assert!(
+                    has || !answered.contains(leaf),
+                    "n{}: {record} is missing: {records:?}",
+                    leaf + 1
+                );
             }
         }
     }
@@ -195,9 +214,17 @@ fn whatever_happens_to_processes_who_lives_is_counted_once_and_appends_once() {
         .filter(|&seed| {
             let since = Instant::now();
             let fails = catch_unwind(AssertUnwindSafe(|| one(seed))).is_err();
-            println!("round {seed}: {} in {:?}", if fails { "FAILED" } else { "ok" }, since.elapsed());
+            println!(
+                "round {seed}: {} in {:?}",
+                if fails { "FAILED" } else { "ok" },
+                since.elapsed()
+            );
             fails
         })
         .collect();
-    assert!(failed.is_empty(), "{} of {rounds} rounds failed, by their seeds: {failed:?}", failed.len());
+    assert!(
+        failed.is_empty(),
+        "{} of {rounds} rounds failed, by their seeds: {failed:?}",
+        failed.len()
+    );
 }

@@ -3,8 +3,8 @@ use crate::support::{Home, Run};
 
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// Three hosts with a list: `same` is as listed on all, `odd` is not on the second, `some` is missing
-/// on the third, which also has a line that is none.
+/// Three hosts with a list: `same` is as listed on all, `odd` is not on the second, `some` is
+/// missing on the third, which also has a line that is none.
 fn home() -> Home {
     let home = Home::new();
     for host in 1..=3 {
@@ -26,7 +26,9 @@ fn home() -> Home {
 
 fn check(home: &Home, args: &[&str]) -> Run {
     let export = home.path().join("export/%h");
-    home.run(&[&["--embedded", "3", "--export", export.to_str().unwrap(), "sha", "-c"], args].concat())
+    home.run(
+        &[&["--embedded", "3", "--export", export.to_str().unwrap(), "sha", "-c"], args].concat(),
+    )
 }
 
 #[test]

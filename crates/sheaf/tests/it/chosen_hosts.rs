@@ -17,7 +17,11 @@ fn home() -> (Home, String) {
 
 #[track_caller]
 fn prints(run: &Run, expected: &str) {
-    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), (expected, "", Some(0)), "{run:?}");
+    assert_eq!(
+        (run.stdout.as_str(), run.stderr.as_str(), run.code),
+        (expected, "", Some(0)),
+        "{run:?}"
+    );
 }
 
 /// Removes files, and says on which hosts.
@@ -37,7 +41,8 @@ fn refuses(run: &Run, expected: &str) {
 fn hosts_need_no_file() {
     let (home, export) = home();
     for launch in ["processes", "embedded"] {
-        let run = |args: &[&str]| home.run(&[&["--launch", launch, "--export", &export], args].concat());
+        let run =
+            |args: &[&str]| home.run(&[&["--launch", launch, "--export", &export], args].concat());
         prints(&run(&["-w", "n[1-4]", "grep", ".", "/same"]), "n[1-4]:/same:x\n");
         prints(&run(&["-w", "n1,n4", "-x", "n1", "grep", ".", "/who"]), "n4:/who:n4\n");
         prints(
@@ -62,12 +67,18 @@ fn hosts_need_no_file() {
             &run(&["-w", "n[1-4]", "-x", "m1", "cat", "/same"]),
             "m1 is not among the hosts of -w (n[1-4]); did you mean n1?",
         );
-        refuses(&run(&["-w", "n[1-2]", "-x", "n[1-2]", "cat", "/same"]), "--exclude-hosts leaves no host");
+        refuses(
+            &run(&["-w", "n[1-2]", "-x", "n[1-2]", "cat", "/same"]),
+            "--exclude-hosts leaves no host",
+        );
         refuses(
             &run(&["-w", "n[1-4]", "-x", "n2", "cat", "n2:/same"]),
             "n2: every host of it is left out by --exclude-hosts",
         );
-        refuses(&run(&["-w", "n[1-2]", "cat", "n3:/same"]), "n3 is not among the hosts of -w (n[1-2])");
+        refuses(
+            &run(&["-w", "n[1-2]", "cat", "n3:/same"]),
+            "n3 is not among the hosts of -w (n[1-2])",
+        );
     }
     refuses(
         &home.run(&["--launch", "sssh", "-w", "n1", "cat", "/x"]),
@@ -76,7 +87,8 @@ fn hosts_need_no_file() {
     );
     let told = "--user is for hosts that ssh logs in to: not with launch = processes";
     refuses(&home.run(&["--launch", "processes", "-w", "n1", "-l", "me", "cat", "/x"]), told);
-    let told = "--sudo is for servers that are started here or over ssh: not with launch = embedded";
+    let told =
+        "--sudo is for servers that are started here or over ssh: not with launch = embedded";
     refuses(&home.run(&["--embedded", "2", "--sudo", "cat", "/x"]), told);
     refuses(
         &home.run(&["--embedded", "2", "--link", "tls", "cat", "/x"]),
@@ -133,7 +145,8 @@ fn a_configured_cluster_is_cut_to_the_hosts_that_are_said() {
     );
     removes(&home.run(&["rm", "-x", "n1", "@all:/same"]), "n[2-4]");
     assert_eq!(present(&home, "same"), [1]);
-    let shown = home.run(&["config", "show", "-x", "n1", "-w", "n[1-2]", "-l", "me", "--sudo", "-C", "lab"]);
+    let shown = home
+        .run(&["config", "show", "-x", "n1", "-w", "n[1-2]", "-l", "me", "--sudo", "-C", "lab"]);
     let lines: Vec<String> = shown
         .stdout
         .lines()
@@ -155,17 +168,21 @@ fn a_configured_cluster_is_cut_to_the_hosts_that_are_said() {
 fn names_that_ssh_would_not_take_for_names_are_refused() {
     let (home, _) = home();
     let ran = home.path().join("ran");
-    let ssh = home.write("ssh", &format!("#!/bin/sh\necho \"$@\" >> {}\nexit 255\n", ran.display()));
+    let ssh =
+        home.write("ssh", &format!("#!/bin/sh\necho \"$@\" >> {}\nexit 255\n", ran.display()));
     std::fs::set_permissions(&ssh, PermissionsExt::from_mode(0o755)).unwrap();
     let write = |hosts: &str, more: &str| {
-        let config = format!("[cluster.lab]\nhosts = {hosts:?}\nssh = \"{}\"\n{more}", ssh.display());
+        let config =
+            format!("[cluster.lab]\nhosts = {hosts:?}\nssh = \"{}\"\n{more}", ssh.display());
         home.write("sheaf.toml", &config);
     };
     let lab = |told: &str| format!("hosts of cluster lab: {told}");
     write("n1", "");
-    let refused = |args: &[&str], told: &str| refuses(&home.run(&[args, &["cat", "/x"]].concat()), told);
+    let refused =
+        |args: &[&str], told: &str| refuses(&home.run(&[args, &["cat", "/x"]].concat()), told);
     let blank = "\"a b\" cannot be the name of a host: it has a blank; hosts are joined by commas";
-    for args in [&["-C", "lab", "-w", "a b"][..], &["-w", "a b"], &["-w", "a b", "--launch", "ssh"]] {
+    for args in [&["-C", "lab", "-w", "a b"][..], &["-w", "a b"], &["-w", "a b", "--launch", "ssh"]]
+    {
         refused(args, &format!("-w: {blank}"));
     }
     let dash = "\"-oProxyCommand=x\" cannot be the name of a host: it begins with a dash";
@@ -177,7 +194,10 @@ fn names_that_ssh_would_not_take_for_names_are_refused() {
         )
     };
     refused(&["-w", "n1", "-l", "x y"], &wrong("x y", "it has a blank"));
-    refused(&["-w", "n1", "--user=-oProxyCommand=x"], &wrong("-oProxyCommand=x", "it begins with a dash"));
+    refused(
+        &["-w", "n1", "--user=-oProxyCommand=x"],
+        &wrong("-oProxyCommand=x", "it begins with a dash"),
+    );
     assert_eq!(home.run(&["-w", "n1", "-l", "-x", "cat", "/x"]).code, Some(2));
     // The same of a configuration, of what it reads, and of nodes between the others.
     write("@command: echo -- -oProxyCommand=x", "");
@@ -189,7 +209,10 @@ fn names_that_ssh_would_not_take_for_names_are_refused() {
     refused(&[], &format!("inner hosts of cluster lab: {dash}"));
     home.write("tree.top", "root:0 => -oProxyCommand:0 ; -oProxyCommand:0 => n1:0 ;");
     write("n1", "tree = \"file:tree.top\"\n");
-    refused(&[], "tree.top: \"-oProxyCommand\" cannot be the name of a host: it begins with a dash");
+    refused(
+        &[],
+        "tree.top: \"-oProxyCommand\" cannot be the name of a host: it begins with a dash",
+    );
     let check = home.run(&["config", "check"]);
     assert_eq!(check.code, Some(0), "{check:?}");
     assert!(!ran.exists());
@@ -228,7 +251,10 @@ fn a_running_session_is_asked_only_for_the_hosts_that_are_said() {
     prints(&up.run(&["-x", "n2", "grep", ".", "/same"]), "n[1,3-4]:/same:x\n");
     prints(&up.run(&["-w", "n[2-4]", "-x", "n3", "grep", ".", "/same"]), "n[2,4]:/same:x\n");
     refuses(&up.run(&["-w", "n[3-5]", "cat", "/same"]), "n5 is no host of session try (n[1-4])");
-    refuses(&up.run(&["-w", "n[3-4]", "cat", "n1:/same"]), "n1 is not among the hosts of -w (n[3-4])");
+    refuses(
+        &up.run(&["-w", "n[3-4]", "cat", "n1:/same"]),
+        "n1 is not among the hosts of -w (n[3-4])",
+    );
     removes(&up.run(&["-w", "n[2-3]", "rm", "/same"]), "n[2-3]");
     assert_eq!(present(&up.home, "same"), [1, 4]);
     removes(&up.run(&["-x", "n4", "rm", "@all:/who"]), "n[1-3]");
@@ -241,8 +267,8 @@ fn a_running_session_is_asked_only_for_the_hosts_that_are_said() {
     nothing_is_left(&up.home);
 }
 
-/// A stand-in for sudo, which takes what the real one is given here and nothing else, and passes on as
-/// little of the environment.
+/// A stand-in for sudo, which takes what the real one is given here and nothing else, and passes on
+/// as little of the environment.
 const SUDO: &str = "#!/bin/sh\n\
     test \"$1 $2\" = \"-n --\" || { echo \"sudo: a password is required\" >&2; exit 1; }\n\
     shift 2\n\
@@ -259,14 +285,17 @@ fn servers_of_this_machine_are_started_through_sudo_and_nodes_above_them_are_not
     for link in ["unix", "tls"] {
         let mut command =
             home.command(&["--launch", "processes", "-w", "n[1-4]", "--sudo", "--tree", "1x2x2"]);
-        command.args(["--link", link, "--export", &export, "grep", ".", "/same"]).env("PATH", &path);
+        command
+            .args(["--link", link, "--export", &export, "grep", ".", "/same"])
+            .env("PATH", &path);
         prints(&Run::of(command.output().unwrap()), "n[1-4]:/same:x\n");
         let started = std::fs::read_to_string(&log).unwrap();
         assert_eq!(started.lines().count(), 4, "{started}");
         assert!(started.lines().all(|line| line.ends_with("sheaf serve")), "{started}");
         std::fs::remove_file(&log).unwrap();
     }
-    let mut command = home.command(&["--launch", "processes", "-w", "n[1-2]", "--sudo", "cat", "/same"]);
+    let mut command =
+        home.command(&["--launch", "processes", "-w", "n[1-2]", "--sudo", "cat", "/same"]);
     let missing = Run::of(command.env("PATH", "/nowhere").output().unwrap());
     assert_eq!(missing.stdout, "", "{missing:?}");
     assert!(missing.stderr.contains("its process cannot be started"), "{missing:?}");
@@ -303,7 +332,8 @@ fn hosts_are_logged_in_to_as_the_user_who_is_said_and_sudo_makes_servers_roots()
     for host in 1..=4 {
         add_worker(&machines, host);
         machines.write(host, "secret", &format!("of h{host}\n"));
-        std::fs::set_permissions(machines.home(host, "secret"), PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::set_permissions(machines.home(host, "secret"), PermissionsExt::from_mode(0o600))
+            .unwrap();
     }
     // No file: ssh is what is meant, as root, who runs this.
     let run = machines.run(&["-w", "h[1-2]", "cat", "h2:/root/secret"]);
@@ -319,20 +349,26 @@ fn hosts_are_logged_in_to_as_the_user_who_is_said_and_sudo_makes_servers_roots()
     let args = ["-w", "h[1-4]", "-x", "h3", "-l", "worker", "--sudo", "--tree", "1x1x3"];
     let run = machines.run(&[&args[..], &["grep", ".", "/root/secret"]].concat());
     let expected = "h1:/root/secret:of h1\nh2:/root/secret:of h2\nh4:/root/secret:of h4\n";
-    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), (expected, "", Some(0)), "{run:?}");
+    assert_eq!(
+        (run.stdout.as_str(), run.stderr.as_str(), run.code),
+        (expected, "", Some(0)),
+        "{run:?}"
+    );
     for host in [1, 2, 4] {
         let log = machines.command(host, "cat", &["/run/worker/sudo.log"]).output().unwrap();
         let log = String::from_utf8(log.stdout).unwrap();
         assert_eq!(log.lines().count(), 1, "{log}");
-        let owner = machines.command(host, "stat", &["-c", "%u", "/run/worker/.cache/sheaf/bin"]).output();
+        let owner =
+            machines.command(host, "stat", &["-c", "%u", "/run/worker/.cache/sheaf/bin"]).output();
         assert_eq!(owner.unwrap().stdout, b"4711\n", "the push is the user's");
     }
     assert_eq!(machines.logins(3), 1, "h3 was left out");
-    wait_until("nothing is left", || machines.hosts().all(|host| machines.processes(host).is_empty()));
+    wait_until("nothing is left", || {
+        machines.hosts().all(|host| machines.processes(host).is_empty())
+    });
 
     // Without the right to, every host says why.
-    let script =
-        "printf '#!/bin/sh\\necho sudo: a password is required >&2\\nexit 1\\n' > /run/worker/bin/sudo";
+    let script = "printf '#!/bin/sh\\necho sudo: a password is required >&2\\nexit 1\\n' > /run/worker/bin/sudo";
     assert!(machines.command(1, "sh", &["-c", script]).status().unwrap().success());
     let run = machines.run(&["-w", "h1", "-l", "worker", "--sudo", "cat", "/root/secret"]);
     assert!(run.stderr.contains("not started: sudo: a password is required"), "{run:?}");
@@ -387,7 +423,9 @@ fn hosts_outside_of_the_default_cluster_are_said_to_be() {
     let (home, export) = home();
     home.write(
         "sheaf.toml",
-        &format!("[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"processes\"\nexport = {export:?}\n"),
+        &format!(
+            "[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"processes\"\nexport = {export:?}\n"
+        ),
     );
     let path = deny_ssh(&home);
     let run = |args: &[&str]| Run::of(home.command(args).env("PATH", &path).output().unwrap());
@@ -403,15 +441,23 @@ fn hosts_outside_of_the_default_cluster_are_said_to_be() {
         let quiet = run(&["-w", hosts, "--quiet", "cat", "/same"]);
         assert_eq!((quiet.stderr.as_str(), quiet.code), ("", Some(3)));
         let json = run(&["-w", hosts, "--json", "cat", "/same"]);
-        let first: serde_json::Value = serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
+        let first: serde_json::Value =
+            serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
         assert_eq!((first["type"].as_str(), first["note"].as_str()), (Some("note"), Some(note)));
     }
     // Who says ssh means it, and who says another way means that.
     let told = run(&["-w", "n1", "--launch", "ssh", "cat", "/same"]);
     assert_eq!(told.code, Some(3), "{told:?}");
-    assert!(told.stderr.contains("nobody is let in") && !told.stderr.contains("outside"), "{told:?}");
-    let launched = run(&["-w", "n[4-5]", "--launch", "embedded", "--export", &export, "grep", ".", "/same"]);
-    assert!(launched.stdout == "n4:/same:x\n" && !launched.stderr.contains("outside"), "{launched:?}");
+    assert!(
+        told.stderr.contains("nobody is let in") && !told.stderr.contains("outside"),
+        "{told:?}"
+    );
+    let launched =
+        run(&["-w", "n[4-5]", "--launch", "embedded", "--export", &export, "grep", ".", "/same"]);
+    assert!(
+        launched.stdout == "n4:/same:x\n" && !launched.stderr.contains("outside"),
+        "{launched:?}"
+    );
 
     home.write("sheaf.toml", "[cluster.lab]\nhosts = \"@file:missing\"\n");
     refuses(

@@ -62,7 +62,8 @@ impl Process {
 
     /// What it was started with.
     pub fn arguments(self) -> Vec<String> {
-        let text = std::fs::read_to_string(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let text =
+            std::fs::read_to_string(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         text.split_terminator('\0').map(ToOwned::to_owned).collect()
     }
 
@@ -93,7 +94,8 @@ pub fn of_home(home: &Home) -> Vec<Process> {
     pids.filter(of_it).filter_map(Process::of).collect()
 }
 
-/// Waits until every process of `home` has ended, and checks that its sockets are gone as well; its log stays.
+/// Waits until every process of `home` has ended, and checks that its sockets are gone as well; its
+/// log stays.
 #[track_caller]
 pub fn nothing_is_left(home: &Home) {
     wait_until("all processes have ended", || of_home(home).is_empty());
@@ -206,7 +208,8 @@ impl Drop for Up {
         }
         self.session.signal(Signal::TERM);
         let deadline = Instant::now() + SOON;
-        while Instant::now() < deadline && (self.session.runs() || self.nodes.iter().any(|node| node.runs()))
+        while Instant::now() < deadline
+            && (self.session.runs() || self.nodes.iter().any(|node| node.runs()))
         {
             std::thread::park_timeout(POLL);
         }

@@ -88,7 +88,10 @@ fn show_speaks_json() {
     let home = Home::with_config(LAB);
     let run = home.run(&["config", "show", "--json", "--embedded", "3"]);
     let object: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(object["settings"]["hosts"], serde_json::json!({ "value": "n[1-3]", "from": "--embedded" }));
+    assert_eq!(
+        object["settings"]["hosts"],
+        serde_json::json!({ "value": "n[1-3]", "from": "--embedded" })
+    );
     assert_eq!(
         object["settings"]["tuning.heartbeat_ms"],
         serde_json::json!({ "value": 250, "from": "sheaf.toml:13" })
@@ -120,7 +123,8 @@ fn a_link_that_leads_to_no_other_host_is_refused() {
 
 #[test]
 fn check_names_every_problem_and_others_the_first() {
-    let home = Home::with_config("[cluster.lab]\nhost = \"n1\"\n[groups]\nbad = \"n[\"\n[tunning]\n");
+    let home =
+        Home::with_config("[cluster.lab]\nhost = \"n1\"\n[groups]\nbad = \"n[\"\n[tunning]\n");
     let run = home.run(&["config", "check"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""));
     insta::assert_snapshot!(run.stderr, @r#"
@@ -148,7 +152,9 @@ fn a_home_that_cannot_be_read_is_told_with_what_to_do() {
     std::fs::set_permissions(open.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = open.path().join("sheaf");
     std::fs::copy(env!("CARGO_BIN_EXE_sheaf"), &program).unwrap();
-    for (variable, file) in [("HOME", ".config/sheaf/sheaf.toml"), ("XDG_CONFIG_HOME", "sheaf/sheaf.toml")] {
+    for (variable, file) in
+        [("HOME", ".config/sheaf/sheaf.toml"), ("XDG_CONFIG_HOME", "sheaf/sheaf.toml")]
+    {
         let mut command = std::process::Command::new(&program);
         for (name, value) in home.command(&[]).get_envs() {
             command.env(name, value.unwrap_or_default());
@@ -166,16 +172,20 @@ fn a_home_that_cannot_be_read_is_told_with_what_to_do() {
     }
 }
 
-/// In an address `@all` is every host of the cluster: a group of that name would be another set elsewhere.
+/// In an address `@all` is every host of the cluster: a group of that name would be another set
+/// elsewhere.
 #[test]
 fn no_group_is_called_all() {
     let lab = "[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"embedded\"\n";
     let home = Home::with_config(&format!("{lab}[groups]\nall = \"n[1-3]\"\n"));
-    let told =
-        "sheaf: sheaf.toml:5: a group cannot be called all: @all stands for every host of the cluster\n";
+    let told = "sheaf: sheaf.toml:5: a group cannot be called all: @all stands for every host of the cluster\n";
     for args in [&["config", "check"][..], &["hosts", "-f", "@all"], &["rm", "@all:/x"], &["up"]] {
         let run = home.run(args);
-        assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (Some(2), "", told), "{args:?}");
+        assert_eq!(
+            (run.code, run.stdout.as_str(), run.stderr.as_str()),
+            (Some(2), "", told),
+            "{args:?}"
+        );
     }
     home.write("sheaf.toml", &format!("{lab}[groups]\nall4 = \"n[1-4]\"\n"));
     assert_eq!(home.run(&["config", "check"]).code, Some(0));
@@ -203,7 +213,10 @@ fn the_file_is_searched_in_order() {
     home.write("opt.toml", &hosts("opt"));
     look(&["--config", "opt.toml"], &[("SHEAF_CONFIG", "env.toml")]);
     let starts: Vec<&str> = seen.iter().map(|line| line.split(" # ").next().unwrap()).collect();
-    assert_eq!(starts, ["home", "xdg", "here", "env", "opt"].map(|name| format!("hosts = {name:?}")));
+    assert_eq!(
+        starts,
+        ["home", "xdg", "here", "env", "opt"].map(|name| format!("hosts = {name:?}"))
+    );
 }
 
 #[test]
@@ -219,8 +232,7 @@ fn groups_of_clustershell_work_in_addresses() {
     let home = Home::with_config("[cluster.lab]\nhosts = \"n[1-9]\"\nlaunch = \"embedded\"\n");
     let run = |address: &str| {
         let mut command = home.command(&["cat", address]);
-        let groups =
-            "[Main]\ndefault: t\nautodir: $CFGDIR/groups.d\n[t]\nmap: echo n1 m$GROUP\nlist: echo 7\n";
+        let groups = "[Main]\ndefault: t\nautodir: $CFGDIR/groups.d\n[t]\nmap: echo n1 m$GROUP\nlist: echo 7\n";
         home.write("clustershell/groups.conf", groups);
         home.write("clustershell/groups.d/racks.yaml", "racks:\n  r1: 'x[1-2]'\n");
         String::from_utf8(command.output().unwrap().stderr).unwrap()
@@ -232,7 +244,9 @@ fn groups_of_clustershell_work_in_addresses() {
 /// Some editors put a mark in front of what is UTF-8.
 #[test]
 fn a_mark_in_front_of_a_file_is_no_part_of_it() {
-    let home = Home::with_config("\u{feff}[cluster.a]\nhosts = \"@file:hosts.txt\"\nlaunch = \"embedded\"\n");
+    let home = Home::with_config(
+        "\u{feff}[cluster.a]\nhosts = \"@file:hosts.txt\"\nlaunch = \"embedded\"\n",
+    );
     home.write("hosts.txt", "\u{feff}n1\nn2\n");
     home.write("tree.top", "\u{feff}root:0 => n1:0 n2:0 ;\n");
     home.write("groups.conf", "\u{feff}[Main]\ndefault: a\n[a]\nmap: echo n7\n");

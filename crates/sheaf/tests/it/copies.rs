@@ -22,7 +22,8 @@ fn two_hosts() -> Home {
 #[test]
 fn an_input_that_is_not_open_is_no_empty_file() {
     let home = two_hosts();
-    for args in [&["cp", "-", ":/old"][..], &["cp", "-", ":/new"], &["write", "--create", ":/new"]] {
+    for args in [&["cp", "-", ":/old"][..], &["cp", "-", ":/new"], &["write", "--create", ":/new"]]
+    {
         let run = redirected(&home, args, "<&-");
         let expected = "sheaf: standard input is closed; < /dev/null is an empty one\n";
         assert_eq!((run.stderr.as_str(), run.code), (expected, Some(2)), "{args:?}");
@@ -106,11 +107,23 @@ fn copies_keep_what_the_help_says() {
     ];
     for (flags, expected) in cases {
         let run = redirected(&home, &["cp", flags, "from/.", &format!(":/to{flags}")], "");
-        assert_eq!((run.stderr.as_str(), run.code), ("copied to n[1-2]: 8 files\n", Some(0)), "{flags}");
+        assert_eq!(
+            (run.stderr.as_str(), run.code),
+            ("copied to n[1-2]: 8 files\n", Some(0)),
+            "{flags}"
+        );
         assert_eq!(kept(&home.path().join(format!("n2/to{flags}"))), expected, "{flags}");
         let run = redirected(&home, &["cp", flags, ":/from/.", &format!("got{flags}")], "");
-        assert_eq!((run.stderr.as_str(), run.code), ("copied from n[1-2]: 8 files\n", Some(0)), "{flags}");
-        assert_eq!(kept(&home.path().join(format!("got{flags}/n1"))), expected, "{flags} from hosts");
+        assert_eq!(
+            (run.stderr.as_str(), run.code),
+            ("copied from n[1-2]: 8 files\n", Some(0)),
+            "{flags}"
+        );
+        assert_eq!(
+            kept(&home.path().join(format!("got{flags}/n1"))),
+            expected,
+            "{flags} from hosts"
+        );
     }
     drop(std::os::unix::net::UnixListener::bind(from.join("sub/socket")).unwrap());
     let run = redirected(&home, &["cp", "-a", "from/.", ":/to-a"], "");
@@ -124,8 +137,7 @@ fn a_destination_on_hosts_is_no_pattern() {
     home.write("conf", "new\n");
     for place in [":/{a,b}", ":/*", ":/o?d", ":/[o]ld"] {
         let run = redirected(&home, &["cp", "conf", place], "");
-        let told =
-            ": cp has one destination: patterns are not expanded in it; \\ takes * ? [ { as they are\n";
+        let told = ": cp has one destination: patterns are not expanded in it; \\ takes * ? [ { as they are\n";
         assert_eq!((run.stderr, run.code), (format!("sheaf: {}{told}", &place[1..]), Some(2)));
     }
     assert_eq!(std::fs::read_dir(home.path().join("n1")).unwrap().count(), 1);
@@ -154,7 +166,8 @@ fn an_exact_name_is_that_of_one_path_of_one_host() {
     home.write("n1/dir/sub/file", "deep\n");
     for place in [":/old", "n1:/o*"] {
         let run = redirected(&home, &["cp", "-T", place, "one.txt"], "");
-        let told = "sheaf: only one path of one host, and no pattern, can have the destination's name\n";
+        let told =
+            "sheaf: only one path of one host, and no pattern, can have the destination's name\n";
         assert_eq!((run.stderr.as_str(), run.code), (told, Some(2)));
     }
     let run = redirected(&home, &["cp", "-T", "--dry-run", "n1:/old", "one.txt"], "");
@@ -169,7 +182,8 @@ fn an_exact_name_is_that_of_one_path_of_one_host() {
             [to, &format!("{host}/old")].map(|path| std::fs::read(home.path().join(path)).unwrap());
         assert!(here == there, "{host}");
     }
-    // A directory becomes the other, as with cp -rT, and one that is not there is not made above it.
+    // A directory becomes the other, as with cp -rT, and one that is not there is not made above
+    // it.
     for _ in 0..2 {
         let run = redirected(&home, &["cp", "-rT", "n1:/dir", "got"], "");
         assert_eq!((run.stderr.as_str(), run.code), ("copied from n1: 1 file\n", Some(0)));
@@ -179,7 +193,10 @@ fn an_exact_name_is_that_of_one_path_of_one_host() {
     let run = redirected(&home, &["cp", "-T", "n1:/old", "got"], "");
     assert!(run.stderr.contains("(EISDIR)") && run.code == Some(4), "{run:?}");
     let run = redirected(&home, &["cp", "-T", "n1:/old", "none/one.txt"], "");
-    assert!(run.stderr.contains("none/one.txt: No such file or directory") && run.code != Some(0), "{run:?}");
+    assert!(
+        run.stderr.contains("none/one.txt: No such file or directory") && run.code != Some(0),
+        "{run:?}"
+    );
     assert!(!home.path().join("none").exists());
 }
 
@@ -206,7 +223,8 @@ fn a_copy_says_what_it_did() {
     }
     let changed = |args: &[&str]| {
         let run = redirected(&home, args, "");
-        let last: serde_json::Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+        let last: serde_json::Value =
+            serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
         last["changed"].clone()
     };
     let both = serde_json::json!(

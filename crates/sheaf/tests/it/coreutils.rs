@@ -32,12 +32,17 @@ fn home() -> Home {
 /// What sheaf and the program of this machine print.
 fn both(home: &Home, ours: &[&str], theirs: &[&str]) -> (String, String) {
     let export = home.path().join("%h");
-    let args = [&["-w", "n1", "--launch", "embedded", "--export", export.to_str().unwrap()], ours].concat();
+    let args = [&["-w", "n1", "--launch", "embedded", "--export", export.to_str().unwrap()], ours]
+        .concat();
     let mut command = home.command(&args);
     let ours = crate::support::Run::of(command.env("TZ", "UTC").output().unwrap());
     assert_eq!((ours.stderr.as_str(), ours.code), ("", Some(0)), "{args:?}");
     let mut program = Command::new(theirs[0]);
-    program.args(&theirs[1..]).current_dir(home.path().join("n1")).env("LC_ALL", "C").env("TZ", "UTC");
+    program
+        .args(&theirs[1..])
+        .current_dir(home.path().join("n1"))
+        .env("LC_ALL", "C")
+        .env("TZ", "UTC");
     (ours.stdout, String::from_utf8(program.output().unwrap().stdout).unwrap())
 }
 
@@ -101,8 +106,11 @@ fn directories_of_a_listing_come_in_the_order_of_gnu_ls() {
 fn printf_of_stat_is_that_of_gnu_stat() {
     let home = home();
     for format in [r"%s\n", r"%n\t%a\n", r#"\x41\101%%\045s\\\"\n\n"#, "%s", r"a\qb\n", r"\e\a%F"] {
-        let (ours, theirs) =
-            both(&home, &["stat", "--printf", format, "/d/a.rs"], &["stat", "--printf", format, "d/a.rs"]);
+        let (ours, theirs) = both(
+            &home,
+            &["stat", "--printf", format, "/d/a.rs"],
+            &["stat", "--printf", format, "d/a.rs"],
+        );
         assert_eq!(ours.replace("/d/", "d/"), theirs, "{format}");
     }
     let files = ["/d/a.rs", "/d/c"];
@@ -112,7 +120,8 @@ fn printf_of_stat_is_that_of_gnu_stat() {
         &["stat", "--printf", r"%s\n", "d/a.rs", "d/c"],
     );
     assert_eq!(ours, theirs);
-    let (labelled, _) = both(&home, &[&["stat", "--printf", r"%s\n"], &files[..]].concat(), &["true"]);
+    let (labelled, _) =
+        both(&home, &[&["stat", "--printf", r"%s\n"], &files[..]].concat(), &["true"]);
     assert_eq!(labelled, "n1:/d/a.rs:3000\nn1:/d/c:0\n");
     let (format, printf) = both(
         &home,
@@ -132,14 +141,19 @@ fn sections(text: &str) -> Vec<String> {
 fn directories_are_sorted_as_gnu_ls_sorts_them() {
     let home = home();
     // Empty directories have no section of ours.
-    for (at, name) in ["d/sub/deep", "d/sub-b", "d", "d/sub", "e.x", "f.a/g", "f.a"].into_iter().enumerate() {
+    for (at, name) in
+        ["d/sub/deep", "d/sub-b", "d", "d/sub", "e.x", "f.a/g", "f.a"].into_iter().enumerate()
+    {
         let dir = home.path().join("n1").join(name);
         std::fs::create_dir_all(&dir).unwrap();
         (0..at * 300).for_each(|file| std::fs::write(dir.join(format!("f{file}")), "").unwrap());
         std::fs::write(dir.join("file"), "x".repeat(at)).unwrap();
     }
-    for (at, name) in ["f.a", "d/sub/deep", "d", "f.a/g", "d/sub-b", "e.x", "d/sub"].into_iter().enumerate() {
-        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000 + at as u64 % 5);
+    for (at, name) in
+        ["f.a", "d/sub/deep", "d", "f.a/g", "d/sub-b", "e.x", "d/sub"].into_iter().enumerate()
+    {
+        let time =
+            std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000 + at as u64 % 5);
         std::fs::File::open(home.path().join("n1").join(name)).unwrap().set_modified(time).unwrap();
     }
     let named = ["d/sub", "e.x", "d/c", "f.a", "d", "d/sub-b", "d/run.sh"];
@@ -155,8 +169,11 @@ fn directories_are_sorted_as_gnu_ls_sorts_them() {
                     names.iter().map(|name| format!("/{}", name.trim_matches('.'))).collect();
                 let ours: Vec<&str> = ours.iter().map(String::as_str).collect();
                 let heading = ["--heading"];
-                let (ours, theirs) =
-                    both(&home, &[&flags[..], &heading, &ours].concat(), &[&flags[..], names].concat());
+                let (ours, theirs) = both(
+                    &home,
+                    &[&flags[..], &heading, &ours].concat(),
+                    &[&flags[..], names].concat(),
+                );
                 let theirs = theirs.replace("./", "/").replace(".:\n", ":\n");
                 let (mut ours, mut theirs) = (sections(&ours), sections(&theirs));
                 // What was named comes without a heading from ls.
@@ -171,7 +188,8 @@ fn directories_are_sorted_as_gnu_ls_sorts_them() {
         }
     }
     // With -U, arguments stay as they are.
-    let (ours, _) = both(&home, &["ls", "-U", "--heading", "/f.a", "/d/sub/deep", "/e.x"], &["true"]);
+    let (ours, _) =
+        both(&home, &["ls", "-U", "--heading", "/f.a", "/d/sub/deep", "/e.x"], &["true"]);
     let heads: Vec<_> = ours.lines().filter(|line| line.ends_with(':')).collect();
     assert_eq!(heads, ["n1:/f.a:", "n1:/d/sub/deep:", "n1:/e.x:"]);
 }
@@ -180,10 +198,13 @@ fn directories_are_sorted_as_gnu_ls_sorts_them() {
 fn versions_are_sorted_as_gnu_ls_sorts_them() {
     let home = home();
     let mut names: Vec<String> = Vec::new();
-    for stem in
-        ["a", "a1", "a01", "a10", "a2", "a1b", "a1~", "A1", "", "a-1", "a_1", "a.1", ".a", "..b", "9", "010"]
-    {
-        for end in ["", ".c", ".tar.gz", ".1", "~", ".c~", ".0", "-1.2.3", "-1.10.2", ".rs9", "..", ".~1~"] {
+    for stem in [
+        "a", "a1", "a01", "a10", "a2", "a1b", "a1~", "A1", "", "a-1", "a_1", "a.1", ".a", "..b",
+        "9", "010",
+    ] {
+        for end in
+            ["", ".c", ".tar.gz", ".1", "~", ".c~", ".0", "-1.2.3", "-1.10.2", ".rs9", "..", ".~1~"]
+        {
             names.push(format!("{stem}{end}"));
         }
     }
@@ -191,7 +212,8 @@ fn versions_are_sorted_as_gnu_ls_sorts_them() {
     names.iter().for_each(|name| drop(home.write(&format!("n1/v/{name}"), "")));
     for flags in [&["-a"][..], &["-ar"]] {
         let ours = [&["ls", "-1", "--no-heading", "--sort=version"], flags, &["/v"]].concat();
-        let (ours, theirs) = both(&home, &ours, &[&["ls", "-1", "--sort=version"], flags, &["v"]].concat());
+        let (ours, theirs) =
+            both(&home, &ours, &[&["ls", "-1", "--sort=version"], flags, &["v"]].concat());
         assert_eq!(ours, theirs, "{flags:?}");
     }
 }

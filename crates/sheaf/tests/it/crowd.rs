@@ -66,7 +66,8 @@ impl Drop for Crowd {
 /// Begins to connect, and waits for nothing.
 fn begin(to: SocketAddr) -> OwnedFd {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    let fd =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
     match rustix::net::connect(&fd, &to) {
         // Refused: the session is over.
         Ok(()) | Err(Errno::INPROGRESS | Errno::CONNREFUSED) => fd,
@@ -131,7 +132,8 @@ fn orphans_find_the_root(strangers: usize) {
             let took = kill_during_sums(&tree, &stream, victim).await;
             println!("recovered in {took:?}, strangers came {} times", crowd.came());
         }
-        let lost = tree.network.notices().into_iter().find(|notice| matches!(notice, Notice::Lost { .. }));
+        let lost =
+            tree.network.notices().into_iter().find(|notice| matches!(notice, Notice::Lost { .. }));
         assert_eq!(lost, None);
         drop(crowd);
         tree.end().await;

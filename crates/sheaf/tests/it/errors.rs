@@ -124,8 +124,12 @@ fn options_with_values_that_cannot_be() {
 fn a_reader_that_leaves_is_no_error() {
     use std::process::Stdio;
     let home = Home::new();
-    let mut child =
-        home.command(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = home
+        .command(&["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     // More is printed than a pipe holds, so the writer meets the closed end.
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
@@ -139,7 +143,9 @@ fn what_cannot_be_read_or_written_here_is_named() {
     let token = error(&home, 2, &["serve", "--join", "x:1", "--token-file", &dir]);
     assert_eq!(token, format!("sheaf: {dir}: Is a directory (EISDIR)"));
     let file = home.write("file", "x\n").display().to_string();
-    for args in [&["cat", &file][..], &["grep", "x", &file], &["ls", &file], &["completions", "bash"]] {
+    for args in
+        [&["cat", &file][..], &["grep", "x", &file], &["ls", &file], &["completions", "bash"]]
+    {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = home.command(args).stdout(full).output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();

@@ -1,5 +1,5 @@
-//! The programs of `examples/`, run. Cargo builds them with the tests, unless it is asked for one test binary
-//! alone.
+//! The programs of `examples/`, run. Cargo builds them with the tests, unless it is asked for one
+//! test binary alone.
 use crate::support::{Home, Run};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ fn example(name: &str) -> Option<PathBuf> {
         let name = path.file_name().unwrap().to_string_lossy();
         name.starts_with("libsheaf-") && name.ends_with(".rlib")
     };
-    let files = std::fs::read_dir(test.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+    let files =
+        std::fs::read_dir(test.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
     let library = files.filter(of_library).filter_map(|path| built(&path)).max();
     if built(&path) >= library && path.exists() {
         return Some(path);
@@ -41,8 +42,14 @@ fn run(home: &Home, name: &str, words: &[&str]) -> Option<Run> {
 fn group_read_averages_over_servers_inside_it() {
     let home = Home::new();
     let file = home.write("n.txt", "7 x\n");
-    let Some(run) = run(&home, "group_read", &[&format!("n[1-4]:{}", file.display())]) else { return };
-    assert_eq!(run.stdout, "average of column 1: 7 (4 files)\n4 of 4 read 16 bytes\n", "{}", run.stderr);
+    let Some(run) = run(&home, "group_read", &[&format!("n[1-4]:{}", file.display())]) else {
+        return;
+    };
+    assert_eq!(
+        run.stdout, "average of column 1: 7 (4 files)\n4 of 4 read 16 bytes\n",
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
@@ -70,11 +77,18 @@ fn group_read_and_join_use_a_session_that_runs() {
     let down = home.run(&["down", "lab"]);
     assert_eq!(down.code, Some(0), "{}", down.stderr);
     let (read, joined) = (read.unwrap(), joined.unwrap());
-    assert_eq!(read.stdout, "average of column 1: 5 (3 files)\n3 of 3 read 6 bytes\n", "{}", read.stderr);
+    assert_eq!(
+        read.stdout, "average of column 1: 5 (3 files)\n3 of 3 read 6 bytes\n",
+        "{}",
+        read.stderr
+    );
     assert!(joined.stdout.starts_with("lab: 3 hosts: n[1-3]\nn1: process "), "{joined:?}");
     assert_eq!(joined.stdout.lines().count(), 4, "{joined:?}");
     // Without it, in one line, with what to do.
     let absent = run(&home, "join", &["lab"]).unwrap();
     assert_ne!(absent.code, Some(0));
-    assert!(absent.stderr.contains("no session lab is running; start it with: sheaf up"), "{absent:?}");
+    assert!(
+        absent.stderr.contains("no session lab is running; start it with: sheaf up"),
+        "{absent:?}"
+    );
 }

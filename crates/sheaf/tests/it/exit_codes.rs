@@ -2,7 +2,8 @@
 use crate::support::{Home, Run};
 use serde_json::Value;
 
-/// Four hosts: `all` is everywhere, `some` is missing on n3, `differs` has a content of each host's.
+/// Four hosts: `all` is everywhere, `some` is missing on n3, `differs` has a content of each
+/// host's.
 fn home() -> Home {
     let home = Home::new();
     for host in 1..=4 {
@@ -75,7 +76,11 @@ fn the_summary_of_json_has_the_exit_code_of_the_program() {
         let run = run(&home, &[&["--json"], *args].concat());
         let summary: Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
         assert_eq!(summary["type"], "summary", "{args:?}");
-        assert_eq!((run.code, summary["exit"].as_i64()), (Some(*code), Some(i64::from(*code))), "{args:?}");
+        assert_eq!(
+            (run.code, summary["exit"].as_i64()),
+            (Some(*code), Some(i64::from(*code))),
+            "{args:?}"
+        );
     }
 }
 
@@ -111,8 +116,16 @@ fn a_host_without_a_file_to_search_has_answered() {
     let home = Home::with_config("[tuning]\nstart_timeout_ms = 1000\n");
     std::fs::create_dir_all(home.path().join("export/n1/empty")).unwrap();
     let export = home.path().join("export/%h");
-    let none =
-        home.run(&["--embedded", "1", "--export", export.to_str().unwrap(), "grep", "-r", "x", ":/empty"]);
+    let none = home.run(&[
+        "--embedded",
+        "1",
+        "--export",
+        export.to_str().unwrap(),
+        "grep",
+        "-r",
+        "x",
+        ":/empty",
+    ]);
     assert_eq!((none.code, none.stderr.as_str()), (Some(1), ""));
 }
 

@@ -16,8 +16,9 @@ impl Hosts {
             home.write(&format!("n{host}/d/b"), &format!("line {}\n", host % 2));
         }
         home.write("n3/d/only", "x\n");
-        for path in
-            ["a", "b", "only"].iter().flat_map(|name| (1..=4).map(move |host| format!("n{host}/d/{name}")))
+        for path in ["a", "b", "only"]
+            .iter()
+            .flat_map(|name| (1..=4).map(move |host| format!("n{host}/d/{name}")))
         {
             if let Ok(file) = std::fs::File::open(home.path().join(path)) {
                 let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
@@ -35,7 +36,11 @@ impl Hosts {
         let export = self.home.path().join("%h");
         let global = ["--embedded", "4", "--export", export.to_str().unwrap()];
         let mut command = self.home.command(&[&global, args].concat());
-        command.env("TZ", "UTC").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .env("TZ", "UTC")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input).unwrap();
         Run::of(child.wait_with_output().unwrap())
@@ -44,14 +49,22 @@ impl Hosts {
     #[track_caller]
     fn prints(&self, args: &[&str], expected: &str) {
         let run = self.run(args);
-        assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), (expected, "", Some(0)), "{args:?}");
+        assert_eq!(
+            (run.stdout.as_str(), run.stderr.as_str(), run.code),
+            (expected, "", Some(0)),
+            "{args:?}"
+        );
     }
 
     /// Changes files, and says so.
     #[track_caller]
     fn does(&self, args: &[&str], expected: &str) {
         let run = self.run(args);
-        assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), ("", expected, Some(0)), "{args:?}");
+        assert_eq!(
+            (run.stdout.as_str(), run.stderr.as_str(), run.code),
+            ("", expected, Some(0)),
+            "{args:?}"
+        );
     }
 
     fn read(&self, path: &str) -> String {
@@ -63,7 +76,10 @@ impl Hosts {
 fn reports_fold_what_is_equal() {
     let hosts = Hosts::new();
     hosts.prints(&["ls", "/d"], "n[1-4]:/d/a\nn[1-4]:/d/b\nn3:/d/only\n");
-    hosts.prints(&["stat", "-c", "%s %y", "/d/a"], "n[1-4]:/d/a:5 2023-11-14 22:13:20.000000000 +0000\n");
+    hosts.prints(
+        &["stat", "-c", "%s %y", "/d/a"],
+        "n[1-4]:/d/a:5 2023-11-14 22:13:20.000000000 +0000\n",
+    );
     hosts.prints(
         &["sha", "/d/b"],
         "39d031a6c1c196352ec2aea7fb3dc91ff031888b841d140bc400baa403f2d4de  n[1,3]:/d/b\n\
@@ -89,7 +105,10 @@ fn reports_fold_what_is_equal() {
 fn reads_combine() {
     let hosts = Hosts::new();
     hosts.prints(&["read", "--aggregate", "avg", "--column", "2", ":/d/b"], "0.5\n");
-    hosts.prints(&["read", "--aggregate", "lines", "/d/b"], "n[1,3]:/d/b:line 1\nn[2,4]:/d/b:line 0\n");
+    hosts.prints(
+        &["read", "--aggregate", "lines", "/d/b"],
+        "n[1,3]:/d/b:line 1\nn[2,4]:/d/b:line 0\n",
+    );
     hosts.prints(&["read", "--aggregate", "count", "/d/*"], "9\n");
     hosts.prints(&["read", "--count", "4", "n[1-2]:/d/b"], "lineline");
     hosts.prints(&["read", "--aggregate", "equal", "/d/a"], "same\n");
@@ -97,7 +116,9 @@ fn reads_combine() {
     assert_eq!(
         (
             differ.code,
-            differ.stderr.contains("2 different ones; sheaf read -a classes or sheaf sha shows them\n")
+            differ
+                .stderr
+                .contains("2 different ones; sheaf read -a classes or sheaf sha shows them\n")
         ),
         (Some(1), true)
     );
@@ -109,7 +130,10 @@ fn changes_say_what_was_done_and_what_failed() {
     std::fs::remove_file(hosts.home.path().join("n2/d/a")).unwrap();
     let chmod = hosts.run(&["chmod", "-v", "600", ":/d/a"]);
     assert_eq!(chmod.code, Some(4));
-    assert_eq!(chmod.stdout, "n[1,3-4]:/d/a: mode changed from 0644 (rw-r--r--) to 0600 (rw-------)\n");
+    assert_eq!(
+        chmod.stdout,
+        "n[1,3-4]:/d/a: mode changed from 0644 (rw-r--r--) to 0600 (rw-------)\n"
+    );
     assert_eq!(
         chmod.errors(),
         "mode set on n[1,3-4]: 3 files\n\
@@ -150,11 +174,15 @@ fn json_has_an_object_for_each_entry_and_a_summary() {
     let run = hosts.run(&["--json", "sha", "-a", "blake3", "/d/a"]);
     let lines: Vec<serde_json::Value> =
         run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((lines[0]["hosts"].as_str(), lines[0]["path"].as_str()), (Some("n[1-4]"), Some("/d/a")));
+    assert_eq!(
+        (lines[0]["hosts"].as_str(), lines[0]["path"].as_str()),
+        (Some("n[1-4]"), Some("/d/a"))
+    );
     assert_eq!(lines[1]["succeeded"], 4);
     let run = hosts.run(&["--json", "read", "--aggregate", "max", "--column", "2", "/d/b"]);
     assert_eq!(
-        serde_json::from_str::<serde_json::Value>(run.stdout.lines().next().unwrap()).unwrap()["numbers"][0],
+        serde_json::from_str::<serde_json::Value>(run.stdout.lines().next().unwrap()).unwrap()["numbers"]
+            [0],
         1.0
     );
 }

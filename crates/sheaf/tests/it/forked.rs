@@ -1,5 +1,5 @@
-//! Nodes below the root's children are forked by their parents: they are processes like those that were
-//! started as programs, and have nothing of anybody else's.
+//! Nodes below the root's children are forked by their parents: they are processes like those that
+//! were started as programs, and have nothing of anybody else's.
 use crate::cluster::{Process, turn, wait_until};
 use crate::recovery::quick;
 use crate::support::Run;
@@ -27,7 +27,8 @@ fn descriptors(process: Process) -> Vec<String> {
         .collect()
 }
 
-/// The fields of `/proc/PID/stat` behind the name: parent and process group are the second and third.
+/// The fields of `/proc/PID/stat` behind the name: parent and process group are the second and
+/// third.
 fn stat(process: Process) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap();
     text[text.rfind(')').unwrap() + 1..].split_whitespace().map(ToOwned::to_owned).collect()
@@ -55,7 +56,9 @@ fn a_forked_node_is_a_process_as_any_other() {
                 let group: u32 = stat[2].parse().unwrap();
                 assert_eq!(group, process.pid, "it has a process group of its own");
                 *below.entry(stat[1].parse().unwrap()).or_default() += 1;
-                names.insert(std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap());
+                names.insert(
+                    std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap(),
+                );
                 assert_eq!(process.arguments()[1..], ["serve"]);
             }
             assert_eq!(names, HashSet::from(["sheaf\n".to_owned()]));
@@ -76,7 +79,10 @@ fn a_forked_node_has_no_descriptor_of_another_and_a_door_of_its_own() {
             let listening = abstract_names();
             for process in tree.everybody() {
                 for leads_to in descriptors(process) {
-                    assert!(!leads_to.contains("memfd"), "what a node is to be is read once: {leads_to}");
+                    assert!(
+                        !leads_to.contains("memfd"),
+                        "what a node is to be is read once: {leads_to}"
+                    );
                     if let Some(name) = listening.get(&leads_to) {
                         // Names are made of random bytes: the same ones would be the same name.
                         doors.insert(name.clone());
@@ -107,7 +113,8 @@ fn a_forked_parent_that_is_killed_takes_nobody_along_and_the_root_takes_all() {
             let parent_of = |process: Process| stat(process)[1].parse::<u32>().unwrap();
             let started: HashSet<u32> = tree.inner().iter().map(|process| process.pid).collect();
             // A forked inner node: its parent was started as a program, and it has children.
-            let forked = tree.everybody().into_iter().find(|process| started.contains(&parent_of(*process)));
+            let forked =
+                tree.everybody().into_iter().find(|process| started.contains(&parent_of(*process)));
             let forked = forked.unwrap();
             forked.signal(Signal::KILL);
             wait_until("its parent has reaped it", || {
@@ -115,10 +122,18 @@ fn a_forked_parent_that_is_killed_takes_nobody_along_and_the_root_takes_all() {
             });
             let stream = tree.sums();
             ask(&stream).await;
-            assert_eq!(next_sum(&stream).await, 8, "its leaves were taken in: {:?}", tree.network.notices());
+            assert_eq!(
+                next_sum(&stream).await,
+                8,
+                "its leaves were taken in: {:?}",
+                tree.network.notices()
+            );
             let left = tree.everybody();
             assert_eq!(left.len(), 13);
-            assert!(left.iter().all(|process| pids.contains(&process.pid)), "nobody was started again");
+            assert!(
+                left.iter().all(|process| pids.contains(&process.pid)),
+                "nobody was started again"
+            );
             tree.end().await;
         });
     }
@@ -132,8 +147,11 @@ fn nobody_else() -> u32 {
 #[test]
 fn whom_no_process_can_be_had_for_is_lost_with_the_reason_and_nobody_else() {
     let _turn = turn();
-    if !rustix::process::geteuid().is_root() || Command::new("prlimit").arg("--version").output().is_err() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: it needs root and prlimit (util-linux)");
+    if !rustix::process::geteuid().is_root()
+        || Command::new("prlimit").arg("--version").output().is_err()
+    {
+        let _ =
+            writeln!(std::io::stderr(), "SKIPPED 1 test: it needs root and prlimit (util-linux)");
         return;
     }
     // Where the program was built may be closed to others.
@@ -176,27 +194,32 @@ fn whom_no_process_can_be_had_for_is_lost_with_the_reason_and_nobody_else() {
         assert!((4..16).contains(&lost.len()), "{up:?} {status:?}");
         assert!(lost.iter().all(|line| line.contains(cause)), "{lost:?}");
         let expected = format!("{} of 16 hosts", 16 - lost.len());
-        assert!(up.stdout.contains(&expected) || up.stderr.contains(&expected), "{expected}: {up:?}");
+        assert!(
+            up.stdout.contains(&expected) || up.stderr.contains(&expected),
+            "{expected}: {up:?}"
+        );
         assert_eq!(down.code, Some(0), "{down:?}");
     }
 }
 
-/// The children of an inner node that is stopped as soon as it has forked them, maybe before it has let them in,
-/// find another parent: nobody but the one that was stopped is missing.
+/// The children of an inner node that is stopped as soon as it has forked them, maybe before it has
+/// let them in, find another parent: nobody but the one that was stopped is missing.
 #[test]
 fn who_was_born_to_a_node_that_is_stopped_finds_another_parent() {
     let _turn = turn();
     for carrier in [Carrier::Tcp, Carrier::Tls, Carrier::Unix] {
         runtime().block_on(async {
             let dir = tempfile::tempdir().unwrap();
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sheaf"), dir.path().join("sheaf")).unwrap();
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sheaf"), dir.path().join("sheaf"))
+                .unwrap();
             let tree = Tree::begin("1x2x4", 8, carrier, quick(), dir).await;
             let mut stopped = None;
             wait_until("a node has all of its children", || {
                 let all = tree.everybody();
                 let children = |of: &Process| {
-                    let born =
-                        |child: &&Process| stat(**child).get(1).is_some_and(|pid| *pid == of.pid.to_string());
+                    let born = |child: &&Process| {
+                        stat(**child).get(1).is_some_and(|pid| *pid == of.pid.to_string())
+                    };
                     all.iter().filter(born).count()
                 };
                 stopped = all.iter().copied().find(|process| children(process) == 4);

@@ -1,4 +1,5 @@
-//! Clients on the hosts of a session: what is done at its root is done there, without a configuration.
+//! Clients on the hosts of a session: what is done at its root is done there, without a
+//! configuration.
 use crate::cluster::{Process, turn, wait_until};
 use crate::machines::{LOGIN, Machines};
 use crate::support::Run;
@@ -61,14 +62,19 @@ fn what_is_done_at_the_root_is_done_on_a_host() {
     machines.write(7, "new", "from h7\n");
     let copied = run(&machines, 7, &["--quiet", "cp", "/root/new", "h[1-32]:/root/copied"]);
     assert_eq!((copied.code, copied.stderr.as_str()), (Some(0), ""), "{copied:?}");
-    assert_eq!(machines.run(&["grep", "-c", "from h7", "/root/copied"]).stdout, "h[1-32]:/root/copied:1\n");
+    assert_eq!(
+        machines.run(&["grep", "-c", "from h7", "/root/copied"]).stdout,
+        "h[1-32]:/root/copied:1\n"
+    );
     let status = run(&machines, 7, &["status"]);
     assert!(status.stdout.starts_with("session gates-all: 32 of 32 hosts answer"), "{status:?}");
     // It is ended where it was started.
     let down = run(&machines, 7, &["down", "gates-all"]);
     assert_ne!(down.code, Some(0), "{down:?}");
     assert_eq!(machines.run(&["down"]).code, Some(0));
-    wait_until("its servers have ended", || machines.hosts().all(|host| machines.processes(host).is_empty()));
+    wait_until("its servers have ended", || {
+        machines.hosts().all(|host| machines.processes(host).is_empty())
+    });
     let gone = run(&machines, 7, &["--session", "gates-all", "ls", "/root/data"]);
     assert_eq!(gone.code, Some(3), "{gone:?}");
 }
@@ -135,7 +141,8 @@ fn clients_and_servers_that_are_killed_leave_nothing_open() {
     let (mut most, mut killed) = (0, 0);
     for round in 0..12usize {
         let host = 1 + round % 4;
-        let mut client = command(&machines, host, &["--quiet", "grep", "-r", "equal", "/usr/share/doc"]);
+        let mut client =
+            command(&machines, host, &["--quiet", "grep", "-r", "equal", "/usr/share/doc"]);
         let mut client = client.stdout(std::process::Stdio::null()).spawn().unwrap();
         if round % 4 == 0 {
             wait_until("the client has streams", || streams(&machines) > 0);

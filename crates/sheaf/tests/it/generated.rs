@@ -24,8 +24,10 @@ fn every_shell_is_served() {
 fn every_command_has_a_page_with_its_options() {
     let home = Home::new();
     assert_eq!(home.run(&["man", "man/man1"]).code, Some(0));
-    let mut pages: Vec<_> =
-        std::fs::read_dir(home.path().join("man/man1")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut pages: Vec<_> = std::fs::read_dir(home.path().join("man/man1"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     pages.sort();
     let mut list = String::new();
     for page in pages {

@@ -18,8 +18,13 @@ fn home() -> Home {
 fn prints(args: &[&str], expected: &str) {
     let home = home();
     let export = home.path().join("%h");
-    let run = home.run(&[&["--embedded", "4", "--export", export.to_str().unwrap()], args].concat());
-    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), (expected, "", Some(0)), "{args:?}");
+    let run =
+        home.run(&[&["--embedded", "4", "--export", export.to_str().unwrap()], args].concat());
+    assert_eq!(
+        (run.stdout.as_str(), run.stderr.as_str(), run.code),
+        (expected, "", Some(0)),
+        "{args:?}"
+    );
 }
 
 #[test]
@@ -27,16 +32,25 @@ fn contents_in_a_pipe_say_whose_they_are_unless_all_are_of_the_same_hosts() {
     prints(&["cat", "/same"], "one\ntwo\n");
     prints(&["cat", "/same", "/same"], "one\ntwo\n");
     prints(&["cat", "/odd"], "==> n[1,3]:/odd <==\nv1\nend\n\n==> n[2,4]:/odd <==\nv0\nend");
-    prints(&["cat", "n[1-2]:/same", "n1:/odd"], "==> n[1-2]:/same <==\none\ntwo\n\n==> n1:/odd <==\nv1\nend");
+    prints(
+        &["cat", "n[1-2]:/same", "n1:/odd"],
+        "==> n[1-2]:/same <==\none\ntwo\n\n==> n1:/odd <==\nv1\nend",
+    );
     prints(&["cat", "n1:/same", "n1:/odd"], "one\ntwo\nv1\nend");
-    prints(&["cat", "--each", "n[1-2]:/same"], "==> n1:/same <==\none\ntwo\n\n==> n2:/same <==\none\ntwo\n");
+    prints(
+        &["cat", "--each", "n[1-2]:/same"],
+        "==> n1:/same <==\none\ntwo\n\n==> n2:/same <==\none\ntwo\n",
+    );
 }
 
 #[test]
 fn heads_can_be_had_or_left_out() {
     prints(&["cat", "--no-heading", "/odd"], "v1\nendv0\nend");
     prints(&["cat", "--heading", "/same"], "==> n[1-4]:/same <==\none\ntwo\n");
-    prints(&["cat", "--label", "--no-heading", "--heading", "/same"], "==> n[1-4]:/same <==\none\ntwo\n");
+    prints(
+        &["cat", "--label", "--no-heading", "--heading", "/same"],
+        "==> n[1-4]:/same <==\none\ntwo\n",
+    );
     prints(&["stat", "-c", "%s", "--no-heading", "/same"], "8\n");
     prints(&["ls", "--no-heading", "/same"], "/same\n");
     // What was named itself is in no directory that a heading could tell.

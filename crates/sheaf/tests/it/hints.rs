@@ -33,9 +33,16 @@ fn grep_follows_links_as_gnu_grep_does() {
     symlink("a", at("tree/file-link")).unwrap();
     let gnu = |flag: &str| {
         let mut grep = Command::new("grep");
-        let output = grep.args([flag, "x", "tree"]).current_dir(home.path().join("export")).output().unwrap();
-        let mut lines: Vec<String> =
-            String::from_utf8(output.stdout).unwrap().lines().map(|line| format!("n[1-2]:/{line}")).collect();
+        let output = grep
+            .args([flag, "x", "tree"])
+            .current_dir(home.path().join("export"))
+            .output()
+            .unwrap();
+        let mut lines: Vec<String> = String::from_utf8(output.stdout)
+            .unwrap()
+            .lines()
+            .map(|line| format!("n[1-2]:/{line}"))
+            .collect();
         lines.sort();
         (lines, output.status.code())
     };
@@ -73,10 +80,13 @@ fn operators_of_basic_expressions_that_find_nothing_are_told() {
         [("foo\\|bar", "| for \\|"), ("\\(a\\)", "( for \\("), ("f\\{1\\}oo", "{ for \\{")]
     {
         let run = on_hosts(&home, &["grep", pattern, "/f"]);
-        let told = format!("sheaf: nothing matched; patterns are those of grep -E: write {operator}\n");
+        let told =
+            format!("sheaf: nothing matched; patterns are those of grep -E: write {operator}\n");
         assert_eq!((run.code, run.stderr), (Some(1), told));
     }
-    for args in [&["-F", "a\\|b"][..], &["-q", "a\\|b"], &["a\\\\|b"], &["bar"], &["--quiet", "a\\|b"]] {
+    for args in
+        [&["-F", "a\\|b"][..], &["-q", "a\\|b"], &["a\\\\|b"], &["bar"], &["--quiet", "a\\|b"]]
+    {
         let run = on_hosts(&home, &[&["grep"], args, &["/f"]].concat());
         assert_eq!((run.code, run.stderr.as_str()), (Some(1), ""), "{args:?}");
     }
@@ -105,7 +115,10 @@ fn the_target_of_a_link_has_no_hosts() {
     for target in ["./:/app", "a:b", "/with:colon"] {
         let run = on_hosts(&home, &["ln", "-sf", target, "n1:/x"]);
         assert_eq!(run.code, Some(0), "{run:?}");
-        assert_eq!(std::fs::read_link(home.path().join("export/x")).unwrap().to_str(), Some(target));
+        assert_eq!(
+            std::fs::read_link(home.path().join("export/x")).unwrap().to_str(),
+            Some(target)
+        );
     }
 }
 
@@ -121,7 +134,10 @@ fn hosts_that_no_configuration_names_lead_to_the_option() {
     };
     assert_eq!(told("h1:/etc/hostname"), "give them with -w 'h1', or write a sheaf.toml");
     assert_eq!(told("h[1-2]:/etc/hostname"), "give them with -w 'h[1-2]', or write a sheaf.toml");
-    assert_eq!(told("root@h1:/etc/hostname"), "give them with -w 'h1' -l root, or write a sheaf.toml");
+    assert_eq!(
+        told("root@h1:/etc/hostname"),
+        "give them with -w 'h1' -l root, or write a sheaf.toml"
+    );
     // Where hosts are named, these are no hosts of theirs.
     refuses(
         &on_hosts(&home, &["cat", "h1:/x"]),
@@ -159,7 +175,10 @@ fn what_cannot_be_meant_is_an_error_of_usage() {
         &home.run(&["demo", "--files", "there"]),
         "there: File exists (EEXIST): --files makes a directory: name one that is not there yet",
     );
-    refuses(&home.redirected(&["hosts"], "<&-"), "standard input is closed; < /dev/null is an empty one");
+    refuses(
+        &home.redirected(&["hosts"], "<&-"),
+        "standard input is closed; < /dev/null is an empty one",
+    );
     let copied = on_hosts(&home, &["cp", "there", ":/"]);
     says(&copied, 4, "sheaf: there: Is a directory (EISDIR): -r copies directories\n");
 }
@@ -182,10 +201,15 @@ fn paths_that_hosts_do_not_have_are_told_as_what_they_are() {
     for path in ["./x", "../x"] {
         refuses(
             &on_hosts(&home, &["cat", path]),
-            &format!("{path}: there is no working directory on hosts: write the path from the top, /…"),
+            &format!(
+                "{path}: there is no working directory on hosts: write the path from the top, /…"
+            ),
         );
     }
-    refuses(&on_hosts(&home, &["cat", "etc/x"]), "etc/x: a path on hosts begins with a slash: write /etc/x");
+    refuses(
+        &on_hosts(&home, &["cat", "etc/x"]),
+        "etc/x: a path on hosts begins with a slash: write /etc/x",
+    );
     home.write("-", "of that name\n");
     assert_eq!(home.run(&["cat", "--no-heading", "./-"]).stdout, "of that name\n");
 }

@@ -300,8 +300,13 @@ fn reads_input_as_nodeset_does() {
     }
     let home = home();
     let input = "n1 n2  m03\n# n9\nn[4-6]!n5 # n7\n\n@other:x\n";
-    for args in [&["-f"][..], &["-c"], &["-f", "-x", "n1"], &["-f", "n[1-9]", "-x", "-"], &["-e", "-", "n20"]]
-    {
+    for args in [
+        &["-f"][..],
+        &["-c"],
+        &["-f", "-x", "n1"],
+        &["-f", "n[1-9]", "-x", "-"],
+        &["-e", "-", "n20"],
+    ] {
         compare(args, input, &home);
     }
     compare(&["-f", "n1\nn2\nm[1-2]"], "", &home);
@@ -321,8 +326,8 @@ fn blanks_mean_what_they_mean_to_nodeset() {
     }
 }
 
-/// Where it is wrong to do as `nodeset` does: what a source could not tell is not left out in silence,
-/// names that a shell would read as commands are not asked for, and one host has one name.
+/// Where it is wrong to do as `nodeset` does: what a source could not tell is not left out in
+/// silence, names that a shell would read as commands are not asked for, and one host has one name.
 #[test]
 fn differs_from_nodeset_where_that_would_be_wrong() {
     let home = home();
@@ -333,7 +338,11 @@ fn differs_from_nodeset_where_that_would_be_wrong() {
     };
     for args in [&["-l", "-s", "fails", "n1"][..], &["-r", "-s", "fails", "n1"], &["@zz:$(id)"]] {
         let (code, stdout, stderr) = hosts(args);
-        assert_eq!((code, stdout.as_str(), stderr.lines().count()), (Some(1), "", 1), "{args:?} {stderr}");
+        assert_eq!(
+            (code, stdout.as_str(), stderr.lines().count()),
+            (Some(1), "", 1),
+            "{args:?} {stderr}"
+        );
     }
     assert_eq!(hosts(&["n[-3-1]", "-x", "n-2"]).1, "n[0-1],n-[1,3]\n");
     let (code, _, stderr) = hosts(&["@circle:one"]);

@@ -33,12 +33,13 @@ fn nothing_is_changed(home: &Home) {
 /// A copy of what comes on a pipe that nobody closes: it lasts until it is interrupted.
 fn endless_copy(home: &Home, export: &str) -> Running {
     let processes = PROCESSES.to_string();
-    let args = ["--processes", &processes, "--tree", "1x4x8", "--export", export, "cp", "-", ":/copy"];
+    let args =
+        ["--processes", &processes, "--tree", "1x4x8", "--export", export, "cp", "-", ":/copy"];
     Running::start(home.command(&args).stdin(Stdio::piped()))
 }
 
-/// Whether this process, and so whatever it starts, ignores a signal: a shell that starts it in the background
-/// wants that of `SIGINT`.
+/// Whether this process, and so whatever it starts, ignores a signal: a shell that starts it in the
+/// background wants that of `SIGINT`.
 fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -93,7 +94,8 @@ fn in_the_middle_of_a_search() {
         let home = Home::new();
         let processes = PROCESSES.to_string();
         // Far more than the servers can search before the signal.
-        let args = ["--processes", &processes, "--tree", "1x4x8", "grep", "-r", "no such line", "/usr"];
+        let args =
+            ["--processes", &processes, "--tree", "1x4x8", "grep", "-r", "no such line", "/usr"];
         let grep = Running::start(home.command(&args).stdin(Stdio::null()));
         wait_until("all servers run", || of_home(&home).len() > 4 + PROCESSES);
         grep.signal(signal);

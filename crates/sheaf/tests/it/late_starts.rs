@@ -1,5 +1,5 @@
-//! Processes that take long to start, as all do when thousands start at once: they are waited for while
-//! they live. Who is stopped is noticed.
+//! Processes that take long to start, as all do when thousands start at once: they are waited for
+//! while they live. Who is stopped is noticed.
 use crate::cluster::turn;
 use crate::recovery::quick;
 use crate::tree::{DEADLINE, Tree, ask, next_sum, runtime};
@@ -58,10 +58,12 @@ async fn stopped_before_it_has_spoken(carrier: Carrier) {
     });
     let lost = lost.expect("a notice of the loss");
     let said = match carrier {
-        Carrier::Unix => lost.strip_prefix("no sign of life for ").and_then(|rest| rest.strip_suffix(" s")),
-        _ => {
-            lost.strip_prefix("its process is stopped, for ").and_then(|rest| rest.strip_suffix(" s by now"))
+        Carrier::Unix => {
+            lost.strip_prefix("no sign of life for ").and_then(|rest| rest.strip_suffix(" s"))
         }
+        _ => lost
+            .strip_prefix("its process is stopped, for ")
+            .and_then(|rest| rest.strip_suffix(" s by now")),
     };
     let silent: u64 = said.and_then(|seconds| seconds.parse().ok()).expect(&lost);
     // Whoever is vouched for has ten times as long.

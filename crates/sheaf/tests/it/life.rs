@@ -79,7 +79,8 @@ fn unfed(home: &Home, args: &[&str]) -> Run {
 #[test]
 fn the_timeout_bounds_what_comes_before_hosts_are_asked() {
     let home = Home::new();
-    for args in [&["--embedded", "1", "grep", "-f", "-", "/etc/passwd"][..], &["hosts", "-f", "-"]] {
+    for args in [&["--embedded", "1", "grep", "-f", "-", "/etc/passwd"][..], &["hosts", "-f", "-"]]
+    {
         let begun = Instant::now();
         let run = unfed(&home, &[&["--timeout", "1"], args].concat());
         ended_within(1, begun);
@@ -93,7 +94,8 @@ fn the_timeout_bounds_the_start_of_a_session() {
     let _turn = turn();
     // What lists the hosts hangs, for the command or for the session's own process.
     for command in ["sleep 600", "test -e again && sleep 600; touch again; echo n1"] {
-        let config = format!("[cluster.lab]\nhosts = \"@command: {command}\"\nlaunch = \"processes\"\n");
+        let config =
+            format!("[cluster.lab]\nhosts = \"@command: {command}\"\nlaunch = \"processes\"\n");
         let home = Home::with_config(&config);
         let begun = Instant::now();
         let run = unfed(&home, &["--timeout", "2", "up"]);
@@ -138,7 +140,8 @@ impl Disk {
         }
         let image = home.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-        let done = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        let done =
+            |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
         let made = done(Command::new("/usr/sbin/mkfs.ext4").arg("-q").arg(&image))
             && done(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(place));
         made.then(|| Self(place.to_owned()))
@@ -158,7 +161,11 @@ impl Drop for Disk {
         self.freeze("--unfreeze");
         // Its server may take a moment to let go of it.
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success()) {
+        while !Command::new("umount")
+            .arg(&self.0)
+            .output()
+            .is_ok_and(|output| output.status.success())
+        {
             if Instant::now() > deadline {
                 let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
                 return;
@@ -182,13 +189,18 @@ fn a_disk_that_is_frozen_fails_nobody_elses_copy() {
     let told = home.path().join("told");
     let begun = Instant::now();
     let args = ["--processes", "4", "--tree", "1x2x2", "--export", &export, "--timeout", "8"];
-    let mut command = home.command(&[&args[..], &["cp", source.to_str().unwrap(), ":/copy"]].concat());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&told).unwrap());
+    let mut command =
+        home.command(&[&args[..], &["cp", source.to_str().unwrap(), ":/copy"]].concat());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&told).unwrap());
     let code = command.status().unwrap().code();
     let (told, took) = (std::fs::read_to_string(told).unwrap(), begun.elapsed());
     assert_eq!(code, Some(4), "{told}");
     let unclear = "it may have done it, or may do it yet";
-    let expected = format!("copied to n[1,3-4]: 3 files\nn2: no answer within 8 s; {unclear} (ETIMEDOUT)\n");
+    let expected =
+        format!("copied to n[1,3-4]: 3 files\nn2: no answer within 8 s; {unclear} (ETIMEDOUT)\n");
     assert!(told.starts_with(&expected), "{told}");
     assert!(took < Duration::from_secs(9) + SLACK, "{took:?}");
     for host in ["n1", "n3", "n4"] {
@@ -214,8 +226,12 @@ fn nothing_of_the_caller_stays_open_in_a_session() {
     assert_eq!(processes.len(), 4, "the session, an inner node and two servers");
     for process in processes {
         let open = std::fs::read_dir(format!("/proc/{}/fd", process.pid)).unwrap();
-        let open: Vec<_> = open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok()).collect();
-        assert!(!open.iter().any(|file| *file == lock || file == Path::new("/dev/zero")), "{open:?}");
+        let open: Vec<_> =
+            open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok()).collect();
+        assert!(
+            !open.iter().any(|file| *file == lock || file == Path::new("/dev/zero")),
+            "{open:?}"
+        );
     }
     assert_eq!(home.run(&["down", NAME]).code, Some(0));
     nothing_is_left(&home);
@@ -241,7 +257,8 @@ fn a_session_that_is_stopped_is_shown_as_such() {
     nothing_is_left(&up.home);
 }
 
-/// As by Ctrl-Z and fg, a debugger, or a cgroup that was frozen: much longer than any other node may be silent.
+/// As by Ctrl-Z and fg, a debugger, or a cgroup that was frozen: much longer than any other node
+/// may be silent.
 #[test]
 fn a_session_that_was_stopped_goes_on_with_all_its_hosts() {
     let _turn = turn();
@@ -255,7 +272,11 @@ fn a_session_that_was_stopped_goes_on_with_all_its_hosts() {
         });
         up.session.signal(Signal::CONT);
         let run = up.run(&["grep", "-c", "^root:", "/etc/passwd"]);
-        assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-4]:/etc/passwd:1\n"), "{link}: {run:?}");
+        assert_eq!(
+            (run.code, run.stdout.as_str()),
+            (Some(0), "n[1-4]:/etc/passwd:1\n"),
+            "{link}: {run:?}"
+        );
         // Whoever ends it while it is stopped leaves nobody behind.
         up.session.signal(Signal::STOP);
         up.session.signal(Signal::KILL);
@@ -269,7 +290,8 @@ fn a_request_goes_on_after_a_stop_longer_than_its_time() {
     let home = Home::with_config("[tuning]\ntimeout_ms = 1500\n");
     let big = home.path().join("big");
     std::fs::File::create(&big).unwrap().set_len(1 << 30).unwrap();
-    let run = Running::start(&mut home.command(&["--processes", "2", "sha", big.to_str().unwrap()]));
+    let run =
+        Running::start(&mut home.command(&["--processes", "2", "sha", big.to_str().unwrap()]));
     wait_until("the servers are there", || of_home(&home).len() == 3);
     let begun = Instant::now();
     wait_until("they are at work", || begun.elapsed() > Duration::from_millis(500));
@@ -312,7 +334,9 @@ fn failures_say_what_can_be_done() {
     let mut write = home.command(&["--embedded", "2", "--export", &export, "write", ":/new"]);
     let write = Run::of(write.stdin(Stdio::null()).output().unwrap());
     assert!(
-        write.stderr.contains("n[1-2]:/new: No such file or directory (ENOENT): --create makes it, 2 of 2"),
+        write
+            .stderr
+            .contains("n[1-2]:/new: No such file or directory (ENOENT): --create makes it, 2 of 2"),
         "{write:?}"
     );
 }

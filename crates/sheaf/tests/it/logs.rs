@@ -13,10 +13,15 @@ fn what_happens_is_said_as_far_as_it_is_asked_for() {
     };
     let (plain, told) = (grep(&[]), grep(&["-v"]));
     assert_eq!((plain.stderr.as_str(), &plain.stdout), ("", &told.stdout));
-    let lines: Vec<&str> = told.stderr.lines().map(|line| line.split_once("] ").unwrap().1).collect();
+    let lines: Vec<&str> =
+        told.stderr.lines().map(|line| line.split_once("] ").unwrap().1).collect();
     assert_eq!(
         lines,
-        ["cluster embedded: starts 3 hosts, launch embedded, tree auto", "3 of 3 hosts run: n[1-3]", "done"]
+        [
+            "cluster embedded: starts 3 hosts, launch embedded, tree auto",
+            "3 of 3 hosts run: n[1-3]",
+            "done"
+        ]
     );
     assert!(told.stderr.lines().all(|line| line.starts_with("sheaf: [0.")), "{told:?}");
     // A file is told as well, and goes on where it was.
@@ -44,7 +49,8 @@ fn a_session_keeps_a_log_with_what_became_of_its_hosts() {
     assert_eq!(up.code, Some(0), "{up:?}");
     let shown = home.run(&["--session", "kept", "tree", "show", "--json"]);
     let of_n2 = |line: &&str| line.contains("\"host\":\"n2\"");
-    let node: serde_json::Value = serde_json::from_str(shown.stdout.lines().find(of_n2).unwrap()).unwrap();
+    let node: serde_json::Value =
+        serde_json::from_str(shown.stdout.lines().find(of_n2).unwrap()).unwrap();
     let pid = rustix::process::Pid::from_raw(node["pid"].as_i64().unwrap() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     let log = home.runtime_dir().join("sheaf/kept.log");
@@ -54,7 +60,8 @@ fn a_session_keeps_a_log_with_what_became_of_its_hosts() {
     });
     assert_eq!(home.run(&["down", "kept"]).code, Some(0));
     nothing_is_left(&home);
-    let lines: Vec<String> = read().lines().map(|line| line.split_once("] ").unwrap().1.to_owned()).collect();
+    let lines: Vec<String> =
+        read().lines().map(|line| line.split_once("] ").unwrap().1.to_owned()).collect();
     assert_eq!(
         lines.first().map(String::as_str),
         Some("cluster processes: starts 3 hosts, launch processes, tree auto")

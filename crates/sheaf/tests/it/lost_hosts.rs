@@ -55,7 +55,8 @@ fn every_command_names_the_two_hosts_that_do_not_answer() {
         let mut lines: Vec<&str> = run.stderr.lines().collect();
         lines.sort_unstable();
         let done = ["on", "to"].map(|way| format!(" {way} n[1-16,18-41,43-64]: 62 "));
-        let changed = lines.extract_if(.., |line| done.iter().any(|done| line.contains(done))).count();
+        let changed =
+            lines.extract_if(.., |line| done.iter().any(|done| line.contains(done))).count();
         assert_eq!(changed, usize::from(CHANGING.contains(&command[0])), "{command:?}: {run:?}");
         let unclear = |reads, changes| if CHANGING.contains(&command[0]) { changes } else { reads };
         let late = unclear("", "; it may have done it, or may do it yet");

@@ -78,7 +78,8 @@ impl Machines {
     }
 
     fn start(count: usize) -> Result<Self, String> {
-        for program in ["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/nsenter"] {
+        for program in ["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/nsenter"]
+        {
             if !Path::new(program).exists() {
                 return Err(format!("hosts for ssh need {program}"));
             }
@@ -86,8 +87,11 @@ impl Machines {
         if !succeeds(Command::new("ip").arg("-V")) {
             return Err("hosts for ssh need ip (Debian package iproute2)".to_owned());
         }
-        let flags = ["--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"];
-        if !succeeds(Command::new("unshare").args(flags).args(["mount", "-t", "tmpfs", "none", "/run"])) {
+        let flags =
+            ["--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"];
+        if !succeeds(
+            Command::new("unshare").args(flags).args(["mount", "-t", "tmpfs", "none", "/run"]),
+        ) {
             return Err("namespaces cannot be made here (that needs root)".to_owned());
         }
         let dir = tempfile::tempdir().unwrap();
@@ -204,7 +208,8 @@ impl Machines {
     /// Ends the sshd of a host; connections that it has go on.
     pub fn stop_sshd(&self, host: usize) {
         self.signal_sshd(host, "TERM");
-        let listens = || std::fs::read_to_string(self.hosts[host].first_proc("net/tcp")).unwrap_or_default();
+        let listens =
+            || std::fs::read_to_string(self.hosts[host].first_proc("net/tcp")).unwrap_or_default();
         wait_until("sshd has ended", || !listens().contains(":0016 00000000:0000 0A"));
     }
 
@@ -216,7 +221,9 @@ impl Machines {
         let (config, log) = (dir.join("sshd_config.other"), dir.join("sshd.log"));
         let args = ["-f", config.to_str().unwrap(), "-E", log.to_str().unwrap()];
         assert!(succeeds(&mut self.command(host, "/usr/sbin/sshd", &args)));
-        wait_until("sshd has begun", || succeeds(&mut self.command(host, "test", &["-s", "/run/sshd.pid"])));
+        wait_until("sshd has begun", || {
+            succeeds(&mut self.command(host, "test", &["-s", "/run/sshd.pid"]))
+        });
     }
 
     /// The processes of Sheaf on a host.
@@ -229,7 +236,8 @@ impl Machines {
         let here = std::fs::read_link(self.hosts[host].first_proc("ns/pid")).ok();
         let of_it = |pid: &u32| {
             let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            comm.trim_end() == name && std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok() == here
+            comm.trim_end() == name
+                && std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok() == here
         };
         let entries = std::fs::read_dir("/proc").unwrap();
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -245,7 +253,10 @@ impl Machines {
     /// Each node that is up, by rank: its host, and the rank of its parent.
     pub fn nodes(&self) -> BTreeMap<u64, (String, u64)> {
         let shown = self.run(&["--timeout", "5", "tree", "show", "--json"]);
-        let lines = shown.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let lines = shown
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let up = lines.filter(|line| line["type"] == "node" && line["state"] == "up");
         let of = |node: serde_json::Value| {
             let host = node["host"].as_str()?.to_owned();
@@ -307,8 +318,11 @@ pub fn address(number: usize) -> String {
 /// What all hosts share: their names, one user's key, and the program to be run.
 fn write_common(dir: &Path, count: usize) {
     let lines = (0..=count).map(|number| format!("{} {}\n", address(number), name(number)));
-    std::fs::write(dir.join("etc-hosts"), "127.0.0.1 localhost\n".to_owned() + &lines.collect::<String>())
-        .unwrap();
+    std::fs::write(
+        dir.join("etc-hosts"),
+        "127.0.0.1 localhost\n".to_owned() + &lines.collect::<String>(),
+    )
+    .unwrap();
     keygen(&dir.join("key"));
     // One host key for all is enough for the tests that do not ask for another one.
     keygen(&dir.join("host_key"));
@@ -326,7 +340,9 @@ fn write_own(dir: &Path, own: &Path) {
     let ssh = own.join("root/.ssh");
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&ssh).unwrap();
     std::fs::write(ssh.join("config"), SSH_CONFIG).unwrap();
-    for (from, to) in [("key", "key"), ("key.pub", "authorized_keys"), ("known_hosts", "known_hosts")] {
+    for (from, to) in
+        [("key", "key"), ("key.pub", "authorized_keys"), ("known_hosts", "known_hosts")]
+    {
         std::fs::copy(dir.join(from), ssh.join(to)).unwrap();
     }
     std::fs::set_permissions(ssh.join("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -361,7 +377,8 @@ fn child_of(pid: u32) -> u32 {
     let mut child = None;
     wait_until("the namespace has its first process", || {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        child = children.unwrap_or_default().split_whitespace().next().and_then(|pid| pid.parse().ok());
+        child =
+            children.unwrap_or_default().split_whitespace().next().and_then(|pid| pid.parse().ok());
         child.is_some()
     });
     child.unwrap()

@@ -118,8 +118,14 @@ fn directories_are_counted_as_such() {
 #[test]
 fn a_pipe_is_no_empty_file() {
     let home = home();
-    rustix::fs::mknodat(CWD, home.path().join("n1/p"), FileType::Fifo, Mode::from_raw_mode(0o600), 0)
-        .unwrap();
+    rustix::fs::mknodat(
+        CWD,
+        home.path().join("n1/p"),
+        FileType::Fifo,
+        Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
     home.write("n2/p", "text\n");
     let told = "n1:/p: Resource temporarily unavailable (EAGAIN): it is a pipe or a device, which is not waited \
                 for, 1 of 2 members\nsheaf: 1 of 2 members succeeded, 1 failed\n";
@@ -139,7 +145,8 @@ fn a_pipe_is_no_empty_file() {
         assert!(!run.stdout.is_empty(), "{args:?}");
     }
     // What somebody has written is read.
-    let pipe = std::fs::File::options().read(true).write(true).open(home.path().join("n1/p")).unwrap();
+    let pipe =
+        std::fs::File::options().read(true).write(true).open(home.path().join("n1/p")).unwrap();
     std::io::Write::write_all(&mut &pipe, b"piped\n").unwrap();
     assert_eq!(run(&home, &["read", "n1:/p", "--count", "6"]).stdout, "piped\n");
 }

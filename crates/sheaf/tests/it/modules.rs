@@ -17,8 +17,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A module that passes packets on, as the compiler with these arguments makes it; `None`, with a line
-/// that says so, where it makes none.
+/// A module that passes packets on, as the compiler with these arguments makes it; `None`, with a
+/// line that says so, where it makes none.
 fn module(compiler: &str, arguments: &[&str]) -> Option<Vec<u8>> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let scratch = tempfile::tempdir().unwrap();
@@ -28,14 +28,17 @@ fn module(compiler: &str, arguments: &[&str]) -> Option<Vec<u8>> {
     command.arg(workspace.join("crates/sheaf-tree/tests/filters/misbehave.c")).arg("-o").arg(&into);
     let built = command.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
     if !built {
-        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {compiler} makes no module of a filter here");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED 1 test: {compiler} makes no module of a filter here"
+        );
         return None;
     }
     Some(std::fs::read(into).unwrap())
 }
 
-/// A session of 1x2x2x2 whose hosts come by themselves: n1 has the node 3 and its server (7), n2 the
-/// node 1, which is above 3, and its server (8).
+/// A session of 1x2x2x2 whose hosts come by themselves: n1 has the node 3 and its server (7), n2
+/// the node 1, which is above 3, and its server (8).
 struct Hosts {
     network: Network,
     _desk: Desk,
@@ -60,7 +63,8 @@ impl Hosts {
         let options = launch::Options { tuning, configs, ..Default::default() };
         let services = Services::new(Registry::with_builtins());
         let at = "127.0.0.1:0".parse().unwrap();
-        let attached = launch::attached(&topology, &services, &options, &program, at, DEADLINE).await;
+        let attached =
+            launch::attached(&topology, &services, &options, &program, at, DEADLINE).await;
         let (network, desk) = attached.unwrap();
         let token = dir.path().join("token");
         std::fs::write(&token, desk.issue(100).unwrap().to_string()).unwrap();
@@ -76,7 +80,14 @@ impl Hosts {
 
     fn join(&mut self, host: u32) {
         let mut command = Command::new(&self.program);
-        command.args(["serve", "--join", &self.address, "--host", &format!("n{host}"), "--token-file"]);
+        command.args([
+            "serve",
+            "--join",
+            &self.address,
+            "--host",
+            &format!("n{host}"),
+            "--token-file",
+        ]);
         command.arg(&self.token).stdin(Stdio::null());
         self.running.insert(host, Running::start(&mut command));
     }
@@ -140,8 +151,8 @@ async fn ask(stream: &Stream) {
     stream.send(ECHO, b"", Some(Duration::from_secs(20))).await;
 }
 
-/// What nodes between the root and the leaves have of the engine for WebAssembly: nothing, its file, or what
-/// came down the tree.
+/// What nodes between the root and the leaves have of the engine for WebAssembly: nothing, its
+/// file, or what came down the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Engine {
     No,
@@ -164,7 +175,13 @@ async fn outlive(module: Option<Vec<u8>>, program: &Path, engine: Option<Engine>
     let mut hosts = Hosts::start(program).await;
     let id = hosts.network.load_filter(module).unwrap();
     let open = |hosts: &Hosts| {
-        hosts.network.open("probe", hosts.network.everyone(), &id.filter("relay"), b"", Sync::WaitForAll)
+        hosts.network.open(
+            "probe",
+            hosts.network.everyone(),
+            &id.filter("relay"),
+            b"",
+            Sync::WaitForAll,
+        )
     };
     let stream = open(&hosts);
     ask(&stream).await;
@@ -189,7 +206,12 @@ async fn outlive(module: Option<Vec<u8>>, program: &Path, engine: Option<Engine>
     assert_eq!(hosts.wave(&stream).await, hosts.network.everyone());
     ask(&stream).await;
     nodes[&3].1.signal(Signal::KILL);
-    assert_eq!(hosts.wave(&stream).await, hosts.network.everyone(), "{:?}", hosts.network.notices());
+    assert_eq!(
+        hosts.wave(&stream).await,
+        hosts.network.everyone(),
+        "{:?}",
+        hosts.network.notices()
+    );
     ask(&stream).await;
     assert_eq!(hosts.wave(&stream).await, hosts.network.everyone());
     let nodes = hosts.nodes().await;
@@ -239,7 +261,8 @@ fn a_filter_that_breaks_an_inner_node_is_named_with_the_node_and_the_signal() {
         let id = tree.network.load_filter(module.clone()).unwrap();
         let filter = id.filter("crash_at");
         let everyone = tree.network.everyone();
-        let stream = tree.network.open("probe", everyone, &filter, &2_u32.to_le_bytes(), Sync::WaitForAll);
+        let stream =
+            tree.network.open("probe", everyone, &filter, &2_u32.to_le_bytes(), Sync::WaitForAll);
         ask(&stream).await;
         assert_eq!(told_of_crash(&tree.network).await, (2, told(&id)));
         assert!(next(&stream).await.coverage.is_full(), "{:?}", tree.network.notices());
@@ -251,7 +274,8 @@ fn a_filter_that_breaks_an_inner_node_is_named_with_the_node_and_the_signal() {
         let mut hosts = Hosts::start(program()).await;
         let id = hosts.network.load_filter(module).unwrap();
         let (filter, everyone) = (id.filter("crash_at"), hosts.network.everyone());
-        let stream = hosts.network.open("probe", everyone, &filter, &3_u32.to_le_bytes(), Sync::WaitForAll);
+        let stream =
+            hosts.network.open("probe", everyone, &filter, &3_u32.to_le_bytes(), Sync::WaitForAll);
         ask(&stream).await;
         assert_eq!(told_of_crash(&hosts.network).await, (3, told(&id)));
         drop(stream);
@@ -275,8 +299,8 @@ fn a_webassembly_filter_runs_at_nodes_that_came_late() {
     runtime().block_on(outlive(module("clang", &WASI), program(), Some(Engine::Installed)));
 }
 
-/// Hosts that were given the program alone: the engine comes to the nodes that combine, those too that come
-/// late, and to no leaf.
+/// Hosts that were given the program alone: the engine comes to the nodes that combine, those too
+/// that come late, and to no leaf.
 #[test]
 fn a_webassembly_filter_runs_on_hosts_without_an_engine() {
     let _turn = turn();
@@ -292,8 +316,8 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_sheaf"))
 }
 
-/// The compile lines of docs/filters.md run as they stand there, in the top directory of the source, and
-/// what they make is a filter that a network takes.
+/// The compile lines of docs/filters.md run as they stand there, in the top directory of the
+/// source, and what they make is a filter that a network takes.
 #[test]
 fn the_documented_compile_lines_make_filters() {
     let guide = include_str!("../../../../docs/filters.md");
@@ -306,16 +330,25 @@ fn the_documented_compile_lines_make_filters() {
         let (command, name) = line.rsplit_once(" -o ").expect("it says where the module goes");
         let into = scratch.path().join(name);
         let command = format!("{command} -o {}", into.display());
-        let built = Command::new("sh").args(["-c", &command]).current_dir(&workspace).output().unwrap();
+        let built =
+            Command::new("sh").args(["-c", &command]).current_dir(&workspace).output().unwrap();
         if !built.status.success() {
             let compiler = line.split(' ').next().unwrap_or_default();
             let no_compiler = built.status.code() == Some(127);
             // Without the target's libraries clang and rustc say so.
             let told = String::from_utf8_lossy(&built.stderr);
-            let no_target =
-                ["can't find crate for `std`", "may not be installed", "file not found", "cannot open"];
-            assert!(no_compiler || no_target.iter().any(|part| told.contains(part)), "{line}\n{told}");
-            let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {compiler} lacks what `{line}` needs");
+            let no_target = [
+                "can't find crate for `std`",
+                "may not be installed",
+                "file not found",
+                "cannot open",
+            ];
+            assert!(
+                no_compiler || no_target.iter().any(|part| told.contains(part)),
+                "{line}\n{told}"
+            );
+            let _ =
+                writeln!(std::io::stderr(), "SKIPPED 1 test: {compiler} lacks what `{line}` needs");
             continue;
         }
         runtime().block_on(async {

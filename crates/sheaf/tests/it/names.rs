@@ -1,4 +1,5 @@
-//! Whoever is asked answers: the order of hosts in a topology file is not that of the configuration.
+//! Whoever is asked answers: the order of hosts in a topology file is not that of the
+//! configuration.
 use crate::attach::joins_by_token;
 use crate::cluster::{nothing_is_left, turn, wait_until};
 use crate::machines::{LOGIN, Machines, address};
@@ -9,7 +10,8 @@ use std::collections::BTreeSet;
 
 const HOSTS: u32 = 6;
 
-/// A cluster whose tree names its hosts in an order of its own. On each host everything says its name.
+/// A cluster whose tree names its hosts in an order of its own. On each host everything says its
+/// name.
 struct Cluster {
     home: Home,
     /// What comes before each command's own arguments.
@@ -63,7 +65,8 @@ impl Cluster {
     fn run(&self, args: &[&str]) -> Run {
         let global: Vec<&str> = self.global.iter().map(String::as_str).collect();
         let run = self.home.run(&[&global, args].concat());
-        let says_where = |line: &str| [" on n", " to n", " from n"].iter().any(|way| line.contains(way));
+        let says_where =
+            |line: &str| [" on n", " to n", " from n"].iter().any(|way| line.contains(way));
         let failed = !run.stderr.lines().all(says_where);
         assert_eq!((run.code, failed), (Some(0), false), "{args:?}: {run:?}, tree {}", self.tree());
         run
@@ -72,7 +75,8 @@ impl Cluster {
     /// Changes files, and says on these hosts.
     fn does(&self, asked: &BTreeSet<u32>, args: &[&str]) {
         let run = self.run(args);
-        let told = run.stderr.split_once(" on ").and_then(|(_, rest)| rest.split_once(": ")).unwrap().0;
+        let told =
+            run.stderr.split_once(" on ").and_then(|(_, rest)| rest.split_once(": ")).unwrap().0;
         let told: BTreeSet<String> =
             HostSet::parse(told).unwrap().iter().map(|host| host.to_string()).collect();
         let names: BTreeSet<String> = asked.iter().map(|&host| name(host)).collect();
@@ -116,15 +120,22 @@ impl Cluster {
         let asked = self.some();
         let hosts = asked.iter().map(|&host| name(host)).collect::<Vec<_>>().join(",");
         let at = |path: &str| format!("{hosts}:{path}");
-        let each = |line: fn(u32) -> String| asked.iter().map(|&host| line(host)).collect::<Vec<_>>();
+        let each =
+            |line: fn(u32) -> String| asked.iter().map(|&host| line(host)).collect::<Vec<_>>();
         self.says(&["grep", ".", &at("/who")], each(|host| format!("n{host}:/who:n{host}")));
         self.says(&["ls", &at("/dir")], each(|host| format!("n{host}:/dir/of-n{host}")));
         self.says(
             &["stat", "-c", "%s", &at("/sized")],
             each(|host| format!("n{host}:/sized:{}", 100 + host)),
         );
-        self.says(&["du", "-b", &at("/sized")], each(|host| format!("{}\tn{host}:/sized", 100 + host)));
-        self.says(&["read", "-a", "lines", &at("/who")], each(|host| format!("n{host}:/who:n{host}")));
+        self.says(
+            &["du", "-b", &at("/sized")],
+            each(|host| format!("{}\tn{host}:/sized", 100 + host)),
+        );
+        self.says(
+            &["read", "-a", "lines", &at("/who")],
+            each(|host| format!("n{host}:/who:n{host}")),
+        );
         let sum: u32 = asked.iter().map(|host| 1 << host).sum();
         self.says(&["read", "-a", "sum", &at("/number")], vec![sum.to_string()]);
         let sha = self.run(&["--json", "sha", &at("/who")]).stdout;
@@ -172,10 +183,13 @@ impl Cluster {
         only_asked("chmod", &|host| metadata(host, "who").mode() & 0o7777 == 0o611);
         self.does(&asked, &["truncate", "-s", "3", &at("/sized")]);
         only_asked("truncate", &|host| metadata(host, "sized").len() == 3);
-        let before: Vec<_> = (1..=HOSTS).map(|host| metadata(host, "number").ctime_nsec()).collect();
+        let before: Vec<_> =
+            (1..=HOSTS).map(|host| metadata(host, "number").ctime_nsec()).collect();
         let own = metadata(1, "number").uid().to_string();
         self.does(&asked, &["chown", &own, &at("/number")]);
-        only_asked("chown", &|host| metadata(host, "number").ctime_nsec() != before[host as usize - 1]);
+        only_asked("chown", &|host| {
+            metadata(host, "number").ctime_nsec() != before[host as usize - 1]
+        });
         self.does(&asked, &["rm", "-r", &at("/dir")]);
         only_asked("rm", &|host| !self.exists(host, "dir"));
     }
@@ -186,11 +200,13 @@ impl Cluster {
         let hosts = asked.iter().map(|&host| name(host)).collect::<Vec<_>>().join(",");
         self.home.write("source", "to all");
         self.run(&["cp", "source", &format!("{hosts}:/copied")]);
-        let copied: BTreeSet<u32> = (1..=HOSTS).filter(|&host| self.exists(host, "copied")).collect();
+        let copied: BTreeSet<u32> =
+            (1..=HOSTS).filter(|&host| self.exists(host, "copied")).collect();
         assert_eq!(copied, asked, "tree {}", self.tree());
         self.run(&["cp", &format!("{hosts}:/who"), "got/"]);
         for host in 1..=HOSTS {
-            let got = std::fs::read_to_string(self.home.path().join(format!("got/n{host}/who"))).ok();
+            let got =
+                std::fs::read_to_string(self.home.path().join(format!("got/n{host}/who"))).ok();
             let expected = asked.contains(&host).then(|| format!("n{host}\n"));
             assert_eq!(got, expected, "tree {}", self.tree());
         }
@@ -224,8 +240,9 @@ fn whoever_is_asked_answers_in_a_session_that_was_joined() {
                 // A server has its export as its last open directory.
                 let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
                 let export = cluster.home.path().join(host);
-                let serves =
-                    fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok()).any(|to| to == export);
+                let serves = fds
+                    .filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok())
+                    .any(|to| to == export);
                 assert!(serves, "{host} is not the server of process {pid}");
             }
         }
@@ -247,7 +264,8 @@ impl Cluster {
             std::fs::write(dir.join(format!("dir/of-n{host}")), "").unwrap();
             std::fs::write(dir.join("sized"), "x".repeat(100 + host as usize)).unwrap();
             use std::os::unix::fs::PermissionsExt;
-            std::fs::set_permissions(dir.join("who"), std::fs::Permissions::from_mode(0o644)).unwrap();
+            std::fs::set_permissions(dir.join("who"), std::fs::Permissions::from_mode(0o644))
+                .unwrap();
         }
         let _ = std::fs::remove_dir_all(self.home.path().join("got"));
         self.check();
@@ -262,7 +280,9 @@ fn a_tree_of_other_hosts_than_the_clusters_is_refused_with_the_difference() {
     let refused = |tree: &str| {
         home.write("tree.top", tree);
         let told = "sheaf: tree.top: its leaves are not the hosts of cluster lab: ";
-        for args in [&["cat", "n1:/x"][..], &["up"], &["tree", "plan"], &["cp", "sheaf.toml", "n1:/x"]] {
+        for args in
+            [&["cat", "n1:/x"][..], &["up"], &["tree", "plan"], &["cp", "sheaf.toml", "n1:/x"]]
+        {
             let run = home.run(args);
             assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{args:?}: {run:?}");
             assert!(run.stderr.starts_with(told), "{args:?}: {run:?}");
@@ -275,7 +295,10 @@ fn a_tree_of_other_hosts_than_the_clusters_is_refused_with_the_difference() {
     let told = "n[5-7] only in the file; n[3-4] only in the cluster; n1 more than once in the file";
     assert_eq!(other, told);
     // As many as there are hosts.
-    assert_eq!(refused("r:0 => n4:0 n3:0 n2:0 x:0 ;"), "x only in the file; n1 only in the cluster");
+    assert_eq!(
+        refused("r:0 => n4:0 n3:0 n2:0 x:0 ;"),
+        "x only in the file; n1 only in the cluster"
+    );
 }
 
 /// Four hosts in an order that is not theirs, below a node of one of them.
@@ -309,7 +332,8 @@ fn each_answers_for_itself(machines: &Machines, run: &dyn Fn(&[&str]) -> Run) {
         assert_eq!(told, format!("h{host}:/root/who:h{host}\n"));
     }
     well(&["write", "--create", "--data", "x", "h[2-3]:/root/written"]);
-    let written: Vec<usize> = (1..=4).filter(|&host| machines.home(host, "written").exists()).collect();
+    let written: Vec<usize> =
+        (1..=4).filter(|&host| machines.home(host, "written").exists()).collect();
     assert_eq!(written, [2, 3]);
     well(&["rm", "h[2-3]:/root/written"]);
     assert!((1..=4).all(|host| !machines.home(host, "written").exists()));
@@ -340,7 +364,9 @@ fn whoever_is_asked_answers_who_has_joined_by_himself() {
     machines.run(&["up"]);
     let servers: Vec<_> = (1..=4).map(|host| joins_by_token(&machines, host)).collect();
     let all = "h[1-4]:/root/who\n";
-    wait_until("all hosts answer", || machines.run(&["--timeout", "5", "ls", "/root/who"]).stdout == all);
+    wait_until("all hosts answer", || {
+        machines.run(&["--timeout", "5", "ls", "/root/who"]).stdout == all
+    });
     each_answers_for_itself(&machines, &|args| machines.run(args));
     assert_eq!(machines.run(&["down"]).code, Some(0));
     for server in servers {

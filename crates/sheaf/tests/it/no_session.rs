@@ -13,7 +13,8 @@ fn names_of_sessions_are_plain_words() {
         );
         assert_eq!((up.code, up.stderr), (Some(2), told));
     }
-    let config = "default = \"my lab\"\n[cluster.\"my lab\"]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n";
+    let config =
+        "default = \"my lab\"\n[cluster.\"my lab\"]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n";
     let run = Home::with_config(config).run(&["grep", "-c", "^root:", "/etc/passwd"]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "clusters may be called so");
     let up = Up::at(home, &["--processes", "1"]);
@@ -45,9 +46,11 @@ fn whoever_can_have_no_session_is_told_why_with_3() {
     assert_eq!(up(run.to_str().unwrap(), &long), told);
     // Nothing to begin with, whatever the command.
     let file = home.write("file", "");
-    for args in
-        [&["--processes", "1", "up", "--session", "x"][..], &["--session", "x", "cat", "/x"], &["status"]]
-    {
+    for args in [
+        &["--processes", "1", "up", "--session", "x"][..],
+        &["--session", "x", "cat", "/x"],
+        &["status"],
+    ] {
         let mut command = home.command(args);
         let run = Run::of(command.env("XDG_RUNTIME_DIR", &file).output().unwrap());
         let told = format!("sheaf: {}/sheaf: Not a directory (ENOTDIR)\n", file.display());

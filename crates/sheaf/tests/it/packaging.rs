@@ -29,7 +29,9 @@ fn the_units_are_what_systemd_understands() {
         verify.arg(path);
     }
     match verify.output() {
-        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr))
+        }
         Err(error) => eprintln!("SKIPPED 1 test: systemd-analyze cannot be run: {error}"),
     }
 }

@@ -8,7 +8,8 @@ use sheaf_tree::status::Place;
 use sheaf_tree::{Network, Sync, WaveResult};
 use std::time::{Duration, Instant};
 
-/// What the probe of a server takes for a peer: so many exchanges of packets of that length; so many MiB.
+/// What the probe of a server takes for a peer: so many exchanges of packets of that length; so
+/// many MiB.
 const TRIPS: i32 = 1007;
 const BULK: i32 = 1008;
 
@@ -68,7 +69,11 @@ fn a_peer_that_is_killed_is_noticed_and_found_again_never() {
         Process::of(node.pid).unwrap().signal(rustix::process::Signal::KILL);
         let begun = Instant::now();
         let lost = ask(network, 0, TRIPS, &[3, 1_000_000, 8]).await;
-        assert!(failed(&lost).is_some() && begun.elapsed() < LOST_MAX, "{:?} {lost:?}", begun.elapsed());
+        assert!(
+            failed(&lost).is_some() && begun.elapsed() < LOST_MAX,
+            "{:?} {lost:?}",
+            begun.elapsed()
+        );
         // The others go on.
         assert!(ask(network, 0, TRIPS, &[2, 20, 4096]).await.coverage.is_full());
         keeper.abort();

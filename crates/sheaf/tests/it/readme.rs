@@ -10,7 +10,8 @@ const HOME: &str = "/home/me";
 /// The first command, with the program that is there instead of one that cargo builds.
 #[test]
 fn the_first_command() {
-    let command = README.lines().find_map(|line| line.trim_start().strip_prefix("cargo run --release "));
+    let command =
+        README.lines().find_map(|line| line.trim_start().strip_prefix("cargo run --release "));
     // Without its name cargo does not know which of the workspace's programs is meant.
     let arguments =
         command.expect("there is one").strip_prefix("-p sheaf -- ").expect("it names the program");
@@ -19,7 +20,8 @@ fn the_first_command() {
     let told = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success(), "{run:?}");
     assert!(
-        told.contains("n[1-64]:/proc/meminfo:MemTotal:") && told.contains("n[1-64]:/etc/passwd:root:"),
+        told.contains("n[1-64]:/proc/meminfo:MemTotal:")
+            && told.contains("n[1-64]:/etc/passwd:root:"),
         "{told}"
     );
 }
@@ -33,7 +35,8 @@ fn shown() -> Vec<(String, String)> {
             match line.strip_prefix("$ ") {
                 Some(command) => shown.push((command.to_owned(), String::new())),
                 None => {
-                    *shown.last_mut().map(|(_, text)| text).expect("a command first") += &format!("{line}\n")
+                    *shown.last_mut().map(|(_, text)| text).expect("a command first") +=
+                        &format!("{line}\n")
                 }
             }
         }
@@ -51,8 +54,8 @@ fn with_the_number_of_the_readme(line: &str) -> String {
     }
 }
 
-/// All blocks in one directory, one after the other, on a terminal of 80 columns: what a newcomer types
-/// and sees. Nothing outside the test's home is touched.
+/// All blocks in one directory, one after the other, on a terminal of 80 columns: what a newcomer
+/// types and sees. Nothing outside the test's home is touched.
 #[test]
 fn every_console_block() {
     if !Command::new("script")
@@ -61,12 +64,15 @@ fn every_console_block() {
         .status()
         .is_ok_and(|status| status.success())
     {
-        let _ =
-            writeln!(std::io::stderr(), "SKIPPED 1 test: script (Debian package bsdutils) is not installed");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED 1 test: script (Debian package bsdutils) is not installed"
+        );
         return;
     }
     let home = Home::new();
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_sheaf")).parent().unwrap().display().to_string();
+    let program =
+        std::path::Path::new(env!("CARGO_BIN_EXE_sheaf")).parent().unwrap().display().to_string();
     let place = home.path().display().to_string();
     let shown = shown();
     assert!(shown.len() > 5, "the README has console blocks");
@@ -79,9 +85,14 @@ fn every_console_block() {
         terminal = Command::new("script");
         terminal.env_clear().current_dir(home.path());
         terminal.envs(environment.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        terminal.env("PATH", format!("{program}:/usr/bin:/bin")).env("TERM", "dumb").env("SHELL", "/bin/sh");
-        let run = terminal.args(["-qec", &typed, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
-        let seen = String::from_utf8(run.stdout).unwrap().replace("\r\n", "\n").replace(&place, HOME);
+        terminal
+            .env("PATH", format!("{program}:/usr/bin:/bin"))
+            .env("TERM", "dumb")
+            .env("SHELL", "/bin/sh");
+        let run =
+            terminal.args(["-qec", &typed, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+        let seen =
+            String::from_utf8(run.stdout).unwrap().replace("\r\n", "\n").replace(&place, HOME);
         // Only the number of a process is another every time.
         let seen: String = seen.split_inclusive('\n').map(with_the_number_of_the_readme).collect();
         assert_eq!(seen, text, "$ {command}");
@@ -91,8 +102,10 @@ fn every_console_block() {
 #[test]
 fn every_rule_has_a_number_of_its_own() {
     let text =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semantics.md")).unwrap();
-    let numbers: Vec<u32> = text.lines().filter_map(|line| line.split_once(". **")?.0.parse().ok()).collect();
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semantics.md"))
+            .unwrap();
+    let numbers: Vec<u32> =
+        text.lines().filter_map(|line| line.split_once(". **")?.0.parse().ok()).collect();
     assert!(numbers.len() > 60, "the rules are not found any more");
     // In order: Markdown numbers a list on from its first number, whatever the others are.
     assert_eq!(numbers, (1..=u32::try_from(numbers.len()).unwrap()).collect::<Vec<_>>());

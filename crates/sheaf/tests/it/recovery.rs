@@ -37,7 +37,11 @@ fn report(what: &str, mut took: Vec<Duration>) {
 }
 
 /// Kills `victim` while sums are under way; how long it took until everybody was counted again.
-pub async fn kill_during_sums(tree: &Tree, stream: &sheaf_tree::Stream, victim: Process) -> Duration {
+pub async fn kill_during_sums(
+    tree: &Tree,
+    stream: &sheaf_tree::Stream,
+    victim: Process,
+) -> Duration {
     const UNDER_WAY: usize = 4;
     const LATER: usize = 3;
     for _ in 0..UNDER_WAY {
@@ -98,7 +102,8 @@ fn a_broadcast_reaches_every_leaf_whole_while_inner_nodes_are_killed() {
     const BYTES: usize = 64 << 20;
     const KILLS: usize = 2;
     let _turn = turn();
-    let content: Vec<u8> = (0..BYTES as u32).map(|at| (at / 7).to_le_bytes()[0] ^ at as u8).collect();
+    let content: Vec<u8> =
+        (0..BYTES as u32).map(|at| (at / 7).to_le_bytes()[0] ^ at as u8).collect();
     let digest = blake3::hash(&content);
     // As the servers shorten it, so that the sum of all fits.
     let short = i64::from_le_bytes(*digest.as_bytes().first_chunk().unwrap()) & 0xff_ffff_ffff;
@@ -187,7 +192,8 @@ fn every_record_is_appended_once_while_inner_nodes_are_killed() {
         let tree = Tree::start("1x8x8", LEAVES, Carrier::Unix, Tuning::default()).await;
         let session = tree.session(DEADLINE);
         let everyone = tree.network.everyone();
-        let group = session.gopenat(&everyone, "/log", O_APPEND | O_WRONLY_CREAT, 0o644).await.unwrap();
+        let group =
+            session.gopenat(&everyone, "/log", O_APPEND | O_WRONLY_CREAT, 0o644).await.unwrap();
         assert_eq!(group.size(), u64::from(LEAVES));
         let (mut expected, mut victims) = (String::new(), tree.inner());
         for record in 0..RECORDS {
@@ -202,10 +208,15 @@ fn every_record_is_appended_once_while_inner_nodes_are_killed() {
             };
             let (written, ()) = tokio::join!(group.write(line.as_bytes()), kill);
             let written = written.unwrap();
-            assert_eq!(written.outcome.status.count, u64::from(LEAVES), "record {record}: {written:?}");
+            assert_eq!(
+                written.outcome.status.count,
+                u64::from(LEAVES),
+                "record {record}: {written:?}"
+            );
         }
         for leaf in 1..=LEAVES {
-            let log = std::fs::read_to_string(tree.dir.path().join(format!("n{leaf}/log"))).unwrap();
+            let log =
+                std::fs::read_to_string(tree.dir.path().join(format!("n{leaf}/log"))).unwrap();
             assert_eq!(log, expected, "n{leaf}");
         }
         drop(group);

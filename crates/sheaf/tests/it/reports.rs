@@ -25,7 +25,11 @@ fn run(home: &Home, args: &[&str]) -> Run {
 #[track_caller]
 fn prints(home: &Home, args: &[&str], expected: &str) {
     let run = run(home, args);
-    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), (expected, "", Some(0)), "{args:?}");
+    assert_eq!(
+        (run.stdout.as_str(), run.stderr.as_str(), run.code),
+        (expected, "", Some(0)),
+        "{args:?}"
+    );
 }
 
 const MISSING: &str = "n3:/etc/same: No such file or directory (ENOENT), 1 of 6 members\n\
@@ -62,9 +66,14 @@ fn a_pattern_that_matches_nowhere_is_an_error_once() {
                 sheaf: 0 of 6 members succeeded, 6 failed\n";
     for command in ["cat", "ls", "stat", "du", "sha", "read"] {
         let run = run(&home, &[command, "/nothing*"]);
-        assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code), ("", told, Some(4)), "{command}");
+        assert_eq!(
+            (run.stdout.as_str(), run.stderr.as_str(), run.code),
+            ("", told, Some(4)),
+            "{command}"
+        );
     }
-    // What is read may be bytes for another program: even an empty answer's 0 would be taken for some.
+    // What is read may be bytes for another program: even an empty answer's 0 would be taken for
+    // some.
     let json = run(&home, &["--json", "read", "/nothing*"]);
     let summary: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!((&summary["type"], json.code), (&"summary".into(), Some(4)));
@@ -86,7 +95,8 @@ fn each_host_by_itself_is_in_host_order() {
 fn bytes_in_a_pipe_are_those_of_the_file() {
     let home = home();
     let export = home.path().join("export/%h");
-    let args = ["--embedded", "6", "--export", export.to_str().unwrap(), "cat", "--no-heading", "/raw"];
+    let args =
+        ["--embedded", "6", "--export", export.to_str().unwrap(), "cat", "--no-heading", "/raw"];
     let output = home.command(&args).output().unwrap();
     assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"raw\xff"[..], Some(0)));
 }
@@ -131,7 +141,10 @@ fn numbers_are_printed_to_the_last_digit() {
     let home = two("9007199254740993 0.5", "2 1e308");
     let json = run_two(&home, &["--json", "read", "-a", "sum", ":/f"]).stdout;
     assert!(json.contains(r#""numbers":[9007199254740995,1e308]"#), "{json}");
-    let run = run_two(&two("170141183460469231731687303715884105727", "1"), &["read", "-a", "sum", ":/f"]);
+    let run = run_two(
+        &two("170141183460469231731687303715884105727", "1"),
+        &["read", "-a", "sum", ":/f"],
+    );
     assert_eq!((run.stdout.as_str(), run.code), ("", Some(4)));
     assert_eq!(run.stderr, "sheaf: the sum of column 1 of line 1 does not fit 128 bits\n");
 }
@@ -145,7 +158,10 @@ fn who_has_no_number_at_a_place_is_named() {
     let json = run_two(&home, &["--json", "read", "-a", "sum", ":/f"]);
     let entry: Value = serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
     assert_eq!(entry["places"][0]["without_hosts"], "n1", "{entry}");
-    assert_eq!((&entry["places"][0]["members"], &entry["places"][1]["members"]), (&1.into(), &2.into()));
+    assert_eq!(
+        (&entry["places"][0]["members"], &entry["places"][1]["members"]),
+        (&1.into(), &2.into())
+    );
     let run = run_two(&home, &["read", "-a", "sum", "--column", "1", ":/f"]);
     assert_eq!((run.stdout.as_str(), run.code), ("3\n", Some(4)));
     assert!(
@@ -171,7 +187,11 @@ fn only_hosts_that_contributed_are_named_with_the_answer() {
     for aggregate in ["sum", "count", "zero", "concatenate"] {
         let json = run_two(&home, &["--json", "read", "-a", aggregate, ":/f"]);
         let entry: Value = serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
-        assert_eq!((&entry["hosts"], &entry["count"]), (&"n2".into(), &1.into()), "{aggregate}: {entry}");
+        assert_eq!(
+            (&entry["hosts"], &entry["count"]),
+            (&"n2".into(), &1.into()),
+            "{aggregate}: {entry}"
+        );
     }
 }
 
@@ -194,7 +214,11 @@ fn files_are_counted_without_having_all_of_them_open() {
     assert_eq!(read("checksum").stdout.lines().count(), 300);
     let classes = read("classes");
     assert_eq!(classes.code, Some(4));
-    assert!(classes.stderr.contains("(EMFILE): these are all open at once; count, zero and checksum take"));
+    assert!(
+        classes
+            .stderr
+            .contains("(EMFILE): these are all open at once; count, zero and checksum take")
+    );
 }
 
 #[test]
@@ -215,7 +239,8 @@ fn a_line_that_is_too_long_names_the_option() {
     let home = two(&format!("{}x\n", "y".repeat(100_000)), "x\n");
     let run = run_two(&home, &["grep", "--max-line", "64K", "x", ":/f"]);
     assert_eq!((run.stdout.as_str(), run.code), ("n2:/f:x\n", Some(4)));
-    let told = "n1:/f: Message too long (EMSGSIZE): a line needs more than the 65536 bytes of --max-line";
+    let told =
+        "n1:/f: Message too long (EMSGSIZE): a line needs more than the 65536 bytes of --max-line";
     assert!(run.stderr.starts_with(told), "{}", run.stderr);
     assert_eq!(run_two(&home, &["grep", "-c", "x", ":/f"]).stdout, "n[1-2]:/f:1\n");
 }
@@ -224,7 +249,11 @@ fn a_line_that_is_too_long_names_the_option() {
 fn an_unknown_aggregation_is_one_line_and_exit_2() {
     let run = run(&home(), &["read", "--aggregate", "avgg", "/number"]);
     assert_eq!((run.stdout.as_str(), run.code, run.stderr.lines().count()), ("", Some(2), 1));
-    assert!(run.stderr.contains("avgg") && run.stderr.contains("did you mean avg?"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("avgg") && run.stderr.contains("did you mean avg?"),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
@@ -247,7 +276,11 @@ fn every_command_has_json_that_parses() {
         let objects: Vec<Value> =
             run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let (summary, entries) = objects.split_last().unwrap();
-        assert_eq!((&summary["type"], &summary["succeeded"]), (&"summary".into(), &6.into()), "{args:?}");
+        assert_eq!(
+            (&summary["type"], &summary["succeeded"]),
+            (&"summary".into(), &6.into()),
+            "{args:?}"
+        );
         assert!(!entries.is_empty(), "{args:?}");
         assert!(
             entries.iter().all(|entry| entry["type"] == "entry" && entry["hosts"].is_string()),

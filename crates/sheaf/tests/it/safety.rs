@@ -45,13 +45,16 @@ impl Hosts {
     /// The same, redirected as a shell is told.
     fn typed_with(&self, input: &str, args: &[&str], redirection: &str) -> Run {
         let quote = |word: String| format!("'{word}'");
-        let words = self.global().into_iter().chain(args.iter().map(|word| (*word).to_owned())).map(quote);
+        let words =
+            self.global().into_iter().chain(args.iter().map(|word| (*word).to_owned())).map(quote);
         let words = words.collect::<Vec<_>>().join(" ");
         let line = format!("{} {words} {redirection}", env!("CARGO_BIN_EXE_sheaf"));
         let own = self.home.command(&[]);
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).current_dir(self.home.path()).env_clear();
-        command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("TERM", "dumb");
+        command
+            .envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .env("TERM", "dumb");
         let mut run = feed(&mut command, input);
         run.stdout = run.stdout.replace('\r', "");
         run
@@ -280,8 +283,9 @@ fn a_terminal_is_asked_before_files_of_several_hosts_go() {
         );
         return;
     }
-    let question =
-        |what: &str| format!("sheaf: {what}:\n  n[1-4]:/d/a\n  n[2-3]:/d/b*\nGo on, on 4 hosts? [y/N] ");
+    let question = |what: &str| {
+        format!("sheaf: {what}:\n  n[1-4]:/d/a\n  n[2-3]:/d/b*\nGo on, on 4 hosts? [y/N] ")
+    };
     let addresses = [":/d/a", "n[2-3]:/d/b*"];
     for (what, command) in [
         ("rm", &["rm"][..]),
@@ -325,7 +329,10 @@ fn a_terminal_is_asked_before_files_of_several_hosts_go() {
     assert_eq!((hosts.names(1, ""), hosts.names(2, "d").len()), (vec!["new".to_owned()], 0));
     // Standard input is what is written: the terminal answers.
     let run = hosts.typed("y\n", &["write", "-i", "--create", "--data", "x", ":/new/file"]);
-    assert!(run.code == Some(0) && run.stdout.contains("sheaf: write:\n  n[1-4]:/new/file\n"), "{run:?}");
+    assert!(
+        run.code == Some(0) && run.stdout.contains("sheaf: write:\n  n[1-4]:/new/file\n"),
+        "{run:?}"
+    );
     assert_eq!(hosts.names(4, "new"), ["file"]);
 }
 
@@ -340,15 +347,22 @@ fn without_a_terminal_only_the_option_asks() {
     Go on, on 4 hosts? [y/N] sheaf: nothing was changed
     ");
     let run = hosts.fed("", &["rm", "-i", ":/d/a"]);
-    assert!(run.stderr.ends_with("Go on, on 4 hosts? [y/N] \nsheaf: nothing was changed\n"), "{run:?}");
-    for command in [&["chmod", "0"][..], &["chown", "0"], &["truncate", "-s0"], &["ln", "-sf", "b"]] {
+    assert!(
+        run.stderr.ends_with("Go on, on 4 hosts? [y/N] \nsheaf: nothing was changed\n"),
+        "{run:?}"
+    );
+    for command in [&["chmod", "0"][..], &["chown", "0"], &["truncate", "-s0"], &["ln", "-sf", "b"]]
+    {
         let run = hosts.fed("", &[command, &["-i", ":/d/a"]].concat());
         assert_eq!((run.code, hosts.are_untouched()), (Some(1), true), "{command:?}: {run:?}");
     }
     let run = hosts.fed("y\n", &["mkdir", "-i", ":/c"]);
     assert!(run.code == Some(0) && hosts.names(3, "") == ["c", "d"], "{run:?}");
     let run = hosts.fed("", &["rm", "-r", ":/c"]);
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "removed on n[1-4]: 4 files and directories\n"));
+    assert_eq!(
+        (run.code, run.stderr.as_str()),
+        (Some(0), "removed on n[1-4]: 4 files and directories\n")
+    );
     let run = hosts.fed("y\n", &["write", "-i", "n1:/d/a"]);
     assert!(run.code != Some(0) && hosts.are_untouched(), "there is no terminal to ask: {run:?}");
 }
@@ -375,7 +389,8 @@ fn a_dry_run_says_on_how_many_hosts_and_changes_nothing() {
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), said), "{run:?}");
     }
     let run = hosts.run(&["--json", "write", "--dry-run", ":/d/a"]);
-    let summary: serde_json::Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+    let summary: serde_json::Value =
+        serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
     let changed = serde_json::json!(
         { "done": "written", "hosts": "n[1-4]", "count": 4, "files": 4, "dry_run": true, "complete": true }
     );
@@ -403,18 +418,23 @@ fn all_that_a_host_serves_stays_unless_that_is_asked_for() {
         assert!(hosts.are_untouched(), "{path}");
     }
     let run = hosts.run(&["rm", "-rf", "--no-preserve-root", "n[1-2]:/d/..", "n3:/*"]);
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "removed on n[1-3]: 9 files and directories\n"));
+    assert_eq!(
+        (run.code, run.stderr.as_str()),
+        (Some(0), "removed on n[1-3]: 9 files and directories\n")
+    );
     assert_eq!([1, 2, 3, 4].map(|host| hosts.names(host, "").len()), [0, 0, 0, 1]);
 }
 
-/// Runs a script where things can be mounted, with `run` for a command on the hosts; nothing, with a
-/// word, where they cannot: the script exits with 99 then.
+/// Runs a script where things can be mounted, with `run` for a command on the hosts; nothing, with
+/// a word, where they cannot: the script exits with 99 then.
 fn with_mounts(hosts: &Hosts, script: &str) -> Option<Run> {
     let (program, global) = (env!("CARGO_BIN_EXE_sheaf"), hosts.global().join(" "));
     let script = format!("run() {{ {program} {global} \"$@\" 2>&1; echo $?; }}\n{script}");
     let own = hosts.home.command(&[]);
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--map-root-user", "sh", "-c", &script]).current_dir(hosts.home.path());
+    command
+        .args(["--mount", "--map-root-user", "sh", "-c", &script])
+        .current_dir(hosts.home.path());
     command.env_clear().envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let run = Run::of(command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output().unwrap());
     if run.code == Some(99) || run.stderr.starts_with("unshare") {
@@ -427,7 +447,8 @@ fn with_mounts(hosts: &Hosts, script: &str) -> Option<Run> {
 #[test]
 fn a_dry_run_sees_that_a_file_is_a_mount_point() {
     let hosts = Hosts::new();
-    let script = "mount --bind n2/d/a n1/d/a || exit 99\nrun rm -rf --dry-run n1:/d; run rm -rf n1:/d";
+    let script =
+        "mount --bind n2/d/a n1/d/a || exit 99\nrun rm -rf --dry-run n1:/d; run rm -rf n1:/d";
     let Some(run) = with_mounts(&hosts, script) else { return };
     let busy = "n1:/d/a: Device or resource busy (EBUSY)";
     assert_eq!(run.stdout.matches(busy).count(), 2, "{run:?}");
@@ -541,7 +562,10 @@ fn a_file_is_replaced_whole_and_never_made_unasked() {
     sheaf: 0 of 2 members succeeded, 2 failed
     ");
     let run = hosts.fed("x", &["write", "-v", "--excl", "n[1-2]:/d/none"]);
-    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-2]:/d/none: created with 1 bytes\n"));
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (Some(0), "n[1-2]:/d/none: created with 1 bytes\n")
+    );
     let run = hosts.fed("x", &["write", "-v", "--excl", ":/d/none"]);
     assert_eq!((run.code, run.stdout.as_str(), hosts.names(4, "d").len()), (Some(4), "", 2));
     let run = hosts.fed("1", &["write", "--offset", "1", "n1:/d/a"]);
@@ -577,7 +601,9 @@ fn modes_and_files_to_take_them_from() {
 fn writes_of_all_or_none_name_all() {
     let hosts = Hosts::new();
     hosts.home.write("n3/lock", "theirs");
-    for (dry, done) in [(&["--dry-run"][..], "would be written: nothing"), (&[], "written: nothing")] {
+    for (dry, done) in
+        [(&["--dry-run"][..], "would be written: nothing"), (&[], "written: nothing")]
+    {
         let args = [&["write", "--excl", "--data", "mine"], dry, &[":/lock"]].concat();
         let run = hosts.run(&args);
         let told = [
@@ -597,7 +623,8 @@ fn writes_of_all_or_none_name_all() {
 fn all_directories_on_the_way_are_told_and_counted() {
     let hosts = Hosts::new();
     let run = hosts.run(&["mkdir", "-pv", ":/z/y", ":/d/new/x"]);
-    let told = ["/z", "/z/y", "/d/new", "/d/new/x"].map(|path| format!("n[1-4]:{path}: created directory\n"));
+    let told = ["/z", "/z/y", "/d/new", "/d/new/x"]
+        .map(|path| format!("n[1-4]:{path}: created directory\n"));
     assert_eq!((run.stdout.as_str(), run.code), (told.concat().as_str(), Some(0)), "{run:?}");
     assert_eq!(run.errors(), "made on n[1-4]: 16 directories\n");
 }

@@ -19,7 +19,10 @@ impl User {
     fn new() -> Option<Self> {
         let has_prlimit = || Command::new("prlimit").arg("--version").output().is_ok();
         if !rustix::process::geteuid().is_root() || !has_prlimit() {
-            let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: it needs root and prlimit (util-linux)");
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED 1 test: it needs root and prlimit (util-linux)"
+            );
             return None;
         }
         let user = Self { dir: tempfile::tempdir().unwrap(), uid: 2_000_000 + std::process::id() };
@@ -55,8 +58,9 @@ const ASKED: [&str; 4] = ["grep", "-c", "^root:", ":/etc/passwd"];
 #[track_caller]
 fn no_thread(run: &Run, hosts: &str) {
     assert_eq!(run.stdout, "", "{run:?}");
-    let told =
-        format!("{hosts}:/etc/passwd: Resource temporarily unavailable (EAGAIN): its server has no thread");
+    let told = format!(
+        "{hosts}:/etc/passwd: Resource temporarily unavailable (EAGAIN): its server has no thread"
+    );
     assert!(run.stderr.starts_with(&told), "{run:?}");
     assert!(!run.stderr.contains("panicked"), "{run:?}");
 }
@@ -75,7 +79,9 @@ fn a_server_without_a_thread_says_so_at_once_and_works_again() {
         let entries = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap());
         let is_his = |metadata: std::fs::Metadata| metadata.uid() == user.uid;
         let theirs = entries.filter(|entry| entry.metadata().is_ok_and(is_his));
-        theirs.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).collect::<Vec<_>>()
+        theirs
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+            .collect::<Vec<_>>()
     };
     let limit = |most: u64| {
         for pid in pids() {

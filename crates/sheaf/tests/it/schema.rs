@@ -12,8 +12,8 @@ fn schema() -> Value {
     serde_json::from_str(&std::fs::read_to_string(SCHEMA).unwrap()).unwrap()
 }
 
-/// What is wrong with `value`, if anything. A keyword that is not known here is an error as well, so
-/// that nothing in the schema goes unchecked.
+/// What is wrong with `value`, if anything. A keyword that is not known here is an error as well,
+/// so that nothing in the schema goes unchecked.
 fn check(root: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), String> {
     let rule = rule.as_object().ok_or(format!("{at}: the rule is no object"))?;
     for (keyword, operand) in rule {
@@ -29,24 +29,30 @@ fn check(root: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), Stri
             "const" => operand == value,
             "enum" => operand.as_array().unwrap().contains(value),
             "type" => match operand {
-                Value::Array(names) => names.iter().any(|name| is_of(name.as_str().unwrap(), value)),
+                Value::Array(names) => {
+                    names.iter().any(|name| is_of(name.as_str().unwrap(), value))
+                }
                 name => is_of(name.as_str().unwrap(), value),
             },
             "minimum" => value.as_f64().is_none_or(|number| number >= operand.as_f64().unwrap()),
             "items" => {
                 let mut items = value.as_array().into_iter().flatten().enumerate();
-                items.try_for_each(|(n, item)| check(root, operand, item, &format!("{at}[{n}]")))?;
+                items
+                    .try_for_each(|(n, item)| check(root, operand, item, &format!("{at}[{n}]")))?;
                 true
             }
             "required" => {
-                let mut names = operand.as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+                let mut names =
+                    operand.as_array().unwrap().iter().map(|name| name.as_str().unwrap());
                 value.as_object().is_none_or(|object| names.all(|name| object.contains_key(name)))
             }
             "properties" | "additionalProperties" => {
                 check_properties(root, rule, value, at)?;
                 true
             }
-            unknown => return Err(format!("{at}: the schema has {unknown:?}, which is not checked")),
+            unknown => {
+                return Err(format!("{at}: the schema has {unknown:?}, which is not checked"));
+            }
         };
         if !fits {
             return Err(format!("{at}: {value} is not {keyword} {operand}"));
@@ -68,7 +74,12 @@ fn is_of(name: &str, value: &Value) -> bool {
     }
 }
 
-fn check_properties(root: &Value, rule: &Map<String, Value>, value: &Value, at: &str) -> Result<(), String> {
+fn check_properties(
+    root: &Value,
+    rule: &Map<String, Value>,
+    value: &Value,
+    at: &str,
+) -> Result<(), String> {
     let known = rule.get("properties").and_then(Value::as_object);
     for (name, value) in value.as_object().into_iter().flatten() {
         let at = format!("{at}.{name}");
@@ -82,9 +93,11 @@ fn check_properties(root: &Value, rule: &Map<String, Value>, value: &Value, at: 
     Ok(())
 }
 
-/// The alternatives differ in their `type`, so that what is wrong can be said of the one that is meant.
+/// The alternatives differ in their `type`, so that what is wrong can be said of the one that is
+/// meant.
 fn check_one_of(root: &Value, rules: &Value, value: &Value, at: &str) -> Result<(), String> {
-    let fitting: Vec<_> = rules.as_array().unwrap().iter().map(|rule| check(root, rule, value, at)).collect();
+    let fitting: Vec<_> =
+        rules.as_array().unwrap().iter().map(|rule| check(root, rule, value, at)).collect();
     match fitting.iter().filter(|fits| fits.is_ok()).count() {
         1 => return Ok(()),
         0 => {}
@@ -103,7 +116,8 @@ fn records(run: &Run, what: &[&str]) -> Vec<Value> {
     let schema = schema();
     assert_eq!(run.errors(), "", "{what:?}: {run:?}");
     let read = |line: &str| -> Value {
-        let record = serde_json::from_str(line).unwrap_or_else(|error| panic!("{what:?}: {error}: {line}"));
+        let record =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{what:?}: {error}: {line}"));
         check(&schema, &schema, &record, "record")
             .unwrap_or_else(|wrong| panic!("{what:?}: {wrong}: {record}"));
         record
@@ -116,10 +130,14 @@ fn home() -> Home {
     let home = Home::with_config("[groups]\nweb = \"n[1-2]\"\n");
     for host in 1..=3 {
         home.write(&format!("export/n{host}/odd"), &format!("v{}\nb\n", host % 2));
-        home.write(&format!("export/n{host}/dir/number"), &format!("{host}.5 x {}\n", i128::MAX / 4));
+        home.write(
+            &format!("export/n{host}/dir/number"),
+            &format!("{host}.5 x {}\n", i128::MAX / 4),
+        );
         let raw = home.write(&format!("export/n{host}/raw"), "");
         std::fs::write(raw, b"raw\xff\n").unwrap();
-        std::os::unix::fs::symlink("odd", home.path().join(format!("export/n{host}/link"))).unwrap();
+        std::os::unix::fs::symlink("odd", home.path().join(format!("export/n{host}/link")))
+            .unwrap();
         if host != 3 {
             home.write(&format!("export/n{host}/some"), "some\n");
         }
@@ -192,7 +210,8 @@ const RUNS: &[(i32, &[&str])] = &[
 ];
 
 /// Commands that have no answer to give as records, and those that are run apart.
-const OTHERS: &[&str] = &["serve", "demo", "completions", "man", "help", "up", "token", "down", "status"];
+const OTHERS: &[&str] =
+    &["serve", "demo", "completions", "man", "help", "up", "token", "down", "status"];
 
 #[test]
 fn every_record_of_every_command_is_in_the_schema() {
@@ -218,9 +237,9 @@ fn every_record_of_every_command_is_in_the_schema() {
             COMMANDS.iter().any(|other| other.len() > command.len() && other.starts_with(command));
         assert!(is_run || has_below || OTHERS.contains(&command[0]), "{command:?} is not run");
     }
-    for expected in
-        ["entry", "summary", "error", "stats", "costs", "plan", "sent", "copied", "fetched", "hosts"]
-    {
+    for expected in [
+        "entry", "summary", "error", "stats", "costs", "plan", "sent", "copied", "fetched", "hosts",
+    ] {
         assert!(types.iter().any(|have| have == expected), "no {expected}");
     }
 }
@@ -244,7 +263,10 @@ fn sessions_speak_the_schema() {
     let refused = run(&["token", "schema"]);
     assert_eq!(records(&refused, &["token"])[0]["exit"], json!(refused.code));
     let down = run(&["down", "schema"]);
-    assert_eq!((records(&down, &["down"])[0]["type"].as_str(), down.code), (Some("ended"), Some(0)));
+    assert_eq!(
+        (records(&down, &["down"])[0]["type"].as_str(), down.code),
+        (Some("ended"), Some(0))
+    );
 }
 
 #[test]
@@ -270,11 +292,16 @@ fn numbers_are_numbers() {
     let home = home();
     let export = home.path().join("export/%h");
     let args = ["--embedded", "3", "--export", export.to_str().unwrap(), "--json"];
-    let first = |command: &[&str]| records(&home.run(&[&args, command].concat()), command).swap_remove(0);
+    let first =
+        |command: &[&str]| records(&home.run(&[&args, command].concat()), command).swap_remove(0);
     let listed = first(&["ls", "-lih", ":/raw"]);
     assert!(listed["inode"].is_u64() && listed["links"] == 1 && listed["size"] == 5, "{listed}");
     let link = first(&["ls", "-l", ":/link"]);
-    assert_eq!((link["name"].as_str(), link["target"].as_str()), (Some("/link"), Some("odd")), "{link}");
+    assert_eq!(
+        (link["name"].as_str(), link["target"].as_str()),
+        (Some("/link"), Some("odd")),
+        "{link}"
+    );
     let stat = first(&["stat", "n1:/link"]);
     assert_eq!(
         (&stat["size"], &stat["kind"], &stat["target"]),
@@ -285,7 +312,10 @@ fn numbers_are_numbers() {
     assert_eq!((&used["size"], &used["path"]), (&json!(5), &json!("/raw")));
     let found = first(&["grep", "-n", "b", ":/odd"]);
     let expected = json!([{ "start": 0, "end": 1 }]);
-    assert_eq!((&found["line"], &found["text"], &found["matches"]), (&json!(2), &json!("b"), &expected));
+    assert_eq!(
+        (&found["line"], &found["text"], &found["matches"]),
+        (&json!(2), &json!("b"), &expected)
+    );
 }
 
 #[test]

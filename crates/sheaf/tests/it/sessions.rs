@@ -31,7 +31,10 @@ fn a_session_is_started_once_and_ends_wholly() {
     assert_eq!((down.code, down.stderr.as_str()), (Some(0), ""));
     nothing_is_left(&up.home);
     let down = up.down();
-    assert_eq!((down.code, down.stderr), (Some(3), format!("sheaf: no session {NAME} is running\n")));
+    assert_eq!(
+        (down.code, down.stderr),
+        (Some(3), format!("sheaf: no session {NAME} is running\n"))
+    );
     let run = up.run(&["grep", "x", "/etc/passwd"]);
     assert_eq!(run.code, Some(3), "{run:?}");
     assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
@@ -39,12 +42,16 @@ fn a_session_is_started_once_and_ends_wholly() {
 
 #[test]
 fn a_session_in_the_foreground_says_that_it_runs() {
-    for (json, told) in [(false, "session x: 2 of 2 hosts, process "), (true, "{\"exit\":0,\"of\":2,")] {
+    for (json, told) in
+        [(false, "session x: 2 of 2 hosts, process "), (true, "{\"exit\":0,\"of\":2,")]
+    {
         let home = Home::new();
         let mut args = vec!["up", "--foreground", "--processes", "2", "--session", "x"];
         args.extend(json.then_some("--json"));
         let session = Running::start(home.command(&args).stdin(Stdio::null()));
-        wait_until("it listens", || home.run(&["--session", "x", "cat", "n1:/etc/passwd"]).code == Some(0));
+        wait_until("it listens", || {
+            home.run(&["--session", "x", "cat", "n1:/etc/passwd"]).code == Some(0)
+        });
         session.signal(Signal::INT);
         let run = session.wait();
         assert_eq!(run.code, Some(0), "{run:?}");
@@ -78,7 +85,8 @@ fn whoever_forgets_the_session_changes_nothing_here() {
         }
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "x\n");
-    // To read is harmless; and what says that it is for this machine, or is for the session, is done.
+    // To read is harmless; and what says that it is for this machine, or is for the session, is
+    // done.
     assert_eq!(home.run(&["cat", &format!(":{path}")]).stdout, "x\n");
     assert_eq!(home.run(&["--session", "prod", "chmod", "600", &format!(":{path}")]).code, Some(0));
     assert_eq!(home.run(&["rm", file.to_str().unwrap()]).code, Some(0));
@@ -149,7 +157,8 @@ fn a_session_that_there_is_not_is_told_with_those_that_run() {
 /// Whoever names a session need not say which cluster of the file is meant, too.
 #[test]
 fn a_session_is_used_by_its_name_whatever_clusters_there_are() {
-    let clusters = "[cluster.a]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n[cluster.b]\nhosts = \"m1\"\n";
+    let clusters =
+        "[cluster.a]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n[cluster.b]\nhosts = \"m1\"\n";
     let home = Home::with_config(clusters);
     assert_eq!(home.run(&["up", "a"]).stderr.lines().nth(1), Some("use it with: --session a"));
     for args in [
@@ -217,7 +226,11 @@ fn a_session_that_hosts_join_says_how() {
     let second = "hosts join by themselves, with a token: sheaf token pods";
     assert_eq!(up.stderr.lines().nth(1), Some(second), "{up:?}");
     let status = home.run(&["status", "--timeout", "1"]);
-    assert_eq!(status.stdout.lines().next(), Some("session pods: 0 of 1 hosts answer"), "{status:?}");
+    assert_eq!(
+        status.stdout.lines().next(),
+        Some("session pods: 0 of 1 hosts answer"),
+        "{status:?}"
+    );
     assert_eq!(home.run(&["down"]).code, Some(0));
     nothing_is_left(&home);
 }
@@ -233,8 +246,9 @@ fn clients_do_not_disturb_each_other() {
     let up = Up::at(home, &["--processes", "16", "--tree", "1x4x4", "--export", &export]);
     let endless = |name: &str| {
         let place = format!(":/{name}");
-        let mut copy =
-            Running::start(up.home.command(&["--session", NAME, "cp", "-", &place]).stdin(Stdio::piped()));
+        let mut copy = Running::start(
+            up.home.command(&["--session", NAME, "cp", "-", &place]).stdin(Stdio::piped()),
+        );
         let mut stdin = copy.stdin();
         stdin.write_all(&vec![b'x'; 6 << 20]).unwrap();
         (copy, stdin)
@@ -316,7 +330,8 @@ fn two_that_start_at_once_become_one_session() {
 #[test]
 fn garbage_on_the_socket_ends_nobody_elses_work() {
     let up = Up::new(&["--processes", "4"]);
-    let noise: Vec<u8> = (0..100_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise: Vec<u8> =
+        (0..100_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let oversized = [0xff; 64];
     for bytes in [&b""[..], b"\x01", b"GET / HTTP/1.1\r\n\r\n", &oversized, &[0; 64], &noise] {
         let mut stream = UnixStream::connect(up.socket()).unwrap();
@@ -363,7 +378,9 @@ fn an_idle_server_is_small() {
     let up = Up::new(&["--processes", "16"]);
     let cores = std::thread::available_parallelism().unwrap().get();
     for (host, server) in &up.servers {
-        wait_until(&format!("{host} has at most one thread per core"), || server.threads() <= cores);
+        wait_until(&format!("{host} has at most one thread per core"), || {
+            server.threads() <= cores
+        });
     }
     let pss = up.servers.values().map(|server| server.kilobytes("smaps_rollup", "Pss").unwrap());
     let most = pss.max().unwrap();
@@ -379,8 +396,8 @@ fn an_idle_server_is_small() {
 fn a_reader_that_sleeps_fills_nobodys_memory() {
     const HOSTS: usize = 8;
     const COPIED_BYTES: usize = 64 << 20;
-    /// Windows, queues of links and room for reading of a node, together with the pages of the program
-    /// that it uses for the first time: a quarter of what passes through it.
+    /// Windows, queues of links and room for reading of a node, together with the pages of the
+    /// program that it uses for the first time: a quarter of what passes through it.
     const GROWTH_KILOBYTES_MAX: u64 = 16 << 10;
     const ASLEEP: Duration = Duration::from_secs(2);
     let _turn = turn();
@@ -396,18 +413,25 @@ fn a_reader_that_sleeps_fills_nobodys_memory() {
     let up = Up::at(home, &["--processes", "8", "--tree", "1x2x4", "--export", &export]);
     warm_up(&up);
     let watched: Vec<_> = up.nodes.iter().copied().chain([up.session]).collect();
-    let peaks = || watched.iter().map(|node| node.kilobytes("status", "VmHWM").unwrap()).collect::<Vec<_>>();
+    let peaks = || {
+        watched.iter().map(|node| node.kilobytes("status", "VmHWM").unwrap()).collect::<Vec<_>>()
+    };
     let before = peaks();
 
     let sleeper = up.servers["n2"];
     sleeper.signal(Signal::STOP);
     let source = source.to_str().unwrap();
-    let mut copy = Running::start(&mut up.home.command(&["--session", NAME, "cp", source, ":/copy"]));
+    let mut copy =
+        Running::start(&mut up.home.command(&["--session", NAME, "cp", source, ":/copy"]));
     std::thread::sleep(ASLEEP);
     assert!(!copy.has_ended(), "it has not waited for the reader");
     sleeper.signal(Signal::CONT);
     let run = copy.wait();
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "copied to n[1-8]: 8 files\n"), "{run:?}");
+    assert_eq!(
+        (run.code, run.stderr.as_str()),
+        (Some(0), "copied to n[1-8]: 8 files\n"),
+        "{run:?}"
+    );
 
     for (before, after) in before.iter().zip(peaks()) {
         assert!(after - before < GROWTH_KILOBYTES_MAX, "{before} kB grew to {after} kB");
@@ -430,7 +454,8 @@ fn a_session_keeps_no_directory_of_its_callers() {
     home.write("export/n1/file", "text\n");
     home.write("export/n2/file", "text\n");
     home.write("tree.top", "root:0 => n1:0 n2:0;\n");
-    let up = Up::at(home, &["--processes", "2", "--export", "export/%h", "--tree", "file:tree.top"]);
+    let up =
+        Up::at(home, &["--processes", "2", "--export", "export/%h", "--tree", "file:tree.top"]);
     for process in of_home(&up.home) {
         let directory = std::fs::read_link(format!("/proc/{}/cwd", process.pid)).unwrap();
         assert_eq!(directory, std::path::Path::new("/"));
@@ -445,7 +470,8 @@ fn a_session_keeps_no_directory_of_its_callers() {
 fn a_hangup_ends_no_session_that_stays() {
     let home = Home::new();
     let up = home.run(&["--json", "--session", "s", "--processes", "2", "up"]);
-    let told: serde_json::Value = serde_json::from_str(&up.stdout).unwrap_or_else(|_| panic!("{up:?}"));
+    let told: serde_json::Value =
+        serde_json::from_str(&up.stdout).unwrap_or_else(|_| panic!("{up:?}"));
     let root = Process::of(u32::try_from(told["pid"].as_u64().unwrap()).unwrap()).unwrap();
     // In the foreground it goes with its terminal, and here it has none.
     let own = home.command(&["--session", "f", "--processes", "2", "up", "--foreground"]);

@@ -16,7 +16,9 @@ impl Slurm {
     pub fn new(count: usize) -> Option<Self> {
         for program in ["slurmctld", "slurmd", "munged"] {
             if !Path::new("/usr/sbin").join(program).exists() {
-                eprintln!("SKIPPED 1 test: Slurm needs {program} (Debian packages slurm-wlm and munge)");
+                eprintln!(
+                    "SKIPPED 1 test: Slurm needs {program} (Debian packages slurm-wlm and munge)"
+                );
                 return None;
             }
         }
@@ -31,7 +33,8 @@ impl Slurm {
         let dir = self.machines.dir();
         std::fs::create_dir_all(dir.join("slurm/state")).unwrap();
         std::fs::write(dir.join("munge.key"), [7_u8; 1024]).unwrap();
-        std::fs::set_permissions(dir.join("munge.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::set_permissions(dir.join("munge.key"), std::fs::Permissions::from_mode(0o600))
+            .unwrap();
         let dir = dir.display();
         let config = format!(
             "ClusterName=test\nSlurmctldHost=login\nSlurmUser=root\nSlurmdUser=root\n\
@@ -102,7 +105,9 @@ fn one_srun_starts_a_server_on_every_node_of_a_job() {
     let run = Run::of(slurm.command("salloc", &command).output().unwrap());
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     assert_eq!(run.stdout, "h[1-16]:/root/data:equal\n");
-    wait_until("no server is left", || machines.hosts().all(|host| machines.processes(host).is_empty()));
+    wait_until("no server is left", || {
+        machines.hosts().all(|host| machines.processes(host).is_empty())
+    });
 }
 
 #[test]
@@ -111,11 +116,14 @@ fn inner_nodes_run_on_nodes_of_the_job_and_a_failing_srun_is_told_in_its_own_wor
     let Some(slurm) = Slurm::new(4) else { return };
     let machines = &slurm.machines;
     let config = |more: &str| {
-        let text = format!("[cluster.job]\nhosts = \"h[1-4]\"\nlaunch = \"slurm\"\ntree = \"1x2x2\"\n{more}");
+        let text = format!(
+            "[cluster.job]\nhosts = \"h[1-4]\"\nlaunch = \"slurm\"\ntree = \"1x2x2\"\n{more}"
+        );
         machines.write(LOGIN, "sheaf.toml", &text);
     };
     let sheaf = machines.dir().join("sheaf");
-    let run = |args: &[&str]| Run::of(slurm.command(sheaf.to_str().unwrap(), args).output().unwrap());
+    let run =
+        |args: &[&str]| Run::of(slurm.command(sheaf.to_str().unwrap(), args).output().unwrap());
     (1..=4).for_each(|host| machines.write(host, "data", "equal\n"));
     config("");
     let up = run(&["up"]);
@@ -123,7 +131,9 @@ fn inner_nodes_run_on_nodes_of_the_job_and_a_failing_srun_is_told_in_its_own_wor
     assert_eq!(run(&["grep", "equal", "/root/data"]).stdout, "h[1-4]:/root/data:equal\n");
     assert_eq!([1, 2, 3, 4].map(|host| machines.processes(host).len()), [2, 1, 2, 1]);
     assert_eq!(run(&["down"]).code, Some(0));
-    wait_until("no server is left", || machines.hosts().all(|host| machines.processes(host).is_empty()));
+    wait_until("no server is left", || {
+        machines.hosts().all(|host| machines.processes(host).is_empty())
+    });
 
     config("srun = \"srun --partition=nowhere\"\n");
     let failed = run(&["grep", "equal", "/root/data"]);
@@ -148,7 +158,8 @@ fn inner_nodes_run_on_nodes_of_the_job_and_a_failing_srun_is_told_in_its_own_wor
         sheaf.display()
     );
     std::fs::write(&wrapper, script).unwrap();
-    std::fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
     let srun = machines.dir().join("srun");
     let script = format!(
         "#!/bin/sh\nfor a; do shift; [ \"$a\" = {0} ] && a={1}; set -- \"$@\" \"$a\"; done\nexec srun \"$@\"\n",
@@ -160,7 +171,8 @@ fn inner_nodes_run_on_nodes_of_the_job_and_a_failing_srun_is_told_in_its_own_wor
     config(&format!("srun = \"{}\"\n", srun.display()).replace("1x2x2", "flat"));
     let failed = run(&["--tree", "flat", "grep", "equal", "/root/data"]);
     assert_eq!(failed.stdout, "h[1-2,4]:/root/data:equal\n", "{failed:?}");
-    let told = "h3: host is down (EHOSTDOWN): not started: no libfoo; srun: Exited with exit code 7\n";
+    let told =
+        "h3: host is down (EHOSTDOWN): not started: no libfoo; srun: Exited with exit code 7\n";
     assert!(failed.stderr.starts_with(told), "{failed:?}");
 }
 
@@ -173,24 +185,30 @@ fn inner_hosts_of_a_job_are_started_and_hosts_join_by_token() {
     machines.write(LOGIN, "sheaf.toml", config);
     (1..=2).for_each(|host| machines.write(host, "data", "equal\n"));
     let sheaf = machines.dir().join("sheaf");
-    let run = |args: &[&str]| Run::of(slurm.command(sheaf.to_str().unwrap(), args).output().unwrap());
+    let run =
+        |args: &[&str]| Run::of(slurm.command(sheaf.to_str().unwrap(), args).output().unwrap());
     let up = run(&["--inner-hosts", "h[3-4]", "up"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     assert_eq!(run(&["grep", "equal", "/root/data"]).stdout, "h[1-2]:/root/data:equal\n");
     let hosts: Vec<(String, u64)> = machines.nodes().into_values().collect();
-    let planned = [("h3", 0), ("h4", 0), ("h1", 1), ("h2", 2)].map(|(host, up)| (host.to_owned(), up));
+    let planned =
+        [("h3", 0), ("h4", 0), ("h1", 1), ("h2", 2)].map(|(host, up)| (host.to_owned(), up));
     assert_eq!(hosts, planned);
     assert_eq!([1, 2, 3, 4].map(|host| machines.processes(host).len()), [1; 4]);
 
     // A server is lost, which nobody starts again; its host comes by itself.
     machines.processes(2)[0].signal(Signal::KILL);
-    wait_until("h2 is lost", || run(&["grep", "equal", "/root/data"]).stdout == "h1:/root/data:equal\n");
+    wait_until("h2 is lost", || {
+        run(&["grep", "equal", "/root/data"]).stdout == "h1:/root/data:equal\n"
+    });
     let _server = joins_by_token(machines, 2);
     let told = "h[1-2]:/root/data:equal\n";
     wait_until("h2 answers again", || run(&["grep", "equal", "/root/data"]).stdout == told);
     assert_eq!(machines.nodes().into_values().collect::<Vec<_>>(), planned);
     assert_eq!(run(&["down"]).code, Some(0));
-    wait_until("no server is left", || machines.hosts().all(|host| machines.processes(host).is_empty()));
+    wait_until("no server is left", || {
+        machines.hosts().all(|host| machines.processes(host).is_empty())
+    });
 }
 
 #[test]
@@ -238,7 +256,8 @@ fn a_session_whose_job_is_over_names_the_reason_and_ends() {
     };
     config("");
     let sheaf = machines.dir().join("sheaf");
-    let run = |args: &[&str]| Run::of(slurm.command(sheaf.to_str().unwrap(), args).output().unwrap());
+    let run =
+        |args: &[&str]| Run::of(slurm.command(sheaf.to_str().unwrap(), args).output().unwrap());
     let up = run(&["up"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     for host in 1..=2 {
@@ -247,7 +266,10 @@ fn a_session_whose_job_is_over_names_the_reason_and_ends() {
     }
     let sum = Running::start(&mut slurm.command(sheaf.to_str().unwrap(), &["sha", "/root/long"]));
     let works = |host: usize| {
-        machines.processes(host).iter().any(|process| process.kilobytes("io", "rchar") > Some(1 << 23))
+        machines
+            .processes(host)
+            .iter()
+            .any(|process| process.kilobytes("io", "rchar") > Some(1 << 23))
     };
     wait_until("both work", || works(1) && works(2));
     assert!(slurm.command("scancel", &["--name=sheaf"]).status().unwrap().success());

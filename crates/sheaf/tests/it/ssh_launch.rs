@@ -34,7 +34,9 @@ fn all_answer(run: &Run, hosts: &str) {
 /// The program in the cache of a host: how many there are, and one's inode.
 fn cached(machines: &Machines, host: usize) -> (usize, u64) {
     use std::os::unix::fs::MetadataExt;
-    let Ok(hashes) = std::fs::read_dir(machines.home(host, ".cache/sheaf/bin")) else { return (0, 0) };
+    let Ok(hashes) = std::fs::read_dir(machines.home(host, ".cache/sheaf/bin")) else {
+        return (0, 0);
+    };
     let files = hashes.flat_map(|hash| std::fs::read_dir(hash.unwrap().path()).unwrap());
     let inodes: Vec<u64> = files.map(|file| file.unwrap().metadata().unwrap().ino()).collect();
     (inodes.len(), inodes.first().copied().unwrap_or(0))
@@ -135,13 +137,16 @@ fn a_host_without_its_cable_is_missed_and_comes_again_with_it() {
     assert_eq!(run.code, Some(4), "{run:?}");
     assert!(run.stderr.starts_with("h2: host is down (EHOSTDOWN): not started: "), "{run:?}");
     machines.mend(2);
-    wait_until("all hosts answer", || machines.run(&["grep", "equal", "/root/data"]).code == Some(0));
+    wait_until("all hosts answer", || {
+        machines.run(&["grep", "equal", "/root/data"]).code == Some(0)
+    });
 }
 
 /// How long ago the root has noticed that the node `rank` is lost.
 fn noticed_ago(machines: &Machines, rank: u64) -> Option<Duration> {
     let shown = machines.run(&["--timeout", "1", "tree", "show", "--json"]);
-    let mut lines = shown.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let mut lines =
+        shown.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let node = lines.find(|line| line["type"] == "node" && line["rank"] == rank)?;
     let is_lost = node["link"]["state"] == "lost" && node["link"]["parent"] == 0;
     is_lost.then(|| node["link"]["since_ms"].as_u64().map(Duration::from_millis))?
@@ -187,7 +192,8 @@ fn a_host_whose_link_is_cut_is_missed_and_comes_back_with_its_link() {
     wait_until("every node is at its place", || parents(&machines) == planned());
     all_answer(&answer(), "h[1-32]");
 
-    // Processes that are killed one after the other, while their host lives: its inner node and its server.
+    // Processes that are killed one after the other, while their host lives: its inner node and its
+    // server.
     for process in machines.processes(9) {
         process.signal(Signal::KILL);
         wait_until("it is missed", || parents(&machines) != planned());
@@ -259,10 +265,12 @@ fn new_files_have_the_modes_that_the_callers_umask_leaves() {
         sheaf.display()
     );
     let run = Run::of(machines.command(LOGIN, "sh", &["-c", &script]).output().unwrap());
-    let told = "copied to h[1-3]: 3 files\nmade on h[1-3]: 3 directories\nwritten on h[1-3]: 3 files\n";
+    let told =
+        "copied to h[1-3]: 3 files\nmade on h[1-3]: 3 directories\nwritten on h[1-3]: 3 files\n";
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), told), "{run:?}");
     for host in 1..=3 {
-        let mode = |name| machines.home(host, name).metadata().unwrap().permissions().mode() & 0o777;
+        let mode =
+            |name| machines.home(host, name).metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("copy"), mode("dir"), mode("written")), (0o640, 0o750, 0o640), "h{host}");
     }
 }
@@ -297,10 +305,14 @@ fn an_inner_node_that_cannot_log_in_to_a_host_is_named_with_the_reason() {
     assert!(run.stderr.starts_with(told), "{run:?}");
     assert!(run.stderr.ends_with("\nsheaf: 3 of 4 members succeeded; 1 host silent\n"), "{run:?}");
     let json = machines.run(&["--json", "grep", "equal", "/root/data"]);
-    let summary: serde_json::Value = serde_json::from_str(json.stdout.lines().last().unwrap()).unwrap();
+    let summary: serde_json::Value =
+        serde_json::from_str(json.stdout.lines().last().unwrap()).unwrap();
     let silent = &summary["silent"][0];
     assert_eq!((&silent["hosts"], &silent["errno"]), (&"h2".into(), &"EACCES".into()), "{json:?}");
-    assert!(silent["cause"].as_str().unwrap().starts_with("from h1: not started: root@h2: "), "{json:?}");
+    assert!(
+        silent["cause"].as_str().unwrap().starts_with("from h1: not started: root@h2: "),
+        "{json:?}"
+    );
     // Below a node that could not be started, all are missed for the same reason, and once.
     std::fs::remove_file(machines.home(LOGIN, ".ssh/key")).unwrap();
     let run = machines.run(&["grep", "equal", "/root/data"]);
@@ -313,7 +325,8 @@ fn an_inner_node_that_cannot_log_in_to_a_host_is_named_with_the_reason() {
 fn an_address_that_hosts_cannot_reach_is_named_with_what_sets_it() {
     let _turn = turn();
     // Each host has that address itself, and nobody listens there.
-    let more = "link = \"tls\"\nlisten = \"127.0.0.1\"\n[tuning]\nssh_retries = 0\nrelaunch_ms = 0\n";
+    let more =
+        "link = \"tls\"\nlisten = \"127.0.0.1\"\n[tuning]\nssh_retries = 0\nrelaunch_ms = 0\n";
     let Some(machines) = machines(2, "flat", more) else { return };
     let run = machines.run(&["grep", "equal", "/root/data"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{run:?}");

@@ -85,8 +85,8 @@ fn say(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     rest(stream)
 }
 
-/// Knocks with this secret and greets over TLS with these keys; whether anything of the application came
-/// back.
+/// Knocks with this secret and greets over TLS with these keys; whether anything of the application
+/// came back.
 fn greet(to: SocketAddr, secret: &Secret, mut tls: Tls, hello: &Hello) -> bool {
     let mut stream = connect(to);
     stream.write_all(&knock(secret)).unwrap();
@@ -129,7 +129,9 @@ fn strangers_get_nothing_over_tls() {
         let (to, accepted) = (running.address(), running.network.audit().accepted);
         let stranger = std::sync::Arc::new(Authority::new().unwrap());
         let attack = move || {
-            for bytes in [b"GET / HTTP/1.0\r\n\r\n".to_vec(), huge(), vec![0x16; 70_000], Vec::new()] {
+            for bytes in
+                [b"GET / HTTP/1.0\r\n\r\n".to_vec(), huge(), vec![0x16; 70_000], Vec::new()]
+            {
                 // An alert of TLS may come back, and no more than that.
                 let mut stream = connect(to);
                 let _ = stream.write_all(&bytes);
@@ -196,14 +198,16 @@ fn own_keys(invited: &Invitation) -> Keys {
     Keys::new(invited.credentials.as_ref().unwrap()).unwrap()
 }
 
-/// Starts a session of n1 and n2, to which somebody comes who knocks as n1, which was invited, and goes
-/// on as `guest`; it is told nothing, and refused because of `why`. Gives the root.
+/// Starts a session of n1 and n2, to which somebody comes who knocks as n1, which was invited, and
+/// goes on as `guest`; it is told nothing, and refused because of `why`. Gives the root.
 async fn refused_guest(guest: fn(&Invitation) -> (Keys, Hello), why: Refusal) -> Network {
     let names: Names = ["n1", "n2"].into_iter().collect();
     let topology =
-        Topology::build(&Spec::parse("flat").unwrap(), "root", names, Placement::LeafHosts).unwrap();
+        Topology::build(&Spec::parse("flat").unwrap(), "root", names, Placement::LeafHosts)
+            .unwrap();
     let program = Program::new(env!("CARGO_BIN_EXE_sheaf").into(), vec!["serve".to_owned()]);
-    let (services, options) = (Services::new(Registry::with_builtins()), launch::Options::default());
+    let (services, options) =
+        (Services::new(Registry::with_builtins()), launch::Options::default());
     let at = SocketAddr::from(([127, 0, 0, 1], 0));
     let started = launch::attached(&topology, &services, &options, &program, at, DEADLINE).await;
     let (network, desk) = started.unwrap();
@@ -278,7 +282,8 @@ fn a_thousand_idle_connections_and_a_slow_one_go_by_themselves() {
     runtime().block_on(async {
         let running = Running::start(Carrier::Tls).await;
         let to = running.address();
-        let connected = tokio::task::spawn_blocking(move || (0..IDLE).map(|_| connect(to)).collect());
+        let connected =
+            tokio::task::spawn_blocking(move || (0..IDLE).map(|_| connect(to)).collect());
         let idle: Vec<TcpStream> = connected.await.unwrap();
         // It says one byte at a time, for ever.
         let slow = std::thread::spawn(move || {
@@ -315,7 +320,9 @@ fn an_abstract_socket_answers_nobody_without_the_token() {
         let address = std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
         let stranger = tokio::task::spawn_blocking(move || {
             let mut stream = UnixStream::connect_addr(&address).unwrap();
-            stream.write_all(&Hello::new(&Secret::random().unwrap(), 3, "n3", true).frame()).unwrap();
+            stream
+                .write_all(&Hello::new(&Secret::random().unwrap(), 3, "n3", true).frame())
+                .unwrap();
             rest(stream)
         });
         assert_eq!(stranger.await.unwrap(), b"");

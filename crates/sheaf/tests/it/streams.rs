@@ -48,9 +48,11 @@ fn an_answer_that_cannot_be_printed_is_no_answer() {
         &["--json", "--nonsense"],
         &["rm", "-v", "--dry-run", ":/f"],
     ] {
-        for (redirection, told) in [(">&-", CLOSED), ("1</dev/null", CLOSED), (">/dev/full", FULL)] {
+        for (redirection, told) in [(">&-", CLOSED), ("1</dev/null", CLOSED), (">/dev/full", FULL)]
+        {
             let run = run(&home, args, redirection);
-            let code = if run.stderr.contains("--nonsense") || run.stderr.contains("n7") { 2 } else { 4 };
+            let code =
+                if run.stderr.contains("--nonsense") || run.stderr.contains("n7") { 2 } else { 4 };
             assert_eq!(run.code, Some(code), "{args:?} {redirection}: {run:?}");
             assert!(code == 2 || run.stderr.contains(told), "{args:?} {redirection}: {run:?}");
         }
@@ -88,9 +90,12 @@ fn a_full_standard_error_changes_no_answer() {
 #[test]
 fn an_input_that_is_closed_is_no_empty_one() {
     let home = hosts();
-    for args in
-        [&["write", ":/new"][..], &["grep", "-f", "-", "/f"], &["cp", "-", ":/new"], &["hosts", "-f", "-"]]
-    {
+    for args in [
+        &["write", ":/new"][..],
+        &["grep", "-f", "-", "/f"],
+        &["cp", "-", ":/new"],
+        &["hosts", "-f", "-"],
+    ] {
         let closed = run(&home, args, "<&-");
         assert!(closed.stderr.contains("standard input is closed"), "{args:?} {closed:?}");
         assert!(closed.code != Some(0), "{args:?} {closed:?}");
@@ -119,7 +124,8 @@ fn run_unread(home: &Home, args: &[&str]) -> Run {
     let global = ["--embedded", "2", "--export", export.to_str().unwrap()];
     let script = "( sleep .2; \"$0\" \"$@\"; echo $? >&2 ) | true";
     let mut run = home.shell(&[&global, args].concat(), script);
-    let (told, code) = run.stderr.trim_end().rsplit_once('\n').unwrap_or(("", run.stderr.trim_end()));
+    let (told, code) =
+        run.stderr.trim_end().rsplit_once('\n').unwrap_or(("", run.stderr.trim_end()));
     (run.code, run.stderr) = (code.parse().ok(), told.to_owned());
     run
 }
@@ -163,7 +169,9 @@ fn a_change_whose_list_cannot_be_printed_is_reported() {
             std::fs::remove_file(home.path().join("n2/f")).unwrap();
             let run = run(&home, &[verbose, &["rm", ":/f"]].concat(), redirection);
             assert_eq!(run.code, Some(4), "{run:?}");
-            for told in ["removed on n1: 1 file\n", "n2:/f: No such file", "sheaf: standard output: "] {
+            for told in
+                ["removed on n1: 1 file\n", "n2:/f: No such file", "sheaf: standard output: "]
+            {
                 assert!(run.stderr.contains(told), "{redirection}: {run:?}");
             }
         }

@@ -27,7 +27,8 @@ impl Home {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();
         // Whatever the umask is: what a group can write to is not believed.
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .unwrap();
         path
     }
 
@@ -38,7 +39,10 @@ impl Home {
         command.env("XDG_RUNTIME_DIR", self.runtime_dir()).env("TMPDIR", self.runtime_dir());
         command.env("HOME", self.path()).env("PATH", "/usr/bin:/bin");
         // Groups of an installed ClusterShell must not show: this directory goes before its own.
-        self.write("clustershell/groups.conf", "[Main]\ndefault:\n[local]\nmap: true\nlist: true\n");
+        self.write(
+            "clustershell/groups.conf",
+            "[Main]\ndefault:\n[local]\nmap: true\nlist: true\n",
+        );
         command.env("CLUSTERSHELL_CFGDIR", self.path().join("clustershell"));
         command
     }
@@ -64,7 +68,11 @@ impl Home {
         let direct = self.command(args);
         let mut shell = Command::new("sh");
         shell.args(["-c", script]);
-        shell.arg(direct.get_program()).args(direct.get_args()).current_dir(self.path()).env_clear();
+        shell
+            .arg(direct.get_program())
+            .args(direct.get_args())
+            .current_dir(self.path())
+            .env_clear();
         shell.envs(direct.get_envs().filter_map(|(name, value)| Some((name, value?))));
         Run::of(shell.output().unwrap())
     }
@@ -81,7 +89,11 @@ pub struct Run {
 impl Run {
     pub fn of(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        Self {
+            code: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
     }
 
     /// Standard error without what `-v` says of what happens meanwhile.
@@ -90,8 +102,8 @@ impl Run {
     }
 }
 
-/// Whether this process may open so many descriptors; from here on it may open as many as any of its tests
-/// needs, which run side by side.
+/// Whether this process may open so many descriptors; from here on it may open as many as any of
+/// its tests needs, which run side by side.
 pub fn may_open(wanted: u64) -> bool {
     const MOST: u64 = 1 << 14;
     let limit = getrlimit(Resource::Nofile);

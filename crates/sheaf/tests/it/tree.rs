@@ -87,7 +87,8 @@ impl Tree {
         };
         let process = |pid: u32| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            let parent = stat[stat.rfind(')')? + 1..].split_whitespace().nth(1)?.parse::<u32>().ok()?;
+            let parent =
+                stat[stat.rfind(')')? + 1..].split_whitespace().nth(1)?.parse::<u32>().ok()?;
             Some((Process::of(pid)?, parent == own))
         };
         pids.filter(of_tree).filter_map(process).collect()

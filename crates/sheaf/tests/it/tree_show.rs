@@ -12,8 +12,9 @@ fn lines(run: &Run) -> Vec<serde_json::Value> {
 
 /// The line of a host's server.
 fn node<'a>(lines: &'a [serde_json::Value], host: &str) -> &'a serde_json::Value {
-    let of_it =
-        |line: &&serde_json::Value| line["type"] == "node" && line["role"] == "leaf" && line["host"] == host;
+    let of_it = |line: &&serde_json::Value| {
+        line["type"] == "node" && line["role"] == "leaf" && line["host"] == host
+    };
     lines.iter().find(of_it).unwrap_or_else(|| panic!("no line of {host}: {lines:?}"))
 }
 
@@ -29,7 +30,11 @@ fn every_node_of_a_session_says_how_it_is() {
     let up = Up::new(&["--processes", "9", "--tree", "1x3x3"]);
     let run = up.run(&["tree", "show"]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
-    assert!(run.stdout.starts_with(&format!("tree {NAME}: 13 of 13 nodes answer\n")), "{}", run.stdout);
+    assert!(
+        run.stdout.starts_with(&format!("tree {NAME}: 13 of 13 nodes answer\n")),
+        "{}",
+        run.stdout
+    );
     assert!(run.stdout.ends_with("\n9 of 9 leaves are up\n"), "{}", run.stdout);
     fits(&run);
     let lines = lines(&up.run(&["tree", "show", "--json"]));
@@ -41,7 +46,10 @@ fn every_node_of_a_session_says_how_it_is() {
         }
     }
     let tree = lines.last().unwrap();
-    assert_eq!((&tree["type"], &tree["v"], &tree["answered"]), (&"tree".into(), &1.into(), &13.into()));
+    assert_eq!(
+        (&tree["type"], &tree["v"], &tree["answered"]),
+        (&"tree".into(), &1.into(), &13.into())
+    );
     assert_eq!(up.down().code, Some(0));
     nothing_is_left(&up.home);
 }
@@ -73,7 +81,11 @@ fn what_stands_still_and_what_is_gone_is_named() {
     fits(&run);
     for (format, colors) in [("--dot", ["#d68910", "#c0392b"]), ("--svg", ["#d68910", "#c0392b"])] {
         let run = show(&[format]);
-        assert!(format == "--svg" || colors.iter().all(|color| run.stdout.contains(color)), "{}", run.stdout);
+        assert!(
+            format == "--svg" || colors.iter().all(|color| run.stdout.contains(color)),
+            "{}",
+            run.stdout
+        );
         assert!(run.stdout.contains(colors[0]), "{}", run.stdout);
     }
     let status = up.run(&["--timeout", "2", "status"]);
@@ -99,17 +111,30 @@ fn without_a_session_there_is_nothing_to_show() {
     let home = Home::with_config("default = \"lab\"\n[cluster.lab]\nhosts = \"n[1-4]\"\n");
     let run = home.run(&["tree", "show"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{run:?}");
-    let told = "sheaf: no session lab is running, so there is no tree to show; see: sheaf tree plan\n";
+    let told =
+        "sheaf: no session lab is running, so there is no tree to show; see: sheaf tree plan\n";
     assert_eq!(run.stderr, told);
 }
 
 #[test]
 fn bench_says_how_often_it_measured() {
-    let args =
-        ["--embedded", "4", "--json", "tree", "bench", "--runs", "3", "--waves", "100", "--rounds", "7"];
+    let args = [
+        "--embedded",
+        "4",
+        "--json",
+        "tree",
+        "bench",
+        "--runs",
+        "3",
+        "--waves",
+        "100",
+        "--rounds",
+        "7",
+    ];
     let run = Home::new().run(&[&args[..], &["--bytes", "64K"]].concat());
     assert_eq!(run.code, Some(0), "{run:?}");
-    let told: Vec<_> = lines(&run).iter().map(|line| (line["measure"].clone(), line["n"].clone())).collect();
+    let told: Vec<_> =
+        lines(&run).iter().map(|line| (line["measure"].clone(), line["n"].clone())).collect();
     let expected = [("start", 1), ("rtt", 7), ("waves", 3), ("bcast", 3)];
     assert_eq!(told, expected.map(|(measure, n)| (measure.into(), n.into())));
 }

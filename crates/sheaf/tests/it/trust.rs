@@ -10,7 +10,11 @@ fn mode(path: &Path, mode: u32) {
 /// It was refused for this reason, in one line, and nothing ran.
 #[track_caller]
 fn refused(home: &Home, run: &Run, why: &str) {
-    assert_eq!((run.code, run.stdout.as_str(), run.stderr.lines().count()), (Some(2), "", 1), "{run:?}");
+    assert_eq!(
+        (run.code, run.stdout.as_str(), run.stderr.lines().count()),
+        (Some(2), "", 1),
+        "{run:?}"
+    );
     assert!(run.stderr.contains(why), "{run:?}");
     assert!(!home.path().join("ran").exists(), "{run:?}");
 }
@@ -70,7 +74,8 @@ fn groups_that_others_could_have_written_are_refused() {
     let home = Home::new();
     mode(home.path(), 0o755);
     let asked = |path: &str, open: u32| {
-        let mut command = home.command(&["--launch", "embedded", "-w", "@web", "stat", "-c", "%F", "/"]);
+        let mut command =
+            home.command(&["--launch", "embedded", "-w", "@web", "stat", "-c", "%F", "/"]);
         // With the mode that it has.
         let conf = home.path().join("clustershell/groups.conf");
         std::fs::write(conf, "[Main]\ndefault: x\nautodir: $CFGDIR/groups.d\n").unwrap();
@@ -81,9 +86,19 @@ fn groups_that_others_could_have_written_are_refused() {
     let run = asked(".", 0o755);
     assert_eq!((run.stdout.as_str(), run.code), ("n[1-2]:/:directory\n", Some(0)), "{run:?}");
     for (path, open, closed, why) in [
-        ("clustershell/groups.conf", 0o646, 0o644, "groups.conf: others can write to it (mode 0646)"),
+        (
+            "clustershell/groups.conf",
+            0o646,
+            0o644,
+            "groups.conf: others can write to it (mode 0646)",
+        ),
         ("clustershell", 0o777, 0o755, "others can write to this directory (mode 0777)"),
-        ("clustershell/groups.d/x.yaml", 0o664, 0o644, "x.yaml: others can write to it (mode 0664)"),
+        (
+            "clustershell/groups.d/x.yaml",
+            0o664,
+            0o644,
+            "x.yaml: others can write to it (mode 0664)",
+        ),
         ("clustershell/groups.d", 0o777, 0o755, "others can write to this directory (mode 0777)"),
     ] {
         refused(&home, &asked(path, open), why);
@@ -101,7 +116,8 @@ fn a_directory_of_sessions_that_others_can_write_to_is_refused() {
     let sessions = home.runtime_dir().join("sheaf");
     std::fs::create_dir(&sessions).unwrap();
     mode(&sessions, 0o777);
-    let why = "others can write to this directory of your sessions (mode 0777); mend it with: chmod 700";
+    let why =
+        "others can write to this directory of your sessions (mode 0777); mend it with: chmod 700";
     for args in [
         &["up", "--embedded", "2", "--session", "try"][..],
         &["--session", "try", "cat", "/etc/hostname"],
@@ -117,7 +133,8 @@ fn a_directory_of_sessions_that_others_can_write_to_is_refused() {
 
 #[test]
 fn a_list_of_hosts_that_others_could_have_written_is_refused() {
-    let home = Home::with_config("[cluster.lab]\nhosts = \"@file:listed\"\nlaunch = \"embedded\"\n");
+    let home =
+        Home::with_config("[cluster.lab]\nhosts = \"@file:listed\"\nlaunch = \"embedded\"\n");
     mode(home.path(), 0o755);
     let listed = home.write("listed", "n1\n");
     mode(&listed, 0o644);
@@ -128,6 +145,10 @@ fn a_list_of_hosts_that_others_could_have_written_is_refused() {
     mode(&listed, 0o644);
     if rustix::process::geteuid().is_root() {
         chown(&listed, Some(4711), None).unwrap();
-        refused(&home, &home.run(&args), "listed: it belongs to user 4711, neither to you nor to root");
+        refused(
+            &home,
+            &home.run(&args),
+            "listed: it belongs to user 4711, neither to you nor to root",
+        );
     }
 }

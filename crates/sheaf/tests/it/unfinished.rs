@@ -59,7 +59,8 @@ fn removed(home: &Home) -> usize {
 fn changed(home: &Home) -> usize {
     let of = |host: &&str| {
         let entries = std::fs::read_dir(path(home, host, "t")).unwrap();
-        let modes = entries.map(|entry| entry.unwrap().metadata().unwrap().permissions().mode() & 0o777);
+        let modes =
+            entries.map(|entry| entry.unwrap().metadata().unwrap().permissions().mode() & 0o777);
         let own = std::fs::metadata(path(home, host, "t")).unwrap().permissions().mode() & 0o777;
         modes.chain([own]).filter(|mode| *mode == 0o600).count()
     };
@@ -121,7 +122,8 @@ fn a_long_change_that_is_ended_says_how_much_is_changed() {
     // Its time is over before it is done: how long that takes is another matter on each machine.
     let ended = ["0.4", "0.2", "0.1", "0.8", "1.6"].into_iter().any(|seconds| {
         populate(&home);
-        let run = start(&home, &export, &["--timeout", seconds, "--json", "rm", "-r", ":/t"]).wait();
+        let run =
+            start(&home, &export, &["--timeout", seconds, "--json", "rm", "-r", ":/t"]).wait();
         let (told, done) = (&summary(&run)["changed"], removed(&home));
         let files = usize::try_from(told["files"].as_u64().unwrap()).unwrap();
         assert!(files <= done, "{files} of {done}: {run:?}");
@@ -149,14 +151,17 @@ fn a_copy_that_is_ended_says_which_files_are_there() {
         let timeout: &[&str] = if ended == "late" { &["--timeout", "4"] } else { &[] };
         let copy = start(&home, &export, &[timeout, &args].concat());
         if ended == "interrupted" {
-            wait_until("a file is there", || HOSTS.iter().all(|host| path(&home, host, "1").exists()));
+            wait_until("a file is there", || {
+                HOSTS.iter().all(|host| path(&home, host, "1").exists())
+            });
             copy.signal(Signal::INT);
         }
         let run = copy.wait();
         assert_eq!(run.code, Some(if ended == "late" { 4 } else { 130 }), "{run:?}");
         let there: usize = HOSTS.iter().map(|host| entries(&path(&home, host, ""))).sum();
         assert_eq!(told_files(&run, "copied to n[1-2]: "), there, "{run:?}");
-        let why = if ended == "late" { "not done within 4 s" } else { "interrupted before it was done" };
+        let why =
+            if ended == "late" { "not done within 4 s" } else { "interrupted before it was done" };
         assert!(run.stderr.contains(&format!("n[1-2]: {why} (E")), "{run:?}");
     }
 }
@@ -168,7 +173,8 @@ fn a_copy_in_place_that_is_ended_says_what_is_cut() {
     let sources = sources(&home);
     let args = ["--json", "cp", "--no-atomic", "--bwlimit", "300K", &sources[0], ":/f"];
     let copy = start(&home, &export, &args);
-    let has_some = |host: &&str| std::fs::metadata(path(&home, host, "f")).is_ok_and(|file| file.len() > 0);
+    let has_some =
+        |host: &&str| std::fs::metadata(path(&home, host, "f")).is_ok_and(|file| file.len() > 0);
     wait_until("a part is there", || HOSTS.iter().all(&has_some));
     copy.signal(Signal::INT);
     let run = copy.wait();
@@ -184,7 +190,9 @@ fn a_copy_in_place_that_is_ended_says_what_is_cut() {
 #[test]
 fn a_write_into_a_file_that_is_ended_says_how_much_came() {
     let _turn = turn();
-    for (way, ended) in [("--in-place", "interrupted"), ("--append", "interrupted"), ("--in-place", "late")] {
+    for (way, ended) in
+        [("--in-place", "interrupted"), ("--append", "interrupted"), ("--in-place", "late")]
+    {
         let (home, export) = home();
         HOSTS.iter().for_each(|host| std::fs::write(path(&home, host, "f"), "old").unwrap());
         let timeout: &[&str] = if ended == "late" { &["--timeout", "3"] } else { &[] };
@@ -200,7 +208,8 @@ fn a_write_into_a_file_that_is_ended_says_how_much_came() {
         drop(stdin);
         assert_eq!(run.code, Some(if ended == "late" { 4 } else { 130 }), "{run:?}");
         assert!(run.stderr.starts_with("written in part on n[1-2]: 2 files\n"), "{run:?}");
-        let (old, gone) = if way == "--append" { (3, "") } else { (0, "; the old content is gone") };
+        let (old, gone) =
+            if way == "--append" { (3, "") } else { (0, "; the old content is gone") };
         for host in HOSTS {
             let told = format!("{} bytes were written{gone}", len(host) - old);
             assert!(run.stderr.contains(&told), "{told} {run:?}");
@@ -212,7 +221,8 @@ fn a_write_into_a_file_that_is_ended_says_how_much_came() {
 fn a_new_file_that_is_ended_is_there_in_part() {
     let _turn = turn();
     let (home, export) = home();
-    let mut write = start(&home, &export, &["--timeout", "3", "write", "--create", "--excl", ":/new"]);
+    let mut write =
+        start(&home, &export, &["--timeout", "3", "write", "--create", "--excl", ":/new"]);
     let mut stdin = write.stdin();
     stdin.write_all(&vec![b'x'; 1 << 20]).unwrap();
     let run = write.wait();
@@ -230,7 +240,9 @@ fn what_was_given_up_is_not_done_by_a_host_that_goes_on() {
     const FILES: usize = 16;
     let (home, export) = home();
     for host in HOSTS {
-        (0..FILES).for_each(|number| std::fs::write(path(&home, host, &format!("f{number}")), "").unwrap());
+        (0..FILES).for_each(|number| {
+            std::fs::write(path(&home, host, &format!("f{number}")), "").unwrap()
+        });
     }
     let up = Up::at(home, &["--processes", "2", "--export", &export]);
     up.servers["n2"].signal(Signal::STOP);

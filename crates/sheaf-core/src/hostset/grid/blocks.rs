@@ -65,7 +65,8 @@ impl Block {
     pub(crate) fn point(&self, mut index: u64) -> Vec<i64> {
         let mut point = vec![0; self.axes.len()];
         for (coordinate, axis) in point.iter_mut().zip(&self.axes).rev() {
-            *coordinate = axis.nth(index % axis.len()).expect("a rank below the axis's length has a number");
+            *coordinate =
+                axis.nth(index % axis.len()).expect("a rank below the axis's length has a number");
             index /= axis.len();
         }
         point
@@ -138,7 +139,8 @@ mod tests {
             for to in from..=18 {
                 let mut points = Vec::new();
                 block.slice(from, to, &mut |axes| {
-                    let part = Block { axes: axes.iter().cloned().map(Arc::new).collect(), before: 0 };
+                    let part =
+                        Block { axes: axes.iter().cloned().map(Arc::new).collect(), before: 0 };
                     points.extend((0..part.len()).map(|index| part.point(index)));
                 });
                 let expected: Vec<Vec<i64>> = (from..to).map(|index| block.point(index)).collect();

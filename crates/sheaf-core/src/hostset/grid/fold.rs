@@ -20,7 +20,10 @@ pub(crate) fn fold(grid: &Grid, dims: usize) -> Vec<Block> {
         Some(axes) => vec![axes.into_iter().map(Arc::new).collect()],
         None => {
             let items = join(Rows::items_of(grid, dims));
-            items.into_iter().map(|item| item.axes.iter().map(|axis| axis.set.clone()).collect()).collect()
+            items
+                .into_iter()
+                .map(|item| item.axes.iter().map(|axis| axis.set.clone()).collect())
+                .collect()
         }
     };
     let mut before = 0;
@@ -177,7 +180,8 @@ impl Item {
             self.settle();
         }
         // Equal hashes are only a hint.
-        let mut others = self.axes.iter().zip(&other.axes).enumerate().filter(|(at, _)| *at != joint);
+        let mut others =
+            self.axes.iter().zip(&other.axes).enumerate().filter(|(at, _)| *at != joint);
         others.all(|(_, (a, b))| Arc::ptr_eq(&a.set, &b.set) || a.set == b.set).then_some(joint)
     }
 
@@ -235,7 +239,8 @@ impl Rows {
 
     fn row(&mut self, prefix: &[i64], grid: &Grid) {
         let Grid::Line(set) = grid else { return };
-        let Some(first) = set.ranges().map(|(first, _)| first).min_by_key(|&first| number::string_key(first))
+        let Some(first) =
+            set.ranges().map(|(first, _)| first).min_by_key(|&first| number::string_key(first))
         else {
             return;
         };
@@ -263,7 +268,10 @@ impl Rows {
 
     fn item(&mut self, prefix: &[i64], line: Axis) -> Item {
         let single = |number: &i64| {
-            self.singles.entry(*number).or_insert_with(|| Axis::new(NumberSet::single(*number))).clone()
+            self.singles
+                .entry(*number)
+                .or_insert_with(|| Axis::new(NumberSet::single(*number)))
+                .clone()
         };
         let mut axes: Vec<Axis> = prefix.iter().map(single).collect();
         axes.push(line);
@@ -273,8 +281,10 @@ impl Rows {
 
 /// Every coordinate with what is below it, ordered as strings.
 fn in_string_order(edges: &[Edge]) -> impl Iterator<Item = (i64, &Grid)> {
-    let mut all: Vec<(i64, &Grid)> =
-        edges.iter().flat_map(|edge| (edge.first..=edge.last).map(|number| (number, &*edge.below))).collect();
+    let mut all: Vec<(i64, &Grid)> = edges
+        .iter()
+        .flat_map(|edge| (edge.first..=edge.last).map(|number| (number, &*edge.below)))
+        .collect();
     all.sort_by_cached_key(|(number, _)| number::string_key(*number));
     all.into_iter()
 }

@@ -12,8 +12,11 @@ impl NumberSet {
     #[must_use]
     pub fn fold(&self, autostep: u64) -> String {
         let mut out = String::new();
-        let pieces =
-            if autostep == AUTOSTEP_OFF { self.plain_pieces() } else { self.stepped_pieces(autostep) };
+        let pieces = if autostep == AUTOSTEP_OFF {
+            self.plain_pieces()
+        } else {
+            self.stepped_pieces(autostep)
+        };
         for piece in pieces {
             if !out.is_empty() {
                 out.push(',');
@@ -31,7 +34,8 @@ impl NumberSet {
             match pieces.last_mut().filter(|_| joiner.joins(run)) {
                 Some(piece) => piece.last = last,
                 None => {
-                    let pad = if number::is_padded(run.first) { number::width(run.first) } else { 0 };
+                    let pad =
+                        if number::is_padded(run.first) { number::width(run.first) } else { 0 };
                     pieces.push(Piece { first: number::value(run.first), last, step: 1, pad });
                 }
             }
@@ -74,8 +78,10 @@ impl Joiner {
 
     /// Moves behind `run`.
     pub(super) fn pass(&mut self, run: &Run) {
-        let lone = |end: Run| end.first == end.last && number::width(end.last) == number::width(run.first);
-        self.padded = number::is_padded(run.first) || (self.padded && self.previous.is_some_and(lone));
+        let lone =
+            |end: Run| end.first == end.last && number::width(end.last) == number::width(run.first);
+        self.padded =
+            number::is_padded(run.first) || (self.padded && self.previous.is_some_and(lone));
         self.previous = Some(*run);
     }
 }
@@ -123,8 +129,11 @@ impl Stretch {
     fn take(&mut self, number: i64, out: &mut Vec<Piece>) {
         let value = number::value(number);
         let gap = value - self.last;
-        let width_breaks =
-            if self.padded { number::width(number) != self.width } else { number::is_padded(number) };
+        let width_breaks = if self.padded {
+            number::width(number) != self.width
+        } else {
+            number::is_padded(number)
+        };
         if width_breaks {
             self.end(out);
             *self = Self::at(number, self.steps_min);
@@ -159,7 +168,9 @@ impl Stretch {
     fn is_worth_a_range(&self) -> bool {
         match self.step {
             None | Some(1) => true,
-            Some(step) => i128::from(self.last - self.start) >= i128::from(self.steps_min) * i128::from(step),
+            Some(step) => {
+                i128::from(self.last - self.start) >= i128::from(self.steps_min) * i128::from(step)
+            }
         }
     }
 

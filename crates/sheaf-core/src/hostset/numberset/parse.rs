@@ -41,7 +41,9 @@ fn one(element: &str, out: &mut Vec<(i64, i64)>) -> Result<u64, String> {
             _ => return Err(malformed(element)),
         },
         None if rest.is_empty() && (step == 1 || first.negative) => first,
-        None if rest.is_empty() => return Err(format!("a step needs a range: '{}'", shown(element))),
+        None if rest.is_empty() => {
+            return Err(format!("a step needs a range: '{}'", shown(element)));
+        }
         None => return Err(malformed(element)),
     };
     let width = common_width(first, last, element)?;
@@ -59,7 +61,8 @@ fn one(element: &str, out: &mut Vec<(i64, i64)>) -> Result<u64, String> {
         out.push((number::pack(width, from), number::pack(width, to)));
     } else {
         out.extend((from..=to).step_by(step as usize).map(|value| {
-            let packed = if width == 0 { number::pack_plain(value) } else { number::pack(width, value) };
+            let packed =
+                if width == 0 { number::pack_plain(value) } else { number::pack(width, value) };
             (packed, packed)
         }));
     }
@@ -104,7 +107,10 @@ fn common_width(first: Bound<'_>, last: Bound<'_>, element: &str) -> Result<usiz
         return Ok(0);
     }
     if first.digits.len() != last.digits.len() {
-        return Err(format!("both ends of a padded range need the same width: '{}'", shown(element)));
+        return Err(format!(
+            "both ends of a padded range need the same width: '{}'",
+            shown(element)
+        ));
     }
     if first.negative {
         return Err(format!("negative numbers cannot be padded: '{}'", shown(element)));

@@ -31,7 +31,10 @@ impl Source {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-        Self { runner: TestRunner::new_with_rng(Config::default(), rng), rng: fastrand::Rng::with_seed(seed) }
+        Self {
+            runner: TestRunner::new_with_rng(Config::default(), rng),
+            rng: fastrand::Rng::with_seed(seed),
+        }
     }
 
     fn draw<T: std::fmt::Debug>(&mut self, strategy: &impl Strategy<Value = T>) -> T {
@@ -74,7 +77,8 @@ impl Case {
     /// Some tasks do a step each, all at once; the loop does the same in the order in which they
     /// were begun. Those that leave no trace may be dropped.
     async fn together(&mut self, source: &mut Source) {
-        let mut steps: Vec<Step> = (0..source.rng.usize(1..=TASKS_MAX)).map(|_| source.step()).collect();
+        let mut steps: Vec<Step> =
+            (0..source.rng.usize(1..=TASKS_MAX)).map(|_| source.step()).collect();
         for step in steps.iter_mut().filter(|step| step.leaves_no_trace()) {
             if source.rng.u8(0..3) == 0 {
                 step.polls = source.rng.usize(0..6);

@@ -39,7 +39,11 @@ pub fn bytes_classes(result: &[u8]) -> Result<Vec<(&[u8], RangeSet)>, FilterErro
             let leaves = RangeSet::decode(&mut sets)?;
             ranges += leaves.ranges().len() as u64;
             // The limit of one set holds for all together: they share the leaves.
-            if ranges > RANGES_MAX { Err(bad("the sets have too many ranges")) } else { Ok((value, leaves)) }
+            if ranges > RANGES_MAX {
+                Err(bad("the sets have too many ranges"))
+            } else {
+                Ok((value, leaves))
+            }
         })
         .collect::<Result<_, _>>();
     if sets.is_empty() { classes } else { Err(bad("there are more sets than classes")) }
@@ -87,7 +91,10 @@ fn int_classes(fields: &[Field<'_>]) -> Option<Vec<(i128, RangeSet)>> {
         if count as usize > members.len() {
             return None;
         }
-        classes.push((integer(values.kind(), value)?, members.by_ref().take(count as usize).collect()));
+        classes.push((
+            integer(values.kind(), value)?,
+            members.by_ref().take(count as usize).collect(),
+        ));
     }
     (members.len() == 0).then_some(classes)
 }
@@ -167,7 +174,8 @@ impl ByBytes {
 fn of_leaf(payload: &[u8]) -> Result<(u32, &[u8]), FilterError> {
     let fields = Fields::new(payload)?.collect::<Result<Vec<_>, _>>()?;
     let is_bytes = |field: &Field<'_>| {
-        field.field_type() == FieldType::scalar(Kind::Str) || field.field_type() == FieldType::array(Kind::U8)
+        field.field_type() == FieldType::scalar(Kind::Str)
+            || field.field_type() == FieldType::array(Kind::U8)
     };
     match &fields[..] {
         [leaf, value] if is_bytes(value) => leaf.scalar().map(|leaf| (leaf, value.bytes())),

@@ -1,10 +1,12 @@
 //! `clock-skew`: how far each leaf's clock is from the root's, link by link.
 //!
-//! Every node measures the clocks of its children; a partial carries, for each leaf, the sum of
-//! the offsets along its path so far, and of the error bounds. The measurements belong to a node and
+//! Every node measures the clocks of its children; a partial carries, for each leaf, the sum of the
+//! offsets along its path so far, and of the error bounds. The measurements belong to a node and
 //! not to a stream: they are the node's [`LinkClocks`], which it keeps up to date.
 use super::{NOTHING, bad, invalid};
-use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, LinkClock, LinkClocks, Registry};
+use crate::filter::{
+    Accumulator, Emit, Filter, FilterError, Input, LinkClock, LinkClocks, Registry,
+};
 use crate::packet::{Fields, pack_into, scalar};
 use sheaf_core::Errno;
 use std::collections::BTreeMap;
@@ -85,7 +87,10 @@ impl Accumulator for Paths {
         let too_far = || FilterError::new(Errno::OVERFLOW, "an offset is beyond 292 years");
         let add = |LeafClock { leaf, clock }| {
             let offset_ns = clock.offset_ns.checked_add(link.offset_ns).ok_or_else(too_far)?;
-            Ok((leaf, LinkClock { offset_ns, error_ns: clock.error_ns.saturating_add(link.error_ns) }))
+            Ok((
+                leaf,
+                LinkClock { offset_ns, error_ns: clock.error_ns.saturating_add(link.error_ns) },
+            ))
         };
         let below: Vec<_> = below.into_iter().map(add).collect::<Result<_, FilterError>>()?;
         self.leaves.extend(below);

@@ -6,7 +6,11 @@ use sheaf_core::varint;
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register("concat", |params| {
-        if params.is_empty() { Ok(Box::new(Concat)) } else { Err(invalid("concat takes no parameters")) }
+        if params.is_empty() {
+            Ok(Box::new(Concat))
+        } else {
+            Err(invalid("concat takes no parameters"))
+        }
     });
 }
 

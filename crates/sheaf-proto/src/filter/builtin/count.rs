@@ -5,7 +5,11 @@ use crate::packet::{put_scalar, scalar};
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register("count", |params| {
-        if params.is_empty() { Ok(Box::new(Count)) } else { Err(invalid("count takes no parameters")) }
+        if params.is_empty() {
+            Ok(Box::new(Count))
+        } else {
+            Err(invalid("count takes no parameters"))
+        }
     });
 }
 
@@ -26,7 +30,8 @@ impl Accumulator for Counter {
         } else {
             scalar::<u64>(input.payload).ok_or_else(|| bad("a partial count is one %uld"))?
         };
-        self.0 = self.0.checked_add(leaves).ok_or_else(|| bad("a partial count is beyond any tree"))?;
+        self.0 =
+            self.0.checked_add(leaves).ok_or_else(|| bad("a partial count is beyond any tree"))?;
         Ok(())
     }
 

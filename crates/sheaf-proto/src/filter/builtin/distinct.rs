@@ -30,7 +30,11 @@ const FORM_REGISTERS: u8 = 1;
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register("distinct", |params| {
-        if params.is_empty() { Ok(Box::new(Distinct)) } else { Err(invalid("distinct takes no parameters")) }
+        if params.is_empty() {
+            Ok(Box::new(Distinct))
+        } else {
+            Err(invalid("distinct takes no parameters"))
+        }
     });
 }
 
@@ -68,12 +72,15 @@ impl Seen {
 
     fn merge(&mut self, payload: &[u8]) -> Result<(), FilterError> {
         match payload {
-            [OPAQUE, FORM_EXACT, hashes @ ..] if hashes.len() % 8 == 0 && hashes.len() <= 8 * EXACT_MAX => {
+            [OPAQUE, FORM_EXACT, hashes @ ..]
+                if hashes.len() % 8 == 0 && hashes.len() <= 8 * EXACT_MAX =>
+            {
                 hashes.as_chunks().0.iter().for_each(|&hash| self.add(u64::from_le_bytes(hash)));
                 Ok(())
             }
             [OPAQUE, FORM_REGISTERS, theirs @ ..]
-                if theirs.len() == REGISTERS && theirs.iter().all(|&register| register <= REGISTER_MAX) =>
+                if theirs.len() == REGISTERS
+                    && theirs.iter().all(|&register| register <= REGISTER_MAX) =>
             {
                 if let Self::Exact(hashes) = self {
                     let hashes = std::mem::take(hashes);
@@ -81,7 +88,10 @@ impl Seen {
                     hashes.into_iter().for_each(|hash| self.add(hash));
                 }
                 if let Self::Registers(registers) = self {
-                    registers.iter_mut().zip(theirs).for_each(|(mine, &theirs)| *mine = (*mine).max(theirs));
+                    registers
+                        .iter_mut()
+                        .zip(theirs)
+                        .for_each(|(mine, &theirs)| *mine = (*mine).max(theirs));
                 }
                 Ok(())
             }
@@ -100,9 +110,12 @@ impl Seen {
         if empty > 0 && linear <= LINEAR_MAX {
             return Ok((linear.round() as u64, STANDARD_ERROR));
         }
-        let internal = |error| FilterError::new(Errno::INVAL, format!("the estimator refused: {error}"));
+        let internal =
+            |error| FilterError::new(Errno::INVAL, format!("the estimator refused: {error}"));
         let mut sketch = HyperLogLogPlus::<u64, _>::new(PRECISION, AsIs).map_err(internal)?;
-        for (index, &register) in registers.iter().enumerate().filter(|&(_, &register)| register > 0) {
+        for (index, &register) in
+            registers.iter().enumerate().filter(|&(_, &register)| register > 0)
+        {
             // A hash that makes exactly this register.
             let rest = if register == REGISTER_MAX { 0 } else { 1 << (64 - PRECISION - register) };
             sketch.insert(&((index as u64) << (64 - PRECISION) | rest));
@@ -151,7 +164,9 @@ fn hash(kind: u8, bytes: &[u8]) -> u64 {
 fn add_field(seen: &mut Seen, field: &Field<'_>) {
     let kind = field.kind() as u8;
     match (field.kind().width(), field.strings()) {
-        (Some(width), _) => field.bytes().chunks_exact(width).for_each(|item| seen.add(hash(kind, item))),
+        (Some(width), _) => {
+            field.bytes().chunks_exact(width).for_each(|item| seen.add(hash(kind, item)))
+        }
         (None, Some(strings)) => strings.for_each(|item| seen.add(hash(kind, item))),
         (None, None) => {}
     }

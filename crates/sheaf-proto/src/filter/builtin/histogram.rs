@@ -19,7 +19,11 @@ fn edges(params: &[u8]) -> Result<Arc<[f64]>, FilterError> {
     }
     .ok_or_else(|| invalid("histogram takes the edges of its bins, one %alf"))?;
     let ascending = edges.windows(2).all(|pair| pair[0] < pair[1]);
-    if edges.is_empty() || edges.len() > EDGES_MAX || !ascending || edges.iter().any(|edge| edge.is_nan()) {
+    if edges.is_empty()
+        || edges.len() > EDGES_MAX
+        || !ascending
+        || edges.iter().any(|edge| edge.is_nan())
+    {
         return Err(invalid(format!("histogram takes 1 to {EDGES_MAX} edges in ascending order")));
     }
     Ok(edges.into())
@@ -31,7 +35,11 @@ struct Histogram {
 
 impl Filter for Histogram {
     fn accumulator(&self) -> Box<dyn Accumulator> {
-        Box::new(Bins { edges: Arc::clone(&self.edges), counts: vec![0; self.edges.len() + 1], nans: 0 })
+        Box::new(Bins {
+            edges: Arc::clone(&self.edges),
+            counts: vec![0; self.edges.len() + 1],
+            nans: 0,
+        })
     }
 }
 
@@ -91,7 +99,9 @@ impl Accumulator for Bins {
 /// `EBADMSG` when it is none.
 pub fn counts(result: &[u8]) -> Result<(Vec<u64>, u64), FilterError> {
     match &unpack(result)?[..] {
-        [Value::Array(crate::packet::Array::U64(counts)), Value::U64(nans)] => Ok((counts.clone(), *nans)),
+        [Value::Array(crate::packet::Array::U64(counts)), Value::U64(nans)] => {
+            Ok((counts.clone(), *nans))
+        }
         _ => Err(bad("a histogram is %auld %uld")),
     }
 }

@@ -5,7 +5,11 @@ use sheaf_core::varint;
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register("null", |params| {
-        if params.is_empty() { Ok(Box::new(Null)) } else { Err(invalid("null takes no parameters")) }
+        if params.is_empty() {
+            Ok(Box::new(Null))
+        } else {
+            Err(invalid("null takes no parameters"))
+        }
     });
 }
 
@@ -58,7 +62,8 @@ impl Accumulator for Keeper {
         }
         let mut rest = input.payload;
         while !rest.is_empty() {
-            varint::get_bytes(&mut rest).map_err(|_| bad("a partial of null is a list of contributions"))?;
+            varint::get_bytes(&mut rest)
+                .map_err(|_| bad("a partial of null is a list of contributions"))?;
         }
         self.kept.extend_from_slice(input.payload);
         Ok(())

@@ -23,7 +23,9 @@ const QUANTILES_MAX: usize = 1024;
 const BUCKETS_SPARE: u32 = 256;
 
 pub(super) fn register(registry: &mut Registry) {
-    registry.register("quantiles", |params| Ok(Box::new(Quantiles { plan: Arc::new(Plan::new(params)?) })));
+    registry.register("quantiles", |params| {
+        Ok(Box::new(Quantiles { plan: Arc::new(Plan::new(params)?) }))
+    });
 }
 
 struct Plan {
@@ -42,15 +44,19 @@ impl Plan {
             [shares, accuracy] => (shares.elements::<f64>(), accuracy.scalar::<f64>()),
             _ => (None, None),
         };
-        let (shares, accuracy) = shares
-            .zip(accuracy)
-            .ok_or_else(|| invalid("quantiles takes shares from 0 to 1, %alf, and a relative error, %lf"))?;
+        let (shares, accuracy) = shares.zip(accuracy).ok_or_else(|| {
+            invalid("quantiles takes shares from 0 to 1, %alf, and a relative error, %lf")
+        })?;
         let shares: Vec<f64> = shares.take(QUANTILES_MAX + 1).collect();
         if shares.len() > QUANTILES_MAX || shares.iter().any(|share| !(0.0..=1.0).contains(share)) {
-            return Err(invalid(format!("quantiles takes up to {QUANTILES_MAX} shares from 0 to 1")));
+            return Err(invalid(format!(
+                "quantiles takes up to {QUANTILES_MAX} shares from 0 to 1"
+            )));
         }
         if !(ACCURACY_MIN..=0.5).contains(&accuracy) {
-            return Err(invalid(format!("the relative error of quantiles is from {ACCURACY_MIN} to 0.5")));
+            return Err(invalid(format!(
+                "the relative error of quantiles is from {ACCURACY_MIN} to 0.5"
+            )));
         }
         let mapping = Config::new(accuracy, BUCKETS_SPARE, ZERO_MAX);
         let keys = mapping.key(f64::MIN_POSITIVE)..=mapping.key(f64::MAX);
@@ -171,7 +177,9 @@ impl Counts {
         let estimate = |&share: &f64| match share {
             0.0 => self.min,
             1.0 => self.max,
-            _ => sketch.quantile(share).ok().flatten().unwrap_or(f64::NAN).clamp(self.min, self.max),
+            _ => {
+                sketch.quantile(share).ok().flatten().unwrap_or(f64::NAN).clamp(self.min, self.max)
+            }
         };
         plan.shares.iter().map(estimate).collect()
     }
@@ -204,7 +212,9 @@ impl Accumulator for Sketch {
         match emit {
             _ if counts.total == 0 => out.extend_from_slice(NOTHING),
             Emit::Partial => counts.encode(out),
-            Emit::Result => pack_into(&[counts.estimates(&self.plan).into(), counts.total.into()], out)?,
+            Emit::Result => {
+                pack_into(&[counts.estimates(&self.plan).into(), counts.total.into()], out)?
+            }
         }
         Ok(())
     }

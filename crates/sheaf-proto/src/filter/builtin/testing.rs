@@ -14,8 +14,13 @@ pub(super) fn reduce(
 }
 
 /// A result of one leaf's contribution alone.
-pub(super) fn alone(name: &str, params: &[u8], contribution: &[u8]) -> Result<Vec<u8>, FilterError> {
-    let mut wave = Registry::with_builtins().instantiate(name, params, &NodeInfo::default())?.accumulator();
+pub(super) fn alone(
+    name: &str,
+    params: &[u8],
+    contribution: &[u8],
+) -> Result<Vec<u8>, FilterError> {
+    let mut wave =
+        Registry::with_builtins().instantiate(name, params, &NodeInfo::default())?.accumulator();
     wave.fold(Input { child: 0, raw: true, payload: contribution, ..Input::default() })?;
     let mut out = Vec::new();
     wave.finish(Emit::Result, &mut out)?;

@@ -225,10 +225,13 @@ fn clock_offsets_and_errors_add_up_along_the_path() {
         .collect();
     assert_eq!(clocks, [(0, 110, 11), (1, 80, 12), (2, -95, 23)]);
 
-    let mut unmeasured =
-        Registry::with_builtins().instantiate("clock-skew", b"", &NodeInfo::default()).unwrap().accumulator();
-    let error =
-        unmeasured.fold(Input { child: 0, raw: true, payload: &leaf(0), ..Input::default() }).unwrap_err();
+    let mut unmeasured = Registry::with_builtins()
+        .instantiate("clock-skew", b"", &NodeInfo::default())
+        .unwrap()
+        .accumulator();
+    let error = unmeasured
+        .fold(Input { child: 0, raw: true, payload: &leaf(0), ..Input::default() })
+        .unwrap_err();
     assert_eq!(error.errno, Errno::AGAIN);
 }
 
@@ -248,19 +251,28 @@ fn the_best_clock_measurement_is_kept() {
 fn bad_parameters_are_refused() {
     let refused = |name: &str, params: &[Value]| {
         let params = pack(params).unwrap();
-        Registry::with_builtins().instantiate(name, &params, &NodeInfo::default()).err().unwrap().message
+        Registry::with_builtins()
+            .instantiate(name, &params, &NodeInfo::default())
+            .err()
+            .unwrap()
+            .message
     };
     assert_eq!(
         refused("histogram", &[vec![1.0, 1.0].into()]),
         "histogram takes 1 to 65536 edges in ascending order"
     );
     assert_eq!(refused("top-k", &[0u32.into()]), "top-k takes one %ud from 1 to 1048576");
-    assert_eq!(refused("quantiles", &[vec![1.5].into()]), "quantiles takes up to 1024 shares from 0 to 1");
+    assert_eq!(
+        refused("quantiles", &[vec![1.5].into()]),
+        "quantiles takes up to 1024 shares from 0 to 1"
+    );
     assert_eq!(
         refused("quantiles", &[vec![0.5].into(), 0.0f64.into()]),
         "the relative error of quantiles is from 0.001 to 0.5"
     );
-    for name in ["null", "count", "concat", "distinct", "int-eq-class", "bytes-eq-class", "clock-skew"] {
+    for name in
+        ["null", "count", "concat", "distinct", "int-eq-class", "bytes-eq-class", "clock-skew"]
+    {
         assert_eq!(refused(name, &[]), format!("{name} takes no parameters"));
     }
 }
@@ -274,7 +286,8 @@ fn every_filter_of_nothing_gives_what_adds_nothing() {
             "top-k" => pack(&[3u32.into()]).unwrap(),
             _ => Vec::new(),
         };
-        let mut wave = registry.instantiate(name, &params, &NodeInfo::default()).unwrap().accumulator();
+        let mut wave =
+            registry.instantiate(name, &params, &NodeInfo::default()).unwrap().accumulator();
         let (mut nothing, mut again) = (Vec::new(), Vec::new());
         wave.finish(Emit::Partial, &mut nothing).unwrap();
         wave.fold(Input { child: 0, raw: false, payload: &nothing, ..Input::default() }).unwrap();

@@ -135,9 +135,13 @@ impl Accumulator for Best {
     }
 }
 
-fn entries<'a>(fields: &[Field<'a>]) -> Option<(Field<'a>, impl Iterator<Item = &'a [u8]> + use<'a>)> {
+fn entries<'a>(
+    fields: &[Field<'a>],
+) -> Option<(Field<'a>, impl Iterator<Item = &'a [u8]> + use<'a>)> {
     let [scores, labels] = fields else { return None };
     let strings = labels.strings()?;
-    let alike = (scores.field_type().shape == Shape::Scalar) == (labels.field_type().shape == Shape::Scalar);
-    (alike && scores.kind() != Kind::Str && scores.count() == labels.count()).then_some((*scores, strings))
+    let alike = (scores.field_type().shape == Shape::Scalar)
+        == (labels.field_type().shape == Shape::Scalar);
+    (alike && scores.kind() != Kind::Str && scores.count() == labels.count())
+        .then_some((*scores, strings))
 }

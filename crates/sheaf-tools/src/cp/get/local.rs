@@ -42,7 +42,8 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// The directories beneath `base`, which is made if it is not there; with an exact name `base` itself.
+    /// The directories beneath `base`, which is made if it is not there; with an exact name `base`
+    /// itself.
     pub fn new(base: &Path, client: &Client, options: &CopyOptions) -> Result<Self, Errno> {
         if !options.exact_name
             && let Err(error) = std::fs::create_dir(base)
@@ -75,7 +76,9 @@ impl Local {
         }
         let dir = self.host_dir(leaf);
         match std::fs::create_dir(&dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(error.into());
+            }
             _ => {}
         }
         let export = Export::open(&dir)?;
@@ -125,7 +128,13 @@ impl Local {
         self.at(leaf)?.begin(&copy.local, &copy.attrs, copy.has_holes)
     }
 
-    pub fn finish(&mut self, leaf: u32, copy: &Copy, staged: Staged, digest: &[u8; 32]) -> Result<(), Errno> {
+    pub fn finish(
+        &mut self,
+        leaf: u32,
+        copy: &Copy,
+        staged: Staged,
+        digest: &[u8; 32],
+    ) -> Result<(), Errno> {
         let size = staged.size();
         self.at(leaf)?.finish(staged, &copy.attrs, digest)?;
         self.wrote(leaf, size);
@@ -134,7 +143,8 @@ impl Local {
 
     /// Copies what `first` now has to all other places of a content.
     pub fn replicate(&mut self, content: &Content, first: (u32, &Copy)) {
-        let from = match self.at(first.0).and_then(|writer| writer.export.open_read(&first.1.local)) {
+        let from = match self.at(first.0).and_then(|writer| writer.export.open_read(&first.1.local))
+        {
             Ok(file) => file,
             Err(errno) => return self.fail(first.0, first.1, errno),
         };
@@ -171,7 +181,9 @@ impl Local {
                     Link::Symlink(target) => writer.symlink(&copy.local, target, &copy.attrs),
                     Link::Node(kind, rdev) => writer.node(&copy.local, *kind, *rdev, &copy.attrs),
                     // What has the name there is not what was to be linked to.
-                    Link::Hardlink(file) if local.failed.contains(&(leaf, file.clone())) => Err(Errno::NOENT),
+                    Link::Hardlink(file) if local.failed.contains(&(leaf, file.clone())) => {
+                        Err(Errno::NOENT)
+                    }
                     Link::Hardlink(file) => writer.hard_link(file, &copy.local),
                 };
                 made.inspect(|()| local.made.add(leaf, false))

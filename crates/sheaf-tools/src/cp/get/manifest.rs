@@ -79,7 +79,8 @@ pub(super) enum Item {
         rdev: u64,
         attrs: Attrs,
     },
-    /// This whole path failed, and with it the root `beneath` which it lies; empty: it is what was named.
+    /// This whole path failed, and with it the root `beneath` which it lies; empty: it is what was
+    /// named.
     Error {
         path: Vec<u8>,
         beneath: Vec<u8>,
@@ -203,7 +204,9 @@ impl Lister {
     fn expand(&mut self, of: u32, pattern: &str, out: &mut Vec<u8>, host: &Host) {
         self.root = None;
         let Globbed { paths, errors } = host.expand(pattern);
-        errors.iter().for_each(|error| self.fail(error.path.as_os_str().as_bytes(), error.errno, out));
+        errors
+            .iter()
+            .for_each(|error| self.fail(error.path.as_os_str().as_bytes(), error.errno, out));
         self.roots = paths.into_iter().map(|path| (of, path)).collect();
     }
 
@@ -218,9 +221,15 @@ impl Lister {
             self.walk = Some(self.export.walk(&path, walk));
             return;
         }
-        let looked = if options.follows_named() { self.export.stat(&path) } else { self.export.lstat(&path) };
+        let looked = if options.follows_named() {
+            self.export.stat(&path)
+        } else {
+            self.export.lstat(&path)
+        };
         match looked {
-            Ok(metadata) if metadata.is_dir() => self.fail(path.as_os_str().as_bytes(), Errno::ISDIR, out),
+            Ok(metadata) if metadata.is_dir() => {
+                self.fail(path.as_os_str().as_bytes(), Errno::ISDIR, out)
+            }
             Ok(metadata) => self.list(Vec::new(), path, &metadata, out),
             Err(errno) => self.fail(path.as_os_str().as_bytes(), errno, out),
         }
@@ -228,7 +237,8 @@ impl Lister {
 
     fn list(&mut self, relative: Vec<u8>, path: PathBuf, metadata: &Metadata, out: &mut Vec<u8>) {
         let options = &self.params.options;
-        let follow = if relative.is_empty() { options.follows_named() } else { options.dereference };
+        let follow =
+            if relative.is_empty() { options.follows_named() } else { options.dereference };
         if let Err(errno) = self.try_list(relative, &path, metadata, follow, out) {
             self.fail(path.as_os_str().as_bytes(), errno, out);
         }
@@ -259,7 +269,8 @@ impl Lister {
                 let has_holes = metadata.blocks.saturating_mul(512) < metadata.size;
                 let hasher = blake3::Hasher::new();
                 let path = path.to_owned();
-                let digesting = Digesting { relative, path, attrs, has_holes, file, hasher, size: 0 };
+                let digesting =
+                    Digesting { relative, path, attrs, has_holes, file, hasher, size: 0 };
                 if metadata.size > 0 {
                     self.digesting = Some(digesting);
                     return Ok(());
@@ -299,8 +310,10 @@ impl Lister {
 
     /// Reads on; a file that is through becomes an item.
     fn digest(&mut self, mut digesting: Digesting, out: &mut Vec<u8>) {
-        let read =
-            digesting.hasher.update_reader((&digesting.file).take(STEP_BYTES)).map(|hasher| hasher.count());
+        let read = digesting
+            .hasher
+            .update_reader((&digesting.file).take(STEP_BYTES))
+            .map(|hasher| hasher.count());
         match read {
             Ok(size) if size - digesting.size == STEP_BYTES => {
                 digesting.size = size;

@@ -106,7 +106,8 @@ pub(super) async fn fetch(
         }
     }
     let outcome = call.finish();
-    let mut inputs: HashMap<u32, &[u8]> = bodies.iter().map(|(leaf, body)| (*leaf, &body[..])).collect();
+    let mut inputs: HashMap<u32, &[u8]> =
+        bodies.iter().map(|(leaf, body)| (*leaf, &body[..])).collect();
     let take = |piece: &Piece| match inputs.get_mut(&piece.leaf) {
         Some(input) => next_content(input).unwrap_or(Err(Errno::PROTO)).map_err(Lack::Failed),
         None => Err(why_missing(&outcome, piece.leaf)),

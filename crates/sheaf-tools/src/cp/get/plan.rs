@@ -79,11 +79,19 @@ impl Plan {
     }
 
     /// Takes in what all of `leaves` have.
-    pub fn add(&mut self, leaves: &RangeSet, items: Vec<Item>, patterns: &[String], outcome: &mut Outcome) {
+    pub fn add(
+        &mut self,
+        leaves: &RangeSet,
+        items: Vec<Item>,
+        patterns: &[String],
+        outcome: &mut Outcome,
+    ) {
         let mut root = Root { leaves: RangeSet::new(), remote: Arc::default(), local: Vec::new() };
         for item in items {
             match item {
-                Item::Root { of, path } => root = self.root(leaves, patterns.get(of as usize), path, outcome),
+                Item::Root { of, path } => {
+                    root = self.root(leaves, patterns.get(of as usize), path, outcome)
+                }
                 Item::Error { path, beneath, errno } => {
                     outcome.add_error(error(Errno(errno), &path, &beneath, leaves));
                 }
@@ -100,7 +108,8 @@ impl Plan {
         remote: Vec<u8>,
         outcome: &mut Outcome,
     ) -> Root {
-        let name = |pattern: &String| self.name.clone().unwrap_or_else(|| local_name(pattern, &remote));
+        let name =
+            |pattern: &String| self.name.clone().unwrap_or_else(|| local_name(pattern, &remote));
         let local = pattern.map(name).filter(|local| is_beneath(local));
         let Some(local) = local else {
             outcome.add_error(error(Errno::PROTO, &remote, b"", leaves));
@@ -108,8 +117,11 @@ impl Plan {
         };
         let remote: Arc<[u8]> = remote.into();
         self.named.entry(Arc::clone(&remote)).or_default().union_with(leaves);
-        let above: Vec<&Path> =
-            path(&local).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
+        let above: Vec<&Path> = path(&local)
+            .ancestors()
+            .skip(1)
+            .filter(|above| !above.as_os_str().is_empty())
+            .collect();
         for above in above.into_iter().rev() {
             let attrs = Attrs { mode: 0o777, ..Attrs::default() };
             self.dirs.push(Copy {
@@ -133,8 +145,12 @@ impl Plan {
                 (Copy { has_holes, ..copy(path, attrs) }, Rest::File(size, digest))
             }
             Item::Inline { path, attrs, content } => (copy(path, attrs), Rest::Inline(content)),
-            Item::Symlink { path, target, attrs } => (copy(path, attrs), Rest::Link(Link::Symlink(target))),
-            Item::Node { path, kind, rdev, attrs } => (copy(path, attrs), Rest::Link(Link::Node(kind, rdev))),
+            Item::Symlink { path, target, attrs } => {
+                (copy(path, attrs), Rest::Link(Link::Symlink(target)))
+            }
+            Item::Node { path, kind, rdev, attrs } => {
+                (copy(path, attrs), Rest::Link(Link::Node(kind, rdev)))
+            }
             Item::Hardlink { path, target } => {
                 let target = root.copy(&target, Attrs::default()).local;
                 (copy(path, Attrs::default()), Rest::Link(Link::Hardlink(target)))
@@ -169,13 +185,15 @@ impl Plan {
         let mut copies: Vec<&Copy> = contents.chain(links).chain(inline).chain(dirs).collect();
         copies.sort_by(|a, b| a.local.as_os_str().cmp(b.local.as_os_str()));
         for same in copies.chunk_by(|a, b| a.local == b.local) {
-            // Where many hosts have files that differ this is what keeps their number from being squared.
+            // Where many hosts have files that differ this is what keeps their number from being
+            // squared.
             if same.iter().all(|copy| copy.remote == same[0].remote) {
                 continue;
             }
             for (at, one) in same.iter().enumerate() {
-                let clashes =
-                    |other: &&&Copy| other.remote != one.remote && !other.leaves.is_disjoint(&one.leaves);
+                let clashes = |other: &&&Copy| {
+                    other.remote != one.remote && !other.leaves.is_disjoint(&one.leaves)
+                };
                 if let Some(other) = same[..at].iter().find(clashes) {
                     let leaf = one.leaves.intersection(&other.leaves).first()?;
                     return Some((leaf, &other.remote, &one.remote, &one.local));
@@ -193,8 +211,11 @@ impl Plan {
     /// Everything that is not a directory, for a dry run.
     pub fn into_copies(self) -> Vec<Copy> {
         let contents = self.contents.into_iter().flat_map(|content| content.copies);
-        let rest =
-            self.inline.into_iter().map(|(copy, _)| copy).chain(self.links.into_iter().map(|(copy, _)| copy));
+        let rest = self
+            .inline
+            .into_iter()
+            .map(|(copy, _)| copy)
+            .chain(self.links.into_iter().map(|(copy, _)| copy));
         contents.chain(rest).collect()
     }
 }
@@ -230,7 +251,8 @@ fn joined(base: &[u8], relative: &[u8]) -> Vec<u8> {
 
 /// Whether a name that a host gave stays in the directory of that host.
 fn is_beneath(name: &[u8]) -> bool {
-    !name.contains(&0) && path(name).components().all(|component| matches!(component, Component::Normal(_)))
+    !name.contains(&0)
+        && path(name).components().all(|component| matches!(component, Component::Normal(_)))
 }
 
 fn path(bytes: &[u8]) -> &Path {
@@ -259,13 +281,20 @@ mod tests {
     fn each_content_is_there_once() {
         let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
         let patterns = ["/etc".to_owned()];
-        plan.add(&RangeSet::full(3), vec![root("/etc"), file("a", 1), file("b", 2)], &patterns, &mut outcome);
+        plan.add(
+            &RangeSet::full(3),
+            vec![root("/etc"), file("a", 1), file("b", 2)],
+            &patterns,
+            &mut outcome,
+        );
         plan.add(&RangeSet::single(7), vec![root("/etc"), file("c", 1)], &patterns, &mut outcome);
         assert!(outcome.is_ok());
         assert_eq!((plan.contents.len(), plan.bytes()), (2, 6));
         let copies = &plan.contents[0].copies;
-        let places: Vec<_> =
-            copies.iter().map(|copy| (copy.leaves.to_string(), copy.local.to_str().unwrap())).collect();
+        let places: Vec<_> = copies
+            .iter()
+            .map(|copy| (copy.leaves.to_string(), copy.local.to_str().unwrap()))
+            .collect();
         assert_eq!(places, [("0-2".to_owned(), "etc/a"), ("7".to_owned(), "etc/c")]);
         assert_eq!(copies[1].remote, b"/etc/c");
     }
@@ -307,10 +336,19 @@ mod tests {
         assert_eq!(clash(a.clone(), vec![]), None);
         // One path that was named twice is one file, and each host has a directory of its own.
         assert_eq!(clash(a.clone(), vec![(1, a.clone()), (2, b.clone())]), None);
-        assert_eq!(clash(a.clone(), vec![(2, b.clone()), (1, b.clone())]).unwrap(), "1 /a/x /b/x x");
+        assert_eq!(
+            clash(a.clone(), vec![(2, b.clone()), (1, b.clone())]).unwrap(),
+            "1 /a/x /b/x x"
+        );
         let dirs = |of, path: &str, name: &str| vec![root(of, path), dir(""), file(name, 1)];
-        assert_eq!(clash(dirs(0, "/a/x", "p"), vec![(0, dirs(1, "/b/x", "q"))]).unwrap(), "0 /a/x /b/x x");
-        assert_eq!(clash(dirs(3, "/d", "e/x"), vec![(1, vec![root(2, "/c/d/x"), file("", 1)])]), None);
+        assert_eq!(
+            clash(dirs(0, "/a/x", "p"), vec![(0, dirs(1, "/b/x", "q"))]).unwrap(),
+            "0 /a/x /b/x x"
+        );
+        assert_eq!(
+            clash(dirs(3, "/d", "e/x"), vec![(1, vec![root(2, "/c/d/x"), file("", 1)])]),
+            None
+        );
         let nested = vec![(1, vec![root(2, "/c/d/x"), file("", 1)])];
         assert_eq!(clash(dirs(3, "/d", "x"), nested).unwrap(), "1 /d/x /c/d/x d/x");
     }

@@ -140,7 +140,8 @@ impl Writing {
             } else {
                 host.expand(&pattern)
             };
-            let failures = errors.into_iter().map(|error| Failure::untouched(error.path, error.errno));
+            let failures =
+                errors.into_iter().map(|error| Failure::untouched(error.path, error.errno));
             self.failures.extend(failures);
             for path in paths {
                 if self.params.options.dry_run {
@@ -151,7 +152,9 @@ impl Writing {
                     continue;
                 }
                 match self.open(&path, host) {
-                    Ok((is_new, to)) => self.files.push_back(Writable { path, is_new, to, written: 0 }),
+                    Ok((is_new, to)) => {
+                        self.files.push_back(Writable { path, is_new, to, written: 0 })
+                    }
                     Err(errno) => self.failures.push(Failure::untouched(path, errno)),
                 }
             }
@@ -289,11 +292,14 @@ impl Running for Writing {
     fn feed(&mut self, data: Bytes, host: &Host) {
         match postcard::from_bytes(&data) {
             Ok(Piece::Data(data)) if self.end.is_none() => self.data(data, host),
-            Ok(Piece::End { size, digest }) if size == self.size => self.end = Some(Digest(digest.to_vec())),
+            Ok(Piece::End { size, digest }) if size == self.size => {
+                self.end = Some(Digest(digest.to_vec()))
+            }
             // What is not understood is not all there is: nothing gets its name.
             _ => {
                 let way = self.params.way;
-                let given_up = self.files.drain(..).map(|file| Failure::of(file, Errno::PROTO, way));
+                let given_up =
+                    self.files.drain(..).map(|file| Failure::of(file, Errno::PROTO, way));
                 self.failures.extend(given_up);
             }
         }

@@ -22,7 +22,9 @@ pub fn strided(leaves: &RangeSet) -> String {
         }
         match runs.last_mut() {
             Some((start, stride, count @ 1)) => (*stride, *count) = (first - *start, 2),
-            Some((start, stride, count)) if *stride > 1 && *start + *stride * *count == first => *count += 1,
+            Some((start, stride, count)) if *stride > 1 && *start + *stride * *count == first => {
+                *count += 1
+            }
             _ => runs.push((first, 1, 1)),
         }
     }

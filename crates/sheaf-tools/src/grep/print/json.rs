@@ -47,7 +47,12 @@ pub fn stats(stats: Stats) -> Value {
     })
 }
 
-fn line(printer: &Printer<'_>, number: Option<u64>, selected: bool, text: &[u8]) -> Map<String, Value> {
+fn line(
+    printer: &Printer<'_>,
+    number: Option<u64>,
+    selected: bool,
+    text: &[u8],
+) -> Map<String, Value> {
     let mut object = Map::new();
     if let Some(number) = number {
         object.insert("line".to_owned(), number.into());

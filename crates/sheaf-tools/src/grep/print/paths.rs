@@ -86,7 +86,13 @@ pub fn fold_paths(paths: &[&[u8]]) -> Vec<u8> {
     let shortest = paths.iter().map(|path| path.len()).min().unwrap_or(0);
     let mut back = shortest - front;
     for path in rest {
-        back = first.iter().rev().zip(path.iter().rev()).take(back).take_while(|(a, b)| a == b).count();
+        back = first
+            .iter()
+            .rev()
+            .zip(path.iter().rev())
+            .take(back)
+            .take_while(|(a, b)| a == b)
+            .count();
     }
     while back > 0 && !is_boundary(first[first.len() - back]) {
         back -= 1;

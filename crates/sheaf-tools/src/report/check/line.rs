@@ -17,8 +17,8 @@ pub enum Line {
 pub struct Form {
     tag: &'static [u8],
     digits: usize,
-    /// Whether there is one blank alone between digest and name, as some BSDs have it. A list is one
-    /// or the other: where it is not known, a name could begin with a blank or not.
+    /// Whether there is one blank alone between digest and name, as some BSDs have it. A list is
+    /// one or the other: where it is not known, a name could begin with a blank or not.
     one_blank: Option<bool>,
 }
 
@@ -49,7 +49,8 @@ impl Form {
 
     fn file(&mut self, line: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
         let line = after_blanks(line);
-        let (is_escaped, line) = line.strip_prefix(b"\\").map_or((false, line), |line| (true, line));
+        let (is_escaped, line) =
+            line.strip_prefix(b"\\").map_or((false, line), |line| (true, line));
         let (digest, name) = match line.strip_prefix(self.tag) {
             Some(rest) => self.tagged(rest)?,
             None => self.plain(line)?,
@@ -137,14 +138,32 @@ mod tests {
 
     #[test]
     fn lines_are_read_in_every_form() {
-        let lines =
-            ["D  a", "D *b", " \tD  a b\r", "\\D  x\\ny\\\\z", "SHA256 (a) b) = D", "\\SHA256(a\\n)=D"];
+        let lines = [
+            "D  a",
+            "D *b",
+            " \tD  a b\r",
+            "\\D  x\\ny\\\\z",
+            "SHA256 (a) b) = D",
+            "\\SHA256(a\\n)=D",
+        ];
         assert_eq!(names(&lines), ["a", "b", "a b", "x\ny\\z", "a) b", "a\n"]);
         assert_eq!(names(&["", "# D  a", "\r"]), ["", "", ""]);
-        let bad =
-            ["D", "D ", "D", "Dx a", "xD  a", "\\D  a\\", "\\D  a\\x", "SHA512 (a) = D", "SHA256 () = D"];
+        let bad = [
+            "D",
+            "D ",
+            "D",
+            "Dx a",
+            "xD  a",
+            "\\D  a\\",
+            "\\D  a\\x",
+            "SHA512 (a) = D",
+            "SHA256 () = D",
+        ];
         assert_eq!(names(&bad), ["-"; 9]);
-        assert_eq!(names(&["SHA256 (a) = D ", "SHA256 (a) D", "SHA256 a = D", "D  a\0b"]), ["-"; 4]);
+        assert_eq!(
+            names(&["SHA256 (a) = D ", "SHA256 (a) D", "SHA256 a = D", "D  a\0b"]),
+            ["-"; 4]
+        );
     }
 
     #[test]

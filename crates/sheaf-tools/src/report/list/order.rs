@@ -62,7 +62,8 @@ fn nested(options: &ListOptions, sections: &[Section<'_>]) -> (Vec<usize>, Vec<V
     let places: FxHashMap<&[u8], usize> =
         sections.iter().enumerate().map(|(at, (path, _))| (*path, at)).collect();
     let mut is_below = vec![false; sections.len()];
-    for (at, (path, rows)) in sections.iter().enumerate().filter(|(_, (path, _))| !path.is_empty()) {
+    for (at, (path, rows)) in sections.iter().enumerate().filter(|(_, (path, _))| !path.is_empty())
+    {
         let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
         for row in rows {
             let below_it = [path, slash, name(options, row)].concat();

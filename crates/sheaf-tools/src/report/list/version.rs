@@ -1,8 +1,8 @@
 //! The order of names with numbers in them, as `ls -v` has it.
 use std::cmp::Ordering;
 
-/// Compares two names: `a2` is before `a10`, and `.x` before `a`. What comes behind the first dot of
-/// a suffix of letters counts only where all before it is equal.
+/// Compares two names: `a2` is before `a10`, and `.x` before `a`. What comes behind the first dot
+/// of a suffix of letters counts only where all before it is equal.
 pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
     let class = |name: &[u8]| match name {
         b"" => 0,
@@ -19,7 +19,8 @@ pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
         .then_with(|| a.cmp(b))
 }
 
-/// How long a name is without the suffixes at its end, each a dot, a letter, and letters and digits.
+/// How long a name is without the suffixes at its end, each a dot, a letter, and letters and
+/// digits.
 fn without_suffixes(name: &[u8]) -> usize {
     let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'~';
     let (mut at, mut stem) = (0, 0);

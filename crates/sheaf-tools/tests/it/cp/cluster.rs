@@ -49,7 +49,8 @@ impl Cluster {
         assert_eq!(tree.leaves_len(), self.hosts);
         let configs = service_config(self.dir.path().join("%h").to_str().unwrap(), None);
         let options = launch::Options { configs, ..Default::default() };
-        let network = launch::embedded(&tree, &Servers::new(sheaf_tools::tools()).services(), &options);
+        let network =
+            launch::embedded(&tree, &Servers::new(sheaf_tools::tools()).services(), &options);
         Client::new(network, tree.leaf_hosts(), Limits::default()).unwrap()
     }
 

@@ -21,7 +21,12 @@ async fn fetch(client: &Client, targets: &[Target], to: &Path, options: &CopyOpt
 }
 
 /// [`fetch`], with something that happens once the manifests are there.
-async fn fetch_after(client: &Client, target: Target, to: &Path, mut act: impl FnMut() + Send) -> Got {
+async fn fetch_after(
+    client: &Client,
+    target: Target,
+    to: &Path,
+    mut act: impl FnMut() + Send,
+) -> Got {
     let mut first = true;
     let mut progress = |_: Progress| {
         if std::mem::take(&mut first) {
@@ -40,7 +45,9 @@ fn content(seed: u64, len: u64) -> Vec<u8> {
 
 fn errors(got: &Got) -> Vec<(Errno, &str, String)> {
     let errors = got.outcome.errors.iter();
-    errors.map(|error| (error.errno, error.path.as_str(), error.members.leaves().to_string())).collect()
+    errors
+        .map(|error| (error.errno, error.path.as_str(), error.members.leaves().to_string()))
+        .collect()
 }
 
 fn leftovers(dir: &Path) -> Vec<PathBuf> {
@@ -174,7 +181,9 @@ fn what_changes_meanwhile_is_named() {
                 std::fs::write(cluster.path(0, "file"), content(9, size)).unwrap();
                 std::fs::write(cluster.path(1, "file"), "short").unwrap();
             };
-            let got = fetch_after(&cluster.client("flat"), cluster.target("/file"), here.path(), act).await;
+            let got =
+                fetch_after(&cluster.client("flat"), cluster.target("/file"), here.path(), act)
+                    .await;
             assert_eq!(errors(&got), [(Errno::BADMSG, "/file", "0-1".to_owned())]);
             assert_eq!(got.outcome.status.count, 2);
             assert_eq!(std::fs::read(here.path().join("n1/file")).unwrap(), b"old");
@@ -198,14 +207,21 @@ fn hosts_that_fail_are_named_and_the_others_come() {
         std::fs::create_dir_all(here.path().join("n3/file")).unwrap();
         std::fs::write(here.path().join("n4"), "no directory").unwrap();
         let got =
-            fetch(&cluster.client("1x2x3"), &[cluster.target("/etc/file")], here.path(), &quick()).await;
+            fetch(&cluster.client("1x2x3"), &[cluster.target("/etc/file")], here.path(), &quick())
+                .await;
         assert_eq!(
             errors(&got),
-            [(Errno::NOENT, "/etc/file", "1".to_owned()), (Errno::ISDIR, "/etc/file", "4".to_owned())]
+            [
+                (Errno::NOENT, "/etc/file", "1".to_owned()),
+                (Errno::ISDIR, "/etc/file", "4".to_owned())
+            ]
         );
-        let local: Vec<_> = got.errors.iter().map(|error| (error.errno, error.path.clone())).collect();
-        let expected =
-            [(Errno::ISDIR, here.path().join("n3/file")), (Errno::NOTDIR, here.path().join("n4/file"))];
+        let local: Vec<_> =
+            got.errors.iter().map(|error| (error.errno, error.path.clone())).collect();
+        let expected = [
+            (Errno::ISDIR, here.path().join("n3/file")),
+            (Errno::NOTDIR, here.path().join("n4/file")),
+        ];
         assert_eq!(local, expected);
         assert_eq!(got.outcome.status.count, 2);
         for host in ["n1", "n6"] {
@@ -226,10 +242,13 @@ fn patterns_keep_what_tells_their_files_apart() {
         let got = fetch(&cluster.client("flat"), &targets, here.path(), &quick()).await;
         // That a pattern matches nothing on some host is no error, if it does on another.
         assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
-        for (path, content) in [("n1/a/current", "1"), ("n1/b/current", "2"), ("n2/a/current", "1")] {
+        for (path, content) in [("n1/a/current", "1"), ("n1/b/current", "2"), ("n2/a/current", "1")]
+        {
             assert_eq!(std::fs::read_to_string(here.path().join(path)).unwrap(), content);
         }
-        let got = fetch(&cluster.client("flat"), &[cluster.target("/nothing*")], here.path(), &quick()).await;
+        let got =
+            fetch(&cluster.client("flat"), &[cluster.target("/nothing*")], here.path(), &quick())
+                .await;
         assert_eq!(errors(&got), [(Errno::NOENT, "/nothing*", "0-2".to_owned())]);
     });
 }
@@ -242,7 +261,8 @@ fn two_sources_of_one_name_do_not_overwrite_each_other() {
         (0..2).for_each(|leaf| cluster.write(leaf, "b/x", "2"));
         let here = tempfile::tempdir().unwrap();
         let targets = [cluster.target("/a/x"), cluster.target("/b/x")];
-        let refused = get(&cluster.client("flat"), &targets, here.path(), &quick(), &mut |_| {}).await;
+        let refused =
+            get(&cluster.client("flat"), &targets, here.path(), &quick(), &mut |_| {}).await;
         let expected = "n1: /a/x and /b/x would both become n1/x; nothing was copied";
         assert_eq!(refused.unwrap_err().to_string(), expected);
         assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
@@ -254,12 +274,17 @@ fn files_that_are_made_up_as_they_are_read() {
     run(async {
         let cluster = Cluster::new(2);
         (0..2).for_each(|leaf| std::fs::remove_dir(cluster.path(leaf, "")).unwrap());
-        (0..2).for_each(|leaf| std::os::unix::fs::symlink("/proc", cluster.path(leaf, "")).unwrap());
+        (0..2)
+            .for_each(|leaf| std::os::unix::fs::symlink("/proc", cluster.path(leaf, "")).unwrap());
         let here = tempfile::tempdir().unwrap();
         let targets = [cluster.target("/meminfo"), cluster.target("/sys/kernel/ostype")];
         let got = fetch(&cluster.client("flat"), &targets, here.path(), &quick()).await;
         assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
-        assert!(std::fs::read_to_string(here.path().join("n2/meminfo")).unwrap().starts_with("MemTotal"));
+        assert!(
+            std::fs::read_to_string(here.path().join("n2/meminfo"))
+                .unwrap()
+                .starts_with("MemTotal")
+        );
         assert_eq!(std::fs::read(here.path().join("n1/ostype")).unwrap(), b"Linux\n");
     });
 }
@@ -276,7 +301,10 @@ fn a_dry_run_writes_nothing() {
         let mut planned: Vec<_> =
             got.planned.iter().map(|one| (one.leaves.to_string(), one.local.clone())).collect();
         planned.sort();
-        assert_eq!(planned, [("0,2".to_owned(), "d/file".into()), ("1".to_owned(), PathBuf::from("d/file"))]);
+        assert_eq!(
+            planned,
+            [("0,2".to_owned(), "d/file".into()), ("1".to_owned(), PathBuf::from("d/file"))]
+        );
         assert!(!to.exists());
     });
 }
@@ -295,7 +323,9 @@ fn an_interrupt_leaves_nothing_half_written() {
                 }
             };
             let got =
-                get(&client, &[cluster.target("/file")], here.path(), &quick(), &mut progress).await.unwrap();
+                get(&client, &[cluster.target("/file")], here.path(), &quick(), &mut progress)
+                    .await
+                    .unwrap();
             assert_eq!(got.outcome.silent, [(Errno::CANCELED, RangeSet::full(3))]);
             assert_eq!((got.outcome.status.count, got.files), (0, 0));
             let left: Vec<_> = look(here.path(), false)
@@ -313,7 +343,8 @@ fn a_destination_that_is_a_file_is_refused() {
     cluster.write(0, "file", "");
     let here = tempfile::NamedTempFile::new().unwrap();
     let got = run(async {
-        get(&cluster.client("flat"), &[cluster.target("/file")], here.path(), &quick(), &mut |_| {}).await
+        get(&cluster.client("flat"), &[cluster.target("/file")], here.path(), &quick(), &mut |_| {})
+            .await
     });
     assert_eq!(got.unwrap_err().errno(), Errno::NOTDIR);
 }

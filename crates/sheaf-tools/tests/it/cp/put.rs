@@ -13,15 +13,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-async fn copy(cluster: &Cluster, shape: &str, from: &Path, target: &Target, options: &CopyOptions) -> Put {
+async fn copy(
+    cluster: &Cluster,
+    shape: &str,
+    from: &Path,
+    target: &Target,
+    options: &CopyOptions,
+) -> Put {
     let sources = vec![Source::Path(from.to_owned())];
     put(&cluster.client(shape), sources, target, options, &mut |_| {}).await.unwrap()
 }
 
 fn errors(done: &Put) -> Vec<(Errno, &str, RangeSet)> {
     let one = |error: &sheaf_group::aggregate::ErrorClass| (error.errno, error.members.leaves());
-    let mut errors: Vec<_> =
-        done.outcome.errors.iter().map(|error| (one(error).0, error.path.as_str(), one(error).1)).collect();
+    let mut errors: Vec<_> = done
+        .outcome
+        .errors
+        .iter()
+        .map(|error| (one(error).0, error.path.as_str(), one(error).1))
+        .collect();
     errors.sort();
     errors
 }
@@ -89,7 +99,8 @@ proptest! {
 
 /// Names that only a copy under way has.
 fn leftovers(cluster: &Cluster) -> Vec<std::path::PathBuf> {
-    let is_temporary = |path: &std::path::PathBuf| path.to_string_lossy().contains(sheaf_file::TEMP_PREFIX);
+    let is_temporary =
+        |path: &std::path::PathBuf| path.to_string_lossy().contains(sheaf_file::TEMP_PREFIX);
     look(cluster.dir.path(), false).into_keys().filter(is_temporary).collect()
 }
 
@@ -102,7 +113,9 @@ fn one_file_comes_to_every_host() {
         for shape in SHAPES {
             let cluster = Cluster::new(7);
             let from = here.path().join("file");
-            let done = copy(&cluster, shape, &from, &cluster.target("/copy"), &CopyOptions::default()).await;
+            let done =
+                copy(&cluster, shape, &from, &cluster.target("/copy"), &CopyOptions::default())
+                    .await;
             assert!(done.outcome.is_ok() && done.errors.is_empty(), "{done:?}");
             assert_eq!(done.outcome.status.count, 7);
             assert_eq!((done.sent.files, done.sent.bytes), (1, 3_000_000));
@@ -135,8 +148,14 @@ fn hosts_that_cannot_write_keep_what_they_have() {
         )
         .unwrap();
         let options = CopyOptions { exact_name: true, ..CopyOptions::default() };
-        let done =
-            copy(&cluster, "1x2x3", &here.path().join("file"), &cluster.target("/etc/file"), &options).await;
+        let done = copy(
+            &cluster,
+            "1x2x3",
+            &here.path().join("file"),
+            &cluster.target("/etc/file"),
+            &options,
+        )
+        .await;
         let expected = [
             (Errno::NOENT, "/etc/file", RangeSet::single(3)),
             (Errno::NXIO, "/etc/file", RangeSet::single(5)),
@@ -163,7 +182,8 @@ fn a_directory_that_cannot_be_made_is_told_once() {
         cluster.write(1, "to/from/d", "a file in the way");
         (0..3).for_each(|leaf| std::fs::create_dir_all(cluster.path(leaf, "to")).unwrap());
         let done =
-            copy(&cluster, "flat", &here.path().join("from"), &cluster.target("/to"), &recursive()).await;
+            copy(&cluster, "flat", &here.path().join("from"), &cluster.target("/to"), &recursive())
+                .await;
         assert_eq!(errors(&done), [(Errno::NOTDIR, "/to/from/d", RangeSet::single(1))]);
         assert_eq!(cluster.read(1, "to/from/d"), b"a file in the way");
         assert_eq!(cluster.read(1, "to/from/e"), b"new");
@@ -179,16 +199,20 @@ fn several_sources_need_a_directory() {
             let path = |name: &str| here.path().join(name);
             std::fs::write(path("a"), "A").unwrap();
             std::fs::write(path("b"), "").unwrap();
-            ["a", "missing", "b"].map(|name| Source::Path(path(name))).into_iter().collect::<Vec<_>>()
+            ["a", "missing", "b"]
+                .map(|name| Source::Path(path(name)))
+                .into_iter()
+                .collect::<Vec<_>>()
         };
         let cluster = Cluster::new(3);
         cluster.write(0, "to/old", "");
         cluster.write(1, "to/old", "");
         cluster.write(2, "to", "");
         let client = cluster.client("k-ary:2");
-        let done = put(&client, sources(), &cluster.target("/to"), &CopyOptions::default(), &mut |_| {})
-            .await
-            .unwrap();
+        let done =
+            put(&client, sources(), &cluster.target("/to"), &CopyOptions::default(), &mut |_| {})
+                .await
+                .unwrap();
         assert_eq!(errors(&done), [(Errno::NOTDIR, "/to", RangeSet::single(2))]);
         assert_eq!((done.errors.len(), done.errors[0].errno), (1, Errno::NOENT));
         assert_eq!((cluster.read(1, "to/a"), cluster.read(0, "to/b")), (b"A".to_vec(), Vec::new()));
@@ -232,7 +256,8 @@ fn two_sources_of_one_name_are_refused_before_anything_is_copied() {
 fn directories_need_to_be_asked_for() {
     let here = tempfile::tempdir().unwrap();
     let cluster = Cluster::new(1);
-    let done = run(copy(&cluster, "flat", here.path(), &cluster.target("/to"), &CopyOptions::default()));
+    let done =
+        run(copy(&cluster, "flat", here.path(), &cluster.target("/to"), &CopyOptions::default()));
     assert_eq!(done.errors[0].errno, Errno::ISDIR);
     assert!(!cluster.path(0, "to").exists());
 }
@@ -246,22 +271,40 @@ fn permissions_and_links_are_as_asked_for() {
         std::os::unix::fs::symlink("from/file", here.path().join("link")).unwrap();
         let cluster = Cluster::new(2);
         let mode = CopyMode::parse("u=rw,go=,a+X", 0).unwrap();
-        let options =
-            CopyOptions { chmod: Some(mode), dereference: true, chown: Some(":0".to_owned()), ..recursive() };
-        let done = copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/to"), &options).await;
+        let options = CopyOptions {
+            chmod: Some(mode),
+            dereference: true,
+            chown: Some(":0".to_owned()),
+            ..recursive()
+        };
+        let done =
+            copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/to"), &options)
+                .await;
         if rustix::process::geteuid().is_root() {
             assert!(done.outcome.is_ok(), "{done:?}");
             let metadata = cluster.path(1, "to").symlink_metadata().unwrap();
-            assert_eq!((metadata.mode() & 0o7777, metadata.gid(), metadata.is_file()), (0o600, 0, true));
+            assert_eq!(
+                (metadata.mode() & 0o7777, metadata.gid(), metadata.is_file()),
+                (0o600, 0, true)
+            );
         }
         // Without directories in play a link that is named is followed; with them it stays one.
-        copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/file"), &CopyOptions::default())
-            .await;
+        copy(
+            &cluster,
+            "flat",
+            &here.path().join("link"),
+            &cluster.target("/file"),
+            &CopyOptions::default(),
+        )
+        .await;
         assert!(cluster.path(0, "file").symlink_metadata().unwrap().is_file());
-        copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/link"), &recursive()).await;
+        copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/link"), &recursive())
+            .await;
         assert_eq!(cluster.path(0, "link").read_link().unwrap(), Path::new("from/file"));
         let unknown = CopyOptions { chown: Some("no-such-user".to_owned()), ..recursive() };
-        let done = copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/x"), &unknown).await;
+        let done =
+            copy(&cluster, "flat", &here.path().join("link"), &cluster.target("/x"), &unknown)
+                .await;
         assert_eq!(errors(&done), [(Errno::INVAL, "/x", RangeSet::full(2))]);
     });
 }
@@ -316,7 +359,10 @@ fn a_link_with_the_name_of_a_directory_is_in_its_way() {
             assert_eq!(errors(&done), expected, "{to:?} {dry_run}");
             let mode = std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777;
             let entered = goes_on && !dry_run;
-            assert_eq!((mode, kept.join("file").exists()), (if entered { 0o700 } else { 0o755 }, entered));
+            assert_eq!(
+                (mode, kept.join("file").exists()),
+                (if entered { 0o700 } else { 0o755 }, entered)
+            );
             assert_eq!(cluster.path(1, "dir/file").exists(), !dry_run);
         }
     }
@@ -328,12 +374,18 @@ fn a_mode_for_a_tree_leaves_its_directories_open() {
     std::fs::create_dir_all(here.path().join("from/sub")).unwrap();
     std::fs::write(here.path().join("from/sub/file"), "content").unwrap();
     let cluster = Cluster::new(1);
-    for (text, dir, file) in [("0640", 0o750, 0o640), ("D2711,F600", 0o2711, 0o600), ("a-x,o=", 0o750, 0o640)]
+    for (text, dir, file) in
+        [("0640", 0o750, 0o640), ("D2711,F600", 0o2711, 0o600), ("a-x,o=", 0o750, 0o640)]
     {
-        std::fs::set_permissions(here.path().join("from/sub"), PermissionsExt::from_mode(0o755)).unwrap();
-        std::fs::set_permissions(here.path().join("from/sub/file"), PermissionsExt::from_mode(0o755))
+        std::fs::set_permissions(here.path().join("from/sub"), PermissionsExt::from_mode(0o755))
             .unwrap();
-        let options = CopyOptions { chmod: Some(CopyMode::parse(text, 0o022).unwrap()), ..recursive() };
+        std::fs::set_permissions(
+            here.path().join("from/sub/file"),
+            PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
+        let options =
+            CopyOptions { chmod: Some(CopyMode::parse(text, 0o022).unwrap()), ..recursive() };
         let target = cluster.target("/to");
         let done = run(copy(&cluster, "flat", &here.path().join("from/sub"), &target, &options));
         assert!(done.outcome.is_ok(), "{done:?}");
@@ -352,7 +404,8 @@ fn holes_are_neither_sent_nor_written() {
         std::os::unix::fs::FileExt::write_all_at(&file, b"data", 20 << 20).unwrap();
         file.set_len(40 << 20).unwrap();
         let cluster = Cluster::new(2);
-        let done = copy(&cluster, "flat", &from, &cluster.target("/to"), &CopyOptions::default()).await;
+        let done =
+            copy(&cluster, "flat", &from, &cluster.target("/to"), &CopyOptions::default()).await;
         assert!(done.outcome.is_ok());
         assert!(std::fs::read(&from).unwrap() == cluster.read(1, "to"));
         if file.metadata().unwrap().blocks() * 512 < 10 << 20 {
@@ -362,7 +415,9 @@ fn holes_are_neither_sent_nor_written() {
         // Zeros that are on disk become holes when that is asked for.
         std::fs::write(&from, vec![0; 4 << 20]).unwrap();
         let sparse = CopyOptions { sparse: true, ..CopyOptions::default() };
-        assert!(copy(&cluster, "flat", &from, &cluster.target("/to"), &sparse).await.outcome.is_ok());
+        assert!(
+            copy(&cluster, "flat", &from, &cluster.target("/to"), &sparse).await.outcome.is_ok()
+        );
         let metadata = cluster.path(0, "to").metadata().unwrap();
         assert_eq!(metadata.size(), 4 << 20);
         assert!(metadata.blocks() * 512 < 1 << 20);
@@ -379,7 +434,8 @@ fn a_dry_run_says_what_would_be() {
         cluster.write(1, "from/d/file", "old");
         cluster.write(2, "from/d", "in the way");
         let options = CopyOptions { dry_run: true, ..recursive() };
-        let done = copy(&cluster, "flat", &here.path().join("from"), &cluster.target("/"), &options).await;
+        let done =
+            copy(&cluster, "flat", &here.path().join("from"), &cluster.target("/"), &options).await;
         assert_eq!(errors(&done), [(Errno::NOTDIR, "/from/d", RangeSet::single(2))]);
         let lines: Vec<String> = done
             .lines
@@ -391,7 +447,8 @@ fn a_dry_run_says_what_would_be() {
                 format!("{}:{}: {}", line.leaves, text(line.path), text(line.entry.text))
             })
             .collect();
-        let expected = ["0:/from: create", "1-2:/from: enter", "0:/from/d: create", "1:/from/d: enter"];
+        let expected =
+            ["0:/from: create", "1-2:/from: enter", "0:/from/d: create", "1:/from/d: enter"];
         assert_eq!(lines[..4], expected);
         assert_eq!(lines[4..], ["0:/from/d/file: create", "1:/from/d/file: replace"]);
         assert!(!cluster.path(0, "from").exists());
@@ -427,11 +484,13 @@ fn standard_input_becomes_a_file() {
         let input = || vec![Source::Reader(Box::new(&b"from a pipe"[..]))];
         let client = cluster.client("flat");
         let options = CopyOptions::default();
-        let done = put(&client, input(), &cluster.target("/file"), &options, &mut |_| {}).await.unwrap();
+        let done =
+            put(&client, input(), &cluster.target("/file"), &options, &mut |_| {}).await.unwrap();
         assert!(done.outcome.is_ok());
         assert_eq!(cluster.read(2, "file"), b"from a pipe");
         // It has no name that it could have in a directory.
-        let done = put(&client, input(), &cluster.target("/"), &options, &mut |_| {}).await.unwrap();
+        let done =
+            put(&client, input(), &cluster.target("/"), &options, &mut |_| {}).await.unwrap();
         assert_eq!(errors(&done), [(Errno::ISDIR, "/", RangeSet::full(3))]);
     });
 }
@@ -450,9 +509,15 @@ fn an_interrupt_leaves_the_old_files() {
             };
             let endless = Endless { given, act_at: 5 << 20, act, end };
             let sources = vec![Source::Reader(Box::new(endless))];
-            let done = put(&client, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {})
-                .await
-                .unwrap();
+            let done = put(
+                &client,
+                sources,
+                &cluster.target("/file"),
+                &CopyOptions::default(),
+                &mut |_| {},
+            )
+            .await
+            .unwrap();
             assert_eq!(done.outcome.silent, [(Errno::CANCELED, RangeSet::full(4))]);
             assert_eq!(done.outcome.status.count, 0);
             (0..4).for_each(|leaf| assert_eq!(cluster.read(leaf, "file"), b"old"));
@@ -475,9 +540,10 @@ fn a_reader_that_fails_leaves_the_old_files() {
         (0..2).for_each(|leaf| cluster.write(leaf, "file", "old"));
         let sources = vec![Source::Reader(Box::new(Failing(0)))];
         let client = cluster.client("flat");
-        let done = put(&client, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {})
-            .await
-            .unwrap();
+        let done =
+            put(&client, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {})
+                .await
+                .unwrap();
         assert_eq!((done.errors.len(), done.errors[0].errno), (1, Errno::IO));
         (0..2).for_each(|leaf| assert_eq!(cluster.read(leaf, "file"), b"old"));
     });
@@ -518,7 +584,9 @@ fn what_is_under_way_is_bounded() {
     let done = run(async {
         let sources = vec![Source::Reader(Box::new(endless))];
         let client = cluster.client("1x1x1x3");
-        put(&client, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {}).await.unwrap()
+        put(&client, sources, &cluster.target("/file"), &CopyOptions::default(), &mut |_| {})
+            .await
+            .unwrap()
     });
     assert!(done.outcome.is_ok(), "{:?}", done.outcome);
     let under_way_max = taker.join().unwrap();

@@ -65,10 +65,24 @@ pub fn nodes() -> impl Strategy<Value = Vec<Node>> {
         2 => any::<usize>().prop_map(|of| Kind::Hardlink { of }),
         1 => Just(Kind::Fifo),
     ];
-    let mode = prop_oneof![Just(0o644), Just(0o600), Just(0o755), Just(0o444), Just(0o4755), Just(0o500)];
-    let node = (any::<usize>(), 0..NAMES.len(), kind, mode, 1_000_000_000..1_700_000_000i64, any::<bool>());
-    let node =
-        node.prop_map(|(dir, name, kind, mode, mtime, xattr)| Node { dir, name, kind, mode, mtime, xattr });
+    let mode =
+        prop_oneof![Just(0o644), Just(0o600), Just(0o755), Just(0o444), Just(0o4755), Just(0o500)];
+    let node = (
+        any::<usize>(),
+        0..NAMES.len(),
+        kind,
+        mode,
+        1_000_000_000..1_700_000_000i64,
+        any::<bool>(),
+    );
+    let node = node.prop_map(|(dir, name, kind, mode, mtime, xattr)| Node {
+        dir,
+        name,
+        kind,
+        mode,
+        mtime,
+        xattr,
+    });
     proptest::collection::vec(node, 0..25)
 }
 
@@ -119,7 +133,12 @@ pub fn build(top: &Path, nodes: &[Node]) {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(node.mode)).unwrap();
             if node.xattr && matches!(node.kind, Kind::File { .. } | Kind::Dir) {
                 // Where the file system has none, none is compared.
-                let _ = rustix::fs::setxattr(path, "user.sheaf", b"value", rustix::fs::XattrFlags::empty());
+                let _ = rustix::fs::setxattr(
+                    path,
+                    "user.sheaf",
+                    b"value",
+                    rustix::fs::XattrFlags::empty(),
+                );
             }
         }
         let time = Timespec { tv_sec: node.mtime, tv_nsec: 123_456_789 };
@@ -151,10 +170,13 @@ pub fn look(top: &Path, times: bool) -> BTreeMap<PathBuf, Facts> {
     let mut waiting = vec![PathBuf::new()];
     let mut all = Vec::new();
     while let Some(relative) = waiting.pop() {
-        let path = if relative.as_os_str().is_empty() { top.to_owned() } else { top.join(&relative) };
+        let path =
+            if relative.as_os_str().is_empty() { top.to_owned() } else { top.join(&relative) };
         if path.symlink_metadata().unwrap_or_else(|error| panic!("{path:?}: {error}")).is_dir() {
             waiting.extend(
-                std::fs::read_dir(&path).unwrap().map(|entry| relative.join(entry.unwrap().file_name())),
+                std::fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| relative.join(entry.unwrap().file_name())),
             );
         }
         all.push((relative, path));
@@ -163,10 +185,13 @@ pub fn look(top: &Path, times: bool) -> BTreeMap<PathBuf, Facts> {
     for (relative, path) in all {
         let metadata = path.symlink_metadata().unwrap();
         let mut value = [0; 64];
-        let xattr =
-            rustix::fs::lgetxattr(&path, "user.sheaf", &mut value[..]).ok().map(|len| value[..len].to_vec());
-        let same_as =
-            seen.entry((metadata.dev(), metadata.ino())).or_insert_with(|| relative.clone()).clone();
+        let xattr = rustix::fs::lgetxattr(&path, "user.sheaf", &mut value[..])
+            .ok()
+            .map(|len| value[..len].to_vec());
+        let same_as = seen
+            .entry((metadata.dev(), metadata.ino()))
+            .or_insert_with(|| relative.clone())
+            .clone();
         let fact = Facts {
             mode: metadata.mode(),
             owner: (metadata.uid(), metadata.gid()),

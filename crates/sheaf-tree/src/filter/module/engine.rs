@@ -1,6 +1,6 @@
-//! WebAssembly modules. What runs them is a shared object of its own, larger than all the rest of a node:
-//! it is loaded when the first such module comes. Where it is not installed it comes down the tree, before
-//! the module that wants it (`sheaf-proto/src/node/module.rs`).
+//! WebAssembly modules. What runs them is a shared object of its own, larger than all the rest of a
+//! node: it is loaded when the first such module comes. Where it is not installed it comes down the
+//! tree, before the module that wants it (`sheaf-proto/src/node/module.rs`).
 #![allow(unsafe_code)]
 
 use super::native::{Asked, Native};
@@ -8,7 +8,9 @@ use crate::filter::{FilterError, NodeInfo};
 use bytes::Bytes;
 use libloading::os::unix::Library;
 use sheaf_core::Errno;
-use sheaf_core::filter_abi::{ENGINE_ABI, ENGINE_SYMBOL, Engine, EngineBounds, Entry, GiveEngine, Packet};
+use sheaf_core::filter_abi::{
+    ENGINE_ABI, ENGINE_SYMBOL, Engine, EngineBounds, Entry, GiveEngine, Packet,
+};
 use std::ffi::c_void;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,15 +19,16 @@ use std::sync::OnceLock;
 /// How the file of the engine is called.
 const FILE: &str = "libsheaf_wasm.so";
 
-/// Where it is looked for, from the directory of the program, and of the library that holds this code.
-/// (cargo leaves it in `deps` when it was made for a test.)
+/// Where it is looked for, from the directory of the program, and of the library that holds this
+/// code. (cargo leaves it in `deps` when it was made for a test.)
 const PLACES: [&str; 4] = ["", "../lib/sheaf", "sheaf", "deps"];
 
 /// Linked into this program.
 static INSIDE: OnceLock<Engine> = OnceLock::new();
 
-/// Lets this program run WebAssembly modules by an engine that is linked into it: one linked statically
-/// can load no other. To be called before the first tree starts; calling it again changes nothing.
+/// Lets this program run WebAssembly modules by an engine that is linked into it: one linked
+/// statically can load no other. To be called before the first tree starts; calling it again
+/// changes nothing.
 pub fn use_engine(engine: &Engine) {
     // The first one stays, as modules may run in it already.
     let _ = INSIDE.set(*engine);
@@ -81,8 +84,8 @@ fn holder() -> Option<PathBuf> {
     let path = maps.lines().find_map(|line| {
         let (range, rest) = line.split_once(' ')?;
         let (from, to) = range.split_once('-')?;
-        let within =
-            usize::from_str_radix(from, 16).ok()? <= here && here < usize::from_str_radix(to, 16).ok()?;
+        let within = usize::from_str_radix(from, 16).ok()? <= here
+            && here < usize::from_str_radix(to, 16).ok()?;
         within.then(|| rest.split_once('/').map(|(_, path)| format!("/{path}")))?
     });
     path.and_then(|path| Path::new(&path).parent().map(Path::to_owned))
@@ -177,7 +180,12 @@ unsafe impl Sync for Compiled {}
 
 impl Compiled {
     /// An instance of a function for one stream at one node.
-    pub fn instance(&self, function: &str, params: &[u8], info: &NodeInfo) -> Result<Native, FilterError> {
+    pub fn instance(
+        &self,
+        function: &str,
+        params: &[u8],
+        info: &NodeInfo,
+    ) -> Result<Native, FilterError> {
         let packet = |bytes: &[u8]| Packet {
             data: bytes.as_ptr(),
             len: bytes.len(),
@@ -192,8 +200,13 @@ impl Compiled {
         let bounds = EngineBounds { steps_max: info.bounds.steps_max, time_max_ms }.to_bytes();
         let about = [packet(function.as_bytes()), packet(&bounds)];
         let node = super::native::node(info);
-        let asked =
-            Asked { params, packets: &about, node: &node, state: self.module, ..Asked::new(Entry::Create) };
+        let asked = Asked {
+            params,
+            packets: &about,
+            node: &node,
+            state: self.module,
+            ..Asked::new(Entry::Create)
+        };
         // SAFETY: the engine's functions are called as `Engine` says; the state is a module of it.
         let opened = unsafe { asked.call(self.engine.open()) }?;
         Ok(Native::of_engine(self.engine.call(), opened.reserved, opened.state, params, node))

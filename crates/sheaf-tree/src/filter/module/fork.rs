@@ -1,5 +1,5 @@
-//! Filters that fork. Both processes come back from the function: the new one, with all links of the node, would
-//! go on as the node beside it. It is ended at once, and the call has failed.
+//! Filters that fork. Both processes come back from the function: the new one, with all links of
+//! the node, would go on as the node beside it. It is ended at once, and the call has failed.
 #![allow(unsafe_code)]
 
 use crate::filter::FilterError;
@@ -39,15 +39,16 @@ pub(super) fn watch() -> io::Result<()> {
     if PIPE.set(Pipe { read, write }).is_err() {
         return Ok(());
     }
-    // SAFETY: the handler sets a flag, which is allowed after any fork; it is there as long as the process. (One
-    // that makes a program of the new process by vfork calls none.)
+    // SAFETY: the handler sets a flag, which is allowed after any fork; it is there as long as the
+    // process. (One that makes a program of the new process by vfork calls none.)
     match unsafe { libc::pthread_atfork(None, Some(forked), None) } {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
 }
 
-/// In a process that came out of a filter's function and is not the node's: tells that, and ends it.
+/// In a process that came out of a filter's function and is not the node's: tells that, and ends
+/// it.
 pub(super) fn end_copy() -> ! {
     if let Some(pipe) = PIPE.get() {
         // Whether or not there is room: a byte of another copy tells as much.

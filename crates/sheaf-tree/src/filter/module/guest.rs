@@ -58,7 +58,8 @@ impl Sent {
         let text = String::from_utf8_lossy(&text[..text.len().min(TEXT_BYTES_MAX)]);
         // One line, and nothing that a terminal obeys, whoever has written it.
         let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
-        self.message = Some(plain.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "));
+        self.message =
+            Some(plain.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "));
     }
 
     fn exceeded(&mut self, error: FilterError) -> i32 {

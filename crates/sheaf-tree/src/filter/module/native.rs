@@ -8,7 +8,9 @@ use crate::filter::{Emit, FilterError, NodeInfo};
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use sheaf_core::Errno;
-use sheaf_core::filter_abi::{ABI, Call as RawCall, Entry, Function, Node as RawNode, Packet as RawPacket};
+use sheaf_core::filter_abi::{
+    ABI, Call as RawCall, Entry, Function, Node as RawNode, Packet as RawPacket,
+};
 use std::ffi::{OsStr, c_char, c_void};
 use std::io::Write;
 use std::mem::ManuallyDrop;
@@ -60,7 +62,8 @@ pub(super) fn link_file(path: &Path) -> Result<Loaded, FilterError> {
 
 impl Library {
     pub fn load(bytes: &[u8]) -> Result<Self, FilterError> {
-        fork::watch().map_err(|error| FilterError::new(Errno::from_io(&error), error.to_string()))?;
+        fork::watch()
+            .map_err(|error| FilterError::new(Errno::from_io(&error), error.to_string()))?;
         let loaded = link_bytes(bytes)?;
         let mut library = Self { loaded: ManuallyDrop::new(loaded), trampoline: None };
         match library.symbol("sheaf_filter_abi") {
@@ -96,7 +99,12 @@ impl Library {
     }
 
     /// An instance of a function for one stream at one node.
-    pub fn instance(&self, function: &str, params: &[u8], info: &NodeInfo) -> Result<Native, FilterError> {
+    pub fn instance(
+        &self,
+        function: &str,
+        params: &[u8],
+        info: &NodeInfo,
+    ) -> Result<Native, FilterError> {
         let wave = self.symbol(function).ok_or_else(|| {
             FilterError::new(Errno::NOSYS, format!("the module has no function {function:?}"))
         })?;
@@ -110,8 +118,8 @@ impl Library {
             }
             Some(trampoline) => {
                 // SAFETY: by the header such a module's NAME_format_string is a `const char *`.
-                let format =
-                    named("_format_string").map_or(ptr::null(), |at| unsafe { *at.cast::<*const c_char>() });
+                let format = named("_format_string")
+                    .map_or(ptr::null(), |at| unsafe { *at.cast::<*const c_char>() });
                 let through = |symbol| Call::Through { trampoline, symbol, format };
                 let wave = Some(through(wave));
                 [wave, None, wave, named("_get_state").map(through), wave]
@@ -269,7 +277,8 @@ impl Native {
     ) -> Self {
         // The engine is told of the end whether or not the guest wants to be.
         let there = companions | 1 << Entry::Destroy as u32;
-        let calls = Entry::ALL.map(|entry| (there >> entry as u32 & 1 == 1).then_some(Call::Engine(call)));
+        let calls =
+            Entry::ALL.map(|entry| (there >> entry as u32 & 1 == 1).then_some(Call::Engine(call)));
         Self { calls, params: aligned(params), params_len: params.len(), node, state }
     }
 }
@@ -299,8 +308,14 @@ impl Guest for Native {
         });
         let packets: Vec<RawPacket> = packets.collect();
         let mut sent = Sent::default();
-        let asked =
-            Asked { entry, emit, packets: &packets, params: &[], node: &self.node, state: self.state };
+        let asked = Asked {
+            entry,
+            emit,
+            packets: &packets,
+            params: &[],
+            node: &self.node,
+            state: self.state,
+        };
         let mut raw = asked.raw(&mut sent);
         (raw.params, raw.params_len) = (self.params.as_ptr().cast(), self.params_len);
         let process = rustix::process::getpid();
@@ -309,7 +324,9 @@ impl Guest for Native {
         let status = unsafe {
             match call {
                 Call::Direct(function) | Call::Engine(function) => function(&raw mut raw),
-                Call::Through { trampoline, symbol, format } => trampoline(&raw mut raw, symbol, format),
+                Call::Through { trampoline, symbol, format } => {
+                    trampoline(&raw mut raw, symbol, format)
+                }
             }
         };
         self.state = raw.state;

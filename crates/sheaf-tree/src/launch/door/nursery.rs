@@ -1,7 +1,7 @@
 //! Who is let in at a node's door: children it has started, newcomers, and orphans from below.
 //!
-//! A newcomer knows no more than the root's door. From there it is sent down, a node at a time, to the
-//! place that the plan has for it; where a node on the way is lost, the one above takes it in.
+//! A newcomer knows no more than the root's door. From there it is sent down, a node at a time, to
+//! the place that the plan has for it; where a node on the way is lost, the one above takes it in.
 use super::reception::Reception;
 use crate::driver::{Core, Peer, Shared};
 use crate::launch::start::family::{Kin, watch};
@@ -100,7 +100,11 @@ fn gone() -> io::Error {
 }
 
 impl Nursery {
-    pub fn new(shared: &Arc<Shared>, topology: &Topology, reception: Option<Reception>) -> Arc<Self> {
+    pub fn new(
+        shared: &Arc<Shared>,
+        topology: &Topology,
+        reception: Option<Reception>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             shared: Arc::downgrade(shared),
             topology: topology.clone(),
@@ -153,7 +157,9 @@ impl Nursery {
 
     /// Whether the node `rank` is connected here.
     pub fn has(&self, rank: u32) -> bool {
-        self.shared.upgrade().is_some_and(|shared| shared.peek(|core| self.link_of(core, rank).is_some()))
+        self.shared
+            .upgrade()
+            .is_some_and(|shared| shared.peek(|core| self.link_of(core, rank).is_some()))
     }
 
     /// When the node `rank`, if it is connected here, was last heard.
@@ -246,14 +252,21 @@ impl Nursery {
             let Some(link) = self.link_of(core, rank) else { return Way::Here };
             match (core.nodes[0].speaks_for(link, &leaves), core.doors.get(&rank)) {
                 (Some(false), _) => Way::Here,
-                (Some(true), Some(address)) => Way::Below(Ancestor { rank, address: address.clone() }),
+                (Some(true), Some(address)) => {
+                    Way::Below(Ancestor { rank, address: address.clone() })
+                }
                 _ => Way::Later,
             }
         })
     }
 
     /// Takes in a newcomer, sends it on, or lets it wait.
-    fn place(self: &Arc<Self>, shared: &Arc<Shared>, rank: u32, channel: Channel) -> io::Result<()> {
+    fn place(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        rank: u32,
+        channel: Channel,
+    ) -> io::Result<()> {
         let node = self.topology.node(rank).ok_or_else(gone)?;
         match self.way_to(shared, node) {
             Way::Here => {
@@ -303,12 +316,14 @@ impl Nursery {
         let now = Instant::now();
         // Whoever came over the ssh connection that has started it reaches nobody else.
         let may_go = |rank: u32| {
-            !self.lines.has(rank) && lock(&self.stays).get(&rank).is_none_or(|stay| stay.until <= now)
+            !self.lines.has(rank)
+                && lock(&self.stays).get(&rank).is_none_or(|stay| stay.until <= now)
         };
-        let going = members.into_iter().filter(|&(rank, _)| may_go(rank)).filter_map(|(rank, from)| {
-            let below = self.topology.node(rank).and_then(|node| self.child_above(node))?;
-            Some((rank, from, below))
-        });
+        let going =
+            members.into_iter().filter(|&(rank, _)| may_go(rank)).filter_map(|(rank, from)| {
+                let below = self.topology.node(rank).and_then(|node| self.child_above(node))?;
+                Some((rank, from, below))
+            });
         let going: Vec<_> = going.collect();
         if going.is_empty() {
             return;
@@ -350,8 +365,9 @@ impl Nursery {
             core.touch(0);
             Ok(link)
         });
-        let link =
-            link.map_err(|violation: crate::proto::Violation| io::Error::other(violation.to_string()))?;
+        let link = link.map_err(|violation: crate::proto::Violation| {
+            io::Error::other(violation.to_string())
+        })?;
         self.entered(shared, node.rank(), link);
         shared.attach(0, link, channel, peer)
     }
@@ -421,7 +437,11 @@ impl Host for Doorway {
         }
         if hello.host != node.host() {
             // It has proved to be this node: nobody else comes in its place.
-            let cause = format!("it was started for {}, and the tree has {} there", hello.host, node.host());
+            let cause = format!(
+                "it was started for {}, and the tree has {} there",
+                hello.host,
+                node.host()
+            );
             nursery.give_up(rank, Errno::PROTO, &cause);
             return Err(Refusal::Name);
         }

@@ -33,7 +33,12 @@ pub(in crate::launch) struct Reception {
 
 impl Reception {
     /// What a newcomer is told first; `epoch` is what the last one in its place had counted to.
-    pub fn assignment(&self, topology: &Topology, node: NodeRef<'_>, epoch: u64) -> io::Result<bytes::Bytes> {
+    pub fn assignment(
+        &self,
+        topology: &Topology,
+        node: NodeRef<'_>,
+        epoch: u64,
+    ) -> io::Result<bytes::Bytes> {
         let depth = self.options.depth + 1;
         self.station.assignment(topology, node, depth, &self.options, &self.ancestors, Some(epoch))
     }
@@ -56,9 +61,9 @@ impl Reception {
     }
 }
 
-/// Starts this node's children again when they are lost, for as long as the session lasts: each at its
-/// place, an inner node as well as a leaf. What is lost below a child that cannot be started comes
-/// directly below this node.
+/// Starts this node's children again when they are lost, for as long as the session lasts: each at
+/// its place, an inner node as well as a leaf. What is lost below a child that cannot be started
+/// comes directly below this node.
 pub(in crate::launch) async fn bring_back(
     nursery: Weak<Nursery>,
     how: Ssh,
@@ -97,7 +102,9 @@ fn is_taken_in(nursery: &Nursery) -> bool {
 
 /// Children that are to be started again.
 fn missing(nursery: &Nursery) -> Vec<u32> {
-    nursery.shared().map_or(Vec::new(), |shared| shared.peek(|core| core.nodes[0].missing_children()))
+    nursery
+        .shared()
+        .map_or(Vec::new(), |shared| shared.peek(|core| core.nodes[0].missing_children()))
 }
 
 /// Leaves that are lost below inner nodes that could not be started.
@@ -105,7 +112,9 @@ fn lost_leaves_below(nursery: &Nursery, failed: &[u32]) -> Vec<u32> {
     let Some(shared) = nursery.shared() else { return Vec::new() };
     let nodes = failed.iter().filter_map(|&rank| nursery.topology().node(rank));
     let mut below = RangeSet::new();
-    nodes.filter(|node| node.leaf_index().is_none()).for_each(|node| below.union_with(&leaves_of(node)));
+    nodes
+        .filter(|node| node.leaf_index().is_none())
+        .for_each(|node| below.union_with(&leaves_of(node)));
     let lost = shared.peek(|core| core.nodes[0].lost_of(&below));
     lost.iter().filter_map(|leaf| nursery.topology().leaf(leaf)).map(|leaf| leaf.rank()).collect()
 }
@@ -134,7 +143,8 @@ async fn start(nursery: &Arc<Nursery>, how: &Arc<Ssh>, planned: Vec<Planned>) ->
             }
             continue;
         }
-        let (nursery, how, places) = (Arc::downgrade(nursery), Arc::clone(how), Arc::clone(&places));
+        let (nursery, how, places) =
+            (Arc::downgrade(nursery), Arc::clone(how), Arc::clone(&places));
         starts.spawn(async move {
             let _place = places.acquire().await;
             let over = nursery.upgrade().map_or(Over::Door, |nursery| nursery.over());
@@ -161,7 +171,8 @@ fn start_here(nursery: &Nursery, child: &Planned) -> io::Result<()> {
     let Some(reception) = nursery.reception() else { return Ok(()) };
     let program = Program { path: this_program(), ..reception.station.program.clone() };
     let (theirs, ours) = io::pipe()?;
-    let is_leaf = nursery.topology().node(child.rank).is_some_and(|node| node.leaf_index().is_some());
+    let is_leaf =
+        nursery.topology().node(child.rank).is_some_and(|node| node.leaf_index().is_some());
     let leaf = program.leaf.as_ref().filter(|_| is_leaf);
     let kin = Kin::of(&run_program(&program, is_leaf, leaf, theirs.into())?);
     nursery.started(child.rank, &kin);

@@ -2,9 +2,9 @@
 //!
 //! It knows where the root's enrolment listens, and a [`Token`]: the fingerprint of the session's
 //! certificate authority, and a secret. Over TLS, whose other end has to prove that it is of that
-//! authority, it shows the secret and says its name; it is given an [`Invitation`] for each node that it
-//! is to run, with which it goes on as any other. Whoever has no token learns nothing, and no token can be used more
-//! often than was said when it was made.
+//! authority, it shows the secret and says its name; it is given an [`Invitation`] for each node
+//! that it is to run, with which it goes on as any other. Whoever has no token learns nothing, and
+//! no token can be used more often than was said when it was made.
 use crate::launch::Invitation;
 use crate::link::Authority;
 use crate::proto::control::PROTOCOL_VERSION;
@@ -53,7 +53,12 @@ const TOKEN_PREFIX: &str = "sheaf1.";
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{TOKEN_PREFIX}{}.{}", self.authority, blake3::Hash::from_bytes(self.secret).to_hex())
+        write!(
+            f,
+            "{TOKEN_PREFIX}{}.{}",
+            self.authority,
+            blake3::Hash::from_bytes(self.secret).to_hex()
+        )
     }
 }
 
@@ -74,7 +79,10 @@ impl FromStr for Token {
             .ok_or(EnrolError::Token)?;
         // Both are 32 bytes in hexadecimal, as a hash is written.
         let bytes = |text: &str| blake3::Hash::from_hex(text).map_err(|_| EnrolError::Token);
-        Ok(Self { authority: bytes(authority)?.to_hex().to_string(), secret: *bytes(secret)?.as_bytes() })
+        Ok(Self {
+            authority: bytes(authority)?.to_hex().to_string(),
+            secret: *bytes(secret)?.as_bytes(),
+        })
     }
 }
 
@@ -251,7 +259,9 @@ impl Enrolment {
         let enrolment = Arc::new(Self { tokens, server, admit, connections, refused });
         let weak = Arc::downgrade(&enrolment);
         listener.set_nonblocking(true)?;
-        std::thread::Builder::new().name("enrolment".to_owned()).spawn(move || accept(&listener, &weak))?;
+        std::thread::Builder::new()
+            .name("enrolment".to_owned())
+            .spawn(move || accept(&listener, &weak))?;
         Ok(enrolment)
     }
 
@@ -269,7 +279,9 @@ impl Enrolment {
         let mut stream = tls::accept(&self.server, Timed::new(stream, ENROL_TIMEOUT)?)?;
         let request: Request = read(&mut stream, REQUEST_BYTES_MAX)?;
         let answer = match self.decide(&request, here) {
-            Ok(invitations) => Answer::Invited(invitations.iter().map(Invitation::to_bytes).collect()),
+            Ok(invitations) => {
+                Answer::Invited(invitations.iter().map(Invitation::to_bytes).collect())
+            }
             Err(why) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(%peer, host = request.host, ?why, "a host that asked to join was refused");
@@ -286,7 +298,9 @@ impl Enrolment {
     fn decide(&self, request: &Request, here: IpAddr) -> Result<Vec<Invitation>, No> {
         if request.version != PROTOCOL_VERSION {
             let theirs = request.version;
-            return Err(No::Never(format!("it speaks protocol {theirs}, the session {PROTOCOL_VERSION}")));
+            return Err(No::Never(format!(
+                "it speaks protocol {theirs}, the session {PROTOCOL_VERSION}"
+            )));
         }
         if request.host.is_empty() || request.host.len() > HOST_BYTES_MAX {
             return Err(No::never("it does not say its name"));
@@ -328,7 +342,8 @@ fn accept(listener: &TcpListener, enrolment: &Weak<Enrolment>) {
             continue;
         }
         let serve = move || {
-            if let Err(error) = stream.set_nonblocking(false).and_then(|()| enrolment.serve(stream)) {
+            if let Err(error) = stream.set_nonblocking(false).and_then(|()| enrolment.serve(stream))
+            {
                 enrolment.refused.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(%error, "a connection for enrolment was dropped");
             }
@@ -340,9 +355,9 @@ fn accept(listener: &TcpListener, enrolment: &Weak<Enrolment>) {
     }
 }
 
-/// Asks the session at `address` (`HOST:PORT`) to be taken in as `host`: an invitation for each node
-/// that the host is to run, at least one. A connection that ends without an answer, because too many
-/// come at once, is made again for a while.
+/// Asks the session at `address` (`HOST:PORT`) to be taken in as `host`: an invitation for each
+/// node that the host is to run, at least one. A connection that ends without an answer, because
+/// too many come at once, is made again for a while.
 ///
 /// # Errors
 /// See [`EnrolError`].
@@ -371,11 +386,13 @@ fn enrol_once(address: &str, token: &Token, host: &str) -> Result<Vec<Invitation
         _ => failed(error),
     })?;
     let stream = Timed::new(stream, ENROL_TIMEOUT).map_err(failed)?;
-    let mut stream = tls::connect(&token.authority, stream).map_err(|error| match error.get_ref() {
-        Some(inner) if inner.is::<rustls::Error>() => EnrolError::Stranger(address.to_owned()),
-        _ => failed(error),
-    })?;
-    let request = Request { version: PROTOCOL_VERSION, secret: token.secret, host: host.to_owned() };
+    let mut stream =
+        tls::connect(&token.authority, stream).map_err(|error| match error.get_ref() {
+            Some(inner) if inner.is::<rustls::Error>() => EnrolError::Stranger(address.to_owned()),
+            _ => failed(error),
+        })?;
+    let request =
+        Request { version: PROTOCOL_VERSION, secret: token.secret, host: host.to_owned() };
     write(&mut stream, &request).map_err(failed)?;
     match read(&mut stream, ANSWER_BYTES_MAX).map_err(failed)? {
         Answer::Invited(all) if all.is_empty() => Err(failed(io::ErrorKind::InvalidData.into())),
@@ -423,7 +440,8 @@ fn read<T: DeserializeOwned>(from: &mut impl Read, bytes_max: usize) -> io::Resu
 
 /// For fuzzing: a token, and what the two ends of an enrolment say.
 pub(crate) fn decode_any(data: &[u8]) {
-    if let Some(token) = std::str::from_utf8(data).ok().and_then(|text| text.parse::<Token>().ok()) {
+    if let Some(token) = std::str::from_utf8(data).ok().and_then(|text| text.parse::<Token>().ok())
+    {
         assert_eq!(token.to_string().parse().ok(), Some(token));
     }
     if let Ok(request) = read::<Request>(&mut &data[..], REQUEST_BYTES_MAX) {

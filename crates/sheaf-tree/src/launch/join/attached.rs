@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Starts the root of a session whose hosts come to a desk at `at`. Each is sent to its place in the
-/// tree; a host of an inner node runs that as well. Who has not come after `patience` counts as lost,
-/// and may still come later.
+/// Starts the root of a session whose hosts come to a desk at `at`. Each is sent to its place in
+/// the tree; a host of an inner node runs that as well. Who has not come after `patience` counts as
+/// lost, and may still come later.
 ///
 /// # Errors
 /// When the desk cannot be opened.
@@ -35,8 +35,8 @@ pub async fn attached(
 /// How much longer than what srun waits for is told, hosts are waited for of which it says nothing.
 const UNTOLD: Duration = Duration::from_secs(1);
 
-/// [`attached`], with one `srun` that starts a server on every host. They come to `name`, which is how
-/// hosts call this one, or an address of it.
+/// [`attached`], with one `srun` that starts a server on every host. They come to `name`, which is
+/// how hosts call this one, or an address of it.
 ///
 /// # Errors
 /// As for [`attached`], and when `srun` cannot be started.
@@ -62,6 +62,8 @@ pub async fn slurm(
     let address = format!("{name}:{}", desk.address()?.port());
     let coming = (&nursery, patience);
     let step = Step::start(srun, &hosts, (&address, &token), coming, network.over()).await;
-    network.also_end(Box::new(step.map_err(|error| LaunchError::Srun(srun.name().to_owned(), error))?));
+    network.also_end(Box::new(
+        step.map_err(|error| LaunchError::Srun(srun.name().to_owned(), error))?,
+    ));
     Ok((network, desk))
 }

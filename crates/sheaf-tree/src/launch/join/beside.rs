@@ -1,4 +1,5 @@
-//! The nodes of a host that has joined by itself: its server is this process, inner nodes run beside it.
+//! The nodes of a host that has joined by itself: its server is this process, inner nodes run
+//! beside it.
 use super::serve::{ServeError, serve_joined};
 use crate::driver::Shared;
 use crate::launch::start::family::death;
@@ -16,15 +17,17 @@ use std::time::{Duration, Instant};
 /// How long nodes beside this one may take to end when it has.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 const END_LOOK: Duration = Duration::from_millis(10);
-/// How often it is looked whether one has ended by itself, and how long after that it is started again:
-/// when the session is over, this process ends before. While nothing helps, the pause doubles.
+/// How often it is looked whether one has ended by itself, and how long after that it is started
+/// again: when the session is over, this process ends before. While nothing helps, the pause
+/// doubles.
 const AGAIN_LOOK: Duration = Duration::from_millis(500);
 const AGAIN_PAUSE_MIN: Duration = Duration::from_secs(2);
 const AGAIN_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Runs the node of the last of `invitations` in this process, and the others in processes beside it:
-/// this program with `args`. They end with it, and are started again when they end before. Whoever asks it to end
-/// has ended a whole job if it is `in_job`, and tells its root why; so it leaves a little later.
+/// Runs the node of the last of `invitations` in this process, and the others in processes beside
+/// it: this program with `args`. They end with it, and are started again when they end before.
+/// Whoever asks it to end has ended a whole job if it is `in_job`, and tells its root why; so it
+/// leaves a little later.
 ///
 /// # Errors
 /// See [`ServeError`]. That one beside it fails is the tree's business.
@@ -121,8 +124,8 @@ struct Nodes {
     over: bool,
 }
 
-/// Keeps the nodes beside this process running until it is dropped: when one is lost, the tree has its
-/// place for it still.
+/// Keeps the nodes beside this process running until it is dropped: when one is lost, the tree has
+/// its place for it still.
 struct Beside {
     nodes: Arc<Mutex<Nodes>>,
     keeper: Option<JoinHandle<()>>,

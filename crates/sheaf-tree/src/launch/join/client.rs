@@ -92,11 +92,13 @@ pub fn join(link: OwnedFd, registry: &Registry) -> Result<Joined, ServeError> {
     if header.kind != Kind::Assign {
         return Err(ServeError::Assignment);
     }
-    let assign: Assign = control::decode(Kind::Assign, &body).map_err(|_| ServeError::Assignment)?;
+    let assign: Assign =
+        control::decode(Kind::Assign, &body).map_err(|_| ServeError::Assignment)?;
     if assign.version != PROTOCOL_VERSION {
         return Err(ServeError::Version { theirs: assign.version });
     }
-    let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
+    let topology =
+        Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
     let leaves = topology.root().all_leaves();
     let config = Config {
         rank: u32::MAX,

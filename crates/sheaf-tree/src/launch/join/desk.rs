@@ -63,7 +63,8 @@ impl Desk {
     fn start(&self) -> io::Result<Open> {
         let reception = self.nursery.reception();
         let authority = reception.and_then(|reception| reception.station.authority());
-        let authority = authority.ok_or_else(|| io::Error::other("this session takes in no other hosts"))?;
+        let authority =
+            authority.ok_or_else(|| io::Error::other("this session takes in no other hosts"))?;
         let ports = reception.and_then(|reception| reception.station.program.ports);
         let listener = bind(self.at, ports)?;
         let address = listener.local_addr()?;
@@ -73,14 +74,16 @@ impl Desk {
             Some(nursery) => admit(&nursery, host, here),
             None => Err(No::Over),
         };
-        let enrolment = Enrolment::start(listener, authority, Arc::clone(&tokens), Box::new(admit))?;
+        let enrolment =
+            Enrolment::start(listener, authority, Arc::clone(&tokens), Box::new(admit))?;
         Ok(Open { tokens, address, _enrolment: enrolment })
     }
 }
 
 /// How long somebody who is there is listened to at most, before a host of the same name is let in.
 const LISTEN_MAX: Duration = Duration::from_secs(4);
-/// A node that has said nothing for so many heartbeats is not there any more when its host comes again.
+/// A node that has said nothing for so many heartbeats is not there any more when its host comes
+/// again.
 const HEARTBEATS: u32 = 3;
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -124,7 +127,8 @@ fn admit(nursery: &Nursery, host: &str, here: IpAddr) -> Result<Vec<Invitation>,
     if places.is_empty() {
         let why = format!("{host} is there already");
         // Its node is given up by then, if it is one that has ended.
-        let patience = tuning.heartbeat_timeout + tuning.adoption_grace + tuning.heartbeat_interval * 2;
+        let patience =
+            tuning.heartbeat_timeout + tuning.adoption_grace + tuning.heartbeat_interval * 2;
         let is_far = taken.iter().any(|holder| matches!(holder, Holder::Far));
         return Err(if is_far { No::NotYet(why, patience) } else { No::Never(why) });
     }
@@ -153,14 +157,15 @@ fn holder(nursery: &Nursery, place: NodeRef<'_>, tuning: &Tuning) -> Holder {
         }
         nursery.supersede(rank);
     }
-    let runs =
-        |shared: Arc<crate::driver::Shared>| shared.peek(|core| core.nodes[0].runs_elsewhere(rank, &leaves));
+    let runs = |shared: Arc<crate::driver::Shared>| {
+        shared.peek(|core| core.nodes[0].runs_elsewhere(rank, &leaves))
+    };
     let far = place.role() == Role::Leaf && nursery.shared().is_some_and(runs);
     if far { Holder::Far } else { Holder::Nobody }
 }
 
-/// Whether a node that is connected here says anything. One that has ended, whose connection was not closed
-/// because its host went down with it, does not.
+/// Whether a node that is connected here says anything. One that has ended, whose connection was
+/// not closed because its host went down with it, does not.
 fn lives(nursery: &Nursery, rank: u32, tuning: &Tuning) -> bool {
     let patience = tuning.heartbeat_interval * HEARTBEATS;
     let Some(before) = nursery.heard(rank) else { return false };

@@ -32,8 +32,8 @@ pub struct Invitation {
     pub secret: Secret,
     /// Who it is to be.
     pub rank: u32,
-    /// The host it is for, by the name that the tree has for it. Whoever takes the process in expects
-    /// this name at that place.
+    /// The host it is for, by the name that the tree has for it. Whoever takes the process in
+    /// expects this name at that place.
     pub host: String,
     /// Its parent first, the root last.
     pub ancestors: Vec<Ancestor>,
@@ -96,8 +96,8 @@ impl Invitation {
         to.flush()
     }
 
-    /// A launch channel that holds it and, right behind it, what the node is to be (a frame), so that its
-    /// process knows that before it has called anybody.
+    /// A launch channel that holds it and, right behind it, what the node is to be (a frame), so
+    /// that its process knows that before it has called anybody.
     ///
     /// # Errors
     /// When there is no room.
@@ -214,7 +214,11 @@ mod tests {
                 Ancestor { rank: 0, address: Address::Abstract("sheaf".to_owned()) },
             ],
             credentials: Some(Authority::new().unwrap().issue(9).unwrap()),
-            leaf: Some(LeafProgram { path: "/bin/be".into(), args: vec!["1".to_owned()], placed: true }),
+            leaf: Some(LeafProgram {
+                path: "/bin/be".into(),
+                args: vec!["1".to_owned()],
+                placed: true,
+            }),
             over: Over::DoorWithin(Duration::from_secs(3)),
         }
     }
@@ -233,7 +237,8 @@ mod tests {
     #[test]
     fn a_silent_channel_a_short_one_and_a_huge_one_are_errors() {
         let (reader, mut writer) = io::pipe().unwrap();
-        let read = |limit| Invitation::read(&reader, Duration::from_millis(limit)).unwrap_err().kind();
+        let read =
+            |limit| Invitation::read(&reader, Duration::from_millis(limit)).unwrap_err().kind();
         assert_eq!(read(1), io::ErrorKind::TimedOut);
         let mut huge = MAGIC.to_vec();
         huge.extend_from_slice(&u32::MAX.to_le_bytes());

@@ -85,8 +85,11 @@ pub fn invited(stdin: impl AsFd, login: &Login<'_>, args: &[&str]) -> io::Result
     if invitation.over == Over::Channel {
         return take_channel(&mut stdout, invitation, login);
     }
-    let mut node =
-        Command::new(this_program()).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut node = Command::new(this_program())
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     if let Some(to) = node.stdin.take() {
         invitation.write(to)?;
     }
@@ -107,9 +110,13 @@ pub fn invited(stdin: impl AsFd, login: &Login<'_>, args: &[&str]) -> io::Result
     Ok(Invited::Done(None))
 }
 
-/// Says that the channel is the link from here on, and takes it from standard input and output, which nothing
-/// else that runs here is to touch.
-fn take_channel(stdout: &mut impl Write, invitation: Invitation, login: &Login<'_>) -> io::Result<Invited> {
+/// Says that the channel is the link from here on, and takes it from standard input and output,
+/// which nothing else that runs here is to touch.
+fn take_channel(
+    stdout: &mut impl Write,
+    invitation: Invitation,
+    login: &Login<'_>,
+) -> io::Result<Invited> {
     writeln!(stdout, "{MARK}{LINKED}")?;
     stdout.flush()?;
     let from = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), FIRST_OWN)?;
@@ -130,8 +137,11 @@ fn start_leaf(leaf: &LeafProgram, invitation: &Invitation) -> io::Result<Option<
     // A pipe takes this much at once.
     invitation.write(&ours)?;
     let mut command = leaf_command(leaf, theirs.into());
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", leaf.path.display()));
-    let mut node = command.stdout(Stdio::null()).env(DETACH_VARIABLE, "1").spawn().map_err(named)?;
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("{}: {error}", leaf.path.display()))
+    };
+    let mut node =
+        command.stdout(Stdio::null()).env(DETACH_VARIABLE, "1").spawn().map_err(named)?;
     // The command holds this end too.
     drop(command);
     let deadline = Instant::now() + LEAF_TIMEOUT;
@@ -151,7 +161,8 @@ fn start_leaf(leaf: &LeafProgram, invitation: &Invitation) -> io::Result<Option<
         }
         return Ok(None);
     }
-    let late = format!("{} does not join the tree: is it linked with libsheaf?", leaf.path.display());
+    let late =
+        format!("{} does not join the tree: is it linked with libsheaf?", leaf.path.display());
     node.kill()?;
     Err(io::Error::new(io::ErrorKind::TimedOut, late))
 }

@@ -6,8 +6,8 @@
 //!        root ── introduce ──> A                   token, rank and address of B, or why not
 //! A ── greeting, TLS, token ──> B                  which counts once, for A alone, and not for long
 //! ```
-//! From there on A is the root of a tree with one leaf, which is B: the same frames, credits and services. Each end
-//! has the link's node to itself, apart from its node in the tree.
+//! From there on A is the root of a tree with one leaf, which is B: the same frames, credits and
+//! services. Each end has the link's node to itself, apart from its node in the tree.
 use super::search::arrive_within;
 use crate::driver::Shared;
 use crate::launch::start::plan::Station;
@@ -31,8 +31,8 @@ use tokio::sync::oneshot;
 /// The name of the service.
 pub(crate) const PEERS: &str = "peers";
 
-/// The most links that a host begins, or takes, at a time; of those that it has begun the one goes that was not
-/// used for longest.
+/// The most links that a host begins, or takes, at a time; of those that it has begun the one goes
+/// that was not used for longest.
 pub const PEERS_MAX: usize = 64;
 /// A link that no stream has used for so long ends.
 pub const PEER_IDLE: Duration = Duration::from_secs(60);
@@ -119,7 +119,10 @@ impl Link {
         let mut seen = 0;
         loop {
             let notices = self.network.notices_from(&mut seen).await;
-            if notices.iter().any(|notice| matches!(notice, Notice::Lost { .. } | Notice::Left { .. })) {
+            if notices
+                .iter()
+                .any(|notice| matches!(notice, Notice::Lost { .. } | Notice::Left { .. }))
+            {
                 return;
             }
         }
@@ -193,7 +196,9 @@ impl Expected {
 
     /// Whether a token is for this rank and was not tried before; it was from now on.
     fn redeem(&mut self, token: &Token, rank: u32, now: Instant) -> bool {
-        let Some(at) = self.0.iter().position(|(expected, ..)| expected == token) else { return false };
+        let Some(at) = self.0.iter().position(|(expected, ..)| expected == token) else {
+            return false;
+        };
         let (_, expected, until) = self.0.swap_remove(at);
         expected == rank && until > now
     }
@@ -210,11 +215,13 @@ impl Peers {
             return Ok(peer.clone());
         }
         let to = self.introduction(leaf).await?;
-        let peer = self.connect(leaf, to).await.map_err(|error| PeerError::Unreached(Arc::new(error)))?;
+        let peer =
+            self.connect(leaf, to).await.map_err(|error| PeerError::Unreached(Arc::new(error)))?;
         let mut state = self.state();
         if state.begun.len() >= PEERS_MAX {
             let used = |peer: &Peer| *peer.link.used.lock().unwrap_or_else(PoisonError::into_inner);
-            let oldest = state.begun.iter().min_by_key(|(_, peer)| used(peer)).map(|(leaf, _)| *leaf);
+            let oldest =
+                state.begun.iter().min_by_key(|(_, peer)| used(peer)).map(|(leaf, _)| *leaf);
             oldest.and_then(|oldest| state.begun.remove(&oldest));
         }
         state.begun.insert(leaf, peer.clone());
@@ -426,14 +433,14 @@ impl Service for Introduced {
                 .map_err(|_| Errno::ILSEQ)
                 .and_then(|expect| self.0.expect(expect).map_err(|error| Errno::from_io(&error)))
                 .and_then(|address| postcard::to_stdvec(&address).map_err(|_| Errno::ILSEQ)),
-            INTRODUCE => postcard::from_bytes::<Introduction>(&packet.payload).map_err(|_| Errno::ILSEQ).map(
-                |Introduction { number, to }| {
+            INTRODUCE => postcard::from_bytes::<Introduction>(&packet.payload)
+                .map_err(|_| Errno::ILSEQ)
+                .map(|Introduction { number, to }| {
                     // Whoever asked may have given up.
                     let asked = self.0.state().asked.remove(&number);
                     drop(asked.map(|asked| asked.send(to)));
                     Vec::new()
-                },
-            ),
+                }),
             _ => Err(Errno::OPNOTSUPP),
         };
         match answer {
@@ -450,7 +457,8 @@ impl Service for Introduced {
 }
 
 impl Network {
-    /// At the root of a session: introduces its servers to each other, for as long as this is polled.
+    /// At the root of a session: introduces its servers to each other, for as long as this is
+    /// polled.
     pub async fn keep_introductions(&self, topology: &Topology) {
         let topology = Arc::new(topology.clone());
         let mut under_way = tokio::task::JoinSet::new();
@@ -458,14 +466,16 @@ impl Network {
             let want = self.wanted(PEERS).await;
             while under_way.try_join_next().is_some() {}
             let parts = want.note.split_first_chunk::<4>();
-            let asked = parts.and_then(|(leaf, number)| Some((*leaf, <[u8; 8]>::try_from(number).ok()?)));
+            let asked =
+                parts.and_then(|(leaf, number)| Some((*leaf, <[u8; 8]>::try_from(number).ok()?)));
             let Some((leaf, number)) = asked else { continue };
             let (to, number) = (u32::from_le_bytes(leaf), u64::from_le_bytes(number));
             let (network, topology) = (self.clone(), Arc::clone(&topology));
             under_way.spawn(async move {
                 let to = network.introduce(want.leaf, to, &topology).await;
                 let introduction = Introduction { number, to };
-                let bytes = postcard::to_stdvec(&introduction).expect("numbers and addresses can be encoded");
+                let bytes = postcard::to_stdvec(&introduction)
+                    .expect("numbers and addresses can be encoded");
                 if let Err(errno) = network.tell(want.leaf, INTRODUCE, &bytes).await {
                     tracing::debug!(leaf = want.leaf, %errno, "an introduction did not arrive");
                 }
@@ -473,7 +483,12 @@ impl Network {
         }
     }
 
-    async fn introduce(&self, from: u32, to: u32, topology: &Topology) -> Result<Whereabouts, Errno> {
+    async fn introduce(
+        &self,
+        from: u32,
+        to: u32,
+        topology: &Topology,
+    ) -> Result<Whereabouts, Errno> {
         let rank = |leaf| match topology.leaf(leaf) {
             Some(node) if leaf < self.leaf_count() => Ok(node.rank()),
             _ => Err(Errno::NXIO),
@@ -483,8 +498,10 @@ impl Network {
             return Err(Errno::INVAL);
         }
         let mut token = [0; 32];
-        rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty()).map_err(|_| Errno::IO)?;
-        let expect = postcard::to_stdvec(&Expect { token, rank: rank(from)? }).map_err(|_| Errno::ILSEQ)?;
+        rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
+            .map_err(|_| Errno::IO)?;
+        let expect =
+            postcard::to_stdvec(&Expect { token, rank: rank(from)? }).map_err(|_| Errno::ILSEQ)?;
         let address = self.tell(to, EXPECT, &expect).await?;
         let address = postcard::from_bytes(&address).map_err(|_| Errno::PROTO)?;
         Ok(Whereabouts { token, rank: there, address })
@@ -494,8 +511,10 @@ impl Network {
     async fn tell(&self, leaf: u32, tag: i32, bytes: &[u8]) -> Result<bytes::Bytes, Errno> {
         let stream = self.open(PEERS, RangeSet::single(leaf), "pass", &[], proto::Sync::WaitForAll);
         stream.send(tag, bytes, Some(ANSWER_TIMEOUT)).await;
-        let result =
-            stream.recv_until(Instant::now() + ANSWER_TIMEOUT * 2).await.map_err(|_| Errno::TIMEDOUT)?;
+        let result = stream
+            .recv_until(Instant::now() + ANSWER_TIMEOUT * 2)
+            .await
+            .map_err(|_| Errno::TIMEDOUT)?;
         let failed = result.coverage.failed.first().or(result.coverage.silent.first());
         match failed {
             Some((errno, _)) => Err(*errno),
@@ -505,8 +524,8 @@ impl Network {
 }
 
 impl LeafHandle {
-    /// A link from this server straight to that of another leaf, for what need not pass the root. Where it cannot
-    /// be had, streams of the session reach that host all the same.
+    /// A link from this server straight to that of another leaf, for what need not pass the root.
+    /// Where it cannot be had, streams of the session reach that host all the same.
     ///
     /// # Errors
     /// [`PeerError`] says why.

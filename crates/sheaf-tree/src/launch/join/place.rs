@@ -87,11 +87,13 @@ async fn hear_first(wire: &mut Wire) -> Result<Said, ServeError> {
 pub(super) fn said(header: &Header, body: &[u8]) -> Result<Said, ServeError> {
     match header.kind {
         Kind::Go => {
-            let to: Ancestor = control::decode(Kind::Go, body).map_err(|_| ServeError::Assignment)?;
+            let to: Ancestor =
+                control::decode(Kind::Go, body).map_err(|_| ServeError::Assignment)?;
             if is_sound(&to.address) { Ok(Said::Go(to)) } else { Err(ServeError::Assignment) }
         }
         Kind::Assign => {
-            let assign: Assign = control::decode(Kind::Assign, body).map_err(|_| ServeError::Assignment)?;
+            let assign: Assign =
+                control::decode(Kind::Assign, body).map_err(|_| ServeError::Assignment)?;
             if assign.version != PROTOCOL_VERSION {
                 return Err(ServeError::Version { theirs: assign.version });
             }

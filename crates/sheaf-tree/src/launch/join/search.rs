@@ -14,21 +14,21 @@ const ARRIVE_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long one attempt to reach an ancestor may take. One that is stopped accepts connections
 /// (its kernel does) and says nothing.
 const CALL_TIMEOUT: Duration = Duration::from_millis(700);
-/// The last one, the root, may be busy with others that call: each round it has twice the time, so many
-/// times.
+/// The last one, the root, may be busy with others that call: each round it has twice the time, so
+/// many times.
 const CALL_DOUBLINGS_MAX: u32 = 2;
 /// The same where there is another one to try: whoever was lost is tried first, and others wait.
 const NEAR_CALL_TIMEOUT: Duration = Duration::from_millis(300);
-/// The same for the one below which the parent has said that this node's place is: it is there, and may
-/// be busy with all that were sent to it.
+/// The same for the one below which the parent has said that this node's place is: it is there, and
+/// may be busy with all that were sent to it.
 const PLACE_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the first attempts of a new child may take; its parent may be busy with many.
 const ARRIVE_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same where the parent is a process of this machine, maybe among thousands that wait for the
 /// processor, and calls a parent of its own first. When it ends, its door is closed at once.
 const NEAR_ARRIVE_TIMEOUT: Duration = Duration::from_secs(300);
-/// When the root's host says for this long that nobody listens there, its process has ended, or whatever
-/// is between the two lets nobody through.
+/// When the root's host says for this long that nobody listens there, its process has ended, or
+/// whatever is between the two lets nobody through.
 const REFUSED_MAX: Duration = Duration::from_secs(1);
 /// Between two rounds; doubled each time, up to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -45,12 +45,15 @@ impl Pause {
 }
 
 /// Connects a new child to its parent, the first of `ancestors`.
-pub(in crate::launch) async fn arrive(caller: &Caller<'_>, ancestors: &[Ancestor]) -> io::Result<Channel> {
+pub(in crate::launch) async fn arrive(
+    caller: &Caller<'_>,
+    ancestors: &[Ancestor],
+) -> io::Result<Channel> {
     reach(caller, ancestors, ARRIVE_TIMEOUT, ARRIVE_CALL_TIMEOUT).await
 }
 
-/// [`arrive`] for a child that has another way to its parent when this one is not open: what takes longer than
-/// `limit` to connect is none.
+/// [`arrive`] for a child that has another way to its parent when this one is not open: what takes
+/// longer than `limit` to connect is none.
 pub(in crate::launch) async fn arrive_within(
     caller: &Caller<'_>,
     ancestors: &[Ancestor],
@@ -70,9 +73,12 @@ pub(in crate::launch) struct Arrival {
     pub as_orphan: bool,
 }
 
-/// [`arrive`] for a child that its parent has started on this machine, and looks whether it comes. When the parent is
-/// stopped for as long as `stopped_max`, those above it are called.
-pub(in crate::launch) async fn arrive_near(station: &Station, stopped_max: Duration) -> io::Result<Arrival> {
+/// [`arrive`] for a child that its parent has started on this machine, and looks whether it comes.
+/// When the parent is stopped for as long as `stopped_max`, those above it are called.
+pub(in crate::launch) async fn arrive_near(
+    station: &Station,
+    stopped_max: Duration,
+) -> io::Result<Arrival> {
     let (caller, ancestors) = (station.caller(), &station.ancestors);
     let at = ParentIs::of(ancestors);
     if at == ParentIs::TheRoot {
@@ -93,7 +99,8 @@ pub(in crate::launch) async fn arrive_near(station: &Station, stopped_max: Durat
     }
 }
 
-/// Waits until the process that has started this one has been stopped for so long, or for half of it.
+/// Waits until the process that has started this one has been stopped for so long, or for half of
+/// it.
 async fn parent_is_stopped(stopped_max: Duration) {
     let Some(parent) = rustix::process::getppid() else { return std::future::pending().await };
     let mut since = None;
@@ -169,10 +176,14 @@ impl Search {
     }
 }
 
-/// Finds an orphan another parent among its ancestors, until its node does not want one any more. An
-/// ancestor that takes the call may still turn out to be no parent (its leaves have gone elsewhere):
-/// then the next one is tried.
-pub(in crate::launch) async fn find_parent(shared: &Arc<Shared>, station: &Station, search: &mut Search) {
+/// Finds an orphan another parent among its ancestors, until its node does not want one any more.
+/// An ancestor that takes the call may still turn out to be no parent (its leaves have gone
+/// elsewhere): then the next one is tried.
+pub(in crate::launch) async fn find_parent(
+    shared: &Arc<Shared>,
+    station: &Station,
+    search: &mut Search,
+) {
     let (since, place) = shared.peek(|core| (core.nodes[0].orphaned_since(), core.place.take()));
     if let Some(place) = place {
         search.begin_with(place);
@@ -216,8 +227,8 @@ impl ParentIs {
     }
 }
 
-/// Lets `link`, to the parent, run over `channel`. The root is not replaced by anybody: on this machine, where the
-/// kernel tells its end, it may be stopped and go on.
+/// Lets `link`, to the parent, run over `channel`. The root is not replaced by anybody: on this
+/// machine, where the kernel tells its end, it may be stopped and go on.
 pub(in crate::launch) fn attach_parent(
     shared: &Arc<Shared>,
     link: LinkId,
@@ -256,8 +267,7 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
         let ancestor = &search.ancestors[at];
         let called = timeout(limit, call(ancestor, &caller, true)).await;
         if is_root {
-            let refuses =
-                matches!(&called, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);
+            let refuses = matches!(&called, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);
             refused = refuses.then(|| refused.unwrap_or_else(Instant::now));
         }
         match called {
@@ -267,7 +277,9 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
             }
             // The root never comes back.
             Ok(Err(error)) if is_root && is_gone(ancestor, &error) => return Found::End,
-            _ if refused.is_some_and(|since| since.elapsed() >= REFUSED_MAX) => return Found::Nobody,
+            _ if refused.is_some_and(|since| since.elapsed() >= REFUSED_MAX) => {
+                return Found::Nobody;
+            }
             Ok(Err(error)) => tracing::debug!(%error, rank = ancestor.rank, "no new parent"),
             Err(_) => tracing::debug!(rank = ancestor.rank, "an ancestor does not answer"),
         }
@@ -282,7 +294,8 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
 fn unreached(parent: &Ancestor, error: io::Error) -> io::Error {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
     let Address::Tcp(all) = &parent.address else { return error };
-    if !matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | TimedOut) {
+    if !matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | TimedOut)
+    {
         return error;
     }
     let at: Vec<String> = all.iter().map(ToString::to_string).collect();

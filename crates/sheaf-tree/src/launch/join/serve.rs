@@ -72,7 +72,8 @@ pub fn serve(stdin: OwnedFd, services: &Services) -> Result<(), ServeError> {
     serve_as(stdin, How::Started, services)
 }
 
-/// [`serve`], for a node whose parent is on another host and has started it by [`crate::launch::invited`].
+/// [`serve`], for a node whose parent is on another host and has started it by
+/// [`crate::launch::invited`].
 ///
 /// # Errors
 /// As [`serve`]; until the node has joined, errors are seen by whoever started it.
@@ -103,8 +104,8 @@ pub fn serve_here(linked: Box<Linked>, services: &Services) -> Result<(), ServeE
     serve_told(Told::Place(Box::new(placed)), How::Linked, services)
 }
 
-/// [`serve`], for a server that has come by itself. `node` is what it runs, as soon as it does. If it is of a job,
-/// its root is told of the end of that by whoever runs the job.
+/// [`serve`], for a server that has come by itself. `node` is what it runs, as soon as it does. If
+/// it is of a job, its root is told of the end of that by whoever runs the job.
 pub(super) fn serve_joined(
     stdin: OwnedFd,
     in_job: bool,
@@ -129,8 +130,9 @@ enum How<'a> {
     OnlyALeaf,
 }
 
-/// Runs a leaf inside a program that has other things to do as well, until its parent is gone, on the
-/// runtime that polls this. `link` is the descriptor that [`crate::launch::LINK_VARIABLE`] names.
+/// Runs a leaf inside a program that has other things to do as well, until its parent is gone, on
+/// the runtime that polls this. `link` is the descriptor that [`crate::launch::LINK_VARIABLE`]
+/// names.
 ///
 /// # Errors
 /// See [`ServeError`]; [`ServeError::NotALeaf`] when this place in the tree is for a program that
@@ -178,7 +180,9 @@ async fn arrive_as(told: Told, how: How<'_>, services: &Services) -> Result<(), 
             Arrival { channel, at, as_orphan: false }
         }
         // A little earlier than the one above gives up who is stopped, and those below it.
-        Uplink::Door => arrive_near(&placed.station, placed.options.tuning.heartbeat_timeout / 2).await?,
+        Uplink::Door => {
+            arrive_near(&placed.station, placed.options.tuning.heartbeat_timeout / 2).await?
+        }
     };
     if matches!(how, How::Invited | How::Linked) {
         invited::say_joined();
@@ -202,14 +206,18 @@ fn told(channel: OwnedFd) -> Result<Told, ServeError> {
     Ok(Told::Place(Box::new(match ChannelKind::of(&channel)? {
         Some(ChannelKind::Link) => {
             let (header, body) = read_first(&channel, ASSIGN_TIMEOUT)?;
-            let Said::Assign(assign) = said(&header, &body)? else { return Err(ServeError::Assignment) };
+            let Said::Assign(assign) = said(&header, &body)? else {
+                return Err(ServeError::Assignment);
+            };
             Placed::new(Uplink::Open(channel.into()), &assign, None)?
         }
         Some(ChannelKind::Both) => {
             let mut memory = File::from(channel);
             let invitation = Invitation::read(&memory, INVITATION_TIMEOUT)?;
             let (header, body) = read_frame(&mut memory)?;
-            let Said::Assign(assign) = said(&header, &body)? else { return Err(ServeError::Assignment) };
+            let Said::Assign(assign) = said(&header, &body)? else {
+                return Err(ServeError::Assignment);
+            };
             Placed::new(Uplink::Door, &assign, Some(Bidden::of(invitation)?))?
         }
         _ => return Ok(Told::Unread(channel)),
@@ -268,7 +276,8 @@ impl Placed {
 
     /// The node of that assignment.
     fn new(link: Uplink, assign: &Assign, bidden: Option<Bidden>) -> Result<Self, ServeError> {
-        let topology = Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
+        let topology =
+            Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
         let theirs = topology.root().host();
         let (own, keys, ancestors) = match bidden {
             Some(Bidden { host, keys, ancestors }) => (host, keys, ancestors),
@@ -319,7 +328,8 @@ fn local_ip(fd: &OwnedFd) -> Option<IpAddr> {
     SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok().map(|at| at.ip())
 }
 
-/// Makes the node that this process is. Gives the link to its parent; `as_orphan`, to one that does not wait for it.
+/// Makes the node that this process is. Gives the link to its parent; `as_orphan`, to one that does
+/// not wait for it.
 fn begin(shared: &Arc<Shared>, placed: &Placed, as_orphan: bool, services: &Services) -> LinkId {
     let Placed { topology, station, options, siblings, .. } = placed;
     let root = topology.root();
@@ -393,7 +403,9 @@ async fn run(
         }
     }
     if matches!(how, How::Invited) {
-        tokio::spawn(invited::let_go_after(family.as_mut().and_then(|family| family.starting.take())));
+        tokio::spawn(invited::let_go_after(
+            family.as_mut().and_then(|family| family.starting.take()),
+        ));
     }
     let time = tokio::spawn(Arc::clone(&shared).keep_time());
     let live = async {
@@ -452,7 +464,8 @@ mod tests {
                 depth: 1,
                 subtree,
                 tuning: Default::default(),
-                service: postcard::to_stdvec(&crate::service::Configs::new()).map_err(io::Error::other)?,
+                service: postcard::to_stdvec(&crate::service::Configs::new())
+                    .map_err(io::Error::other)?,
                 launch: Vec::new(),
                 siblings: 0,
                 stream_base: 0,
@@ -473,10 +486,20 @@ mod tests {
         let _keeper = door.keep(0, secret.clone(), None, audit, Arc::new(Mistaken(tree))).unwrap();
         let (theirs, ours) = io::pipe().unwrap();
         let host = "n1".to_owned();
-        let invitation =
-            Invitation { secret, rank: 1, host, ancestors, credentials: None, leaf: None, over: Over::Door };
+        let invitation = Invitation {
+            secret,
+            rank: 1,
+            host,
+            ancestors,
+            credentials: None,
+            leaf: None,
+            over: Over::Door,
+        };
         invitation.write(ours).unwrap();
         let Err(error) = Placed::arrive(theirs.into()).await else { panic!("it serves") };
-        assert_eq!(error.to_string(), "this node was started for n1, and its parent takes it for n3");
+        assert_eq!(
+            error.to_string(),
+            "this node was started for n1, and its parent takes it for n3"
+        );
     }
 }

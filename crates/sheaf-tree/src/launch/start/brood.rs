@@ -1,9 +1,10 @@
 //! Children that are born by fork, before their parent has a runtime or any thread.
 //!
-//! A started program costs a millisecond before its first line: it is loaded, linked and set up. Of the
-//! nodes of one machine only the root's children pay that. Whoever learns its place while it still has a
-//! single thread forks its children, which know theirs by then, and they fork theirs: each goes on as a
-//! process that was started, with a link of its own and nothing of what is its parent's or a sibling's.
+//! A started program costs a millisecond before its first line: it is loaded, linked and set up. Of
+//! the nodes of one machine only the root's children pay that. Whoever learns its place while it
+//! still has a single thread forks its children, which know theirs by then, and they fork theirs:
+//! each goes on as a process that was started, with a link of its own and nothing of what is its
+//! parent's or a sibling's.
 use super::family::Kin;
 use super::plan::Station;
 use crate::launch::join::serve::{Placed, Uplink};
@@ -47,7 +48,8 @@ pub(in crate::launch) fn bear(mut placed: Placed) -> io::Result<Placed> {
         match fork_each(&placed, door) {
             Family::Parent(brood) => return Ok(Placed { brood: Some(brood), ..placed }),
             Family::Child(child) => {
-                // A process group of its own: the terminal's Ctrl-C is for the root, which ends the others.
+                // A process group of its own: the terminal's Ctrl-C is for the root, which ends the
+                // others.
                 rustix::process::setpgid(None, None)?;
                 placed = placed.into_child(child)?;
             }
@@ -55,8 +57,8 @@ pub(in crate::launch) fn bear(mut placed: Placed) -> io::Result<Placed> {
     }
 }
 
-/// Does once what each child would do again: to find out what the processor can do takes a while in a
-/// virtual machine.
+/// Does once what each child would do again: to find out what the processor can do takes a while in
+/// a virtual machine.
 fn learn_in_advance() {
     let _ = blake3::hash(&[]);
 }
@@ -120,7 +122,8 @@ enum Twin {
 fn fork_one(carrier: Carrier) -> io::Result<Twin> {
     let (ours, theirs) = match carrier {
         Carrier::Unix => {
-            let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            let pair =
+                socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
             (Some(pair.0), Some(pair.1))
         }
         Carrier::Tcp | Carrier::Tls | Carrier::Auto | Carrier::Ssh => (None, None),
@@ -134,8 +137,8 @@ fn fork_one(carrier: Carrier) -> io::Result<Twin> {
 /// Gives the child's number in the parent, and `None` in the child.
 #[allow(unsafe_code)]
 fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: this process has one thread (`bear` has looked, and starts none), so that no lock is held and
-    // nothing is half done by somebody who is missing in the child.
+    // SAFETY: this process has one thread (`bear` has looked, and starts none), so that no lock is
+    // held and nothing is half done by somebody who is missing in the child.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
         return Err(io::Error::last_os_error());

@@ -49,7 +49,12 @@ pub fn embedded(topology: &Topology, services: &Services, options: &Options) -> 
                     let link = parent.children().position(|child| child.rank() == node.rank());
                     let parent = (parent.rank() - first) as usize;
                     if let Some(link) = link {
-                        core.nodes[parent].child_dead(now, LinkId::new(link), error.errno, &error.cause);
+                        core.nodes[parent].child_dead(
+                            now,
+                            LinkId::new(link),
+                            error.errno,
+                            &error.cause,
+                        );
                         core.touch(parent);
                     }
                 }

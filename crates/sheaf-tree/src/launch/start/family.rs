@@ -4,7 +4,9 @@ use crate::launch::door::nursery::Nursery;
 use crate::link::door::Doorkeeper;
 use crate::link::watch::register;
 use crate::network::End;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
+};
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -111,7 +113,9 @@ const FAULTS: [(Signal, &str); 7] = [
 pub(in crate::launch) fn death(status: ExitStatus) -> Death {
     let fault = FAULTS.iter().find(|(fault, _)| Some(fault.as_raw()) == status.signal());
     let how = match (fault, status.signal(), status.code()) {
-        (Some((fault, name)), ..) => format!("its process ended with signal {} ({name})", fault.as_raw()),
+        (Some((fault, name)), ..) => {
+            format!("its process ended with signal {} ({name})", fault.as_raw())
+        }
         (None, Some(signal), _) => format!("its process ended with signal {signal}"),
         (None, None, Some(code)) => format!("its process ended with exit code {code}"),
         (None, None, None) => "its process ended".to_owned(),

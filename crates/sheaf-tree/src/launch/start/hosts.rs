@@ -22,7 +22,11 @@ pub(in crate::launch) struct Planned {
 
 /// Starts `children` and returns when each has joined or failed. Those that failed are lost, with
 /// the cause; the others do not wait for them.
-pub(in crate::launch) async fn start_all(nursery: Weak<Nursery>, children: Vec<Planned>, how: Arc<Ssh>) {
+pub(in crate::launch) async fn start_all(
+    nursery: Weak<Nursery>,
+    children: Vec<Planned>,
+    how: Arc<Ssh>,
+) {
     let places = Arc::new(Semaphore::new(how.starts_max.max(1) as usize));
     let mut starts = JoinSet::new();
     for child in children {
@@ -51,7 +55,8 @@ pub(in crate::launch) async fn start(
     let turn = nursery.upgrade().and_then(|nursery| nursery.begin_to_start(*rank));
     let Some(_turn) = turn else { return Err(Failure::under_way()) };
     let invitation = Invitation { over, ..invitation.clone() };
-    let started = ssh::start(how, (host, *sudo), |here| Ok(invite(&invitation, here)?.to_bytes())).await?;
+    let started =
+        ssh::start(how, (host, *sudo), |here| Ok(invite(&invitation, here)?.to_bytes())).await?;
     let Some(nursery) = nursery.upgrade() else { return Ok(()) };
     match started {
         Started::Joined => nursery.has_come(over, true),
@@ -78,12 +83,16 @@ fn invite(invitation: &Invitation, here: Option<IpAddr>) -> io::Result<Invitatio
 
 /// The invitation with addresses that the host can use. Where this node listens at every address,
 /// the one counts by which the host knows it.
-pub(in crate::launch) fn seen_from(invitation: &Invitation, here: Option<IpAddr>) -> io::Result<Invitation> {
+pub(in crate::launch) fn seen_from(
+    invitation: &Invitation,
+    here: Option<IpAddr>,
+) -> io::Result<Invitation> {
     let mut invitation = invitation.clone();
     for Ancestor { address, .. } in &mut invitation.ancestors {
         let Address::Tcp(all) = address else { continue };
         for at in all.iter_mut().filter(|at| at.ip().is_unspecified()) {
-            let unknown = "the host does not say by which address it knows this one; say it with listen";
+            let unknown =
+                "the host does not say by which address it knows this one; say it with listen";
             *at = SocketAddr::new(here.ok_or_else(|| io::Error::other(unknown))?, at.port());
         }
     }

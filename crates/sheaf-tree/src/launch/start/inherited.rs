@@ -1,5 +1,6 @@
-//! Descriptors that a program was started with and knows nothing of: somebody's lock, or the end of a
-//! pipe that somebody reads to its end. They must not live on in processes that outlive their caller.
+//! Descriptors that a program was started with and knows nothing of: somebody's lock, or the end of
+//! a pipe that somebody reads to its end. They must not live on in processes that outlive their
+//! caller.
 use rustix::io::FdFlags;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -19,8 +20,8 @@ pub fn hand_nothing_on() -> io::Result<()> {
     Ok(())
 }
 
-/// Closes what this program was started with beside its standard input, output and error. To be called
-/// before anything else.
+/// Closes what this program was started with beside its standard input, output and error. To be
+/// called before anything else.
 ///
 /// # Errors
 /// When the descriptors cannot be listed.
@@ -47,7 +48,8 @@ fn is_open(fd: RawFd) -> bool {
 
 #[allow(unsafe_code)]
 fn mark(fd: RawFd) {
-    // SAFETY: it was open a moment ago, and nothing of this program, which has only begun, closes it.
+    // SAFETY: it was open a moment ago, and nothing of this program, which has only begun, closes
+    // it.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     // What cannot be marked is not open any more.
     let _ = rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC);

@@ -34,7 +34,8 @@ impl Line {
         Self { channel, ssh, said }
     }
 
-    /// `nothing_lives_on`: when the connection has ended, nobody from below it can come back another way.
+    /// `nothing_lives_on`: when the connection has ended, nobody from below it can come back
+    /// another way.
     pub fn take(self, nothing_lives_on: bool) -> Taken {
         let Self { channel, ssh, said } = self;
         let (let_go, until_let_go) = oneshot::channel();
@@ -70,7 +71,8 @@ async fn keep(
         // A network that is gone keeps it for longer than anybody waits.
         let _ = ssh.kill().await;
     }
-    let words = timeout(LAST_WORDS_TIMEOUT, &mut said).await.ok().and_then(Result::ok).unwrap_or_default();
+    let words =
+        timeout(LAST_WORDS_TIMEOUT, &mut said).await.ok().and_then(Result::ok).unwrap_or_default();
     // A master connection of the user's may keep the pipe.
     said.abort();
     // Nobody listens where the link was given up before.

@@ -41,8 +41,8 @@ pub(in crate::launch) struct Station {
     pub rank: u32,
     /// Its host's name.
     pub host: String,
-    /// The user of this machine whose session it is; another one than its own, if it was started through
-    /// sudo.
+    /// The user of this machine whose session it is; another one than its own, if it was started
+    /// through sudo.
     pub user: Uid,
     pub program: Program,
     pub secret: Secret,
@@ -191,8 +191,8 @@ impl Station {
         }
     }
 
-    /// The frame that tells `child` who it is. `ancestors` are the child's;
-    /// `late` says that it comes later than the others, or again, after one that had counted to that.
+    /// The frame that tells `child` who it is. `ancestors` are the child's; `late` says that it
+    /// comes later than the others, or again, after one that had counted to that.
     pub fn assignment(
         &self,
         topology: &Topology,

@@ -28,11 +28,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A child of this machine whose process lives is waited for until none has come for this long: among
-/// thousands that start and shake hands, each waits for the processor most of the time.
+/// A child of this machine whose process lives is waited for until none has come for this long:
+/// among thousands that start and shake hands, each waits for the processor most of the time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Children that others have asked to be started, and that were not looked at; who asks in vain asks again.
+/// Children that others have asked to be started, and that were not looked at; who asks in vain
+/// asks again.
 const ERRANDS_MAX: usize = 4096;
 
 /// Starts every node of `topology` but the root as a process of its own; the root is here.
@@ -51,8 +52,8 @@ pub async fn processes(
     Ok(start_root(topology, services, options, program)?.0)
 }
 
-/// [`processes`] with a program that starts nodes over ssh; hosts that left may come back by themselves,
-/// to a desk at `at`.
+/// [`processes`] with a program that starts nodes over ssh; hosts that left may come back by
+/// themselves, to a desk at `at`.
 ///
 /// # Errors
 /// As for [`processes`].
@@ -98,7 +99,8 @@ pub(in crate::launch) fn root_node(
     });
 }
 
-/// Starts the children of the root of `topology`, which is node 0 here, but for those that were forked.
+/// Starts the children of the root of `topology`, which is node 0 here, but for those that were
+/// forked.
 pub(in crate::launch) fn start_children(
     shared: &Arc<Shared>,
     topology: &Topology,
@@ -165,7 +167,14 @@ fn start_each(
         let born = match forked.next().flatten() {
             Some(newborn) => newborn.and_then(|newborn| birth.take_in(newborn)),
             None => {
-                let frame = station.assignment(topology, child, options.depth + 1, options, ancestors, None);
+                let frame = station.assignment(
+                    topology,
+                    child,
+                    options.depth + 1,
+                    options,
+                    ancestors,
+                    None,
+                );
                 frame.and_then(|frame| birth.start(frame, &own_host))
             }
         };
@@ -182,8 +191,8 @@ fn start_each(
     far
 }
 
-/// Waits for children as long as is right for how they are started, and starts lost ones again. What
-/// is returned ends when all have been started.
+/// Waits for children as long as is right for how they are started, and starts lost ones again.
+/// What is returned ends when all have been started.
 fn look_after(
     nursery: &Arc<Nursery>,
     station: &Station,
@@ -204,7 +213,9 @@ fn look_after(
             }
             return Some(tokio::spawn(hosts::start_all(weak, far, Arc::new(how.clone()))));
         }
-        Starter::Come { patience } => Wait { limit: *patience, cause: "it has not joined", near: None },
+        Starter::Come { patience } => {
+            Wait { limit: *patience, cause: "it has not joined", near: None }
+        }
         Starter::Fork => {
             let near = Some(stopped_max);
             Wait { limit: CONNECT_TIMEOUT, cause: "its process did not connect", near }
@@ -222,8 +233,8 @@ struct Wait {
     limit: Duration,
     /// Why those are lost that have not come by then.
     cause: &'static str,
-    /// For processes of this machine the time begins again whenever another one has come; one that is stopped
-    /// has only so much.
+    /// For processes of this machine the time begins again whenever another one has come; one that
+    /// is stopped has only so much.
     near: Option<Duration>,
 }
 
@@ -293,8 +304,8 @@ impl Birth<'_> {
         Ok(Born::Here)
     }
 
-    /// Starts it, if that is done on this host, whose name is `own_host`; what it is to be (`frame`)
-    /// is the first thing it hears.
+    /// Starts it, if that is done on this host, whose name is `own_host`; what it is to be
+    /// (`frame`) is the first thing it hears.
     fn start(&self, frame: Bytes, own_host: &str) -> io::Result<Born> {
         let program = &self.station.program;
         let is_leaf = self.child.leaf_index().is_some();
@@ -303,7 +314,8 @@ impl Birth<'_> {
         let is_here = self.child.host() == own_host;
         if program.carrier == Carrier::Unix || (program.carrier == Carrier::Ssh && is_here) {
             let program = &self.program_here();
-            let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            let pair =
+                socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
             let kin = Kin::of(&run_program(program, is_leaf, leaf.as_ref(), pair.1)?);
             self.send_first(frame);
             self.belongs(kin, Some(pair.0))?;
@@ -323,7 +335,8 @@ impl Birth<'_> {
             leaf: None,
             over: Over::Door,
         };
-        // A door at every address is one for either family; whoever stands at one address is called there.
+        // A door at every address is one for either family; whoever stands at one address is called
+        // there.
         let open = match &self.ancestors[0].address {
             Address::Tcp(all) => all.iter().map(SocketAddr::ip).find(IpAddr::is_unspecified),
             Address::Abstract(_) => None,
@@ -355,7 +368,8 @@ impl Birth<'_> {
     /// What runs on this host: where nodes have other hosts, the root's path means nothing there.
     fn program_here(&self) -> Program {
         let program = &self.station.program;
-        let is_theirs = matches!(program.starter, Starter::Ssh(_)) && !self.station.ancestors.is_empty();
+        let is_theirs =
+            matches!(program.starter, Starter::Ssh(_)) && !self.station.ancestors.is_empty();
         let path = if is_theirs { this_program() } else { program.path.clone() };
         Program { path, ..program.clone() }
     }
@@ -377,7 +391,10 @@ impl Birth<'_> {
 }
 
 /// Reads the first frame of a link, blocking, at most `limit`.
-pub(in crate::launch) fn read_first(link: &OwnedFd, limit: Duration) -> io::Result<(Header, Vec<u8>)> {
+pub(in crate::launch) fn read_first(
+    link: &OwnedFd,
+    limit: Duration,
+) -> io::Result<(Header, Vec<u8>)> {
     use rustix::net::sockopt::{Timeout, set_socket_timeout};
     set_socket_timeout(link, Timeout::Recv, Some(limit))?;
     read_frame(&mut std::fs::File::from(link.try_clone()?))
@@ -408,7 +425,12 @@ mod tests {
         let tree = Topology::build(&Spec::Flat, "root", names, Placement::LeafHosts).unwrap();
         let shared = Shared::new();
         let options = Options::default();
-        root_node(&shared, &tree, &Services::new(crate::filter::Registry::with_builtins()), &options);
+        root_node(
+            &shared,
+            &tree,
+            &Services::new(crate::filter::Registry::with_builtins()),
+            &options,
+        );
         let nursery = Nursery::new(&shared, &tree, None);
         for (place, child) in tree.root().children().enumerate() {
             nursery.expect(child.rank(), LinkId::new(place), true, None);
@@ -428,23 +450,34 @@ mod tests {
         for rank in 1..=3 {
             tokio::time::sleep(CONNECT_TIMEOUT * 9 / 10).await;
             nursery.give_up(rank, Errno::HOSTDOWN, "stands for one that has come");
-            assert_eq!(nursery.expected_len(), 5 - rank as usize, "two have as long as others need");
+            assert_eq!(
+                nursery.expected_len(),
+                5 - rank as usize,
+                "two have as long as others need"
+            );
         }
         let silent_since = Instant::now();
         waiting.await.unwrap();
         assert_eq!(nursery.expected_len(), 0);
-        assert!(silent_since.elapsed() >= CONNECT_TIMEOUT && silent_since.elapsed() <= CONNECT_TIMEOUT * 2);
+        assert!(
+            silent_since.elapsed() >= CONNECT_TIMEOUT
+                && silent_since.elapsed() <= CONNECT_TIMEOUT * 2
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn those_who_come_by_themselves_have_the_time_that_was_set() {
         let (_shared, nursery) = expecting(2);
-        let (begun, waiting) = (Instant::now(), wait(false).for_children(Arc::downgrade(&nursery), 2));
+        let (begun, waiting) =
+            (Instant::now(), wait(false).for_children(Arc::downgrade(&nursery), 2));
         let come = async {
             tokio::time::sleep(CONNECT_TIMEOUT / 2).await;
             nursery.give_up(1, Errno::HOSTDOWN, "stands for one that has come");
         };
         tokio::join!(waiting, come);
-        assert_eq!((nursery.expected_len(), begun.elapsed().as_secs()), (0, CONNECT_TIMEOUT.as_secs()));
+        assert_eq!(
+            (nursery.expected_len(), begun.elapsed().as_secs()),
+            (0, CONNECT_TIMEOUT.as_secs())
+        );
     }
 }

@@ -39,8 +39,8 @@ const SCRIPT: &str = "umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/sheaf/bin/HAS
     else echo the program did not arrive whole >&2; exit 1; fi; \
     trap - 0 1 2 13 15; fi; exec RUN";
 
-/// What the script becomes at last. Through sudo the environment is not what sshd has made it: where the
-/// login came from is an argument then.
+/// What the script becomes at last. Through sudo the environment is not what sshd has made it:
+/// where the login came from is an argument then.
 const RUN: &str = "\"$f\" serve --invited";
 const RUN_BY_SUDO: &str = "sudo -n -- \"$f\" serve --invited --parent \"${SSH_CONNECTION%% *}\"";
 
@@ -97,7 +97,8 @@ impl Content {
         self.bytes
     }
 
-    /// The remote command that becomes this program, run with `serve --invited`, through `sudo` or not.
+    /// The remote command that becomes this program, run with `serve --invited`, through `sudo` or
+    /// not.
     pub(in crate::launch) fn command(&self, sudo: bool) -> String {
         let run = if sudo { RUN_BY_SUDO } else { RUN };
         let script = SCRIPT.replace("HASH", &self.hash).replace("SIZE", &self.bytes.to_string());
@@ -171,9 +172,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let content = content(&dir.path().join("program"));
         let first = run(dir.path(), "sh", &content, &[PROGRAM, b"rest"].concat());
-        assert_eq!(first, (true, "sheaf-launch need\nruns serve --invited\nrest".into(), String::new()));
+        assert_eq!(
+            first,
+            (true, "sheaf-launch need\nruns serve --invited\nrest".into(), String::new())
+        );
         let second = run(dir.path(), "bash", &content, b"rest");
-        assert_eq!(second, (true, "sheaf-launch have\nruns serve --invited\nrest".into(), String::new()));
+        assert_eq!(
+            second,
+            (true, "sheaf-launch have\nruns serve --invited\nrest".into(), String::new())
+        );
         assert_eq!(files(dir.path()), 1);
     }
 

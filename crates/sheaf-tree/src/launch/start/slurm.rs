@@ -2,8 +2,8 @@
 //! themselves.
 //!
 //! Their token comes over srun's standard input, which it gives to every task. Arguments and the
-//! environment, which others can see, hold nothing secret. What srun and the servers say on standard
-//! error is the cause when they do not come.
+//! environment, which others can see, hold nothing secret. What srun and the servers say on
+//! standard error is the cause when they do not come.
 use crate::launch::door::nursery::Nursery;
 use crate::launch::join::attach::Token;
 use crate::launch::start::spawn::end_with_this_thread;
@@ -28,7 +28,8 @@ mod said;
 
 pub(crate) use said::decode_any;
 
-/// How long srun may take to end once the servers have ended, and how long once it has been asked to.
+/// How long srun may take to end once the servers have ended, and how long once it has been asked
+/// to.
 const END_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long it may take to be gone once it was killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -38,8 +39,8 @@ const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
 const TASK_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest line of srun that is read as one.
 const LINE_BYTES_MAX: u64 = 4 << 10;
-/// How long after Slurm has said that it ends a job its hosts are given up. All have been told by then, so that
-/// none looks for another way to the root.
+/// How long after Slurm has said that it ends a job its hosts are given up. All have been told by
+/// then, so that none looks for another way to the root.
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 /// How long after that a server of the job leaves: later, so that the reason is known when it does.
 pub const STEP_END_PAUSE: Duration = Duration::from_millis(400);
@@ -75,8 +76,8 @@ pub(in crate::launch) struct Step {
 
 impl Step {
     /// Starts one server on each of `hosts`; they come to `address` with `token`. Those that fail
-    /// are given up in the nursery, and after `patience` those that are not there, if srun has said why.
-    /// When the job is over and nobody is left, `over` is told.
+    /// are given up in the nursery, and after `patience` those that are not there, if srun has said
+    /// why. When the job is over and nobody is left, `over` is told.
     pub async fn start(
         how: &Srun,
         hosts: &[String],
@@ -119,8 +120,8 @@ fn command(how: &Srun, hosts: &[String], address: &str) -> Command {
     command
 }
 
-/// An srun that is asked to end when nobody holds it any more. It takes its job along then, also one that
-/// waits for its hosts; killed, it would leave that in the queue.
+/// An srun that is asked to end when nobody holds it any more. It takes its job along then, also
+/// one that waits for its hosts; killed, it would leave that in the queue.
 struct Running(Child);
 
 impl Drop for Running {
@@ -133,7 +134,9 @@ impl Running {
     /// For a launcher in a script of the user's as well, which may have started srun behind it.
     fn signal(&self, signal: Signal) {
         // A process that is waited for has its number until then.
-        let Some(pid) = self.0.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) else { return };
+        let Some(pid) = self.0.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) else {
+            return;
+        };
         if let Err(error) = kill_process_group(pid, signal) {
             tracing::debug!(%error, "srun could not be signalled");
         }
@@ -156,7 +159,8 @@ impl Running {
 
 /// Keeps srun until it has ended, and tells how that was.
 async fn hold(mut srun: Running, stop: Arc<Notify>, gone: watch::Sender<Option<String>>) {
-    let how = srun.wait(&stop).await.map_or_else(|error| error.to_string(), |status| status.to_string());
+    let how =
+        srun.wait(&stop).await.map_or_else(|error| error.to_string(), |status| status.to_string());
     // Nobody may want to know any more.
     let _ = gone.send(Some(how));
 }
@@ -211,8 +215,8 @@ async fn lose_patience(patience: Duration, said: Arc<Said>, nursery: Weak<Nurser
     }
 }
 
-/// Waits for srun to end: whoever has not come by then does not come, and when nobody is left either, the
-/// session is over.
+/// Waits for srun to end: whoever has not come by then does not come, and when nobody is left
+/// either, the session is over.
 async fn look_after(
     mut gone: watch::Receiver<Option<String>>,
     mut listen: JoinHandle<()>,
@@ -231,7 +235,8 @@ async fn look_after(
         sleep(TASK_WORDS_TIMEOUT * 2).await;
     }
     let phrase = said.phrase().unwrap_or_else(|| format!("srun ended ({how}) and said nothing"));
-    let cause = said.cancelled().map_or_else(|| format!("not started: {phrase}"), ToOwned::to_owned);
+    let cause =
+        said.cancelled().map_or_else(|| format!("not started: {phrase}"), ToOwned::to_owned);
     while let Some(nursery) = nursery.upgrade() {
         nursery.give_up_all(Errno::HOSTDOWN, &cause);
         if nursery.is_deserted() {

@@ -10,12 +10,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 
-/// The environment variable that tells a [`crate::launch::LeafProgram`] the number of the descriptor that
-/// leads to its parent. Only the number is in the environment, nothing secret.
+/// The environment variable that tells a [`crate::launch::LeafProgram`] the number of the
+/// descriptor that leads to its parent. Only the number is in the environment, nothing secret.
 pub const LINK_VARIABLE: &str = "SHEAF_LINK";
 
-/// The environment variable that tells a [`crate::launch::LeafProgram`] that the channel on its standard error
-/// is to be let go of once it has joined.
+/// The environment variable that tells a [`crate::launch::LeafProgram`] that the channel on its
+/// standard error is to be let go of once it has joined.
 pub const DETACH_VARIABLE: &str = "SHEAF_DETACH";
 
 /// What is run at `child`, if it is a leaf with a program of somebody else's.
@@ -51,8 +51,9 @@ pub(in crate::launch) fn leaf_command(leaf: &LeafProgram, channel: OwnedFd) -> C
 /// What is started in place of a program to run it with another user's rights, and never asks.
 pub(in crate::launch) const SUDO: [&str; 3] = ["sudo", "-n", "--"];
 
-/// Starts a node of `program`, which is a server if `is_leaf`; `channel` (its link, or its invitation)
-/// is its standard input or, for a leaf program of somebody else, a descriptor it inherits.
+/// Starts a node of `program`, which is a server if `is_leaf`; `channel` (its link, or its
+/// invitation) is its standard input or, for a leaf program of somebody else, a descriptor it
+/// inherits.
 pub(in crate::launch) fn run_program(
     program: &Program,
     is_leaf: bool,
@@ -80,7 +81,10 @@ pub(in crate::launch) fn run_program(
 /// The path of a program for another process than this one to start.
 fn seen_by_others(path: &Path) -> PathBuf {
     let own = path.strip_prefix("/proc/self").ok();
-    own.map_or_else(|| path.to_owned(), |rest| Path::new("/proc").join(process::id().to_string()).join(rest))
+    own.map_or_else(
+        || path.to_owned(),
+        |rest| Path::new("/proc").join(process::id().to_string()).join(rest),
+    )
 }
 
 /// Lets the new process keep `fd` under its number. No other process that is started meanwhile
@@ -93,7 +97,8 @@ fn inherit(command: &mut Command, fd: OwnedFd) {
     unsafe { command.pre_exec(keep) };
 }
 
-/// Lets the new process be asked to end (by `SIGTERM`) when the thread that has started it ends, however that comes.
+/// Lets the new process be asked to end (by `SIGTERM`) when the thread that has started it ends,
+/// however that comes.
 #[allow(unsafe_code)]
 pub(in crate::launch) fn end_with_this_thread(command: &mut Command) {
     let ask = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);

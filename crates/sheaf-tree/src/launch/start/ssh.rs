@@ -140,7 +140,11 @@ pub(in crate::launch) async fn start(
     loop {
         match attempt(ssh, (host, sudo), &mut invite).await {
             Err(failure) if tried < ssh.retries && !failure.lasting => {
-                tracing::info!(host, cause = failure.cause, "starting over ssh failed; tried again");
+                tracing::info!(
+                    host,
+                    cause = failure.cause,
+                    "starting over ssh failed; tried again"
+                );
             }
             done => return done,
         }
@@ -242,7 +246,8 @@ impl Talk<'_> {
         let invitation = invite(address_in(&ready))?;
         self.to.write_all(&invitation).await?;
         self.to.flush().await?;
-        let joined = said(&mut self.from, &[JOINED, LINKED], "connection from it", JOIN_TIMEOUT).await?;
+        let joined =
+            said(&mut self.from, &[JOINED, LINKED], "connection from it", JOIN_TIMEOUT).await?;
         if joined.starts_with(LINKED) { Ok(Some(self.into_channel()?)) } else { Ok(None) }
     }
 
@@ -326,7 +331,11 @@ async fn failure(mut child: Child, mut errors: JoinHandle<Vec<u8>>, why: Why) ->
     };
     let status = timeout(patience, child.wait()).await.ok().and_then(Result::ok);
     let _ = child.kill().await;
-    let said = timeout(LAST_WORDS_TIMEOUT, &mut errors).await.ok().and_then(Result::ok).unwrap_or_default();
+    let said = timeout(LAST_WORDS_TIMEOUT, &mut errors)
+        .await
+        .ok()
+        .and_then(Result::ok)
+        .unwrap_or_default();
     errors.abort();
     let said = phrase(&said);
     let cause = match (&why, said.is_empty()) {
@@ -339,7 +348,8 @@ async fn failure(mut child: Child, mut errors: JoinHandle<Vec<u8>>, why: Why) ->
         (Why::Closed, true) => ended(status),
     };
     let by_ssh = status.and_then(|status| status.code()) == Some(SSH_FAILED);
-    let may_help = matches!(why, Why::Closed) && by_ssh && !LASTING.iter().any(|text| cause.contains(text));
+    let may_help =
+        matches!(why, Why::Closed) && by_ssh && !LASTING.iter().any(|text| cause.contains(text));
     let no_login = by_ssh || matches!(why, Why::Late(LOGIN, _));
     let errno = errno_of(&cause, by_ssh);
     Failure { errno, cause: format!("not started: {cause}"), lasting: !may_help, no_login }
@@ -358,7 +368,8 @@ const SAID: [(&str, Errno); 9] = [
     (UNREACHED, Errno::HOSTUNREACH),
 ];
 
-/// What it is that a host was not started for: it is down only if nobody there has said anything else.
+/// What it is that a host was not started for: it is down only if nobody there has said anything
+/// else.
 fn errno_of(cause: &str, by_ssh: bool) -> Errno {
     let said = SAID.iter().find(|(text, _)| cause.contains(text)).map(|(_, errno)| *errno);
     // Names are resolved on this side.
@@ -378,8 +389,13 @@ pub(super) fn phrase(text: &[u8]) -> String {
     let shown = |line: &str| -> String {
         line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
     };
-    let mut lines: Vec<String> =
-        text.lines().rev().map(shown).filter(|line| !line.is_empty()).take(ERROR_LINES_MAX).collect();
+    let mut lines: Vec<String> = text
+        .lines()
+        .rev()
+        .map(shown)
+        .filter(|line| !line.is_empty())
+        .take(ERROR_LINES_MAX)
+        .collect();
     lines.reverse();
     lines.join("; ")
 }
@@ -392,11 +408,19 @@ mod tests {
     fn only_a_host_that_says_nothing_is_down() {
         let cases = [
             ("ssh: connect to host h1 port 22: No route to host", true, Errno::HOSTDOWN),
-            ("ssh: Could not resolve hostname h1: Name or service not known", true, Errno::HOSTDOWN),
+            (
+                "ssh: Could not resolve hostname h1: Name or service not known",
+                true,
+                Errno::HOSTDOWN,
+            ),
             ("root@h1: Permission denied (publickey).", true, Errno::ACCES),
             ("Host key verification failed.", true, Errno::ACCES),
             ("head: error writing 'standard output': No space left on device", false, Errno::NOSPC),
-            ("mkdir: cannot create directory '/root/.cache': Read-only file system", false, Errno::ROFS),
+            (
+                "mkdir: cannot create directory '/root/.cache': Read-only file system",
+                false,
+                Errno::ROFS,
+            ),
             (
                 "sheaf: no link to a parent: cannot reach the node above at 10.0.0.1:7: timed out",
                 false,

@@ -23,7 +23,8 @@ pub fn module(source: &'static str, kind: Kind) -> Option<Vec<u8>> {
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
     let module = built.entry((source, kind)).or_insert_with(|| compile(source, kind)).clone();
     if module.is_none() {
-        let why = format!("no compiler makes a {kind:?} module of {source} here that this build runs");
+        let why =
+            format!("no compiler makes a {kind:?} module of {source} here that this build runs");
         let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {why}");
     }
     module
@@ -89,8 +90,11 @@ const RUST_WASM: [&str; 10] = [
 /// Whether the compiler is there, with what it needs for an empty program of this kind.
 fn can(compiler: &str, language: &str, kind: Kind, scratch: &Path) -> bool {
     let (probe, out) = (scratch.join(format!("probe.{language}")), scratch.join("probe"));
-    let text =
-        if language == "rs" { "" } else { "#include <stdlib.h>\nvoid *probe(void) { return malloc(1); }\n" };
+    let text = if language == "rs" {
+        ""
+    } else {
+        "#include <stdlib.h>\nvoid *probe(void) { return malloc(1); }\n"
+    };
     std::fs::write(&probe, text).unwrap();
     let arguments: &[&str] = match (language, kind) {
         ("rs", Kind::Native) => &["--crate-type", "cdylib"],

@@ -27,8 +27,10 @@ async fn the_load_average_is_right_in_every_shape() {
     for shape in SHAPES {
         let tree = Tree::new(shape, load_text);
         let leaves = tree.network.leaf_count();
-        let mean = |at: usize| (0..leaves).map(|leaf| loads(leaf)[at]).sum::<f64>() / f64::from(leaves);
-        let expected: Vec<u8> = [0, 1, 2].into_iter().flat_map(|at| mean(at).to_le_bytes()).collect();
+        let mean =
+            |at: usize| (0..leaves).map(|leaf| loads(leaf)[at]).sum::<f64>() / f64::from(leaves);
+        let expected: Vec<u8> =
+            [0, 1, 2].into_iter().flat_map(|at| mean(at).to_le_bytes()).collect();
         for source in ["load_average.c", "load_average.cpp", "load_average.rs"] {
             for kind in KINDS {
                 let source: &'static str = match source {
@@ -60,7 +62,11 @@ fn class_of(leaf: u32) -> &'static [u8] {
 async fn equivalence_classes_are_those_of_the_builtin_filter() {
     for shape in SHAPES {
         let by_builtin = Tree::new(shape, |leaf, _| {
-            pack(&[leaf.into(), String::from_utf8(class_of(leaf).to_vec()).unwrap().as_str().into()]).unwrap()
+            pack(&[
+                leaf.into(),
+                String::from_utf8(class_of(leaf).to_vec()).unwrap().as_str().into(),
+            ])
+            .unwrap()
         });
         let stream = by_builtin.open("bytes-eq-class", b"");
         let result = by_builtin.ask(&stream, b"").await.payload.unwrap();
@@ -75,7 +81,11 @@ async fn equivalence_classes_are_those_of_the_builtin_filter() {
         for kind in KINDS {
             let Some(id) = loaded("examples/filters/eq_class.cpp", kind) else { continue };
             let stream = tree.open(&id.filter("eq_class"), b"");
-            assert_eq!(tree.packets(&stream, b"").await, [(100, expected.clone())], "{kind:?} {shape}");
+            assert_eq!(
+                tree.packets(&stream, b"").await,
+                [(100, expected.clone())],
+                "{kind:?} {shape}"
+            );
         }
     }
 }
@@ -85,19 +95,25 @@ async fn a_histogram_is_that_of_the_builtin_filter() {
     let edges = [-1.0, 0.0, 2.5, 1e9];
     let numbers = |leaf: u32| [f64::from(leaf) - 2.0, 2.5, f64::NAN, 1e10 * f64::from(leaf % 2)];
     for shape in SHAPES {
-        let by_builtin = Tree::new(shape, move |leaf, _| pack(&[numbers(leaf).to_vec().into()]).unwrap());
+        let by_builtin =
+            Tree::new(shape, move |leaf, _| pack(&[numbers(leaf).to_vec().into()]).unwrap());
         let stream = by_builtin.open("histogram", &pack(&[edges.to_vec().into()]).unwrap());
         let result = by_builtin.ask(&stream, b"").await.payload.unwrap();
         let (mut counts, nans) = builtin::histogram::counts(&result).unwrap();
         counts.push(nans);
         let expected: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
-        let bytes =
-            |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+        let bytes = |numbers: &[f64]| {
+            numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>()
+        };
         let tree = Tree::new(shape, move |leaf, _| bytes(&numbers(leaf)));
         for kind in KINDS {
             let Some(id) = loaded("examples/filters/histogram.rs", kind) else { continue };
             let stream = tree.open(&id.filter("histogram"), &bytes(&edges));
-            assert_eq!(tree.packets(&stream, b"").await, [(100, expected.clone())], "{kind:?} {shape}");
+            assert_eq!(
+                tree.packets(&stream, b"").await,
+                [(100, expected.clone())],
+                "{kind:?} {shape}"
+            );
         }
     }
 }
@@ -145,7 +161,8 @@ fn clock_skews_are_those_of_the_builtin_filter() {
     use Node::{Inner, Leaf};
     let chain = Inner(vec![(Inner(vec![(Leaf(2), clock(5, 3))]), clock(-1_000_000_007, 1))]);
     let pair = Inner(vec![(Leaf(0), clock(10, 1)), (Leaf(1), clock(-20, 2))]);
-    let tree = Inner(vec![(pair, clock(100, 10)), (chain, clock(-100, 20)), (Leaf(3), clock(0, 0))]);
+    let tree =
+        Inner(vec![(pair, clock(100, 10)), (chain, clock(-100, 20)), (Leaf(3), clock(0, 0))]);
     let by_builtin = |info: &NodeInfo| REGISTRY.instantiate("clock-skew", b"", info).unwrap();
     let result = tree.reduce(&by_builtin, &|leaf| pack(&[leaf.into()]).unwrap(), Emit::Result);
     let expected: BTreeMap<u32, (i64, u64)> = builtin::clock_skew::leaf_clocks(&result)
@@ -156,12 +173,14 @@ fn clock_skews_are_those_of_the_builtin_filter() {
     assert_eq!(expected[&2], (5 - 1_000_000_007 - 100, 24));
     for kind in KINDS {
         let Some(id) = loaded("examples/filters/clock_skew.c", kind) else { continue };
-        let by_module = |info: &NodeInfo| REGISTRY.instantiate(&id.filter("clock_skew"), b"", info).unwrap();
+        let by_module =
+            |info: &NodeInfo| REGISTRY.instantiate(&id.filter("clock_skew"), b"", info).unwrap();
         let list = tree.reduce(&by_module, &|leaf| leaf.to_le_bytes().to_vec(), Emit::Result);
         let [(_, bytes)] = packets::decode(&list).unwrap()[..] else { panic!("one packet") };
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-        let clocks =
-            (0..bytes.len()).step_by(24).map(|at| (word(at) as u32, (word(at + 8) as i64, word(at + 16))));
+        let clocks = (0..bytes.len())
+            .step_by(24)
+            .map(|at| (word(at) as u32, (word(at + 8) as i64, word(at + 16))));
         assert_eq!(clocks.collect::<BTreeMap<_, _>>(), expected, "{kind:?}");
     }
 }

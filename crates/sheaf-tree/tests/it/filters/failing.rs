@@ -33,7 +33,11 @@ async fn fails(kind: Kind, function: &str, errno: Errno, reason: &str) {
         let result = tree.ask(&stream, b"x").await;
         all_failed(&result.coverage, errno);
         let complaints = tree.complaints();
-        assert_eq!(complaints.len(), 2 * (wave + 1), "both nodes say so in every wave: {complaints:?}");
+        assert_eq!(
+            complaints.len(),
+            2 * (wave + 1),
+            "both nodes say so in every wave: {complaints:?}"
+        );
         for (by, message) in &complaints {
             assert!([1, 2].contains(by) && message.contains(reason), "{by}: {message}");
             assert!(!message.contains(char::is_control), "one line: {message:?}");
@@ -96,7 +100,8 @@ async fn a_filter_that_forks_is_told_of_and_its_copy_ended() {
     let Some(id) = loaded(Kind::Native) else { return };
     let tree = Tree::new("1x2x3", echo);
     let stream = tree.open(&id.filter("forks"), b"");
-    let told = |tree: &Tree| tree.complaints().iter().any(|(_, message)| message.contains("has forked"));
+    let told =
+        |tree: &Tree| tree.complaints().iter().any(|(_, message)| message.contains("has forked"));
     let deadline = Instant::now() + Duration::from_secs(30);
     while !told(&tree) {
         assert!(Instant::now() < deadline, "{:?}", tree.complaints());
@@ -116,7 +121,8 @@ async fn memory_has_a_bound() {
 #[tokio::test]
 async fn a_storm_of_replies_is_an_error() {
     for kind in KINDS {
-        fails(kind, "storm", Errno::MSGSIZE, &format!("more than {REPLIES_PER_WAVE_MAX} replies")).await;
+        fails(kind, "storm", Errno::MSGSIZE, &format!("more than {REPLIES_PER_WAVE_MAX} replies"))
+            .await;
     }
 }
 
@@ -140,7 +146,9 @@ async fn a_module_that_is_not_there_is_named() {
 #[tokio::test]
 async fn garbage_is_no_module() {
     let tree = Tree::new("1x2x3", echo);
-    for garbage in [&b"garbage"[..], b"\0asm\x01\0\0\0garbage", b"\x7fELFgarbage", b"\0asm\x01\0\0\0", b""] {
+    for garbage in
+        [&b"garbage"[..], b"\0asm\x01\0\0\0garbage", b"\x7fELFgarbage", b"\0asm\x01\0\0\0", b""]
+    {
         let registry = Registry::with_builtins();
         link_modules(&registry);
         let error = registry.add_module(garbage).and_then(|id| {
@@ -213,7 +221,9 @@ async fn a_filter_knows_its_node() {
         let stream = tree.open(&id.filter("where"), b"");
         let mut nodes: Vec<Vec<u32>> = Vec::new();
         for (_, bytes) in tree.packets(&stream, b"").await {
-            nodes.push(bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect());
+            nodes.push(
+                bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect(),
+            );
         }
         nodes.sort();
         let id = stream.id();
@@ -243,8 +253,8 @@ async fn replies_reach_every_leaf_below() {
         got.sort();
         got.dedup();
         // From the root, rank 0, and from the node above: ranks 1 and 2 have three leaves each.
-        let expected =
-            (0..6u32).flat_map(|leaf| [0, 1 + leaf / 3].map(|rank| (leaf, 77, rank.to_le_bytes().to_vec())));
+        let expected = (0..6u32)
+            .flat_map(|leaf| [0, 1 + leaf / 3].map(|rank| (leaf, 77, rank.to_le_bytes().to_vec())));
         assert_eq!(got, expected.collect::<Vec<_>>());
     }
 }
@@ -259,17 +269,23 @@ async fn replies_that_nobody_takes_are_bounded_and_reported() {
             assert!(tree.ask(&stream, b"x").await.coverage.is_full(), "the wave itself is fine");
         }
         until(|| {
-            tree.complaints().iter().any(|(_, message)| message.contains("replies of a filter were dropped"))
+            tree.complaints()
+                .iter()
+                .any(|(_, message)| message.contains("replies of a filter were dropped"))
         })
         .await;
-        let held: usize = tree.unasked.lock().unwrap().iter().map(|(_, _, bytes)| bytes.len()).sum();
-        assert!(held <= 2 * (256 << 10), "each of two leaves holds at most what may be under way: {held}");
+        let held: usize =
+            tree.unasked.lock().unwrap().iter().map(|(_, _, bytes)| bytes.len()).sum();
+        assert!(
+            held <= 2 * (256 << 10),
+            "each of two leaves holds at most what may be under way: {held}"
+        );
         assert!(held > 0);
     }
 }
 
-/// A module whose bytes have changed is refused, or does what it may and no more. (Shared objects are
-/// linked by the system and run as they are.)
+/// A module whose bytes have changed is refused, or does what it may and no more. (Shared objects
+/// are linked by the system and run as they are.)
 #[test]
 fn damaged_modules_are_refused_or_stay_within_bounds() {
     const MUTANTS: u64 = 150;
@@ -280,7 +296,8 @@ fn damaged_modules_are_refused_or_stay_within_bounds() {
         let mut bytes = good.clone();
         for _ in 0..random.usize(1..4) {
             let at = random.usize(..bytes.len());
-            bytes[at] = if random.bool() { random.u8(..) } else { bytes[at] ^ (1 << random.u8(..8)) };
+            bytes[at] =
+                if random.bool() { random.u8(..) } else { bytes[at] ^ (1 << random.u8(..8)) };
         }
         if random.u8(..4) == 0 {
             bytes.truncate(random.usize(..bytes.len()));
@@ -326,7 +343,8 @@ fn state_is_kept_given_and_taken() {
         one.absorb(&state).unwrap();
         assert!(one.absorb(b"no such state").is_err());
         assert_eq!(wave(&*one, 4), 10);
-        let mut stateless = REGISTRY.instantiate(&id.filter("relay"), b"", &NodeInfo::default()).unwrap();
+        let mut stateless =
+            REGISTRY.instantiate(&id.filter("relay"), b"", &NodeInfo::default()).unwrap();
         assert_eq!(stateless.state(), None);
         stateless.absorb(b"anything").unwrap();
     }
@@ -335,9 +353,12 @@ fn state_is_kept_given_and_taken() {
 /// A module of a layer that gives filters another signature, called through its trampoline.
 #[test]
 fn filters_of_another_signature_are_called_through_their_trampoline() {
-    let Some(bytes) = module("crates/sheaf-tree/tests/filters/layer.c", Kind::Native) else { return };
+    let Some(bytes) = module("crates/sheaf-tree/tests/filters/layer.c", Kind::Native) else {
+        return;
+    };
     let id = REGISTRY.add_module(bytes).unwrap();
-    let mut filter = REGISTRY.instantiate(&id.filter("longest"), b"", &NodeInfo::default()).unwrap();
+    let mut filter =
+        REGISTRY.instantiate(&id.filter("longest"), b"", &NodeInfo::default()).unwrap();
     let wave = |filter: &dyn sheaf_tree::filter::Filter, payloads: &[&[u8]]| {
         let mut wave = filter.accumulator();
         for payload in payloads {
@@ -353,7 +374,10 @@ fn filters_of_another_signature_are_called_through_their_trampoline() {
     // What taking a state over gives goes up with the next wave.
     filter.absorb(b"a state").unwrap();
     let list = wave(&*filter, &[b"x"]);
-    assert_eq!(packets::decode(&list).unwrap(), [(0, &b"%s"[..]), (7, b"a state"), (0, b"%s"), (1, b"x")]);
+    assert_eq!(
+        packets::decode(&list).unwrap(),
+        [(0, &b"%s"[..]), (7, b"a state"), (0, b"%s"), (1, b"x")]
+    );
 }
 
 /// The whole way: the bytes go down the tree, which has its own registry at first without them.
@@ -363,7 +387,11 @@ async fn a_loaded_module_serves_streams_opened_right_after() {
         let Some(bytes) = module(SOURCE, kind) else { continue };
         let tree = Tree::new("1x2x3", |leaf, _| packet::pack(&[leaf.into()]).unwrap());
         let id = tree.network.load_filter(bytes.clone()).unwrap();
-        assert_eq!(tree.network.load_filter(bytes).unwrap(), id, "loading it again changes nothing");
+        assert_eq!(
+            tree.network.load_filter(bytes).unwrap(),
+            id,
+            "loading it again changes nothing"
+        );
         let stream = tree.open(&id.filter("relay"), b"");
         assert_eq!(tree.packets(&stream, b"").await.len(), 6);
     }

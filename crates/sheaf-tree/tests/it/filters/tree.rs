@@ -54,7 +54,12 @@ impl Service for Answerer {
             return;
         }
         leaf.consumed(packet.stream, packet.frame_bytes);
-        leaf.reply(packet.stream, packet.wave, packet.tag, &(self.answer)(self.leaf, &packet.payload));
+        leaf.reply(
+            packet.stream,
+            packet.wave,
+            packet.tag,
+            &(self.answer)(self.leaf, &packet.payload),
+        );
     }
 }
 
@@ -100,7 +105,8 @@ impl Tree {
         let spec = Spec::parse(shape).unwrap();
         let topology = Topology::build(&spec, "root", hosts, Placement::LeafHosts).unwrap();
         let unasked = Unasked::default();
-        let answers = Answers { answer: Arc::new(answer), unasked: Arc::clone(&unasked), takes_unasked };
+        let answers =
+            Answers { answer: Arc::new(answer), unasked: Arc::clone(&unasked), takes_unasked };
         let services = Services::new(REGISTRY.clone()).with("answers", answers);
         let network = launch::embedded(&topology, &services, &options);
         Self { network, unasked }
@@ -121,7 +127,11 @@ impl Tree {
         let result = self.ask(stream, payload).await;
         assert!(result.coverage.is_full(), "{:?} {:?}", result.coverage, self.network.notices());
         let list = result.payload.expect("every leaf has answered");
-        packets::decode(&list).unwrap().into_iter().map(|(tag, bytes)| (tag, bytes.to_vec())).collect()
+        packets::decode(&list)
+            .unwrap()
+            .into_iter()
+            .map(|(tag, bytes)| (tag, bytes.to_vec()))
+            .collect()
     }
 
     /// What the notices say of filters that failed: rank and message.

@@ -37,7 +37,9 @@ impl Display {
                     && bar.length() != Some(total)
                 {
                     bar.set_length(total);
-                    bar.set_style(style("[{bar:30}] {bytes} of {total_bytes} {bytes_per_sec} {eta} {msg}"));
+                    bar.set_style(style(
+                        "[{bar:30}] {bytes} of {total_bytes} {bytes_per_sec} {eta} {msg}",
+                    ));
                 }
                 bar.set_position(progress.bytes);
                 bar.set_message(files(progress));
@@ -73,7 +75,8 @@ fn files(progress: Progress) -> String {
 
 fn line(progress: Progress) -> String {
     let bytes = HumanBytes(progress.bytes);
-    let of = progress.bytes_total.map(|total| format!(" of {}", HumanBytes(total))).unwrap_or_default();
+    let of =
+        progress.bytes_total.map(|total| format!(" of {}", HumanBytes(total))).unwrap_or_default();
     format!("{bytes}{of} {}", files(progress)).trim_end().to_owned()
 }
 

@@ -21,9 +21,12 @@ use sheaf_tools::{Target, ToolError};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// What can be done about failures of copies to hosts, where only what is in the way can be a directory.
-const PUT_HINTS: &[(Errno, &str)] =
-    &[(Errno::ISDIR, "a directory is in the file's place"), (Errno::NOENT, "there is no such directory")];
+/// What can be done about failures of copies to hosts, where only what is in the way can be a
+/// directory.
+const PUT_HINTS: &[(Errno, &str)] = &[
+    (Errno::ISDIR, "a directory is in the file's place"),
+    (Errno::NOENT, "there is no such directory"),
+];
 /// What can be done about sources that fail, on hosts or here.
 const SOURCE_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "-r copies directories")];
 
@@ -43,7 +46,8 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
                 told.put(&[target], put.map_err(stop)?, &options)
             }
             Way::Get(targets, destination) => {
-                let got = cp::get(session.client(), &targets, &destination, &options, &mut show).await;
+                let got =
+                    cp::get(session.client(), &targets, &destination, &options, &mut show).await;
                 display.end();
                 told.got(&targets, got.map_err(nowhere)?, &options)
             }
@@ -125,8 +129,7 @@ impl Told<'_> {
             )?;
         }
         if self.output.json && !options.dry_run {
-            let fetched =
-                json!({ "type": "fetched", "files": got.fetched.files, "bytes": got.fetched.bytes });
+            let fetched = json!({ "type": "fetched", "files": got.fetched.files, "bytes": got.fetched.bytes });
             self.output.records.write(&mut out, fetched)?;
             let copied = json!({ "type": "copied", "files": got.files, "bytes": got.bytes });
             self.output.records.write(&mut out, copied)?;
@@ -200,7 +203,10 @@ fn changes(way: &'static str, made: impl Iterator<Item = Made>, options: &CopyOp
         files => (files, ("file", "files")),
     };
     let mut leaves = RangeSet::new();
-    made.iter().filter(|made| made.files + made.dirs > 0).for_each(|made| leaves.union_with(&made.leaves));
-    let (in_part, unfinished, is_dry) = ((0, RangeSet::new()), Unfinished::default(), options.dry_run);
+    made.iter()
+        .filter(|made| made.files + made.dirs > 0)
+        .for_each(|made| leaves.union_with(&made.leaves));
+    let (in_part, unfinished, is_dry) =
+        ((0, RangeSet::new()), Unfinished::default(), options.dry_run);
     Changes { done: "copied", way, nouns, files, leaves, in_part, unfinished, is_dry }
 }

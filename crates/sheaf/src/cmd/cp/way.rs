@@ -19,8 +19,11 @@ pub(super) enum Way {
 
 /// The way that the places say.
 pub(super) fn way(args: &CpArgs, config: &Config) -> Result<Way> {
-    let sources =
-        args.sources.iter().map(|source| Address::parse_place(source)).collect::<Result<Vec<_>, _>>()?;
+    let sources = args
+        .sources
+        .iter()
+        .map(|source| Address::parse_place(source))
+        .collect::<Result<Vec<_>, _>>()?;
     let on_hosts = |place: &Side| matches!(place, Side::Hosts(_));
     match Address::parse_place(&args.destination)? {
         Side::Hosts(address) if !sources.iter().any(on_hosts) => {

@@ -16,28 +16,36 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::time::Instant;
 
 /// What is said when more was found than is held back.
-const IN_PARTS: &str = "the answer was printed in parts: equal lines may have been printed more than once";
+const IN_PARTS: &str =
+    "the answer was printed in parts: equal lines may have been printed more than once";
 
-/// Searches and prints. Exit codes are grep's where all hosts answer; where some fail, a match does not
-/// make the answer whole, nor is its absence certain.
+/// Searches and prints. Exit codes are grep's where all hosts answer; where some fail, a match does
+/// not make the answer whole, nor is its absence certain.
 pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = args.options()?;
     let engine = options.compile().map_err(|error| pattern_error(&error))?;
     let begun = Instant::now();
     let opening = Opening::new(global)?;
     let meant_hosts = args.meant_hosts();
-    let targets = args.addresses()?.resolve(opening.config()).map_err(|error| match meant_hosts {
-        Some(hint) => Stop::usage(format!("{error:#}; {hint}")).into(),
-        None => error,
-    })?;
+    let targets =
+        args.addresses()?.resolve(opening.config()).map_err(|error| match meant_hosts {
+            Some(hint) => Stop::usage(format!("{error:#}; {hint}")).into(),
+            None => error,
+        })?;
     opening.run(async |session, config, output| {
         let layout = args.layout(output);
         let hosts = config.hosts()?;
-        let fold =
-            |leaves: &RangeSet| if args.index && !output.json { strided(leaves) } else { hosts.fold(leaves) };
+        let fold = |leaves: &RangeSet| {
+            if args.index && !output.json { strided(leaves) } else { hosts.fold(leaves) }
+        };
         let color = global.color == Color::Always || output.stdout != Default::default();
-        let printer =
-            Printer { layout, prefix: !args.no_filename, color, engine: Some(&engine), hosts: &fold };
+        let printer = Printer {
+            layout,
+            prefix: !args.no_filename,
+            color,
+            engine: Some(&engine),
+            hosts: &fold,
+        };
         let mut out = BufWriter::with_capacity(1 << 16, crate::output::stdout());
         let started = begun.elapsed();
         let search = Instant::now();
@@ -61,7 +69,8 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             }
             out.flush()
         };
-        let found = grep::grep(session.client(), &targets, &options, &mut print).await.map_err(stop)?;
+        let found =
+            grep::grep(session.client(), &targets, &options, &mut print).await.map_err(stop)?;
         if let Some(stats) = stats {
             if output.json {
                 output.records.write(&mut out, stats_record(stats))?;
@@ -84,13 +93,19 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let extra = crate::cmd::reasons(&mut outcome, |errno| reason(errno, args));
         let (unmatched, hushed) = (!found.matched, args.no_messages);
         let hints: Vec<_> = meant_hosts.map(|hint| (Errno::NOENT, hint)).into_iter().collect();
-        let ended =
-            Ended { unmatched, hushed, extra: &extra, hints: &hints, ..Ended::new(&targets, &outcome) };
+        let ended = Ended {
+            unmatched,
+            hushed,
+            extra: &extra,
+            hints: &hints,
+            ..Ended::new(&targets, &outcome)
+        };
         session::finish(session, config, output, &ended)
     })
 }
 
-/// What to say where nothing matched, and a pattern may have been meant as one of grep's basic ones.
+/// What to say where nothing matched, and a pattern may have been meant as one of grep's basic
+/// ones.
 fn basic_operators(options: &GrepOptions) -> Option<String> {
     if options.fixed || options.invert {
         return None;
@@ -98,7 +113,8 @@ fn basic_operators(options: &GrepOptions) -> Option<String> {
     let has = |operator: char| options.patterns.iter().any(|pattern| escapes(pattern, operator));
     let meant: Vec<String> =
         ['|', '(', '{'].into_iter().filter(|&c| has(c)).map(|c| format!("{c} for \\{c}")).collect();
-    let hint = || format!("nothing matched; patterns are those of grep -E: write {}", meant.join(", "));
+    let hint =
+        || format!("nothing matched; patterns are those of grep -E: write {}", meant.join(", "));
     (!meant.is_empty()).then(hint)
 }
 
@@ -119,7 +135,8 @@ fn reason(errno: Errno, args: &GrepArgs) -> Option<String> {
         return Some("-r searches directories".to_owned());
     }
     let max = args.max_line;
-    let (lines, lower) = if args.before_context.max(args.after_context).max(args.context) > Some(0) {
+    let (lines, lower) = if args.before_context.max(args.after_context).max(args.context) > Some(0)
+    {
         ("lines with their context need", ", and less context lowers it")
     } else {
         ("a line needs", "")

@@ -27,22 +27,30 @@ impl<'g> Reader<'g> {
         // An argument of several lines is several sets.
         let mut lines = text.lines();
         let first = kind.parse(lines.next().unwrap_or(""), self.groups)?;
-        lines.try_fold(first, |set, line| Ok(set.combine(Op::Union, &kind.parse(line, self.groups)?)))
+        lines.try_fold(first, |set, line| {
+            Ok(set.combine(Op::Union, &kind.parse(line, self.groups)?))
+        })
     }
 
-    /// The union of all sets of standard input, which stand apart by white space; `#` begins a comment.
+    /// The union of all sets of standard input, which stand apart by white space; `#` begins a
+    /// comment.
     fn input(&mut self, kind: &Set, input: &mut dyn BufRead) -> Result<Set> {
         let mut text = String::new();
         input.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text)?;
         if text.len() as u64 > INPUT_BYTES_MAX {
-            return Err(Stop::usage(format!("standard input: more than {INPUT_BYTES_MAX} bytes")).into());
+            return Err(
+                Stop::usage(format!("standard input: more than {INPUT_BYTES_MAX} bytes")).into()
+            );
         }
-        let elements = text.lines().flat_map(|line| line.split('#').next().unwrap_or("").split_whitespace());
+        let elements =
+            text.lines().flat_map(|line| line.split('#').next().unwrap_or("").split_whitespace());
         // What has no other operator than the union can be read in one go.
         let (plain, others): (Vec<&str>, Vec<&str>) =
             elements.partition(|element| !element.contains(['!', '&', '^']));
         let set = kind.parse(&plain.join(","), self.groups)?;
-        others.iter().try_fold(set, |set, other| Ok(set.combine(Op::Union, &kind.parse(other, self.groups)?)))
+        others.iter().try_fold(set, |set, other| {
+            Ok(set.combine(Op::Union, &kind.parse(other, self.groups)?))
+        })
     }
 }
 

@@ -31,7 +31,9 @@ impl Format {
             let side = if found.is_some() { &mut after } else { &mut before };
             match char {
                 '%' if chars.next_if_eq(&'%').is_some() => side.push('%'),
-                '%' if found.is_some() => bail!("output format '{text}' has more than one conversion"),
+                '%' if found.is_some() => {
+                    bail!("output format '{text}' has more than one conversion")
+                }
                 '%' => found = Some(conversion(&mut chars, text)?),
                 char => side.push(char),
             }
@@ -80,7 +82,10 @@ impl Format {
     }
 }
 
-fn conversion(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, text: &str) -> Result<Conversion> {
+fn conversion(
+    chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    text: &str,
+) -> Result<Conversion> {
     let mut conversion = Conversion::default();
     while let Some(flag) = chars.next_if(|char| "-0+ #".contains(*char)) {
         match flag {
@@ -196,6 +201,8 @@ mod tests {
     #[test]
     fn separators_know_escapes() {
         assert_eq!(separator(r"\n\t,\x41\101\0\\\q").unwrap(), "\n\t,AA\0\\\\q");
-        assert!(separator("\\").is_err() && separator(r"\x1").is_err() && separator(r"\ud800").is_err());
+        assert!(
+            separator("\\").is_err() && separator(r"\x1").is_err() && separator(r"\ud800").is_err()
+        );
     }
 }

@@ -14,7 +14,9 @@ pub(super) struct Rebased<'g> {
 
 impl<'g> Rebased<'g> {
     pub(super) fn new(groups: &'g dyn Groups, source: Option<&'g str>) -> Result<Self, Stop> {
-        if let Some(source) = source.filter(|source| !groups.sources().iter().any(|known| known == source)) {
+        if let Some(source) =
+            source.filter(|source| !groups.sources().iter().any(|known| known == source))
+        {
             return Err(Stop::usage(format!("unknown group source '{source}'")));
         }
         Ok(Self { groups, source })
@@ -24,9 +26,16 @@ impl<'g> Rebased<'g> {
         HostSet::all(None, self).map_err(failed)
     }
 
-    pub(super) fn regroup(&self, set: &Set, without_source: bool, options: &FoldOptions) -> Result<String> {
+    pub(super) fn regroup(
+        &self,
+        set: &Set,
+        without_source: bool,
+        options: &FoldOptions,
+    ) -> Result<String> {
         match set {
-            Set::Hosts(hosts) => hosts.regroup(self.source, !without_source, self, options).map_err(failed),
+            Set::Hosts(hosts) => {
+                hosts.regroup(self.source, !without_source, self, options).map_err(failed)
+            }
             Set::Numbers(numbers) => Ok(numbers.fold(options.autostep)),
         }
     }
@@ -59,14 +68,22 @@ impl Groups for Rebased<'_> {
 }
 
 /// Prints the sources, the default one marked.
-pub(super) fn list_sources(groups: &Rebased<'_>, marks: bool, streams: &mut Streams<'_>) -> Result<()> {
+pub(super) fn list_sources(
+    groups: &Rebased<'_>,
+    marks: bool,
+    streams: &mut Streams<'_>,
+) -> Result<()> {
     for (at, source) in groups.sources().iter().enumerate() {
         let is_default = at == 0;
         if let Some(records) = streams.json {
             let record = json!({ "type": "source", "source": source, "default": is_default });
             records.write(streams.out, record)?;
         } else {
-            writeln!(streams.out, "{source}{}", if is_default && marks { " (default)" } else { "" })?;
+            writeln!(
+                streams.out,
+                "{source}{}",
+                if is_default && marks { " (default)" } else { "" }
+            )?;
         }
     }
     Ok(())
@@ -160,8 +177,11 @@ fn rows<'g>(
         return Ok(Box::new(found.map(move |member| Ok(row(member)))));
     }
     // As a host set, names come in the order in which hosts come.
-    let names: HostSet =
-        groups.list(source).map_err(|problem| ParseError::unplaced(&problem))?.into_iter().collect();
+    let names: HostSet = groups
+        .list(source)
+        .map_err(|problem| ParseError::unplaced(&problem))?
+        .into_iter()
+        .collect();
     let names: Vec<String> = names.iter().collect();
     Ok(Box::new(names.into_iter().map(move |group| {
         let name = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
@@ -175,8 +195,7 @@ impl Row {
         let Self { group, hosts, of } = self;
         let name = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
         if let Some(records) = streams.json {
-            let mut row =
-                json!({ "type": "group", "group": name, "hosts": hosts.to_string(), "count": hosts.len() });
+            let mut row = json!({ "type": "group", "group": name, "hosts": hosts.to_string(), "count": hosts.len() });
             if let Some(of) = of {
                 row["of"] = json!(of);
             }

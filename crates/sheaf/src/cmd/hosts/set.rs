@@ -42,8 +42,12 @@ impl Set {
         };
         parsed.map_err(|error| {
             let place = format!("'{}'", expr.escape_debug());
-            Stop::usage(if place.len() <= 80 { format!("{error}: {place}") } else { error.to_string() })
-                .into()
+            Stop::usage(if place.len() <= 80 {
+                format!("{error}: {place}")
+            } else {
+                error.to_string()
+            })
+            .into()
         })
     }
 
@@ -152,7 +156,8 @@ impl Set {
             Self::Hosts(set) => Self::Hosts(set.select(indices)),
             Self::Numbers(set) => {
                 let parts = indices.ranges().iter();
-                let parts = parts.map(|&(first, last)| set.slice(u64::from(first), u64::from(last) + 1));
+                let parts =
+                    parts.map(|&(first, last)| set.slice(u64::from(first), u64::from(last) + 1));
                 Self::Numbers(parts.fold(NumberSet::new(), |all, part| all.union(&part)))
             }
         }

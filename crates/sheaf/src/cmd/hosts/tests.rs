@@ -34,7 +34,8 @@ fn try_run(args: &[&str], input: &str, json: bool) -> Result<Ran> {
     let (mut out, mut warnings) = (Vec::new(), Vec::new());
     let mut input = input.as_bytes();
     let json = json.then(Records::default);
-    let mut streams = Streams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json };
+    let mut streams =
+        Streams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json };
     run_on(&line.hosts, &table(), &mut streams)?;
     Ok(Ran { out: String::from_utf8(out)?, warnings: String::from_utf8(warnings)? })
 }
@@ -58,7 +59,10 @@ fn folds_unless_told_otherwise() {
 
 #[test]
 fn operations_act_where_they_stand() {
-    assert_eq!(answer(&["n[1-9]", "-x", "n2", "-i", "n[1-5]", "n9", "-X", "n[9-10]"]), "n[1,3-5,10]\n");
+    assert_eq!(
+        answer(&["n[1-9]", "-x", "n2", "-i", "n[1-5]", "n9", "-X", "n[9-10]"]),
+        "n[1,3-5,10]\n"
+    );
     assert_eq!(answer(&["-a", "-x", "@a"]), "m[01-12],n[7-9],r[1-3]n[1-5]\n");
     assert_eq!(answer(&["-X", "n[1-2]", "-x", "n1", "-a", "-i", "@a"]), "n[1,3-6]\n");
     assert_eq!(answer(&["-a", "n100", "-x", "n1"]), "m[01-12],n[2-9,100],r[1-3]n[1-5]\n");
@@ -127,11 +131,15 @@ impl Groups for Mute {
 fn a_source_that_cannot_list_does_not_hide_the_others() {
     let line = Line::try_parse_from(["hosts", "-L"]).unwrap();
     let (mut input, mut out, mut warnings) = (&b""[..], Vec::new(), Vec::new());
-    let mut streams = Streams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json: None };
+    let mut streams =
+        Streams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json: None };
     let exit = run_on(&line.hosts, &Mute(table()), &mut streams).unwrap();
     assert_eq!(exit, Exit::Unmatched);
     assert_eq!(String::from_utf8(out).unwrap(), "@a\n@all\n@b\n@gpu1\n@gpu2\n@other:x\n");
-    assert_eq!(String::from_utf8(warnings).unwrap(), "sheaf: warning: unknown group source 'mute'\n");
+    assert_eq!(
+        String::from_utf8(warnings).unwrap(),
+        "sheaf: warning: unknown group source 'mute'\n"
+    );
 }
 
 #[test]
@@ -146,7 +154,10 @@ fn sets_are_written_with_groups() {
 #[test]
 fn json_is_one_object_per_line() {
     let json = |args: &[&str]| try_run(args, "", true).unwrap().out;
-    assert_eq!(json(&["n[1-3]"]), "{\"count\":3,\"hosts\":\"n[1-3]\",\"type\":\"hosts\",\"v\":1}\n");
+    assert_eq!(
+        json(&["n[1-3]"]),
+        "{\"count\":3,\"hosts\":\"n[1-3]\",\"type\":\"hosts\",\"v\":1}\n"
+    );
     let listed = json(&["-e", "n[1-2]"]);
     assert!(
         listed.starts_with("{\"count\":2,\"host_list\":[\"n1\",\"n2\"],\"hosts\":\"n[1-2]\","),

@@ -78,7 +78,9 @@ fn print_json(printer: &mut Printer<'_>, readout: &Readout) -> io::Result<()> {
             object.insert("digest".to_owned(), hex(&class.digest).into());
             object.insert("size".to_owned(), class.len.into());
             let mut files = class.files.iter();
-            files.try_for_each(|(path, leaves)| printer.json(leaves, path.as_bytes(), object.clone()))
+            files.try_for_each(|(path, leaves)| {
+                printer.json(leaves, path.as_bytes(), object.clone())
+            })
         }),
         Combined::Lines(merged) => merged
             .sorted()
@@ -106,7 +108,11 @@ fn number_json(number: Number) -> String {
 }
 
 /// Numbers as JSON, with their places and who has none there.
-fn print_numbers(printer: &mut Printer<'_>, readout: &Readout, numbers: &[NumberAt]) -> io::Result<()> {
+fn print_numbers(
+    printer: &mut Printer<'_>,
+    readout: &Readout,
+    numbers: &[NumberAt],
+) -> io::Result<()> {
     let places: Vec<String> = numbers
         .iter()
         .map(|at| {
@@ -123,7 +129,10 @@ fn print_numbers(printer: &mut Printer<'_>, readout: &Readout, numbers: &[Number
         })
         .collect();
     let texts: Vec<String> = numbers.iter().map(|at| number_json(at.number)).collect();
-    let raw = [("numbers", format!("[{}]", texts.join(","))), ("places", format!("[{}]", places.join(",")))];
+    let raw = [
+        ("numbers", format!("[{}]", texts.join(","))),
+        ("places", format!("[{}]", places.join(","))),
+    ];
     printer.json_raw(&readout.contributors, readout.paths.join(" ").as_bytes(), &raw)
 }
 
@@ -149,7 +158,9 @@ pub fn gaps(printer: &mut Printer<'_>, readout: &Readout) -> Vec<String> {
         };
         let (without, all) = (at.without, at.without + at.count);
         let paths = readout.paths.join(" ");
-        lines.push(format!("{who}{paths}: no number in {place}{others}, {without} of {all} members"));
+        lines.push(format!(
+            "{who}{paths}: no number in {place}{others}, {without} of {all} members"
+        ));
     }
     if more > 0 {
         lines.push(format!("… and {more} more sets of members without a number somewhere"));

@@ -38,7 +38,11 @@ struct Found {
 }
 
 /// Checks the lists.
-pub fn run(args: &ShaArgs, (algorithm, name): (Algorithm, &str), global: &GlobalArgs) -> Result<Exit> {
+pub fn run(
+    args: &ShaArgs,
+    (algorithm, name): (Algorithm, &str),
+    global: &GlobalArgs,
+) -> Result<Exit> {
     let opening = Opening::new(global)?;
     let targets = args.files.resolve(opening.config())?;
     let what = Report::Check(CheckOptions { algorithm, ignore_missing: args.ignore_missing });
@@ -77,13 +81,20 @@ fn print(
         return Ok(());
     }
     let check = verdict == Verdict::Same;
-    let object =
-        Map::from_iter([("algorithm".to_owned(), algorithm.into()), ("check".to_owned(), check.into())]);
+    let object = Map::from_iter([
+        ("algorithm".to_owned(), algorithm.into()),
+        ("check".to_owned(), check.into()),
+    ]);
     printer.json(leaves, path, object)
 }
 
 impl Found {
-    fn add(&mut self, merged: &Merged, order: &ArgumentOrder, print: &mut Print<'_>) -> io::Result<()> {
+    fn add(
+        &mut self,
+        merged: &Merged,
+        order: &ArgumentOrder,
+        print: &mut Print<'_>,
+    ) -> io::Result<()> {
         for entry in said(merged, order) {
             match Checked::read(&entry.entry) {
                 Some(Checked::File(verdict, path)) => {
@@ -94,7 +105,11 @@ impl Found {
                     let (list, leaves) = (entry.path.to_vec(), entry.leaves.clone());
                     self.malformed.push(Malformed { list, leaves, lines });
                 }
-                None => return Err(io::Error::other("a host answered with something that is no answer")),
+                None => {
+                    return Err(io::Error::other(
+                        "a host answered with something that is no answer",
+                    ));
+                }
             }
         }
         Ok(())
@@ -104,7 +119,8 @@ impl Found {
         for Malformed { list, leaves, lines } in &self.malformed {
             let list = printable(&String::from_utf8_lossy(list));
             let are = if *lines == 1 { "line is" } else { "lines are" };
-            let text = format!("{}:{list}: {lines} {are} improperly formatted", printer.fold(leaves));
+            let text =
+                format!("{}:{list}: {lines} {are} improperly formatted", printer.fold(leaves));
             if output.json {
                 output
                     .records

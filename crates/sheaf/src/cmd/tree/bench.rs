@@ -68,7 +68,10 @@ const BYTES_MAX: u64 = 1 << 30;
 /// Measures and prints.
 pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
     if args.bytes == 0 || args.bytes > BYTES_MAX {
-        return Err(crate::exit::Stop::usage(format!("--bytes has to be between 1 and {BYTES_MAX}")).into());
+        return Err(crate::exit::Stop::usage(format!(
+            "--bytes has to be between 1 and {BYTES_MAX}"
+        ))
+        .into());
     }
     let all = [What::Start, What::Rtt, What::Waves, What::Bcast];
     let what = if args.what.is_empty() { &all[..] } else { &args.what };
@@ -174,7 +177,9 @@ async fn round_trips(session: &Session, rounds: u32) -> Result<Value> {
         }
     }
     let at = quantiles(took);
-    Ok(json!({ "n": rounds, "rounds": rounds, "median_us": at(0.5), "p10_us": at(0.1), "p90_us": at(0.9) }))
+    Ok(
+        json!({ "n": rounds, "rounds": rounds, "median_us": at(0.5), "p10_us": at(0.1), "p90_us": at(0.9) }),
+    )
 }
 
 /// The bytes of an exchange between two hosts, there and back.
@@ -223,7 +228,11 @@ async fn waves(session: &Session, args: &BenchArgs) -> Result<Value> {
     let (waves, runs) = (args.waves, args.runs);
     let mut rates = Vec::new();
     for _ in 0..runs {
-        let run = if args.each { each_run(session, waves).await? } else { wave_run(session, waves).await? };
+        let run = if args.each {
+            each_run(session, waves).await?
+        } else {
+            wave_run(session, waves).await?
+        };
         rates.push(f64::from(waves) / run);
     }
     let at = quantiles(rates);
@@ -279,7 +288,9 @@ async fn broadcast(session: &Session, bytes: u64, runs: u32) -> Result<Value> {
         took.push(broadcast_run(session, bytes).await?);
     }
     let at = quantiles(took);
-    Ok(json!({ "n": runs, "bytes": bytes, "median_s": at(0.5), "least_s": at(0.0), "most_s": at(1.0) }))
+    Ok(
+        json!({ "n": runs, "bytes": bytes, "median_s": at(0.5), "least_s": at(0.0), "most_s": at(1.0) }),
+    )
 }
 
 /// Seconds that a broadcast takes, until every leaf has said that it has all.

@@ -29,7 +29,9 @@ pub fn json(notice: &Notice, session: &Session) -> Option<serde_json::Value> {
         Notice::Joined { by, rank, leaves } => {
             json!({ "type": "joined", "hosts": fold(leaves), "rank": rank, "noticed_by": by })
         }
-        Notice::Left { rank, leaves } => json!({ "type": "left", "hosts": fold(leaves), "rank": rank }),
+        Notice::Left { rank, leaves } => {
+            json!({ "type": "left", "hosts": fold(leaves), "rank": rank })
+        }
         Notice::Stranded { by, rank, leaves, cause, .. } => json!({
             "type": "stranded", "hosts": fold(leaves), "rank": rank, "noticed_by": by, "cause": cause,
         }),

@@ -1,4 +1,5 @@
-//! `sheaf tree show`: the tree that is. Every node is asked how it is; what does not answer is named.
+//! `sheaf tree show`: the tree that is. Every node is asked how it is; what does not answer is
+//! named.
 pub mod state;
 mod write;
 
@@ -55,7 +56,9 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
         if !sessions.running()?.is_empty() {
             return Err(sessions.absent(name, Some("sheaf tree show --session")).into());
         }
-        let text = format!("no session {name} is running, so there is no tree to show; see: sheaf tree plan");
+        let text = format!(
+            "no session {name} is running, so there is no tree to show; see: sheaf tree plan"
+        );
         return Err(Stop::unreachable(text).into());
     }
     opening.run(async |session, config, output| {
@@ -64,7 +67,9 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
         let timeout = config.timeout.value.min(SURVEY_TIMEOUT_MAX);
         loop {
             let exit = once(args, session, config.session_name(), timeout, output).await?;
-            let Some(seconds) = args.watch.filter(|_| !crate::output::is_over()) else { return Ok(exit) };
+            let Some(seconds) = args.watch.filter(|_| !crate::output::is_over()) else {
+                return Ok(exit);
+            };
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
                 () = session.client().interrupted() => return Ok(Exit::Interrupted),
@@ -87,7 +92,8 @@ async fn once(
     if args.dot || args.svg {
         let color = |rank| state.color(rank);
         let topology = session.topology();
-        let text = if args.dot { topology.to_dot_with(&color) } else { topology.to_svg_with(&color) };
+        let text =
+            if args.dot { topology.to_dot_with(&color) } else { topology.to_svg_with(&color) };
         out.write_all(text.as_bytes())?;
     } else if output.json {
         write::json(&state, session, output.records, &mut out)?;

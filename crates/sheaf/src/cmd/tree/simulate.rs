@@ -57,9 +57,15 @@ pub fn run(args: &SimulateArgs, global: &GlobalArgs) -> Result<Exit> {
     if args.faults > 0 {
         return faults::run(args, &shape, &output);
     }
-    for (name, operation) in [("sum", Operation::sum()), ("equivalence", Operation::equivalence())] {
-        let report =
-            sim::simulate(&shape, &operation, &Registry::with_builtins(), Physics::default(), args.seed)?;
+    for (name, operation) in [("sum", Operation::sum()), ("equivalence", Operation::equivalence())]
+    {
+        let report = sim::simulate(
+            &shape,
+            &operation,
+            &Registry::with_builtins(),
+            Physics::default(),
+            args.seed,
+        )?;
         print(name, &report, &output)?;
     }
     Ok(Exit::Success)
@@ -100,7 +106,11 @@ fn print(name: &str, report: &SimReport, output: &Output) -> Result<()> {
         "  at the root   {:>10} frames in, {} bytes in, result {} bytes",
         report.root_frames_in, report.root_bytes_in, report.result_bytes
     )?;
-    writeln!(out, "  memory        {:>10.0} MiB at the most", rss_peak_bytes() as f64 / f64::from(1 << 20))?;
+    writeln!(
+        out,
+        "  memory        {:>10.0} MiB at the most",
+        rss_peak_bytes() as f64 / f64::from(1 << 20)
+    )?;
     Ok(())
 }
 

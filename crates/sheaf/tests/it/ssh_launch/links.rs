@@ -17,7 +17,12 @@ enum Wall {
 }
 
 /// Hosts behind walls, with a file `/root/data` each; `None` where there is no nftables.
-fn machines(count: usize, tree: &str, walls: impl Fn(usize) -> Option<Wall>, more: &str) -> Option<Machines> {
+fn machines(
+    count: usize,
+    tree: &str,
+    walls: impl Fn(usize) -> Option<Wall>,
+    more: &str,
+) -> Option<Machines> {
     let machines = Machines::new(count)?;
     let config = format!("[cluster.lab]\nhosts = \"h[1-{count}]\"\ntree = \"{tree}\"\n{more}");
     machines.write(LOGIN, "sheaf.toml", &config);
@@ -71,9 +76,13 @@ fn tools_work(machines: &Machines) {
 /// What carries the link of each host, by the JSON of `status`.
 fn links(machines: &Machines) -> BTreeMap<String, String> {
     let status = machines.run(&["status", "--json"]);
-    let lines = status.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let lines =
+        status.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let of = |line: serde_json::Value| {
-        Some((line["host"].as_str()?.to_owned(), line["link"].as_str().unwrap_or("none").to_owned()))
+        Some((
+            line["host"].as_str()?.to_owned(),
+            line["link"].as_str().unwrap_or("none").to_owned(),
+        ))
     };
     lines.filter(|line| line["type"] == "host").filter_map(of).collect()
 }
@@ -119,9 +128,13 @@ fn where_hosts_cannot_log_in_to_each_other_the_root_starts_all() {
     let up = machines.run(&["up"]);
     println!("up took {:?}", begun.elapsed());
     let relayed = "h[2-8,10-16,18-24,26-32]";
-    let told = format!("sheaf: {relayed}: started from here, as their parents cannot log in to them\n");
+    let told =
+        format!("sheaf: {relayed}: started from here, as their parents cannot log in to them\n");
     assert_eq!(up.code, Some(0), "{up:?}");
-    assert!(up.stderr.starts_with(&format!("{told}session lab: 32 of 32 hosts, process ")), "{up:?}");
+    assert!(
+        up.stderr.starts_with(&format!("{told}session lab: 32 of 32 hosts, process ")),
+        "{up:?}"
+    );
     tools_work(&machines);
     let status = machines.run(&["status"]);
     let line = format!("\n  links: ssh h[1,9,17,25]; ssh through the root {relayed}\n");
@@ -134,7 +147,9 @@ fn where_hosts_cannot_log_in_to_each_other_the_root_starts_all() {
 #[test]
 fn links_through_ssh_need_no_port_and_no_try() {
     let _turn = turn();
-    let Some(machines) = machines(4, "1x2x2", |_| Some(Wall::Ssh), "link = \"ssh\"\n") else { return };
+    let Some(machines) = machines(4, "1x2x2", |_| Some(Wall::Ssh), "link = \"ssh\"\n") else {
+        return;
+    };
     assert_eq!(machines.run(&["up"]).code, Some(0));
     all_answer(&machines.run(&["grep", "equal", "/root/data"]), "h[1-4]");
     for host in machines.hosts() {
@@ -168,9 +183,13 @@ fn leaves_below_an_inner_node_that_cannot_be_started_are_started_from_the_root()
     assert_eq!(run.code, Some(4), "{run:?}");
     let told = "sheaf: h[1-3,5-8]: started from here, as their parents cannot log in to them";
     assert!(run.stderr.contains(told), "{run:?}");
-    let told = "h4: it does not serve (EACCES): from h2: not started: ssh: connect to host h3 port 22: ";
+    let told =
+        "h4: it does not serve (EACCES): from h2: not started: ssh: connect to host h3 port 22: ";
     assert!(run.stderr.contains(told), "{run:?}");
-    assert!(run.stderr.contains("; from the root: not started: root@h4: Permission denied"), "{run:?}");
+    assert!(
+        run.stderr.contains("; from the root: not started: root@h4: Permission denied"),
+        "{run:?}"
+    );
 }
 
 #[test]
@@ -192,7 +211,9 @@ fn a_mixed_cluster_uses_tcp_where_it_can() {
 fn hosts_behind_another_one_are_reached_through_it() {
     let _turn = turn();
     let jump = "ssh = \"ssh -J h1\"\n";
-    let Some(machines) = machines(3, "flat", |host| (host != 1).then_some(Wall::Ssh), jump) else { return };
+    let Some(machines) = machines(3, "flat", |host| (host != 1).then_some(Wall::Ssh), jump) else {
+        return;
+    };
     let run = machines.run(&["-C", "lab", "-w", "h[2-3]", "grep", "equal", "/root/data"]);
     all_answer(&run, "h[2-3]");
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
@@ -249,7 +270,9 @@ fn an_inner_host_that_is_cut_off_comes_back_through_ssh() {
         all_answer(&answer(), "h[1-16]");
         for process in machines.processes(9) {
             process.signal(Signal::KILL);
-            wait_until("it is back", || answer().code == Some(0) && machines.processes(9).len() == 2);
+            wait_until("it is back", || {
+                answer().code == Some(0) && machines.processes(9).len() == 2
+            });
         }
         assert_eq!(machines.run(&["down"]).code, Some(0));
         wait_until("every process has ended", || nothing_runs(&machines));

@@ -51,7 +51,8 @@ pub(super) fn open_wide(mut input: &[u8]) -> Result<(u64, WideFields<'_>), Filte
 
 /// Two contributions of different formats.
 pub(super) fn mismatch(name: &str, have: &[u8], got: &[u8]) -> FilterError {
-    let text = |header: &[u8]| String::from_utf8_lossy(header.get(1..).unwrap_or_default()).into_owned();
+    let text =
+        |header: &[u8]| String::from_utf8_lossy(header.get(1..).unwrap_or_default()).into_owned();
     bad(format!("{name} of {:?} cannot take a packet of {:?}", text(have), text(got)))
 }
 
@@ -102,8 +103,9 @@ impl Table {
         self.header.clear();
         self.header.extend_from_slice(header);
         self.columns.clear();
-        self.columns
-            .extend(types.map(|field_type| Column { field_type, cells: Cells::new(field_type.kind) }));
+        self.columns.extend(
+            types.map(|field_type| Column { field_type, cells: Cells::new(field_type.kind) }),
+        );
     }
 
     /// Folds another packet of the same format.
@@ -154,7 +156,8 @@ impl Table {
                 .filter(|field_type| field_type.kind != Kind::Str)
                 .ok_or_else(|| bad("a partial has a malformed format"))?;
             let mut cells = Cells::new(field_type.kind);
-            let len = if field_type.shape == Shape::Scalar { 1 } else { varint::get_len(&mut input)? };
+            let len =
+                if field_type.shape == Shape::Scalar { 1 } else { varint::get_len(&mut input)? };
             cells.take(len, &mut input).ok_or_else(|| bad("a partial ends inside its cells"))?;
             if !cells.within(field_type.kind, count) {
                 return Err(bad("a partial holds a sum that its contributions cannot have"));
@@ -166,7 +169,11 @@ impl Table {
                 _ => return Err(bad("a partial has a malformed format")),
             };
         }
-        if input.is_empty() { Ok(table) } else { Err(bad("bytes follow the last cell of a partial")) }
+        if input.is_empty() {
+            Ok(table)
+        } else {
+            Err(bad("bytes follow the last cell of a partial"))
+        }
     }
 
     /// Whether every value fits into its type.
@@ -299,7 +306,9 @@ impl Cells {
                 narrow!(cells, field, |cells, values| zip(cells, values, O::narrow))
             }
             Self::Wide(cells) => wide!(cells, field, |cells, values| zip(cells, values, O::wide)),
-            Self::Float(cells) => float!(cells, field, |cells, values| zip(cells, values, O::float)),
+            Self::Float(cells) => {
+                float!(cells, field, |cells, values| zip(cells, values, O::float))
+            }
         }
     }
 
@@ -316,10 +325,14 @@ impl Cells {
     fn fits(&self, kind: Kind) -> bool {
         let (min, max) = limits(kind);
         match self {
-            Self::Narrow(cells) => cells.iter().all(|&cell| (min..=max).contains(&i128::from(cell))),
+            Self::Narrow(cells) => {
+                cells.iter().all(|&cell| (min..=max).contains(&i128::from(cell)))
+            }
             Self::Wide(cells) => cells.iter().all(|cell| (min..=max).contains(cell)),
             Self::Float(_) if kind == Kind::F64 => true,
-            Self::Float(cells) => cells.iter().all(|&cell| cell.is_nan() || f64::from(cell as f32) == cell),
+            Self::Float(cells) => {
+                cells.iter().all(|&cell| cell.is_nan() || f64::from(cell as f32) == cell)
+            }
         }
     }
 
@@ -358,7 +371,9 @@ impl Cells {
             Self::Narrow(cells) => {
                 cells.iter().for_each(|cell| out.extend_from_slice(&cell.to_le_bytes()));
             }
-            Self::Wide(cells) => cells.iter().for_each(|cell| out.extend_from_slice(&cell.to_le_bytes())),
+            Self::Wide(cells) => {
+                cells.iter().for_each(|cell| out.extend_from_slice(&cell.to_le_bytes()))
+            }
             Self::Float(cells) => {
                 cells.iter().for_each(|cell| out.extend_from_slice(&cell.to_le_bytes()));
             }

@@ -129,24 +129,35 @@ proptest! {
 #[test]
 fn refusals_say_why() {
     let message = |values: &[Value], more: &[Value]| {
-        let mut wave =
-            Registry::with_builtins().instantiate("sum", b"", &NodeInfo::default()).unwrap().accumulator();
-        wave.fold(Input { child: 0, raw: true, payload: &pack(values).unwrap(), ..Input::default() })
-            .unwrap();
+        let mut wave = Registry::with_builtins()
+            .instantiate("sum", b"", &NodeInfo::default())
+            .unwrap()
+            .accumulator();
+        wave.fold(Input {
+            child: 0,
+            raw: true,
+            payload: &pack(values).unwrap(),
+            ..Input::default()
+        })
+        .unwrap();
         let error = wave
             .fold(Input { child: 1, raw: true, payload: &pack(more).unwrap(), ..Input::default() })
             .unwrap_err();
         assert_eq!(error.errno, Errno::BADMSG);
         error.message
     };
-    assert_eq!(message(&[1i32.into()], &[1u32.into()]), "sum of \"%d\" cannot take a packet of \"%ud\"");
+    assert_eq!(
+        message(&[1i32.into()], &[1u32.into()]),
+        "sum of \"%d\" cannot take a packet of \"%ud\""
+    );
     assert_eq!(
         message(&[vec![1i32].into()], &[vec![1i32, 2].into()]),
         "sum of arrays of 1 elements cannot take one of 2"
     );
     let refused = reduce("max", b"", &packs(&[vec!["text".into()]]), 0).unwrap_err();
     assert_eq!(refused.message, "max does not combine strings (%s)");
-    let overflow = reduce("sum", b"", &packs(&[vec![i8::MAX.into()], vec![1i8.into()]]), 0).unwrap_err();
+    let overflow =
+        reduce("sum", b"", &packs(&[vec![i8::MAX.into()], vec![1i8.into()]]), 0).unwrap_err();
     assert_eq!(overflow.message, "the sum of value 1 does not fit into %c");
     assert!(Registry::with_builtins().instantiate("sum", b"%q", &NodeInfo::default()).is_err());
     assert!(Registry::with_builtins().instantiate("sum", b"%s", &NodeInfo::default()).is_err());
@@ -157,26 +168,42 @@ fn a_declared_format_is_held_to() {
     let wrong = reduce("sum", b"%d", &packs(&[vec![1u32.into()]]), 0).unwrap_err();
     assert_eq!(wrong.errno, Errno::BADMSG);
     assert!(
-        !Registry::with_builtins().instantiate("sum", b"%d", &NodeInfo::default()).unwrap().in_child_order()
+        !Registry::with_builtins()
+            .instantiate("sum", b"%d", &NodeInfo::default())
+            .unwrap()
+            .in_child_order()
     );
     assert!(
-        Registry::with_builtins().instantiate("sum", b"%lf", &NodeInfo::default()).unwrap().in_child_order()
+        Registry::with_builtins()
+            .instantiate("sum", b"%lf", &NodeInfo::default())
+            .unwrap()
+            .in_child_order()
     );
     assert!(
-        !Registry::with_builtins().instantiate("max", b"", &NodeInfo::default()).unwrap().in_child_order()
+        !Registry::with_builtins()
+            .instantiate("max", b"", &NodeInfo::default())
+            .unwrap()
+            .in_child_order()
     );
 }
 
 #[test]
 fn nothing_folds_to_nothing() {
     for name in ["min", "max", "sum", "avg"] {
-        let mut wave =
-            Registry::with_builtins().instantiate(name, b"", &NodeInfo::default()).unwrap().accumulator();
+        let mut wave = Registry::with_builtins()
+            .instantiate(name, b"", &NodeInfo::default())
+            .unwrap()
+            .accumulator();
         let mut nothing = Vec::new();
         wave.finish(Emit::Partial, &mut nothing).unwrap();
         wave.fold(Input { child: 0, raw: false, payload: &nothing, ..Input::default() }).unwrap();
-        wave.fold(Input { child: 1, raw: true, payload: &pack(&[4i32.into()]).unwrap(), ..Input::default() })
-            .unwrap();
+        wave.fold(Input {
+            child: 1,
+            raw: true,
+            payload: &pack(&[4i32.into()]).unwrap(),
+            ..Input::default()
+        })
+        .unwrap();
         let mut out = Vec::new();
         wave.finish(Emit::Result, &mut out).unwrap();
         assert_eq!(unpack(&out).unwrap(), [4i32.into()]);

@@ -1,7 +1,7 @@
 //! Nodes whose link is the ssh connection that has started them.
 //!
-//! Such a node can go nowhere else: what it has lost is not found again by calling, and it is not sent below
-//! another. Whoever has started it starts it again.
+//! Such a node can go nowhere else: what it has lost is not found again by calling, and it is not
+//! sent below another. Whoever has started it starts it again.
 use super::{Nursery, gone, lock};
 use crate::launch::Carrier;
 use crate::launch::invitation::Over;
@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, timeout_at};
 
-/// How long a node may take to connect before the connection that started it becomes its link: where a firewall
-/// drops what comes, nobody says so.
+/// How long a node may take to connect before the connection that started it becomes its link:
+/// where a firewall drops what comes, nobody says so.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// The same below a node that could not connect itself.
 const CONNECT_AGAIN_MAX: Duration = Duration::from_secs(1);
@@ -60,15 +60,15 @@ impl Drop for Turn {
 }
 
 impl Nursery {
-    /// Begins to start a node; `None` while that is under way for another reason: two processes of one place
-    /// would only be in each other's way.
+    /// Begins to start a node; `None` while that is under way for another reason: two processes of
+    /// one place would only be in each other's way.
     pub fn begin_to_start(self: &Arc<Self>, rank: u32) -> Option<Turn> {
         let is_first = lock(&self.lines.starting).insert(rank);
         is_first.then(|| Turn { nursery: Arc::downgrade(self), rank })
     }
 
-    /// How the next child that is started is to get its link. That none of them reaches this node is found out
-    /// by the first ones.
+    /// How the next child that is started is to get its link. That none of them reaches this node
+    /// is found out by the first ones.
     pub fn over(&self) -> Over {
         let Some(reception) = &self.reception else { return Over::Door };
         let count = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
@@ -94,7 +94,9 @@ impl Nursery {
 
     /// Whether nodes listen for others of other hosts at all.
     fn has_doors(&self) -> bool {
-        self.reception.as_ref().is_some_and(|reception| reception.station.program.carrier != Carrier::Ssh)
+        self.reception
+            .as_ref()
+            .is_some_and(|reception| reception.station.program.carrier != Carrier::Ssh)
     }
 
     /// A child that was started has found its way as `over` says, or has not.
@@ -105,12 +107,13 @@ impl Nursery {
         }
     }
 
-    /// The node `rank` is at the other end of a line: a child that was expected, or one that has its place here
-    /// from now on.
+    /// The node `rank` is at the other end of a line: a child that was expected, or one that has
+    /// its place here from now on.
     pub fn admit_line(self: &Arc<Self>, rank: u32, line: Line) -> io::Result<()> {
         let shared = self.shared.upgrade().ok_or_else(gone)?;
         let node = self.topology.node(rank).ok_or_else(gone)?;
-        let Taken { channel, peer, keeper } = line.take(node.leaf_index().is_some() || !self.has_doors());
+        let Taken { channel, peer, keeper } =
+            line.take(node.leaf_index().is_some() || !self.has_doors());
         {
             let mut keepers = lock(&self.lines.keepers);
             keepers.retain(|keeper| !keeper.is_finished());
@@ -119,7 +122,9 @@ impl Nursery {
         let child = lock(&self.expected).remove(&rank);
         lock(&self.stays).clear();
         lock(&self.lines.wired).insert(rank);
-        let Some(child) = child else { return self.admit_newcomer(&shared, node, channel, Some(peer)) };
+        let Some(child) = child else {
+            return self.admit_newcomer(&shared, node, channel, Some(peer));
+        };
         lock(&self.members).insert(rank, child.link);
         child.watch.inspect(AbortHandle::abort);
         shared.attach(0, child.link, channel, Some(peer))

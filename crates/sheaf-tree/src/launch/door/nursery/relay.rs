@@ -1,5 +1,6 @@
-//! Children whose hosts nobody can log in to from here: the root, from where it mostly works, starts what is below
-//! them. Those leaves come to the door here if they reach it; else they are the root's own, over ssh.
+//! Children whose hosts nobody can log in to from here: the root, from where it mostly works,
+//! starts what is below them. Those leaves come to the door here if they reach it; else they are
+//! the root's own, over ssh.
 use super::{Nursery, leaves_of, lock};
 use crate::driver::Errand;
 use crate::launch::start::hosts::{self, Planned};
@@ -18,7 +19,8 @@ use tokio::time::Instant;
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(300);
 /// The root is not asked for the same child again for so long.
 const ASKED_FOR: Duration = Duration::from_secs(10);
-/// How often it is looked whether a leaf that has come to the root has become its own, and for how long.
+/// How often it is looked whether a leaf that has come to the root has become its own, and for how
+/// long.
 const SETTLED_LOOK: Duration = Duration::from_millis(20);
 const SETTLED_MAX: Duration = Duration::from_secs(10);
 
@@ -42,9 +44,11 @@ impl Nursery {
         });
     }
 
-    /// Asks the root to start what is at the place of a child, if there is another root than this node.
+    /// Asks the root to start what is at the place of a child, if there is another root than this
+    /// node.
     pub fn strand(&self, rank: u32, failure: &Failure) -> bool {
-        let above = self.reception.as_ref().filter(|reception| !reception.station.ancestors.is_empty());
+        let above =
+            self.reception.as_ref().filter(|reception| !reception.station.ancestors.is_empty());
         let (Some(reception), Some(shared)) = (above, self.shared.upgrade()) else { return false };
         if self.may_ask(rank) {
             let above = reception.ancestors.clone();
@@ -77,7 +81,8 @@ impl Nursery {
             return true;
         };
         let leaves = leaves_of(node);
-        let is_own = |link| shared.peek(|core| core.nodes[0].speaks_for(link, &leaves) == Some(true));
+        let is_own =
+            |link| shared.peek(|core| core.nodes[0].speaks_for(link, &leaves) == Some(true));
         let link = shared.peek(|core| self.link_of(core, rank));
         !self.lines.has(rank) || link.is_none_or(is_own)
     }
@@ -106,9 +111,18 @@ pub(in crate::launch) async fn run_errands(
                 nursery.judge(rank, errno, &cause);
             }
             Errand::Notice(Notice::Stranded { rank, leaves, cause, above, .. }) => {
-                tracing::info!(rank, cause, "another node cannot log in to its child; started from here");
+                tracing::info!(
+                    rank,
+                    cause,
+                    "another node cannot log in to its child; started from here"
+                );
                 let stranded = Stranded { rank, leaves, cause, above };
-                tokio::spawn(help(Weak::clone(&nursery), Arc::clone(&how), Arc::clone(&places), stranded));
+                tokio::spawn(help(
+                    Weak::clone(&nursery),
+                    Arc::clone(&how),
+                    Arc::clone(&places),
+                    stranded,
+                ));
             }
             Errand::Notice(_) => {}
         }
@@ -148,7 +162,8 @@ async fn help(nursery: Weak<Nursery>, how: Arc<Ssh>, places: Arc<Semaphore>, str
 fn plan(nursery: &Nursery, stranded: &Stranded) -> Vec<Planned> {
     let Some(reception) = nursery.reception() else { return Vec::new() };
     let (topology, program) = (nursery.topology(), &reception.station.program);
-    let is_known = topology.node(stranded.rank).is_some_and(|node| leaves_of(node) == stranded.leaves);
+    let is_known =
+        topology.node(stranded.rank).is_some_and(|node| leaves_of(node) == stranded.leaves);
     let Some(parent) = stranded.above.first().filter(|_| is_known) else { return Vec::new() };
     let leaves = stranded.leaves.iter().filter_map(|leaf| topology.leaf(leaf));
     let planned = leaves.filter(|leaf| !nursery.has(leaf.rank())).filter_map(|leaf| {
@@ -160,10 +175,13 @@ fn plan(nursery: &Nursery, stranded: &Stranded) -> Vec<Planned> {
     planned.collect()
 }
 
-/// Waits until a leaf has its place, so that whoever asked for it does not report it as lost before.
+/// Waits until a leaf has its place, so that whoever asked for it does not report it as lost
+/// before.
 async fn settle(nursery: &Weak<Nursery>, rank: u32) {
     let deadline = Instant::now() + SETTLED_MAX;
-    while nursery.upgrade().is_some_and(|nursery| !nursery.is_settled(rank)) && Instant::now() < deadline {
+    while nursery.upgrade().is_some_and(|nursery| !nursery.is_settled(rank))
+        && Instant::now() < deadline
+    {
         tokio::time::sleep(SETTLED_LOOK).await;
     }
 }

@@ -30,7 +30,8 @@ fn fixture() -> Fixture {
         Err(_) if host == "early" => Err(No::NotYet("it is there".to_owned(), ENROL_TIMEOUT)),
         Err(_) => Err(No::Never(format!("{host} is not one of its hosts"))),
     };
-    let enrolment = Enrolment::start(listener, &authority, Arc::clone(&tokens), Box::new(admit)).unwrap();
+    let enrolment =
+        Enrolment::start(listener, &authority, Arc::clone(&tokens), Box::new(admit)).unwrap();
     Fixture { address, tokens, enrolment }
 }
 
@@ -117,7 +118,9 @@ fn tokens_are_text_and_hide_their_secret_in_messages() {
     assert_eq!(format!(" {text}\n").parse::<Token>().unwrap(), token);
     let secret = text.rsplit('.').next().unwrap();
     assert!(!format!("{token:?} {tokens:?}").contains(secret));
-    for wrong in ["", "sheaf1.", "sheaf1.ab.cd", &text[..text.len() - 1], &text.replace("sheaf1", "sheaf2")] {
+    for wrong in
+        ["", "sheaf1.", "sheaf1.ab.cd", &text[..text.len() - 1], &text.replace("sheaf1", "sheaf2")]
+    {
         assert!(matches!(wrong.parse::<Token>(), Err(EnrolError::Token)), "{wrong}");
     }
 }

@@ -42,7 +42,10 @@ pub(super) fn accept(
 
 /// Connects to a server of the authority with this fingerprint. The error has a [`rustls::Error`]
 /// in it when the other end is somebody else.
-pub(super) fn connect(authority: &str, stream: Timed) -> io::Result<StreamOwned<ClientConnection, Timed>> {
+pub(super) fn connect(
+    authority: &str,
+    stream: Timed,
+) -> io::Result<StreamOwned<ClientConnection, Timed>> {
     let verifier = Arc::new(Pinned { authority: authority.to_owned(), provider: provider() });
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(VERSIONS)
@@ -82,11 +85,14 @@ impl ServerCertVerifier for Pinned {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let unknown = || Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let pinned = intermediates.iter().find(|cert| credentials::fingerprint(cert) == self.authority);
+        let pinned =
+            intermediates.iter().find(|cert| credentials::fingerprint(cert) == self.authority);
         let mut roots = RootCertStore::empty();
         roots.add(pinned.ok_or_else(unknown)?.clone().into_owned())?;
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider));
+        let verifier = WebPkiServerVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::clone(&self.provider),
+        );
         let verifier = verifier.build().map_err(|error| Error::General(error.to_string()))?;
         verifier.verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
     }

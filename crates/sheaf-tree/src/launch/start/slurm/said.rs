@@ -36,7 +36,8 @@ pub(super) enum News {
 impl Said {
     /// Takes in one line; gives what follows from it.
     pub fn hear(&self, line: &str) -> Option<News> {
-        let line: String = line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let line: String =
+            line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         if let Some(why) = cancellation(&line) {
             // Each host of the job may say so.
             return self.cancelled.set(why).ok().map(|()| News::Cancelled);
@@ -98,8 +99,8 @@ impl Ended {
     }
 }
 
-/// What Slurm writes to the standard error of a step that it ends: `*** STEP 6.0 ON h1 CANCELLED AT … ***`,
-/// perhaps with the reason: `… DUE TO TIME LIMIT ***`.
+/// What Slurm writes to the standard error of a step that it ends: `*** STEP 6.0 ON h1 CANCELLED AT
+/// … ***`, perhaps with the reason: `… DUE TO TIME LIMIT ***`.
 fn cancellation(line: &str) -> Option<String> {
     let said = line.split_once("error: *** ")?.1.strip_suffix("***")?.trim_end();
     let (what, how) = said.split_once(" CANCELLED AT ")?;
@@ -153,8 +154,14 @@ mod tests {
     fn other_lines_of_srun_are_its_phrase_and_few_are_kept() {
         let said = Said::default();
         assert_eq!(said.phrase(), None);
-        for line in ["srun: a", "srun: job 5 queued and waiting for resources", "srun: b", "srun: c", "", "x"]
-        {
+        for line in [
+            "srun: a",
+            "srun: job 5 queued and waiting for resources",
+            "srun: b",
+            "srun: c",
+            "",
+            "x",
+        ] {
             assert!(said.hear(line).is_none(), "{line}");
         }
         let told = "srun: job 5 queued and waiting for resources; srun: b; srun: c";
@@ -192,9 +199,11 @@ mod tests {
             assert!(said.hear(line).is_none(), "every host may say so");
         }
         let said = Said::default();
-        for line in
-            ["error: *** STEP", "0: *** STEP 1 ON h1 CANCELLED AT x ***", "error: *** CANCELLED AT ***"]
-        {
+        for line in [
+            "error: *** STEP",
+            "0: *** STEP 1 ON h1 CANCELLED AT x ***",
+            "error: *** CANCELLED AT ***",
+        ] {
             assert!(said.hear(line).is_none(), "{line}");
         }
         assert_eq!(said.cancelled(), None);

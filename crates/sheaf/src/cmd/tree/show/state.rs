@@ -70,14 +70,16 @@ pub struct Row {
 }
 
 impl Row {
-    /// Bytes that its parent has read from it and written to it; of the root, those of all its children.
+    /// Bytes that its parent has read from it and written to it; of the root, those of all its
+    /// children.
     pub fn bytes(&self) -> (u64, u64) {
         match (&self.link, &self.report) {
             (Some((_, link)), _) => (link.bytes_in, link.bytes_out),
             (None, Some(report)) => {
                 let children = report.links.iter().filter(|link| link.child.is_some());
-                children
-                    .fold((0, 0), |(read, written), link| (read + link.bytes_in, written + link.bytes_out))
+                children.fold((0, 0), |(read, written), link| {
+                    (read + link.bytes_in, written + link.bytes_out)
+                })
             }
             (None, None) => (0, 0),
         }
@@ -136,7 +138,9 @@ impl State {
                     LinkState::Waiting => Health::Waiting,
                     LinkState::Late => Health::Late,
                     LinkState::Stuck => Health::Stuck,
-                    LinkState::Lost if node.leaf_index().is_some_and(|leaf| left.contains(leaf)) => {
+                    LinkState::Lost
+                        if node.leaf_index().is_some_and(|leaf| left.contains(leaf)) =>
+                    {
                         Health::Left
                     }
                     LinkState::Lost => Health::Lost,
@@ -151,7 +155,8 @@ impl State {
         Self { rows: rows.collect(), notices, dropped }
     }
 
-    /// Each host, and what carries its link to another one; for those of one machine, the link of any node.
+    /// Each host, and what carries its link to another one; for those of one machine, the link of
+    /// any node.
     pub fn carriers(&self) -> BTreeMap<&str, &'static str> {
         let mut carriers = BTreeMap::new();
         for row in self.rows.iter().filter(|row| matches!(row.health, Health::Up | Health::Late)) {
@@ -178,8 +183,10 @@ impl State {
             return Some(format!("links: {carrier}"));
         }
         let fold = |hosts: Vec<String>| hosts.into_iter().collect::<HostSet>().to_string();
-        let told: Vec<String> =
-            hosts.into_iter().map(|(carrier, hosts)| format!("{carrier} {}", fold(hosts))).collect();
+        let told: Vec<String> = hosts
+            .into_iter()
+            .map(|(carrier, hosts)| format!("{carrier} {}", fold(hosts)))
+            .collect();
         Some(format!("links: {}", told.join("; ")))
     }
 

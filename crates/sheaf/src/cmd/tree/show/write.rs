@@ -18,8 +18,12 @@ const ENDING_LINES_MAX: usize = 5;
 pub fn text(state: &State, session: &Session, name: &str, page: Page) -> String {
     let answered = state.rows.iter().filter(|row| row.report.is_some()).count();
     let mut out = format!("tree {name}: {answered} of {} nodes answer", state.rows.len());
-    let torpid: HostSet =
-        state.rows.iter().filter(|row| row.health.is_torpid()).map(|row| row.host.clone()).collect();
+    let torpid: HostSet = state
+        .rows
+        .iter()
+        .filter(|row| row.health.is_torpid())
+        .map(|row| row.host.clone())
+        .collect();
     if !torpid.is_empty() {
         let _ = write!(out, "; torpid: {torpid}");
     }
@@ -40,8 +44,8 @@ pub fn text(state: &State, session: &Session, name: &str, page: Page) -> String 
     out
 }
 
-/// Rows that are told of in one line: each its own while there is room, then the usual ones of a level
-/// together, and at last those that are not.
+/// Rows that are told of in one line: each its own while there is room, then the usual ones of a
+/// level together, and at last those that are not.
 fn fold(state: &State, room: usize) -> Vec<Vec<&Row>> {
     if state.rows.len() <= room {
         return state.rows.iter().map(|row| vec![row]).collect();
@@ -50,7 +54,8 @@ fn fold(state: &State, room: usize) -> Vec<Vec<&Row>> {
     let bad = state.rows.iter().filter(|row| row.health != Health::Up).count();
     let key = |row: &Row| (row.depth, row.role == Role::Leaf, row.health);
     // A level has at most two lines of those that are up: its inner nodes' and its leaves'.
-    let apart = bad + 2 * (state.rows.iter().map(|row| row.depth).max().unwrap_or(0) as usize + 1) <= room;
+    let apart =
+        bad + 2 * (state.rows.iter().map(|row| row.depth).max().unwrap_or(0) as usize + 1) <= room;
     for row in &state.rows {
         let group = groups.iter_mut().find(|group| key(group[0]) == key(row));
         match group.filter(|_| row.health == Health::Up || !apart) {
@@ -70,13 +75,16 @@ fn line(group: &[&Row]) -> String {
             (format!("×{count}"), hosts.to_string())
         }
     };
-    let since = group.iter().filter_map(|row| row.since_ms()).min().map_or("-".to_owned(), duration);
+    let since =
+        group.iter().filter_map(|row| row.since_ms()).min().map_or("-".to_owned(), duration);
     let mut trips: Vec<u64> = group.iter().filter_map(|row| row.round_trip_ns()).collect();
     trips.sort_unstable();
     let trip = trips.get(trips.len() / 2).map_or("-".to_owned(), |ns| round_trip(*ns));
-    let (read, written) = group.iter().map(|row| row.bytes()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    let (read, written) =
+        group.iter().map(|row| row.bytes()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     let queued = group.iter().map(|row| row.queued_bytes()).sum();
-    let credit = group.iter().filter_map(|row| row.credit_bytes()).min().map_or("-".to_owned(), size);
+    let credit =
+        group.iter().filter_map(|row| row.credit_bytes()).min().map_or("-".to_owned(), size);
     format!(
         "{rank:>5} {:<NAME_CHARS$} {:<7} {since:>6} {trip:>7} {:>6} {:>6} {:>6} {credit:>6}",
         cut(&name, NAME_CHARS),
@@ -101,8 +109,11 @@ fn ending(state: &State, session: &Session) -> Vec<String> {
             size(link.queued_bytes),
         ));
     }
-    let mut errors: Vec<_> =
-        state.rows.iter().filter_map(|row| Some((row, row.report.as_ref()?.last_error.as_ref()?))).collect();
+    let mut errors: Vec<_> = state
+        .rows
+        .iter()
+        .filter_map(|row| Some((row, row.report.as_ref()?.last_error.as_ref()?)))
+        .collect();
     errors.sort_by_key(|(_, error)| error.ago_ms);
     for (row, error) in errors.into_iter().take(ENDING_LINES_MAX) {
         let ago = duration(error.ago_ms);
@@ -129,7 +140,12 @@ fn ending(state: &State, session: &Session) -> Vec<String> {
 }
 
 /// A line for each node, each event, and the tree.
-pub fn json(state: &State, session: &Session, records: Records, out: &mut dyn Write) -> std::io::Result<()> {
+pub fn json(
+    state: &State,
+    session: &Session,
+    records: Records,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     for row in &state.rows {
         records.write(out, node_json(row))?;
     }
@@ -137,8 +153,12 @@ pub fn json(state: &State, session: &Session, records: Records, out: &mut dyn Wr
         records.write(out, line)?;
     }
     let named = |wanted: &dyn Fn(Health) -> bool| {
-        let hosts: HostSet =
-            state.rows.iter().filter(|row| wanted(row.health)).map(|row| row.host.clone()).collect();
+        let hosts: HostSet = state
+            .rows
+            .iter()
+            .filter(|row| wanted(row.health))
+            .map(|row| row.host.clone())
+            .collect();
         hosts.to_string()
     };
     let leaves_up =

@@ -1,5 +1,5 @@
-//! Sums while nodes and links fail: nobody is counted twice, nothing hangs, and whoever lives is back
-//! in the end.
+//! Sums while nodes and links fail: nobody is counted twice, nothing hangs, and whoever lives is
+//! back in the end.
 use super::{SimulateArgs, rss_peak_bytes};
 use crate::exit::Exit;
 use crate::output::{Output, Records};
@@ -38,7 +38,8 @@ pub(super) fn run(args: &SimulateArgs, shape: &Shape, output: &Output) -> Result
         put_scalar(1i64, &mut one);
         node.reply(packet.stream, packet.wave, packet.tag, &one);
     };
-    let mut sim = Sim::new(shape.clone(), Registry::with_builtins(), one, SimConfig::seeded(args.seed));
+    let mut sim =
+        Sim::new(shape.clone(), Registry::with_builtins(), one, SimConfig::seeded(args.seed));
     let faults = fault::random_inner(shape, &mut fault::rng(args.seed), args.faults, SPAN);
     let last = faults.iter().map(|(at, _)| *at).max().unwrap_or_default();
     let stream = sim.open(shape.everyone(), "sum", b"%ld", Sync::WaitForAll);
@@ -111,19 +112,23 @@ impl<L: Leaves> Run<L> {
         let (wave, begun) = (self.waves, self.sim.now());
         let seed = self.seed;
         self.sim.send(self.stream, 0, b"", Some(WAVE_TIMEOUT));
-        let Some(result) = self.sim.wait(self.stream) else { bail!("wave {wave} never ended; seed {seed}") };
+        let Some(result) = self.sim.wait(self.stream) else {
+            bail!("wave {wave} never ended; seed {seed}")
+        };
         let took = self.sim.now() - begun;
         self.waves += 1;
         self.longest = self.longest.max(took);
         let everyone = self.sim.shape().everyone();
         let (ok, missing) = (&result.coverage.ok, result.coverage.missing());
         let sum = result.payload.as_deref().and_then(scalar::<i64>).unwrap_or(0);
-        let once = ok.is_disjoint(&missing) && everyone.difference(ok).difference(&missing).is_empty();
+        let once =
+            ok.is_disjoint(&missing) && everyone.difference(ok).difference(&missing).is_empty();
         if i64::try_from(ok.len())? != sum || !once || !result.complete {
             bail!("wave {wave} counts {sum}, of {} leaves that answered; seed {seed}", ok.len());
         }
         let all = self.living().is_subset(ok);
-        let (ok, missing, at_ms, took_ms) = (ok.len(), missing.len(), ms(begun - Time(0)), ms(took));
+        let (ok, missing, at_ms, took_ms) =
+            (ok.len(), missing.len(), ms(begun - Time(0)), ms(took));
         self.say(
             &format!("wave {wave:>5} at {at_ms:>10.3} ms  took {took_ms:>10.3} ms  {ok} leaves answered, {missing} did not"),
             json!({ "type": "wave", "wave": wave, "sum": sum, "ok": ok, "missing": missing, "virtual_ms": at_ms, "took_ms": took_ms }),
@@ -136,7 +141,10 @@ impl<L: Leaves> Run<L> {
         let end = self.sim.now() + RECOVERY_MAX;
         while !self.wave()? {
             if self.sim.now() >= end {
-                bail!("after {RECOVERY_MAX:?} some leaves live and are in no wave; seed {}", self.seed);
+                bail!(
+                    "after {RECOVERY_MAX:?} some leaves live and are in no wave; seed {}",
+                    self.seed
+                );
             }
             self.sim.run_for(Duration::from_millis(10));
         }
