@@ -26,18 +26,19 @@ WAVES = {"1x8": 100_000, "1x8x8": 20_000}
 
 def build(built, to):
     """The program, and the shared library under its name; None where a part is missing."""
-    library = next((at for at in (built / "libsheaf_capi.so", built / "deps/libsheaf_capi.so")
+    library = next((at for at in (built / "liblibsheaf.so", built / "deps/liblibsheaf.so")
                     if at.exists()), None)
     if library is None or not (built / "mrnet_commnode").exists():
-        print(f"libsheaf is not built in {built}: cargo build --release -p sheaf-capi",
+        print(f"libsheaf is not built in {built}: cargo build --release -p libsheaf -p sheaf-mrnet",
               file=sys.stderr)
         return None
     for name in ("libsheaf.so", "libsheaf.so.0"):
         (to / name).unlink(missing_ok=True)
         (to / name).symlink_to(library)
     program = to / "mrnet"
-    subprocess.run(["g++", "-std=c++11", "-O2", "-pthread", "-I", HERE.parent / "include", "-o",
-                    program, HERE / "mrnet/mrnet.cpp", f"-L{to}", f"-Wl,-rpath,{to}", "-lsheaf"],
+    subprocess.run(["g++", "-std=c++11", "-O2", "-pthread", "-I", HERE.parent / "include",
+                    "-I", HERE.parent / "crates/sheaf-mrnet/include", "-o", program,
+                    HERE / "mrnet/mrnet.cpp", f"-L{to}", f"-Wl,-rpath,{to}", "-lsheaf"],
                    check=True)
     return program
 

@@ -52,7 +52,7 @@ struct sheaf_create {
     const char *topology;      /* the text of a topology file: "host:0 => host:1 host:2 ;" */
     const char *back_end;      /* what runs at the leaves; NULL: back ends attach themselves there */
     const char *const *args;   /* its arguments without its name, ending in NULL; or NULL */
-    const char *inner;         /* what runs at inner nodes: the path of mrnet_commnode; NULL to look for it */
+    const char *inner;         /* what runs at inner nodes: the path of sheaf-node; NULL to look for it */
     const char *remote_shell;  /* what starts nodes on other hosts; NULL: ssh */
     const char *remote_shell_args; /* its options, in one text; or NULL */
     int64_t startup_timeout_ms;
@@ -116,7 +116,8 @@ struct sheaf_open {
     size_t about_len;
 };
 
-/* Sends a shared object (see mrnet/FilterAbi.h) or WebAssembly module to every node and writes the
+/* Sends a shared object (sheaf_filter.h; in front of each packet that its function takes or gives
+ * stands the rank of its sender, 32 bits, little-endian) or WebAssembly module to every node and writes the
  * name by which streams call `function` of it; at most SHEAF_FILTER_NAME_MAX bytes. */
 #define SHEAF_FILTER_NAME_MAX 512
 int sheaf_filter_load(const sheaf_net *net, const char *path, const char *function, char *name, size_t len);

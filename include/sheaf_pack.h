@@ -496,6 +496,27 @@ static inline int sheaf_unpack_args(const uint8_t *data, size_t len, const char 
     return 0;
 }
 
+/* The same with the values (or the pointers) as arguments of the call. */
+static inline int sheaf_pack(sheaf_buf *buf, const char *format, ...)
+{
+    sheaf_args args;
+    int done;
+    va_start(args.list, format);
+    done = sheaf_pack_args(buf, format, &args);
+    va_end(args.list);
+    return done;
+}
+
+static inline int sheaf_unpack(const uint8_t *data, size_t len, const char *format, ...)
+{
+    sheaf_args args;
+    int done;
+    va_start(args.list, format);
+    done = sheaf_unpack_args(data, len, format, &args);
+    va_end(args.list);
+    return done;
+}
+
 #ifdef __cplusplus
 }
 #endif
