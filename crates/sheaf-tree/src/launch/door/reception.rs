@@ -86,7 +86,7 @@ pub(in crate::launch) async fn bring_back(
         let failed = start(&there, &how, planned).await;
         let below = plan(&there, &lost_leaves_below(&there, &failed));
         drop(there);
-        let helped = count > missing_before || failed.len() < count;
+        let helped = helped(count, missing_before, failed.len());
         missing_before = failed.len();
         if let Some(there) = nursery.upgrade() {
             start(&there, &how, below).await;
@@ -94,6 +94,13 @@ pub(in crate::launch) async fn bring_back(
         pause = if helped { first_pause } else { (pause * 2).min(first_pause * PAUSES_MAX) };
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Whether a round that found so many missing, after one that left some, and could not start so
+/// many was worth another one soon. With nobody missing there is nothing to be patient with: who is
+/// lost next has not been tried.
+fn helped(missing: usize, missing_before: usize, failed: usize) -> bool {
+    missing == 0 || missing > missing_before || failed < missing
 }
 
 fn is_taken_in(nursery: &Nursery) -> bool {
@@ -178,4 +185,17 @@ fn start_here(nursery: &Nursery, child: &Planned) -> io::Result<()> {
     nursery.started(child.rank, &kin);
     // A pipe takes this much at once, whether anybody reads or not.
     child.invitation.write(ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::helped;
+
+    #[test]
+    fn patience_is_for_hosts_that_stay_away() {
+        assert!(helped(0, 0, 0), "a quiet session looks as often as at first");
+        assert!(helped(1, 0, 1), "a host that is lost is tried again soon");
+        assert!(helped(2, 2, 1), "one came back, and others may");
+        assert!(!helped(2, 2, 2), "the same ones fail again");
+    }
 }
