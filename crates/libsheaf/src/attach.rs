@@ -3,7 +3,7 @@
 //! The leaf listens on an abstract unix socket whose name has the number that users know as the
 //! port. Both ends ask the kernel who the other is: only processes of the same user are let in,
 //! and a socket of that name that somebody else has made is not believed.
-use crate::error::{Code, Error};
+use crate::error::{Error, ErrorCode};
 use bytes::Bytes;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::socket_peercred;
@@ -20,8 +20,8 @@ pub const HEAD_BYTES: usize = 16;
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
-    /// Up, first: a [`Hello`].
+pub enum AttachKind {
+    /// Up, first: a [`AttachHello`].
     Hello = 1,
     /// Down, first: the session.
     Welcome = 2,
@@ -33,7 +33,7 @@ pub enum Kind {
 
 /// Who attaches itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct AttachHello {
     /// Its rank.
     pub rank: u32,
     /// Its host.
@@ -42,9 +42,9 @@ pub struct Hello {
 
 /// What travels between a leaf and a back end attached to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub struct AttachFrame {
     /// What it is.
-    pub kind: Kind,
+    pub kind: AttachKind,
     /// The stream, as the application knows it.
     pub stream: u32,
     /// The packet's tag.
@@ -53,7 +53,7 @@ pub struct Frame {
     pub payload: Bytes,
 }
 
-impl Frame {
+impl AttachFrame {
     /// Its bytes before the payload.
     #[must_use]
     pub fn head(&self) -> [u8; HEAD_BYTES] {
@@ -70,7 +70,7 @@ impl Frame {
     /// # Errors
     /// `InvalidData` when these bytes are none.
     pub fn parse(head: &[u8; HEAD_BYTES]) -> io::Result<(Self, usize)> {
-        let kinds = [Kind::Hello, Kind::Welcome, Kind::Packet, Kind::Close];
+        let kinds = [AttachKind::Hello, AttachKind::Welcome, AttachKind::Packet, AttachKind::Close];
         let kind = kinds.into_iter().find(|kind| *kind as u8 == head[0]);
         let word =
             |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -172,9 +172,9 @@ pub fn is_here(host: &str) -> bool {
 /// Connects to the leaf of that port and says who we are; gives the socket and the session.
 ///
 /// # Errors
-/// [`Code::Launch`], with what to look at.
-pub fn connect(host: &str, port: u16, hello: &Hello) -> Result<(UnixStream, Bytes), Error> {
-    let fail = |text: String| Error::new(Code::Launch, text);
+/// [`ErrorCode::Launch`], with what to look at.
+pub fn connect(host: &str, port: u16, hello: &AttachHello) -> Result<(UnixStream, Bytes), Error> {
+    let fail = |text: String| Error::new(ErrorCode::Launch, text);
     if !is_here(host) {
         return Err(fail(format!(
             "back ends attach themselves on one machine only, and {host} is another"
@@ -187,10 +187,10 @@ pub fn connect(host: &str, port: u16, hello: &Hello) -> Result<(UnixStream, Byte
         return Err(fail(format!("what listens at port {port} belongs to another user")));
     }
     let payload = postcard::to_stdvec(hello).expect("a greeting can be serialised").into();
-    let frame = Frame { kind: Kind::Hello, stream: 0, tag: 0, payload };
-    let answer = frame.send(&socket).and_then(|()| Frame::read(&mut socket));
+    let frame = AttachFrame { kind: AttachKind::Hello, stream: 0, tag: 0, payload };
+    let answer = frame.send(&socket).and_then(|()| AttachFrame::read(&mut socket));
     match answer {
-        Ok(frame) if frame.kind == Kind::Welcome => Ok((socket, frame.payload)),
+        Ok(frame) if frame.kind == AttachKind::Welcome => Ok((socket, frame.payload)),
         Ok(_) => Err(fail(format!("what listens at port {port} is no tree"))),
         Err(_) => Err(fail(format!("the node at port {port} does not take rank {}", hello.rank))),
     }
@@ -202,18 +202,22 @@ mod tests {
 
     #[test]
     fn frames_come_out_as_they_went_in() {
-        let frame =
-            Frame { kind: Kind::Packet, stream: 7, tag: -3, payload: Bytes::from_static(b"abc") };
+        let frame = AttachFrame {
+            kind: AttachKind::Packet,
+            stream: 7,
+            tag: -3,
+            payload: Bytes::from_static(b"abc"),
+        };
         let mut bytes = frame.to_bytes();
-        assert_eq!(Frame::read(&mut &bytes[..]).unwrap(), frame);
-        assert!(Frame::read(&mut &bytes[..bytes.len() - 1]).is_err());
+        assert_eq!(AttachFrame::read(&mut &bytes[..]).unwrap(), frame);
+        assert!(AttachFrame::read(&mut &bytes[..bytes.len() - 1]).is_err());
         bytes[15] = 0xff;
-        assert!(Frame::read(&mut &bytes[..]).is_err());
+        assert!(AttachFrame::read(&mut &bytes[..]).is_err());
     }
 
     #[test]
     fn names_of_other_machines_are_refused() {
-        let hello = Hello { rank: 9, host: "x".to_owned() };
+        let hello = AttachHello { rank: 9, host: "x".to_owned() };
         assert!(
             connect("no-such-host.example", 4000, &hello).unwrap_err().message.contains("another")
         );

@@ -1,13 +1,15 @@
 //! The back end: a leaf of the tree inside the user's program.
 use crate::BACK_ENDS;
-use crate::attach::{self, Frame, Kind};
-use crate::error::{Code, Error, chain};
-use crate::event::{self, Event, Events};
+use crate::attach::{self, AttachFrame, AttachKind};
+use crate::error::{Error, ErrorCode, chain};
+use crate::event::{self, EventDescriptor, Events};
 use crate::inbox::{Inbox, Message, Wakers};
-use crate::meter::{Context, Meter};
-use crate::plan::Plan;
+use crate::meter::{Meter, MeterContext};
+use crate::plan::BackEndPlan;
 use crate::reactor;
-use crate::wire::{Control, Described, Down, HUB_TAG, HubWord, Parcel, Upward, WAVES_AHEAD_MAX};
+use crate::wire::{
+    Control, Described, Down, HUB_TAG, HubWord, Parcel, UpwardMessage, WAVES_AHEAD_MAX,
+};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_tree::filter::Registry;
@@ -28,7 +30,7 @@ mod batch;
 mod receive;
 
 use batch::Batch;
-use receive::Start;
+use receive::StartBack;
 
 /// How long a back end waits to be told who it is and of its own stream.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -50,7 +52,7 @@ struct Known {
     described: Arc<Described>,
     /// The stream of the tree that carries it.
     carrier: u32,
-    progress: Arc<Progress>,
+    progress: Arc<BackProgress>,
     meter: Arc<Meter>,
     /// Parameters that go up in front of the next packet.
     params: Vec<u8>,
@@ -69,14 +71,14 @@ impl Known {
     /// not take all of it now.
     fn give(&mut self, leaf: &mut Leaf<'_>, rank: u32, all: bool) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
-        let plain = self.described.upward == Upward::Packets && !self.described.is_loose();
+        let plain = self.described.upward == UpwardMessage::Packets && !self.described.is_loose();
         while let Some((tag, width, packets)) = batch.first()
             && (all || self.has_room(leaf))
         {
             let mut count = 0;
             if plain {
                 count = leaf.post_run(self.carrier, tag, packets, width);
-                self.meter.count_many(Context::Sent, count, width);
+                self.meter.count_many(MeterContext::Sent, count, width);
             }
             if count == 0 {
                 self.post(leaf, rank, tag, &packets[..width]);
@@ -91,8 +93,8 @@ impl Known {
     /// Gives the tree one packet.
     fn post(&mut self, leaf: &mut Leaf<'_>, rank: u32, tag: i32, packet: &[u8]) {
         let wave = match self.described.upward {
-            Upward::Packets => leaf.post(self.carrier, tag, packet),
-            Upward::Parcels | Upward::Lists => {
+            UpwardMessage::Packets => leaf.post(self.carrier, tag, packet),
+            UpwardMessage::Parcels | UpwardMessage::Lists => {
                 let mut list = std::mem::take(&mut self.params);
                 Parcel::put(&mut list, tag, rank, packet);
                 leaf.post(self.carrier, tag, &list)
@@ -100,14 +102,14 @@ impl Known {
         };
         self.progress.sent.store(wave + 1, Ordering::Relaxed);
         if tag != HUB_TAG {
-            self.meter.count(Context::Sent, packet.len());
+            self.meter.count(MeterContext::Sent, packet.len());
         }
     }
 }
 
 /// The streams that are open here.
 #[derive(Default)]
-struct Streams {
+struct BackStreams {
     known: FxHashMap<u32, Known>,
     /// Those of which packets wait.
     pending: Vec<u32>,
@@ -117,13 +119,13 @@ struct Streams {
 
 /// How far a back end has come on a loose stream, in waves.
 #[derive(Debug, Default)]
-struct Progress {
+struct BackProgress {
     sent: AtomicU64,
     /// What the front end has spoken of.
     known: AtomicU64,
 }
 
-impl Progress {
+impl BackProgress {
     fn is_ahead(&self) -> bool {
         self.sent.load(Ordering::Relaxed) >= self.known.load(Ordering::Relaxed) + WAVES_AHEAD_MAX
     }
@@ -134,7 +136,7 @@ struct Common {
     rank: u32,
     inbox: Inbox,
     events: Arc<Events>,
-    streams: Mutex<Streams>,
+    streams: Mutex<BackStreams>,
     turns: Mutex<Turns>,
 }
 
@@ -163,21 +165,21 @@ impl Common {
 
     /// Takes what comes from the leaf that this back end has attached itself to, until its end.
     fn listen(&self, mut socket: UnixStream) {
-        while let Ok(frame) = Frame::read(&mut socket) {
+        while let Ok(frame) = AttachFrame::read(&mut socket) {
             match frame.kind {
-                Kind::Packet => self.take(&frame),
-                Kind::Close => {
+                AttachKind::Packet => self.take(&frame),
+                AttachKind::Close => {
                     lock(&self.streams).known.remove(&frame.stream);
                     self.inbox.close(frame.stream);
                 }
-                Kind::Hello | Kind::Welcome => break,
+                AttachKind::Hello | AttachKind::Welcome => break,
             }
         }
         self.inbox.end();
         self.turn();
     }
 
-    fn take(&self, frame: &Frame) {
+    fn take(&self, frame: &AttachFrame) {
         match Down::decode(&frame.payload, self.rank) {
             Ok(Down::Packet(packet)) => {
                 reactor::park(self.inbox.room(frame.stream));
@@ -212,13 +214,13 @@ impl Common {
 
     fn count_received(&self, id: u32, bytes: usize) {
         if let Some(known) = lock(&self.streams).known.get(&id) {
-            known.meter.count(Context::Received, bytes);
+            known.meter.count(MeterContext::Received, bytes);
         }
     }
 
     fn event(&self, class: u32, kind: u32, stream: u32, text: String) {
         let (rank, parent) = (self.rank, crate::NO_RANK);
-        self.events.push(Event { class, kind, rank, parent, stream, text });
+        self.events.push(EventDescriptor { class, kind, rank, parent, stream, text });
     }
 
     fn turn(&self) {
@@ -231,7 +233,7 @@ impl Common {
     /// Gives the tree what waits here, as far as it takes it.
     fn hand_over(&self, leaf: &mut Leaf<'_>) {
         let mut streams = lock(&self.streams);
-        let Streams { known, pending, called } = &mut *streams;
+        let BackStreams { known, pending, called } = &mut *streams;
         *called = false;
         pending.retain(|id| {
             known.get_mut(id).is_some_and(|known| !known.give(leaf, self.rank, false))
@@ -287,7 +289,7 @@ impl Common {
     /// Whoever drives the links is called by the first, with `call`.
     fn keep(&self, id: u32, tag: i32, packet: &[u8], call: impl FnOnce()) -> Result<bool, Error> {
         let mut streams = lock(&self.streams);
-        let Streams { known, pending, called } = &mut *streams;
+        let BackStreams { known, pending, called } = &mut *streams;
         let known = known.get_mut(&id).ok_or_else(|| Error::no_stream(id))?;
         let first = known.batch.is_empty();
         if !known.batch.put(tag, packet) {
@@ -319,14 +321,14 @@ impl Common {
 }
 
 /// How a back end's packets get up.
-enum Uplink {
+enum BackUplink {
     /// As a leaf of the tree.
     Leaf(LeafHandle),
     /// By way of the leaf that it has attached itself to.
     Hub(Mutex<UnixStream>),
 }
 
-impl Uplink {
+impl BackUplink {
     /// Calls `act` with the leaf; not at all when there is none any more, or never was. What that
     /// has to send is sent here, as far as the link takes it.
     fn with(&self, act: impl FnOnce(&mut Leaf<'_>)) {
@@ -350,8 +352,8 @@ impl Uplink {
 /// A back end.
 pub struct Back {
     common: Arc<Common>,
-    uplink: Uplink,
-    plan: Mutex<Plan>,
+    uplink: BackUplink,
+    plan: Mutex<BackEndPlan>,
     owed: Mutex<FxHashMap<u32, usize>>,
     /// So many packets may be answers to one that has come.
     answers: AtomicU32,
@@ -368,7 +370,7 @@ impl Back {
     /// Joins the tree by the descriptor that this process was started with.
     ///
     /// # Errors
-    /// [`Code::Launch`] when this process was not started by a tree, or the tree does not answer.
+    /// [`ErrorCode::Launch`] when this process was not started by a tree, or the tree does not answer.
     pub fn join() -> Result<Self, Error> {
         Self::over(inherited()?)
     }
@@ -382,7 +384,7 @@ impl Back {
     /// Joins a running tree whose topology has no back ends, as the last five words say.
     ///
     /// # Errors
-    /// [`Code::Usage`] without such words.
+    /// [`ErrorCode::Usage`] without such words.
     pub fn attach(words: &[&str]) -> Result<Self, Error> {
         let [.., host, port, _, own_host, rank] = words else {
             let text = "this process was not started by a tree, and was not told which one to join: the last \
@@ -392,45 +394,46 @@ impl Back {
         let number = |word: &str| Error::usage(format!("{word:?} is neither a port nor a rank"));
         let rank: u32 = rank.parse().map_err(|_| number(rank))?;
         let port = port.parse().map_err(|_| number(port))?;
-        let hello = attach::Hello { rank, host: (*own_host).to_owned() };
+        let hello = attach::AttachHello { rank, host: (*own_host).to_owned() };
         let (socket, session) = attach::connect(host, port, &hello)?;
-        let plan = Plan::from_session(&session)?;
+        let plan = BackEndPlan::from_session(&session)?;
         let common = Arc::new(Common::new(rank));
         let (reader, listener) = (socket.try_clone()?, Arc::clone(&common));
         let listen = move || listener.listen(reader);
         let thread = std::thread::Builder::new().name("sheaf-io".to_owned()).spawn(listen)?;
-        Self::begin(common, Uplink::Hub(Mutex::new(socket)), plan, None, Some(thread))
+        Self::begin(common, BackUplink::Hub(Mutex::new(socket)), plan, None, Some(thread))
     }
 
     /// Joins the tree over `link`.
     ///
     /// # Errors
-    /// [`Code::Launch`] when what is at the other end does not answer as a tree does.
+    /// [`ErrorCode::Launch`] when what is at the other end does not answer as a tree does.
     pub fn over(link: OwnedFd) -> Result<Self, Error> {
         let (tell, mut hear) = mpsc::unbounded_channel();
         let serve = async move {
             let registry = Registry::with_builtins();
             // Filters on the way down run here.
             registry.keep_modules_at_leaves();
-            let start = Start { tell: tell.clone(), registry: registry.clone() };
+            let start = StartBack { tell: tell.clone(), registry: registry.clone() };
             if let Err(error) =
                 launch::leaf_over(link, &Services::new(registry).with(BACK_ENDS, start)).await
             {
-                let _ = tell.send(Err(Error::new(Code::Launch, chain(&error))));
+                let _ = tell.send(Err(Error::new(ErrorCode::Launch, chain(&error))));
             }
         };
         let task = reactor::spawn(serve)?;
         let started =
             reactor::wait_until(Some(Instant::now() + START_TIMEOUT), hear.recv()).flatten();
-        let late = || Error::new(Code::Launch, "the node above did not say who this back end is");
+        let late =
+            || Error::new(ErrorCode::Launch, "the node above did not say who this back end is");
         let (common, leaf, plan) = started.ok_or_else(late)??;
-        Self::begin(common, Uplink::Leaf(leaf), plan, Some(task), None)
+        Self::begin(common, BackUplink::Leaf(leaf), plan, Some(task), None)
     }
 
     fn begin(
         common: Arc<Common>,
-        uplink: Uplink,
-        plan: Plan,
+        uplink: BackUplink,
+        plan: BackEndPlan,
         task: Option<JoinHandle<()>>,
         thread: Option<std::thread::JoinHandle<()>>,
     ) -> Result<Self, Error> {
@@ -441,7 +444,7 @@ impl Back {
         // The stream of this back end's own is the first that the front end opens.
         if !back.common.inbox.wait_open(rank, deadline) {
             return Err(Error::new(
-                Code::Launch,
+                ErrorCode::Launch,
                 "the session ended before this back end could join it",
             ));
         }
@@ -454,7 +457,7 @@ impl Back {
     }
 
     /// The tree.
-    pub fn plan(&self) -> MutexGuard<'_, Plan> {
+    pub fn plan(&self) -> MutexGuard<'_, BackEndPlan> {
         lock(&self.plan)
     }
 
@@ -479,11 +482,11 @@ impl Back {
     /// the links, and those that come until then go with it.
     ///
     /// # Errors
-    /// [`Code::Unknown`] for a stream that is not (or no longer) open here; [`Code::Ended`].
+    /// [`ErrorCode::Unknown`] for a stream that is not (or no longer) open here; [`ErrorCode::Ended`].
     pub fn send(&self, id: u32, tag: i32, packet: &[u8]) -> Result<(), Error> {
         /// A closed stream is noticed after this long even if nobody says so.
         const LOOK: Duration = Duration::from_millis(100);
-        if let Uplink::Hub(socket) = &self.uplink {
+        if let BackUplink::Hub(socket) = &self.uplink {
             return self.send_to_hub(&mut lock(socket), id, tag, packet);
         }
         let answers = self.answers.load(Ordering::Relaxed);
@@ -517,9 +520,11 @@ impl Back {
         packet: &[u8],
     ) -> Result<(), Error> {
         let meter = lock(&self.common.streams).known.get(&id).map(|known| Arc::clone(&known.meter));
-        meter.ok_or_else(|| Error::no_stream(id))?.count(Context::Sent, packet.len());
+        meter.ok_or_else(|| Error::no_stream(id))?.count(MeterContext::Sent, packet.len());
         let payload = Bytes::copy_from_slice(packet);
-        Frame { kind: Kind::Packet, stream: id, tag, payload }.send(socket).map_err(|_| ended())
+        AttachFrame { kind: AttachKind::Packet, stream: id, tag, payload }
+            .send(socket)
+            .map_err(|_| ended())
     }
 
     /// Pays for a message that the application has taken, so that more may come.
@@ -545,7 +550,7 @@ impl Back {
         }
         match (&self.uplink, &mut known) {
             (_, None) => {}
-            (Uplink::Leaf(leaf), Some(known)) => {
+            (BackUplink::Leaf(leaf), Some(known)) => {
                 leaf.with(|leaf| {
                     // What was sent before goes up, whether there is room for it or not: it is not
                     // much.
@@ -557,8 +562,13 @@ impl Back {
                 // Without a stream of its own nobody can be told.
                 let _ = self.send(self.rank(), HUB_TAG, &word);
             }
-            (Uplink::Hub(socket), Some(_)) => {
-                let frame = Frame { kind: Kind::Close, stream: id, tag: 0, payload: Bytes::new() };
+            (BackUplink::Hub(socket), Some(_)) => {
+                let frame = AttachFrame {
+                    kind: AttachKind::Close,
+                    stream: id,
+                    tag: 0,
+                    payload: Bytes::new(),
+                };
                 // Without a leaf above the stream is closed in any case.
                 let _ = frame.send(&lock(socket));
             }
@@ -568,7 +578,7 @@ impl Back {
     /// Waits until what was sent has left this process.
     ///
     /// # Errors
-    /// [`Code::TimedOut`].
+    /// [`ErrorCode::TimedOut`].
     pub fn flush(&self) -> Result<(), Error> {
         let deadline = Instant::now() + FLUSH_TIMEOUT;
         // What there is to send is sent after each of these.
@@ -584,7 +594,7 @@ impl Back {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break Err(Error::new(
-                    Code::TimedOut,
+                    ErrorCode::TimedOut,
                     "the node above does not take what was sent",
                 ));
             }
@@ -600,7 +610,7 @@ impl Back {
         let _ = self.flush();
         self.common.events.end();
         self.uplink.with(|leaf| leaf.leave());
-        if let Uplink::Hub(socket) = &self.uplink {
+        if let BackUplink::Hub(socket) = &self.uplink {
             // Wakes the reader too. It fails when the leaf above has gone first.
             let _ = lock(socket).shutdown(std::net::Shutdown::Both);
         }
@@ -624,7 +634,7 @@ impl Drop for Back {
 }
 
 fn ended() -> Error {
-    Error::new(Code::Ended, "the session is over")
+    Error::new(ErrorCode::Ended, "the session is over")
 }
 
 /// Whether the descriptor below has been used.
@@ -635,7 +645,7 @@ fn inherited() -> Result<OwnedFd, Error> {
     let number = std::env::var(LINK_VARIABLE).ok().and_then(|text| text.parse::<i32>().ok());
     let number = number.filter(|&number| number > 2).ok_or_else(|| {
         let text = "this process was not started by a tree, and was not told which one to join";
-        Error::new(Code::Launch, text)
+        Error::new(ErrorCode::Launch, text)
     })?;
     if std::mem::replace(&mut *lock(&TAKEN), true) {
         return Err(Error::usage("this process has joined its tree already"));

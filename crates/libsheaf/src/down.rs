@@ -5,20 +5,20 @@
 //! packet ends: each leaf runs the filters of the nodes above it, one after the other. All leaves
 //! below a node see the same packets in the same order, so that each of these copies of a filter
 //! does and keeps what the one at the node would.
-use crate::filter::{Assign, Choice, Work};
-use crate::plan::Plan;
+use crate::filter::{AssignFilter, Choice, FilterWork};
+use crate::plan::BackEndPlan;
 use crate::wire::Parcel;
 use bytes::Bytes;
 use sheaf_tree::filter::{FilterError, NodeInfo, Registry};
 
-struct Step {
+struct DownStep {
     rank: u32,
-    work: Work,
+    work: FilterWork,
 }
 
 /// The filters of the nodes between the front end and one leaf.
 pub struct Chain {
-    steps: Vec<Step>,
+    steps: Vec<DownStep>,
 }
 
 impl Chain {
@@ -27,8 +27,8 @@ impl Chain {
     /// # Errors
     /// When a filter cannot be made.
     pub fn new(
-        assign: &Assign,
-        plan: &Plan,
+        assign: &AssignFilter,
+        plan: &BackEndPlan,
         rank: u32,
         with_leaf: bool,
         modules: &Registry,
@@ -43,8 +43,8 @@ impl Chain {
                 assign.at(node.rank()).filter(|choice| matches!(choice, Choice::Module(_)));
             if choice.is_some() {
                 let work =
-                    Work::new(choice, &assign.params, modules, &NodeInfo::planned(node, id))?;
-                steps.push(Step { rank: node.rank(), work });
+                    FilterWork::new(choice, &assign.params, modules, &NodeInfo::planned(node, id))?;
+                steps.push(DownStep { rank: node.rank(), work });
             }
         }
         steps.reverse();
@@ -60,7 +60,7 @@ impl Chain {
     }
 
     /// Sees a packet that others are sent, where it passes nodes above this leaf.
-    pub fn overhear(&mut self, packet: Parcel, to: &[u32], plan: &Plan) {
+    pub fn overhear(&mut self, packet: Parcel, to: &[u32], plan: &BackEndPlan) {
         let leads = |rank: u32| {
             to.iter().any(|&to| {
                 let mut path =
@@ -79,7 +79,7 @@ impl Chain {
 }
 
 fn pass<'a>(
-    steps: impl Iterator<Item = &'a mut Step>,
+    steps: impl Iterator<Item = &'a mut DownStep>,
     packet: Parcel,
 ) -> Result<Vec<Parcel>, FilterError> {
     let mut packets = vec![packet];

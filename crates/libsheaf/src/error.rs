@@ -3,7 +3,7 @@
 /// What kind of failure it was: the numbers of `sheaf.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-pub enum Code {
+pub enum ErrorCode {
     /// The topology does not parse or does not fit.
     Topology = 1,
     /// A process could not be started, or did not come up in time.
@@ -29,38 +29,38 @@ pub enum Code {
 #[error("{message}")]
 pub struct Error {
     /// The kind.
-    pub code: Code,
+    pub code: ErrorCode,
     /// What failed, and what to try.
     pub message: String,
 }
 
 impl Error {
     /// A failure with its kind and one sentence.
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
     /// Of an argument that makes no sense.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self::new(Code::Usage, message)
+        Self::new(ErrorCode::Usage, message)
     }
 
     /// What a program ends with that can go no further.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
-        if self.code == Code::Usage { 2 } else { 1 }
+        if self.code == ErrorCode::Usage { 2 } else { 1 }
     }
 
     /// Of a stream that is not open.
     #[must_use]
     pub fn no_stream(id: u32) -> Self {
-        Self::new(Code::Unknown, format!("there is no open stream {id}"))
+        Self::new(ErrorCode::Unknown, format!("there is no open stream {id}"))
     }
 }
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
-        Self::new(Code::System, error.to_string())
+        Self::new(ErrorCode::System, error.to_string())
     }
 }
 

@@ -18,7 +18,7 @@ pub const CLASS_ERROR: u32 = 2;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct EventDescriptor {
     /// One of the classes.
     pub class: u32,
     /// What it is, within its class.
@@ -56,12 +56,12 @@ pub mod error {
 }
 
 /// Called for every event, on a thread that may block.
-pub type Hook = Box<dyn Fn(&Event) + Send + Sync>;
+pub type Hook = Box<dyn Fn(&EventDescriptor) + Send + Sync>;
 
 #[derive(Default)]
-struct State {
-    queue: VecDeque<Event>,
-    for_hook: VecDeque<Event>,
+struct EventState {
+    queue: VecDeque<EventDescriptor>,
+    for_hook: VecDeque<EventDescriptor>,
     hook: Option<Arc<Hook>>,
     signals: [Option<Signal>; CLASSES],
     ended: bool,
@@ -70,18 +70,18 @@ struct State {
 /// The events of one node.
 #[derive(Default)]
 pub struct Events {
-    state: Mutex<State>,
+    state: Mutex<EventState>,
     changed: Condvar,
 }
 
 impl Events {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EventState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something has happened. Data events go to descriptors and hooks only: a packet is known by
     /// the inbox it lies in.
-    pub fn push(&self, event: Event) {
+    pub fn push(&self, event: EventDescriptor) {
         let mut state = self.lock();
         if let Some(Some(signal)) = state.signals.get(event.class as usize) {
             signal.raise();
@@ -108,7 +108,7 @@ impl Events {
     }
 
     /// Takes the oldest event.
-    pub fn next(&self) -> Option<Event> {
+    pub fn next(&self) -> Option<EventDescriptor> {
         self.lock().queue.pop_front()
     }
 
@@ -163,7 +163,7 @@ impl Events {
         Ok(())
     }
 
-    fn next_for_hook(&self) -> Option<(Arc<Hook>, Event)> {
+    fn next_for_hook(&self) -> Option<(Arc<Hook>, EventDescriptor)> {
         let mut state = self.lock();
         loop {
             if state.ended {

@@ -2,11 +2,11 @@
 //! by way of the functions in [`arg`]; what they promise is what the header asks of callers.
 #![allow(unsafe_code)]
 use crate::back::Back;
-use crate::error::{Code, Error};
-use crate::event::{Event, Events};
+use crate::error::{Error, ErrorCode};
+use crate::event::{EventDescriptor, Events};
 use crate::find;
 use crate::front::{self, Create, Front};
-use crate::inbox::{End, Inbox, Message};
+use crate::inbox::{Inbox, InboxEnd, Message};
 use crate::reactor;
 use sheaf_tree::Sync;
 use std::cell::RefCell;

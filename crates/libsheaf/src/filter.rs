@@ -14,7 +14,7 @@ use std::sync::Arc;
 mod module;
 mod node;
 
-use module::Module;
+use module::FilterModule;
 use node::Assigned;
 
 /// The name of this filter in the tree.
@@ -34,7 +34,7 @@ pub enum Choice {
 
 /// Which node does what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Assign {
+pub struct AssignFilter {
     choices: Vec<Choice>,
     /// Rank and number of its choice, by rank.
     by_rank: Vec<(u32, u16)>,
@@ -48,11 +48,11 @@ pub struct Assign {
     pub measured: Option<u32>,
 }
 
-impl Assign {
+impl AssignFilter {
     /// From a text: `sum`, or `sum => 0; module:HASH:best => *;`.
     ///
     /// # Errors
-    /// [`crate::error::Code::Usage`].
+    /// [`crate::error::ErrorCode::Usage`].
     pub fn parse(text: &str, waits_for_all: bool, params: &[u8]) -> Result<Self, Error> {
         let mut assign = Self {
             choices: Vec::new(),
@@ -141,7 +141,7 @@ pub fn registry(meters: &Arc<Meters>) -> Registry {
     let own = Arc::clone(meters);
     registry.register_at(NAME, move |params, info| {
         let malformed = |_| FilterError::new(Errno::INVAL, "a malformed assignment of filters");
-        let assign: Assign = postcard::from_bytes(params).map_err(malformed)?;
+        let assign: AssignFilter = postcard::from_bytes(params).map_err(malformed)?;
         Ok(Box::new(Assigned::new(&assign, &builtins, &own, info)?))
     });
     let own = Arc::clone(meters);
@@ -151,16 +151,16 @@ pub fn registry(meters: &Arc<Meters>) -> Registry {
 }
 
 /// What the filter of one node is made of.
-pub enum Work {
+pub enum FilterWork {
     /// Everything passes.
     Pass,
     /// A filter of the tree, used for one wave after the other.
     BuiltIn(Box<dyn Accumulator>),
     /// A function of the user's.
-    Module(Module),
+    Module(FilterModule),
 }
 
-impl Work {
+impl FilterWork {
     /// Makes the filter of a node.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl Work {
                 Ok(Self::BuiltIn(builtins.instantiate(name, &[], info)?.accumulator()))
             }
             Some(Choice::Module(name)) => {
-                Module::new(name, params, builtins, info).map(Self::Module)
+                FilterModule::new(name, params, builtins, info).map(Self::Module)
             }
         }
     }

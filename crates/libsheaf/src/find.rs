@@ -1,5 +1,5 @@
 //! Where the program of inner nodes is.
-use crate::error::{Code, Error};
+use crate::error::{Error, ErrorCode};
 use std::path::{Path, PathBuf};
 
 /// Its names: this library's own program, and the one that users of MRNet know, which does the same.
@@ -12,7 +12,7 @@ const VARIABLE: &str = "SHEAF_NODE";
 /// `bin` next to its directory, or in `PATH`. A directory stands for the program in it.
 ///
 /// # Errors
-/// [`Code::Launch`] when it is nowhere.
+/// [`ErrorCode::Launch`] when it is nowhere.
 pub fn inner(given: Option<&str>) -> Result<PathBuf, Error> {
     let variable = || std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
     let named = given.map(PathBuf::from).or_else(|| variable().map(PathBuf::from));
@@ -41,7 +41,7 @@ pub fn inner(given: Option<&str>) -> Result<PathBuf, Error> {
              {VARIABLE} (or, with MRNet's interface, MRNET_COMM_PATH)",
             INNER_PROGRAMS.join(" or ")
         );
-        Error::new(Code::Launch, text)
+        Error::new(ErrorCode::Launch, text)
     })
 }
 

@@ -1,18 +1,20 @@
 //! The front end: the root of a tree whose leaves are the user's programs.
 use crate::BACK_ENDS;
 use crate::down;
-use crate::error::{Code, Error};
-use crate::event::{self, Event, Events};
-use crate::filter::{self, Assign, Work};
+use crate::error::{Error, ErrorCode};
+use crate::event::{self, EventDescriptor, Events};
+use crate::filter::{self, AssignFilter, FilterWork};
 use crate::inbox::{Inbox, Message};
-use crate::meter::{self, Context, Meter, Meters, Record};
-use crate::plan::Plan;
+use crate::meter::{self, Meter, MeterContext, MeterRecord, Meters};
+use crate::plan::BackEndPlan;
 use crate::reactor;
-use crate::wire::{Control, Described, Down, HubWord, Parcel, Upward, Waits};
+use crate::wire::{Control, Described, Down, HubWord, Parcel, UpwardMessage, Waits};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_tree::filter::{NodeInfo, Registry};
-use sheaf_tree::launch::{self, Carrier, Content, LeafProgram, Options, Program, Ssh, Starter};
+use sheaf_tree::launch::{
+    self, Carrier, LeafProgram, Options, Program, ProgramContent, Ssh, Starter,
+};
 use sheaf_tree::link::Listen;
 use sheaf_tree::service::Services;
 use sheaf_tree::{Network, Stream, Sync};
@@ -55,10 +57,10 @@ pub struct Create {
 
 /// What a stream is to be.
 #[derive(Debug, Clone)]
-pub struct Open {
+pub struct OpenRequest {
     /// Ranks of its members.
     pub members: Vec<u32>,
-    /// Which filter each node has: see [`Assign::parse`].
+    /// Which filter each node has: see [`AssignFilter::parse`].
     pub filter: String,
     /// What the user's filters are told.
     pub params: Vec<u8>,
@@ -75,30 +77,30 @@ pub struct Open {
 }
 
 /// The streams that are open, by the application's number.
-type Streams = FxHashMap<u32, Arc<Entry>>;
+type FrontStreams = FxHashMap<u32, Arc<FrontStream>>;
 
-struct Entry {
+struct FrontStream {
     stream: Arc<Stream>,
     pump: JoinHandle<()>,
     leaving: Arc<Leaving>,
     /// Ends with the pump's work.
     done: Mutex<Option<oneshot::Receiver<()>>>,
     members: Vec<u32>,
-    turn: Mutex<Turn>,
+    turn: Mutex<FrontTurn>,
     meter: Option<Arc<Meter>>,
     /// Some node has a filter of the user's on the way up.
     has_modules: bool,
 }
 
 /// Held by who sends.
-struct Turn {
+struct FrontTurn {
     /// Another stream of the tree carries the application's stream now.
     moved: bool,
     /// The front end's filter on the way down.
-    down: Option<Work>,
+    down: Option<FilterWork>,
 }
 
-impl Drop for Entry {
+impl Drop for FrontStream {
     fn drop(&mut self) {
         self.pump.abort();
     }
@@ -107,8 +109,8 @@ impl Drop for Entry {
 /// A running session at its root.
 pub struct Front {
     network: Mutex<Option<Network>>,
-    plan: Arc<Mutex<Plan>>,
-    streams: Arc<Mutex<Streams>>,
+    plan: Arc<Mutex<BackEndPlan>>,
+    streams: Arc<Mutex<FrontStreams>>,
     /// Knows the filters that were loaded.
     registry: Registry,
     meters: Arc<Meters>,
@@ -134,11 +136,14 @@ impl Front {
     /// Starts a session and waits until its back ends are there.
     ///
     /// # Errors
-    /// [`Code::Topology`] and [`Code::Launch`]; the message says what failed where.
+    /// [`ErrorCode::Topology`] and [`ErrorCode::Launch`]; the message says what failed where.
     pub fn create(create: &Create) -> Result<Arc<Self>, Error> {
-        let plan = Plan::parse(&create.topology, create.back_end.is_none())?;
+        let plan = BackEndPlan::parse(&create.topology, create.back_end.is_none())?;
         if plan.topology().leaves_len() == 0 {
-            return Err(Error::new(Code::Topology, "the topology has no node but the front end"));
+            return Err(Error::new(
+                ErrorCode::Topology,
+                "the topology has no node but the front end",
+            ));
         }
         let options = Options {
             configs: [(BACK_ENDS.to_owned(), plan.to_session(None))].into(),
@@ -149,7 +154,7 @@ impl Front {
             program.leaf = Some(LeafProgram { path, args: create.args.clone(), placed: true });
         }
         if !plan.is_here() {
-            let content = Content::of_program(&create.inner)?;
+            let content = ProgramContent::of_program(&create.inner)?;
             program.carrier = Carrier::Tls;
             program.listen = Listen::Address(Ipv4Addr::UNSPECIFIED.into());
             program.starter =
@@ -168,7 +173,7 @@ impl Front {
         })?);
         let (network, ready) = started
             .map_err(io::Error::other)?
-            .map_err(|error| Error::new(Code::Launch, error.to_string()))?;
+            .map_err(|error| Error::new(ErrorCode::Launch, error.to_string()))?;
         let all = network.everyone();
         let here = ready.clone().unwrap_or_default();
         if here != all {
@@ -208,11 +213,14 @@ impl Front {
 
     /// Waits until back ends can attach themselves everywhere, if they are to.
     fn wait_open(&self, patience: Duration) -> Result<(), Error> {
-        let closed = |plan: &mut Plan| !plan.is_open();
+        let closed = |plan: &mut BackEndPlan| !plan.is_open();
         reactor::keep();
         let waited = self.opened.wait_timeout_while(self.plan(), patience, closed);
         if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
-            return Err(Error::new(Code::Launch, "not every leaf listens for back ends in time"));
+            return Err(Error::new(
+                ErrorCode::Launch,
+                "not every leaf listens for back ends in time",
+            ));
         }
         Ok(())
     }
@@ -243,7 +251,7 @@ impl Front {
             }
         };
         let (class, stream) = (event::CLASS_TOPOLOGY, u32::MAX);
-        self.events.push(Event { class, kind, rank, parent: hub, stream, text });
+        self.events.push(EventDescriptor { class, kind, rank, parent: hub, stream, text });
     }
 
     /// Opens the stream of every back end, and begins to listen for what happens.
@@ -276,16 +284,18 @@ impl Front {
     }
 
     /// The tree as it is now.
-    pub fn plan(&self) -> MutexGuard<'_, Plan> {
+    pub fn plan(&self) -> MutexGuard<'_, BackEndPlan> {
         lock(&self.plan)
     }
 
     fn network(&self) -> Result<Network, Error> {
-        lock(&self.network).clone().ok_or_else(|| Error::new(Code::Ended, "the session is over"))
+        lock(&self.network)
+            .clone()
+            .ok_or_else(|| Error::new(ErrorCode::Ended, "the session is over"))
     }
 
     fn open_own(&self, rank: u32) -> Result<(), Error> {
-        let open = Open {
+        let open = OpenRequest {
             members: vec![rank],
             filter: "null".to_owned(),
             params: Vec::new(),
@@ -312,32 +322,33 @@ impl Front {
     /// directions.
     ///
     /// # Errors
-    /// [`Code::Usage`] for members that are no back ends; [`Code::Ended`].
-    pub fn open_as(&self, id: u32, open: &Open) -> Result<(), Error> {
+    /// [`ErrorCode::Usage`] for members that are no back ends; [`ErrorCode::Ended`].
+    pub fn open_as(&self, id: u32, open: &OpenRequest) -> Result<(), Error> {
         let leaves = self.plan().leaves(&open.members)?;
         let network = self.network()?;
         let mut filter = String::new();
-        let mut assign = Assign::parse(&open.filter, open.sync == Sync::WaitForAll, &open.params)?;
-        let down = Assign::parse(&open.down, true, &open.down_params)?;
-        let down = Some(down).filter(Assign::has_modules);
+        let mut assign =
+            AssignFilter::parse(&open.filter, open.sync == Sync::WaitForAll, &open.params)?;
+        let down = AssignFilter::parse(&open.down, true, &open.down_params)?;
+        let down = Some(down).filter(AssignFilter::has_modules);
         assign.measured = open.measured.then_some(id);
         let (stream, upward) = match assign.simple() {
             Some("null") => {
-                (network.open(BACK_ENDS, leaves, "null", &[], open.sync), Upward::Parcels)
+                (network.open(BACK_ENDS, leaves, "null", &[], open.sync), UpwardMessage::Parcels)
             }
             Some(name) => {
                 filter = name.to_owned();
-                (network.open(BACK_ENDS, leaves, name, &[], open.sync), Upward::Packets)
+                (network.open(BACK_ENDS, leaves, name, &[], open.sync), UpwardMessage::Packets)
             }
             None => (
                 network.open(BACK_ENDS, leaves, filter::NAME, &assign.encode(), open.sync),
-                Upward::Lists,
+                UpwardMessage::Lists,
             ),
         };
         let stream = Arc::new(stream);
-        let turn = Turn { moved: false, down: self.own_down_filter(down.as_ref(), id)? };
+        let turn = FrontTurn { moved: false, down: self.own_down_filter(down.as_ref(), id)? };
         let has_modules = assign.has_modules();
-        let up = (upward == Upward::Lists).then_some(assign);
+        let up = (upward == UpwardMessage::Lists).then_some(assign);
         let (members, about) = (open.members.clone(), open.about.clone());
         let waits = match open.sync {
             Sync::WaitForAll => Waits::ForAll,
@@ -368,7 +379,7 @@ impl Front {
             leaving: Arc::clone(&leaving),
             done: tell,
         };
-        let entry = Entry {
+        let entry = FrontStream {
             stream,
             pump: reactor::spawn(pump.run())?,
             leaving,
@@ -383,11 +394,15 @@ impl Front {
     }
 
     /// The filter of the user's that this node has on the way down.
-    fn own_down_filter(&self, down: Option<&Assign>, id: u32) -> Result<Option<Work>, Error> {
+    fn own_down_filter(
+        &self,
+        down: Option<&AssignFilter>,
+        id: u32,
+    ) -> Result<Option<FilterWork>, Error> {
         let Some(down) = down.filter(|down| down.at(0).is_some()) else { return Ok(None) };
         let info = NodeInfo::planned(self.plan().topology().root(), id);
-        let made = Work::new(down.at(0), &down.params, &self.registry, &info);
-        made.map(Some).map_err(|error| Error::new(Code::Filter, error.message))
+        let made = FilterWork::new(down.at(0), &down.params, &self.registry, &info);
+        made.map(Some).map_err(|error| Error::new(ErrorCode::Filter, error.message))
     }
 
     /// Sends nothing more on the stream of the tree that carries `id`, and says so to its members.
@@ -407,9 +422,9 @@ impl Front {
     /// from now on, upwards for the answers to them at the latest. They keep their state.
     ///
     /// # Errors
-    /// [`Code::Unknown`] without such a stream, [`Code::Ended`].
+    /// [`ErrorCode::Unknown`] without such a stream, [`ErrorCode::Ended`].
     pub fn set_params(&self, id: u32, down: bool, params: &[u8]) -> Result<(), Error> {
-        let (entry, turn) = (self.entry(id)?, |entry: &Entry| lock(&entry.turn).moved);
+        let (entry, turn) = (self.entry(id)?, |entry: &FrontStream| lock(&entry.turn).moved);
         if turn(&entry) {
             return Err(Error::no_stream(id));
         }
@@ -429,12 +444,14 @@ impl Front {
     /// Sends a shared object to every node; gives the name by which streams call its `function`.
     ///
     /// # Errors
-    /// [`Code::System`] when it cannot be read, [`Code::Filter`] when it cannot run or has no such
+    /// [`ErrorCode::System`] when it cannot be read, [`ErrorCode::Filter`] when it cannot run or has no such
     /// function.
     pub fn load_filter(&self, path: &Path, function: &str) -> Result<String, Error> {
-        let failed = |why: String| Error::new(Code::Filter, format!("{}: {why}", path.display()));
-        let bytes = std::fs::read(path)
-            .map_err(|error| Error::new(Code::System, format!("{}: {error}", path.display())))?;
+        let failed =
+            |why: String| Error::new(ErrorCode::Filter, format!("{}: {why}", path.display()));
+        let bytes = std::fs::read(path).map_err(|error| {
+            Error::new(ErrorCode::System, format!("{}: {error}", path.display()))
+        })?;
         let module = self.network()?.load_filter(bytes).map_err(|error| failed(error.message))?;
         let name = module.filter(function);
         // Nobody uses this one: it says whether there is such a function.
@@ -447,8 +464,8 @@ impl Front {
     /// What every node has measured of stream `id`, or of all ([`meter::ALL_STREAMS`]), by rank.
     ///
     /// # Errors
-    /// [`Code::Unknown`] without such a stream, [`Code::TimedOut`] when nobody answers in time.
-    pub fn measure(&self, id: u32, timeout: Duration) -> Result<Vec<Record>, Error> {
+    /// [`ErrorCode::Unknown`] without such a stream, [`ErrorCode::TimedOut`] when nobody answers in time.
+    pub fn measure(&self, id: u32, timeout: Duration) -> Result<Vec<MeterRecord>, Error> {
         let members = match id {
             meter::ALL_STREAMS => self.plan().back_ends().collect(),
             id => self.entry(id)?.members.clone(),
@@ -467,15 +484,15 @@ impl Front {
             stream.recv_until(Instant::now() + 2 * timeout).await
         })?);
         let gathered = gathered.map_err(io::Error::other)?;
-        let late = || Error::new(Code::TimedOut, "no node said in time what it has measured");
+        let late = || Error::new(ErrorCode::TimedOut, "no node said in time what it has measured");
         let payload = gathered.ok().and_then(|result| result.payload).ok_or_else(late)?;
-        let mut records =
-            Record::decode(&payload).map_err(|error| Error::new(Code::Packet, error.message))?;
+        let mut records = MeterRecord::decode(&payload)
+            .map_err(|error| Error::new(ErrorCode::Packet, error.message))?;
         records.sort_by_key(|record| record.rank);
         Ok(records)
     }
 
-    fn entry(&self, id: u32) -> Result<Arc<Entry>, Error> {
+    fn entry(&self, id: u32) -> Result<Arc<FrontStream>, Error> {
         let entry = lock(&self.streams).get(&id).cloned();
         entry.ok_or_else(|| Error::no_stream(id))
     }
@@ -488,7 +505,7 @@ impl Front {
     /// Sends a packet to the members of a stream, or to those named; waits for room.
     ///
     /// # Errors
-    /// [`Code::Unknown`] without such a stream, [`Code::Ended`].
+    /// [`ErrorCode::Unknown`] without such a stream, [`ErrorCode::Ended`].
     pub fn send(
         &self,
         id: u32,
@@ -509,7 +526,7 @@ impl Front {
     fn send_on(&self, id: u32, tag: i32, packet: &[u8], destinations: &[u32]) -> Result<(), Error> {
         loop {
             if self.inbox.is_ended() {
-                return Err(Error::new(Code::Ended, "the session is over"));
+                return Err(Error::new(ErrorCode::Ended, "the session is over"));
             }
             let entry = self.entry(id)?;
             let mut turn = lock(&entry.turn);
@@ -521,7 +538,7 @@ impl Front {
             }
             let send = |tag: i32, packet: &[u8]| {
                 if let Some(meter) = &entry.meter {
-                    meter.count(Context::Sent, packet.len());
+                    meter.count(MeterContext::Sent, packet.len());
                 }
                 reactor::wait(entry.stream.send(tag, &Down::encode(packet, destinations), None));
             };
@@ -533,7 +550,7 @@ impl Front {
             let packet = down::parcel(tag, Bytes::copy_from_slice(packet));
             filter
                 .run(vec![packet], 0, &mut out, &mut back)
-                .map_err(|error| Error::new(Code::Filter, error.message))?;
+                .map_err(|error| Error::new(ErrorCode::Filter, error.message))?;
             out.iter().for_each(|Parcel { tag, packet, .. }| send(*tag, packet));
             for Parcel { tag, source, packet } in back {
                 self.inbox.push(Message { stream: id, tag, source, packet, owed: None });

@@ -1,19 +1,17 @@
 //! What the fuzz targets in `fuzz/` run. No part of the API.
 #![allow(missing_docs)]
-use crate::attach::{Frame, Hello};
-use crate::filter::{self, Assign};
-use crate::meter::Record;
-use crate::plan::Plan;
-use crate::topgen::{self, Request};
-use crate::wire::{Control, Down, HubWord, Params, Parcel};
+use crate::attach::{AttachFrame, AttachHello};
+use crate::filter::{self, AssignFilter};
+use crate::meter::MeterRecord;
+use crate::plan::BackEndPlan;
+use crate::topgen::{self, TopologyRequest};
+use crate::wire::{Control, Down, HubWord, OpenParams, Parcel};
 use bytes::Bytes;
+use sheaf_core::fuzzing::FuzzTarget;
 use sheaf_tree::filter::{Emit, Input, NodeInfo};
 
-/// A fuzz target: its name, and what it runs.
-pub type Target = (&'static str, fn(&[u8]));
-
 /// The targets of this crate.
-pub const TARGETS: &[Target] =
+pub const TARGETS: &[FuzzTarget] =
     &[("libsheaf_wire", wire), ("libsheaf_text", text), ("libsheaf_filter", filters)];
 
 /// What the ends of a session, and back ends that attach themselves, say to each other.
@@ -27,26 +25,26 @@ pub fn wire(data: &[u8]) {
             let mut out = Vec::new();
             for Parcel { tag, source, packet } in &parcels {
                 Parcel::put(&mut out, *tag, *source, packet);
-                let _ = Params::decode(packet);
+                let _ = OpenParams::decode(packet);
                 let _ = postcard::from_bytes::<HubWord>(packet);
             }
             assert_eq!(out, bytes);
         }
         2 => {
-            let Ok(records) = Record::decode(rest) else { return };
-            assert_eq!(Record::decode(&Record::encode(&records)), Ok(records));
+            let Ok(records) = MeterRecord::decode(rest) else { return };
+            assert_eq!(MeterRecord::decode(&MeterRecord::encode(&records)), Ok(records));
         }
         3 => {
-            let Ok(frame) = Frame::read(&mut &rest[..]) else { return };
+            let Ok(frame) = AttachFrame::read(&mut &rest[..]) else { return };
             let again = [&frame.head()[..], &frame.payload].concat();
-            assert_eq!(Frame::read(&mut &again[..]).ok(), Some(frame));
+            assert_eq!(AttachFrame::read(&mut &again[..]).ok(), Some(frame));
         }
-        4 => drop(postcard::from_bytes::<Hello>(rest)),
+        4 => drop(postcard::from_bytes::<AttachHello>(rest)),
         5 => {
-            let Ok(plan) = Plan::from_session(rest) else { return };
+            let Ok(plan) = BackEndPlan::from_session(rest) else { return };
             assert!(plan.table().lines().count() >= plan.back_ends().count());
-            let again =
-                Plan::from_session(&plan.to_session(None)).expect("what was encoded decodes");
+            let again = BackEndPlan::from_session(&plan.to_session(None))
+                .expect("what was encoded decodes");
             assert_eq!(again.topology().nodes_len(), plan.topology().nodes_len());
         }
         _ => drop(postcard::from_bytes::<HubWord>(rest)),
@@ -76,17 +74,21 @@ fn down(bytes: &Bytes) {
 /// Texts of the application's: topology files, shapes and hosts to make them of, filters by rank.
 pub fn text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Ok(plan) = Plan::parse(text, data.len().is_multiple_of(2)) {
+    if let Ok(plan) = BackEndPlan::parse(text, data.len().is_multiple_of(2)) {
         assert_eq!(plan.table().lines().count(), plan.topology().nodes_len() as usize);
     }
     let (shape, hosts) = text.split_once('\n').unwrap_or((text, "n[1-4]"));
     if let Ok(mut hosts) = topgen::hosts(hosts, 4) {
         hosts.iter_mut().for_each(|(_, count)| *count %= 64);
-        let request =
-            Request { shape: shape.to_owned(), front: "fe".to_owned(), hosts, inner: Vec::new() };
+        let request = TopologyRequest {
+            shape: shape.to_owned(),
+            front: "fe".to_owned(),
+            hosts,
+            inner: Vec::new(),
+        };
         drop(topgen::make(&request));
     }
-    if let Ok(assign) = Assign::parse(text, true, data) {
+    if let Ok(assign) = AssignFilter::parse(text, true, data) {
         let _ = (assign.at(0), assign.simple(), assign.encode());
     }
 }
@@ -97,7 +99,7 @@ pub fn filters(data: &[u8]) {
     let mut pieces = data.split(|&byte| byte == b'\xff');
     let mut next = || pieces.next().unwrap_or_default();
     let text = String::from_utf8_lossy(next()).into_owned();
-    let params = match Assign::parse(&text, data.len().is_multiple_of(2), b"") {
+    let params = match AssignFilter::parse(&text, data.len().is_multiple_of(2), b"") {
         Ok(assign) => assign.encode(),
         Err(_) => next().to_vec(),
     };

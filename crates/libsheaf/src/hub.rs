@@ -2,12 +2,14 @@
 //!
 //! What comes down is passed on to those of them that are members. What they send is made into
 //! waves here as any node does, and goes up as this leaf's own.
-use crate::attach::{self, Frame, HEAD_BYTES, Hello, Kind};
+use crate::attach::{self, AttachFrame, AttachHello, AttachKind, HEAD_BYTES};
 use crate::down::{self, Chain};
-use crate::filter::{Assign, Work};
-use crate::meter::{self, Context, Meter, Record};
-use crate::plan::Plan;
-use crate::wire::{Control, Described, Down, HUB_TAG, HubWord, Params, Parcel, Upward, Waits};
+use crate::filter::{AssignFilter, FilterWork};
+use crate::meter::{self, Meter, MeterContext, MeterRecord};
+use crate::plan::BackEndPlan;
+use crate::wire::{
+    Control, Described, Down, HUB_TAG, HubWord, OpenParams, Parcel, UpwardMessage, Waits,
+};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
@@ -30,13 +32,13 @@ const WAITING_MAX: usize = 1024;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A stream at this leaf.
-struct Stream {
+struct HubStream {
     carrier: u32,
     described: Arc<Described>,
     /// Members that are attached here and have not left.
     members: Vec<u32>,
     waiting: BTreeMap<u32, VecDeque<Parcel>>,
-    work: Work,
+    work: FilterWork,
     /// Filters on the way down, this leaf's own included.
     chain: Option<Chain>,
     /// Parameters that go up in front of the next packet.
@@ -61,21 +63,21 @@ struct Relayed {
 }
 
 #[derive(Default)]
-struct State {
-    streams: FxHashMap<u32, Stream>,
+struct HubState {
+    streams: FxHashMap<u32, HubStream>,
     /// The application's stream, by the stream of the tree.
     carried: FxHashMap<u32, u32>,
     parts: FxHashMap<u32, Vec<u8>>,
-    attached: FxHashMap<u32, mpsc::Sender<Frame>>,
+    attached: FxHashMap<u32, mpsc::Sender<AttachFrame>>,
 }
 
 struct Hub {
     rank: u32,
     port: u16,
-    plan: Plan,
+    plan: BackEndPlan,
     registry: Registry,
     leaf: LeafHandle,
-    state: Mutex<State>,
+    state: Mutex<HubState>,
 }
 
 /// Makes hubs at the leaves of sessions whose back ends attach themselves, with these filters.
@@ -84,7 +86,7 @@ pub struct Hubs(pub Registry);
 impl Provider for Hubs {
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let refuse = |cause: String| ServiceError { errno: Errno::NOSYS, cause };
-        let plan = Plan::from_session(site.config).map_err(|error| refuse(error.message))?;
+        let plan = BackEndPlan::from_session(site.config).map_err(|error| refuse(error.message))?;
         if !plan.attach() {
             return Err(refuse("an inner node was started in place of a back end".to_owned()));
         }
@@ -103,12 +105,12 @@ impl Provider for Hubs {
         let (registry, state) = (self.0.clone(), Mutex::default());
         let hub = Arc::new(Hub { rank, port, plan, registry, leaf: handle, state });
         tokio::spawn(Arc::clone(&hub).admit(listener));
-        Ok(Box::new(At(hub)))
+        Ok(Box::new(AtHub(hub)))
     }
 }
 
 impl Hub {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,17 +126,20 @@ impl Hub {
     async fn serve(self: Arc<Self>, socket: UnixStream) {
         let (mut reader, mut writer) = socket.into_split();
         let greeting = tokio::time::timeout(HELLO_TIMEOUT, read(&mut reader)).await;
-        let Ok(Ok(Frame { kind: Kind::Hello, payload, .. })) = greeting else { return };
-        let Ok(Hello { rank, host }) = postcard::from_bytes(&payload) else { return };
-        let (to, mut frames) = mpsc::channel::<Frame>(FRAMES_MAX);
+        let Ok(Ok(AttachFrame { kind: AttachKind::Hello, payload, .. })) = greeting else { return };
+        let Ok(AttachHello { rank, host }) = postcard::from_bytes(&payload) else { return };
+        let (to, mut frames) = mpsc::channel::<AttachFrame>(FRAMES_MAX);
         if self.plan.place(rank).is_some() || self.lock().attached.contains_key(&rank) {
             // Not one of ours: closing the socket says so.
             return;
         }
         let payload = self.plan.to_session(Some((rank, self.rank, host.clone()))).into();
-        if write(&mut writer, &Frame { kind: Kind::Welcome, stream: 0, tag: 0, payload })
-            .await
-            .is_err()
+        if write(
+            &mut writer,
+            &AttachFrame { kind: AttachKind::Welcome, stream: 0, tag: 0, payload },
+        )
+        .await
+        .is_err()
         {
             return;
         }
@@ -149,9 +154,9 @@ impl Hub {
         });
         while let Ok(frame) = read(&mut reader).await {
             match frame.kind {
-                Kind::Packet => self.up(rank, frame).await,
-                Kind::Close => self.leave(rank, Some(frame.stream)),
-                Kind::Hello | Kind::Welcome => break,
+                AttachKind::Packet => self.up(rank, frame).await,
+                AttachKind::Close => self.leave(rank, Some(frame.stream)),
+                AttachKind::Hello | AttachKind::Welcome => break,
             }
         }
         send.abort();
@@ -174,7 +179,7 @@ impl Hub {
     }
 
     /// A packet of an attached back end's.
-    async fn up(self: &Arc<Self>, rank: u32, frame: Frame) {
+    async fn up(self: &Arc<Self>, rank: u32, frame: AttachFrame) {
         let parcel = Parcel { tag: frame.tag, source: rank, packet: frame.payload };
         let Some(carrier) = self.put(rank, frame.stream, parcel) else { return };
         loop {
@@ -209,10 +214,10 @@ impl Hub {
     /// Takes a packet in and sends what it completes; gives the stream of the tree.
     fn put(self: &Arc<Self>, rank: u32, id: u32, parcel: Parcel) -> Option<u32> {
         let mut state = self.lock();
-        let member = |stream: &&mut Stream| !stream.over && stream.members.contains(&rank);
+        let member = |stream: &&mut HubStream| !stream.over && stream.members.contains(&rank);
         let stream = state.streams.get_mut(&id).filter(member)?;
-        stream.count(rank, Context::Sent, parcel.packet.len());
-        stream.count(self.rank, Context::Received, parcel.packet.len());
+        stream.count(rank, MeterContext::Sent, parcel.packet.len());
+        stream.count(self.rank, MeterContext::Received, parcel.packet.len());
         stream.waiting.entry(rank).or_default().push_back(parcel);
         if let Waits::Until(ms) = stream.described.waits
             && !std::mem::replace(&mut stream.armed, true)
@@ -275,11 +280,15 @@ impl Hub {
         mut packets: mpsc::UnboundedReceiver<Relayed>,
     ) {
         while let Some(Relayed { tag, payload, bytes }) = packets.recv().await {
-            self.spread(id, &Frame { kind: Kind::Packet, stream: id, tag, payload }).await;
+            self.spread(id, &AttachFrame { kind: AttachKind::Packet, stream: id, tag, payload })
+                .await;
             self.leaf.with(|leaf| leaf.consumed(carrier, bytes));
         }
-        self.spread(id, &Frame { kind: Kind::Close, stream: id, tag: 0, payload: Bytes::new() })
-            .await;
+        self.spread(
+            id,
+            &AttachFrame { kind: AttachKind::Close, stream: id, tag: 0, payload: Bytes::new() },
+        )
+        .await;
         let mut state = self.lock();
         if let Some(stream) = state.streams.get(&id).filter(|stream| stream.carrier == carrier) {
             stream.wake();
@@ -288,12 +297,12 @@ impl Hub {
     }
 
     /// What this leaf and its back ends have measured.
-    fn records(&self, id: u32) -> Vec<Record> {
-        let mut records = BTreeMap::from([(self.rank, Record::of_process(self.rank))]);
+    fn records(&self, id: u32) -> Vec<MeterRecord> {
+        let mut records = BTreeMap::from([(self.rank, MeterRecord::of_process(self.rank))]);
         for (have, stream) in &self.lock().streams {
             if id == meter::ALL_STREAMS || id == *have {
                 for (&rank, meter) in &stream.meters {
-                    let fresh = || Record { rank, ..Record::default() };
+                    let fresh = || MeterRecord { rank, ..MeterRecord::default() };
                     records.entry(rank).or_insert_with(fresh).add(meter);
                 }
             }
@@ -301,8 +310,8 @@ impl Hub {
         records.into_values().collect()
     }
 
-    async fn spread(&self, id: u32, frame: &Frame) {
-        let to: Vec<mpsc::Sender<Frame>> = {
+    async fn spread(&self, id: u32, frame: &AttachFrame) {
+        let to: Vec<mpsc::Sender<AttachFrame>> = {
             let state = self.lock();
             let members = state.streams.get(&id).into_iter().flat_map(|stream| &stream.members);
             members.filter_map(|rank| state.attached.get(rank)).cloned().collect()
@@ -318,11 +327,11 @@ impl Hub {
         let info = NodeInfo { rank: self.rank, stream: carrier, ..NodeInfo::default() };
         let (builtins, filter) = (&self.registry, described.filter.clone());
         let made = match &described.up {
-            Some(assign) => Work::new(assign.at(self.rank), &assign.params, builtins, &info),
-            None if filter.is_empty() => Ok(Work::Pass),
+            Some(assign) => FilterWork::new(assign.at(self.rank), &assign.params, builtins, &info),
+            None if filter.is_empty() => Ok(FilterWork::Pass),
             None => {
-                let assign = Assign::parse(&filter, true, &[]).ok();
-                Work::new(
+                let assign = AssignFilter::parse(&filter, true, &[]).ok();
+                FilterWork::new(
                     assign.as_ref().and_then(|assign| assign.at(self.rank)),
                     &[],
                     builtins,
@@ -346,7 +355,7 @@ impl Hub {
             .filter(|rank| state.attached.contains_key(rank))
             .collect();
         let word = Control::Describe(Box::new(Described {
-            upward: Upward::Packets,
+            upward: UpwardMessage::Packets,
             up: None,
             down: None,
             ..described.clone()
@@ -356,7 +365,7 @@ impl Hub {
         let meters =
             members.iter().chain([&self.rank]).map(|&rank| (rank, Meter::default())).collect();
         let (params, room) = (Vec::new(), Arc::default());
-        let stream = Stream {
+        let stream = HubStream {
             carrier,
             described,
             members,
@@ -415,7 +424,7 @@ impl Hub {
                     packet.stream,
                     packet.wave,
                     packet.tag,
-                    &Record::encode(&self.records(id)),
+                    &MeterRecord::encode(&self.records(id)),
                 );
             }
             Ok(Down::Packet(body)) => self.relay_down(packet, &payload, body, None, leaf),
@@ -440,20 +449,20 @@ impl Hub {
         for &rank in
             stream.members.iter().filter(|rank| to.as_ref().is_none_or(|to| to.contains(rank)))
         {
-            stream.count(rank, Context::Received, body.len());
+            stream.count(rank, MeterContext::Received, body.len());
         }
         stream.pass_down(packet, payload, body, leaf);
     }
 }
 
-impl State {
-    fn carried_by(&mut self, carrier: u32) -> Option<&mut Stream> {
+impl HubState {
+    fn carried_by(&mut self, carrier: u32) -> Option<&mut HubStream> {
         self.streams.get_mut(self.carried.get(&carrier)?)
     }
 }
 
-impl Stream {
-    fn count(&self, rank: u32, context: Context, bytes: usize) {
+impl HubStream {
+    fn count(&self, rank: u32, context: MeterContext, bytes: usize) {
         if let Some(meter) = self.meters.get(&rank) {
             meter.count(context, bytes);
         }
@@ -477,7 +486,7 @@ impl Stream {
         } else {
             self.work.set_params(bytes);
             self.params.clear();
-            Params::put(version, bytes, &mut self.params);
+            OpenParams::put(version, bytes, &mut self.params);
         }
     }
 
@@ -529,20 +538,20 @@ impl Stream {
     fn combine(&mut self, row: Vec<Parcel>, rank: u32) -> Option<(i32, Vec<u8>)> {
         let tag = row.first().map_or(0, |parcel| parcel.tag);
         let (mut out, mut back, mut payload) = (Vec::new(), Vec::new(), Vec::new());
-        if self.described.upward == Upward::Lists {
+        if self.described.upward == UpwardMessage::Lists {
             payload = std::mem::take(&mut self.params);
         }
         // A packet that the filter refuses is this leaf's to leave out; the wave stays one.
         if self.work.run(row, rank, &mut out, &mut back).is_err()
-            && self.described.upward == Upward::Packets
+            && self.described.upward == UpwardMessage::Packets
         {
             return Some((tag, vec![0]));
         }
         for parcel in out {
-            self.count(rank, Context::Sent, parcel.packet.len());
+            self.count(rank, MeterContext::Sent, parcel.packet.len());
             match self.described.upward {
-                Upward::Packets => payload.extend_from_slice(&parcel.packet),
-                Upward::Parcels | Upward::Lists => {
+                UpwardMessage::Packets => payload.extend_from_slice(&parcel.packet),
+                UpwardMessage::Parcels | UpwardMessage::Lists => {
                     Parcel::put(&mut payload, parcel.tag, parcel.source, &parcel.packet);
                 }
             }
@@ -551,10 +560,10 @@ impl Stream {
     }
 }
 
-async fn read(from: &mut unix::OwnedReadHalf) -> io::Result<Frame> {
+async fn read(from: &mut unix::OwnedReadHalf) -> io::Result<AttachFrame> {
     let mut head = [0; HEAD_BYTES];
     from.read_exact(&mut head).await?;
-    let (mut frame, len) = Frame::parse(&head)?;
+    let (mut frame, len) = AttachFrame::parse(&head)?;
     let mut payload = Vec::new();
     from.take(len as u64).read_to_end(&mut payload).await?;
     if payload.len() < len {
@@ -564,15 +573,15 @@ async fn read(from: &mut unix::OwnedReadHalf) -> io::Result<Frame> {
     Ok(frame)
 }
 
-async fn write(to: &mut unix::OwnedWriteHalf, frame: &Frame) -> io::Result<()> {
+async fn write(to: &mut unix::OwnedWriteHalf, frame: &AttachFrame) -> io::Result<()> {
     to.write_all(&frame.head()).await?;
     to.write_all(&frame.payload).await
 }
 
 /// The service of a hub's leaf.
-struct At(Arc<Hub>);
+struct AtHub(Arc<Hub>);
 
-impl Service for At {
+impl Service for AtHub {
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
         if packet.first && packet.last {
             let payload = packet.payload.clone();
@@ -616,6 +625,6 @@ impl Service for At {
     fn ended(&mut self) {
         let mut state = self.0.lock();
         state.attached.clear();
-        state.streams.values_mut().for_each(Stream::end);
+        state.streams.values_mut().for_each(HubStream::end);
     }
 }

@@ -33,7 +33,7 @@ pub struct Message {
 
 /// No packet comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum InboxEnd {
     /// The session is over.
     Session,
     /// The stream is closed.
@@ -74,7 +74,7 @@ impl Signal {
 }
 
 #[derive(Default)]
-struct Queue {
+struct InboxQueue {
     /// By arrival; in place of a packet that a filter has lost, what is to be said of that.
     messages: VecDeque<(u64, Result<Message, String>)>,
     bytes: usize,
@@ -84,8 +84,8 @@ struct Queue {
 }
 
 #[derive(Default)]
-struct State {
-    queues: FxHashMap<u32, Queue>,
+struct InboxState {
+    queues: FxHashMap<u32, InboxQueue>,
     /// The first message of every queue that has one, by arrival.
     fronts: BTreeMap<u64, u32>,
     next: u64,
@@ -115,11 +115,11 @@ impl Wakers {
 /// The queues of one node.
 #[derive(Default)]
 pub struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
 }
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,7 +137,7 @@ impl Inbox {
     /// has lost stands what is to be said of that.
     pub fn push_all(&self, stream: u32, messages: &mut Vec<Result<Message, String>>) {
         let mut state = self.lock();
-        let State { queues, fronts, next, waiting, .. } = &mut *state;
+        let InboxState { queues, fronts, next, waiting, .. } = &mut *state;
         let queue = queues.entry(stream).or_default();
         if queue.closed || messages.is_empty() {
             messages.clear();
@@ -161,33 +161,41 @@ impl Inbox {
     /// one. `None` when the time is over.
     ///
     /// # Errors
-    /// [`End`] when nothing can come any more, or a packet is missing; what had come is given first.
+    /// [`InboxEnd`] when nothing can come any more, or a packet is missing; what had come is given first.
     pub fn take(
         &self,
         stream: Option<u32>,
         deadline: Option<Instant>,
-    ) -> Result<Option<Message>, End> {
+    ) -> Result<Option<Message>, InboxEnd> {
         let take = poll_fn(|cx| self.poll_take(stream, cx));
         reactor::wait_until(deadline, take).transpose()
     }
 
-    fn poll_take(&self, stream: Option<u32>, cx: &Context<'_>) -> Poll<Result<Message, End>> {
+    fn poll_take(&self, stream: Option<u32>, cx: &Context<'_>) -> Poll<Result<Message, InboxEnd>> {
         let mut state = self.lock();
         if let Some(message) = state.take(stream) {
-            return Poll::Ready(message.map_err(End::Lost));
+            return Poll::Ready(message.map_err(InboxEnd::Lost));
         }
         if stream.is_some_and(|id| state.queues.get(&id).is_none_or(|queue| queue.closed)) {
-            return Poll::Ready(Err(if state.ended { End::Session } else { End::Stream }));
+            return Poll::Ready(Err(if state.ended {
+                InboxEnd::Session
+            } else {
+                InboxEnd::Stream
+            }));
         }
         if state.ended {
-            return Poll::Ready(Err(End::Session));
+            return Poll::Ready(Err(InboxEnd::Session));
         }
         state.waiting.add(cx);
         Poll::Pending
     }
 
     /// Waits until `what` says something of the state, until `deadline` at most.
-    fn wait<T>(&self, deadline: Option<Instant>, what: impl Fn(&State) -> Option<T>) -> Option<T> {
+    fn wait<T>(
+        &self,
+        deadline: Option<Instant>,
+        what: impl Fn(&InboxState) -> Option<T>,
+    ) -> Option<T> {
         let look = poll_fn(|cx| {
             let mut state = self.lock();
             match what(&state) {
@@ -319,7 +327,7 @@ fn cost(message: &Result<Message, String>) -> usize {
     MESSAGE_BYTES + message.as_ref().map_or_else(String::len, |message| message.packet.len())
 }
 
-impl State {
+impl InboxState {
     fn take(&mut self, stream: Option<u32>) -> Option<Result<Message, String>> {
         let id = match stream {
             Some(id) => id,
@@ -401,8 +409,8 @@ mod tests {
         inbox.push(message(1, 11));
         inbox.end();
         assert_eq!(inbox.take(Some(1), None).unwrap().unwrap().tag, 10);
-        assert_eq!(inbox.take(Some(1), None).unwrap_err(), End::Session);
-        assert_eq!(inbox.take(None, None).unwrap_err(), End::Session);
+        assert_eq!(inbox.take(Some(1), None).unwrap_err(), InboxEnd::Session);
+        assert_eq!(inbox.take(None, None).unwrap_err(), InboxEnd::Session);
     }
 
     #[test]
@@ -414,7 +422,7 @@ mod tests {
         inbox.push(message(1, 12));
         assert_eq!(inbox.take(Some(1), None).unwrap().unwrap().tag, 10);
         assert!(inbox.has(Some(1)));
-        assert_eq!(inbox.take(None, None).unwrap_err(), End::Lost("it failed".to_owned()));
+        assert_eq!(inbox.take(None, None).unwrap_err(), InboxEnd::Lost("it failed".to_owned()));
         assert_eq!(inbox.take(Some(1), None).unwrap().unwrap().tag, 12);
         assert!(!inbox.has(Some(1)));
     }

@@ -18,7 +18,7 @@ const RECORDS_MAX: usize = 1 << 20;
 
 /// Where packets are counted: the numbers of `sheaf.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Context {
+pub enum MeterContext {
     /// Sent from this node: by the front end down, by others up.
     Sent = 0,
     /// Received at this node: at a back end from the front end, at others from their children.
@@ -55,18 +55,18 @@ pub struct Timer {
 
 impl Meter {
     /// Counts one packet.
-    pub fn count(&self, context: Context, bytes: usize) {
+    pub fn count(&self, context: MeterContext, bytes: usize) {
         self.count_many(context, 1, bytes);
     }
 
     /// Counts packets of so many bytes each.
-    pub fn count_many(&self, context: Context, packets: usize, bytes: usize) {
+    pub fn count_many(&self, context: MeterContext, packets: usize, bytes: usize) {
         self.packets[context as usize].fetch_add(packets as u64, Relaxed);
         self.bytes[context as usize].fetch_add((packets * bytes) as u64, Relaxed);
     }
 
     /// Counts packets; parameters on their way are none.
-    pub fn count_all(&self, context: Context, parcels: &[Parcel]) {
+    pub fn count_all(&self, context: MeterContext, parcels: &[Parcel]) {
         for parcel in parcels.iter().filter(|parcel| parcel.tag != PARAMS_TAG) {
             self.count(context, parcel.packet.len());
         }
@@ -106,10 +106,10 @@ fn nanoseconds(time: std::time::Duration) -> u64 {
 
 /// One node's answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct MeterRecord {
     /// The node.
     pub rank: u32,
-    /// Packets by [`Context`].
+    /// Packets by [`MeterContext`].
     pub packets: [u64; CONTEXTS],
     /// Bytes of these.
     pub bytes: [u64; CONTEXTS],
@@ -127,7 +127,7 @@ pub struct Record {
     pub resident_kb: u64,
 }
 
-impl Record {
+impl MeterRecord {
     /// Of a node about which no more is known than its process.
     #[must_use]
     pub fn of_process(rank: u32) -> Self {
@@ -203,8 +203,8 @@ impl Meters {
     }
 
     /// What the node `rank` of this process says of stream `id`, or of all.
-    pub fn record(&self, rank: u32, id: u32) -> Record {
-        let mut record = Record::of_process(rank);
+    pub fn record(&self, rank: u32, id: u32) -> MeterRecord {
+        let mut record = MeterRecord::of_process(rank);
         let meters = self.lock();
         meters
             .iter()
@@ -234,20 +234,20 @@ impl Perf {
 impl Filter for Perf {
     fn accumulator(&self) -> Box<dyn Accumulator> {
         let (id, rank, meters) = (self.id, self.rank, Arc::clone(&self.meters));
-        Box::new(Gather { id, rank, meters, records: Vec::new() })
+        Box::new(MeterGather { id, rank, meters, records: Vec::new() })
     }
 }
 
-struct Gather {
+struct MeterGather {
     id: u32,
     rank: u32,
     meters: Arc<Meters>,
-    records: Vec<Record>,
+    records: Vec<MeterRecord>,
 }
 
-impl Accumulator for Gather {
+impl Accumulator for MeterGather {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
-        let records = Record::decode(input.payload)?;
+        let records = MeterRecord::decode(input.payload)?;
         if self.records.len() + records.len() > RECORDS_MAX {
             return Err(FilterError::new(
                 Errno::OVERFLOW,
@@ -261,7 +261,7 @@ impl Accumulator for Gather {
     fn finish(&mut self, _: Emit, out: &mut Vec<u8>) -> Result<(), FilterError> {
         let mut records = std::mem::take(&mut self.records);
         records.push(self.meters.record(self.rank, self.id));
-        out.extend_from_slice(&Record::encode(&records));
+        out.extend_from_slice(&MeterRecord::encode(&records));
         Ok(())
     }
 }

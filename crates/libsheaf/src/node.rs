@@ -3,7 +3,7 @@
 //! Its parent starts it with the link on standard input; on another host ssh starts it as
 //! `serve --invited`, and that process the node itself, as `serve --detached`.
 use crate::BACK_ENDS;
-use crate::error::{Code, Error};
+use crate::error::{Error, ErrorCode};
 use crate::filter::registry;
 use crate::hub::Hubs;
 use sheaf_tree::launch::{self, Invited, Login};
@@ -13,7 +13,7 @@ use sheaf_tree::service::Services;
 /// process ends with.
 ///
 /// # Errors
-/// [`Code::Usage`] when no tree has started this process; [`Code::Launch`].
+/// [`ErrorCode::Usage`] when no tree has started this process; [`ErrorCode::Launch`].
 pub fn run(args: impl Iterator<Item = String>) -> Result<u8, Error> {
     let stdin = std::io::stdin();
     if !launch::is_launch_channel(&stdin).unwrap_or(false) {
@@ -55,5 +55,5 @@ fn services() -> Services {
 }
 
 fn failed(error: &dyn std::error::Error) -> Error {
-    Error::new(Code::Launch, crate::error::chain(error))
+    Error::new(ErrorCode::Launch, crate::error::chain(error))
 }

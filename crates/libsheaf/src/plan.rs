@@ -1,6 +1,6 @@
 //! The tree as both ends know it.
 use crate::attach::is_here;
-use crate::error::{Code, Error};
+use crate::error::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
 use sheaf_tree::topology::{Role, Topology};
@@ -20,7 +20,7 @@ pub struct Briefing {
 
 /// One node, in numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct BackEndPlace {
     /// Its number.
     pub rank: u32,
     /// Its parent's; [`crate::NO_RANK`] at the root.
@@ -37,19 +37,19 @@ pub struct Place {
 
 /// The nodes of a session, and which of them are gone.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct BackEndPlan {
     topology: Topology,
     attach: bool,
-    places: BTreeMap<u32, Place>,
+    places: BTreeMap<u32, BackEndPlace>,
     /// Counts changes.
     pub version: u64,
 }
 
-impl Plan {
+impl BackEndPlan {
     /// From a topology.
     #[must_use]
     pub fn new(topology: Topology, attach: bool) -> Self {
-        let place = |node: sheaf_tree::topology::NodeRef<'_>| Place {
+        let place = |node: sheaf_tree::topology::NodeRef<'_>| BackEndPlace {
             rank: node.rank(),
             parent: node.parent().map_or(crate::NO_RANK, |parent| parent.rank()),
             role: match node.role() {
@@ -74,19 +74,19 @@ impl Plan {
     /// From the text of a topology file.
     ///
     /// # Errors
-    /// [`Code::Topology`], with line and column.
+    /// [`ErrorCode::Topology`], with line and column.
     pub fn parse(text: &str, attach: bool) -> Result<Self, Error> {
         let tree = Topology::from_file(text)
-            .map_err(|error| Error::new(Code::Topology, error.to_string()))?;
+            .map_err(|error| Error::new(ErrorCode::Topology, error.to_string()))?;
         Ok(Self::new(tree, attach))
     }
 
     /// From what a back end was told.
     ///
     /// # Errors
-    /// [`Code::Packet`] when that is no session.
+    /// [`ErrorCode::Packet`] when that is no session.
     pub fn from_session(bytes: &[u8]) -> Result<Self, Error> {
-        let malformed = || Error::new(Code::Packet, "the session is that of another program");
+        let malformed = || Error::new(ErrorCode::Packet, "the session is that of another program");
         let session: Briefing = postcard::from_bytes(bytes).map_err(|_| malformed())?;
         let tree = Topology::decode(&mut &session.topology[..]).map_err(|_| malformed())?;
         let mut plan = Self::new(tree, session.attach);
@@ -113,7 +113,7 @@ impl Plan {
 
     /// The node of that rank.
     #[must_use]
-    pub fn place(&self, rank: u32) -> Option<&Place> {
+    pub fn place(&self, rank: u32) -> Option<&BackEndPlace> {
         self.places.get(&rank)
     }
 
@@ -125,7 +125,7 @@ impl Plan {
     /// The leaves that are back ends of these ranks.
     ///
     /// # Errors
-    /// [`Code::Usage`] for a rank that is no back end.
+    /// [`ErrorCode::Usage`] for a rank that is no back end.
     pub fn leaves(&self, ranks: &[u32]) -> Result<RangeSet, Error> {
         let leaf = |&rank: &u32| {
             let at = self.places.get(&rank).filter(|place| place.role == 2 || self.attach);
@@ -167,7 +167,8 @@ impl Plan {
             return false;
         }
         let host = host.split_whitespace().collect();
-        self.places.insert(rank, Place { rank, parent, role: 2, host, port: 0, gone: false });
+        self.places
+            .insert(rank, BackEndPlace { rank, parent, role: 2, host, port: 0, gone: false });
         self.version += 1;
         true
     }

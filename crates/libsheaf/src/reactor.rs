@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 struct Reactor {
     runtime: Runtime,
-    state: Mutex<State>,
+    state: Mutex<ReactorState>,
     changed: Condvar,
     /// Tells the keeper to let go.
     release: Notify,
@@ -32,18 +32,18 @@ struct Reactor {
     starts: AtomicBool,
 }
 
-struct State {
+struct ReactorState {
     /// Threads of the application that wait; one of them runs it.
     waiting: u32,
     /// Counts those that have left.
     left: u64,
-    keeper: Keeper,
+    keeper: ReactorKeeper,
     /// The keeper is to begin without a pause.
     called: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keeper {
+enum ReactorKeeper {
     /// Sleeps until somebody leaves.
     Resting,
     /// Looks after a pause whether somebody has come back.
@@ -63,7 +63,8 @@ fn reactor() -> io::Result<&'static Reactor> {
     let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     if REACTOR.get().is_none() {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let state = State { waiting: 0, left: 0, keeper: Keeper::Resting, called: true };
+        let state =
+            ReactorState { waiting: 0, left: 0, keeper: ReactorKeeper::Resting, called: true };
         let (state, changed, release) = (Mutex::new(state), Condvar::new(), Notify::new());
         let (watched, starts) = (AtomicBool::new(false), AtomicBool::new(false));
         let made = Reactor { runtime, state, changed, release, watched, starts };
@@ -74,7 +75,7 @@ fn reactor() -> io::Result<&'static Reactor> {
 }
 
 impl Reactor {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReactorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,13 +85,13 @@ impl Reactor {
         let mut state = self.lock();
         loop {
             if state.waiting > 0 {
-                state.keeper = Keeper::Resting;
+                state.keeper = ReactorKeeper::Resting;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             if !state.called {
                 let left = state.left;
-                state.keeper = Keeper::Dozing;
+                state.keeper = ReactorKeeper::Dozing;
                 let waited = self.changed.wait_timeout(state, PAUSE);
                 let over;
                 (state, over) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +101,7 @@ impl Reactor {
                 }
             }
             state.called = false;
-            state.keeper = Keeper::Driving;
+            state.keeper = ReactorKeeper::Driving;
             drop(state);
             self.runtime.block_on(self.release.notified());
             state = self.lock();
@@ -114,21 +115,21 @@ impl Reactor {
             state.waiting += 1;
             state.called = false;
             // Where somebody is told of what comes, the keeper would be back at once.
-            if state.keeper == Keeper::Driving && !self.watched.load(Ordering::Relaxed) {
-                state.keeper = Keeper::Resting;
+            if state.keeper == ReactorKeeper::Driving && !self.watched.load(Ordering::Relaxed) {
+                state.keeper = ReactorKeeper::Resting;
                 self.release.notify_one();
             }
         }
-        let _left = Left(self);
+        let _left = LeftReactor(self);
         let _pipes = self.starts.load(Ordering::Relaxed).then(BrokenPipes::block);
         self.runtime.block_on(future)
     }
 }
 
 /// A thread leaves that has waited.
-struct Left<'a>(&'a Reactor);
+struct LeftReactor<'a>(&'a Reactor);
 
-impl Drop for Left<'_> {
+impl Drop for LeftReactor<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.waiting -= 1;
@@ -136,12 +137,12 @@ impl Drop for Left<'_> {
         if state.waiting > 0 {
             return;
         }
-        if state.keeper == Keeper::Driving {
+        if state.keeper == ReactorKeeper::Driving {
             return;
         }
         state.called |= self.0.watched.load(Ordering::Relaxed);
-        if state.called || state.keeper == Keeper::Resting {
-            state.keeper = Keeper::Dozing;
+        if state.called || state.keeper == ReactorKeeper::Resting {
+            state.keeper = ReactorKeeper::Dozing;
             self.0.changed.notify_one();
         }
     }
@@ -161,7 +162,7 @@ pub fn spawn<T: Send + 'static>(
 pub fn keep() {
     let Some(reactor) = REACTOR.get() else { return };
     let mut state = reactor.lock();
-    if state.keeper != Keeper::Driving
+    if state.keeper != ReactorKeeper::Driving
         && !std::mem::replace(&mut state.called, true)
         && state.waiting == 0
     {

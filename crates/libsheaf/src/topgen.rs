@@ -1,5 +1,5 @@
 //! Makes topology files: a shape, and hosts dealt out over it.
-use crate::error::{Code, Error};
+use crate::error::{Error, ErrorCode};
 use rustc_hash::FxHashMap;
 use sheaf_tree::topology::{NodeRef, Placement, Spec, Topology, TopologyError};
 use std::fmt::Write as _;
@@ -8,36 +8,37 @@ use std::fmt::Write as _;
 const LINE_BYTES: usize = 100;
 
 /// Hosts, each with how many processes it takes.
-pub type Hosts = Vec<(String, u32)>;
+pub type HostCounts = Vec<(String, u32)>;
 
 /// What to make.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct TopologyRequest {
     /// The shape: `b:4^2`, `b:4x4`, `k:2@16`, `g:2:4,4`.
     pub shape: String,
     /// Where the front end runs.
     pub front: String,
     /// Hosts of all other nodes, or of the back ends when `inner` has some.
-    pub hosts: Hosts,
+    pub hosts: HostCounts,
     /// Hosts of inner nodes.
-    pub inner: Hosts,
+    pub inner: HostCounts,
 }
 
 /// Reads `host` and `host:n`, separated by white space; `#` starts a comment. A host without a
 /// number takes `processes`.
 ///
 /// # Errors
-/// [`Code::Topology`], naming the word.
-pub fn hosts(text: &str, processes: u32) -> Result<Hosts, Error> {
-    let mut hosts = Hosts::new();
+/// [`ErrorCode::Topology`], naming the word.
+pub fn hosts(text: &str, processes: u32) -> Result<HostCounts, Error> {
+    let mut hosts = HostCounts::new();
     for word in
         text.lines().flat_map(|line| line.split('#').next().unwrap_or_default().split_whitespace())
     {
         let host = match word.rsplit_once(':') {
             None => (word.to_owned(), processes),
             Some((host, count)) => {
-                let wrong =
-                    |_| Error::new(Code::Topology, format!("{word:?} is not HOST or HOST:NUMBER"));
+                let wrong = |_| {
+                    Error::new(ErrorCode::Topology, format!("{word:?} is not HOST or HOST:NUMBER"))
+                };
                 (host.to_owned(), count.parse().map_err(wrong)?)
             }
         };
@@ -48,13 +49,13 @@ pub fn hosts(text: &str, processes: u32) -> Result<Hosts, Error> {
 
 /// Deals processes out: one on each host, then a second one on each that takes more, and so on.
 struct Deal<'a> {
-    hosts: &'a Hosts,
+    hosts: &'a HostCounts,
     next: usize,
     round: u32,
 }
 
 impl<'a> Deal<'a> {
-    fn new(hosts: &'a Hosts) -> Self {
+    fn new(hosts: &'a HostCounts) -> Self {
         Self { hosts, next: 0, round: 0 }
     }
 
@@ -78,7 +79,7 @@ impl<'a> Deal<'a> {
 /// The shape as a tree whose nodes have no hosts yet; `None` when it has more leaves than
 /// `leaves_max`.
 fn shape(text: &str, leaves_max: u64) -> Result<Option<Topology>, Error> {
-    let bad = |error: TopologyError| Error::new(Code::Topology, error.to_string());
+    let bad = |error: TopologyError| Error::new(ErrorCode::Topology, error.to_string());
     let spec = Spec::parse(text).map_err(bad)?;
     let build = |leaves: u64| {
         let names = (0..leaves).map(|_| String::from("-")).collect();
@@ -101,14 +102,14 @@ fn shape(text: &str, leaves_max: u64) -> Result<Option<Topology>, Error> {
 fn too_few(which: &str) -> Error {
     let text =
         format!("there are fewer hosts than {which}: list more, or allow more processes on each");
-    Error::new(Code::Topology, text)
+    Error::new(ErrorCode::Topology, text)
 }
 
 /// The text of a topology file.
 ///
 /// # Errors
-/// [`Code::Topology`] for a shape that makes no sense, or too few hosts.
-pub fn make(request: &Request) -> Result<String, Error> {
+/// [`ErrorCode::Topology`] for a shape that makes no sense, or too few hosts.
+pub fn make(request: &TopologyRequest) -> Result<String, Error> {
     let places: u64 = request.hosts.iter().map(|(_, count)| u64::from(*count)).sum();
     let tree = shape(&request.shape, places)?.ok_or_else(|| too_few("nodes"))?;
     let apart = !request.inner.is_empty();
@@ -155,7 +156,12 @@ mod tests {
 
     fn made(shape: &str, all: &str, inner: &str, processes: u32) -> Result<String, Error> {
         let (all, inner) = (hosts(all, processes)?, hosts(inner, processes)?);
-        make(&Request { shape: shape.to_owned(), front: "fe".to_owned(), hosts: all, inner })
+        make(&TopologyRequest {
+            shape: shape.to_owned(),
+            front: "fe".to_owned(),
+            hosts: all,
+            inner,
+        })
     }
 
     #[test]

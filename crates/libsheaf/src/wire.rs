@@ -2,8 +2,8 @@
 //!
 //! Down: one byte that says what follows, then [`Control`] or a packet. Up: a packet as it is on
 //! streams whose filter combines packets, otherwise each with its tag and sender ([`Parcel`]).
-use crate::error::{Code, Error};
-use crate::filter::Assign;
+use crate::error::{Error, ErrorCode};
+use crate::filter::AssignFilter;
 use bytes::{Buf, Bytes};
 use serde::{Deserialize, Serialize};
 use sheaf_core::varint;
@@ -22,7 +22,7 @@ const CONTROL: u8 = 2;
 
 /// How the upward packets of a stream look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Upward {
+pub enum UpwardMessage {
     /// Packets, which a filter of the tree combines.
     Packets,
     /// [`Parcel`]s, in the list of the filter `null`.
@@ -69,20 +69,20 @@ pub enum HubWord {
 /// The tag of a [`HubWord`].
 pub const HUB_TAG: i32 = i32::MIN;
 
-/// The tag of a parcel of [`Params`]. Such parcels go up in front of the packets that were sent
+/// The tag of a parcel of [`OpenParams`]. Such parcels go up in front of the packets that were sent
 /// after the parameters had reached their sender.
 pub const PARAMS_TAG: i32 = i32::MIN + 1;
 
 /// Parameters of the user's upward filters, on their way through the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Params {
+pub struct OpenParams {
     /// Counts what the front end has set; 0 is what the stream was opened with.
     pub version: u32,
     /// A packet.
     pub bytes: Bytes,
 }
 
-impl Params {
+impl OpenParams {
     /// Appends them to a list of parcels.
     pub fn put(version: u32, bytes: &[u8], out: &mut Vec<u8>) {
         let mut packet = version.to_le_bytes().to_vec();
@@ -106,11 +106,11 @@ pub struct Described {
     /// Ranks of its members.
     pub members: Vec<u32>,
     /// What goes up.
-    pub upward: Upward,
+    pub upward: UpwardMessage,
     /// Which node has which filter, where that is not one of the tree's for all.
-    pub up: Option<Assign>,
+    pub up: Option<AssignFilter>,
     /// Which node has which filter on the way down, where one is the user's.
-    pub down: Option<Assign>,
+    pub down: Option<AssignFilter>,
     /// How waves are made.
     pub waits: Waits,
     /// The filter of the tree that combines the packets, on a stream of packets.
@@ -180,9 +180,9 @@ impl Down {
     /// Reads a payload at the back end `rank`.
     ///
     /// # Errors
-    /// [`Code::Packet`] when it is none.
+    /// [`ErrorCode::Packet`] when it is none.
     pub fn decode(payload: &Bytes, rank: u32) -> Result<Self, Error> {
-        let malformed = || Error::new(Code::Packet, "a malformed packet came down the tree");
+        let malformed = || Error::new(ErrorCode::Packet, "a malformed packet came down the tree");
         let mut rest = payload.clone();
         if rest.is_empty() {
             return Err(malformed());
@@ -255,12 +255,12 @@ impl Parcel {
     /// The parcels of a list.
     ///
     /// # Errors
-    /// [`Code::Packet`] when it is none.
+    /// [`ErrorCode::Packet`] when it is none.
     pub fn list(mut bytes: Bytes) -> Result<Vec<Self>, Error> {
         let mut parcels = Vec::new();
         while !bytes.is_empty() {
             let malformed =
-                || Error::new(Code::Packet, "a malformed list of packets came up the tree");
+                || Error::new(ErrorCode::Packet, "a malformed list of packets came up the tree");
             if bytes.len() < PARCEL_HEAD_BYTES {
                 return Err(malformed());
             }

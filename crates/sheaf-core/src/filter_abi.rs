@@ -10,7 +10,7 @@ pub const ABI: u32 = 1;
 /// What a filter's function is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Entry {
+pub enum EntryPoint {
     /// To combine a wave.
     Wave = 0,
     /// To begin.
@@ -23,7 +23,7 @@ pub enum Entry {
     Absorb = 4,
 }
 
-impl Entry {
+impl EntryPoint {
     /// All, in the order of their numbers.
     pub const ALL: [Self; 5] = [Self::Wave, Self::Create, Self::Destroy, Self::State, Self::Absorb];
 
@@ -43,7 +43,7 @@ impl Entry {
 /// `sheaf_packet`.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Packet {
+pub struct AbiPacket {
     /// Its bytes.
     pub data: *const u8,
     /// How many.
@@ -66,7 +66,7 @@ pub struct Packet {
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the header says what each is")]
-pub struct Node {
+pub struct AbiNode {
     pub rank: u32,
     pub stream: u32,
     pub depth: u32,
@@ -79,26 +79,26 @@ pub struct Node {
 }
 
 /// Takes a packet from a filter.
-pub type Take = unsafe extern "C" fn(*mut c_void, i32, *const u8, usize) -> i32;
+pub type TakeFn = unsafe extern "C" fn(*mut c_void, i32, *const u8, usize) -> i32;
 /// Takes the reason of a failure.
 pub type Fail = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 /// A filter's function.
-pub type Function = unsafe extern "C" fn(*mut Call) -> i32;
+pub type Function = unsafe extern "C" fn(*mut AbiCall) -> i32;
 
 /// `sheaf_call`.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Call {
+pub struct AbiCall {
     /// [`ABI`].
     pub abi: u32,
-    /// An [`Entry`].
+    /// An [`EntryPoint`].
     pub entry: u32,
     /// 1: outputs are for the user, at the root.
     pub emit: u32,
-    /// 0; to an [`Engine`] see there.
+    /// 0; to an [`AbiEngine`] see there.
     pub reserved: u32,
     /// The packets.
-    pub inputs: *const Packet,
+    pub inputs: *const AbiPacket,
     /// How many.
     pub inputs_len: usize,
     /// What the stream was opened with.
@@ -106,31 +106,31 @@ pub struct Call {
     /// Bytes of it.
     pub params_len: usize,
     /// The node.
-    pub node: *const Node,
+    pub node: *const AbiNode,
     /// The function's own.
     pub state: *mut c_void,
     /// What the three functions want back.
     pub host: *mut c_void,
     /// Takes an output.
-    pub output: Take,
+    pub output: TakeFn,
     /// Takes a packet for the members below.
-    pub reply: Take,
+    pub reply: TakeFn,
     /// Takes the reason of a failure.
     pub fail: Fail,
 }
 
-const _: () = assert!(size_of::<usize>() != 8 || size_of::<Packet>() == 48);
-const _: () = assert!(size_of::<usize>() != 8 || size_of::<Call>() == 96);
-const _: () = assert!(size_of::<Node>() == 36);
+const _: () = assert!(size_of::<usize>() != 8 || size_of::<AbiPacket>() == 48);
+const _: () = assert!(size_of::<usize>() != 8 || size_of::<AbiCall>() == 96);
+const _: () = assert!(size_of::<AbiNode>() == 36);
 
-/// The version of [`Engine`].
+/// The version of [`AbiEngine`].
 pub const ENGINE_ABI: u32 = 2;
 
-/// The function of the engine's shared object that gives its [`Engine`], a [`GiveEngine`].
+/// The function of the engine's shared object that gives its [`AbiEngine`], a [`GiveEngine`].
 pub const ENGINE_SYMBOL: &str = "sheaf_wasm_engine";
 
 /// See [`ENGINE_SYMBOL`]. What it points to lives as long as the process.
-pub type GiveEngine = unsafe extern "C" fn() -> *const Engine;
+pub type GiveEngine = unsafe extern "C" fn() -> *const AbiEngine;
 
 /// What one call of a guest may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,14 +164,14 @@ impl EngineBounds {
 /// though no two at once for one instance.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct Engine {
+pub struct AbiEngine {
     abi: u32,
     compile: Function,
     open: Function,
     call: Function,
 }
 
-impl Engine {
+impl AbiEngine {
     /// An engine of this version.
     ///
     /// # Safety
@@ -198,13 +198,13 @@ impl Engine {
     /// Makes an instance of a function: `state` is the module and the instance afterwards, the
     /// first input is the function's name, the second what each call may take ([`EngineBounds`]);
     /// `params` and `node` are the stream's. In `reserved` it leaves which companions there are, as
-    /// bits by the number of their [`Entry`].
+    /// bits by the number of their [`EntryPoint`].
     #[must_use]
     pub const fn open(&self) -> Function {
         self.open
     }
 
-    /// Calls an instance, which `state` is, as the header says. [`Entry::Destroy`] frees it,
+    /// Calls an instance, which `state` is, as the header says. [`EntryPoint::Destroy`] frees it,
     /// whether or not there is a companion. Inputs and parameters need not be aligned.
     #[must_use]
     pub const fn call(&self) -> Function {

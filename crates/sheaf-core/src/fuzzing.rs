@@ -4,10 +4,10 @@ use crate::hostset::HostSet;
 use crate::{MemberSet, RangeSet, varint};
 
 /// A fuzz target: its name, and what it runs.
-pub type Target = (&'static str, fn(&[u8]));
+pub type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// The targets of this crate.
-pub const TARGETS: &[Target] = &[("sets", sets), ("hostset", hostset)];
+pub const TARGETS: &[FuzzTarget] = &[("sets", sets), ("hostset", hostset)];
 
 /// Sets of leaves and of members, and the integers they are made of.
 pub fn sets(data: &[u8]) {

@@ -27,7 +27,7 @@ use build::Builder;
 use evaluate::Evaluator;
 use grid::Grid;
 use grid::blocks::Blocks;
-use pattern::Pattern;
+use pattern::HostPattern;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -52,13 +52,13 @@ pub const HOSTS_MAX: u64 = 1 << 24;
 #[derive(Clone, Default)]
 pub struct HostSet {
     /// Sorted by pattern; none is empty.
-    families: Vec<Family>,
+    families: Vec<NameFamily>,
 }
 
 /// The hosts whose names differ in their numbers only.
 #[derive(Clone)]
-struct Family {
-    pattern: Pattern,
+struct NameFamily {
+    pattern: HostPattern,
     nodes: Nodes,
     len: u64,
     /// How many hosts the families before it hold.
@@ -162,7 +162,7 @@ impl HostSet {
         self.difference(other).is_empty()
     }
 
-    fn of_families(mut families: Vec<Family>) -> Self {
+    fn of_families(mut families: Vec<NameFamily>) -> Self {
         families.sort_unstable_by(|a, b| a.pattern.cmp(&b.pattern));
         let mut before = 0;
         for family in &mut families {
@@ -172,13 +172,14 @@ impl HostSet {
         Self { families }
     }
 
-    fn family(&self, pattern: &Pattern) -> Option<&Family> {
+    fn family(&self, pattern: &HostPattern) -> Option<&NameFamily> {
         let at = self.families.binary_search_by(|family| family.pattern.cmp(pattern)).ok()?;
         self.families.get(at)
     }
 
     fn combine(&self, op: SetOp, other: &Self) -> Self {
-        let mut pairs: BTreeMap<&Pattern, (Option<&Family>, Option<&Family>)> = BTreeMap::new();
+        let mut pairs: BTreeMap<&HostPattern, (Option<&NameFamily>, Option<&NameFamily>)> =
+            BTreeMap::new();
         for family in &self.families {
             pairs.entry(&family.pattern).or_default().0 = Some(family);
         }
@@ -186,13 +187,13 @@ impl HostSet {
             pairs.entry(&family.pattern).or_default().1 = Some(family);
         }
         let families =
-            pairs.into_values().filter_map(|(left, right)| Family::combine(op, left, right));
+            pairs.into_values().filter_map(|(left, right)| NameFamily::combine(op, left, right));
         Self::of_families(families.collect())
     }
 }
 
-impl Family {
-    fn new(pattern: Pattern, nodes: Nodes) -> Self {
+impl NameFamily {
+    fn new(pattern: HostPattern, nodes: Nodes) -> Self {
         let len = match &nodes {
             Nodes::One => 1,
             Nodes::Many(grid) => grid.len(),

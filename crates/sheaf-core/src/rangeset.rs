@@ -275,8 +275,8 @@ impl RangeSet {
         Ok(set)
     }
 
-    fn runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    fn runs(&self) -> Vec<RangeRun> {
+        let mut runs: Vec<RangeRun> = Vec::new();
         for &(first, last) in &self.ranges {
             let span = last - first;
             if let Some(run) = runs.last_mut().filter(|run| run.span == span) {
@@ -287,14 +287,14 @@ impl RangeSet {
                     continue;
                 }
             }
-            runs.push(Run { first, span, repeats: 0, spacing: 0 });
+            runs.push(RangeRun { first, span, repeats: 0, spacing: 0 });
         }
         runs
     }
 }
 
 /// `repeats + 1` ranges of `span + 1` values, `spacing` apart.
-struct Run {
+struct RangeRun {
     first: u32,
     span: u32,
     repeats: u32,

@@ -69,7 +69,7 @@ impl Export {
     /// # Errors
     /// Those of `fchown(2)`, `setxattr(2)`, `chmod(2)` and `utimensat(2)`.
     pub fn set_attributes(&self, path: &Path, attributes: &Attributes, follow: bool) -> Result<()> {
-        apply(Target::Named(self.named(path, follow)?.as_fd()), attributes)
+        apply(Subject::Named(self.named(path, follow)?.as_fd()), attributes)
     }
 
     /// Sets the permission bits (`0o7777`); symbolic links are followed.
@@ -112,7 +112,7 @@ impl Export {
 
 /// A file whose attributes are set.
 #[derive(Clone, Copy)]
-pub(crate) enum Target<'a> {
+pub(crate) enum Subject<'a> {
     /// An ordinary descriptor.
     Open(BorrowedFd<'a>),
     /// An `O_PATH` descriptor, which `fchmod` and `fsetxattr` refuse: they go through `/proc`.
@@ -121,8 +121,8 @@ pub(crate) enum Target<'a> {
 
 /// Sets attributes in the order in which none undoes another: a change of owner clears set-id bits
 /// and capabilities, a permission change must see the access control list, and times come last.
-pub(crate) fn apply(target: Target<'_>, attributes: &Attributes) -> Result<()> {
-    let (Target::Open(fd) | Target::Named(fd)) = target;
+pub(crate) fn apply(target: Subject<'_>, attributes: &Attributes) -> Result<()> {
+    let (Subject::Open(fd) | Subject::Named(fd)) = target;
     if attributes.owner != Owner::default() {
         let uid = attributes.owner.uid.map(Uid::from_raw);
         let gid = attributes.owner.gid.map(Gid::from_raw);
@@ -131,8 +131,8 @@ pub(crate) fn apply(target: Target<'_>, attributes: &Attributes) -> Result<()> {
     for Xattr { name, value } in &attributes.xattrs {
         let name = OsStr::from_bytes(name);
         match target {
-            Target::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())?,
-            Target::Named(fd) => {
+            Subject::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())?,
+            Subject::Named(fd) => {
                 rustix::fs::setxattr(proc_path(fd), name, value, XattrFlags::empty())?
             }
         }
@@ -140,8 +140,8 @@ pub(crate) fn apply(target: Target<'_>, attributes: &Attributes) -> Result<()> {
     if let Some(mode) = attributes.mode {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         match target {
-            Target::Open(fd) => rustix::fs::fchmod(fd, mode)?,
-            Target::Named(fd) => rustix::fs::chmod(proc_path(fd), mode)?,
+            Subject::Open(fd) => rustix::fs::fchmod(fd, mode)?,
+            Subject::Named(fd) => rustix::fs::chmod(proc_path(fd), mode)?,
         }
     }
     if attributes.atime.is_some() || attributes.mtime.is_some() {
@@ -150,8 +150,8 @@ pub(crate) fn apply(target: Target<'_>, attributes: &Attributes) -> Result<()> {
             last_modification: timespec(attributes.mtime)?,
         };
         match target {
-            Target::Open(fd) => rustix::fs::futimens(fd, &times)?,
-            Target::Named(fd) => rustix::fs::utimensat(fd, "", &times, AtFlags::EMPTY_PATH)?,
+            Subject::Open(fd) => rustix::fs::futimens(fd, &times)?,
+            Subject::Named(fd) => rustix::fs::utimensat(fd, "", &times, AtFlags::EMPTY_PATH)?,
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Changes of names: directories, links, renames; and of length.
 
-use crate::export::Place;
+use crate::export::ExportPlace;
 use crate::{Export, Result};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
@@ -97,13 +97,13 @@ impl Export {
     }
 
     /// A place for something that is no directory, so a slash at the end is an error.
-    fn new_place(&self, path: &Path) -> Result<Place> {
+    fn new_place(&self, path: &Path) -> Result<ExportPlace> {
         let place = self.place(path)?;
         if place.must_be_dir { Err(Errno::NOENT) } else { Ok(place) }
     }
 }
 
-impl Place {
+impl ExportPlace {
     /// Fails with `ENOTDIR` if the path asks for a directory and the name is something else.
     pub(crate) fn check_kind(&self) -> Result<()> {
         if self.must_be_dir && !crate::export::name_metadata(self.dir.as_fd(), &self.name)?.is_dir()

@@ -64,10 +64,10 @@ impl fmt::Debug for Digest {
 /// assert!(digester.finish().to_string().starts_with("ba7816bf"));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Digester(State);
+pub struct Digester(Hashing);
 
 #[derive(Clone, Debug)]
-enum State {
+enum Hashing {
     Blake3(Box<blake3::Hasher>),
     Sha256(sha2::Sha256),
     Sha512(sha2::Sha512),
@@ -78,18 +78,18 @@ impl Digester {
     #[must_use]
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match algorithm {
-            Algorithm::Blake3 => State::Blake3(Box::default()),
-            Algorithm::Sha256 => State::Sha256(sha2::Sha256::new()),
-            Algorithm::Sha512 => State::Sha512(sha2::Sha512::new()),
+            Algorithm::Blake3 => Hashing::Blake3(Box::default()),
+            Algorithm::Sha256 => Hashing::Sha256(sha2::Sha256::new()),
+            Algorithm::Sha512 => Hashing::Sha512(sha2::Sha512::new()),
         })
     }
 
     /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
-            State::Blake3(hasher) => drop(hasher.update(bytes)),
-            State::Sha256(hasher) => hasher.update(bytes),
-            State::Sha512(hasher) => hasher.update(bytes),
+            Hashing::Blake3(hasher) => drop(hasher.update(bytes)),
+            Hashing::Sha256(hasher) => hasher.update(bytes),
+            Hashing::Sha512(hasher) => hasher.update(bytes),
         }
     }
 
@@ -97,9 +97,9 @@ impl Digester {
     #[must_use]
     pub fn finish(self) -> Digest {
         Digest(match self.0 {
-            State::Blake3(hasher) => hasher.finalize().as_bytes().to_vec(),
-            State::Sha256(hasher) => hasher.finalize().to_vec(),
-            State::Sha512(hasher) => hasher.finalize().to_vec(),
+            Hashing::Blake3(hasher) => hasher.finalize().as_bytes().to_vec(),
+            Hashing::Sha256(hasher) => hasher.finalize().to_vec(),
+            Hashing::Sha512(hasher) => hasher.finalize().to_vec(),
         })
     }
 }

@@ -31,7 +31,7 @@ pub struct Export {
 }
 
 /// A name in a directory beneath the export: what operations that change names act on.
-pub(crate) struct Place {
+pub(crate) struct ExportPlace {
     /// The directory, opened with `O_PATH`.
     pub dir: OwnedFd,
     /// One name, never `.`, `..` or empty.
@@ -165,7 +165,7 @@ impl Export {
     ///
     /// Fails with `EINVAL` where no name is left: for `/`, and for paths that end in `.` or `..`,
     /// which an `*at` call would take outside the export.
-    pub(crate) fn place(&self, path: &Path) -> Result<Place> {
+    pub(crate) fn place(&self, path: &Path) -> Result<ExportPlace> {
         let bytes = path.as_os_str().as_bytes();
         let length = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
         if bytes.is_empty() {
@@ -180,7 +180,7 @@ impl Export {
         let parent = if start == 0 { b"." } else { &bytes[..start] };
         let dir = self.resolve(Path::new(OsStr::from_bytes(parent)), OFlags::DIRECTORY)?;
         let name = OsStr::from_bytes(name).to_os_string();
-        Ok(Place { dir, name, must_be_dir: length < bytes.len() })
+        Ok(ExportPlace { dir, name, must_be_dir: length < bytes.len() })
     }
 
     /// The one door to what is beneath the export.

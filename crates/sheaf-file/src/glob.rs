@@ -1,6 +1,6 @@
 //! The files a pattern stands for.
 
-use crate::pattern::{Alternative, Part};
+use crate::pattern::{Alternative, PatternPart};
 use crate::{Export, FileKind, PathError, Pattern, Result};
 use rustix::fs::OFlags;
 use sheaf_core::Errno;
@@ -94,15 +94,20 @@ impl Export {
         is_new: bool,
         stopped: &dyn Fn() -> Option<Errno>,
     ) -> Result<Globbed> {
-        let mut search =
-            Search { export: self, stopped, found: Vec::new(), errors: BTreeSet::new(), visits: 0 };
+        let mut search = GlobSearch {
+            export: self,
+            stopped,
+            found: Vec::new(),
+            errors: BTreeSet::new(),
+            visits: 0,
+        };
         for alternative in pattern.alternatives() {
             if let Some(path) = alternative.literal() {
                 search.add(path)?;
                 continue;
             }
             match alternative.parts.split_last() {
-                Some((Part::Literal(name), above)) if is_new => {
+                Some((PatternPart::Literal(name), above)) if is_new => {
                     let above =
                         Alternative { parts: above.to_vec(), must_be_dir: true, ..*alternative };
                     let from = search.found.len();
@@ -120,7 +125,7 @@ impl Export {
     }
 }
 
-struct Search<'a> {
+struct GlobSearch<'a> {
     export: &'a Export,
     stopped: &'a dyn Fn() -> Option<Errno>,
     found: Vec<PathBuf>,
@@ -136,7 +141,7 @@ struct Reached {
     depth: usize,
 }
 
-impl Search<'_> {
+impl GlobSearch<'_> {
     fn run(&mut self, pattern: &Alternative) -> Result<()> {
         let start = if pattern.absolute { PathBuf::from("/") } else { PathBuf::new() };
         let mut stack = vec![Reached { path: start, part: 0, depth: 0 }];
@@ -144,7 +149,7 @@ impl Search<'_> {
             if let Some(errno) = (self.stopped)() {
                 return Err(errno);
             }
-            while let Some(Part::Literal(name)) = pattern.parts.get(reached.part) {
+            while let Some(PatternPart::Literal(name)) = pattern.parts.get(reached.part) {
                 reached.path.push(name);
                 reached.part += 1;
             }
@@ -166,7 +171,7 @@ impl Search<'_> {
         let dir = if reached.path.as_os_str().is_empty() { Path::new(".") } else { &reached.path };
         let part = &pattern.parts[reached.part];
         let is_last = reached.part + 1 == pattern.parts.len();
-        if *part == Part::Directories && !is_last {
+        if *part == PatternPart::Directories && !is_last {
             // `**` may stand for no directory at all.
             stack.push(Reached { path: reached.path.clone(), part: reached.part + 1, depth: 0 });
         }
@@ -184,8 +189,8 @@ impl Search<'_> {
         for entry in entries {
             let path = || reached.path.join(&entry.name);
             match part {
-                Part::Directories if is_hidden(&entry.name) => {}
-                Part::Directories => {
+                PatternPart::Directories if is_hidden(&entry.name) => {}
+                PatternPart::Directories => {
                     if is_last && pattern.must_be_dir {
                         self.keep(path(), true)?;
                     } else if is_last {
@@ -200,7 +205,7 @@ impl Search<'_> {
                         }
                     }
                 }
-                Part::Name(name) if name.matches_visible(entry.name.as_bytes()) => {
+                PatternPart::Name(name) if name.matches_visible(entry.name.as_bytes()) => {
                     let may_lead_on = matches!(
                         entry.kind,
                         FileKind::Directory | FileKind::Symlink | FileKind::Unknown
@@ -211,7 +216,7 @@ impl Search<'_> {
                         stack.push(Reached { path: path(), part: reached.part + 1, depth: 0 });
                     }
                 }
-                Part::Name(_) | Part::Literal(_) => {}
+                PatternPart::Name(_) | PatternPart::Literal(_) => {}
             }
         }
         Ok(())

@@ -62,7 +62,7 @@ pub use sheaf_core::files::{DirEntry, FileKind, Metadata, Timestamp};
 pub use stage::{StageOptions, Staged, TEMP_PREFIX, is_made_up};
 pub use tentative::Tentative;
 pub use usage::{Counted, PathUsage, Usage, UsageOptions, UsageSteps};
-pub use walk::{DEPTH_MAX, Entry, Follow, Walk, WalkOptions};
+pub use walk::{DEPTH_MAX, Follow, Walk, WalkEntry, WalkOptions};
 
 /// What an operation gives: a value, or the system's reason.
 pub type Result<T> = std::result::Result<T, sheaf_core::Errno>;

@@ -35,14 +35,14 @@ pub struct Pattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alternative {
     pub absolute: bool,
-    pub parts: Vec<Part>,
+    pub parts: Vec<PatternPart>,
     /// It ended in a slash: only directories match.
     pub must_be_dir: bool,
 }
 
 /// What stands between two slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PatternPart {
     Literal(OsString),
     Name(NamePattern),
     /// `**`: no directory, or any number of them.
@@ -107,12 +107,12 @@ impl Pattern {
         self.alternatives.iter().filter_map(|one| {
             let (last, mut above) = one.parts.split_last()?;
             match last {
-                Part::Literal(_) => return None,
-                Part::Name(name) if !name.is_bare() => return None,
-                Part::Name(_) | Part::Directories => {}
+                PatternPart::Literal(_) => return None,
+                PatternPart::Name(name) if !name.is_bare() => return None,
+                PatternPart::Name(_) | PatternPart::Directories => {}
             }
             // `**` may stand for no directory at all.
-            while let Some((Part::Directories, rest)) = above.split_last() {
+            while let Some((PatternPart::Directories, rest)) = above.split_last() {
                 above = rest;
             }
             let above =
@@ -131,7 +131,7 @@ impl Alternative {
     pub fn literal(&self) -> Option<PathBuf> {
         let mut path = if self.absolute { b"/".to_vec() } else { Vec::new() };
         for (index, part) in self.parts.iter().enumerate() {
-            let Part::Literal(name) = part else { return None };
+            let PatternPart::Literal(name) = part else { return None };
             if index > 0 {
                 path.push(b'/');
             }
@@ -145,17 +145,19 @@ impl Alternative {
 
     fn new(text: &str) -> Result<Self, PatternError> {
         let pieces = split_at_slashes(text);
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<PatternPart> = Vec::new();
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
             let part = match piece.as_str() {
-                "**" => Part::Directories,
+                "**" => PatternPart::Directories,
                 piece => match NamePattern::new(piece)? {
-                    pattern if pattern.is_literal() => Part::Literal(pattern.literal().into()),
-                    pattern => Part::Name(pattern),
+                    pattern if pattern.is_literal() => {
+                        PatternPart::Literal(pattern.literal().into())
+                    }
+                    pattern => PatternPart::Name(pattern),
                 },
             };
             // Two `**` in a row mean what one means.
-            if part != Part::Directories || parts.last() != Some(&Part::Directories) {
+            if part != PatternPart::Directories || parts.last() != Some(&PatternPart::Directories) {
                 parts.push(part);
             }
         }
@@ -187,25 +189,25 @@ fn split_at_slashes(text: &str) -> Vec<String> {
 }
 
 /// Whether the names match the parts one by one, `Directories` taking any number.
-fn matches_parts(parts: &[Part], names: &[&[u8]]) -> bool {
+fn matches_parts(parts: &[PatternPart], names: &[&[u8]]) -> bool {
     // `reached[n]`: the parts so far can match exactly the first n names.
     let mut reached = vec![false; names.len() + 1];
     reached[0] = true;
     for (index, part) in parts.iter().enumerate() {
         let mut next = vec![false; names.len() + 1];
         match part {
-            Part::Directories => {
+            PatternPart::Directories => {
                 // At the end `**` stands for at least one name: what is beneath, not the start.
                 let skip = usize::from(index + 1 == parts.len());
                 if let Some(first) = reached.iter().position(|&yes| yes) {
                     next.iter_mut().skip(first + skip).for_each(|yes| *yes = true);
                 }
             }
-            Part::Literal(literal) => {
+            PatternPart::Literal(literal) => {
                 (0..names.len())
                     .for_each(|n| next[n + 1] = reached[n] && names[n] == literal.as_bytes());
             }
-            Part::Name(pattern) => {
+            PatternPart::Name(pattern) => {
                 (0..names.len())
                     .for_each(|n| next[n + 1] = reached[n] && pattern.matches(names[n]));
             }

@@ -2,8 +2,8 @@
 
 use crate::export::{fd_metadata, mount_id, name_metadata, name_mount_id};
 use crate::owner::acts_as_owner;
-use crate::walk::{Cursor, Step};
-use crate::{Entry, Export, PathError, Pattern, Result, WalkOptions};
+use crate::walk::{Cursor, WalkStep};
+use crate::{Export, PathError, Pattern, Result, WalkEntry, WalkOptions};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use sheaf_core::Errno;
@@ -173,10 +173,12 @@ impl Removal {
                 self.tree = None;
                 return false;
             }
-            Some(Ok(Step::Enter(_))) => {}
-            Some(Ok(Step::Leaf(entry))) => removed.take(tree.parent(), entry, AtFlags::empty()),
-            Some(Ok(Step::Leave(entry))) if self.is_root && entry.depth == 0 => {}
-            Some(Ok(Step::Leave(entry))) => removed.take(tree.parent(), entry, AtFlags::REMOVEDIR),
+            Some(Ok(WalkStep::Enter(_))) => {}
+            Some(Ok(WalkStep::Leaf(entry))) => removed.take(tree.parent(), entry, AtFlags::empty()),
+            Some(Ok(WalkStep::Leave(entry))) if self.is_root && entry.depth == 0 => {}
+            Some(Ok(WalkStep::Leave(entry))) => {
+                removed.take(tree.parent(), entry, AtFlags::REMOVEDIR)
+            }
             // A directory that is gone before it was entered.
             Some(Err(PathError { errno: Errno::NOENT, .. })) => {}
             Some(Err(error)) => removed.fail(error),
@@ -193,7 +195,7 @@ impl Removal {
 
 impl Removed {
     /// Removes one name of a directory.
-    fn take(&mut self, dir: Option<BorrowedFd<'_>>, entry: Entry, flags: AtFlags) {
+    fn take(&mut self, dir: Option<BorrowedFd<'_>>, entry: WalkEntry, flags: AtFlags) {
         let name = entry.path.file_name().unwrap_or(OsStr::new("."));
         // Without a directory, the walk reports by itself that it was lost.
         let Some(dir) = dir else { return };

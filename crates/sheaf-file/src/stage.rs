@@ -3,11 +3,11 @@
 mod content;
 mod place;
 
-use crate::attributes::{Attributes, Target, Xattr, apply};
+use crate::attributes::{Attributes, Subject, Xattr, apply};
 use crate::digest::{Algorithm, Digest, digest};
 use crate::{Export, Metadata, Result};
-use content::{Content, HashInOrder};
-use place::{Destination, Kind};
+use content::{HashInOrder, StagedContent};
+use place::{Destination, StageKind};
 use rustix::fd::AsFd;
 use sheaf_core::Errno;
 use std::fs::File;
@@ -68,7 +68,7 @@ impl Default for StageOptions {
 #[derive(Debug)]
 pub struct Staged {
     destination: Destination,
-    content: Content,
+    content: StagedContent,
     hash: HashInOrder,
     options: StageOptions,
     /// Bytes written since the disk was last waited for.
@@ -84,8 +84,8 @@ impl Staged {
     pub fn create(export: &Export, path: &Path, options: StageOptions) -> Result<Self> {
         let (destination, file) = Destination::open(export, path, &options)?;
         let content = match destination.kind {
-            Kind::Stream => Content::stream(file),
-            _ => Content::file(file, options.sparse),
+            StageKind::Stream => StagedContent::stream(file),
+            _ => StagedContent::file(file, options.sparse),
         };
         Ok(Self { destination, content, hash: HashInOrder::new(), options, unsynced: 0 })
     }
@@ -125,7 +125,7 @@ impl Staged {
     /// Whether it is written directly: what was written so far stays, whatever follows.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        matches!(self.destination.kind, Kind::InPlace | Kind::Stream)
+        matches!(self.destination.kind, StageKind::InPlace | StageKind::Stream)
     }
 
     /// The BLAKE3 digest of the contents so far. It was computed while they were written, or if
@@ -150,7 +150,7 @@ impl Staged {
     /// Those of `fsetxattr(2)`.
     pub fn set_xattr(&self, xattr: &Xattr) -> Result<()> {
         let one = Attributes { xattrs: vec![xattr.clone()], ..Attributes::default() };
-        apply(Target::Open(self.content.raw().as_fd()), &one)
+        apply(Subject::Open(self.content.raw().as_fd()), &one)
     }
 
     /// Gives the new file its attributes and its name, in that order, and says what it is now.
@@ -174,11 +174,11 @@ impl Staged {
         }
         self.content.set_length()?;
         let file = self.content.raw();
-        if self.destination.kind == Kind::Stream {
+        if self.destination.kind == StageKind::Stream {
             return crate::export::fd_metadata(file.as_fd());
         }
         self.destination.inherit(file)?;
-        apply(Target::Open(file.as_fd()), attributes)?;
+        apply(Subject::Open(file.as_fd()), attributes)?;
         if self.options.sync {
             sync(file)?;
         }

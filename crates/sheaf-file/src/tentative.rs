@@ -18,12 +18,12 @@ pub struct Tentative {
     pub file: File,
     /// Where opening it made it.
     created: Option<PathBuf>,
-    cut: Cut,
+    cut: TentativeCut,
 }
 
 /// What `O_TRUNC` will do.
 #[derive(Debug)]
-enum Cut {
+enum TentativeCut {
     Nothing,
     /// The file can be emptied through its own descriptor.
     Itself,
@@ -48,7 +48,7 @@ impl Export {
             (self.open_file(path, now, mode)?, None)
         };
         let empties = flags.contains(OFlags::TRUNC) && created.is_none();
-        let cut = if empties { self.cut(path, flags, &file)? } else { Cut::Nothing };
+        let cut = if empties { self.cut(path, flags, &file)? } else { TentativeCut::Nothing };
         Ok(Tentative { file, created, cut })
     }
 
@@ -86,12 +86,12 @@ impl Export {
 
     /// How the open file will be emptied: what the kernel does with `O_TRUNC` after it has opened
     /// it.
-    fn cut(&self, path: &Path, flags: OFlags, file: &File) -> Result<Cut> {
+    fn cut(&self, path: &Path, flags: OFlags, file: &File) -> Result<TentativeCut> {
         let metadata = fd_metadata(file.as_fd())?;
         match metadata.kind {
             FileKind::File => {}
             FileKind::Directory => return Err(Errno::ISDIR),
-            _ => return Ok(Cut::Nothing),
+            _ => return Ok(TentativeCut::Nothing),
         }
         let attributes =
             rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::empty())?.stx_attributes;
@@ -99,12 +99,12 @@ impl Export {
             return Err(Errno::PERM);
         }
         if matches!(flags & OFlags::ACCMODE, OFlags::WRONLY | OFlags::RDWR) {
-            return Ok(Cut::Itself);
+            return Ok(TentativeCut::Itself);
         }
         let through = OFlags::WRONLY | OFlags::NONBLOCK | flags & OFlags::NOFOLLOW;
         let through = self.open_file(path, through, Mode::empty())?;
         let same = fd_metadata(through.as_fd())?.id() == metadata.id();
-        if same { Ok(Cut::Through(through)) } else { Err(Errno::STALE) }
+        if same { Ok(TentativeCut::Through(through)) } else { Err(Errno::STALE) }
     }
 
     /// Removes the name `path` if it still stands for `file`.
@@ -125,10 +125,10 @@ impl Tentative {
     /// # Errors
     /// Those of `ftruncate(2)`.
     pub fn settle(&mut self) -> Result<()> {
-        match std::mem::replace(&mut self.cut, Cut::Nothing) {
-            Cut::Nothing => Ok(()),
-            Cut::Itself => Ok(rustix::fs::ftruncate(&self.file, 0)?),
-            Cut::Through(file) => Ok(rustix::fs::ftruncate(file, 0)?),
+        match std::mem::replace(&mut self.cut, TentativeCut::Nothing) {
+            TentativeCut::Nothing => Ok(()),
+            TentativeCut::Itself => Ok(rustix::fs::ftruncate(&self.file, 0)?),
+            TentativeCut::Through(file) => Ok(rustix::fs::ftruncate(file, 0)?),
         }
     }
 

@@ -1,6 +1,8 @@
 //! The space files take, as `du` counts it.
 
-use crate::{Entry, Export, FileKind, Follow, Metadata, NameFilter, PathError, Walk, WalkOptions};
+use crate::{
+    Export, FileKind, Follow, Metadata, NameFilter, PathError, Walk, WalkEntry, WalkOptions,
+};
 use sheaf_core::Errno;
 use std::collections::HashSet;
 use std::ops::{AddAssign, ControlFlow};
@@ -80,12 +82,12 @@ impl Export {
             if options.one_file_system { self.stat(start).ok().map(|stat| stat.dev) } else { None };
         // A start whose directory cannot be looked at has not been counted from there.
         let above = start.parent().filter(|_| options.several);
-        let count = Count {
+        let count = UsageCount {
             count_links: options.count_links,
             several: options.several,
             report_files: options.report_files,
             above: above.and_then(|above| self.stat(above).ok()).map(|above| above.id()),
-            ..Count::default()
+            ..UsageCount::default()
         };
         UsageSteps { walk: self.walk(start, walk), on_dev, count }
     }
@@ -96,7 +98,7 @@ pub struct UsageSteps {
     walk: Walk,
     /// The only device whose files count.
     on_dev: Option<u64>,
-    count: Count,
+    count: UsageCount,
 }
 
 /// What counts of several starts have counted so far.
@@ -148,12 +150,12 @@ impl UsageSteps {
     }
 }
 
-fn is_on(entry: &Entry, dev: u64) -> bool {
+fn is_on(entry: &WalkEntry, dev: u64) -> bool {
     entry.depth == 0 || entry.metadata.as_ref().is_none_or(|metadata| metadata.dev == dev)
 }
 
 #[derive(Default)]
-struct Count {
+struct UsageCount {
     /// The directories from the start to the present entry.
     open: Vec<PathUsage>,
     counted: Counted,
@@ -165,11 +167,11 @@ struct Count {
     total: Usage,
 }
 
-impl Count {
+impl UsageCount {
     /// Breaks where a directory is not to be entered.
     fn add(
         &mut self,
-        entry: Entry,
+        entry: WalkEntry,
         report: &mut dyn FnMut(Result<PathUsage, PathError>),
     ) -> ControlFlow<()> {
         self.leave(entry.depth, report);

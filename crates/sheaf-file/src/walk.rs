@@ -3,7 +3,7 @@
 mod cursor;
 
 pub use cursor::DEPTH_MAX;
-pub(crate) use cursor::{Cursor, Step};
+pub(crate) use cursor::{Cursor, WalkStep};
 
 use crate::{Export, FileKind, Metadata, NameFilter, PathError};
 use std::iter::FusedIterator;
@@ -31,7 +31,7 @@ pub struct WalkOptions {
     pub one_file_system: bool,
     /// Directories at which something is mounted are `EBUSY` errors.
     pub one_mount: bool,
-    /// Fill [`Entry::metadata`].
+    /// Fill [`WalkEntry::metadata`].
     pub metadata: bool,
     /// If not empty, only the files (not directories) that match are yielded. The start always is.
     pub include: NameFilter,
@@ -43,14 +43,14 @@ pub struct WalkOptions {
 
 /// One file or directory of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its path: the start of the walk joined with [`Entry::relative`].
+pub struct WalkEntry {
+    /// Its path: the start of the walk joined with [`WalkEntry::relative`].
     pub path: PathBuf,
     /// Its path relative to the start; empty for the start itself.
     pub relative: PathBuf,
     /// Its kind; of the target, where a link was followed. Never [`FileKind::Unknown`].
     pub kind: FileKind,
-    /// How many names are in [`Entry::relative`].
+    /// How many names are in [`WalkEntry::relative`].
     pub depth: usize,
     /// What `lstat` tells (`stat`, where a link was followed), if it was asked for.
     pub metadata: Option<Metadata>,
@@ -83,13 +83,13 @@ impl Walk {
 }
 
 impl Iterator for Walk {
-    type Item = Result<Entry, PathError>;
+    type Item = Result<WalkEntry, PathError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             match self.cursor.next()? {
-                Ok(Step::Enter(entry) | Step::Leaf(entry)) => return Some(Ok(entry)),
-                Ok(Step::Leave(_)) => {}
+                Ok(WalkStep::Enter(entry) | WalkStep::Leaf(entry)) => return Some(Ok(entry)),
+                Ok(WalkStep::Leave(_)) => {}
                 Err(error) => return Some(Err(error)),
             }
         }

@@ -17,8 +17,8 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use classes::Digest;
-pub(crate) use classes::{Class, Classes};
+pub use classes::ClassDigest;
+pub(crate) use classes::{ClassState, Classes};
 pub(crate) use data::{Data, Packed};
 pub use number::Number;
 pub(crate) use numbers::Numbers;

@@ -19,7 +19,7 @@
 //! ```
 use crate::client::{Limits, Reading};
 use crate::error::GroupError;
-use crate::message::{DataAggregation, Open, Operation, Whence};
+use crate::message::{DataAggregation, OpenMessage, Operation, Whence};
 use crate::stat::Stat;
 use sheaf_core::RangeSet;
 use sheaf_tree::Network;
@@ -35,7 +35,7 @@ use tokio::runtime::{Handle, Runtime};
 /// background thread keeps the session alive. It may be dropped anywhere, also inside another
 /// runtime, and be used by many threads at once: each call has its own answer.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct BlockingClient {
     client: crate::Client,
     runtime: Arc<Own>,
 }
@@ -69,7 +69,7 @@ impl Drop for Own {
     }
 }
 
-impl Client {
+impl BlockingClient {
     /// A client of the tree that `launch` starts; `names` are those of its leaves, in order.
     ///
     /// # Errors
@@ -111,9 +111,9 @@ impl Client {
         path: &str,
         flags: u32,
         mode: u32,
-    ) -> Result<Group, GroupError> {
+    ) -> Result<BlockingGroup, GroupError> {
         let group = self.runtime.block_on(self.client.gopenat(members, path, flags, mode))?;
-        Ok(Group { runtime: Arc::clone(&self.runtime), group })
+        Ok(BlockingGroup { runtime: Arc::clone(&self.runtime), group })
     }
 
     /// [`crate::Client::gopen`].
@@ -126,9 +126,9 @@ impl Client {
         dir: &str,
         flags: u32,
         mode: u32,
-    ) -> Result<Group, GroupError> {
+    ) -> Result<BlockingGroup, GroupError> {
         let group = self.runtime.block_on(self.client.gopen(members, dir, flags, mode))?;
-        Ok(Group { runtime: Arc::clone(&self.runtime), group })
+        Ok(BlockingGroup { runtime: Arc::clone(&self.runtime), group })
     }
 
     /// [`crate::Client::once`].
@@ -138,7 +138,7 @@ impl Client {
     pub fn once(
         &self,
         members: &RangeSet,
-        open: Open,
+        open: OpenMessage,
         operation: Operation,
         data: &[u8],
     ) -> Result<Reading, GroupError> {
@@ -148,14 +148,14 @@ impl Client {
 
 /// [`crate::Group`], blocking.
 #[derive(Debug)]
-pub struct Group {
+pub struct BlockingGroup {
     group: crate::Group,
     runtime: Arc<Own>,
 }
 
 macro_rules! blocking {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        impl Group {
+        impl BlockingGroup {
             $(
                 #[doc = concat!("[`crate::Group::", stringify!($name), "`].")]
                 ///
@@ -186,7 +186,7 @@ blocking! {
     operate(operation: Operation, data: &[u8]) -> Reading;
 }
 
-impl Group {
+impl BlockingGroup {
     /// [`crate::Group::size`].
     #[must_use]
     pub fn size(&self) -> u64 {

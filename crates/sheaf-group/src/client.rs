@@ -1,7 +1,7 @@
 //! The client: one call, all members, one answer.
 use crate::aggregate::{Data, ErrorClass, FILTER, Partial};
 use crate::error::GroupError;
-use hosts::Hosts;
+use hosts::MemberHosts;
 use interrupt::Interrupts;
 use sheaf_core::hostset::HostSet;
 use sheaf_core::{Errno, RangeSet};
@@ -31,7 +31,7 @@ pub struct Class {
     /// The leaves (of a tool's answer) or members (of a group's data) that have it.
     pub members: sheaf_core::MemberSet,
     /// BLAKE3 digest of the content.
-    pub digest: crate::aggregate::Digest,
+    pub digest: crate::aggregate::ClassDigest,
     /// Bytes of the content.
     pub len: u64,
     /// The content, unless only digests were wanted or nobody who has it could be asked.
@@ -83,13 +83,13 @@ impl Default for Limits {
 /// Cheap to clone; all clones are the same client.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    inner: Arc<ClientInner>,
     limits: Limits,
 }
 
-struct Inner {
+struct ClientInner {
     network: Network,
-    hosts: Hosts,
+    hosts: MemberHosts,
     interrupts: Interrupts,
 }
 
@@ -110,8 +110,8 @@ impl Client {
     /// [`GroupError::Names`] when there are more or fewer names than leaves,
     /// [`GroupError::NamedTwice`] when two leaves have one name.
     pub fn new(network: Network, names: Names, limits: Limits) -> Result<Self, GroupError> {
-        let hosts = Hosts::new(names, network.leaf_count())?;
-        let inner = Inner { network, hosts, interrupts: Interrupts::new() };
+        let hosts = MemberHosts::new(names, network.leaf_count())?;
+        let inner = ClientInner { network, hosts, interrupts: Interrupts::new() };
         Ok(Self { inner: Arc::new(inner), limits })
     }
 

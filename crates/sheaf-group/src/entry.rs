@@ -87,12 +87,12 @@ pub trait Sink {
     fn error(&mut self, path: &[u8], errno: Errno);
 
     /// Adds to the sums that are kept beside the entries.
-    fn stats(&mut self, stats: Stats);
+    fn stats(&mut self, stats: EntryStats);
 }
 
 /// Sums over members, files and hosts, kept only when they are asked for (they tell hosts apart).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct EntryStats {
     /// Paths that were named, of which nothing failed.
     pub members: u64,
     /// Files searched.
@@ -105,7 +105,7 @@ pub struct Stats {
     pub bytes: u64,
 }
 
-impl Stats {
+impl EntryStats {
     /// Adds `other`, `times` times. Sums stop at the largest number instead of wrapping.
     pub fn add(&mut self, other: Self, times: u64) {
         let add = |have: u64, more: u64| have.saturating_add(more.saturating_mul(times));

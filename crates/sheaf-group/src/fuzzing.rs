@@ -6,12 +6,11 @@ use crate::entry::Merged;
 use crate::message::Request;
 use bytes::Bytes;
 use sheaf_core::RangeSet;
-
-/// A fuzz target: its name, and what it runs.
-pub type Target = (&'static str, fn(&[u8]));
+use sheaf_core::fuzzing::FuzzTarget;
 
 /// The targets of this crate.
-pub const TARGETS: &[Target] = &[("request", request), ("partial", partial), ("entries", entries)];
+pub const TARGETS: &[FuzzTarget] =
+    &[("request", request), ("partial", partial), ("entries", entries)];
 
 /// Answers are merged up to this many bytes, so that the bound is met now and then.
 const MERGED_BYTES_MAX: usize = 1 << 20;

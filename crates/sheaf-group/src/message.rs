@@ -22,7 +22,7 @@ pub(crate) enum Request {
     /// Opens the group of this stream, does `then` in the same trip, and closes it if `close`.
     Open {
         /// What to open.
-        open: Open,
+        open: OpenMessage,
         /// An operation on what was opened, for which opening and operation must change nothing: a
         /// host with pipes or devices among its members does not do it, and answers that there is
         /// more.
@@ -61,7 +61,7 @@ pub(crate) enum Request {
         /// Its name.
         tool: String,
         /// How its answers are told apart and combined.
-        answer: Answer,
+        answer: AnswerMessage,
     },
     /// More input for the tool; nothing is answered.
     Feed,
@@ -70,7 +70,7 @@ pub(crate) enum Request {
         /// Who is asked; the others answer nothing.
         leaves: RangeSet,
         /// How it is combined.
-        answer: Answer,
+        answer: AnswerMessage,
     },
     /// The bodies of an earlier answer, from these leaves: one of each class.
     Fetch {
@@ -98,7 +98,7 @@ pub(crate) enum Request {
 
 /// How the answers of a tool come up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct AnswerMessage {
     /// The leaf that sends its body at once, so that equal answers need no second trip.
     pub eager: u32,
 }
@@ -106,7 +106,7 @@ pub(crate) struct Answer {
 /// What a group is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Open {
+pub struct OpenMessage {
     /// Paths or patterns, beneath each server's export.
     pub paths: Vec<String>,
     /// Take the entries of the directories named by `paths`, which are no patterns then.
@@ -117,7 +117,7 @@ pub struct Open {
     pub mode: u32,
 }
 
-impl Open {
+impl OpenMessage {
     /// These paths or patterns.
     #[must_use]
     pub fn new(paths: Vec<String>, flags: u32, mode: u32) -> Self {
@@ -200,7 +200,7 @@ pub enum Operation {
     },
 }
 
-impl Open {
+impl OpenMessage {
     /// Whether opening makes or empties files.
     pub(crate) fn changes_files(&self) -> bool {
         OFlags::from_bits_retain(self.flags).intersects(OFlags::CREATE | OFlags::TRUNC)

@@ -1,7 +1,7 @@
 //! The server: group operations and tools on one host's files.
 use crate::aggregate::Partial;
 use crate::message::Request;
-use crate::tool::{Asked, Host, Tools};
+use crate::tool::{AskedTool, Host, Tools};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
@@ -20,10 +20,10 @@ mod lane;
 mod operate;
 mod transfer;
 
-use attention::{Attention, Kind};
-use call::Call;
-use group::Group;
-use lane::{Job, Lane};
+use attention::{Attention, AttentionKind};
+use call::ServerCall;
+use group::ServerGroup;
+use lane::{GroupJob, GroupLane};
 pub use sheaf_tree::service::pool::THREADS_MAX;
 use sheaf_tree::service::pool::{Pool, Work};
 
@@ -59,7 +59,7 @@ fn read_config(config: &[u8]) -> Result<(&str, Option<u32>), String> {
 #[derive(Clone)]
 pub struct Servers {
     tools: Tools,
-    pool: Arc<Pool<Errand>>,
+    pool: Arc<Pool<ServerErrand>>,
     /// Leaves of one process with the same root share its descriptor.
     exports: Arc<Mutex<FxHashMap<PathBuf, Export>>>,
 }
@@ -163,19 +163,19 @@ struct Server {
     business: Business,
     host: Host,
     tools: Tools,
-    pool: Arc<Pool<Errand>>,
+    pool: Arc<Pool<ServerErrand>>,
     handle: LeafHandle,
-    lanes: FxHashMap<u32, Arc<Lane>>,
+    lanes: FxHashMap<u32, Arc<GroupLane>>,
     /// Lanes with something to do that nobody works on yet.
-    waiting: Vec<Arc<Lane>>,
+    waiting: Vec<Arc<GroupLane>>,
 }
 
 /// What a stream is used for.
 #[derive(Default)]
 struct Occupant {
-    group: Option<Group>,
+    group: Option<ServerGroup>,
     /// The tool at work, or why it did not start.
-    call: Option<Result<Call, Errno>>,
+    call: Option<Result<ServerCall, Errno>>,
     /// Number of the request whose bodies are kept here.
     kept: Option<u64>,
 }
@@ -183,7 +183,7 @@ struct Occupant {
 impl Service for Server {
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
         let stream = packet.stream;
-        let lane = self.lanes.entry(stream).or_insert_with(|| Arc::new(Lane::new(stream)));
+        let lane = self.lanes.entry(stream).or_insert_with(|| Arc::new(GroupLane::new(stream)));
         if lane.enqueue(packet, leaf) {
             self.waiting.push(Arc::clone(lane));
         }
@@ -194,7 +194,7 @@ impl Service for Server {
     /// for them any more.
     fn resume(&mut self, leaf: &mut Leaf<'_>) {
         for lane in self.waiting.drain(..) {
-            let worker = Worker {
+            let worker = GroupWorker {
                 business: self.business,
                 lane,
                 host: self.host.clone(),
@@ -202,7 +202,7 @@ impl Service for Server {
                 pool: Arc::clone(&self.pool),
                 handle: self.handle.clone(),
             };
-            if let Err(Errand::Serve(worker)) = self.pool.spawn(Errand::Serve(worker)) {
+            if let Err(ServerErrand::Serve(worker)) = self.pool.spawn(ServerErrand::Serve(worker)) {
                 worker.refuse(leaf);
             }
         }
@@ -210,7 +210,10 @@ impl Service for Server {
 
     fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Leaf<'_>) {
         // The request may be on its way: what is cancelled does not wait behind what is sent.
-        self.lanes.entry(stream).or_insert_with(|| Arc::new(Lane::new(stream))).cancel(wave, leaf);
+        self.lanes
+            .entry(stream)
+            .or_insert_with(|| Arc::new(GroupLane::new(stream)))
+            .cancel(wave, leaf);
     }
 
     fn closed(&mut self, stream: u32) {
@@ -228,20 +231,20 @@ impl Service for Server {
 
 /// Ends a lane. Dropping what it holds may touch the disk, so that is for a thread that may block;
 /// where there is none it is better done here than not at all.
-fn end(lane: Arc<Lane>, pool: &Arc<Pool<Errand>>) {
+fn end(lane: Arc<GroupLane>, pool: &Arc<Pool<ServerErrand>>) {
     if lane.end() {
-        drop(pool.spawn(Errand::End(lane)));
+        drop(pool.spawn(ServerErrand::End(lane)));
     }
 }
 
 /// What threads do for servers.
-enum Errand {
-    Serve(Worker),
+enum ServerErrand {
+    Serve(GroupWorker),
     /// Undo what is half done.
-    End(Arc<Lane>),
+    End(Arc<GroupLane>),
 }
 
-impl Work for Errand {
+impl Work for ServerErrand {
     fn run(self) {
         match self {
             Self::Serve(worker) => worker.run(),
@@ -261,22 +264,22 @@ impl Work for Errand {
 }
 
 /// Works through a lane.
-struct Worker {
+struct GroupWorker {
     business: Business,
-    lane: Arc<Lane>,
+    lane: Arc<GroupLane>,
     host: Host,
     tools: Tools,
-    pool: Arc<Pool<Errand>>,
+    pool: Arc<Pool<ServerErrand>>,
     handle: LeafHandle,
 }
 
 /// A request that shows that its thread does not hang.
 struct Alive {
     attention: Arc<Attention>,
-    pool: Arc<Pool<Errand>>,
+    pool: Arc<Pool<ServerErrand>>,
 }
 
-impl Asked for Alive {
+impl AskedTool for Alive {
     fn stopped(&self) -> Option<Errno> {
         self.pool.beat();
         self.attention.stopped()
@@ -287,7 +290,7 @@ impl Asked for Alive {
     }
 }
 
-impl Worker {
+impl GroupWorker {
     fn run(&self) {
         while let Some(mut job) = self.next() {
             self.serve(&mut job);
@@ -313,7 +316,7 @@ impl Worker {
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<GroupJob> {
         match self.lane.next() {
             Ok(job) => Some(job),
             Err(0) => None,
@@ -328,7 +331,7 @@ impl Worker {
         self.lane.occupant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn serve(&self, job: &mut Job) {
+    fn serve(&self, job: &mut GroupJob) {
         if let Some(reply) = job.answer.then(|| self.lane.replied(job.wave)).flatten() {
             // The tree may bring a request twice after a repair; it is applied once.
             return self.reply(job, Some(job.wave), &reply);
@@ -343,12 +346,12 @@ impl Worker {
         };
         let kind = match &request {
             Request::Call { answer, .. } | Request::More { answer, .. } => {
-                Kind::Answer { eager: answer.eager }
+                AttentionKind::Answer { eager: answer.eager }
             }
-            Request::Feed => Kind::Feed,
-            _ => Kind::Whole,
+            Request::Feed => AttentionKind::Feed,
+            _ => AttentionKind::Whole,
         };
-        if kind == Kind::Feed {
+        if kind == AttentionKind::Feed {
             // Input that is being taken in holds nobody back: behind it there has to be room for
             // those who ask whether this host still is at it.
             let consumed = std::mem::take(&mut job.frame_bytes);
@@ -365,7 +368,7 @@ impl Worker {
         self.reply(job, attention.wave(), &reply);
     }
 
-    fn reply(&self, job: &Job, wave: Option<u64>, reply: &Result<Bytes, Errno>) {
+    fn reply(&self, job: &GroupJob, wave: Option<u64>, reply: &Result<Bytes, Errno>) {
         if let (Some(wave), Ok(bytes)) = (wave, reply) {
             self.lane.remember(wave, bytes);
         }
@@ -383,7 +386,7 @@ impl Worker {
         &self,
         request: Request,
         data: Bytes,
-        job: &Job,
+        job: &GroupJob,
         attention: &Arc<Attention>,
     ) -> Result<Partial, Errno> {
         let mut occupant = self.occupant();
@@ -414,12 +417,13 @@ impl Worker {
         occupant: &mut Occupant,
         request: Request,
         data: Bytes,
-        job: &Job,
+        job: &GroupJob,
         (host, attention): (&Host, &Attention),
     ) -> Result<Partial, Errno> {
         Ok(match request {
             Request::Call { tool, .. } => {
-                let call = self.tools.get(&tool).and_then(|tool| Call::start(tool, &data, host));
+                let call =
+                    self.tools.get(&tool).and_then(|tool| ServerCall::start(tool, &data, host));
                 match occupant.call.insert(call) {
                     // A tool that is fed says nothing until it has everything.
                     Ok(call) if job.answer => call.answer(host, attention)?,

@@ -17,11 +17,11 @@ pub struct Host {
     /// Its files.
     pub export: Export,
     /// The request at work, if there is one.
-    asked: Option<Arc<dyn Asked>>,
+    asked: Option<Arc<dyn AskedTool>>,
 }
 
 /// What a server knows of those who wait for a tool's answer.
-pub(crate) trait Asked: Send + Sync {
+pub(crate) trait AskedTool: Send + Sync {
     /// See [`Host::stopped`].
     fn stopped(&self) -> Option<Errno>;
 
@@ -36,7 +36,7 @@ impl Host {
         Self { name: name.into(), leaf, export, asked: None }
     }
 
-    pub(crate) fn for_request(&self, asked: Arc<dyn Asked>) -> Self {
+    pub(crate) fn for_request(&self, asked: Arc<dyn AskedTool>) -> Self {
         Self { asked: Some(asked), ..self.clone() }
     }
 

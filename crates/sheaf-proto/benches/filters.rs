@@ -6,7 +6,7 @@
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use sheaf_proto::filter::{Emit, Input, NodeInfo, Registry};
-use sheaf_proto::packet::{Fields, Value, pack, scalar, unpack};
+use sheaf_proto::packet::{Fields, PacketValue, pack, scalar, unpack};
 
 const CHILDREN: usize = 64;
 
@@ -36,23 +36,23 @@ fn wave(bencher: Bencher<'_, '_>, filter: &str, packets: &[Vec<u8>]) {
     });
 }
 
-fn packets(value: impl Fn(usize) -> Value) -> Vec<Vec<u8>> {
+fn packets(value: impl Fn(usize) -> PacketValue) -> Vec<Vec<u8>> {
     (0..CHILDREN).map(|child| pack(&[value(child)]).unwrap()).collect()
 }
 
 #[divan::bench(args = ["min", "sum", "avg", "count"])]
 fn scalar_d(bencher: Bencher<'_, '_>, filter: &str) {
-    wave(bencher, filter, &packets(|child| Value::I32(child as i32)));
+    wave(bencher, filter, &packets(|child| PacketValue::I32(child as i32)));
 }
 
 #[divan::bench(args = ["min", "sum", "avg", "count"])]
 fn scalar_ld(bencher: Bencher<'_, '_>, filter: &str) {
-    wave(bencher, filter, &packets(|child| Value::I64(child as i64)));
+    wave(bencher, filter, &packets(|child| PacketValue::I64(child as i64)));
 }
 
 #[divan::bench(args = ["min", "sum", "avg", "count"])]
 fn scalar_lf(bencher: Bencher<'_, '_>, filter: &str) {
-    wave(bencher, filter, &packets(|child| Value::F64(child as f64)));
+    wave(bencher, filter, &packets(|child| PacketValue::F64(child as f64)));
 }
 
 #[divan::bench(args = ["min", "sum"])]
@@ -65,8 +65,8 @@ fn array_of_1024_d(bencher: Bencher<'_, '_>, filter: &str) {
     wave(bencher, filter, &packets(|child| vec![child as i32; 1024].into()));
 }
 
-fn eleven_fields() -> Vec<Value> {
-    let mut values: Vec<Value> = (0..8).map(Value::I64).collect();
+fn eleven_fields() -> Vec<PacketValue> {
+    let mut values: Vec<PacketValue> = (0..8).map(PacketValue::I64).collect();
     values.extend(["n[1-64]".into(), 2.5f64.into(), vec![7u32; 16].into()]);
     values
 }
@@ -93,7 +93,7 @@ fn borrow_11_fields(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn read_scalar_ld(bencher: Bencher<'_, '_>) {
-    let packet = pack(&[Value::I64(7)]).unwrap();
+    let packet = pack(&[PacketValue::I64(7)]).unwrap();
     bencher.bench_local(|| scalar::<i64>(black_box(&packet)));
 }
 

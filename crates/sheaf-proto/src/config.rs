@@ -27,7 +27,7 @@ impl Sub for Time {
 
 /// A node's place in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum NodeRole {
     /// The session's root: the local application opens streams.
     Root,
     /// Forwards and folds.
@@ -47,11 +47,11 @@ pub struct Child {
 
 /// A node before it starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct NodeConfig {
     /// Its rank.
     pub rank: u32,
     /// Its place.
-    pub role: Role,
+    pub role: NodeRole,
     /// Links between it and the root.
     pub depth: u32,
     /// The leaves below it (itself, if it is one), with the own leaves of nodes ([`crate::own`]),
@@ -67,14 +67,14 @@ pub struct Config {
     pub tuning: Tuning,
 }
 
-impl Config {
+impl NodeConfig {
     /// The own leaf of this node ([`crate::own`]), which is none itself.
     #[must_use]
     pub fn own_leaf(&self) -> Self {
         let leaf = own::leaf_of(self.rank);
         Self {
             rank: leaf,
-            role: Role::Leaf,
+            role: NodeRole::Leaf,
             depth: self.depth + 1,
             leaves: RangeSet::single(leaf),
             children: Vec::new(),

@@ -112,12 +112,12 @@ pub struct Ancestor {
     /// Its rank.
     pub rank: u32,
     /// How to reach it.
-    pub address: Address,
+    pub address: DoorAddress,
 }
 
 /// How to reach a node. Only drivers look into it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Address {
+pub enum DoorAddress {
     /// A unix socket of this machine, by its abstract name.
     Abstract(String),
     /// TCP, to be tried in this order.

@@ -17,7 +17,7 @@ mod reply;
 pub use info::{Bounds, LinkClock, LinkClocks, NodeInfo, Place};
 pub use module::{Linked, Linker, MODULES_BYTES_MAX, MODULES_MAX, MakeLinker, ModuleId};
 pub(crate) use module::{Modules, module_name};
-pub use reply::{REPLIES_PER_WAVE_MAX, REPLY_BYTES_MAX, Replies, Reply};
+pub use reply::{FilterReply, REPLIES_PER_WAVE_MAX, REPLY_BYTES_MAX, Replies};
 
 /// One contribution to a wave.
 #[derive(Debug, Clone, Copy, Default)]

@@ -69,7 +69,7 @@ pub enum Kind {
     /// Whole packets of one size on their way to the root, one for each wave from `wave` on, all
     /// members' and complete, behind one another.
     Run = 24,
-    /// Up: where the sender listens for nodes below it ([`super::control::Address`]).
+    /// Up: where the sender listens for nodes below it ([`super::control::DoorAddress`]).
     Door = 25,
     /// Down: the receiver's place is below another node ([`super::control::Ancestor`]).
     Go = 26,

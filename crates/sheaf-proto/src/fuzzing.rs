@@ -7,17 +7,15 @@ use crate::frame::{self, Header, Kind};
 use crate::packet::{self, Format};
 use crate::report;
 use crate::topology::{Page, Spec, Topology};
-use crate::{Child, Config, Coverage, Event, LinkId, Node, Outgoing, Role, Time, Tuning};
+use crate::{Child, Coverage, Event, LinkId, Node, NodeConfig, NodeRole, Outgoing, Time, Tuning};
 use bytes::Bytes;
+use sheaf_core::fuzzing::FuzzTarget;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A fuzz target: its name, and what it runs.
-pub type Target = (&'static str, fn(&[u8]));
-
 /// The targets of this crate.
-pub const TARGETS: &[Target] = &[
+pub const TARGETS: &[FuzzTarget] = &[
     ("frame_header", frame_header),
     ("control", control),
     ("coverage", coverage),
@@ -91,7 +89,7 @@ pub fn control(data: &[u8]) {
         11 => drop(report::Bundle::decode(script.0)),
         12 => round_trip::<control::Take>(script.0),
         13 => round_trip::<control::Ancestor>(script.0),
-        14 => round_trip::<control::Address>(script.0),
+        14 => round_trip::<control::DoorAddress>(script.0),
         15 => round_trip::<control::Verdict>(script.0),
         _ => drop(report::Bundle::decode(script.0)),
     }
@@ -191,7 +189,7 @@ pub fn filters(data: &[u8]) {
 /// is announced and kept, but not linked: that is the system's work, and runs it.
 pub fn modules(data: &[u8]) {
     const MODULES_KEPT_MAX: usize = 1 << 20;
-    let mut play = Play::new(Role::Inner, data);
+    let mut play = Play::new(NodeRole::Inner, data);
     let parent = LinkId::new(play.links - 1);
     for _ in 0..STEPS_MAX {
         if play.script.0.is_empty() {
@@ -230,15 +228,15 @@ pub fn modules(data: &[u8]) {
 }
 
 pub fn node_root(data: &[u8]) {
-    Play::new(Role::Root, data).run();
+    Play::new(NodeRole::Root, data).run();
 }
 
 pub fn node_inner(data: &[u8]) {
-    Play::new(Role::Inner, data).run();
+    Play::new(NodeRole::Inner, data).run();
 }
 
 pub fn node_leaf(data: &[u8]) {
-    Play::new(Role::Leaf, data).run();
+    Play::new(NodeRole::Leaf, data).run();
 }
 
 /// A node, and what its peers and its own process do to it.
@@ -252,7 +250,7 @@ struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    fn new(role: Role, data: &'a [u8]) -> Self {
+    fn new(role: NodeRole, data: &'a [u8]) -> Self {
         let ranges = [(0, 2), (3, 3), (4, 9)];
         let child = |(at, (first, last)): (usize, (u32, u32))| {
             let mut leaves = RangeSet::new();
@@ -260,14 +258,14 @@ impl<'a> Play<'a> {
             Child { rank: 2 + at as u32, leaves }
         };
         let children: Vec<Child> = match role {
-            Role::Leaf => Vec::new(),
+            NodeRole::Leaf => Vec::new(),
             _ => ranges.into_iter().enumerate().map(child).collect(),
         };
-        let config = Config {
+        let config = NodeConfig {
             rank: 1,
             role,
-            depth: u32::from(role != Role::Root),
-            leaves: if role == Role::Leaf { RangeSet::single(7) } else { RangeSet::full(10) },
+            depth: u32::from(role != NodeRole::Root),
+            leaves: if role == NodeRole::Leaf { RangeSet::single(7) } else { RangeSet::full(10) },
             children,
             stream_base: 0,
             place: Default::default(),
@@ -384,7 +382,7 @@ impl<'a> Play<'a> {
     fn act(&mut self) {
         let (what, stream) = (self.script.byte(), u32::from(self.script.byte() % 4));
         let wave = self.script.wave();
-        let leaf = self.node.config().role == Role::Leaf;
+        let leaf = self.node.config().role == NodeRole::Leaf;
         match (leaf, what % 6) {
             (true, 0) => self.node.reply(stream, wave, 1, self.script.bytes()),
             (true, 1) => self.node.fail(stream, wave, Errno::IO),

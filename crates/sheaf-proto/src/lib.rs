@@ -36,7 +36,7 @@ mod stream;
 pub mod topology;
 mod wave;
 
-pub use config::{Child, Config, Role, Time, Tuning};
+pub use config::{Child, NodeConfig, NodeRole, Time, Tuning};
 pub use control::{Notice, Sync};
 pub use coverage::Coverage;
 pub use frame::Violation;

@@ -12,7 +12,7 @@ mod queue;
 
 pub(crate) use heartbeat::{Heart, late_after};
 pub use link::Counters;
-pub(crate) use link::{Awaited, Carrier, Link, LinkState, Way};
+pub(crate) use link::{Awaited, Link, LinkCarrier, LinkState, LinkWay};
 pub use queue::OutQueue;
 
 /// One link of a node. Links to the children it was made with come first, in their order, then that
@@ -42,34 +42,34 @@ impl fmt::Display for LinkId {
 }
 
 /// A frame, or a piece of one whose other pieces follow at once, on its way into a queue.
-pub(crate) enum Piece<'a> {
+pub(crate) enum WritePiece<'a> {
     /// Shared by all links that forward it.
     Shared(Bytes),
     Copied(&'a [u8]),
 }
 
-impl From<Bytes> for Piece<'_> {
+impl From<Bytes> for WritePiece<'_> {
     #[inline]
     fn from(frame: Bytes) -> Self {
         Self::Shared(frame)
     }
 }
 
-impl From<&Bytes> for Piece<'_> {
+impl From<&Bytes> for WritePiece<'_> {
     #[inline]
     fn from(frame: &Bytes) -> Self {
         Self::Shared(frame.clone())
     }
 }
 
-impl<'a> From<&'a [u8]> for Piece<'a> {
+impl<'a> From<&'a [u8]> for WritePiece<'a> {
     #[inline]
     fn from(bytes: &'a [u8]) -> Self {
         Self::Copied(bytes)
     }
 }
 
-impl<'a> From<&'a [u8; HEADER_BYTES]> for Piece<'a> {
+impl<'a> From<&'a [u8; HEADER_BYTES]> for WritePiece<'a> {
     #[inline]
     fn from(bytes: &'a [u8; HEADER_BYTES]) -> Self {
         Self::Copied(bytes)
@@ -116,7 +116,7 @@ impl Links {
         all.extend(
             children
                 .iter()
-                .map(|child| Link::new(Way::Down, child.rank, child.leaves.clone(), now)),
+                .map(|child| Link::new(LinkWay::Down, child.rank, child.leaves.clone(), now)),
         );
         Self {
             all,
@@ -147,11 +147,11 @@ impl Links {
 
     /// Links to children, there or not.
     pub fn down(&self) -> impl Iterator<Item = (LinkId, &Link)> {
-        self.ids().zip(&self.all).filter(|(_, link)| link.way == Way::Down)
+        self.ids().zip(&self.all).filter(|(_, link)| link.way == LinkWay::Down)
     }
 
     pub fn down_mut(&mut self) -> impl Iterator<Item = &mut Link> {
-        self.all.iter_mut().filter(|link| link.way == Way::Down)
+        self.all.iter_mut().filter(|link| link.way == LinkWay::Down)
     }
 
     /// Some of the places behind the first ones, others each time: so many that one that can be
@@ -167,11 +167,11 @@ impl Links {
 
     /// Queues a frame. Nothing else puts anything on a link.
     #[inline]
-    pub fn send<'a>(&mut self, at: LinkId, frame: impl Into<Piece<'a>>) {
+    pub fn send<'a>(&mut self, at: LinkId, frame: impl Into<WritePiece<'a>>) {
         let link = &mut self.all[at.place()];
         match frame.into() {
-            Piece::Shared(frame) => link.out.push(frame),
-            Piece::Copied(bytes) => link.out.append(bytes),
+            WritePiece::Shared(frame) => link.out.push(frame),
+            WritePiece::Copied(bytes) => link.out.append(bytes),
         }
         self.mark(at);
     }

@@ -40,9 +40,9 @@
 //! checks [`Node::check`] after each step.
 use super::control;
 use super::frame::{Header, Kind, Violation, flag};
-use super::links::{Link, LinkId, LinkState, Links, Way};
-use super::stream::{Owner, Stream};
-use super::{Config, Role, Time};
+use super::links::{Link, LinkId, LinkState, LinkWay, Links};
+use super::stream::{NodeStream, StreamOwner};
+use super::{NodeConfig, NodeRole, Time};
 use crate::filter::{FilterError, LinkClocks, ModuleId, Registry};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -79,11 +79,11 @@ pub use tap::{Passing, STATE_BYTES_MAX, SharedTap, Tap};
 
 /// One node of the tree.
 pub struct Node {
-    config: Config,
+    config: NodeConfig,
     registry: Registry,
     links: Links,
     /// Boxed: most nodes have few, and an empty place in the table should be small.
-    streams: FxHashMap<u32, Box<Stream>>,
+    streams: FxHashMap<u32, Box<NodeStream>>,
     events: VecDeque<Event>,
     /// Streams with results for the application since it last asked, each once.
     fresh: Vec<u32>,
@@ -111,7 +111,7 @@ pub struct Node {
 impl Node {
     /// A node with its children's links, none of them attached to a transport yet.
     #[must_use]
-    pub fn new(config: Config, registry: Registry, now: Time) -> Self {
+    pub fn new(config: NodeConfig, registry: Registry, now: Time) -> Self {
         Self {
             links: Links::to(&config.children, &config.tuning, now),
             streams: FxHashMap::default(),
@@ -136,7 +136,7 @@ impl Node {
 
     /// Who this node is.
     #[must_use]
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &NodeConfig {
         &self.config
     }
 
@@ -244,10 +244,10 @@ impl Node {
         whole: &Bytes,
         at: usize,
     ) -> Result<usize, Violation> {
-        if header.kind == Kind::Up && self.links[link].way == Way::Down {
+        if header.kind == Kind::Up && self.links[link].way == LinkWay::Down {
             return self.on_up_run(now, link, header, whole, at);
         }
-        if header.kind == Kind::Run && self.links[link].way == Way::Down {
+        if header.kind == Kind::Run && self.links[link].way == LinkWay::Down {
             self.links[link].counters.frames_in += 1;
             let end = at + header.frame_len();
             self.on_run(now, link, &header, &whole[at + super::frame::HEADER_BYTES..end])?;
@@ -269,7 +269,7 @@ impl Node {
     ) -> Result<(), Violation> {
         let body = &whole[at + super::frame::HEADER_BYTES..at + header.frame_len()];
         self.links[link].counters.frames_in += 1;
-        let from_child = self.links[link].way == Way::Down;
+        let from_child = self.links[link].way == LinkWay::Down;
         if !self.links[link].is_member() {
             return self.frame_of_stranger(now, link, header, body);
         }
@@ -367,7 +367,7 @@ impl Node {
         }
         const NEVER_SENT: Violation = Violation::Bound("credit for bytes that were never sent");
         if header.has(flag::credit::UPWARD) {
-            if stream.owner != Owner::Link(link) {
+            if stream.owner != StreamOwner::Link(link) {
                 return Err(Violation::OutOfPlace(Kind::Credit));
             }
             let sent = &mut stream.up.out.sent;
@@ -396,7 +396,7 @@ impl Node {
     /// Heartbeats that are due; peers that have gone quiet are lost.
     fn beat(&mut self, now: Time) {
         // The root acknowledges as well while there are streams.
-        let often = self.config.role == Role::Root && !self.streams.is_empty();
+        let often = self.config.role == NodeRole::Root && !self.streams.is_empty();
         for link in self.links.beat(now, often) {
             let cause =
                 format!("no sign of life for {} s", (now - self.links[link].heard).as_secs());

@@ -21,10 +21,10 @@ mod scalar;
 mod value;
 
 pub use field::{Field, Fields, Strings};
-pub use format::{FieldType, Format, Kind, Shape};
+pub use format::{FieldKind, FieldShape, FieldType, Format};
 pub(crate) use scalar::scalar_header;
 pub use scalar::{Scalar, put_scalar, scalar};
-pub use value::{Array, Value};
+pub use value::{Array, PacketValue};
 
 /// The longest format a packet can carry, in bytes. The length byte 255 never starts a packet,
 /// so filters can mark partials of their own with it.
@@ -71,7 +71,7 @@ impl PacketError {
 ///
 /// # Errors
 /// [`PacketError::FormatTooLong`] and [`PacketError::ArrayTooLong`].
-pub fn pack(values: &[Value]) -> Result<Vec<u8>, PacketError> {
+pub fn pack(values: &[PacketValue]) -> Result<Vec<u8>, PacketError> {
     let mut out = Vec::with_capacity(16 * values.len() + 8);
     pack_into(values, &mut out)?;
     Ok(out)
@@ -81,7 +81,7 @@ pub fn pack(values: &[Value]) -> Result<Vec<u8>, PacketError> {
 ///
 /// # Errors
 /// As [`pack`].
-pub fn pack_into(values: &[Value], out: &mut Vec<u8>) -> Result<(), PacketError> {
+pub fn pack_into(values: &[PacketValue], out: &mut Vec<u8>) -> Result<(), PacketError> {
     let start = out.len();
     let result = Format::of(values).and_then(|format| {
         format.encode(out);
@@ -97,7 +97,7 @@ pub fn pack_into(values: &[Value], out: &mut Vec<u8>) -> Result<(), PacketError>
 ///
 /// # Errors
 /// When the bytes are not exactly one packet.
-pub fn unpack(packet: &[u8]) -> Result<Vec<Value>, PacketError> {
+pub fn unpack(packet: &[u8]) -> Result<Vec<PacketValue>, PacketError> {
     Fields::new(packet)?.map(|field| Ok(field?.to_value(Bytes::copy_from_slice))).collect()
 }
 
@@ -105,7 +105,7 @@ pub fn unpack(packet: &[u8]) -> Result<Vec<Value>, PacketError> {
 ///
 /// # Errors
 /// As [`unpack`].
-pub fn unpack_shared(packet: &Bytes) -> Result<Vec<Value>, PacketError> {
+pub fn unpack_shared(packet: &Bytes) -> Result<Vec<PacketValue>, PacketError> {
     Fields::new(packet)?.map(|field| Ok(field?.to_value(|bytes| packet.slice_ref(bytes)))).collect()
 }
 

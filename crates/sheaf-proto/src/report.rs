@@ -22,7 +22,7 @@ pub struct NodeReport {
     /// Its rank; `u32::MAX` is a client of the session.
     pub rank: u32,
     /// Its place in the tree.
-    pub place: Place,
+    pub place: NodePlace,
     /// Links between it and the root.
     pub depth: u32,
     /// Its host; empty where nobody told the node.
@@ -49,7 +49,7 @@ pub struct NodeReport {
 
 /// A node's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum NodePlace {
     /// The session's root, or a client.
     Root,
     /// An inner node.
@@ -77,7 +77,7 @@ pub struct LinkReport {
     /// The leaves below that child.
     pub leaves: RangeSet,
     /// How it is.
-    pub state: LinkState,
+    pub state: ReportedLink,
     /// It has been so, or has run, for so long.
     pub since_ms: u64,
     /// The peer was heard so long ago.
@@ -136,7 +136,7 @@ impl Via {
 
 /// How a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LinkState {
+pub enum ReportedLink {
     /// Nothing carries it yet.
     Waiting,
     /// The peer is there.
@@ -149,7 +149,7 @@ pub enum LinkState {
     Lost,
 }
 
-impl LinkState {
+impl ReportedLink {
     /// Whether the peer is slow to the point of being suspicious.
     #[must_use]
     pub fn is_torpid(self) -> bool {
@@ -332,7 +332,7 @@ mod tests {
     fn report(rank: u32) -> NodeReport {
         NodeReport {
             rank,
-            place: Place::Leaf,
+            place: NodePlace::Leaf,
             depth: 1,
             host: format!("n{rank}"),
             pid: 1,

@@ -39,10 +39,10 @@ mod wire;
 mod world;
 
 pub use fault::Fault;
-pub use report::{OTHER_CLASSES, Operation, SimError, SimReport, simulate};
+pub use report::{OTHER_CLASSES, SimError, SimOperation, SimReport, simulate};
 pub use shape::Shape;
 pub use wire::Physics;
-use wire::{Trouble, Wire};
+use wire::{SimWire, Trouble};
 
 /// What the simulated leaves do.
 pub trait Leaves {
@@ -113,12 +113,12 @@ pub struct Sim<L> {
     leaves: L,
     rng: fastrand::Rng,
     now: Time,
-    agenda: BinaryHeap<Reverse<Entry>>,
+    agenda: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
-    hosts: Vec<Host>,
+    hosts: Vec<SimHost>,
     /// Two for each connection: downwards, upwards. The first connections are those of the planned
     /// tree, numbered like the nodes below them.
-    wires: Vec<Wire>,
+    wires: Vec<SimWire>,
     /// Connections made since.
     made: Vec<Connection>,
     /// The connection of a node's link, where it is not the planned one.
@@ -148,7 +148,7 @@ pub struct Traffic {
 }
 
 /// The place of a node.
-struct Host {
+struct SimHost {
     /// `None` once it has ended or was killed.
     node: Option<Node>,
     /// The own leaf of a node that is none, and where they are joined: the link at the node, and
@@ -156,7 +156,7 @@ struct Host {
     own: Option<Node>,
     joint: (LinkId, LinkId),
     stopped: bool,
-    /// A [`What::Wake`] is on the agenda.
+    /// A [`SimWhat::Wake`] is on the agenda.
     waking: bool,
     /// When its tick is due; `u64::MAX`: never.
     tick: Time,
@@ -165,7 +165,7 @@ struct Host {
     sending: Time,
     serving: Time,
     /// What has come while it was busy or stopped.
-    inbox: VecDeque<Input>,
+    inbox: VecDeque<SimInput>,
     /// The machine has no power: who connects is not even refused.
     off: bool,
     /// The connection to its parent.
@@ -176,9 +176,9 @@ struct Host {
     search: Option<Time>,
     tried: u32,
     place: Option<u32>,
-    /// A [`What::HandOver`] is on the agenda, and how long adopted children stay until then.
+    /// A [`SimWhat::HandOver`] is on the agenda, and how long adopted children stay until then.
     handing_over: bool,
-    stays: FxHashMap<u32, place::Stay>,
+    stays: FxHashMap<u32, place::SimStay>,
 }
 
 /// A connection between an orphan and an ancestor.
@@ -191,7 +191,7 @@ struct Connection {
     lower_link: LinkId,
 }
 
-enum Input {
+enum SimInput {
     /// Over which wire.
     Bytes(u32, Bytes),
     Lost(u32),
@@ -201,7 +201,7 @@ enum Input {
     Tick,
 }
 
-enum What {
+enum SimWhat {
     /// A chunk has come over a wire.
     Chunk(u32, Bytes),
     /// A wire has been closed at its other end.
@@ -217,28 +217,28 @@ enum What {
     Fault(Box<Fault>),
 }
 
-struct Entry {
+struct Scheduled {
     at: Time,
     /// Decides between entries of the same time: first come, first served.
     sequence: u64,
-    what: What,
+    what: SimWhat,
 }
 
-impl PartialEq for Entry {
+impl PartialEq for Scheduled {
     fn eq(&self, other: &Self) -> bool {
         self.sequence == other.sequence
     }
 }
 
-impl Eq for Entry {}
+impl Eq for Scheduled {}
 
-impl PartialOrd for Entry {
+impl PartialOrd for Scheduled {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
+impl Ord for Scheduled {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.sequence).cmp(&(other.at, other.sequence))
     }
@@ -253,10 +253,10 @@ impl<L: Leaves> Sim<L> {
             // Those that combine are processes of their own, with modules of their own.
             let combines = rank > 0 && shape.leaf(rank).is_none();
             let registry = if combines { registry.apart() } else { registry.clone() };
-            hosts.push(Host::new(&shape, rank, registry, &config));
+            hosts.push(SimHost::new(&shape, rank, registry, &config));
         }
         let mut sim = Self {
-            wires: vec![Wire::default(); 2 * hosts.len()],
+            wires: vec![SimWire::default(); 2 * hosts.len()],
             rng: fastrand::Rng::with_seed(config.seed),
             shape,
             config,
@@ -355,7 +355,7 @@ impl<L: Leaves> Sim<L> {
     /// Lets something happen `after` this moment.
     pub fn schedule(&mut self, after: Duration, fault: Fault) {
         let at = self.now + after;
-        self.push(at, What::Fault(Box::new(fault)));
+        self.push(at, SimWhat::Fault(Box::new(fault)));
     }
 
     /// Does something with a node at once, as its process would; `None` when it has ended.
@@ -416,28 +416,28 @@ impl<L: Leaves> Sim<L> {
         let Some(Reverse(entry)) = self.agenda.pop() else { return false };
         self.now = self.now.max(entry.at);
         match entry.what {
-            What::Chunk(wire, chunk) => self.arrive(wire, Some(chunk)),
-            What::End(wire) => self.arrive(wire, None),
-            What::Serve(rank, event) => self.deliver(rank, Input::Serve(event)),
-            What::Tick(rank) if self.hosts[rank as usize].tick == entry.at => {
+            SimWhat::Chunk(wire, chunk) => self.arrive(wire, Some(chunk)),
+            SimWhat::End(wire) => self.arrive(wire, None),
+            SimWhat::Serve(rank, event) => self.deliver(rank, SimInput::Serve(event)),
+            SimWhat::Tick(rank) if self.hosts[rank as usize].tick == entry.at => {
                 self.hosts[rank as usize].tick = Time(u64::MAX);
-                self.deliver(rank, Input::Tick);
+                self.deliver(rank, SimInput::Tick);
             }
-            What::Tick(_) => {}
-            What::Wake(rank) => self.wake(rank),
-            What::Search(rank) => self.search(rank),
-            What::Knock(connection) => {
+            SimWhat::Tick(_) => {}
+            SimWhat::Wake(rank) => self.wake(rank),
+            SimWhat::Search(rank) => self.search(rank),
+            SimWhat::Knock(connection) => {
                 let upper = self.ends(connection).upper;
-                self.deliver(upper, Input::Knock(connection));
+                self.deliver(upper, SimInput::Knock(connection));
             }
-            What::HandOver(rank) => self.hand_over(rank),
-            What::Fault(fault) => self.suffer(*fault),
+            SimWhat::HandOver(rank) => self.hand_over(rank),
+            SimWhat::Fault(fault) => self.suffer(*fault),
         }
         true
     }
 
-    fn push(&mut self, at: Time, what: What) {
+    fn push(&mut self, at: Time, what: SimWhat) {
         self.sequence += 1;
-        self.agenda.push(Reverse(Entry { at, sequence: self.sequence, what }));
+        self.agenda.push(Reverse(Scheduled { at, sequence: self.sequence, what }));
     }
 }

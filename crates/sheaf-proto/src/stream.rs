@@ -15,16 +15,16 @@ mod replies;
 mod runs;
 mod up;
 
-pub(crate) use down::{Downward, Lane};
+pub(crate) use down::{DownLane, Downward};
 pub(crate) use flush::Flushed;
 pub(crate) use kept::{Kept, WaveSet};
 pub(crate) use members::{ChildId, ChildState, Member, Members};
-pub(crate) use runs::Run;
+pub(crate) use runs::LeafRun;
 pub(crate) use up::{Inlet, Upward};
 
 /// Who opened the stream here, and so where its waves go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum StreamOwner {
     /// The application of this process.
     App,
     /// The peer on this link.
@@ -63,10 +63,10 @@ pub struct WaveResult {
 }
 
 /// A stream. Whoever changes its members, or looks at its open waves one by one, gets them through
-/// it ([`Stream::members_mut`], [`Stream::slots`]): waves that had no slots have them then.
-pub(crate) struct Stream {
+/// it ([`NodeStream::members_mut`], [`NodeStream::slots`]): waves that had no slots have them then.
+pub(crate) struct NodeStream {
     pub id: u32,
-    pub owner: Owner,
+    pub owner: StreamOwner,
     /// Bytes that may be under way on one link, each way.
     pub window: u64,
     members: Members,
@@ -76,10 +76,10 @@ pub(crate) struct Stream {
     pub left: bool,
 }
 
-impl Stream {
+impl NodeStream {
     pub fn new(
         id: u32,
-        owner: Owner,
+        owner: StreamOwner,
         window: u64,
         members: Members,
         down: Downward,

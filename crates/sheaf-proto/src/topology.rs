@@ -33,7 +33,7 @@ pub use draw::Page;
 pub use error::TopologyError;
 pub use names::{NAME_BYTES_MAX, Names};
 pub use spec::Spec;
-pub use stats::Stats;
+pub use stats::TopologyStats;
 
 /// The largest fan-out of the tree `auto`.
 pub const AUTO_FANOUT: u32 = 32;
@@ -69,7 +69,7 @@ pub enum Role {
 #[derive(Debug, Clone)]
 pub struct Topology {
     /// Breadth first.
-    nodes: Vec<Node>,
+    nodes: Vec<TopologyNode>,
     /// By level: position of its first node, and that node's rank in the whole tree. A level of a
     /// subtree is a contiguous piece of a level of the whole.
     levels: Vec<Level>,
@@ -84,7 +84,7 @@ struct Level {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Node {
+struct TopologyNode {
     parent: u32,
     /// Position of the first child (of the next node's, when there are no children).
     first_child: u32,
@@ -160,7 +160,7 @@ impl Topology {
         if counts.is_empty() || counts.len() > NODES_MAX as usize {
             return Err(TopologyError::TooManyNodes);
         }
-        let mut nodes: Vec<Node> = Vec::with_capacity(counts.len());
+        let mut nodes: Vec<TopologyNode> = Vec::with_capacity(counts.len());
         let (mut next, mut levels, mut level_end) = (1u32, Vec::new(), 0);
         for (position, &children) in (0u32..).zip(counts) {
             if position == next {
@@ -172,7 +172,7 @@ impl Topology {
                 level_end = next;
             }
             let (parent, host) = (0, 0);
-            nodes.push(Node {
+            nodes.push(TopologyNode {
                 parent,
                 first_child: next,
                 children,
@@ -297,7 +297,7 @@ impl Topology {
     }
 }
 
-impl Node {
+impl TopologyNode {
     fn child_positions(&self) -> Range<u32> {
         self.first_child..self.first_child + self.children
     }
@@ -393,7 +393,7 @@ impl<'a> NodeRef<'a> {
         Some(NodeRef { tree: self.tree, position: node.first_child + at as u32 })
     }
 
-    fn data(self) -> &'a Node {
+    fn data(self) -> &'a TopologyNode {
         &self.tree.nodes[self.position as usize]
     }
 }

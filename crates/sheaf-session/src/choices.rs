@@ -1,6 +1,6 @@
 //! What a caller chooses, whatever a file says: a cluster, its hosts, how it is started. To the
 //! binary these are the options of the command line, by whose names messages call them.
-use crate::config::{Launch, Link};
+use crate::config::{Launch, LinkChoice};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct Choices {
     /// A host set: where the nodes between root and leaves run.
     pub inner_hosts: Option<String>,
     /// What joins nodes.
-    pub link: Option<Link>,
+    pub link: Option<LinkChoice>,
     /// The running session of this name.
     pub session: Option<String>,
     /// How long everything may take.

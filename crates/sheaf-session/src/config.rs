@@ -17,7 +17,7 @@ pub use file::{ClusterSection, ConfigFile};
 pub(crate) use hosts::without_mark;
 pub use hosts::{Hosts, own_name};
 pub use launch::Launch;
-pub use link::Link;
+pub use link::LinkChoice;
 pub use names::user as user_name;
 pub use near::{nearest, some_of};
 pub use source::{Origin, Sourced};
@@ -57,7 +57,7 @@ pub struct Cluster {
     /// Where inner nodes run, when not on hosts of their leaves.
     pub inner_hosts: Option<Sourced<String>>,
     /// What joins nodes, when it is said.
-    pub link: Option<Sourced<Link>>,
+    pub link: Option<Sourced<LinkChoice>>,
     /// The address at which the root listens for other hosts.
     pub listen: Option<Sourced<SocketAddr>>,
     /// The ports at which nodes listen for others, when it is said.
@@ -316,7 +316,7 @@ impl Config {
     }
 
     /// What joins nodes, when it is said.
-    pub fn link(&self) -> Option<Link> {
+    pub fn link(&self) -> Option<LinkChoice> {
         self.cluster.link.as_ref().map(|link| link.value)
     }
 

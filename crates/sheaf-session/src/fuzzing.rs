@@ -3,15 +3,13 @@ use crate::address::Address;
 use crate::config::ConfigFile;
 use crate::groups::{ini, yaml};
 use crate::wire::{self, SessionInfo, TokenAnswer};
+use sheaf_core::fuzzing::FuzzTarget;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The name of a target, and itself.
-type Target = (&'static str, fn(&[u8]));
-
 /// The fuzz targets of this crate, by their names.
-pub const TARGETS: &[Target] = &[("program", program)];
+pub const TARGETS: &[FuzzTarget] = &[("program", program)];
 
 /// `sheaf.toml`, ClusterShell's files of groups, addresses, and what sessions say of themselves and
 /// of tokens.

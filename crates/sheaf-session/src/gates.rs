@@ -62,7 +62,7 @@ fn short(host: &str) -> String {
 
 /// A gate of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gate {
+pub(crate) struct GateSocket {
     /// The name of the session.
     pub session: String,
     /// The host that it is for.
@@ -71,7 +71,7 @@ pub(crate) struct Gate {
     sessions: Sessions,
 }
 
-impl Gate {
+impl GateSocket {
     /// Connects to it; `None` when nobody listens there any more, as after its server was killed.
     pub fn connect(&self) -> Result<Option<UnixStream>, SessionError> {
         self.sessions.connect(&self.path, &self.session)
@@ -95,7 +95,7 @@ pub fn here(environment: &Environment) -> Result<Vec<String>, SessionError> {
 
 impl Config {
     /// [`gates_in`] the environment of whoever has this configuration.
-    pub(crate) fn gates(&self) -> Result<Vec<Gate>, SessionError> {
+    pub(crate) fn gates(&self) -> Result<Vec<GateSocket>, SessionError> {
         gates_in(self.environment())
     }
 }
@@ -103,7 +103,7 @@ impl Config {
 /// The gates here, which need not lead anywhere: where the caller's sessions have their sockets,
 /// and where those of a server are that has another environment, as one has that was started over
 /// ssh. Those of the host of this name come first.
-fn gates_in(environment: &Environment) -> Result<Vec<Gate>, SessionError> {
+fn gates_in(environment: &Environment) -> Result<Vec<GateSocket>, SessionError> {
     let own = Sessions::of(environment);
     let others = Sessions::temporary(environment);
     let mut gates = gates_of(&own)?;
@@ -119,14 +119,14 @@ fn gates_in(environment: &Environment) -> Result<Vec<Gate>, SessionError> {
     Ok(gates)
 }
 
-fn gates_of(sessions: &Sessions) -> Result<Vec<Gate>, SessionError> {
+fn gates_of(sessions: &Sessions) -> Result<Vec<GateSocket>, SessionError> {
     let mut gates = Vec::new();
     for path in sessions.files(GATE_FILE)? {
         let names =
             path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.rsplit_once('@'));
         let Some((session, host)) = names else { continue };
         let (session, host) = (session.to_owned(), host.to_owned());
-        gates.push(Gate { session, host, path: path.clone(), sessions: sessions.clone() });
+        gates.push(GateSocket { session, host, path: path.clone(), sessions: sessions.clone() });
     }
     Ok(gates)
 }

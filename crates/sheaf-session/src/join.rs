@@ -1,7 +1,7 @@
 //! Joining a session that runs.
 use crate::config::{Config, some_of};
 use crate::error::SessionError;
-use crate::gates::Gate;
+use crate::gates::GateSocket;
 use crate::session::{Lookup, Session};
 use crate::sessions::{is_name, peer};
 use crate::start::limits;
@@ -43,7 +43,7 @@ pub fn here(config: Config, filters: &Registry) -> Result<Session, SessionError>
 fn join(
     mut config: Config,
     stream: UnixStream,
-    gate: Option<Gate>,
+    gate: Option<GateSocket>,
     filters: &Registry,
 ) -> Result<Session, SessionError> {
     if let Some(gate) = &gate {
@@ -113,7 +113,7 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
 
 /// Connects to the gate of this host, where it is one of a session that is meant, or none in
 /// particular is.
-fn through_gate(config: &Config) -> Result<Option<(UnixStream, Gate)>, SessionError> {
+fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, SessionError> {
     let asked = config.session.is_some();
     if !asked && config.is_ad_hoc() {
         return Ok(None);
@@ -122,7 +122,7 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, Gate)>, SessionEr
     let any = !asked && config.is_this_machine();
     let gates =
         config.gates()?.into_iter().filter(|gate| any || gate.session == config.session_name());
-    let (mut open, mut failed) = (Vec::<(UnixStream, Gate)>::new(), None);
+    let (mut open, mut failed) = (Vec::<(UnixStream, GateSocket)>::new(), None);
     for gate in gates {
         // Several hosts may be on one machine: one way to a session is enough.
         if open.iter().any(|(_, other)| other.session == gate.session) {

@@ -1,11 +1,11 @@
 //! From a configuration to a running tree.
-use crate::config::{Config, Launch, Link, Sourced, own_name};
+use crate::config::{Config, Launch, LinkChoice, Sourced, own_name};
 use crate::error::SessionError;
 use crate::gates;
 use crate::session::Session;
 use sheaf_group::{Client, Limits};
 use sheaf_tree::filter::Registry;
-use sheaf_tree::launch::{self, Carrier, Content, Desk, Program, Srun, Ssh, Starter};
+use sheaf_tree::launch::{self, Carrier, Desk, Program, ProgramContent, Srun, Ssh, Starter};
 use sheaf_tree::link::Listen;
 use sheaf_tree::service::{Configs, Services};
 use sheaf_tree::topology::Topology;
@@ -43,12 +43,13 @@ impl ServerProgram {
     }
 
     /// What is sent to hosts that lack it.
-    fn content(&self) -> Result<Content, SessionError> {
+    fn content(&self) -> Result<ProgramContent, SessionError> {
         if self.is_running {
-            return Content::of_this_program()
+            return ProgramContent::of_this_program()
                 .map_err(SessionError::io("cannot read this program"));
         }
-        Content::of_program(&self.path).map_err(|error| SessionError::file(&self.path, error))
+        ProgramContent::of_program(&self.path)
+            .map_err(|error| SessionError::file(&self.path, error))
     }
 }
 
@@ -146,9 +147,9 @@ impl Start<'_> {
     /// The program as a server or inner node of this machine.
     fn program(&self, config: &Config) -> Result<Program, SessionError> {
         let carrier = match config.link() {
-            Some(Link::Tcp) => Carrier::Tcp,
-            Some(Link::Tls) => Carrier::Tls,
-            Some(Link::Unix | Link::Auto | Link::Ssh) | None => Carrier::Unix,
+            Some(LinkChoice::Tcp) => Carrier::Tcp,
+            Some(LinkChoice::Tls) => Carrier::Tls,
+            Some(LinkChoice::Unix | LinkChoice::Auto | LinkChoice::Ssh) | None => Carrier::Unix,
         };
         let ServerProgram { path, arguments, .. } = self.server()?.clone();
         let mut program = Program::new(path, arguments);
@@ -161,8 +162,8 @@ impl Start<'_> {
     fn other_hosts(&self, config: &Config) -> Result<Program, SessionError> {
         let mut program = self.program(config)?;
         program.carrier = match (config.launch(), config.link()) {
-            (Launch::Ssh, Some(Link::Ssh)) => Carrier::Ssh,
-            (Launch::Ssh, Some(Link::Auto) | None) => Carrier::Auto,
+            (Launch::Ssh, Some(LinkChoice::Ssh)) => Carrier::Ssh,
+            (Launch::Ssh, Some(LinkChoice::Auto) | None) => Carrier::Auto,
             _ => Carrier::Tls,
         };
         program.listen = Listen::Address(listen(config).ip());
@@ -211,7 +212,7 @@ fn listen(config: &Config) -> SocketAddr {
 }
 
 /// How the configuration wants hosts to be logged in to.
-fn ssh(config: &Config, content: Content) -> Ssh {
+fn ssh(config: &Config, content: ProgramContent) -> Ssh {
     let settings = &config.tuning;
     let milliseconds = |setting: &Sourced<u64>| Duration::from_millis(setting.value);
     let mut ssh = Ssh::new(content);

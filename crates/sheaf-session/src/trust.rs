@@ -68,8 +68,8 @@ pub fn open_named(path: &Path) -> Result<File, NotTrusted> {
             path.display(),
             why.text(),
             match why {
-                Why::Owner(_) => "chown it, or name a copy of your own".to_owned(),
-                Why::Writable(_) => format!("mend it with: chmod go-w {}", path.display()),
+                TrustWhy::Owner(_) => "chown it, or name a copy of your own".to_owned(),
+                TrustWhy::Writable(_) => format!("mend it with: chmod go-w {}", path.display()),
             }
         ))),
     }
@@ -86,8 +86,8 @@ pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
             path.display(),
             why.text_of_directory(),
             match why {
-                Why::Owner(_) => "chown it, or name a file of your own".to_owned(),
-                Why::Writable(_) => format!("mend it with: chmod o-w {}", path.display()),
+                TrustWhy::Owner(_) => "chown it, or name a file of your own".to_owned(),
+                TrustWhy::Writable(_) => format!("mend it with: chmod o-w {}", path.display()),
             }
         ))),
     }
@@ -121,14 +121,14 @@ pub fn check_private(path: &Path) -> Result<(), NotTrusted> {
 
 /// What is wrong with the owner or the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum TrustWhy {
     /// Somebody else's, of that number.
     Owner(u32),
     /// Somebody else may write, by this mode.
     Writable(u32),
 }
 
-impl Why {
+impl TrustWhy {
     fn text(self) -> String {
         match self {
             Self::Owner(uid) => format!("it belongs to user {uid}, neither to you nor to root"),
@@ -146,14 +146,14 @@ impl Why {
     }
 }
 
-fn judge(about: &Metadata, writers: u32, caller: u32) -> Option<Why> {
+fn judge(about: &Metadata, writers: u32, caller: u32) -> Option<TrustWhy> {
     let (owner, mode) = (about.uid(), about.mode() & 0o7777);
     if owner != caller && owner != 0 {
-        return Some(Why::Owner(owner));
+        return Some(TrustWhy::Owner(owner));
     }
     // What is no file of a file system (the pipe of a shell's `<(…)`) has no mode that says
     // anything.
-    (mode & writers != 0 && (about.is_file() || about.is_dir())).then_some(Why::Writable(mode))
+    (mode & writers != 0 && (about.is_file() || about.is_dir())).then_some(TrustWhy::Writable(mode))
 }
 
 /// The directory of a path and, where that is a link, the one in which the file really is.
@@ -270,7 +270,7 @@ mod tests {
                 None,
                 "root's is as good as one's own"
             );
-            assert_eq!(judge(&own, 0, geteuid().as_raw() + 1), Some(Why::Owner(own.uid())));
+            assert_eq!(judge(&own, 0, geteuid().as_raw() + 1), Some(TrustWhy::Owner(own.uid())));
             return;
         }
         chown(place.file(), Some(SOMEBODY), None).unwrap();

@@ -3,7 +3,7 @@ use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use sheaf_core::RangeSet;
 use sheaf_tools::entry::{Answer, AnswerForm, Entry, EntryKind, Merged, Sink};
-use sheaf_tools::grep::{GrepOptions, Output};
+use sheaf_tools::grep::{GrepOptions, GrepOutput};
 use std::fmt::Write as _;
 use std::io::{Seek, SeekFrom, Write};
 
@@ -54,7 +54,7 @@ fn search_559_kb_numbered(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn search_559_kb_counted(bencher: Bencher<'_, '_>) {
-    search(bencher, &GrepOptions { output: Output::Count, ..options("udp") });
+    search(bencher, &GrepOptions { output: GrepOutput::Count, ..options("udp") });
 }
 
 #[divan::bench]

@@ -20,18 +20,18 @@ pub struct About {
 
 /// Makes the tool known to servers.
 pub(crate) fn register(tools: &mut Tools) {
-    tools.register(NAME, Asked);
+    tools.register(NAME, AskedAbout);
 }
 
-struct Asked;
+struct AskedAbout;
 
-impl Tool for Asked {
+impl Tool for AskedAbout {
     fn start(&self, _: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
         Ok(Box::new(Self))
     }
 }
 
-impl Running for Asked {
+impl Running for AskedAbout {
     fn step(&mut self, answer: &mut Reply, _: &Host) -> Step {
         // A server that cannot be encoded says nothing, and is missing from the answer.
         if let Ok(bytes) = postcard::to_stdvec(&this_process()) {

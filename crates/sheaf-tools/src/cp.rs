@@ -24,7 +24,7 @@ mod put;
 mod receive;
 mod source;
 
-pub use get::{Got, Made, Planned, get};
+pub use get::{Got, Made, PlannedCopy, get};
 pub use message::Totals;
 pub use mode::CopyMode;
 pub use options::{CopyOptions, Progress};
@@ -49,9 +49,9 @@ pub fn register(tools: &mut Tools) {
 pub(crate) fn decode_any(data: &[u8]) {
     let mut input = data;
     while let Ok(Some((record, contents))) = message::next_record(&mut input) {
-        let mut packet = message::Packet::default();
+        let mut packet = message::CopyPacket::default();
         match record {
-            message::Record::Data { offset, .. } => packet.put_data(offset, contents),
+            message::CopyRecord::Data { offset, .. } => packet.put_data(offset, contents),
             _ => packet.put(&record),
         }
         let back = packet.take();

@@ -18,7 +18,7 @@ mod write;
 
 pub use crate::paths::Cut;
 pub use size::SizeChange;
-pub use write::{Way, WriteOptions, Written, write};
+pub use write::{WriteOptions, WriteWay, Written, write};
 
 /// Makes the leaves' part known to servers.
 pub fn register(tools: &mut Tools) {
@@ -163,11 +163,11 @@ pub async fn edit(
         );
         return Err(ToolError::Usage(text));
     }
-    let params = |paths| leaf::Params { edit: edit.clone(), paths, options };
+    let params = |paths| leaf::EditParams { edit: edit.clone(), paths, options };
     let mut changed = Vec::new();
     let mut sink = counting(&mut changed, sink);
     let tool = (leaf::NAME, Effect::of_change(options.dry_run));
-    let paths::Said { outcome, unfinished, .. } =
+    let paths::SaidPath { outcome, unfinished, .. } =
         paths::run(client, targets, tool, params, &mut sink).await?;
     drop(sink);
     Ok(Edited { outcome, changed: greatest(changed), unfinished })
@@ -222,7 +222,7 @@ fn is_root(path: &str) -> bool {
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
 pub(crate) fn decode_any(data: &[u8]) {
-    drop(postcard::from_bytes::<leaf::Params>(data));
+    drop(postcard::from_bytes::<leaf::EditParams>(data));
     write::decode_any(data);
 }
 

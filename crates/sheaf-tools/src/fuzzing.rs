@@ -1,12 +1,10 @@
 //! What the fuzz targets in `fuzz/` run. No part of the API.
 #![allow(missing_docs)]
 use crate::{about, cp, edit, grep, read, report};
-
-/// A fuzz target: its name, and what it runs.
-pub type Target = (&'static str, fn(&[u8]));
+use sheaf_core::fuzzing::FuzzTarget;
 
 /// The targets of this crate.
-pub const TARGETS: &[Target] = &[("tools", wire)];
+pub const TARGETS: &[FuzzTarget] = &[("tools", wire)];
 
 /// What servers are told, and what they answer.
 pub fn wire(data: &[u8]) {

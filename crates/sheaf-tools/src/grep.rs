@@ -2,7 +2,7 @@
 //!
 //! [`GrepOptions`] travels to the leaves, where [`GrepOptions::compile`] makes the [`Engine`] that
 //! searches file after file into a [`Sink`](crate::entry::Sink). The root prints the merged entries
-//! with a [`Printer`](print::Printer).
+//! with a [`GrepPrinter`](print::GrepPrinter).
 //!
 //! The engine is ripgrep's. Options mean what they mean to GNU grep, with these differences:
 //! - patterns are regular expressions in the syntax of the `regex` crate (so `-E` changes nothing),
@@ -40,12 +40,12 @@ mod tool;
 pub use client::{Found, HELD_BYTES, grep};
 pub use engine::Engine;
 pub use error::GrepError;
-pub use options::{GrepOptions, LINE_BYTES_MAX, Output};
+pub use options::{GrepOptions, GrepOutput, LINE_BYTES_MAX};
 pub use select::PathFilter;
 pub use template::Template;
 pub use tool::register;
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
 pub(crate) fn decode_any(data: &[u8]) {
-    drop(postcard::from_bytes::<tool::Params>(data));
+    drop(postcard::from_bytes::<tool::GrepParams>(data));
 }

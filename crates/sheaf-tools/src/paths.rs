@@ -5,7 +5,7 @@ use serde::Serialize;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Globbed;
 use sheaf_group::aggregate::StatusSum;
-use sheaf_group::entry::{Answer, AnswerForm, Merged, Sink, Stats};
+use sheaf_group::entry::{Answer, AnswerForm, EntryStats, Merged, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step};
 use sheaf_group::{Call, Client, GroupError, Outcome, Unfinished};
 use std::collections::VecDeque;
@@ -21,14 +21,14 @@ pub(crate) const FORM: AnswerForm = AnswerForm { ordered: false, stats: true };
 /// The members of a host: what was named there, after expansion. Each is counted once, however
 /// often it is named and whatever fails beneath it.
 #[derive(Default)]
-pub(crate) struct Members {
+pub(crate) struct PathMembers {
     /// The one at hand.
     present: Vec<u8>,
     /// Whether nothing of it failed.
     all: FxHashMap<Vec<u8>, bool>,
 }
 
-impl Members {
+impl PathMembers {
     /// What follows is about the member at hand.
     pub fn resume(&self, answer: &mut Answer) {
         answer.of_member(&self.present);
@@ -57,7 +57,7 @@ impl Members {
     /// Says how many there are of which nothing failed, once all have been dealt with.
     pub fn say(&self, answer: &mut Answer) {
         let members = self.all.values().filter(|is_well| **is_well).count() as u64;
-        answer.stats(Stats { members, ..Stats::default() });
+        answer.stats(EntryStats { members, ..EntryStats::default() });
     }
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct AtWork {
     work: Box<dyn PerPath>,
     patterns: VecDeque<String>,
     files: VecDeque<PathBuf>,
-    members: Members,
+    members: PathMembers,
     /// A path was begun and may go on.
     is_begun: bool,
 }
@@ -112,7 +112,7 @@ impl AtWork {
             work,
             patterns: patterns.into(),
             files: VecDeque::new(),
-            members: Members::default(),
+            members: PathMembers::default(),
             is_begun: false,
         }
     }
@@ -176,7 +176,7 @@ pub struct Cut {
 
 /// What hosts said, beside their entries.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct SaidPath {
     /// Who failed. The status counts the paths that went well.
     pub outcome: Outcome,
     /// Entries were passed on before all had come, so equal ones may have been passed on twice.
@@ -211,7 +211,7 @@ pub(crate) async fn run<P: Serialize>(
     (tool, effect): (&str, Effect),
     params: impl Fn(Vec<String>) -> P,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
-) -> Result<Said, ToolError> {
+) -> Result<SaidPath, ToolError> {
     let mut hearing = Hearing::new(sink);
     for (members, paths) in by_hosts(targets) {
         let params = postcard::to_stdvec(&params(paths)).map_err(|_| ToolError::Protocol)?;
@@ -222,7 +222,7 @@ pub(crate) async fn run<P: Serialize>(
 
 /// Takes in what hosts say in calls of a tool that counts paths.
 pub(crate) struct Hearing<'a> {
-    said: Said,
+    said: SaidPath,
     /// What was heard and not passed on yet.
     whole: Option<Merged>,
     sink: &'a mut dyn FnMut(&Merged) -> std::io::Result<()>,
@@ -230,7 +230,7 @@ pub(crate) struct Hearing<'a> {
 
 impl<'a> Hearing<'a> {
     pub fn new(sink: &'a mut dyn FnMut(&Merged) -> std::io::Result<()>) -> Self {
-        Self { said: Said::default(), whole: None, sink }
+        Self { said: SaidPath::default(), whole: None, sink }
     }
 
     /// Hears a call to its end.
@@ -280,7 +280,7 @@ impl<'a> Hearing<'a> {
     }
 
     /// Passes on what is left, and says who failed of those who were asked for `targets`.
-    pub fn end(mut self, targets: &[Target]) -> Result<Said, ToolError> {
+    pub fn end(mut self, targets: &[Target]) -> Result<SaidPath, ToolError> {
         let mut whole = self.whole.take().unwrap_or_default();
         self.pass_on(&mut whole)?;
         drop_unmatched(&mut self.said.outcome, targets);

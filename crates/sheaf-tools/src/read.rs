@@ -2,10 +2,10 @@
 use crate::target::{Target, ToolError, by_members};
 use sheaf_core::{MemberSet, RangeSet};
 use sheaf_file::is_pattern;
-use sheaf_group::aggregate::{Digest, NumberAt};
+use sheaf_group::aggregate::{ClassDigest, NumberAt};
 use sheaf_group::entry::Merged;
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL, O_READY};
-use sheaf_group::message::{DataAggregation, Open, Operation, READ_BYTES_MAX};
+use sheaf_group::message::{DataAggregation, OpenMessage, Operation, READ_BYTES_MAX};
 use sheaf_group::tool::Tools;
 use sheaf_group::{Class, Client, GroupError, Outcome, Reading, Value};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(crate) fn register(tools: &mut Tools) {
 
 /// Decodes `data` as what the leaves are told, for fuzzing.
 pub(crate) fn decode_any(data: &[u8]) {
-    drop(postcard::from_bytes::<through::Params>(data));
+    drop(postcard::from_bytes::<through::ReadParams>(data));
 }
 
 /// What to read and how to combine it.
@@ -54,7 +54,7 @@ pub struct Readout {
 }
 
 /// Files by path, with the hosts that have them.
-pub type Files = Vec<(String, RangeSet)>;
+pub type FilesOfHosts = Vec<(String, RangeSet)>;
 
 /// A combined answer.
 #[derive(Debug)]
@@ -79,9 +79,9 @@ pub enum Combined {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// The files.
-    pub files: Files,
+    pub files: FilesOfHosts,
     /// BLAKE3 digest.
-    pub digest: Digest,
+    pub digest: ClassDigest,
     /// Bytes.
     pub len: u64,
     /// The content itself, unless only digests were wanted or it is lost.
@@ -122,16 +122,17 @@ async fn read_group(
         return Err(ToolError::Usage(text));
     }
     let (operation, joined) = operation(client, aggregate.clone(), options);
-    let open = Open::new(paths.clone(), O_PARTIAL | O_BESTEFFORT | O_READY, 0);
+    let open = OpenMessage::new(paths.clone(), O_PARTIAL | O_BESTEFFORT | O_READY, 0);
     // With one path on every host the names are known, and one trip does it all.
     let only = match &paths[..] {
         [path] if !is_pattern(path) => Some(path.clone()),
         _ => None,
     };
     let read = match only {
-        Some(path) => {
-            client.once(&members, open, operation, b"").await.map(|read| (read, Names::All(path)))
-        }
+        Some(path) => client
+            .once(&members, open, operation, b"")
+            .await
+            .map(|read| (read, ShownNames::All(path))),
         None => read_open(client, &members, open, operation).await,
     };
     let (reading, names) = match read {
@@ -158,14 +159,15 @@ async fn read_group(
 async fn read_open(
     client: &Client,
     members: &RangeSet,
-    open: Open,
+    open: OpenMessage,
     operation: Operation,
-) -> Result<(Reading, Names), GroupError> {
+) -> Result<(Reading, ShownNames), GroupError> {
     let group = client.gopen_with(members, open).await?;
     let mut reading = group.operate(operation, b"").await?;
     reading.outcome.merge_failures(group.opened().clone());
     let named = matches!(reading.value, Value::Packed(_) | Value::Classes(_));
-    let names = if named { Names::Each(group.paths().await?) } else { Names::All(String::new()) };
+    let names =
+        if named { ShownNames::Each(group.paths().await?) } else { ShownNames::All(String::new()) };
     Ok((reading, names))
 }
 
@@ -202,14 +204,14 @@ fn operation(
 }
 
 /// How members are named.
-enum Names {
+enum ShownNames {
     /// All have this path.
     All(String),
     /// Leaf and path by index.
     Each(Vec<(u32, Vec<u8>)>),
 }
 
-impl Names {
+impl ShownNames {
     fn path(&self, index: u64) -> String {
         match self {
             Self::All(path) => path.clone(),
@@ -222,7 +224,7 @@ impl Names {
         }
     }
 
-    fn files(&self, members: &MemberSet, reading: &Reading) -> Files {
+    fn files(&self, members: &MemberSet, reading: &Reading) -> FilesOfHosts {
         if let Self::All(path) = self {
             return vec![(path.clone(), members.leaves())];
         }
@@ -239,7 +241,7 @@ impl Names {
 }
 
 /// Says which file is longer than one read may be, as far as the answer tells.
-fn too_long(reading: &Reading, names: &Names) -> ToolError {
+fn too_long(reading: &Reading, names: &ShownNames) -> ToolError {
     let paths: Vec<String> = match &reading.value {
         Value::Packed(items) => {
             let long = items.iter().filter(|(_, bytes)| bytes.len() as u64 >= READ_BYTES_MAX);
@@ -257,7 +259,7 @@ fn too_long(reading: &Reading, names: &Names) -> ToolError {
     ToolError::TooLong { path: path.unwrap_or_else(|| "a file".to_owned()) }
 }
 
-fn combined(mut reading: Reading, names: &Names, joined: bool) -> Result<Combined, ToolError> {
+fn combined(mut reading: Reading, names: &ShownNames, joined: bool) -> Result<Combined, ToolError> {
     Ok(match std::mem::replace(&mut reading.value, Value::None) {
         Value::None => Combined::None,
         Value::Concatenated(bytes) | Value::Equal(bytes) => Combined::Bytes(bytes),

@@ -4,7 +4,7 @@
 //! the set of those hosts, and only what differs is there more than once. Columns are not yet
 //! aligned and times not yet written out in an entry's text (alignment would make every line of a
 //! directory differ where one file is larger; a time's text depends on the reader's zone):
-//! [`list::Row`] and [`stat::text`] do that at the root.
+//! [`list::ListRow`] and [`stat::text`] do that at the root.
 use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_file::Algorithm;
@@ -26,7 +26,7 @@ mod usage;
 
 pub use contents::{Piece, cat};
 pub(crate) use contents::{Summary, fetch};
-pub use usage::UsageOptions;
+pub use usage::UsageReportOptions;
 
 /// Makes the leaves' part known to servers.
 pub fn register(tools: &mut Tools) {
@@ -35,15 +35,15 @@ pub fn register(tools: &mut Tools) {
 
 /// What is asked of each path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Report {
+pub enum ReportChoice {
     /// `ls`: the entries of a path are the rows of that directory; those of the empty path are
-    /// files that were named themselves. See [`list::Row`].
+    /// files that were named themselves. See [`list::ListRow`].
     List(list::ListOptions),
     /// `stat`: see [`stat::text`].
     Stat(stat::StatOptions),
     /// `du`: the entries of a path are `SIZE<tab>PATH` for it and what lies beneath it; the total
     /// is a [`Count`](sheaf_group::entry::EntryKind::Count) of the empty path.
-    Usage(UsageOptions),
+    Usage(UsageReportOptions),
     /// `sha256sum` and others: the digest in hexadecimal digits.
     Digest(Algorithm),
     /// Small files' contents and large ones' digests; see [`cat`].
@@ -61,11 +61,11 @@ pub enum Report {
 pub async fn report(
     client: &Client,
     targets: &[Target],
-    report: &Report,
+    report: &ReportChoice,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<Outcome, ToolError> {
-    let params = |paths| leaf::Params { report: report.clone(), paths };
-    if !matches!(report, Report::Check(_)) {
+    let params = |paths| leaf::ReportParams { report: report.clone(), paths };
+    if !matches!(report, ReportChoice::Check(_)) {
         return Ok(crate::paths::run(
             client,
             targets,
@@ -96,7 +96,7 @@ pub async fn report(
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
 pub(crate) fn decode_any(data: &[u8]) {
-    drop(postcard::from_bytes::<leaf::Params>(data));
+    drop(postcard::from_bytes::<leaf::ReportParams>(data));
     drop(stat::text(data, &jiff::tz::TimeZone::UTC));
     drop(postcard::from_bytes::<Summary>(data));
 }

@@ -6,11 +6,11 @@
 //! so no message crosses a channel or wakes a second task.
 use crate::filter::Registry;
 use crate::launch::Peers;
-use crate::link::{Address, Ancestor, Audit, is_sound};
+use crate::link::{Ancestor, Audit, DoorAddress, is_sound};
 use crate::proto::control::Verdict;
-use crate::proto::{Config, Event, LinkId, Node, Notice, Time, own};
+use crate::proto::{Event, LinkId, Node, NodeConfig, Notice, Time, own};
 use crate::service::{Dispatch, Leaf};
-use clock::Clock;
+use clock::DriverClock;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ mod transport;
 
 pub(crate) use alibi::is_stopped;
 use claims::Claims;
-pub(crate) use socket::{Autopsy, Death, Peer};
+pub(crate) use socket::{Autopsy, Death, SocketPeer};
 use socket::{Port, Room};
 
 /// How often the nodes inside a process are looked at while one of them waits for something.
@@ -57,7 +57,7 @@ pub(crate) struct Core {
     /// The thread that keeps the time has been asked to let the nodes work.
     deferred: bool,
     room: Room,
-    clock: Clock,
+    clock: DriverClock,
     armed: Option<Time>,
     /// Who waits for a result of a stream, and who for room on it.
     for_result: FxHashMap<u32, Vec<Waker>>,
@@ -85,13 +85,13 @@ pub(crate) struct Core {
     /// Who was let in at this process's door, and who was not.
     pub audit: Arc<Audit>,
     /// Where that door is.
-    pub door: Option<Address>,
+    pub door: Option<DoorAddress>,
     /// Below whom its place is, when its parent has said so.
     pub place: Option<Ancestor>,
     /// To whoever starts nodes.
     pub errands: Option<mpsc::Sender<Errand>>,
     /// Where the children of the process's own node listen, as they said last.
-    pub doors: FxHashMap<u32, Address>,
+    pub doors: FxHashMap<u32, DoorAddress>,
 }
 
 /// By the name of the service.
@@ -153,7 +153,7 @@ impl Shared {
             work: VecDeque::new(),
             deferred: false,
             room: Room::default(),
-            clock: Clock::start(),
+            clock: DriverClock::start(),
             armed: None,
             for_result: FxHashMap::default(),
             for_room: FxHashMap::default(),
@@ -282,7 +282,7 @@ impl Core {
     }
 
     /// Adds a node; its links lead nowhere yet.
-    pub fn add_node(&mut self, config: Config, registry: Registry) -> usize {
+    pub fn add_node(&mut self, config: NodeConfig, registry: Registry) -> usize {
         crate::filter::link_modules(&registry);
         let now = self.now();
         let node = Node::new(config, registry, now);

@@ -2,11 +2,10 @@
 //! part of the API.
 #![allow(missing_docs)]
 
-/// A fuzz target: its name, and what it runs.
-pub type Target = (&'static str, fn(&[u8]));
+use sheaf_core::fuzzing::FuzzTarget;
 
 /// The targets of this crate.
-pub const TARGETS: &[Target] = &[("launch", launch)];
+pub const TARGETS: &[FuzzTarget] = &[("launch", launch)];
 
 /// What those say that start nodes, hosts that join, and whoever connects.
 pub fn launch(data: &[u8]) {

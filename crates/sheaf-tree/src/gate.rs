@@ -63,10 +63,10 @@ pub struct Listener {
 }
 
 /// Opens the gate of a host; `None` where it is to have none.
-type Open = dyn Fn(&Site<'_>) -> io::Result<Option<Listener>> + Send + Sync;
+type OpenGate = dyn Fn(&Site<'_>) -> io::Result<Option<Listener>> + Send + Sync;
 
 /// The service at the servers: lets clients of their hosts in, of this process's user alone.
-pub struct Gate(Box<Open>);
+pub struct Gate(Box<OpenGate>);
 
 impl Gate {
     /// `open` makes the socket of a host. Where that fails the host serves without a gate.
@@ -79,7 +79,7 @@ impl Gate {
 
 impl Provider for Gate {
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
-        let keeper = Arc::new(Keeper { handle, state: Mutex::default() });
+        let keeper = Arc::new(GateKeeper { handle, state: Mutex::default() });
         let listener = match (self.0)(site) {
             Ok(listener) => listener,
             Err(error) => {
@@ -92,7 +92,7 @@ impl Provider for Gate {
             let file = file_at(&path);
             Opened { path, file, accepts }
         });
-        Ok(Box::new(Door { keeper, _open: guard }))
+        Ok(Box::new(GateDoor { keeper, _open: guard }))
     }
 }
 
@@ -119,22 +119,22 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
     Some((about.dev(), about.ino()))
 }
 
-struct Keeper {
+struct GateKeeper {
     handle: LeafHandle,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
 }
 
 #[derive(Default)]
-struct State {
+struct GateState {
     last: u64,
     /// Clients that wait for a stream.
     waiting: FxHashMap<u64, (Who, UnixStream)>,
     /// Those that have one, by its number.
-    lines: FxHashMap<u32, Line>,
+    lines: FxHashMap<u32, GateLine>,
 }
 
 /// A client with its stream.
-struct Line {
+struct GateLine {
     /// Its bytes, with what they count for. The window of the stream bounds them.
     to: mpsc::UnboundedSender<(bytes::Bytes, usize)>,
     /// Told when more may be posted.
@@ -142,7 +142,7 @@ struct Line {
     tasks: [JoinHandle<()>; 2],
 }
 
-impl Drop for Line {
+impl Drop for GateLine {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
@@ -158,14 +158,14 @@ struct Who {
     is_owner: bool,
 }
 
-impl Keeper {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl GateKeeper {
+    fn state(&self) -> MutexGuard<'_, GateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Takes clients in, as long as the session lasts.
-async fn accept(keeper: Arc<Keeper>, socket: std::os::unix::net::UnixListener) {
+async fn accept(keeper: Arc<GateKeeper>, socket: std::os::unix::net::UnixListener) {
     let listener = match UnixListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::warn!(%error, "no clients can come to this host"),
@@ -193,7 +193,7 @@ async fn accept(keeper: Arc<Keeper>, socket: std::os::unix::net::UnixListener) {
 }
 
 /// Asks the root for a stream until there is one.
-async fn ask_for_stream(keeper: Arc<Keeper>, who: Who, stream: UnixStream) {
+async fn ask_for_stream(keeper: Arc<GateKeeper>, who: Who, stream: UnixStream) {
     let number = {
         let mut state = keeper.state();
         if state.waiting.len() + state.lines.len() >= CLIENTS_MAX {
@@ -216,12 +216,12 @@ async fn ask_for_stream(keeper: Arc<Keeper>, who: Who, stream: UnixStream) {
 }
 
 /// The service at one host.
-struct Door {
-    keeper: Arc<Keeper>,
+struct GateDoor {
+    keeper: Arc<GateKeeper>,
     _open: Option<Opened>,
 }
 
-impl Service for Door {
+impl Service for GateDoor {
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
         let stream = packet.stream;
         let mut state = self.keeper.state();
@@ -233,7 +233,7 @@ impl Service for Door {
                     return leaf.leave_stream(stream);
                 };
                 leaf.post(stream, WHO, &postcard::to_stdvec(&who).expect("numbers can be encoded"));
-                state.lines.insert(stream, Line::begin(&self.keeper, stream, client));
+                state.lines.insert(stream, GateLine::begin(&self.keeper, stream, client));
             }
             (BYTES, _) => match state.lines.get(&stream) {
                 Some(line) if line.to.send((packet.payload, packet.frame_bytes)).is_ok() => {}
@@ -262,8 +262,8 @@ impl Service for Door {
     }
 }
 
-impl Line {
-    fn begin(keeper: &Arc<Keeper>, stream: u32, client: UnixStream) -> Self {
+impl GateLine {
+    fn begin(keeper: &Arc<GateKeeper>, stream: u32, client: UnixStream) -> Self {
         let (read, write) = client.into_split();
         let (to, bytes) = mpsc::unbounded_channel();
         let room = Arc::new(Notify::new());

@@ -8,7 +8,7 @@
 use crate::driver::{Core, Shared};
 use crate::filter::Place;
 use crate::link::{Listen, Ports};
-use crate::proto::{Child, Config, Role, Tuning};
+use crate::proto::{Child, NodeConfig, NodeRole, Tuning};
 use crate::service::{self, Configs, Dispatch, LeafHandle, Services};
 use crate::topology::{self, NodeRef};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub use join::beside::{end_with_parent, serve_host};
 pub use join::client::{GREETING_TIMEOUT, Joined, join};
 pub use join::desk::Desk;
 pub use join::invitation::{Invitation, is_launch_channel};
-pub use join::invited::{Invited, Linked, Login, invited, leave_session};
+pub use join::invited::{Invited, LinkedNode, Login, invited, leave_session};
 pub(crate) use join::peer::Peers;
 pub use join::peer::{PEER_IDLE, PEERS_MAX, Peer, PeerError};
 pub use join::serve::{ServeError, leaf_over, serve, serve_here, serve_invited};
@@ -34,7 +34,7 @@ pub use join::{attach, invitation};
 pub use start::embedded::embedded;
 pub use start::inherited::{close_inherited, hand_nothing_on};
 pub use start::processes::{over_ssh, processes};
-pub use start::push::Content;
+pub use start::push::ProgramContent;
 pub use start::slurm::Srun;
 pub use start::spawn::{DETACH_VARIABLE, LINK_VARIABLE};
 pub use start::ssh;
@@ -158,7 +158,7 @@ fn add_own_leaf(
     shared: &Arc<Shared>,
     core: &mut Core,
     node: usize,
-    place: service::Place,
+    place: service::ServicePlace,
     services: &Services,
 ) {
     for (service, tap) in services.taps(&place) {
@@ -170,14 +170,14 @@ fn add_own_leaf(
 }
 
 /// A node of the topology, as its state machine wants to be told.
-fn config(node: NodeRef<'_>, tuning: Tuning, depth: u32) -> Config {
+fn config(node: NodeRef<'_>, tuning: Tuning, depth: u32) -> NodeConfig {
     let leaves = |node: NodeRef<'_>| node.all_leaves();
-    Config {
+    NodeConfig {
         rank: node.rank(),
         role: match node.role() {
-            topology::Role::Root => Role::Root,
-            topology::Role::Inner => Role::Inner,
-            topology::Role::Leaf => Role::Leaf,
+            topology::Role::Root => NodeRole::Root,
+            topology::Role::Inner => NodeRole::Inner,
+            topology::Role::Leaf => NodeRole::Leaf,
         },
         depth,
         leaves: leaves(node),

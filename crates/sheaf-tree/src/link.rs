@@ -1,6 +1,6 @@
 //! Links between processes: where nodes listen, who may connect, and what protects the bytes.
 //!
-//! A node that has children listens at an [`Address`] of its own choice ([`Listen`]) and tells it
+//! A node that has children listens at an [`DoorAddress`] of its own choice ([`Listen`]) and tells it
 //! to everybody below, so that children whose parent is lost find the next [`Ancestor`]. Whoever
 //! connects proves that it belongs to the session: with the session's token, and over TLS with a
 //! certificate of the session's authority that names its rank.
@@ -18,7 +18,7 @@ pub mod tls;
 pub(crate) mod watch;
 pub(crate) mod wire;
 
-pub use crate::proto::control::{Address, Ancestor};
+pub use crate::proto::control::{Ancestor, DoorAddress};
 pub use address::anywhere;
 pub(crate) use address::{loopback, unheard};
 pub use audit::{Audit, AuditCounts, Refusal};
@@ -32,10 +32,10 @@ const TCP_ADDRESSES_MAX: usize = 16;
 
 /// Whether a socket can have this address at all.
 #[must_use]
-pub fn is_sound(address: &Address) -> bool {
+pub fn is_sound(address: &DoorAddress) -> bool {
     match address {
-        Address::Abstract(name) => !name.is_empty() && name.len() <= UNIX_NAME_BYTES_MAX,
-        Address::Tcp(all) => {
+        DoorAddress::Abstract(name) => !name.is_empty() && name.len() <= UNIX_NAME_BYTES_MAX,
+        DoorAddress::Tcp(all) => {
             let sound = |at: &SocketAddr| at.port() != 0 && !at.ip().is_unspecified();
             (1..=TCP_ADDRESSES_MAX).contains(&all.len()) && all.iter().all(sound)
         }

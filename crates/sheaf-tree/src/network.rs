@@ -28,17 +28,17 @@ pub(crate) struct Inner {
     pub shared: Arc<Shared>,
     leaves: u32,
     tasks: Vec<JoinHandle<()>>,
-    over: Arc<Over>,
+    over: Arc<SessionOver>,
     /// What must be waited for and cleared away at the end.
-    end: std::sync::Mutex<Option<Box<dyn End>>>,
+    end: std::sync::Mutex<Option<Box<dyn NetworkEnd>>>,
 }
 
 /// Whether what a launcher started has come to its end by itself, so that nobody is left and nobody
 /// comes.
 #[derive(Default)]
-pub(crate) struct Over(tokio::sync::watch::Sender<Option<String>>);
+pub(crate) struct SessionOver(tokio::sync::watch::Sender<Option<String>>);
 
-impl Over {
+impl SessionOver {
     /// It has, for this reason.
     pub fn tell(&self, why: String) {
         self.0.send_replace(Some(why));
@@ -46,15 +46,15 @@ impl Over {
 }
 
 /// Ends what a launcher started.
-pub(crate) trait End: Send {
+pub(crate) trait NetworkEnd: Send {
     /// Waits for everything to be gone, with the launcher's own deadline.
     fn end(self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 /// Both at a time.
-struct Both(Box<dyn End>, Box<dyn End>);
+struct Both(Box<dyn NetworkEnd>, Box<dyn NetworkEnd>);
 
-impl End for Both {
+impl NetworkEnd for Both {
     fn end(self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             tokio::join!(self.0.end(), self.1.end());
@@ -63,7 +63,7 @@ impl End for Both {
 }
 
 impl Network {
-    pub(crate) fn new(shared: Arc<Shared>, leaves: u32, end: Option<Box<dyn End>>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, leaves: u32, end: Option<Box<dyn NetworkEnd>>) -> Self {
         let tasks = vec![tokio::spawn(Arc::clone(&shared).keep_time())];
         let over = Arc::default();
         Self {
@@ -216,7 +216,7 @@ impl Network {
 
     /// Where the root listens for nodes of its session; `None` when all are in one process.
     #[must_use]
-    pub fn door(&self) -> Option<crate::link::Address> {
+    pub fn door(&self) -> Option<crate::link::DoorAddress> {
         self.inner.shared.peek(|core| core.door.clone())
     }
 
@@ -236,7 +236,7 @@ impl Network {
     }
 
     /// Waits for `more` as well when the session is shut down.
-    pub(crate) fn also_end(&self, more: Box<dyn End>) {
+    pub(crate) fn also_end(&self, more: Box<dyn NetworkEnd>) {
         let mut end = self.inner.end.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *end = Some(match end.take() {
             Some(first) => Box::new(Both(first, more)),
@@ -244,7 +244,7 @@ impl Network {
         });
     }
 
-    pub(crate) fn over(&self) -> Arc<Over> {
+    pub(crate) fn over(&self) -> Arc<SessionOver> {
         Arc::clone(&self.inner.over)
     }
 

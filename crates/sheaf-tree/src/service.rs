@@ -23,8 +23,8 @@ mod lanes;
 pub mod pool;
 mod taps;
 
-pub(crate) use dispatch::{Dispatch, Place};
-pub use lanes::{Blocking, Request, Worker};
+pub(crate) use dispatch::{Dispatch, ServicePlace};
+pub use lanes::{Blocking, ServiceRequest, Worker};
 
 /// A service at one node: gets packets, answers waves.
 ///

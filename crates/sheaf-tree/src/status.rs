@@ -4,8 +4,8 @@
 //! into samples with the names and units that Prometheus expects, and [`text`] writes them in its
 //! text format.
 pub use crate::proto::report::{
-    LINKS_REPORTED_MAX, LastError, LinkReport, LinkState, NodeReport, PeerClock, Place,
-    REPORTS_BYTES_MAX, RoundTrip, STREAMS_REPORTED_MAX, StreamReport, Via,
+    LINKS_REPORTED_MAX, LastError, LinkReport, NodePlace, NodeReport, PeerClock, REPORTS_BYTES_MAX,
+    ReportedLink, RoundTrip, STREAMS_REPORTED_MAX, StreamReport, Via,
 };
 use sheaf_core::RangeSet;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ mod survey;
 
 pub(crate) use survey::{SURVEY, Surveys};
 
-pub use metric::{Kind, Metric, metrics, text};
+pub use metric::{Metric, MetricKind, metrics, text};
 
 /// What the nodes of a tree say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Suspect {
     /// The child that is meant.
     pub rank: u32,
     /// How it is.
-    pub state: LinkState,
+    pub state: ReportedLink,
     /// It was heard so long ago.
     pub heard_ms: u64,
     /// Bytes that wait for it.
@@ -75,7 +75,7 @@ impl Survey {
             for link in &report.links {
                 let Some(rank) = link.child else { continue };
                 match link.state {
-                    LinkState::Up | LinkState::Waiting => well.insert(rank),
+                    ReportedLink::Up | ReportedLink::Waiting => well.insert(rank),
                     state => {
                         let (by, heard_ms, queued_bytes) =
                             (report.rank, link.heard_ms, link.queued_bytes);

@@ -51,9 +51,9 @@ fn count(engine: &Engine) {
 }
 
 /// A call under way.
-pub(crate) struct Running;
+pub(crate) struct RunningGuest;
 
-impl Drop for Running {
+impl Drop for RunningGuest {
     fn drop(&mut self) {
         RUNNING.fetch_sub(1, Ordering::SeqCst);
     }
@@ -61,7 +61,7 @@ impl Drop for Running {
 
 /// A call begins.
 #[must_use]
-pub(crate) fn wind() -> Running {
+pub(crate) fn wind() -> RunningGuest {
     RUNNING.fetch_add(1, Ordering::SeqCst);
     CALLS.fetch_add(1, Ordering::SeqCst);
     if RESTS.load(Ordering::SeqCst)
@@ -69,7 +69,7 @@ pub(crate) fn wind() -> Running {
     {
         keeper.unpark();
     }
-    Running
+    RunningGuest
 }
 
 /// When a call that begins now is over, in ticks from now: not before so many milliseconds have

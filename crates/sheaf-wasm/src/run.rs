@@ -1,8 +1,8 @@
 //! Modules that are WebAssembly: they reach nothing but their own memory and the three functions
 //! of `sheaf_filter.h`, and every call of one ends within a bound.
-use crate::{Failure, bytes, clock, inputs};
+use crate::{RunFailure, bytes, clock, inputs};
 use sheaf_core::Errno;
-use sheaf_core::filter_abi::{ABI, Call, EngineBounds, Entry, Node, Packet, Take};
+use sheaf_core::filter_abi::{ABI, AbiCall, AbiNode, AbiPacket, EngineBounds, EntryPoint, TakeFn};
 use std::ptr;
 use std::sync::OnceLock;
 use wasmtime::{
@@ -22,8 +22,8 @@ const FUEL_MIN: u64 = 1 << 28;
 const FUEL_PER_BYTE: u64 = 1 << 8;
 
 /// The compiler and its settings, made when the first module needs it.
-fn engine() -> Result<&'static Engine, Failure> {
-    static ENGINE: OnceLock<Result<Engine, Failure>> = OnceLock::new();
+fn engine() -> Result<&'static Engine, RunFailure> {
+    static ENGINE: OnceLock<Result<Engine, RunFailure>> = OnceLock::new();
     let engine = ENGINE.get_or_init(|| {
         let mut config = Config::new();
         config
@@ -36,32 +36,32 @@ fn engine() -> Result<&'static Engine, Failure> {
             .memory_reservation_for_growth(1 << 20)
             .memory_guard_size(0)
             .max_wasm_stack(STACK_BYTES_MAX);
-        Engine::new(&config)
-            .inspect(clock::keep_for)
-            .map_err(|error| Failure::new(Errno::NOSYS, format!("no WebAssembly here: {error:#}")))
+        Engine::new(&config).inspect(clock::keep_for).map_err(|error| {
+            RunFailure::new(Errno::NOSYS, format!("no WebAssembly here: {error:#}"))
+        })
     });
     engine.as_ref().map_err(Clone::clone)
 }
 
 /// A module's machine code.
-pub(crate) struct Compiled {
-    linked: InstancePre<Host>,
+pub(crate) struct CompiledGuest {
+    linked: InstancePre<WasmHost>,
 }
 
 /// What a guest's calls of the node work on.
-pub(crate) struct Host {
+pub(crate) struct WasmHost {
     limits: StoreLimits,
     /// The call under way, whose caller takes what the guest sends; null before the first one.
-    call: *const Call,
+    call: *const AbiCall,
     /// The guest only begins, and there is nobody yet to whom it could send.
     begins: bool,
 }
 
 // SAFETY: `call` is only followed during that call, by the thread that makes it.
-unsafe impl Send for Host {}
+unsafe impl Send for WasmHost {}
 
-impl Host {
-    fn send(&self, take: impl Fn(&Call) -> Take, tag: i32, bytes: &[u8]) -> i32 {
+impl WasmHost {
+    fn send(&self, take: impl Fn(&AbiCall) -> TakeFn, tag: i32, bytes: &[u8]) -> i32 {
         // SAFETY: it is null, or the call under way, which the node keeps until it returns.
         let Some(call) = unsafe { self.call.as_ref() }.filter(|_| !self.begins) else { return 0 };
         // SAFETY: `host` is what the node wants back; the bytes live until it returns.
@@ -77,12 +77,12 @@ impl Host {
     }
 }
 
-fn broken(message: impl Into<String>) -> Failure {
-    Failure::new(Errno::NOEXEC, message)
+fn broken(message: impl Into<String>) -> RunFailure {
+    RunFailure::new(Errno::NOEXEC, message)
 }
 
-impl Compiled {
-    pub fn compile(bytes: &[u8]) -> Result<Self, Failure> {
+impl CompiledGuest {
+    pub fn compile(bytes: &[u8]) -> Result<Self, RunFailure> {
         let engine = engine()?;
         let module = Module::from_binary(engine, bytes)
             .map_err(|error| broken(format!("the WebAssembly module is not valid: {error:#}")))?;
@@ -93,13 +93,13 @@ impl Compiled {
     }
 }
 
-fn link(engine: &Engine, module: &Module) -> wasmtime::Result<InstancePre<Host>> {
+fn link(engine: &Engine, module: &Module) -> wasmtime::Result<InstancePre<WasmHost>> {
     let mut linker = Linker::new(engine);
     let out_of_memory = || wasmtime::Error::msg("the filter points outside of its memory");
     linker.func_wrap(
         "sheaf",
         "output",
-        move |mut caller: Caller<'_, Host>, tag: i32, data: u32, len: u32| {
+        move |mut caller: Caller<'_, WasmHost>, tag: i32, data: u32, len: u32| {
             let (bytes, host) = guest_bytes(&mut caller, data, len).ok_or_else(out_of_memory)?;
             wasmtime::Result::Ok(host.send(|call| call.output, tag, bytes))
         },
@@ -107,7 +107,7 @@ fn link(engine: &Engine, module: &Module) -> wasmtime::Result<InstancePre<Host>>
     linker.func_wrap(
         "sheaf",
         "reply",
-        move |mut caller: Caller<'_, Host>, tag: i32, data: u32, len: u32| {
+        move |mut caller: Caller<'_, WasmHost>, tag: i32, data: u32, len: u32| {
             let (bytes, host) = guest_bytes(&mut caller, data, len).ok_or_else(out_of_memory)?;
             wasmtime::Result::Ok(host.send(|call| call.reply, tag, bytes))
         },
@@ -115,7 +115,7 @@ fn link(engine: &Engine, module: &Module) -> wasmtime::Result<InstancePre<Host>>
     linker.func_wrap(
         "sheaf",
         "fail",
-        move |mut caller: Caller<'_, Host>, data: u32, len: u32| {
+        move |mut caller: Caller<'_, WasmHost>, data: u32, len: u32| {
             let (bytes, host) = guest_bytes(&mut caller, data, len).ok_or_else(out_of_memory)?;
             host.fail(bytes);
             wasmtime::Result::Ok(())
@@ -129,10 +129,10 @@ fn link(engine: &Engine, module: &Module) -> wasmtime::Result<InstancePre<Host>>
 
 /// What a guest points to in its memory.
 pub(crate) fn guest_bytes<'a>(
-    caller: &'a mut Caller<'_, Host>,
+    caller: &'a mut Caller<'_, WasmHost>,
     data: u32,
     len: u32,
-) -> Option<(&'a [u8], &'a mut Host)> {
+) -> Option<(&'a [u8], &'a mut WasmHost)> {
     let memory = caller.get_export("memory").and_then(Extern::into_memory)?;
     let (bytes, host) = memory.data_and_store_mut(caller);
     let bytes = bytes.get(data as usize..)?.get(..len as usize)?;
@@ -142,18 +142,18 @@ pub(crate) fn guest_bytes<'a>(
 /// One instance: one stream at one node. When a call traps its memory is not to be trusted any
 /// more, so the next wave gets a new one, without the state of the old.
 pub(crate) struct Instance {
-    linked: InstancePre<Host>,
+    linked: InstancePre<WasmHost>,
     function: String,
     bounds: EngineBounds,
     live: Option<Live>,
 }
 
 struct Live {
-    store: Store<Host>,
+    store: Store<WasmHost>,
     memory: Memory,
     alloc: TypedFunc<u32, u32>,
     free: TypedFunc<u32, ()>,
-    /// By [`Entry`].
+    /// By [`EntryPoint`].
     entries: [Option<TypedFunc<u32, i32>>; 5],
     state: u32,
     bounds: EngineBounds,
@@ -164,7 +164,7 @@ trait Spend {
     /// The steps for inputs of this length.
     fn fuel(&self, input_bytes: usize) -> u64;
     /// Lets the store begin a call.
-    fn begin(&self, store: &mut Store<Host>, fuel: u64) -> wasmtime::Result<()>;
+    fn begin(&self, store: &mut Store<WasmHost>, fuel: u64) -> wasmtime::Result<()>;
 }
 
 impl Spend for EngineBounds {
@@ -172,7 +172,7 @@ impl Spend for EngineBounds {
         FUEL_MIN.saturating_add(input_bytes as u64 * FUEL_PER_BYTE).min(self.steps_max)
     }
 
-    fn begin(&self, store: &mut Store<Host>, fuel: u64) -> wasmtime::Result<()> {
+    fn begin(&self, store: &mut Store<WasmHost>, fuel: u64) -> wasmtime::Result<()> {
         store.set_epoch_deadline(clock::ticks(self.time_max_ms));
         store.set_fuel(fuel)
     }
@@ -181,15 +181,15 @@ impl Spend for EngineBounds {
 impl Instance {
     /// An instance of `function`, and which companions that has.
     pub fn open(
-        module: &Compiled,
+        module: &CompiledGuest,
         function: &str,
         bounds: EngineBounds,
-        call: &Call,
-    ) -> Result<(Self, u32), Failure> {
+        call: &AbiCall,
+    ) -> Result<(Self, u32), RunFailure> {
         let is_it = |name: &str, is_function: bool| is_function && name == function;
         let mut exports = module.linked.module().exports();
         if !exports.any(|export| is_it(export.name(), export.ty().func().is_some())) {
-            return Err(Failure::new(
+            return Err(RunFailure::new(
                 Errno::NOSYS,
                 format!("the module has no function {function:?}"),
             ));
@@ -198,22 +198,22 @@ impl Instance {
         let mut instance = Self { linked, function: function.to_owned(), bounds, live: None };
         let live = instance.start(call)?;
         let companions =
-            Entry::ALL.into_iter().filter(|&entry| live.entries[entry as usize].is_some());
+            EntryPoint::ALL.into_iter().filter(|&entry| live.entries[entry as usize].is_some());
         let bits = companions.fold(0, |bits, entry| bits | 1 << entry as u32);
         Ok((instance, bits))
     }
 
-    fn start(&mut self, call: &Call) -> Result<&mut Live, Failure> {
+    fn start(&mut self, call: &AbiCall) -> Result<&mut Live, RunFailure> {
         if self.live.is_none() {
             let what = "the WebAssembly module cannot start";
             let mut live =
                 Live::new(&self.linked, &self.function, self.bounds).map_err(|error| {
                     explain(what, Errno::NOEXEC, (self.bounds.fuel(0), self.bounds), &error)
                 })?;
-            if live.entries[Entry::Create as usize].is_some() {
-                let status = live.call(Entry::Create, call)?;
+            if live.entries[EntryPoint::Create as usize].is_some() {
+                let status = live.call(EntryPoint::Create, call)?;
                 if status != 0 {
-                    return Err(Failure { errno: Errno(status), message: None });
+                    return Err(RunFailure { errno: Errno(status), message: None });
                 }
             }
             self.live = Some(live);
@@ -222,12 +222,13 @@ impl Instance {
     }
 
     /// What the function, or its companion, returns; one that is not there gives nothing.
-    pub fn call(&mut self, call: &Call) -> Result<i32, Failure> {
-        let Some(entry) = Entry::ALL.into_iter().find(|&entry| entry as u32 == call.entry) else {
-            return Err(Failure::new(Errno::INVAL, format!("there is no entry {}", call.entry)));
+    pub fn call(&mut self, call: &AbiCall) -> Result<i32, RunFailure> {
+        let Some(entry) = EntryPoint::ALL.into_iter().find(|&entry| entry as u32 == call.entry)
+        else {
+            return Err(RunFailure::new(Errno::INVAL, format!("there is no entry {}", call.entry)));
         };
         // Only a wave is worth starting anew for: nothing else is left to ask a new one for.
-        if entry == Entry::Wave {
+        if entry == EntryPoint::Wave {
             self.start(call)?;
         }
         let Some(live) = self.live.as_mut() else { return Ok(0) };
@@ -241,7 +242,7 @@ impl Instance {
 
 impl Live {
     fn new(
-        linked: &InstancePre<Host>,
+        linked: &InstancePre<WasmHost>,
         function: &str,
         bounds: EngineBounds,
     ) -> wasmtime::Result<Self> {
@@ -252,8 +253,10 @@ impl Live {
             .memories(1)
             .tables(8)
             .build();
-        let mut store =
-            Store::new(linked.module().engine(), Host { limits, call: ptr::null(), begins: true });
+        let mut store = Store::new(
+            linked.module().engine(),
+            WasmHost { limits, call: ptr::null(), begins: true },
+        );
         store.limiter(|host| &mut host.limits);
         bounds.begin(&mut store, bounds.fuel(0))?;
         let _running = clock::wind();
@@ -272,7 +275,7 @@ impl Live {
             .ok_or_else(|| wasmtime::Error::msg("the module exports no memory"))?;
         let alloc = instance.get_typed_func(&mut store, "sheaf_alloc")?;
         let free = instance.get_typed_func(&mut store, "sheaf_free")?;
-        let entries = Entry::ALL
+        let entries = EntryPoint::ALL
             .map(|entry| typed(&instance, &mut store, &format!("{function}{}", entry.suffix())));
         let [wave, create, destroy, state, absorb] = entries;
         let entries = [wave?, create?, destroy?, state?, absorb?];
@@ -280,11 +283,11 @@ impl Live {
     }
 
     /// Calls what answers for `entry`; an error leaves this in an unknown state.
-    fn call(&mut self, entry: Entry, call: &Call) -> Result<i32, Failure> {
+    fn call(&mut self, entry: EntryPoint, call: &AbiCall) -> Result<i32, RunFailure> {
         let Some(function) = self.entries[entry as usize].clone() else { return Ok(0) };
         let mut image = Image::new(entry, call, self.state);
         let host = self.store.data_mut();
-        (host.call, host.begins) = (call, entry == Entry::Create);
+        (host.call, host.begins) = (call, entry == EntryPoint::Create);
         let fuel = self.bounds.fuel(image.len());
         let status = self.run(&function, &mut image, fuel);
         self.store.data_mut().call = ptr::null();
@@ -320,7 +323,7 @@ impl Live {
 
 fn typed(
     instance: &wasmtime::Instance,
-    store: &mut Store<Host>,
+    store: &mut Store<WasmHost>,
     name: &str,
 ) -> wasmtime::Result<Option<TypedFunc<u32, i32>>> {
     instance.get_func(&mut *store, name).map(|function| function.typed(&*store)).transpose()
@@ -332,9 +335,9 @@ fn explain(
     otherwise: Errno,
     (fuel, bounds): (u64, EngineBounds),
     error: &wasmtime::Error,
-) -> Failure {
+) -> RunFailure {
     let late = |bound: String| {
-        Failure::new(Errno::TIMEDOUT, format!("{what}: it did not end within {bound}"))
+        RunFailure::new(Errno::TIMEDOUT, format!("{what}: it did not end within {bound}"))
     };
     match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => late(format!(
@@ -344,9 +347,9 @@ fn explain(
         Some(Trap::Interrupt) => {
             late(format!("its bound of time, {} ms (filter_time_max)", bounds.time_max_ms))
         }
-        Some(trap) => Failure::new(Errno::FAULT, format!("{what}: {trap}")),
+        Some(trap) => RunFailure::new(Errno::FAULT, format!("{what}: {trap}")),
         // What is around the cause are the places in the module's code, one a line.
-        None => Failure::new(otherwise, format!("{what}: {}", error.root_cause())),
+        None => RunFailure::new(otherwise, format!("{what}: {}", error.root_cause())),
     }
 }
 
@@ -364,11 +367,11 @@ impl Image {
     const NODE_BYTES: usize = 40;
     const PACKET_BYTES: usize = 40;
 
-    fn new(entry: Entry, call: &Call, state: u32) -> Self {
+    fn new(entry: EntryPoint, call: &AbiCall, state: u32) -> Self {
         // SAFETY: what a call points to lives as long as it.
         let (packets, params) = unsafe { (inputs(call), bytes(call.params, call.params_len)) };
         // Who begins gets no packets, whatever wave made it begin.
-        let packets = if entry == Entry::Create { &[] } else { packets };
+        let packets = if entry == EntryPoint::Create { &[] } else { packets };
         // SAFETY: as above; it is null or a node.
         let node = unsafe { call.node.as_ref() }.copied().unwrap_or_default();
         let packets_at = Self::CALL_BYTES + Self::NODE_BYTES;
@@ -394,11 +397,11 @@ impl Image {
         // SAFETY: as above.
         packets
             .iter()
-            .for_each(|packet: &Packet| image.data(unsafe { bytes(packet.data, packet.len) }));
+            .for_each(|packet: &AbiPacket| image.data(unsafe { bytes(packet.data, packet.len) }));
         image
     }
 
-    fn node(&mut self, node: &Node) {
+    fn node(&mut self, node: &AbiNode) {
         self.words(&[node.rank, node.stream, node.depth, node.height, node.nearest_leaf]);
         self.words(&[node.children, node.siblings, node.descendants, node.leaves, 0]);
     }

@@ -5,7 +5,7 @@
 use sheaf::core::Errno;
 use sheaf::tree::Sync;
 use sheaf::tree::filter::{Accumulator, Emit, Filter, FilterError, Input};
-use sheaf::tree::service::{Blocking, Caller, Request, Site, Worker};
+use sheaf::tree::service::{Blocking, Caller, ServiceRequest, Site, Worker};
 use sheaf::{Environment, Session};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ struct Load {
 
 impl Worker for Load {
     /// Answers "LOAD HOST".
-    fn request(&mut self, _: &Request) -> Result<Vec<u8>, Errno> {
+    fn request(&mut self, _: &ServiceRequest) -> Result<Vec<u8>, Errno> {
         let text =
             std::fs::read_to_string("/proc/loadavg").map_err(|error| Errno::from_io(&error))?;
         let load = text.split(' ').next().ok_or(Errno::ILSEQ)?;

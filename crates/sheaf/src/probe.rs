@@ -55,7 +55,7 @@ pub fn provide(_: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, Ser
 struct Probe {
     handle: LeafHandle,
     /// Told when packets may be posted again that a thread posts.
-    room: Arc<Room>,
+    room: Arc<ProbeRoom>,
     /// Stream, and packets still to post on it.
     posting: Option<(u32, u64)>,
     sunk: u64,
@@ -74,12 +74,12 @@ impl Probe {
 
 /// Counts the moments at which there may be room again.
 #[derive(Default)]
-struct Room {
+struct ProbeRoom {
     turns: Mutex<u64>,
     changed: Condvar,
 }
 
-impl Room {
+impl ProbeRoom {
     fn turn(&self) {
         *self.turns.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.changed.notify_all();
@@ -134,7 +134,7 @@ async fn measure_peer(handle: &LeafHandle, tag: i32, asked: &[u8]) -> Result<i64
     took.get(took.len() / 2).copied().ok_or(Errno::INVAL)
 }
 
-fn post_each(handle: &LeafHandle, room: &Room, stream: u32, count: u64, number: &[u8]) {
+fn post_each(handle: &LeafHandle, room: &ProbeRoom, stream: u32, count: u64, number: &[u8]) {
     let mut left = count;
     while left > 0 {
         let mut posted = None;

@@ -51,16 +51,16 @@ pub fn input() -> Result<File> {
 }
 
 /// Standard input, for who may not read it at all: that it is closed shows at the first read.
-pub struct Input(Option<File>);
+pub struct StandardInput(Option<File>);
 
-impl Input {
+impl StandardInput {
     /// Reads nothing yet.
     pub fn new() -> Self {
         Self(None)
     }
 }
 
-impl Read for Input {
+impl Read for StandardInput {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if self.0.is_none() {
             let usage = |error: anyhow::Error| match error.downcast::<Stop>() {

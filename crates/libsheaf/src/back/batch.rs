@@ -8,7 +8,7 @@ pub const BATCH_MAX: usize = 16 << 10;
 /// Packets of one stream, in order.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    runs: VecDeque<Run>,
+    runs: VecDeque<BatchRun>,
     bytes: Vec<u8>,
     /// Where the first run begins.
     start: usize,
@@ -17,7 +17,7 @@ pub(super) struct Batch {
 
 /// Packets of one tag and one length that follow one another.
 #[derive(Debug, PartialEq, Eq)]
-struct Run {
+struct BatchRun {
     tag: i32,
     width: usize,
     count: usize,
@@ -34,7 +34,7 @@ impl Batch {
         self.packets += 1;
         match self.runs.back_mut() {
             Some(run) if run.tag == tag && run.width == packet.len() => run.count += 1,
-            _ => self.runs.push_back(Run { tag, width: packet.len(), count: 1 }),
+            _ => self.runs.push_back(BatchRun { tag, width: packet.len(), count: 1 }),
         }
         true
     }

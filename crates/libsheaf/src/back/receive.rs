@@ -4,9 +4,9 @@ use crate::down::{self, Chain};
 use crate::error::Error;
 use crate::event;
 use crate::inbox::Message;
-use crate::meter::{self, Record};
-use crate::plan::Plan;
-use crate::wire::{Control, Described, Down, Params, Parcel};
+use crate::meter::{self, MeterRecord};
+use crate::plan::BackEndPlan;
+use crate::wire::{Control, Described, Down, OpenParams, Parcel};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_tree::Packet;
@@ -17,18 +17,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
 
-pub(super) type Started = Result<(Arc<Common>, LeafHandle, Plan), Error>;
+pub(super) type StartedBack = Result<(Arc<Common>, LeafHandle, BackEndPlan), Error>;
 
 /// Makes the service of the one leaf of this process.
-pub(super) struct Start {
-    pub tell: mpsc::UnboundedSender<Started>,
+pub(super) struct StartBack {
+    pub tell: mpsc::UnboundedSender<StartedBack>,
     pub registry: Registry,
 }
 
-impl Provider for Start {
+impl Provider for StartBack {
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let refuse = |cause: String| ServiceError { errno: sheaf_core::Errno::PROTO, cause };
-        let plan = Plan::from_session(site.config).map_err(|error| refuse(error.message))?;
+        let plan = BackEndPlan::from_session(site.config).map_err(|error| refuse(error.message))?;
         let rank = site
             .leaf
             .and_then(|leaf| plan.rank_of_leaf(leaf))
@@ -43,15 +43,15 @@ impl Provider for Start {
         let _ = self.tell.send(Ok((Arc::clone(&common), handle, plan.clone())));
         let registry = self.registry.clone();
         let (carried, parts) = (FxHashMap::default(), FxHashMap::default());
-        Ok(Box::new(Receiver { common, registry, plan, carried, parts }))
+        Ok(Box::new(BackReceiver { common, registry, plan, carried, parts }))
     }
 }
 
 /// Takes what comes down the tree.
-struct Receiver {
+struct BackReceiver {
     common: Arc<Common>,
     registry: Registry,
-    plan: Plan,
+    plan: BackEndPlan,
     /// By the stream of the tree.
     carried: FxHashMap<u32, Carried>,
     /// Long packets that are being put together.
@@ -68,7 +68,7 @@ struct Carried {
     held: Option<(Described, Vec<(Packet, Bytes)>)>,
 }
 
-impl Receiver {
+impl BackReceiver {
     fn whole(&mut self, packet: Packet, payload: Bytes, leaf: &mut Leaf<'_>) {
         if let Some(Carried { held: Some((_, held)), .. }) = self.carried.get_mut(&packet.stream) {
             held.push((packet, payload));
@@ -154,17 +154,17 @@ impl Receiver {
                     lock(&self.common.streams).known.get_mut(&carried.id).filter(|_| !down)
                 {
                     known.params.clear();
-                    Params::put(version, &bytes, &mut known.params);
+                    OpenParams::put(version, &bytes, &mut known.params);
                 }
             }
             Control::Measure { id } => {
-                let mut record = Record::of_process(self.common.rank);
+                let mut record = MeterRecord::of_process(self.common.rank);
                 for (have, known) in &lock(&self.common.streams).known {
                     if id == meter::ALL_STREAMS || id == *have {
                         record.add(&known.meter);
                     }
                 }
-                leaf.reply(carrier, packet.wave, packet.tag, &Record::encode(&[record]));
+                leaf.reply(carrier, packet.wave, packet.tag, &MeterRecord::encode(&[record]));
             }
             Control::CatchUp { wave } => {
                 leaf.skip_to(carrier, wave);
@@ -230,7 +230,7 @@ impl Receiver {
     }
 }
 
-impl Service for Receiver {
+impl Service for BackReceiver {
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
         if packet.first && packet.last {
             let payload = packet.payload.clone();

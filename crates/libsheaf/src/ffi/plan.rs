@@ -1,6 +1,6 @@
 //! The tree, as text.
 use super::*;
-use crate::plan::Plan;
+use crate::plan::BackEndPlan;
 use crate::topgen;
 
 /// This node's number.
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn sheaf_net_host(
         None => None,
     };
     let Some(host) = host.filter(|_| !into.is_null() && len > 0) else {
-        return failed(&Error::new(Code::Unknown, format!("there is no node of rank {rank}")));
+        return failed(&Error::new(ErrorCode::Unknown, format!("there is no node of rank {rank}")));
     };
     let kept = host.len().min(len - 1);
     // SAFETY: `kept` and a zero byte fit into the `len` bytes that the caller gives.
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn sheaf_net_table(net: *const Net) -> *mut c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_topology_table(topology: *const c_char) -> *mut c_char {
     // SAFETY: the caller's promise.
-    match unsafe { text(topology) }.and_then(|text| Plan::parse(text, false)) {
+    match unsafe { text(topology) }.and_then(|text| BackEndPlan::parse(text, false)) {
         Ok(plan) => own(plan.table()),
         Err(error) => {
             failed(&error);
@@ -136,11 +136,11 @@ unsafe fn request(
     front: *const c_char,
     hosts: *const c_char,
     inner: *const c_char,
-) -> Result<topgen::Request, Error> {
+) -> Result<topgen::TopologyRequest, Error> {
     // SAFETY: this function's own condition.
     let (shape, front, hosts, inner) = unsafe {
         (text(shape)?, text(front)?, text(hosts)?, arg::option(inner)?.unwrap_or_default())
     };
     let (hosts, inner) = (topgen::hosts(hosts, 1)?, topgen::hosts(inner, 1)?);
-    Ok(topgen::Request { shape: shape.to_owned(), front: front.to_owned(), hosts, inner })
+    Ok(topgen::TopologyRequest { shape: shape.to_owned(), front: front.to_owned(), hosts, inner })
 }

@@ -7,14 +7,14 @@ const SIG_BLOCK: c_int = 0;
 const SIG_SETMASK: c_int = 2;
 
 /// `sigset_t`.
-type Set = [u64; 16];
+type SignalSet = [u64; 16];
 
 unsafe extern "C" {
-    fn sigemptyset(set: *mut Set) -> c_int;
-    fn sigaddset(set: *mut Set, number: c_int) -> c_int;
-    fn sigismember(set: *const Set, number: c_int) -> c_int;
-    fn pthread_sigmask(how: c_int, set: *const Set, before: *mut Set) -> c_int;
-    fn sigtimedwait(set: *const Set, info: *mut c_void, time: *const [i64; 2]) -> c_int;
+    fn sigemptyset(set: *mut SignalSet) -> c_int;
+    fn sigaddset(set: *mut SignalSet, number: c_int) -> c_int;
+    fn sigismember(set: *const SignalSet, number: c_int) -> c_int;
+    fn pthread_sigmask(how: c_int, set: *const SignalSet, before: *mut SignalSet) -> c_int;
+    fn sigtimedwait(set: *const SignalSet, info: *mut c_void, time: *const [i64; 2]) -> c_int;
 }
 
 /// Keeps SIGPIPE from this thread, which is one of the library's own: whoever runs the tree's tasks
@@ -25,7 +25,7 @@ pub fn block_broken_pipes() {
 
 /// Keeps SIGPIPE from this thread as long as it is there.
 pub struct BrokenPipes {
-    before: Set,
+    before: SignalSet,
     /// The mask is this thread's.
     stays: PhantomData<*const ()>,
 }
@@ -55,8 +55,8 @@ impl Drop for BrokenPipes {
     }
 }
 
-fn only_sigpipe() -> Set {
-    let mut set: Set = [0; 16];
+fn only_sigpipe() -> SignalSet {
+    let mut set: SignalSet = [0; 16];
     // SAFETY: the set has the size that Linux' own has, and is writable.
     unsafe {
         sigemptyset(&raw mut set);

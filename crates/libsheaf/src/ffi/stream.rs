@@ -1,6 +1,6 @@
 //! Streams, packets and events.
 use super::*;
-use crate::meter::{CONTEXTS, Record};
+use crate::meter::{CONTEXTS, MeterRecord};
 
 /// Any stream, in place of one.
 const ANY: u32 = u32::MAX;
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn sheaf_stream_open(
 
 /// # Safety
 /// What `open` points to is valid.
-unsafe fn options(open: &OpenArgs) -> Result<front::Open, Error> {
+unsafe fn options(open: &OpenArgs) -> Result<front::OpenRequest, Error> {
     let sync = match open.sync {
         0 => Sync::WaitForAll,
         1 => Sync::TimeOut(Duration::from_millis(open.sync_ms.into())),
@@ -87,7 +87,7 @@ unsafe fn options(open: &OpenArgs) -> Result<front::Open, Error> {
     };
     // SAFETY: this function's own condition.
     unsafe {
-        Ok(front::Open {
+        Ok(front::OpenRequest {
             members: bytes(open.members, open.members_len).to_vec(),
             filter: text(open.filter)?.to_owned(),
             params: bytes(open.params, open.params_len).to_vec(),
@@ -186,7 +186,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    fn of(record: &Record) -> Self {
+    fn of(record: &MeterRecord) -> Self {
         let seconds = |nanoseconds: u64| Duration::from_nanos(nanoseconds).as_secs_f64();
         Self {
             rank: record.rank,
@@ -279,9 +279,9 @@ pub unsafe extern "C" fn sheaf_recv(
             1
         }
         Ok(None) => 0,
-        Err(End::Session) => failed(&Error::new(Code::Ended, "the session is over")),
-        Err(End::Stream) => failed(&Error::no_stream(id)),
-        Err(End::Lost(why)) => failed(&Error::new(Code::Filter, why)),
+        Err(InboxEnd::Session) => failed(&Error::new(ErrorCode::Ended, "the session is over")),
+        Err(InboxEnd::Stream) => failed(&Error::no_stream(id)),
+        Err(InboxEnd::Lost(why)) => failed(&Error::new(ErrorCode::Filter, why)),
     }
 }
 
@@ -381,8 +381,8 @@ pub unsafe extern "C" fn sheaf_event_next(net: *const Net, event: *mut EventArgs
     1
 }
 
-fn event_args(event: &Event, text: &CString) -> EventArgs {
-    let &Event { class, kind, rank, parent, stream, .. } = event;
+fn event_args(event: &EventDescriptor, text: &CString) -> EventArgs {
+    let &EventDescriptor { class, kind, rank, parent, stream, .. } = event;
     EventArgs { class, kind, rank, parent, stream, text: text.as_ptr() }
 }
 
@@ -426,15 +426,15 @@ pub unsafe extern "C" fn sheaf_event_fd_clear(net: *const Net, class: u32, close
 }
 
 /// A pointer of the caller's that its own function gets back.
-struct Context(*mut c_void);
+struct StreamContext(*mut c_void);
 
 // SAFETY: the library only hands the pointer back; the header says that the function is called on
 // another thread.
-unsafe impl Send for Context {}
+unsafe impl Send for StreamContext {}
 // SAFETY: as above.
-unsafe impl std::marker::Sync for Context {}
+unsafe impl std::marker::Sync for StreamContext {}
 
-impl Context {
+impl StreamContext {
     fn get(&self) -> *mut c_void {
         self.0
     }
@@ -453,8 +453,8 @@ pub unsafe extern "C" fn sheaf_event_hook(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let Some(net) = (unsafe { net.as_ref() }) else { return failed(&Error::usage("no network")) };
-    let context = Context(context);
-    let call = move |event: &Event| {
+    let context = StreamContext(context);
+    let call = move |event: &EventDescriptor| {
         let text = CString::new(event.text.replace('\0', "?")).unwrap_or_default();
         hook(context.get(), &event_args(event, &text));
     };

@@ -19,7 +19,7 @@ impl TimeVal {
 /// `struct rusage`, of which only the first two fields are looked at.
 #[repr(C)]
 #[derive(Default)]
-struct Usage {
+struct ThreadUsage {
     user: TimeVal,
     system: TimeVal,
     more: [c_long; 14],
@@ -28,12 +28,12 @@ struct Usage {
 const RUSAGE_THREAD: c_int = 1;
 
 unsafe extern "C" {
-    fn getrusage(who: c_int, usage: *mut Usage) -> c_int;
+    fn getrusage(who: c_int, usage: *mut ThreadUsage) -> c_int;
 }
 
 /// Nanoseconds that this thread has run in the program and in the kernel.
 pub fn thread_times_ns() -> (u64, u64) {
-    let mut usage = Usage::default();
+    let mut usage = ThreadUsage::default();
     // SAFETY: the structure has the size and layout of Linux' own, and is writable.
     if unsafe { getrusage(RUSAGE_THREAD, &raw mut usage) } != 0 {
         return (0, 0);

@@ -12,12 +12,12 @@ use sheaf_tree::filter::{
 const SENDER_BYTES: usize = 4;
 
 /// One function, for one stream at one node.
-pub struct Module {
+pub struct FilterModule {
     filter: Box<dyn Filter>,
     wave: Box<dyn Accumulator>,
 }
 
-impl Module {
+impl FilterModule {
     /// The function that `name` says (`module:HASH:FUNCTION`), of a module that is here.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The filter of a stream at one node: what waits for other children, and the runs.
-use super::{Assign, Work};
-use crate::meter::{Context, Meter, Meters};
-use crate::wire::{PARAMS_TAG, Params, Parcel};
+use super::{AssignFilter, FilterWork};
+use crate::meter::{Meter, MeterContext, Meters};
+use crate::wire::{OpenParams, PARAMS_TAG, Parcel};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use sheaf_tree::filter::{
@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Packets of one child that may wait for the others'.
 const WAITING_MAX: usize = 1 << 16;
 
-struct Node {
-    work: Work,
+struct FilterNode {
+    work: FilterWork,
     rank: u32,
     waits_for_all: bool,
     /// By child: packets that wait for the other children's.
@@ -24,7 +24,7 @@ struct Node {
     meter: Option<Arc<Meter>>,
 }
 
-impl Node {
+impl FilterNode {
     /// Takes in what the children have sent for a wave and runs the filter as often as that fills.
     fn wave(
         &mut self,
@@ -32,7 +32,7 @@ impl Node {
         back: &mut Vec<Parcel>,
     ) -> Result<Vec<Parcel>, FilterError> {
         let mut out = Vec::new();
-        if !self.waits_for_all || matches!(self.work, Work::Pass) {
+        if !self.waits_for_all || matches!(self.work, FilterWork::Pass) {
             // Without waiting each packet is a wave of its own, unless a time-out has joined them.
             let mut packets = VecDeque::new();
             for parcel in sent.into_values().flatten() {
@@ -81,14 +81,14 @@ impl Node {
         back: &mut Vec<Parcel>,
     ) -> Result<(), FilterError> {
         let Some(meter) = &self.meter else { return self.work.run(row, self.rank, out, back) };
-        for context in [Context::SyncOut, Context::FilterIn] {
+        for context in [MeterContext::SyncOut, MeterContext::FilterIn] {
             meter.count_all(context, &row);
         }
         let first = out.len();
         let timer = meter.begin();
         let done = self.work.run(row, self.rank, out, back);
         meter.end(&timer);
-        meter.count_all(Context::FilterOut, &out[first..]);
+        meter.count_all(MeterContext::FilterOut, &out[first..]);
         done
     }
 
@@ -102,7 +102,7 @@ impl Node {
             }
             let taken = if at_back { queue.pop_back() } else { queue.pop_front() };
             let Some(parcel) = taken else { return };
-            if let Some(params) = Params::decode(&parcel.packet)
+            if let Some(params) = OpenParams::decode(&parcel.packet)
                 && params.version > self.params
             {
                 self.params = params.version;
@@ -115,24 +115,24 @@ impl Node {
 
 /// The filter that [`super::NAME`] names, at one node.
 pub(super) struct Assigned {
-    node: Arc<Mutex<Node>>,
+    node: Arc<Mutex<FilterNode>>,
     measured: Option<(u32, Arc<Meter>, Arc<Meters>)>,
 }
 
-fn lock(node: &Mutex<Node>) -> MutexGuard<'_, Node> {
+fn lock(node: &Mutex<FilterNode>) -> MutexGuard<'_, FilterNode> {
     node.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Assigned {
     pub fn new(
-        assign: &Assign,
+        assign: &AssignFilter,
         modules: &Registry,
         meters: &Arc<Meters>,
         info: &NodeInfo,
     ) -> Result<Self, FilterError> {
-        let work = Work::new(assign.at(info.rank), &assign.params, modules, info)?;
+        let work = FilterWork::new(assign.at(info.rank), &assign.params, modules, info)?;
         let measured = assign.measured.map(|id| (id, meters.open(id), Arc::clone(meters)));
-        let node = Node {
+        let node = FilterNode {
             work,
             rank: info.rank,
             waits_for_all: assign.waits_for_all,
@@ -170,7 +170,7 @@ impl Filter for Assigned {
 
 /// One wave at one node.
 struct Wave {
-    node: Arc<Mutex<Node>>,
+    node: Arc<Mutex<FilterNode>>,
     sent: BTreeMap<u32, Vec<Parcel>>,
     back: Vec<Parcel>,
     meter: Option<Arc<Meter>>,
@@ -181,7 +181,7 @@ impl Accumulator for Wave {
         let parcels = Parcel::list(Bytes::copy_from_slice(input.payload))
             .map_err(|error| FilterError::new(Errno::BADMSG, error.message))?;
         if let Some(meter) = &self.meter {
-            for context in [Context::Received, Context::SyncIn] {
+            for context in [MeterContext::Received, MeterContext::SyncIn] {
                 meter.count_all(context, &parcels);
             }
             meter.arrived();
@@ -195,7 +195,7 @@ impl Accumulator for Wave {
         let parcels = lock(&self.node).wave(sent, &mut self.back)?;
         // What the root gives is received there, not sent.
         if let Some(meter) = self.meter.as_ref().filter(|_| emit == Emit::Partial) {
-            meter.count_all(Context::Sent, &parcels);
+            meter.count_all(MeterContext::Sent, &parcels);
         }
         for Parcel { tag, source, packet } in parcels {
             Parcel::put(out, tag, source, &packet);

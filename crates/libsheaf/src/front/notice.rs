@@ -1,8 +1,8 @@
 //! What the tree tells its front end, as the application hears it.
 use super::lock;
-use crate::error::{Code, Error};
-use crate::event::{self, Event, Events};
-use crate::plan::Plan;
+use crate::error::{Error, ErrorCode};
+use crate::event::{self, EventDescriptor, Events};
+use crate::plan::BackEndPlan;
 use sheaf_core::RangeSet;
 use sheaf_tree::{Network, Notice};
 use std::collections::BTreeSet;
@@ -10,7 +10,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 /// Why a session did not start.
-pub(super) fn not_started(plan: &Plan, network: &Network, late: bool, patience: Duration) -> Error {
+pub(super) fn not_started(
+    plan: &BackEndPlan,
+    network: &Network,
+    late: bool,
+    patience: Duration,
+) -> Error {
     let causes = network.notices().into_iter().filter_map(|notice| match notice {
         Notice::Lost { leaves, cause, .. } => {
             let hosts: Vec<String> = leaves
@@ -28,20 +33,20 @@ pub(super) fn not_started(plan: &Plan, network: &Network, late: bool, patience: 
         (true, true) => format!("back ends did not start within {} s", patience.as_secs()),
         (true, false) => "back ends did not start".to_owned(),
     };
-    Error::new(Code::Launch, message)
+    Error::new(ErrorCode::Launch, message)
 }
 
 /// Counts what a notice says in the plan, and tells the application. `carried` is the application's
 /// stream that one of the tree carries.
 pub(super) fn tell(
     notice: &Notice,
-    plan: &Mutex<Plan>,
+    plan: &Mutex<BackEndPlan>,
     events: &Events,
     carried: &dyn Fn(u32) -> Option<u32>,
 ) {
     let say = |kind: u32, rank: u32, parent: u32, text: &str| {
         let (class, stream, text) = (event::CLASS_TOPOLOGY, u32::MAX, text.to_owned());
-        events.push(Event { class, kind, rank, parent, stream, text });
+        events.push(EventDescriptor { class, kind, rank, parent, stream, text });
     };
     let with_leaves = |rank: u32, leaves: &RangeSet| -> BTreeSet<u32> {
         let plan = lock(plan);
@@ -73,7 +78,14 @@ pub(super) fn tell(
             let (class, kind) = (event::CLASS_ERROR, event::error::USAGE);
             let text = format!("a filter failed: {message}");
             let stream = carried(*stream).unwrap_or(u32::MAX);
-            events.push(Event { class, kind, rank: *by, parent: crate::NO_RANK, stream, text });
+            events.push(EventDescriptor {
+                class,
+                kind,
+                rank: *by,
+                parent: crate::NO_RANK,
+                stream,
+                text,
+            });
         }
     }
 }

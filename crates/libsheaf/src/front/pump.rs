@@ -1,9 +1,9 @@
 //! From the tree into the inbox.
-use super::{Entry, Streams, lock};
-use crate::error::{Code, Error};
-use crate::event::{self, Event, Events};
+use super::{FrontStream, FrontStreams, lock};
+use crate::error::{Error, ErrorCode};
+use crate::event::{self, EventDescriptor, Events};
 use crate::inbox::{Inbox, Message};
-use crate::wire::{Control, HUB_TAG, HubWord, PARAMS_TAG, Parcel, Upward, WAVES_STEP};
+use crate::wire::{Control, HUB_TAG, HubWord, PARAMS_TAG, Parcel, UpwardMessage, WAVES_STEP};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use sheaf_tree::filter::builtin::null;
@@ -17,7 +17,7 @@ use tokio::sync::{Notify, oneshot};
 /// Carries the results of a stream of the tree into the inbox.
 pub(super) struct Pump {
     pub id: u32,
-    pub upward: Upward,
+    pub upward: UpwardMessage,
     pub stream: Arc<Stream>,
     pub inbox: Arc<Inbox>,
     pub events: Arc<Events>,
@@ -27,7 +27,7 @@ pub(super) struct Pump {
     /// The stream leads to a leaf to which back ends attach themselves.
     pub words: Option<mpsc::Sender<(u32, HubWord)>>,
     /// The streams that are open, of which members say that they have left.
-    pub streams: Weak<Mutex<Streams>>,
+    pub streams: Weak<Mutex<FrontStreams>>,
     /// What carried the application's stream before; its packets come first.
     pub before: Option<Predecessor>,
     pub leaving: Arc<Leaving>,
@@ -37,7 +37,7 @@ pub(super) struct Pump {
 
 /// A stream of the tree that another one takes the place of.
 pub(super) struct Predecessor {
-    pub entry: Arc<Entry>,
+    pub entry: Arc<FrontStream>,
     /// Ends when all that came on it has been handed on.
     pub done: oneshot::Receiver<()>,
 }
@@ -143,7 +143,7 @@ impl Pump {
     }
 
     fn tell(&self, class: u32, kind: u32, rank: u32, text: String) {
-        self.events.push(Event {
+        self.events.push(EventDescriptor {
             class,
             kind,
             rank,
@@ -163,12 +163,12 @@ impl Pump {
         let message =
             |tag, source, packet| Message { stream: self.id, tag, source, packet, owed: None };
         let parcels = match self.upward {
-            Upward::Packets => {
+            UpwardMessage::Packets => {
                 messages.push(Ok(message(tag, self.source, payload)));
                 return Ok(());
             }
-            Upward::Lists => Parcel::list(payload)?,
-            Upward::Parcels => items(&payload)?,
+            UpwardMessage::Lists => Parcel::list(payload)?,
+            UpwardMessage::Parcels => items(&payload)?,
         };
         for Parcel { tag, source, packet } in parcels {
             match tag {
@@ -212,7 +212,8 @@ fn lost(coverage: &Coverage) -> Option<String> {
 
 /// The parcels in the list that the filter `null` makes.
 fn items(payload: &Bytes) -> Result<Vec<Parcel>, Error> {
-    let items = null::items(payload).map_err(|error| Error::new(Code::Packet, error.message))?;
+    let items =
+        null::items(payload).map_err(|error| Error::new(ErrorCode::Packet, error.message))?;
     let mut parcels = Vec::with_capacity(items.len());
     for item in items {
         parcels.extend(Parcel::list(payload.slice_ref(item))?);

@@ -1,19 +1,19 @@
 //! Collecting hosts family by family, to be sorted once.
 use super::grid::Grid;
 use super::numberset::NumberSet;
-use super::pattern::{self, Pattern};
-use super::{Family, HostSet, Nodes};
+use super::pattern::{self, HostPattern};
+use super::{HostSet, NameFamily, Nodes};
 use std::collections::HashMap;
 
 /// Hosts in no order, possibly repeated.
 #[derive(Default)]
 pub(super) struct Builder {
-    families: HashMap<Pattern, Pending>,
+    families: HashMap<HostPattern, PendingNames>,
 }
 
 /// What one family has been given so far.
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct PendingNames {
     /// Ranges of names with one number.
     ranges: Vec<(i64, i64)>,
     /// Single names with several numbers, one coordinate after another.
@@ -32,7 +32,7 @@ impl Builder {
         self.point(pattern, &point);
     }
 
-    fn point(&mut self, pattern: Pattern, point: &[i64]) {
+    fn point(&mut self, pattern: HostPattern, point: &[i64]) {
         let family = self.family(pattern);
         match *point {
             [] => {}
@@ -42,7 +42,7 @@ impl Builder {
     }
 
     /// Where the hosts of a family are collected; the caller adds at least one.
-    pub(super) fn family(&mut self, pattern: Pattern) -> &mut Pending {
+    pub(super) fn family(&mut self, pattern: HostPattern) -> &mut PendingNames {
         self.families.entry(pattern).or_default()
     }
 
@@ -60,13 +60,13 @@ impl Builder {
     pub(super) fn finish(self) -> HostSet {
         let families = self.families.into_iter().map(|(pattern, pending)| {
             let dims = pattern.dims();
-            Family::new(pattern, pending.finish(dims))
+            NameFamily::new(pattern, pending.finish(dims))
         });
         HostSet::of_families(families.collect())
     }
 }
 
-impl Pending {
+impl PendingNames {
     /// All names with their numbers in `axes`, none of which is empty.
     pub(super) fn product(&mut self, axes: &[NumberSet]) {
         match axes {

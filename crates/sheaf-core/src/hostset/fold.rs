@@ -2,7 +2,7 @@
 use super::grid::Grid;
 use super::grid::blocks::Block;
 use super::numberset::{AUTOSTEP_OFF, NumberSet};
-use super::{Family, HostSet, Nodes};
+use super::{HostSet, NameFamily, Nodes};
 
 /// How a set is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl HostSet {
     }
 }
 
-impl Family {
+impl NameFamily {
     fn fold(&self, options: &FoldOptions, out: &mut Vec<String>) {
         let pieces = self.pattern.pieces();
         match &self.nodes {

@@ -7,7 +7,7 @@ pub(super) mod blocks;
 mod fold;
 
 use super::numberset::NumberSet;
-use super::sweep::{SetOp, Span, sweep};
+use super::sweep::{SetOp, SweepSpan, sweep};
 use std::sync::Arc;
 
 pub(super) use fold::fold;
@@ -35,7 +35,7 @@ impl PartialEq for Edge {
 
 impl Eq for Edge {}
 
-impl Span for Edge {
+impl SweepSpan for Edge {
     fn first(&self) -> i64 {
         self.first
     }

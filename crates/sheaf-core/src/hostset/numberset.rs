@@ -3,7 +3,7 @@ mod fold;
 mod parse;
 
 use super::number;
-use super::sweep::{SetOp, Span, sweep};
+use super::sweep::{SetOp, SweepSpan, sweep};
 
 pub use fold::AUTOSTEP_OFF;
 
@@ -21,24 +21,24 @@ pub use fold::AUTOSTEP_OFF;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct NumberSet {
     /// Sorted, disjoint, with a gap between neighbours.
-    runs: Vec<Run>,
+    runs: Vec<NumberRun>,
 }
 
 /// Packed numbers `first..=last`, with `before` numbers of the set in front of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct NumberRun {
     first: i64,
     last: i64,
     before: u64,
 }
 
-impl Run {
+impl NumberRun {
     fn len(&self) -> u64 {
         self.last.abs_diff(self.first) + 1
     }
 }
 
-impl Span for Run {
+impl SweepSpan for NumberRun {
     fn first(&self) -> i64 {
         self.first
     }
@@ -137,7 +137,7 @@ impl NumberSet {
     }
 
     pub(super) fn of_range(first: i64, last: i64) -> Self {
-        Self { runs: vec![Run { first, last, before: 0 }] }
+        Self { runs: vec![NumberRun { first, last, before: 0 }] }
     }
 
     /// From ranges in any order, which may overlap.
@@ -162,7 +162,7 @@ impl NumberSet {
         let before = self.len();
         match self.runs.last_mut() {
             Some(end) if first <= end.last.saturating_add(1) => end.last = end.last.max(last),
-            _ => self.runs.push(Run { first, last, before }),
+            _ => self.runs.push(NumberRun { first, last, before }),
         }
     }
 

@@ -8,11 +8,11 @@ pub const AXES_MAX: usize = 64;
 /// The text around the numbers of a name. Patterns order families as `nodeset` does: by the text
 /// in which `%s` stands for a number and `%%` for a percent sign.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Pattern {
+pub(super) struct HostPattern {
     key: Arc<str>,
 }
 
-impl Pattern {
+impl HostPattern {
     /// How many numbers a name has.
     pub(super) fn dims(&self) -> usize {
         self.pieces().len() - 1
@@ -82,13 +82,13 @@ impl PatternBuilder {
         }
     }
 
-    pub(super) fn finish(self) -> Pattern {
-        Pattern { key: self.key.into() }
+    pub(super) fn finish(self) -> HostPattern {
+        HostPattern { key: self.key.into() }
     }
 }
 
 /// A single name taken apart.
-pub(super) fn of_name(name: &str) -> (Pattern, Vec<i64>) {
+pub(super) fn of_name(name: &str) -> (HostPattern, Vec<i64>) {
     let (mut builder, mut point) = (PatternBuilder::default(), Vec::new());
     builder.scan(name, |number| point.push(number));
     (builder.finish(), point)

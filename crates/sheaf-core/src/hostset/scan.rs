@@ -1,6 +1,6 @@
 //! Taking an expression apart: operands, the operators between them, and the parts of an operand.
 use super::numberset::NumberSet;
-use super::pattern::{AXES_MAX, Pattern, PatternBuilder};
+use super::pattern::{AXES_MAX, HostPattern, PatternBuilder};
 use super::sweep::SetOp;
 use super::{HOSTS_MAX, ParseError, shown};
 
@@ -8,12 +8,12 @@ use super::{HOSTS_MAX, ParseError, shown};
 pub(super) struct Operand<'t> {
     pub(super) op: SetOp,
     pub(super) at: usize,
-    parts: Vec<Part<'t>>,
+    parts: Vec<ScanPart<'t>>,
 }
 
 /// A stretch of an operand.
 #[derive(Clone, Copy)]
-struct Part<'t> {
+struct ScanPart<'t> {
     text: &'t str,
     at: usize,
     /// Whether it stood between brackets.
@@ -58,7 +58,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    fn parts(&mut self) -> Result<Vec<Part<'t>>, ParseError> {
+    fn parts(&mut self) -> Result<Vec<ScanPart<'t>>, ParseError> {
         let mut parts = Vec::new();
         let mut start = self.at;
         loop {
@@ -69,7 +69,7 @@ impl<'t> Scanner<'t> {
                 let text = &self.text[start..self.at];
                 let text = if ends { text.trim_end() } else { text };
                 if !text.is_empty() {
-                    parts.push(Part { text, at: start, in_brackets: false });
+                    parts.push(ScanPart { text, at: start, in_brackets: false });
                 }
             }
             match char {
@@ -84,7 +84,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    fn brackets(&mut self) -> Result<Part<'t>, ParseError> {
+    fn brackets(&mut self) -> Result<ScanPart<'t>, ParseError> {
         let open = self.at;
         let inner = &self.text[open + 1..];
         let Some(len) = inner.find(']') else {
@@ -94,7 +94,7 @@ impl<'t> Scanner<'t> {
             return Err(ParseError::new(open + 1 + nested, "'[' within brackets"));
         }
         self.at = open + len + 2;
-        Ok(Part { text: &inner[..len], at: open + 1, in_brackets: true })
+        Ok(ScanPart { text: &inner[..len], at: open + 1, in_brackets: true })
     }
 
     fn peek(&self) -> Option<char> {
@@ -132,7 +132,7 @@ impl Operand<'_> {
 
     /// The products of ranges that the operand names. It is one, unless ranges go below zero:
     /// the minus sign is then part of the name.
-    pub(super) fn products(&self) -> Result<Vec<(Pattern, Vec<NumberSet>)>, ParseError> {
+    pub(super) fn products(&self) -> Result<Vec<(HostPattern, Vec<NumberSet>)>, ParseError> {
         let mut builders = vec![(PatternBuilder::default(), Vec::new())];
         let mut hosts = 1u64;
         for (at, part) in self.parts.iter().enumerate() {

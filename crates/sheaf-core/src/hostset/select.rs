@@ -3,7 +3,7 @@ use super::build::Builder;
 use super::grid::Grid;
 use super::grid::blocks::{Block, Blocks};
 use super::numberset::NumberSet;
-use super::{Family, HostSet, Nodes, grid, pattern};
+use super::{HostSet, NameFamily, Nodes, grid, pattern};
 use crate::RangeSet;
 
 impl HostSet {
@@ -113,7 +113,7 @@ fn extended<'p>(
     pieces.iter().map(|piece| part.iter().chain([piece]).cloned().collect())
 }
 
-impl Family {
+impl NameFamily {
     /// How the hosts of a family with several numbers fold.
     pub(super) fn blocks(&self) -> &[Block] {
         self.folded().list()

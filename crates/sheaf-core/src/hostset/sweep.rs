@@ -26,14 +26,14 @@ impl SetOp {
 }
 
 /// Something that covers `first..=last`.
-pub(super) trait Span {
+pub(super) trait SweepSpan {
     fn first(&self) -> i64;
     fn last(&self) -> i64;
 }
 
 /// Calls `visit(first, last, left, right)` for every maximal stretch that is covered by the same
 /// elements of `a` and `b`, in order. Both must be sorted and disjoint.
-pub(super) fn sweep<'s, S: Span>(
+pub(super) fn sweep<'s, S: SweepSpan>(
     a: &'s [S],
     b: &'s [S],
     mut visit: impl FnMut(i64, i64, Option<&'s S>, Option<&'s S>),

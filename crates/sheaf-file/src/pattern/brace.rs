@@ -37,15 +37,15 @@ pub(super) fn expand(text: &str) -> Result<Vec<String>, PatternError> {
 
 /// Byte positions of one pair of braces and the commas that divide what is between.
 #[derive(Debug)]
-struct Group {
+struct BraceGroup {
     open: usize,
     commas: Vec<usize>,
     close: usize,
 }
 
 /// The first pair of braces that has a comma and lies in no other such pair.
-fn outermost_group(text: &str) -> Option<Group> {
-    let mut found: Option<Group> = None;
+fn outermost_group(text: &str) -> Option<BraceGroup> {
+    let mut found: Option<BraceGroup> = None;
     let mut open: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut bytes = text.bytes().enumerate();
     while let Some((at, byte)) = bytes.next() {
@@ -62,7 +62,7 @@ fn outermost_group(text: &str) -> Option<Group> {
             b'}' => {
                 let Some((start, commas)) = open.pop() else { continue };
                 if !commas.is_empty() && found.as_ref().is_none_or(|group| start < group.open) {
-                    found = Some(Group { open: start, commas, close: at });
+                    found = Some(BraceGroup { open: start, commas, close: at });
                 }
             }
             _ => {}

@@ -7,11 +7,11 @@ use std::str::Chars;
 /// A pattern of one name, with the shell's meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamePattern {
-    tokens: Vec<Token>,
+    tokens: Vec<NameToken>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum NameToken {
     Literal(char),
     /// `?`: one character.
     One,
@@ -46,16 +46,16 @@ impl NamePattern {
         let mut chars = text.chars().peekable();
         while let Some(char) = chars.next() {
             let token = match char {
-                '?' => Token::One,
-                '*' if tokens.last() == Some(&Token::Many) => continue,
-                '*' => Token::Many,
+                '?' => NameToken::One,
+                '*' if tokens.last() == Some(&NameToken::Many) => continue,
+                '*' => NameToken::Many,
                 // Without the closing bracket, `[` is an ordinary character.
                 '[' => match read_class(&mut chars)? {
                     Some(class) => class,
-                    None => Token::Literal('['),
+                    None => NameToken::Literal('['),
                 },
-                '\\' => Token::Literal(chars.next().unwrap_or('\\')),
-                char => Token::Literal(char),
+                '\\' => NameToken::Literal(chars.next().unwrap_or('\\')),
+                char => NameToken::Literal(char),
             };
             tokens.push(token);
         }
@@ -63,24 +63,25 @@ impl NamePattern {
     }
 
     pub fn is_literal(&self) -> bool {
-        self.tokens.iter().all(|token| matches!(token, Token::Literal(_)))
+        self.tokens.iter().all(|token| matches!(token, NameToken::Literal(_)))
     }
 
     /// Whether it has no character that is meant literally.
     pub fn is_bare(&self) -> bool {
-        !self.tokens.iter().any(|token| matches!(token, Token::Literal(_)))
+        !self.tokens.iter().any(|token| matches!(token, NameToken::Literal(_)))
     }
 
     /// The literal characters; for a literal pattern, its name.
     pub fn literal(&self) -> String {
-        let char =
-            |token: &Token| if let Token::Literal(char) = token { Some(*char) } else { None };
+        let char = |token: &NameToken| {
+            if let NameToken::Literal(char) = token { Some(*char) } else { None }
+        };
         self.tokens.iter().filter_map(char).collect()
     }
 
     /// Whether the name matches and, if it begins with a dot, the pattern asks for the dot.
     pub fn matches_visible(&self, name: &[u8]) -> bool {
-        (name.first() != Some(&b'.') || self.tokens.first() == Some(&Token::Literal('.')))
+        (name.first() != Some(&b'.') || self.tokens.first() == Some(&NameToken::Literal('.')))
             && self.matches(name)
     }
 
@@ -94,7 +95,7 @@ impl NamePattern {
         while at < name.len() {
             let (char, width) = decode(&name[at..]);
             match self.tokens.get(token) {
-                Some(Token::Many) => {
+                Some(NameToken::Many) => {
                     last_many = Some((token, at));
                     token += 1;
                 }
@@ -110,11 +111,11 @@ impl NamePattern {
                 }
             }
         }
-        self.tokens[token..].iter().all(|token| *token == Token::Many)
+        self.tokens[token..].iter().all(|token| *token == NameToken::Many)
     }
 }
 
-impl Token {
+impl NameToken {
     /// Whether this token takes one character; `None` is a byte that is not UTF-8.
     fn takes(&self, char: Option<char>) -> bool {
         match self {
@@ -130,7 +131,7 @@ impl Token {
 }
 
 /// Reads a class after its `[`, or nothing (and takes nothing) if it is not closed.
-fn read_class(chars: &mut Peekable<Chars<'_>>) -> Result<Option<Token>, PatternError> {
+fn read_class(chars: &mut Peekable<Chars<'_>>) -> Result<Option<NameToken>, PatternError> {
     let mut rest = chars.clone();
     let negated = rest.next_if(|char| matches!(char, '!' | '^')).is_some();
     let mut ranges = Vec::new();
@@ -166,7 +167,7 @@ fn read_class(chars: &mut Peekable<Chars<'_>>) -> Result<Option<Token>, PatternE
         return Err(PatternError::BackwardRange { from, to });
     }
     *chars = rest;
-    Ok(Some(Token::Class { negated, ranges }))
+    Ok(Some(NameToken::Class { negated, ranges }))
 }
 
 /// Reads `:name:]` of `[:name:]`, or nothing (and takes nothing) if it does not have this form.

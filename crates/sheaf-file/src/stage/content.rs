@@ -19,7 +19,7 @@ static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
 
 /// The file that is written.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct StagedContent {
     file: File,
     is_stream: bool,
     sparse: bool,
@@ -29,7 +29,7 @@ pub(super) struct Content {
     end: u64,
 }
 
-impl Content {
+impl StagedContent {
     /// An empty file.
     pub fn file(file: File, sparse: bool) -> Self {
         Self { file, is_stream: false, sparse, size: 0, end: 0 }

@@ -1,8 +1,8 @@
 //! Where the new file goes, and how it gets its name.
 
 use super::StageOptions;
-use crate::attributes::{Attributes, Target, Xattr, apply, xattrs_of};
-use crate::export::{Place, name_metadata};
+use crate::attributes::{Attributes, Subject, Xattr, apply, xattrs_of};
+use crate::export::{ExportPlace, name_metadata};
 use crate::{Export, FileKind, Metadata, Owner, Result};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
@@ -43,7 +43,7 @@ static NEXT_TEMP: AtomicU64 = AtomicU64::new(0);
 
 /// How the destination is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StageKind {
     /// Into a file without a name, which gets one at the end.
     Anonymous,
     /// Into a file with a temporary name.
@@ -56,7 +56,7 @@ pub(super) enum Kind {
 
 #[derive(Debug)]
 pub(super) struct Destination {
-    pub kind: Kind,
+    pub kind: StageKind,
     dir: OwnedFd,
     name: OsString,
     /// The temporary name to remove.
@@ -68,7 +68,7 @@ pub(super) struct Destination {
 impl Destination {
     /// Finds the destination and opens what is to be written.
     pub fn open(export: &Export, path: &Path, options: &StageOptions) -> Result<(Self, File)> {
-        let Place { dir, name, must_be_dir } = final_place(export, path)?;
+        let ExportPlace { dir, name, must_be_dir } = final_place(export, path)?;
         let old = match name_metadata(dir.as_fd(), &name) {
             Ok(metadata) if metadata.is_dir() => return Err(Errno::ISDIR),
             Ok(_) if must_be_dir => return Err(Errno::NOTDIR),
@@ -77,16 +77,16 @@ impl Destination {
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(errno),
         };
-        let mut found = Self { kind: Kind::Anonymous, dir, name, temp: None, old: None };
+        let mut found = Self { kind: StageKind::Anonymous, dir, name, temp: None, old: None };
         let is_special = old.as_ref().is_some_and(|old| old.kind != FileKind::File);
         let file = if is_special {
-            found.kind = Kind::Stream;
+            found.kind = StageKind::Stream;
             found.open_direct(OFlags::WRONLY | OFlags::NONBLOCK, options)?
         } else if old.is_some() && is_made_up(&found.dir)? {
-            found.kind = Kind::Stream;
+            found.kind = StageKind::Stream;
             found.open_direct(OFlags::WRONLY | OFlags::TRUNC, options)?
         } else if options.in_place {
-            found.kind = Kind::InPlace;
+            found.kind = StageKind::InPlace;
             let flags = OFlags::CREATE | OFlags::TRUNC;
             match found.open_direct(OFlags::RDWR | flags, options) {
                 // It may be one that this user may write and not read.
@@ -116,7 +116,7 @@ impl Destination {
         if (new.uid, new.gid) != (old.uid, old.gid) {
             let give = |uid| {
                 let owner = Owner { uid, gid: Some(old.gid) };
-                apply(Target::Open(file.as_fd()), &Attributes { owner, ..Attributes::default() })
+                apply(Subject::Open(file.as_fd()), &Attributes { owner, ..Attributes::default() })
             };
             if give(Some(old.uid)).is_err() {
                 mode &= 0o1777;
@@ -127,16 +127,19 @@ impl Destination {
         for xattr in xattrs {
             // Labels and lists of the old file are a courtesy, its contents are what was asked for.
             let one = Attributes { xattrs: vec![xattr.clone()], ..Attributes::default() };
-            let _ = apply(Target::Open(file.as_fd()), &one);
+            let _ = apply(Subject::Open(file.as_fd()), &one);
         }
-        apply(Target::Open(file.as_fd()), &Attributes { mode: Some(mode), ..Attributes::default() })
+        apply(
+            Subject::Open(file.as_fd()),
+            &Attributes { mode: Some(mode), ..Attributes::default() },
+        )
     }
 
     /// Gives the new file the name of the destination.
     pub fn publish(&mut self, file: &File) -> Result<()> {
         match self.kind {
-            Kind::InPlace | Kind::Stream => return Ok(()),
-            Kind::Anonymous => {
+            StageKind::InPlace | StageKind::Stream => return Ok(()),
+            StageKind::Anonymous => {
                 // Nothing to replace is the one case without a moment under another name.
                 let is_new = self.old.is_none();
                 match if is_new { link(file, &self.dir, &self.name) } else { Err(SysErrno::EXIST) }
@@ -147,7 +150,7 @@ impl Destination {
                 }
                 self.temp = Some(with_temp_name(|name| link(file, &self.dir, name))?.0);
             }
-            Kind::Named => {}
+            StageKind::Named => {}
         }
         if let Some(temp) = &self.temp {
             rustix::fs::renameat(&self.dir, temp, &self.dir, &self.name)?;
@@ -204,7 +207,7 @@ impl Destination {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (name, file) =
             with_temp_name(|name| rustix::fs::openat(&self.dir, name, flags, mode(options)))?;
-        (self.kind, self.temp) = (Kind::Named, Some(name));
+        (self.kind, self.temp) = (StageKind::Named, Some(name));
         Ok(file.into())
     }
 }
@@ -240,7 +243,7 @@ impl Drop for Destination {
 
 /// The place a path leads to when symbolic links at its end are followed within the export. The
 /// last one may lead to a name that does not exist.
-fn final_place(export: &Export, path: &Path) -> Result<Place> {
+fn final_place(export: &Export, path: &Path) -> Result<ExportPlace> {
     let mut path = path.to_owned();
     for _ in 0..=LINKS_MAX {
         let place = match export.place(&path) {

@@ -1,7 +1,7 @@
 //! The walker beneath [`Walk`](super::Walk) and removal: it also tells when a directory is left,
 //! and lends the directory that holds the present entry.
 
-use super::{Entry, Follow, WalkOptions};
+use super::{Follow, WalkEntry, WalkOptions};
 use crate::export::{fd_metadata, mount_id, name_metadata};
 use crate::{Export, FileKind, Metadata, PathError, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,13 +21,13 @@ pub const DEPTH_MAX: usize = 2048;
 const OPEN_DIRS_MAX: usize = 32;
 
 /// What a walk meets.
-pub(crate) enum Step {
+pub(crate) enum WalkStep {
     /// A directory, before its contents.
-    Enter(Entry),
+    Enter(WalkEntry),
     /// Anything else.
-    Leaf(Entry),
+    Leaf(WalkEntry),
     /// A directory that could be read, after its contents.
-    Leave(Entry),
+    Leave(WalkEntry),
 }
 
 /// A depth-first walk.
@@ -39,7 +39,7 @@ pub(crate) struct Cursor {
     /// The directories from the start to the present entry. The first holds only the start.
     frames: Vec<Frame>,
     /// The directory that was yielded last and is to be read next.
-    pending: Option<(Name, Entry)>,
+    pending: Option<(Name, WalkEntry)>,
     /// The device of the start, once it has been read.
     start_dev: Option<u64>,
     /// The mount of the start, likewise.
@@ -57,7 +57,7 @@ struct Frame {
     /// What is still to come, in order.
     names: vec::IntoIter<Name>,
     /// The directory itself; nothing for the one that holds the start.
-    entry: Option<Entry>,
+    entry: Option<WalkEntry>,
 }
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Cursor {
         self.pending = None;
     }
 
-    pub fn next(&mut self) -> Option<std::result::Result<Step, PathError>> {
+    pub fn next(&mut self) -> Option<std::result::Result<WalkStep, PathError>> {
         if let Some((name, entry)) = self.pending.take()
             && let Err(errno) = self.descend(&name, &entry)
         {
@@ -114,14 +114,14 @@ impl Cursor {
             let Some(name) = self.frames.last_mut()?.names.next() else {
                 let left = self.frames.pop()?.entry?;
                 self.reopen();
-                return Some(Ok(Step::Leave(left)));
+                return Some(Ok(WalkStep::Leave(left)));
             };
             match self.visit(&name) {
                 Ok(Some(entry)) if entry.kind == FileKind::Directory => {
                     self.pending = Some((name, entry.clone()));
-                    return Some(Ok(Step::Enter(entry)));
+                    return Some(Ok(WalkStep::Enter(entry)));
                 }
-                Ok(Some(entry)) => return Some(Ok(Step::Leaf(entry))),
+                Ok(Some(entry)) => return Some(Ok(WalkStep::Leaf(entry))),
                 Ok(None) => {}
                 Err(error) => return Some(Err(error)),
             }
@@ -143,7 +143,7 @@ impl Cursor {
     }
 
     /// The entry of a name, or nothing if the filters pass over it.
-    fn visit(&self, name: &Name) -> std::result::Result<Option<Entry>, PathError> {
+    fn visit(&self, name: &Name) -> std::result::Result<Option<WalkEntry>, PathError> {
         let depth = self.frames.len() - 1;
         let (path, relative) = match self.frames.last().and_then(|frame| frame.entry.as_ref()) {
             None => (self.start.clone(), PathBuf::new()),
@@ -155,7 +155,7 @@ impl Cursor {
         if let Some(errno) = name.failed {
             return Err(PathError { path, errno });
         }
-        let mut entry = Entry { path, relative, kind: name.kind, depth, metadata: None };
+        let mut entry = WalkEntry { path, relative, kind: name.kind, depth, metadata: None };
         if self.options.metadata || name.kind == FileKind::Unknown {
             match self.metadata(name, &entry.path) {
                 Err(errno) => return Err(PathError { path: entry.path, errno }),
@@ -185,7 +185,7 @@ impl Cursor {
     }
 
     /// Opens and reads a directory, and makes it the present one.
-    fn descend(&mut self, name: &Name, entry: &Entry) -> Result<()> {
+    fn descend(&mut self, name: &Name, entry: &WalkEntry) -> Result<()> {
         if self.frames.len() > DEPTH_MAX {
             return Err(Errno::NAMETOOLONG);
         }
@@ -219,7 +219,7 @@ impl Cursor {
     }
 
     /// The names in a directory, in the order of the walk.
-    fn read(&self, dir: BorrowedFd<'_>, entry: &Entry) -> Result<Vec<Name>> {
+    fn read(&self, dir: BorrowedFd<'_>, entry: &WalkEntry) -> Result<Vec<Name>> {
         let follow = self.options.follow == Follow::Always;
         let mut names = Vec::new();
         for found in crate::dir::read(dir)? {

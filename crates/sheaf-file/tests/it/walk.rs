@@ -7,7 +7,7 @@ use sheaf_file::{FileKind, Follow, NameFilter, WalkOptions};
 use std::path::{Path, PathBuf};
 
 fn paths(export: &sheaf_file::Export, start: &str, options: WalkOptions) -> Vec<String> {
-    let show = |item: Result<sheaf_file::Entry, sheaf_file::PathError>| match item {
+    let show = |item: Result<sheaf_file::WalkEntry, sheaf_file::PathError>| match item {
         Ok(entry) => entry.path.display().to_string(),
         Err(error) => format!("{}!{:?}", error.path.display(), error.errno),
     };

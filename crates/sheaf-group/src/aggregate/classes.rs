@@ -4,11 +4,11 @@ use sheaf_core::varint::{self, Malformed};
 use std::collections::BTreeMap;
 
 /// A BLAKE3 digest.
-pub type Digest = [u8; 32];
+pub type ClassDigest = [u8; 32];
 
 /// The members with one content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Class {
+pub(crate) struct ClassState {
     /// Bytes of the content.
     pub len: u64,
     /// Who has it.
@@ -20,12 +20,12 @@ pub(crate) struct Class {
 /// Classes by digest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Classes {
-    classes: BTreeMap<Digest, Class>,
+    classes: BTreeMap<ClassDigest, ClassState>,
 }
 
 impl Classes {
     /// Takes in members with one content. One body per digest is kept.
-    pub fn add(&mut self, digest: Digest, class: Class) {
+    pub fn add(&mut self, digest: ClassDigest, class: ClassState) {
         match self.classes.entry(digest) {
             std::collections::btree_map::Entry::Vacant(place) => {
                 place.insert(class);
@@ -55,7 +55,7 @@ impl Classes {
 
     /// Takes them apart, the class with the lowest member first.
     #[must_use]
-    pub fn into_sorted(self) -> Vec<(Digest, Class)> {
+    pub fn into_sorted(self) -> Vec<(ClassDigest, ClassState)> {
         let mut all: Vec<_> = self.classes.into_iter().collect();
         all.sort_by_key(|(digest, class)| (class.members.first(), *digest));
         all
@@ -87,7 +87,7 @@ impl Classes {
             let (&has_body, rest) = input.split_first().ok_or(Malformed)?;
             *input = rest;
             let body = if has_body == 1 { Some(varint::get_bytes(input)?.to_vec()) } else { None };
-            classes.add(*digest, Class { len, members, body });
+            classes.add(*digest, ClassState { len, members, body });
         }
         Ok(classes)
     }

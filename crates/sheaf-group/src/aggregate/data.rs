@@ -1,5 +1,5 @@
 //! The data of an operation's members, on the way to one result.
-use super::{Class, Classes, Digest, Numbers};
+use super::{ClassDigest, ClassState, Classes, Numbers};
 use crate::entry::Merged;
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{Errno, MemberSet};
@@ -74,9 +74,9 @@ impl PartialEq for Data {
 impl Data {
     /// One member's content as a class of its own.
     #[must_use]
-    pub fn class(digest: Digest, len: u64, members: MemberSet, body: Option<Vec<u8>>) -> Self {
+    pub fn class(digest: ClassDigest, len: u64, members: MemberSet, body: Option<Vec<u8>>) -> Self {
         let mut classes = Classes::default();
-        classes.add(digest, Class { len, members, body });
+        classes.add(digest, ClassState { len, members, body });
         Self::Classes(classes)
     }
 

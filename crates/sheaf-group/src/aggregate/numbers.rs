@@ -57,14 +57,14 @@ pub struct Overflow {
 
 /// Where a number stands in a text: the line, and the field of it or, if columns are wanted, the
 /// place of that column among them. Both are counted from 0.
-type Place = (u32, u32);
+type NumberPlace = (u32, u32);
 
 /// Place by place, what the members' numbers come to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Numbers {
     members: MemberSet,
     /// By place.
-    cells: Vec<(Place, Cell)>,
+    cells: Vec<(NumberPlace, Cell)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -143,7 +143,7 @@ impl Numbers {
         Ok(numbers)
     }
 
-    fn push(&mut self, place: Place, field: &[u8]) -> Result<(), Errno> {
+    fn push(&mut self, place: NumberPlace, field: &[u8]) -> Result<(), Errno> {
         let Ok(field) = std::str::from_utf8(field) else { return Ok(()) };
         if let Some(number) = Number::parse(field)? {
             if self.cells.len() == NUMBERS_MAX {
@@ -159,7 +159,7 @@ impl Numbers {
     /// # Errors
     /// `EMSGSIZE` when there would be more than [`NUMBERS_MAX`] places; nothing has changed then.
     pub fn merge(&mut self, other: Self) -> Result<(), Errno> {
-        let is_new = |(place, _): &&(Place, Cell)| {
+        let is_new = |(place, _): &&(NumberPlace, Cell)| {
             self.cells.binary_search_by_key(place, |cell| cell.0).is_err()
         };
         if self.cells.len() + other.cells.len() > NUMBERS_MAX
@@ -213,7 +213,7 @@ impl Numbers {
     /// [`Overflow`] for the first sum of integers that does not fit.
     pub fn values(&self, op: NumberOp, columns: &[u32]) -> Result<Vec<NumberAt>, Overflow> {
         let members = self.members.len();
-        let value = |((line, field), cell): &(Place, Cell)| {
+        let value = |((line, field), cell): &(NumberPlace, Cell)| {
             let column = columns.get(*field as usize).copied().unwrap_or(field.saturating_add(1));
             let line = line.saturating_add(1);
             let number = cell.value(op).ok_or(Overflow { line, column })?;
@@ -247,7 +247,7 @@ impl Numbers {
 
     pub(super) fn decode(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
         let members = MemberSet::decode_within(input, ranges_left)?;
-        let mut cells: Vec<(Place, Cell)> = Vec::new();
+        let mut cells: Vec<(NumberPlace, Cell)> = Vec::new();
         for _ in 0..varint::get_len(input)? {
             let place = (varint::get_u32(input)?, varint::get_u32(input)?);
             let count = varint::get(input)?;

@@ -4,7 +4,7 @@ use super::{Class, Client, Outcome, errors_of};
 use crate::aggregate::{Classes, Data, StatusSum};
 use crate::entry::Merged;
 use crate::error::GroupError;
-use crate::message::{Answer, Request};
+use crate::message::{AnswerMessage, Request};
 use crate::observed;
 use crate::server::TOOLS;
 use sheaf_core::observer::{self, Begun, Ending, Layer, Observed};
@@ -148,7 +148,7 @@ impl Call {
         }
         let outcome = self.expect_the_worst();
         if let Some((tool, params)) = self.start.take() {
-            let request = Request::Call { tool, answer: Answer { eager: 0 } };
+            let request = Request::Call { tool, answer: AnswerMessage { eager: 0 } };
             self.stream.send(0, &request.encode(&params), None).await;
         }
         self.stream.send(0, &Request::Feed.encode(data), None).await;
@@ -156,7 +156,8 @@ impl Call {
         // host shows that it is at it. Nobody looks at the answer; it is the tree that gives up who
         // gives none. (Its time begins when all before it has been sent, whoever held that up.)
         let question =
-            Request::More { leaves: RangeSet::new(), answer: Answer { eager: 0 } }.encode(b"");
+            Request::More { leaves: RangeSet::new(), answer: AnswerMessage { eager: 0 } }
+                .encode(b"");
         drop(self.stream.request(0, &question, self.client.patience_with_input()).await);
         self.torn = false;
         self.outcome = outcome;
@@ -253,7 +254,7 @@ impl Call {
         &mut self,
         outcome: &mut Outcome,
     ) -> Result<(u64, Classes, RangeSet), GroupError> {
-        let answer = Answer { eager: self.more.first().unwrap_or(0) };
+        let answer = AnswerMessage { eager: self.more.first().unwrap_or(0) };
         let (request, params) = match self.start.take() {
             Some((tool, params)) => (Request::Call { tool, answer }, params),
             None => (Request::More { leaves: self.more.clone(), answer }, Vec::new()),

@@ -1,5 +1,5 @@
 //! A group: an ordered set of open files on many hosts, used like one.
-use super::layout::Layout;
+use super::layout::MemberLayout;
 use super::{Class, Client, Outcome, errors_of, fetch, too_large};
 use crate::aggregate::{
     Classes, Data, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation,
@@ -38,7 +38,7 @@ pub struct Group {
     bodies: Mutex<()>,
     members: RangeSet,
     flags: u32,
-    layout: Layout,
+    layout: MemberLayout,
     pub(super) opened: Outcome,
 }
 
@@ -53,7 +53,7 @@ pub struct Reading {
     pub outcome: Outcome,
     /// The hosts of which at least one member did the operation: `value` is theirs alone.
     pub contributors: RangeSet,
-    layout: Layout,
+    layout: MemberLayout,
 }
 
 impl Reading {
@@ -108,7 +108,7 @@ impl Group {
         stream: Stream,
         members: RangeSet,
         flags: u32,
-        layout: Layout,
+        layout: MemberLayout,
         opened: Outcome,
     ) -> Self {
         let (turn, bodies) = Default::default();
@@ -525,7 +525,7 @@ impl Group {
                 Value::Classes(self.fetch_bodies(of, classes(data), outcome).await?)
             }
             DataAggregation::Checksum => {
-                let class = |(digest, class): (_, crate::aggregate::Class)| Class {
+                let class = |(digest, class): (_, crate::aggregate::ClassState)| Class {
                     members: class.members,
                     digest,
                     len: class.len,

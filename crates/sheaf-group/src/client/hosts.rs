@@ -7,14 +7,14 @@ use std::collections::HashSet;
 
 /// A set of hosts has an order of its own, which need not be that of the leaves.
 #[derive(Debug)]
-pub(super) struct Hosts {
+pub(super) struct MemberHosts {
     names: Names,
     set: HostSet,
     /// The leaf of each host in the order of the set; `None` when that is the order of the leaves.
     leaf_of: Option<Box<[u32]>>,
 }
 
-impl Hosts {
+impl MemberHosts {
     /// The hosts of a tree with `leaves` leaves.
     pub fn new(names: Names, leaves: u32) -> Result<Self, GroupError> {
         if names.len() != leaves {
@@ -79,13 +79,13 @@ mod tests {
 
     #[test]
     fn leaves_keep_the_order_of_the_tree() {
-        let hosts = Hosts::new(names(&["n3", "n1", "login", "n2"]), 4).unwrap();
+        let hosts = MemberHosts::new(names(&["n3", "n1", "login", "n2"]), 4).unwrap();
         let found: Vec<_> = ["n1", "n2", "n3", "login", "n4"].map(|name| hosts.leaf(name)).into();
         assert_eq!(found, [Some(1), Some(3), Some(0), Some(2), None]);
         assert_eq!(hosts.fold(&[0, 1].into_iter().collect()), "n[1,3]");
         assert_eq!(hosts.fold(&RangeSet::full(4)), "login,n[1-3]");
         assert_eq!(hosts.set().to_string(), "login,n[1-3]");
-        let plain = Hosts::new(names(&["n1", "n2", "n3"]), 3).unwrap();
+        let plain = MemberHosts::new(names(&["n1", "n2", "n3"]), 3).unwrap();
         assert!(plain.leaf_of.is_none());
         assert_eq!(
             (plain.leaf("n3"), plain.fold(&RangeSet::single(1))),
@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn names_must_fit_the_tree() {
-        let of = |list: &[&str], leaves| Hosts::new(names(list), leaves).unwrap_err().to_string();
+        let of =
+            |list: &[&str], leaves| MemberHosts::new(names(list), leaves).unwrap_err().to_string();
         assert_eq!(of(&["n1", "n2"], 4), "2 names for a tree with 4 leaves");
         assert_eq!(of(&["n1", "n2", "n1"], 3), "\"n1\" is the name of more than one leaf");
         assert_eq!(of(&["n1", ""], 2), "\"\" is the name of more than one leaf");

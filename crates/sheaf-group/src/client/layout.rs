@@ -3,7 +3,7 @@ use sheaf_core::{MemberSet, RangeSet};
 
 /// Hosts next to each other with equally many members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
+struct MemberRun {
     first: u32,
     last: u32,
     count: u32,
@@ -17,12 +17,12 @@ struct Run {
 /// servers name members by leaf and place, which no change of the tree touches; only here are
 /// they turned into indices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Layout {
-    runs: Vec<Run>,
+pub(super) struct MemberLayout {
+    runs: Vec<MemberRun>,
     size: u64,
 }
 
-impl Layout {
+impl MemberLayout {
     pub fn new(counts: &[(u32, RangeSet)]) -> Self {
         let ranges = counts
             .iter()
@@ -31,7 +31,7 @@ impl Layout {
         ranges.sort_unstable();
         let mut layout = Self::default();
         for ((first, last), count) in ranges {
-            layout.runs.push(Run { first, last, count, base: layout.size });
+            layout.runs.push(MemberRun { first, last, count, base: layout.size });
             layout.size += (u64::from(last - first) + 1) * u64::from(count);
         }
         layout
@@ -96,7 +96,7 @@ mod tests {
             (3, RangeSet::from_range(5, 7)),
             (0, RangeSet::single(4)),
         ];
-        let layout = Layout::new(&counts);
+        let layout = MemberLayout::new(&counts);
         assert_eq!(layout.size(), 10);
         let all: Vec<_> = [(0, 0), (3, 0), (5, 0), (5, 2), (6, 0), (6, 2)]
             .map(|(l, p)| layout.index(l, p))
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn strides_are_found() {
-        let layout = Layout::new(&[(2, RangeSet::full(8))]);
+        let layout = MemberLayout::new(&[(2, RangeSet::full(8))]);
         let odd = MemberSet::of_leaves(1, RangeSet::full(8));
         assert_eq!(layout.strided(&odd), [(1, 2, 8)]);
     }

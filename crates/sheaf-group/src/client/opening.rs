@@ -1,11 +1,11 @@
 //! Opening a group, and doing all with it in one call.
 use super::group::{Group, Reading, check_count, outcome};
-use super::layout::Layout;
+use super::layout::MemberLayout;
 use super::{Client, Outcome, errors_of};
 use crate::aggregate::{ErrorClass, Partial, StatusSum};
 use crate::error::GroupError;
 use crate::flags::O_BESTEFFORT;
-use crate::message::{Open, Operation, Request};
+use crate::message::{OpenMessage, Operation, Request};
 use crate::observed;
 use crate::server::GROUPS;
 use sheaf_core::observer::{self, Begun, Ending, Layer};
@@ -27,8 +27,11 @@ impl Client {
         flags: u32,
         mode: u32,
     ) -> Result<Group, GroupError> {
-        self.gopen_with(members, Open { paths: vec![path.to_owned()], entries: false, flags, mode })
-            .await
+        self.gopen_with(
+            members,
+            OpenMessage { paths: vec![path.to_owned()], entries: false, flags, mode },
+        )
+        .await
     }
 
     /// Opens every file in the directory `dir` of every host of `members`: a snapshot. `dir` is a
@@ -44,8 +47,11 @@ impl Client {
         flags: u32,
         mode: u32,
     ) -> Result<Group, GroupError> {
-        self.gopen_with(members, Open { paths: vec![dir.to_owned()], entries: true, flags, mode })
-            .await
+        self.gopen_with(
+            members,
+            OpenMessage { paths: vec![dir.to_owned()], entries: true, flags, mode },
+        )
+        .await
     }
 
     /// Opens what `open` names.
@@ -60,7 +66,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::gopenat`].
-    pub async fn gopen_with(&self, members: &RangeSet, open: Open) -> Result<Group, GroupError> {
+    pub async fn gopen_with(
+        &self,
+        members: &RangeSet,
+        open: OpenMessage,
+    ) -> Result<Group, GroupError> {
         let stream = self.stream(GROUPS, members)?;
         let observed = observer::observe(|| begun_on(&open, "group.open", &stream, members));
         let opened = self.open_members(stream, members, open).await;
@@ -72,14 +82,14 @@ impl Client {
         &self,
         stream: Stream,
         members: &RangeSet,
-        open: Open,
+        open: OpenMessage,
     ) -> Result<Group, GroupError> {
         let (flags, settles) = (open.flags, open.changes_files());
         let request = Request::Open { open, then: None, close: false };
         let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
         drop_unmatched(&mut partial);
         let mut opened = outcome(&mut partial, &wave, members);
-        let layout = Layout::new(&partial.counts);
+        let layout = MemberLayout::new(&partial.counts);
         if settles && has_opened(flags, &opened, &layout) {
             let (mut settled, wave) = self.insist(&stream, &Request::Settle).await?;
             if flags & O_BESTEFFORT == 0 {
@@ -109,7 +119,7 @@ impl Client {
     pub async fn once(
         &self,
         members: &RangeSet,
-        open: Open,
+        open: OpenMessage,
         operation: Operation,
         data: &[u8],
     ) -> Result<Reading, GroupError> {
@@ -144,7 +154,7 @@ impl Client {
         &self,
         stream: Stream,
         members: &RangeSet,
-        open: &Open,
+        open: &OpenMessage,
         operation: &Operation,
         data: &[u8],
     ) -> Result<Option<Reading>, GroupError> {
@@ -161,7 +171,7 @@ impl Client {
             Partial { errors: std::mem::take(&mut partial.unopened), ..Partial::default() };
         std::mem::swap(&mut of_opening.counts, &mut partial.counts);
         drop_unmatched(&mut of_opening);
-        let layout = Layout::new(&of_opening.counts);
+        let layout = MemberLayout::new(&of_opening.counts);
         of_opening.status = StatusSum { count: layout.size(), ..StatusSum::default() };
         let opened = outcome(&mut of_opening, &wave, members);
         if !has_opened(flags, &opened, &layout) {
@@ -177,7 +187,7 @@ impl Client {
     async fn in_turn(
         &self,
         members: &RangeSet,
-        open: Open,
+        open: OpenMessage,
         operation: Operation,
         data: &[u8],
     ) -> Result<Reading, GroupError> {
@@ -193,7 +203,7 @@ impl Client {
 
 /// What an observer is told of opening.
 fn begun_on<'a>(
-    open: &'a Open,
+    open: &'a OpenMessage,
     kind: &'static str,
     stream: &Stream,
     members: &RangeSet,
@@ -203,7 +213,7 @@ fn begun_on<'a>(
 }
 
 /// Whether what opened is a group: all, or with `O_BESTEFFORT` some.
-fn has_opened(flags: u32, opened: &Outcome, layout: &Layout) -> bool {
+fn has_opened(flags: u32, opened: &Outcome, layout: &MemberLayout) -> bool {
     opened.is_ok() || (flags & O_BESTEFFORT != 0 && layout.size() > 0)
 }
 

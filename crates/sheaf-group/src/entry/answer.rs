@@ -1,5 +1,5 @@
 //! A leaf's answer while it is written.
-use super::{Entry, EntryKind, Sink, Stats, wire};
+use super::{Entry, EntryKind, EntryStats, Sink, wire};
 use hashbrown::HashTable;
 use sheaf_core::{Errno, varint};
 use std::hash::BuildHasher;
@@ -36,8 +36,8 @@ pub struct Answer {
     path: Vec<u8>,
     section_open: bool,
     /// Where the texts without number of the open section are in `out`, to have each once.
-    seen: HashTable<Seen>,
-    stats: Stats,
+    seen: HashTable<SeenDigests>,
+    stats: EntryStats,
     /// What was named on this host and is being worked on; whatever fails, it has failed with it.
     member: Vec<u8>,
     failed: Vec<Vec<u8>>,
@@ -46,7 +46,7 @@ pub struct Answer {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SeenDigests {
     kind: EntryKind,
     at: usize,
     len: usize,
@@ -70,7 +70,7 @@ impl Answer {
             path: Vec::new(),
             section_open: false,
             seen: HashTable::new(),
-            stats: Stats::default(),
+            stats: EntryStats::default(),
             member: Vec::new(),
             failed: Vec::new(),
             bytes_max,
@@ -179,7 +179,7 @@ impl Answer {
         }
         let hash = rustc_hash::FxBuildHasher.hash_one((entry.kind as u8, entry.text));
         let out = &self.out;
-        let same = |seen: &Seen| {
+        let same = |seen: &SeenDigests| {
             seen.hash == hash
                 && seen.kind == entry.kind
                 && out[seen.at..seen.at + seen.len] == *entry.text
@@ -189,7 +189,7 @@ impl Answer {
         }
         // The text is written right behind the head byte and its own length.
         let at = self.out.len() + 1 + varint_len(entry.text.len());
-        let seen = Seen { kind: entry.kind, at, len: entry.text.len(), hash };
+        let seen = SeenDigests { kind: entry.kind, at, len: entry.text.len(), hash };
         self.seen.insert_unique(hash, seen, |seen| seen.hash);
         false
     }
@@ -233,7 +233,7 @@ impl Sink for Answer {
         self.put_error(errno);
     }
 
-    fn stats(&mut self, stats: Stats) {
+    fn stats(&mut self, stats: EntryStats) {
         self.stats.add(stats, 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Folding the answers of many leaves.
 use super::wire::{self, Decoded};
-use super::{Entry, EntryKind, Stats};
+use super::{Entry, EntryKind, EntryStats};
 use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use sheaf_core::varint::{self, Malformed};
@@ -72,11 +72,11 @@ pub struct Merged {
     arena: Vec<u8>,
     paths: Vec<Span>,
     path_table: HashTable<u32>,
-    slots: Vec<Slot>,
+    slots: Vec<MergeSlot>,
     slot_table: HashTable<u32>,
     /// Ranges in the sets of all slots, for the limit.
     ranges: usize,
-    stats: Option<Stats>,
+    stats: Option<EntryStats>,
     /// Added to the positions of what is folded, and the first above all there are.
     order_base: u64,
     order_end: u64,
@@ -98,7 +98,7 @@ impl Span {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct MergeSlot {
     hash: u64,
     path: u32,
     kind: EntryKind,
@@ -314,7 +314,7 @@ impl Merged {
 
     /// The sums, if any leaf kept them.
     #[must_use]
-    pub fn stats(&self) -> Option<Stats> {
+    pub fn stats(&self) -> Option<EntryStats> {
         self.stats
     }
 
@@ -322,7 +322,7 @@ impl Merged {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.arena.len()
-            + self.slots.len() * size_of::<Slot>()
+            + self.slots.len() * size_of::<MergeSlot>()
             + self.ranges * size_of::<(u32, u32)>()
             + self.paths.len() * size_of::<Span>()
     }
@@ -400,12 +400,20 @@ impl Merged {
         let text = push_span(&mut self.arena, entry.text);
         let (kind, number, at) = (entry.kind, entry.number, self.slots.len());
         self.ranges += leaves.ranges().len();
-        self.slots.push(Slot { hash, path, kind, number, order, text, leaves: leaves.clone() });
+        self.slots.push(MergeSlot {
+            hash,
+            path,
+            kind,
+            number,
+            order,
+            text,
+            leaves: leaves.clone(),
+        });
         self.slot_table.insert_unique(hash, at as u32, |&other| self.slots[other as usize].hash);
         at
     }
 
-    fn is_same(&self, slot: &Slot, path: u32, entry: &Entry<'_>, order: u64) -> bool {
+    fn is_same(&self, slot: &MergeSlot, path: u32, entry: &Entry<'_>, order: u64) -> bool {
         (slot.path, slot.kind, slot.number) == (path, entry.kind, entry.number)
             && (self.ordered != Some(true) || slot.order == order)
             && slot.text.of(&self.arena) == entry.text
@@ -453,8 +461,8 @@ impl Merged {
             .iter()
             .map(|record| size_of_val(decoded.sets[record.set].ranges()))
             .sum();
-        let slots =
-            decoded.records.len() * size_of::<Slot>() + decoded.paths.len() * size_of::<Span>();
+        let slots = decoded.records.len() * size_of::<MergeSlot>()
+            + decoded.paths.len() * size_of::<Span>();
         let all = texts.chain(paths).sum();
         if self.fits(all, slots + ranges).is_ok() {
             return Ok(());
@@ -473,7 +481,7 @@ impl Merged {
             });
             if old.is_none() {
                 text += record.entry.text.len();
-                rest += size_of::<Slot>();
+                rest += size_of::<MergeSlot>();
             }
         }
         for (path, _) in decoded.paths.iter().zip(&paths).filter(|(_, known)| known.is_none()) {
@@ -494,19 +502,19 @@ impl Merged {
         Ok(())
     }
 
-    fn sorted_slots(&self) -> Vec<&Slot> {
+    fn sorted_slots(&self) -> Vec<&MergeSlot> {
         let mut by_name: Vec<u32> = (0..self.paths.len() as u32).collect();
         by_name.sort_unstable_by_key(|&index| self.paths[index as usize].of(&self.arena));
         let mut rank = vec![0u32; by_name.len()];
         for (place, &index) in by_name.iter().enumerate() {
             rank[index as usize] = place as u32;
         }
-        let mut slots: Vec<&Slot> = self.slots.iter().collect();
+        let mut slots: Vec<&MergeSlot> = self.slots.iter().collect();
         slots.sort_unstable_by(|a, b| {
-            let place = |slot: &Slot| {
+            let place = |slot: &MergeSlot| {
                 (rank[slot.path as usize], slot.number, slot.order, slot.leaves.first())
             };
-            let text = |slot: &Slot| slot.text;
+            let text = |slot: &MergeSlot| slot.text;
             place(a).cmp(&place(b)).then_with(|| {
                 (text(a).of(&self.arena), a.kind).cmp(&(text(b).of(&self.arena), b.kind))
             })
@@ -514,11 +522,11 @@ impl Merged {
         slots
     }
 
-    fn entry(&self, slot: &Slot) -> Entry<'_> {
+    fn entry(&self, slot: &MergeSlot) -> Entry<'_> {
         Entry { kind: slot.kind, number: slot.number, text: slot.text.of(&self.arena) }
     }
 
-    fn merged<'a>(&'a self, slot: &'a Slot) -> MergedEntry<'a> {
+    fn merged<'a>(&'a self, slot: &'a MergeSlot) -> MergedEntry<'a> {
         let path = self.paths[slot.path as usize].of(&self.arena);
         MergedEntry { path, entry: self.entry(slot), leaves: &slot.leaves }
     }

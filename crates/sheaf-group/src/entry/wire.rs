@@ -12,7 +12,7 @@
 //! Numbers are variable-length integers; `path` and `text` are a length and bytes; `set` in an
 //! entry is an index into the sets at the front, left out when it is that of the entry before.
 //! In an answer an entry's order is its position in its section and so needs no bytes.
-use super::{Entry, EntryKind, Stats};
+use super::{Entry, EntryKind, EntryStats};
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{RANGES_MAX, RangeSet};
 
@@ -42,7 +42,7 @@ pub struct Decoded<'a> {
     pub paths: Vec<&'a [u8]>,
     pub sets: Vec<RangeSet>,
     pub records: Vec<Record<'a>>,
-    pub stats: Option<Stats>,
+    pub stats: Option<EntryStats>,
 }
 
 pub fn put_entry(out: &mut Vec<u8>, entry: &Entry<'_>) {
@@ -99,7 +99,7 @@ fn decode(mut input: &[u8], form: u8) -> Result<Decoded<'_>, Malformed> {
                 decoded.paths.push(varint::get_bytes(input)?);
                 decode_section(input, partial, &mut decoded)?;
             }
-            STATS if decoded.stats.is_none() => decoded.stats = Some(Stats::decode(input)?),
+            STATS if decoded.stats.is_none() => decoded.stats = Some(EntryStats::decode(input)?),
             _ => return Err(Malformed),
         }
     }

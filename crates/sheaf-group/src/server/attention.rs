@@ -7,9 +7,9 @@
 //! step goes on for that request. A host that does not come to ask, because it hangs in a system
 //! call, misses its deadline.
 use super::call::said;
-use super::{Job, Lane};
+use super::{GroupJob, GroupLane};
 use crate::aggregate::Partial;
-use crate::tool::Asked;
+use crate::tool::AskedTool;
 use bytes::Bytes;
 use sheaf_core::Errno;
 use sheaf_tree::service::LeafHandle;
@@ -24,7 +24,7 @@ const FEED_LOOK: Duration = Duration::from_millis(100);
 
 /// What can be said of a request before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AttentionKind {
     /// A tool's answer, whose body comes at once from this leaf: there will be more.
     Answer { eager: u32 },
     /// Input for a tool: it is being taken in.
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 
 /// The request that a lane is at work on.
 pub(super) struct Attention {
-    lane: Arc<Lane>,
+    lane: Arc<GroupLane>,
     handle: LeafHandle,
     leaf: u32,
     present: Mutex<Present>,
@@ -45,7 +45,7 @@ pub(super) struct Attention {
 struct Present {
     /// The newest request that was taken up.
     wave: u64,
-    kind: Kind,
+    kind: AttentionKind,
     /// Somebody waits for its answer.
     waits: bool,
     /// Nobody does any more.
@@ -58,9 +58,9 @@ struct Present {
 }
 
 impl Present {
-    fn new(job: &Job, kind: Kind, now: Instant) -> Self {
+    fn new(job: &GroupJob, kind: AttentionKind, now: Instant) -> Self {
         let part = |of: u32| job.deadline.map(|at| now + at.saturating_duration_since(now) / of);
-        let due = if kind == Kind::Feed { Some(now + FEED_LOOK) } else { part(4) };
+        let due = if kind == AttentionKind::Feed { Some(now + FEED_LOOK) } else { part(4) };
         let cancelled = Arc::clone(&job.cancelled);
         let (waits, deadline) = (job.answer, job.deadline);
         Self { wave: job.wave, kind, waits, cancelled, deadline, pause_at: part(8), due }
@@ -72,7 +72,13 @@ impl Present {
 }
 
 impl Attention {
-    pub fn new(lane: &Arc<Lane>, handle: &LeafHandle, leaf: u32, job: &Job, kind: Kind) -> Self {
+    pub fn new(
+        lane: &Arc<GroupLane>,
+        handle: &LeafHandle,
+        leaf: u32,
+        job: &GroupJob,
+        kind: AttentionKind,
+    ) -> Self {
         let present = Mutex::new(Present::new(job, kind, Instant::now()));
         Self { lane: Arc::clone(lane), handle: handle.clone(), leaf, present }
     }
@@ -87,7 +93,7 @@ impl Attention {
     pub fn waiting(&self) -> Option<u32> {
         let present = self.present();
         match present.kind {
-            Kind::Answer { eager } if present.waits => Some(eager),
+            AttentionKind::Answer { eager } if present.waits => Some(eager),
             _ => None,
         }
     }
@@ -105,11 +111,12 @@ impl Attention {
     /// Says that the host is at work, and takes up what has come meanwhile.
     fn show_life(&self, now: Instant) {
         let mut present = self.present().clone();
-        if let (true, Kind::Answer { eager }) = (present.waits, present.kind) {
+        if let (true, AttentionKind::Answer { eager }) = (present.waits, present.kind) {
             self.reply(present.wave, &said(self.leaf, false, b"", eager), 0);
             (present.waits, present.deadline) = (false, None);
         }
-        present.due = Some(now + if present.kind == Kind::Feed { FEED_LOOK } else { LOOK });
+        present.due =
+            Some(now + if present.kind == AttentionKind::Feed { FEED_LOOK } else { LOOK });
         while let Some((job, kind)) = self.lane.next_at_once(self.leaf, present.kind) {
             match kind {
                 Some(kind) => {
@@ -135,7 +142,7 @@ impl Attention {
     }
 }
 
-impl Asked for Attention {
+impl AskedTool for Attention {
     fn stopped(&self) -> Option<Errno> {
         let present = self.present();
         let is_over = [&*present.cancelled, &*self.lane.ended, &self.lane.last];
@@ -149,7 +156,8 @@ impl Asked for Attention {
         if present.is_late(now) {
             return Some(Errno::TIMEDOUT);
         }
-        let is_due = present.kind != Kind::Whole && present.due.is_some_and(|due| due <= now);
+        let is_due =
+            present.kind != AttentionKind::Whole && present.due.is_some_and(|due| due <= now);
         drop(present);
         if is_due {
             self.show_life(now);

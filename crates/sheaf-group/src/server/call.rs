@@ -14,7 +14,7 @@ const ANSWER_BYTES: usize = 4 << 20;
 /// length.
 const LAST_BYTES: usize = 64 << 10;
 
-pub(super) struct Call {
+pub(super) struct ServerCall {
     running: Box<dyn Running>,
     done: bool,
     /// What has been said since the last answer, when that was given early.
@@ -23,7 +23,7 @@ pub(super) struct Call {
     body: Vec<u8>,
 }
 
-impl Call {
+impl ServerCall {
     pub fn start(tool: &dyn Tool, params: &[u8], host: &Host) -> Result<Self, Errno> {
         Ok(Self { running: tool.start(params, host)?, done: false, unsaid: None, body: Vec::new() })
     }

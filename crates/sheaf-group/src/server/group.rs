@@ -3,7 +3,7 @@ use super::call::{body, body_lines};
 use super::operate;
 use crate::aggregate::{Data, ErrorClass, Packed, Partial};
 use crate::flags::{GROUP_FLAGS, O_BESTEFFORT, O_READY, O_UNIQUE};
-use crate::message::{Open, Operation, Request};
+use crate::message::{OpenMessage, Operation, Request};
 use crate::tool::Host;
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub const MEMBERS_MAX: usize = 1 << 16;
 
 /// One open file.
-pub(super) struct Member {
+pub(super) struct ServerMember {
     pub path: PathBuf,
     pub open: Tentative,
     /// Where the read just before began, as long as it can be taken back.
@@ -30,8 +30,8 @@ pub(super) struct Member {
 
 /// The members of a group on this host, in order of their paths.
 #[derive(Default)]
-pub(super) struct Group {
-    pub members: Vec<Member>,
+pub(super) struct ServerGroup {
+    pub members: Vec<ServerMember>,
     /// Reads and writes go around the page cache.
     pub is_direct: bool,
     /// The number of the last operation.
@@ -46,7 +46,7 @@ pub(super) struct Group {
 
 /// Serves a request about a group.
 pub(super) fn serve(
-    place: &mut Option<Group>,
+    place: &mut Option<ServerGroup>,
     request: Request,
     data: &Bytes,
     wave: u64,
@@ -59,7 +59,7 @@ pub(super) fn serve(
             Err(Errno::INVAL)
         }
         Request::Open { open, then, close } => {
-            let (mut group, mut partial) = Group::open(&open, host)?;
+            let (mut group, mut partial) = ServerGroup::open(&open, host)?;
             if let Some(operation) = then {
                 partial = group.compound(partial, &operation, data, host)?;
             }
@@ -112,10 +112,10 @@ pub(super) fn serve(
     }
 }
 
-impl Group {
+impl ServerGroup {
     /// Opens what the request names here. Files that do not open are errors of the partial and
     /// have no place in the group.
-    fn open(open: &Open, host: &Host) -> Result<(Self, Partial), Errno> {
+    fn open(open: &OpenMessage, host: &Host) -> Result<(Self, Partial), Errno> {
         let (mut group, mut partial) = (Self::default(), Partial::default());
         let flags = OFlags::from_bits_retain(open.flags & !GROUP_FLAGS);
         group.is_direct = flags.contains(OFlags::DIRECT);
@@ -190,7 +190,7 @@ impl Group {
         self
     }
 
-    fn packed(&self, leaf: u32, item: impl Fn(&Member) -> Vec<u8>) -> Partial {
+    fn packed(&self, leaf: u32, item: impl Fn(&ServerMember) -> Vec<u8>) -> Partial {
         let items = self
             .members
             .iter()
@@ -240,7 +240,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ServerGroup {
     /// Whoever was opening the group has gone without a word.
     fn drop(&mut self) {
         let Some(export) = self.unsettled.take() else { return };
@@ -253,7 +253,7 @@ impl Drop for Group {
 
 /// The paths to open, sorted bytewise within each pattern, and what could not be looked at for
 /// them.
-fn candidates(open: &Open, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>) {
+fn candidates(open: &OpenMessage, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>) {
     let (mut paths, mut errors) = (Vec::new(), Vec::new());
     for text in &open.paths {
         let found = if open.entries {
@@ -296,7 +296,7 @@ fn is_directory(export: &Export, dir: &Path, entry: &DirEntry) -> bool {
     }
 }
 
-fn open_member(path: &Path, open: &Open, host: &Host) -> Result<Member, Errno> {
+fn open_member(path: &Path, open: &OpenMessage, host: &Host) -> Result<ServerMember, Errno> {
     // A pipe that nobody has at its other end must not hold up the host's other members.
     let flags = OFlags::from_bits_retain(open.flags & !GROUP_FLAGS) | OFlags::NONBLOCK;
     let mode = Mode::from_raw_mode(open.mode & 0o7777);
@@ -308,7 +308,13 @@ fn open_member(path: &Path, open: &Open, host: &Host) -> Result<Member, Errno> {
         // One member is enough for the group to open.
         open_file.settle()?;
     }
-    Ok(Member { path: path.to_owned(), open: open_file, before: None, status: 0, body: Vec::new() })
+    Ok(ServerMember {
+        path: path.to_owned(),
+        open: open_file,
+        before: None,
+        status: 0,
+        body: Vec::new(),
+    })
 }
 
 fn identity(file: &File) -> Result<(u64, u64), Errno> {

@@ -1,6 +1,6 @@
 //! A lane: the requests of one stream on one host, done in the order in which they came.
 use super::Occupant;
-use super::attention::Kind;
+use super::attention::AttentionKind;
 use crate::message::Request;
 use bytes::{Bytes, BytesMut};
 use sheaf_core::Errno;
@@ -14,9 +14,9 @@ use std::time::Instant;
 /// Cancellations that may be ahead of their requests; there are few, as each is of one request.
 const CANCELLED_MAX: usize = 1 << 12;
 
-pub(super) struct Lane {
+pub(super) struct GroupLane {
     pub stream: u32,
-    queue: Mutex<Queue>,
+    queue: Mutex<GroupQueue>,
     pub occupant: Mutex<Occupant>,
     /// The last reply, for a request that comes twice.
     replied: Mutex<Option<(u64, Bytes)>>,
@@ -27,8 +27,8 @@ pub(super) struct Lane {
 }
 
 #[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
+struct GroupQueue {
+    jobs: VecDeque<GroupJob>,
     /// A thread is working on the lane; on this request, if it has an answer.
     busy: bool,
     current: Option<(u64, Arc<AtomicBool>)>,
@@ -40,7 +40,7 @@ struct Queue {
     cancelled: BTreeSet<u64>,
 }
 
-pub(super) struct Job {
+pub(super) struct GroupJob {
     pub wave: u64,
     pub answer: bool,
     pub deadline: Option<Instant>,
@@ -60,7 +60,7 @@ struct Parts {
     dropped: bool,
 }
 
-impl Lane {
+impl GroupLane {
     pub fn new(stream: u32) -> Self {
         let (queue, occupant, replied) = (Mutex::default(), Mutex::default(), Mutex::default());
         Self {
@@ -73,7 +73,7 @@ impl Lane {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, GroupQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,7 +148,7 @@ impl Lane {
     }
 
     /// The next request; when there is none, the bytes of the one that is being put together.
-    pub fn next(&self) -> Result<Job, usize> {
+    pub fn next(&self) -> Result<GroupJob, usize> {
         let mut queue = self.queue();
         let job = queue.jobs.pop_front();
         queue.busy = job.is_some();
@@ -162,13 +162,17 @@ impl Lane {
     /// The next request, if it need not wait for the work that goes on: one for other leaves, which
     /// only wants to know that this one lives; or one for more of the answer that is being made,
     /// which is then of this kind, and the one that is worked on.
-    pub fn next_at_once(&self, leaf: u32, at_work: Kind) -> Option<(Job, Option<Kind>)> {
+    pub fn next_at_once(
+        &self,
+        leaf: u32,
+        at_work: AttentionKind,
+    ) -> Option<(GroupJob, Option<AttentionKind>)> {
         let mut queue = self.queue();
         let job = queue.jobs.front().filter(|job| job.answer)?;
         let kind = match Request::decode(&job.packet).ok()?.0 {
             Request::More { leaves, .. } if !leaves.contains(leaf) => None,
-            Request::More { answer, .. } if matches!(at_work, Kind::Answer { .. }) => {
-                Some(Kind::Answer { eager: answer.eager })
+            Request::More { answer, .. } if matches!(at_work, AttentionKind::Answer { .. }) => {
+                Some(AttentionKind::Answer { eager: answer.eager })
             }
             Request::Fetch { leaves, .. } if !leaves.contains(leaf) => None,
             _ => return None,
@@ -203,7 +207,7 @@ impl Lane {
     }
 }
 
-impl Queue {
+impl GroupQueue {
     fn begin(&mut self, packet: &Packet) {
         let answer = packet.expect.is_some();
         if answer {
@@ -236,7 +240,7 @@ impl Parts {
         leaf.consumed(stream, std::mem::take(&mut self.frame_bytes));
     }
 
-    fn join(mut self, is_cancelled: bool) -> Job {
+    fn join(mut self, is_cancelled: bool) -> GroupJob {
         let packet = if self.parts.len() == 1 {
             self.parts.pop().unwrap_or_default()
         } else {
@@ -244,7 +248,7 @@ impl Parts {
             self.parts.iter().for_each(|part| whole.extend_from_slice(part));
             whole.freeze()
         };
-        Job {
+        GroupJob {
             wave: self.wave,
             answer: self.answer,
             deadline: self.deadline,

@@ -1,5 +1,5 @@
 //! One operation on each of a host's members, and its answer.
-use super::group::{Group, Member, error};
+use super::group::{ServerGroup, ServerMember, error};
 use super::transfer;
 use crate::aggregate::{Data, Numbers, Packed, Partial};
 use crate::entry::{Answer, AnswerForm};
@@ -17,18 +17,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
 /// Status and content of one member.
-type Outcome = Result<(u64, Option<Vec<u8>>), Errno>;
+type OperateOutcome = Result<(u64, Option<Vec<u8>>), Errno>;
 
 /// Does `operation` on every member in turn.
 pub(super) fn operate(
-    group: &mut Group,
+    group: &mut ServerGroup,
     operation: &Operation,
     input: &Bytes,
     host: &Host,
 ) -> Result<Partial, Errno> {
     let mut partial = Partial::default();
     let mut lift = Lift::new(data_of(operation), host.leaf);
-    let work = Work { operation, input, is_direct: group.is_direct };
+    let work = OperationWork { operation, input, is_direct: group.is_direct };
     for (local, member) in group.members.iter_mut().enumerate() {
         member.before = None;
         let outcome = match host.stopped() {
@@ -58,9 +58,9 @@ pub(super) fn operate(
 /// The operation on one member. A read that fails, also because of what was read, leaves the offset
 /// where it was.
 fn one(
-    member: &mut Member,
+    member: &mut ServerMember,
     local: u32,
-    work: &Work<'_>,
+    work: &OperationWork<'_>,
     lift: &mut Lift<'_>,
 ) -> Result<u64, Errno> {
     if let Operation::Read { .. } = work.operation {
@@ -87,7 +87,7 @@ fn one(
 }
 
 /// Takes back the read just before.
-fn unread(member: &mut Member) -> Result<(), Errno> {
+fn unread(member: &mut ServerMember) -> Result<(), Errno> {
     if let Some(before) = member.before.take() {
         member.open.file.seek(SeekFrom::Start(before))?;
     }
@@ -95,7 +95,7 @@ fn unread(member: &mut Member) -> Result<(), Errno> {
 }
 
 /// Takes back the read just before on every member, because the answer of all is refused.
-pub(super) fn unread_all(group: &mut Group) -> Partial {
+pub(super) fn unread_all(group: &mut ServerGroup) -> Partial {
     for member in group.members.iter_mut().filter(|member| member.before.is_some()) {
         member.status = unread(member).map_or_else(Errno::status, |()| Errno::MSGSIZE.status());
     }
@@ -112,14 +112,14 @@ fn data_of(operation: &Operation) -> &DataAggregation {
 }
 
 /// What every member is to do.
-struct Work<'a> {
+struct OperationWork<'a> {
     operation: &'a Operation,
     input: &'a [u8],
     is_direct: bool,
 }
 
-impl Work<'_> {
-    fn perform(&self, file: &mut File) -> Outcome {
+impl OperationWork<'_> {
+    fn perform(&self, file: &mut File) -> OperateOutcome {
         let done = |result: rustix::io::Result<()>| result.map(|()| (0, None)).map_err(Errno::from);
         match self.operation {
             Operation::Read { count, .. } => self.read(*count, |buffer, _| file.read(buffer)),
@@ -152,7 +152,11 @@ impl Work<'_> {
     }
 
     /// Reads until `count` bytes are there or the file ends, with one call at least.
-    fn read(&self, count: u64, read: impl FnMut(&mut [u8], u64) -> io::Result<usize>) -> Outcome {
+    fn read(
+        &self,
+        count: u64,
+        read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+    ) -> OperateOutcome {
         if count > READ_BYTES_MAX {
             return Err(Errno::MSGSIZE);
         }
@@ -165,7 +169,7 @@ impl Work<'_> {
     }
 
     /// One write, which may be of a part.
-    fn write(&self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> Outcome {
+    fn write(&self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> OperateOutcome {
         let written = if self.is_direct {
             transfer::write_direct(self.input, write)
         } else {
@@ -174,12 +178,12 @@ impl Work<'_> {
         Ok((written as u64, None))
     }
 
-    fn write_all(&self, mut write: impl FnMut(&[u8], u64) -> io::Result<usize>) -> Outcome {
+    fn write_all(&self, mut write: impl FnMut(&[u8], u64) -> io::Result<usize>) -> OperateOutcome {
         let mut done = 0;
         loop {
             let rest = &self.input[done..];
             let write = |bytes: &[u8]| write(bytes, done as u64);
-            let written = Work { input: rest, ..*self }.write(write)?.0 as usize;
+            let written = OperationWork { input: rest, ..*self }.write(write)?.0 as usize;
             done += written;
             if done == self.input.len() {
                 return Ok((done as u64, None));
@@ -217,7 +221,7 @@ impl<'a> Lift<'a> {
     fn member(
         &mut self,
         local: u32,
-        member: &mut Member,
+        member: &mut ServerMember,
         content: Option<Vec<u8>>,
     ) -> Result<(), Errno> {
         let Some(content) = content else { return Ok(()) };
@@ -255,7 +259,7 @@ impl<'a> Lift<'a> {
         self.data.merge(data).map_err(|error| error.errno)
     }
 
-    fn add_lines(&mut self, member: &Member, content: &[u8]) -> Result<(), Errno> {
+    fn add_lines(&mut self, member: &ServerMember, content: &[u8]) -> Result<(), Errno> {
         let Some(answer) = self.lines.as_mut().filter(|_| !content.is_empty()) else {
             return Ok(());
         };
@@ -279,15 +283,15 @@ impl<'a> Lift<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Open, Request};
+    use crate::message::{OpenMessage, Request};
     use crate::server::group;
-    use crate::tool::Asked;
+    use crate::tool::AskedTool;
     use std::sync::Arc;
 
     /// Nobody waits any more, because of this.
     struct Stopped(Errno);
 
-    impl Asked for Stopped {
+    impl AskedTool for Stopped {
         fn stopped(&self) -> Option<Errno> {
             Some(self.0)
         }
@@ -302,7 +306,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         ["a", "b"].iter().for_each(|name| std::fs::write(dir.path().join(name), name).unwrap());
         let host = Host::new("n1", 0, sheaf_file::Export::open(dir.path()).unwrap());
-        let open = Open { paths: vec!["/*".into()], entries: false, flags: 2, mode: 0 };
+        let open = OpenMessage { paths: vec!["/*".into()], entries: false, flags: 2, mode: 0 };
         let (mut place, nothing) = (None, Bytes::new());
         let request = Request::Open { open, then: None, close: false };
         group::serve(&mut place, request, &nothing, 0, &host).unwrap();

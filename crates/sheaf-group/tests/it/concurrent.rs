@@ -141,7 +141,7 @@ fn threads_of_a_blocking_session_have_their_own_answers() {
     let names: Names = (1..=HOSTS).map(|n| format!("n{n}")).collect();
     let launch =
         || cluster.network(&Spec::parse("k-ary:2").unwrap(), names.clone(), Default::default());
-    let client = blocking::Client::start(names.clone(), Limits::default(), launch).unwrap();
+    let client = blocking::BlockingClient::start(names.clone(), Limits::default(), launch).unwrap();
     let group = client.gopenat(&client.everyone(), "/f", 0, 0).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -169,7 +169,7 @@ fn a_blocking_session_can_be_dropped_inside_a_runtime() {
     let names: Names = (1..=HOSTS).map(|n| format!("n{n}")).collect();
     let launch =
         || cluster.network(&Spec::parse("flat").unwrap(), names.clone(), Default::default());
-    let client = blocking::Client::start(names.clone(), Limits::default(), launch).unwrap();
+    let client = blocking::BlockingClient::start(names.clone(), Limits::default(), launch).unwrap();
     let group = client.gopenat(&client.everyone(), "/f", 0, 0).unwrap();
     run(async move {
         drop(client);
@@ -177,7 +177,9 @@ fn a_blocking_session_can_be_dropped_inside_a_runtime() {
     });
     let few = names.slice(1..HOSTS);
     run(async move {
-        let Err(error) = blocking::Client::start(few, Limits::default(), launch) else { panic!() };
+        let Err(error) = blocking::BlockingClient::start(few, Limits::default(), launch) else {
+            panic!()
+        };
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
     });
 }

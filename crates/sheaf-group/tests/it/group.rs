@@ -2,7 +2,7 @@
 use crate::cluster::{Cluster, SHAPES, run};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL, O_UNIQUE};
-use sheaf_group::message::{DataAggregation, Open, Operation, READ_BYTES_MAX, Whence};
+use sheaf_group::message::{DataAggregation, OpenMessage, Operation, READ_BYTES_MAX, Whence};
 use sheaf_group::{GroupError, Limits, Outcome, Value};
 
 const O_RDONLY: u32 = 0;
@@ -222,7 +222,7 @@ fn results_beyond_the_bound_are_refused_and_at_the_bound_are_not() {
         assert_eq!(refused(100, DataAggregation::Packed { bytes_max: 799 }).await, Some(799));
         assert_eq!(refused(100, DataAggregation::Packed { bytes_max: 800 }).await, None);
         assert_eq!(refused(u64::MAX, PACKED).await, Some(READ_BYTES_MAX));
-        let open = |path: &str| Open::new(vec![path.into()], 0, 0);
+        let open = |path: &str| OpenMessage::new(vec![path.into()], 0, 0);
         for bytes_max in [99, 100] {
             let operation =
                 Operation::Read { count: 100, data: DataAggregation::Packed { bytes_max } };
@@ -243,7 +243,7 @@ fn a_compound_trip_is_open_read_close() {
     run(async {
         for shape in SHAPES {
             let client = cluster.client(shape);
-            let open = Open::new(vec!["/f".into()], O_RDONLY, 0);
+            let open = OpenMessage::new(vec!["/f".into()], O_RDONLY, 0);
             for name in [
                 "concatenate",
                 "packed",

@@ -3,11 +3,11 @@ use crate::cluster::{Cluster, SHAPES, run};
 use proptest::prelude::*;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::flags::O_PARTIAL;
-use sheaf_group::message::{DataAggregation, Open, Operation};
+use sheaf_group::message::{DataAggregation, OpenMessage, Operation};
 use sheaf_group::{Client, GroupError, Limits, Reading, Value};
 
 async fn read(client: &Client, members: &RangeSet, data: DataAggregation) -> Reading {
-    let open = Open::new(vec!["/f".into()], 0, 0);
+    let open = OpenMessage::new(vec!["/f".into()], 0, 0);
     client.once(members, open, Operation::Read { count: 1 << 20, data }, b"").await.unwrap()
 }
 

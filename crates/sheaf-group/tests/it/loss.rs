@@ -3,7 +3,7 @@ use crate::cluster::{Cluster, SHAPES, run};
 use crate::concurrent::polled;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
-use sheaf_group::message::{DataAggregation, Open, Operation};
+use sheaf_group::message::{DataAggregation, OpenMessage, Operation};
 use sheaf_group::{GroupError, Limits, Value};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn lost_hosts_are_named_and_the_others_answer() {
             };
             assert_eq!((outcome.missing_hosts(), outcome.failed_count()), (lost.clone(), 3));
             let flags = O_PARTIAL | O_BESTEFFORT;
-            let open = Open::new(vec!["/f".into()], flags, 0);
+            let open = OpenMessage::new(vec!["/f".into()], flags, 0);
             let operation = Operation::Read { count: 9, data: DataAggregation::Lines { eager: 3 } };
             let once = client.once(&all, open, operation, b"").await.unwrap();
             assert_eq!(

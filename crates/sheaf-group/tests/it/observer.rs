@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, run};
 use crate::concurrent::polled;
 use sheaf_core::Errno;
 use sheaf_core::observer::{self, Begun, Ending, Observer};
-use sheaf_group::message::{DataAggregation, Open, Operation};
+use sheaf_group::message::{DataAggregation, OpenMessage, Operation};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use std::sync::{Arc, Mutex};
 
@@ -130,7 +130,10 @@ fn an_observer_sees_groups_files_and_tools() {
         );
 
         let operation = Operation::Pread { count: 4714, offset: 4, data: DataAggregation::Zero };
-        client.once(&everyone, Open::new(vec![NAME.into()], 0, 0), operation, b"").await.unwrap();
+        client
+            .once(&everyone, OpenMessage::new(vec![NAME.into()], 0, 0), operation, b"")
+            .await
+            .unwrap();
         seen.check(
             &[(told("group.pread", NAME, HOSTS, Some(4), 4714), Ending::done(18))],
             &[

@@ -3,7 +3,7 @@ use crate::cluster::{Cluster, SHAPES, run};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, OFlags};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL, O_UNIQUE};
-use sheaf_group::message::{DataAggregation, Open, Operation, Whence};
+use sheaf_group::message::{DataAggregation, OpenMessage, Operation, Whence};
 use sheaf_group::{Client, GroupError, Outcome, Reading, Stat, Value};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -120,7 +120,7 @@ fn look(path: &Path) -> (u32, Vec<u8>) {
 async fn in_turn(
     client: &Client,
     cluster: &Cluster,
-    open: Open,
+    open: OpenMessage,
     operation: Operation,
     data: &[u8],
 ) -> Result<(Reading, Outcome), GroupError> {
@@ -198,14 +198,18 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-fn open() -> impl Strategy<Value = Open> {
+fn open() -> impl Strategy<Value = OpenMessage> {
     let flags = prop::collection::vec(prop::sample::select(FLAGS), 0..5);
     let path = prop::sample::select(PATHS);
     (path, prop::bool::weighted(0.2), 0u32..4, flags).prop_map(|(path, entries, access, flags)| {
         let path = if entries { "/d" } else { path };
         let flags = flags.into_iter().fold(access, |all, flag| all | flag);
         let paths = vec![path.to_owned()];
-        if entries { Open::entries_of(paths, flags, 0o640) } else { Open::new(paths, flags, 0o640) }
+        if entries {
+            OpenMessage::entries_of(paths, flags, 0o640)
+        } else {
+            OpenMessage::new(paths, flags, 0o640)
+        }
     })
 }
 
@@ -246,7 +250,7 @@ fn nothing_is_changed_unless_the_group_opens() {
         (0..has_file).for_each(|leaf| cluster.write(leaf, "f", "old"));
         run(async {
             let client = cluster.client("k-ary:2");
-            let open = Open::new(vec!["/f".into()], flags, 0o600);
+            let open = OpenMessage::new(vec!["/f".into()], flags, 0o600);
             let once = client.once(&cluster.everyone(), open, Operation::Write, b"new").await;
             assert!(matches!(once, Err(GroupError::Members(_))), "{once:?}");
         });
@@ -265,7 +269,7 @@ fn members_that_all_fail_are_an_error_unless_partial() {
         let client = cluster.client("flat");
         let read = Operation::Read { count: 9, data: DataAggregation::Count };
         let once = async |path: &str, flags| {
-            let open = Open::new(vec![path.into()], flags, 0);
+            let open = OpenMessage::new(vec![path.into()], flags, 0);
             client.once(&cluster.everyone(), open, read.clone(), b"").await
         };
         assert!(matches!(once("/f", O_BESTEFFORT).await, Err(GroupError::Members(_))));
@@ -283,7 +287,7 @@ fn a_pipe_is_read_only_when_the_group_opens() {
     let (cluster, pipes) = populate(&[Kind::Pipe, Kind::Nothing, Kind::File]);
     let read = Operation::Read { count: 9, data: DataAggregation::Packed { bytes_max: 99 } };
     let once = async |client: &Client, flags| {
-        let open = Open::new(vec!["/d/f".into()], flags, 0);
+        let open = OpenMessage::new(vec!["/d/f".into()], flags, 0);
         client.once(&cluster.everyone(), open, read.clone(), b"").await
     };
     run(async {

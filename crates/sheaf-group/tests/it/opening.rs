@@ -4,7 +4,7 @@ use rustix::fs::OFlags;
 use sheaf_core::Errno;
 use sheaf_group::GroupError;
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
-use sheaf_group::message::{Open, Operation};
+use sheaf_group::message::{OpenMessage, Operation};
 use std::os::unix::fs::symlink;
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -44,7 +44,7 @@ fn a_group_that_does_not_open_empties_nobody() {
                 let Err(GroupError::Members(outcome)) = opened else { panic!("{flags:o} opened") };
                 assert_eq!(outcome.errors[0].errno, Errno::ISDIR);
                 contents(b"old");
-                let open = Open::new(vec!["/f".into()], flags, 0);
+                let open = OpenMessage::new(vec!["/f".into()], flags, 0);
                 let once = client.once(&cluster.everyone(), open, Operation::Write, b"new").await;
                 assert!(matches!(once, Err(GroupError::Members(_))));
                 contents(b"old");

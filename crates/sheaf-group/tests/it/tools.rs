@@ -4,7 +4,7 @@ use crate::concurrent::polled;
 use bytes::Bytes;
 use sheaf_core::Errno;
 use sheaf_group::GroupError;
-use sheaf_group::entry::{AnswerForm, Entry, EntryKind, Merged, Sink, Stats};
+use sheaf_group::entry::{AnswerForm, Entry, EntryKind, EntryStats, Merged, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ impl Running for Talking {
         let own = if self.left % 1000 == 500 { host.leaf } else { 0 };
         let text = format!("{own} {:>1000}", self.left);
         let answer = answer.entries_with(AnswerForm { ordered: false, stats: true });
-        answer.stats(Stats { files: 1, ..Stats::default() });
+        answer.stats(EntryStats { files: 1, ..EntryStats::default() });
         answer.path(b"/talk");
         let _ = answer.entry(Entry::new(EntryKind::Line, text.as_bytes()));
         if self.left == 0 { Step::Done } else { Step::More }

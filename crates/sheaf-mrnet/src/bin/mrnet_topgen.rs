@@ -1,5 +1,5 @@
 //! `mrnet_topgen`: writes a topology file for a shape and a list of hosts.
-use libsheaf::topgen::{Hosts, Request, hosts, make};
+use libsheaf::topgen::{HostCounts, TopologyRequest, hosts, make};
 use std::io::Read;
 use std::process::ExitCode;
 
@@ -23,7 +23,7 @@ A list of hosts holds HOST and HOST:N, separated by white space; # starts a comm
 ";
 
 #[derive(Default)]
-struct Options {
+struct TopgenOptions {
     shape: String,
     all: Option<String>,
     back_ends: Option<String>,
@@ -48,8 +48,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn read(words: Vec<String>) -> Result<Options, String> {
-    let mut options = Options::default();
+fn read(words: Vec<String>) -> Result<TopgenOptions, String> {
+    let mut options = TopgenOptions::default();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         let (name, attached) = match word.split_once('=') {
@@ -84,7 +84,7 @@ fn read(words: Vec<String>) -> Result<Options, String> {
     Ok(options)
 }
 
-fn list(file: Option<&str>, processes: Option<u32>) -> Result<Hosts, String> {
+fn list(file: Option<&str>, processes: Option<u32>) -> Result<HostCounts, String> {
     let text = match file {
         Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?,
         None => {
@@ -98,17 +98,17 @@ fn list(file: Option<&str>, processes: Option<u32>) -> Result<Hosts, String> {
     hosts(&text, processes.unwrap_or(1)).map_err(|error| error.message)
 }
 
-fn run(options: Options) -> Result<(), String> {
+fn run(options: TopgenOptions) -> Result<(), String> {
     let [all, back_ends, inner] = options.processes;
     let (hosts, inner) = match &options.back_ends {
         Some(file) => {
             (list(Some(file), back_ends.or(all))?, list(options.inner.as_deref(), inner.or(all))?)
         }
-        None => (list(options.all.as_deref(), all)?, Hosts::new()),
+        None => (list(options.all.as_deref(), all)?, HostCounts::new()),
     };
     let here = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let front = options.front.unwrap_or_else(here);
-    let text = make(&Request { shape: options.shape, front, hosts, inner })
+    let text = make(&TopologyRequest { shape: options.shape, front, hosts, inner })
         .map_err(|error| error.message)?;
     match options.out {
         None => print!("{text}"),

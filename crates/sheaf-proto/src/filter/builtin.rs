@@ -24,7 +24,7 @@
 //! others a packet: of `histogram` the edges of the bins, `%alf`; of `top-k` the k, `%ud`; of
 //! `quantiles` the shares, `%alf`, and if need be the relative error, `%lf`.
 use super::{FilterError, Registry};
-use crate::packet::{Fields, Kind, PacketError};
+use crate::packet::{FieldKind, Fields, PacketError};
 use sheaf_core::{Errno, varint::Malformed};
 
 pub mod classes;
@@ -102,7 +102,7 @@ fn check_gathered(have: usize, more: usize) -> Result<(), FilterError> {
 /// Runs `each` on every number of a packet, once the whole packet is known to hold numbers only.
 fn each_number(name: &str, packet: &[u8], mut each: impl FnMut(f64)) -> Result<(), FilterError> {
     for field in Fields::new(packet)? {
-        if field?.kind() == Kind::Str {
+        if field?.kind() == FieldKind::Str {
             return Err(bad(format!("{name} does not combine strings (%s)")));
         }
     }

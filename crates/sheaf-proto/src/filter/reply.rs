@@ -11,7 +11,7 @@ pub const REPLIES_PER_WAVE_MAX: usize = 256;
 
 /// A packet on its way down from a filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct FilterReply {
     /// The packet's tag.
     pub tag: i32,
     /// Its bytes.
@@ -21,7 +21,7 @@ pub struct Reply {
 /// The replies of one wave at one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replies {
-    list: Vec<Reply>,
+    list: Vec<FilterReply>,
 }
 
 impl Replies {
@@ -40,7 +40,7 @@ impl Replies {
             let message = format!("a wave caused more than {REPLIES_PER_WAVE_MAX} replies");
             return Err(FilterError::new(Errno::MSGSIZE, message));
         }
-        self.list.push(Reply { tag, payload });
+        self.list.push(FilterReply { tag, payload });
         Ok(())
     }
 
@@ -52,8 +52,8 @@ impl Replies {
 }
 
 impl IntoIterator for Replies {
-    type Item = Reply;
-    type IntoIter = std::vec::IntoIter<Reply>;
+    type Item = FilterReply;
+    type IntoIter = std::vec::IntoIter<FilterReply>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.list.into_iter()

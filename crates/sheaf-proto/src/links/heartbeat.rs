@@ -13,7 +13,7 @@
 //! Of a *near* peer, a process of the same machine, the kernel tells when it ends. Only one that is
 //! stopped or hangs has to be found out, and so it is asked seldom, by the upper end: the lower one
 //! answers, and speaks by itself only when it was not asked.
-use super::{Carrier, Link, LinkId, Links, Way};
+use super::{Link, LinkCarrier, LinkId, LinkWay, Links};
 use crate::filter::{LinkClock, LinkClocks};
 use crate::frame::{self, Header, Kind, Violation, flag::heartbeat::PING};
 use crate::report::{PeerClock, RoundTrip};
@@ -166,7 +166,7 @@ impl Heart {
 impl Links {
     /// Something carries the link from now on; its peer must show signs of life, unless it is in
     /// here.
-    pub fn attach(&mut self, now: Time, at: LinkId, carrier: Carrier) {
+    pub fn attach(&mut self, now: Time, at: LinkId, carrier: LinkCarrier) {
         let interval = self.heart.interval;
         let link = &mut self[at];
         link.reconnects += u32::from(link.is_attached() && link.counters.bytes_in > 0);
@@ -187,7 +187,7 @@ impl Links {
         for at in self.ids() {
             let link = &self[at];
             let unmeasured = link.pulse.as_ref().is_none_or(|pulse| pulse.round_trip.is_none());
-            if link.way == Way::Down && link.is_watched() && unmeasured {
+            if link.way == LinkWay::Down && link.is_watched() && unmeasured {
                 self.put_heartbeat(now, at, PING);
             }
         }
@@ -230,7 +230,7 @@ impl Links {
         let pulse = link.pulse.get_or_insert_default();
         pulse.take(now, wall_ns, header.wave, body);
         if let Some(PeerClock { offset_ns, error_ns }) = pulse.clock(now)
-            && link.way == Way::Down
+            && link.way == LinkWay::Down
         {
             clocks.set(link.rank, Some(LinkClock { offset_ns, error_ns }));
         }
@@ -254,8 +254,9 @@ impl Links {
         let slept = now - self.heart.beat_at > self.heart.interval * 2;
         let near_pause = self.heart.near_pause();
         let near_is_due = self.heart.near_beat_at <= now;
-        let asks =
-            self.iter().any(|link| link.is_watched() && link.is_near() && link.way == Way::Down);
+        let asks = self
+            .iter()
+            .any(|link| link.is_watched() && link.is_near() && link.way == LinkWay::Down);
         for at in self.ids() {
             if !self[at].is_watched() {
                 continue;
@@ -277,7 +278,7 @@ impl Links {
             };
             if beats {
                 let unmeasured = link.pulse.as_ref().is_none_or(|pulse| pulse.round_trip.is_none());
-                let pings = unmeasured || link.is_near() && link.way == Way::Down;
+                let pings = unmeasured || link.is_near() && link.way == LinkWay::Down;
                 self.beat_one(now, at, if pings { PING } else { 0 });
             }
         }

@@ -1,6 +1,6 @@
 //! Links by the ranks of their nodes and by the leaves that they hold: a node to which many orphans
 //! come does not look through all its links for each.
-use super::{Link, LinkId, Links, Way};
+use super::{Link, LinkId, LinkWay, Links};
 use rustc_hash::FxHashMap;
 use sheaf_core::RangeSet;
 
@@ -13,14 +13,14 @@ pub(super) struct Index {
 
 impl Index {
     fn insert(&mut self, at: LinkId, link: &Link) {
-        if link.way == Way::Down {
+        if link.way == LinkWay::Down {
             self.by_rank.entry(link.rank).or_default().push(at);
             self.by_leaf.extend(link.leaves.iter().map(|leaf| (leaf, at)));
         }
     }
 
     fn remove(&mut self, at: LinkId, link: &Link) {
-        if link.way == Way::Down
+        if link.way == LinkWay::Down
             && let Some(links) = self.by_rank.get_mut(&link.rank)
         {
             links.retain(|&other| other != at);

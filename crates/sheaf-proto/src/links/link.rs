@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// Which way a link leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum LinkWay {
     /// To a child.
     Down,
     /// To a parent: the tree's, or a client of a running session.
@@ -36,7 +36,7 @@ pub(crate) enum LinkState {
 
 /// What carries the bytes of a link, and so who tells that the peer has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Carrier {
+pub(crate) enum LinkCarrier {
     /// Nothing yet: the queue only fills.
     Nothing,
     /// A connection: only heartbeats tell that the peer lives.
@@ -58,9 +58,9 @@ pub(crate) struct Awaited {
 /// One link.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub way: Way,
+    pub way: LinkWay,
     pub state: LinkState,
-    pub carrier: Carrier,
+    pub carrier: LinkCarrier,
     /// The same for people.
     pub via: Via,
     /// The leaves below it (all of the node's own for an upward link).
@@ -115,13 +115,13 @@ pub struct Counters {
 }
 
 impl Link {
-    pub fn new(way: Way, rank: u32, leaves: RangeSet, now: Time) -> Self {
+    pub fn new(way: LinkWay, rank: u32, leaves: RangeSet, now: Time) -> Self {
         Self {
             way,
             state: LinkState::Member,
-            carrier: Carrier::Nothing,
+            carrier: LinkCarrier::Nothing,
             via: Via::default(),
-            claim: if way == Way::Down { leaves.clone() } else { RangeSet::new() },
+            claim: if way == LinkWay::Down { leaves.clone() } else { RangeSet::new() },
             leaves,
             rank,
             vouched: now,
@@ -149,7 +149,7 @@ impl Link {
         Self { state, ..self }
     }
 
-    pub fn carried_by(self, carrier: Carrier) -> Self {
+    pub fn carried_by(self, carrier: LinkCarrier) -> Self {
         Self { carrier, ..self }
     }
 
@@ -161,7 +161,7 @@ impl Link {
 
     /// Whether it leads to a child whose node is counted as there.
     pub fn is_live_child(&self) -> bool {
-        self.way == Way::Down && self.is_alive()
+        self.way == LinkWay::Down && self.is_alive()
     }
 
     pub fn is_member(&self) -> bool {
@@ -169,20 +169,20 @@ impl Link {
     }
 
     pub fn is_attached(&self) -> bool {
-        self.carrier != Carrier::Nothing
+        self.carrier != LinkCarrier::Nothing
     }
 
     pub fn is_inside(&self) -> bool {
-        self.carrier == Carrier::Inside
+        self.carrier == LinkCarrier::Inside
     }
 
     pub fn is_near(&self) -> bool {
-        self.carrier == Carrier::Near
+        self.carrier == LinkCarrier::Near
     }
 
     /// Whether the peer must show signs of life.
     pub fn is_watched(&self) -> bool {
-        self.is_alive() && matches!(self.carrier, Carrier::Connection | Carrier::Near)
+        self.is_alive() && matches!(self.carrier, LinkCarrier::Connection | LinkCarrier::Near)
     }
 
     /// The leaves below it (all of the node's own for an upward link).

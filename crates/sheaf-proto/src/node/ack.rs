@@ -1,10 +1,10 @@
 //! What the root has need not be kept by anybody: it says so, down the tree.
 use super::Node;
-use crate::Role;
+use crate::NodeRole;
 use crate::control::{self, Ack};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::LinkId;
-use crate::stream::Owner;
+use crate::stream::StreamOwner;
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 
@@ -75,7 +75,7 @@ impl Node {
     /// At the root, now and then: acknowledges what it has not, and again what may not have
     /// arrived.
     pub(super) fn acknowledge_all(&mut self) {
-        if self.config.role != Role::Root {
+        if self.config.role != NodeRole::Root {
             return;
         }
         let due = self.streams.iter().map(|(&id, stream)| (id, stream.partly_told()));
@@ -101,10 +101,10 @@ impl Node {
     ) -> Result<(), Violation> {
         let id = header.stream;
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        if stream.owner != Owner::Link(link) {
+        if stream.owner != StreamOwner::Link(link) {
             return Err(Violation::OutOfPlace(Kind::Ack));
         }
-        if self.config.role == Role::Root {
+        if self.config.role == NodeRole::Root {
             // A client's root keeps its own account of what this one has passed on to it.
             return Ok(());
         }

@@ -11,8 +11,8 @@ use super::release::{Job, To};
 use crate::Time;
 use crate::control::{self, Adopt, Adopted, Notice, Open};
 use crate::frame::{Header, Kind, Violation, flag};
-use crate::links::{Link, LinkId, LinkState, Way};
-use crate::stream::{ChildState, Stream};
+use crate::links::{Link, LinkId, LinkState, LinkWay};
+use crate::stream::{ChildState, NodeStream};
 use crate::wave::WAVES_OPEN_MAX;
 use sheaf_core::{Errno, RangeSet};
 
@@ -36,7 +36,7 @@ impl Node {
             return Err(Violation::Bound("a node connected whose leaves are not below this one"));
         }
         let waiting = |link: &Link| {
-            link.way == Way::Down && link.rank == rank && link.is_alive() && !link.is_attached()
+            link.way == LinkWay::Down && link.rank == rank && link.is_alive() && !link.is_attached()
         };
         if let Some(planned) =
             self.links.of_rank(rank).into_iter().find(|&at| waiting(&self.links[at]))
@@ -44,7 +44,7 @@ impl Node {
             return Ok(planned);
         }
         let mut link =
-            Link::new(Way::Down, rank, RangeSet::new(), now).in_state(LinkState::Knocking);
+            Link::new(LinkWay::Down, rank, RangeSet::new(), now).in_state(LinkState::Knocking);
         link.claim = leaves.clone();
         let at = self.add_down(link)?;
         self.timers.wake_recovery(now + self.config.tuning.heartbeat_timeout);
@@ -75,7 +75,7 @@ impl Node {
     /// below others, and nobody has anything to do with it any more.
     fn is_vacant(&self, at: LinkId) -> bool {
         let link = &self.links[at];
-        let gone = link.way == Way::Down && !link.is_alive() && link.leaves().is_empty();
+        let gone = link.way == LinkWay::Down && !link.is_alive() && link.leaves().is_empty();
         if !gone || self.links.is_in_use(at) {
             return false;
         }
@@ -314,7 +314,7 @@ impl Node {
     /// contributes to every wave that begins from now on, and to none before: who counts them from
     /// another parent's number on ([`Member::since`]) knows what not to wait for.
     pub(super) fn open_at_joining(&mut self, id: u32) {
-        let here = |stream: &&mut Box<Stream>| {
+        let here = |stream: &&mut Box<NodeStream>| {
             !stream.down.mid_packet && !stream.left && stream.down.received >= stream.down.old
         };
         let Some(stream) = self.streams.get_mut(&id).filter(here) else { return };
@@ -385,13 +385,13 @@ impl Node {
 mod tests {
     use super::*;
     use crate::filter::Registry;
-    use crate::{Config, Role, Tuning, frame};
+    use crate::{NodeConfig, NodeRole, Tuning, frame};
 
     #[test]
     fn whoever_comes_when_the_session_is_over_hears_its_assignment_before_that() {
-        let config = Config {
+        let config = NodeConfig {
             rank: 0,
-            role: Role::Root,
+            role: NodeRole::Root,
             depth: 0,
             leaves: RangeSet::full(2),
             children: Vec::new(),

@@ -6,7 +6,7 @@ use crate::coverage::Coverage;
 use crate::frame::{self, CHUNK_BYTES, Header, Kind, flag};
 use crate::links::Link;
 use crate::links::LinkId;
-use crate::stream::{Owner, WaveResult};
+use crate::stream::{StreamOwner, WaveResult};
 use crate::{STREAMS_MAX, STREAMS_PER_CLIENT, Time};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Node {
             ..Open::default()
         };
         let frame = control::control(Header { stream: id, ..Header::new(Kind::Open) }, &open);
-        self.open_stream(id, Owner::App, &open, &frame);
+        self.open_stream(id, StreamOwner::App, &open, &frame);
         id
     }
 
@@ -257,7 +257,7 @@ impl Node {
         if stream.add_to_run(wave, tag, payload) {
             if stream.up.run.count == 1 {
                 self.runs.push(id);
-                if let Owner::Link(link) = stream.owner {
+                if let StreamOwner::Link(link) = stream.owner {
                     self.links.mark(link);
                 }
             } else if stream.up.run.items.len() + payload.len() > CHUNK_BYTES {
@@ -296,7 +296,7 @@ impl Node {
         }
         if stream.up.run.count > 0 && !self.runs.contains(&id) {
             self.runs.push(id);
-            if let Owner::Link(link) = stream.owner {
+            if let StreamOwner::Link(link) = stream.owner {
                 self.links.mark(link);
             }
         }
@@ -387,15 +387,15 @@ impl Node {
 mod tests {
     use super::*;
     use crate::filter::Registry;
-    use crate::{Child, Config, Role, Tuning};
+    use crate::{Child, NodeConfig, NodeRole, Tuning};
 
     const NOW: Time = Time(0);
 
     fn root(stream_base: u32) -> Node {
         let leaves = RangeSet::single(0);
-        let config = Config {
+        let config = NodeConfig {
             rank: 0,
-            role: Role::Root,
+            role: NodeRole::Root,
             depth: 0,
             leaves: leaves.clone(),
             children: vec![Child { rank: 1, leaves }],
@@ -409,9 +409,9 @@ mod tests {
     /// A leaf at which the root of [`root`] has opened a stream; gives its number.
     fn leaf_of(root: &mut Node) -> (Node, u32) {
         let leaves = RangeSet::single(0);
-        let config = Config {
+        let config = NodeConfig {
             rank: 1,
-            role: Role::Leaf,
+            role: NodeRole::Leaf,
             depth: 1,
             leaves,
             children: Vec::new(),
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn packets_that_wait_for_others_count_as_unsent() {
-        let packet = crate::packet::pack(&[crate::packet::Value::I32(1)]).unwrap();
+        let packet = crate::packet::pack(&[crate::packet::PacketValue::I32(1)]).unwrap();
         let mut root = root(0);
         let (mut leaf, id) = leaf_of(&mut root);
         while let Some(link) = leaf.next_dirty() {
@@ -459,7 +459,8 @@ mod tests {
 
     #[test]
     fn many_packets_are_numbered_as_one_by_one() {
-        let packet = |value| crate::packet::pack(&[crate::packet::Value::I32(value)]).unwrap();
+        let packet =
+            |value| crate::packet::pack(&[crate::packet::PacketValue::I32(value)]).unwrap();
         let mut root = root(0);
         let (mut leaf, id) = leaf_of(&mut root);
         let width = packet(0).len();

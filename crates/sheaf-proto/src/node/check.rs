@@ -5,9 +5,9 @@
 use super::Node;
 use super::adopt::LINKS_MAX;
 use super::orphan::UNSENT_MAX;
-use crate::links::{Link, LinkState, Way};
-use crate::stream::{ChildState, Owner, Stream};
-use crate::{Role, STREAMS_MAX, Time};
+use crate::links::{Link, LinkState, LinkWay};
+use crate::stream::{ChildState, NodeStream, StreamOwner};
+use crate::{NodeRole, STREAMS_MAX, Time};
 use sheaf_core::RangeSet;
 
 impl Node {
@@ -33,8 +33,8 @@ impl Node {
         self.links.check()?;
         for (at, link) in self.links.ids().zip(self.links.iter()) {
             let state = match link.way {
-                Way::Down => !matches!(link.state, LinkState::Asking),
-                Way::Up => {
+                LinkWay::Down => !matches!(link.state, LinkState::Asking),
+                LinkWay::Up => {
                     matches!(link.state, LinkState::Member | LinkState::Asking | LinkState::Lost)
                 }
             };
@@ -42,7 +42,7 @@ impl Node {
             let idle = link.carry.is_empty() && link.waiting.is_empty() && link.out().is_empty();
             rule!(link.is_alive() || idle, "link {at} is dead, and something waits for it");
             rule!(
-                link.way == Way::Up || link.leaves().is_subset(&link.claim),
+                link.way == LinkWay::Up || link.leaves().is_subset(&link.claim),
                 "link {at} holds leaves beyond its claim"
             );
             rule!(
@@ -56,7 +56,7 @@ impl Node {
     /// Each leaf of the node is on one of its links.
     fn check_leaves(&self) -> Result<(), String> {
         let own = &self.config.leaves;
-        if self.config.role != Role::Leaf {
+        if self.config.role != NodeRole::Leaf {
             let mut all = RangeSet::new();
             for link in self.links.down().map(|(_, link)| link) {
                 rule!(
@@ -127,9 +127,9 @@ impl Node {
         Ok(())
     }
 
-    fn check_stream(&self, id: u32, stream: &Stream) -> Result<(), String> {
-        if let Owner::Link(owner) = stream.owner {
-            rule!(self.links[owner].way == Way::Up, "it belongs to a child");
+    fn check_stream(&self, id: u32, stream: &NodeStream) -> Result<(), String> {
+        if let StreamOwner::Link(owner) = stream.owner {
+            rule!(self.links[owner].way == LinkWay::Up, "it belongs to a child");
             // While a node looks for a parent, its streams are its last one's.
             let there =
                 self.links[owner].is_alive() || self.recovery.orphan.is_some() || self.has_ended();

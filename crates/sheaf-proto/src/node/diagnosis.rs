@@ -1,12 +1,12 @@
 //! How this node is: what it says of itself when it is asked, and what it remembers for that.
 use super::Node;
-use crate::links::{Link, LinkId, Way, late_after};
+use crate::links::{Link, LinkId, LinkWay, late_after};
 use crate::report::{
-    LINKS_REPORTED_MAX, LastError, LinkReport, LinkState, NodeReport, Place, STREAMS_REPORTED_MAX,
-    StreamReport, bounded,
+    LINKS_REPORTED_MAX, LastError, LinkReport, NodePlace, NodeReport, ReportedLink,
+    STREAMS_REPORTED_MAX, StreamReport, bounded,
 };
-use crate::stream::Stream;
-use crate::{Role, Time, own};
+use crate::stream::NodeStream;
+use crate::{NodeRole, Time, own};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
@@ -40,10 +40,10 @@ impl Node {
     pub(super) fn note_lost(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
         let lost = &mut self.links[link];
         lost.since = now;
-        if lost.way == Way::Down {
+        if lost.way == LinkWay::Down {
             let text = format!("node {}: {cause}", lost.rank);
             self.note_error(now, errno, &text);
-        } else if self.config.role != Role::Root {
+        } else if self.config.role != NodeRole::Root {
             self.note_error(now, errno, &format!("parent: {cause}"));
         }
     }
@@ -75,9 +75,9 @@ impl Node {
         NodeReport {
             rank: self.config.rank,
             place: match self.config.role {
-                Role::Root => Place::Root,
-                Role::Inner => Place::Inner,
-                Role::Leaf => Place::Leaf,
+                NodeRole::Root => NodePlace::Root,
+                NodeRole::Inner => NodePlace::Inner,
+                NodeRole::Leaf => NodePlace::Leaf,
             },
             depth: self.config.depth,
             host: diagnosis.host.clone(),
@@ -115,14 +115,14 @@ fn millis(duration: Duration) -> u64 {
 fn link_report(link: &Link, now: Time, late_after: Duration) -> LinkReport {
     let spoken = now - link.spoke;
     let state = match link {
-        _ if !link.is_alive() => LinkState::Lost,
-        _ if !link.is_attached() => LinkState::Waiting,
-        _ if link.is_inside() => LinkState::Up,
-        _ if !link.out().is_empty() && spoken > late_after => LinkState::Stuck,
-        _ if now - link.heard > late_after => LinkState::Late,
-        _ => LinkState::Up,
+        _ if !link.is_alive() => ReportedLink::Lost,
+        _ if !link.is_attached() => ReportedLink::Waiting,
+        _ if link.is_inside() => ReportedLink::Up,
+        _ if !link.out().is_empty() && spoken > late_after => ReportedLink::Stuck,
+        _ if now - link.heard > late_after => ReportedLink::Late,
+        _ => ReportedLink::Up,
     };
-    let down = link.way == Way::Down;
+    let down = link.way == LinkWay::Down;
     LinkReport {
         child: down.then_some(link.rank),
         leaves: if down { own::hosts(link.leaves()) } else { RangeSet::new() },
@@ -142,7 +142,7 @@ fn link_report(link: &Link, now: Time, late_after: Duration) -> LinkReport {
     }
 }
 
-fn stream_report(id: u32, stream: &Stream) -> StreamReport {
+fn stream_report(id: u32, stream: &NodeStream) -> StreamReport {
     let sent = stream.up.out.sent;
     StreamReport {
         id,

@@ -3,10 +3,10 @@ use super::{Event, Node, Packet};
 use crate::control::{self, CALLER_GROUPS_MAX, Caller, Open, SERVICE_BYTES_MAX};
 use crate::filter::{Accumulator, Bounds, Filter, FilterError, NodeInfo, REPLY_BYTES_MAX, Replies};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
-use crate::links::{LinkId, LinkState, Way};
+use crate::links::{LinkId, LinkState, LinkWay};
 use crate::own;
-use crate::stream::{ChildState, Downward, Member, Members, Owner, Stream, Upward};
-use crate::{Role, STREAMS_MAX, Time, WINDOW_BYTES_MAX};
+use crate::stream::{ChildState, Downward, Member, Members, NodeStream, StreamOwner, Upward};
+use crate::{NodeRole, STREAMS_MAX, Time, WINDOW_BYTES_MAX};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Node {
         // Children that come later have a past of their own.
         let old = std::mem::take(&mut open.old);
         let mut is_mine = old > 0;
-        if self.config.role == Role::Root {
+        if self.config.role == NodeRole::Root {
             // Who a client acts for is for this node to say, which has let it in.
             open.caller = self.links[link].caller().clone();
             self.streams_opened += 1;
@@ -77,9 +77,9 @@ impl Node {
         }
         if is_mine {
             let frame = control::control(*header, &open);
-            self.open_stream(header.stream, Owner::Link(link), &open, &frame);
+            self.open_stream(header.stream, StreamOwner::Link(link), &open, &frame);
         } else {
-            self.open_stream(header.stream, Owner::Link(link), &open, frame);
+            self.open_stream(header.stream, StreamOwner::Link(link), &open, frame);
         }
         if old > 0 {
             self.hold_own_leaf(header.stream, old);
@@ -108,7 +108,7 @@ impl Node {
     }
 
     fn make_filter(&self, stream: u32, open: &Open) -> Box<dyn Filter> {
-        if self.config.role == Role::Leaf {
+        if self.config.role == NodeRole::Leaf {
             // Nothing is combined at a leaf, and a filter may cost a compiler's work to make.
             return Box::new(Broken(FilterError::new(Errno::NOSYS, "a leaf combines nothing")));
         }
@@ -136,7 +136,7 @@ impl Node {
         let (mut irregular, mut last) = (false, 0);
         for at in self.links.ids() {
             let link = &self.links[at];
-            if link.way == Way::Up {
+            if link.way == LinkWay::Up {
                 continue;
             }
             let leaves = link.leaves().intersection(&open.members);
@@ -160,41 +160,40 @@ impl Node {
     ///
     /// Assumes that there is none of that number. Afterwards the owner knows if nobody is left here
     /// on it.
-    pub(super) fn open_stream(&mut self, id: u32, owner: Owner, open: &Open, frame: &Bytes) {
+    pub(super) fn open_stream(&mut self, id: u32, owner: StreamOwner, open: &Open, frame: &Bytes) {
         let filter = self.make_filter(id, open);
         let uniform = match self.config.role {
             // A leaf only has to know what travels in runs; no filter that users bring does.
-            Role::Leaf if open.filter.contains(':') => None,
-            Role::Leaf => self.instantiate(id, open).ok().and_then(|filter| filter.uniform()),
+            NodeRole::Leaf if open.filter.contains(':') => None,
+            NodeRole::Leaf => self.instantiate(id, open).ok().and_then(|filter| filter.uniform()),
             _ => filter.uniform(),
         };
         let (children, irregular) = self.pass_open_on(open, frame);
         let anew = frame::flags(frame) & flag::open::ANEW != 0;
         let members = Members::new(open.members.intersection(&self.config.leaves), children);
-        let kept_open = if self.config.role == Role::Leaf {
+        let kept_open = if self.config.role == NodeRole::Leaf {
             Bytes::new()
         } else {
             Bytes::copy_from_slice(frame)
         };
         let down = Downward::new(open.offset, members.len(), kept_open);
         let mut up = Upward::new(filter, uniform, open.sync, open.wave_base);
-        if self.config.role != Role::Leaf {
+        if self.config.role != NodeRole::Leaf {
             up.tap = self.taps.line(id, open);
         }
         let inside = |at: LinkId| self.links[at].is_inside();
-        up.out.keeps =
-            matches!(owner, Owner::Link(at) if self.config.role != Role::Root && !inside(at));
+        up.out.keeps = matches!(owner, StreamOwner::Link(at) if self.config.role != NodeRole::Root && !inside(at));
         let window = u64::from(open.window_bytes.clamp(1, WINDOW_BYTES_MAX));
-        let mut stream = Stream::new(id, owner, window, members, down, up);
+        let mut stream = NodeStream::new(id, owner, window, members, down, up);
         stream.begin(irregular, anew);
-        if let Owner::Link(parent) = owner
+        if let StreamOwner::Link(parent) = owner
             && anew
         {
             let credit =
                 Header { flags: flag::credit::ANEW, stream: id, ..Header::new(Kind::Credit) };
             self.links.send(parent, &credit.to_bytes());
         }
-        if self.config.role == Role::Leaf {
+        if self.config.role == NodeRole::Leaf {
             let (service, caller) = (open.service.clone(), open.caller.clone());
             self.events.push_back(Event::Opened { stream: id, service, caller });
         }
@@ -217,7 +216,7 @@ impl Node {
             }
             return Ok(());
         };
-        if stream.owner == Owner::Link(link) {
+        if stream.owner == StreamOwner::Link(link) {
             self.close_stream(header.stream);
             return Ok(());
         }
@@ -245,7 +244,7 @@ impl Node {
                 self.links.send(member.link, &frame);
             }
         }
-        if self.config.role == Role::Leaf {
+        if self.config.role == NodeRole::Leaf {
             self.events.push_back(Event::Closed { stream: id });
         }
     }
@@ -266,12 +265,12 @@ impl Node {
         frame: Bytes,
     ) -> Result<(), Violation> {
         let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
-        if stream.owner != Owner::Link(link) {
+        if stream.owner != StreamOwner::Link(link) {
             return Err(Violation::OutOfPlace(Kind::Down));
         }
         stream.down.received += frame.len() as u64;
         let expect = expectation(header, &frame[HEADER_BYTES..])?;
-        if self.config.role == Role::Leaf {
+        if self.config.role == NodeRole::Leaf {
             self.deliver_packet(header, expect, frame);
             return Ok(());
         }
@@ -346,7 +345,7 @@ impl Node {
         header: &Header,
     ) -> Result<(), Violation> {
         match self.streams.get(&header.stream) {
-            Some(stream) if stream.owner != Owner::Link(link) => {
+            Some(stream) if stream.owner != StreamOwner::Link(link) => {
                 Err(Violation::OutOfPlace(Kind::Cancel))
             }
             Some(_) => {
@@ -360,7 +359,7 @@ impl Node {
     /// Passes the cancellation on, and gives the sub-tree a moment to send what it has.
     pub(super) fn cancel_here(&mut self, now: Time, id: u32, wave: u64) {
         const GRACE: Duration = Duration::from_millis(500);
-        if self.config.role == Role::Leaf {
+        if self.config.role == NodeRole::Leaf {
             self.events.push_back(Event::Cancelled { stream: id, wave });
             return;
         }
@@ -417,11 +416,11 @@ impl Node {
         }
         let id = header.stream;
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        if stream.owner != Owner::Link(link) {
+        if stream.owner != StreamOwner::Link(link) {
             return Err(Violation::OutOfPlace(Kind::Reply));
         }
         let mut dropped = 1;
-        if self.config.role != Role::Leaf {
+        if self.config.role != NodeRole::Leaf {
             dropped = stream.send_reply(frame, &mut self.links);
         } else if stream.take_reply(frame.len()) {
             self.events.push_back(Event::Packet(Packet {

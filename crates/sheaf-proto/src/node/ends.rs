@@ -2,10 +2,10 @@
 //! these, and writes what waits.
 use super::Node;
 use crate::filter::{LinkClock, LinkClocks};
-use crate::links::{Carrier, Counters, Link, LinkId, OutQueue, Way};
+use crate::links::{Counters, Link, LinkCarrier, LinkId, LinkWay, OutQueue};
 use crate::own;
 use crate::report::Via;
-use crate::{Role, Time};
+use crate::{NodeRole, Time};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use std::sync::Arc;
@@ -18,23 +18,23 @@ impl Node {
     }
 
     /// Adds the link to a parent: the tree's, or a client's. Children have the first links, in the
-    /// order of [`crate::Config::children`]; the parent's comes next.
+    /// order of [`crate::NodeConfig::children`]; the parent's comes next.
     pub fn add_parent(&mut self, now: Time) -> LinkId {
         let link = self.add_up(now);
-        if self.config.role != Role::Root {
+        if self.config.role != NodeRole::Root {
             self.recovery.parent = Some(link);
         }
         link
     }
 
     /// The link to the own leaf of this node ([`crate::own`]), which is one of
-    /// [`crate::Config::leaves`] and runs in the same process. Called once, before anything else
+    /// [`crate::NodeConfig::leaves`] and runs in the same process. Called once, before anything else
     /// happens but [`Node::add_parent`] and [`Node::begin_empty`]; the driver joins the two and
     /// calls [`Node::attach_quiet`] on both.
     pub fn add_own_leaf(&mut self, now: Time) -> LinkId {
         let leaf = own::leaf_of(self.config.rank);
-        let link =
-            Link::new(Way::Down, leaf, RangeSet::single(leaf), now).carried_by(Carrier::Inside);
+        let link = Link::new(LinkWay::Down, leaf, RangeSet::single(leaf), now)
+            .carried_by(LinkCarrier::Inside);
         let at = self.links.add(link);
         self.links[at].ready = true;
         self.below.ready.insert(leaf);
@@ -43,14 +43,14 @@ impl Node {
     }
 
     pub(super) fn add_up(&mut self, now: Time) -> LinkId {
-        let link =
-            Link::new(Way::Up, 0, self.config.leaves.clone(), now).carried_by(Carrier::Connection);
+        let link = Link::new(LinkWay::Up, 0, self.config.leaves.clone(), now)
+            .carried_by(LinkCarrier::Connection);
         // The place of a client that has left is taken by the next one.
         let free = self.links.ids().find(|&at| {
             let old = &self.links[at];
             // Streams of an orphan still belong to its last parent.
             let last = self.recovery.parent == Some(at);
-            old.way == Way::Up && !old.is_alive() && !last && !self.links.is_written(at)
+            old.way == LinkWay::Up && !old.is_alive() && !last && !self.links.is_written(at)
         });
         match free {
             Some(at) => {
@@ -65,26 +65,26 @@ impl Node {
     /// back another way. (For an upward link, the same as [`Node::link_lost`].)
     pub fn child_dead(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
         self.link_lost(now, link, errno, cause);
-        if self.links[link].way == Way::Down {
+        if self.links[link].way == LinkWay::Down {
             self.give_up_waiting(link);
         }
     }
 
     /// A transport now carries `link`; from here on the peer must show signs of life.
     pub fn attach(&mut self, now: Time, link: LinkId) {
-        self.links.attach(now, link, Carrier::Connection);
+        self.links.attach(now, link, LinkCarrier::Connection);
     }
 
     /// A transport now carries `link`, and its peer is a process of this machine whose end the
     /// kernel tells.
     pub fn attach_near(&mut self, now: Time, link: LinkId) {
-        self.links.attach(now, link, Carrier::Near);
+        self.links.attach(now, link, LinkCarrier::Near);
     }
 
     /// `link` is inside this process and needs no heartbeats.
     pub fn attach_quiet(&mut self, link: LinkId) {
-        self.links[link].carrier = Carrier::Inside;
-        if self.links[link].way == Way::Down {
+        self.links[link].carrier = LinkCarrier::Inside;
+        if self.links[link].way == LinkWay::Down {
             // Both ends read the same clock.
             self.clocks.set(self.links[link].rank, Some(LinkClock::default()));
         }
@@ -112,7 +112,7 @@ impl Node {
     /// stopped goes on with its whole tree.
     pub fn hold_to(&mut self, link: LinkId) {
         let link = &mut self.links[link];
-        link.is_sole = link.way == Way::Up && link.is_alive();
+        link.is_sole = link.way == LinkWay::Up && link.is_alive();
     }
 
     /// Says what the wall clock is: `wall_ns` nanoseconds since 1970 at `now`. Without it the
@@ -213,7 +213,7 @@ impl Node {
         }
         self.forgive_wait(now, link);
         self.note_lost(now, link, errno, cause);
-        if self.links[link].way == Way::Up {
+        if self.links[link].way == LinkWay::Up {
             self.parent_link_lost(now, link);
             return;
         }

@@ -67,7 +67,7 @@ pub enum Event {
         /// Its rank.
         rank: u32,
         /// Where.
-        address: control::Address,
+        address: control::DoorAddress,
     },
     /// The parent says that this node's place is below another one: [`Event::Orphaned`] follows,
     /// and that one is to be tried first.

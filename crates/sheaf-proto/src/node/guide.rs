@@ -1,14 +1,14 @@
 //! Where nodes listen, and which of them are missing: what a launcher needs to send newcomers on
 //! and to start again what was lost.
 use super::{Event, Node};
-use crate::control::{self, Address};
+use crate::control::{self, DoorAddress};
 use crate::frame::{Header, Kind, Violation};
-use crate::links::{Link, LinkId, LinkState, Way};
+use crate::links::{Link, LinkId, LinkState, LinkWay};
 use sheaf_core::RangeSet;
 
 impl Node {
     /// Says where this node listens for nodes below it: to its parent, and to every later one.
-    pub fn listens_at(&mut self, address: &Address) {
+    pub fn listens_at(&mut self, address: &DoorAddress) {
         self.recovery.door = Some(control::control(Header::new(Kind::Door), address));
         self.tell_door();
     }
@@ -25,7 +25,7 @@ impl Node {
     /// Where a child listens: of use to the driver alone, which sends newcomers there, and looks
     /// whether the address makes sense. The latest counts.
     pub(super) fn on_door(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
-        let address: Address = control::decode(Kind::Door, body)?;
+        let address: DoorAddress = control::decode(Kind::Door, body)?;
         self.events.push_back(Event::Door { rank: self.links[link].rank, address });
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Node {
     /// connection of theirs.
     #[must_use]
     pub fn last_epoch(&self, rank: u32) -> u64 {
-        let links = self.links.iter().filter(|link| link.way == Way::Down && link.rank == rank);
+        let links = self.links.iter().filter(|link| link.way == LinkWay::Down && link.rank == rank);
         links.map(|link| link.epoch).max().unwrap_or(0)
     }
 
@@ -101,5 +101,5 @@ impl Node {
 
 /// Whether a child is connected, may still connect, or may come back.
 fn is_there(link: &Link) -> bool {
-    link.way == Way::Down && (link.is_alive() || matches!(link.state, LinkState::Awaited(_)))
+    link.way == LinkWay::Down && (link.is_alive() || matches!(link.state, LinkState::Awaited(_)))
 }

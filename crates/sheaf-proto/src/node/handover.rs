@@ -11,8 +11,8 @@
 use super::{Event, Node};
 use crate::control::{self, Ancestor, Take};
 use crate::frame::{Header, Kind, Violation};
-use crate::links::{Awaited, Link, LinkId, LinkState, Way};
-use crate::{Role, Time};
+use crate::links::{Awaited, Link, LinkId, LinkState, LinkWay};
+use crate::{NodeRole, Time};
 use sheaf_core::Errno;
 
 /// A child that was adopted, and below whom its place is.
@@ -84,7 +84,7 @@ impl Node {
         body: &[u8],
     ) -> Result<(), Violation> {
         let take: Take = control::decode(Kind::Take, body)?;
-        if self.recovery.parent != Some(link) || self.config.role != Role::Inner {
+        if self.recovery.parent != Some(link) || self.config.role != NodeRole::Inner {
             return Err(Violation::OutOfPlace(Kind::Take));
         }
         let leaves = take.leaves.difference(&self.config.leaves);
@@ -95,7 +95,7 @@ impl Node {
             cause: "it did not come to its place".to_owned(),
         };
         let state = LinkState::Awaited(Box::new(awaited));
-        self.add_down(Link::new(Way::Down, take.rank, leaves.clone(), now).in_state(state))?;
+        self.add_down(Link::new(LinkWay::Down, take.rank, leaves.clone(), now).in_state(state))?;
         self.config.leaves.union_with(&leaves);
         self.below.ready.union_with(&leaves);
         self.timers.wake_recovery(until);
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::control::Release;
     use crate::filter::Registry;
-    use crate::{Config, Tuning};
+    use crate::{NodeConfig, Tuning};
     use bytes::Bytes;
     use sheaf_core::RangeSet;
 
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn the_place_of_who_did_not_come_is_used_again() {
         let now = Time(0);
-        let config = Config {
+        let config = NodeConfig {
             rank: 1,
-            role: Role::Inner,
+            role: NodeRole::Inner,
             depth: 1,
             leaves: RangeSet::new(),
             children: Vec::new(),

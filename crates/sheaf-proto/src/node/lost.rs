@@ -4,9 +4,9 @@ use crate::Time;
 use crate::control::{self, Notice};
 use crate::filter::module_name;
 use crate::frame::{Header, Kind};
-use crate::links::{Awaited, LinkId, LinkState, Way};
+use crate::links::{Awaited, LinkId, LinkState, LinkWay};
 use crate::own;
-use crate::stream::Stream;
+use crate::stream::NodeStream;
 use sheaf_core::{Errno, RangeSet};
 
 /// The stream of a notice that names none.
@@ -50,7 +50,7 @@ impl Node {
     pub fn all_ended(&mut self, now: Time, errno: Errno, cause: &str) {
         for link in self.links.ids().collect::<Vec<_>>() {
             // The own leaf of this node is in no other process.
-            if self.links[link].way != Way::Down || self.links[link].is_inside() {
+            if self.links[link].way != LinkWay::Down || self.links[link].is_inside() {
                 continue;
             }
             self.link_lost(now, link, errno, cause);
@@ -65,7 +65,8 @@ impl Node {
     /// and whose link is gone, does not, though it is waited for.
     #[must_use]
     pub fn runs_elsewhere(&self, rank: u32, leaves: &RangeSet) -> bool {
-        let mut own = self.links.iter().filter(|link| link.way == Way::Down && link.rank == rank);
+        let mut own =
+            self.links.iter().filter(|link| link.way == LinkWay::Down && link.rank == rank);
         !own.any(|link| matches!(link.state, LinkState::Awaited(_))) && self.runs(leaves)
     }
 
@@ -81,7 +82,7 @@ impl Node {
     /// but code that users bring brings that about: streams that go through `link` (at the root
     /// perhaps: any) and have such a filter are named with it.
     pub fn crashed(&mut self, rank: u32, link: Option<LinkId>, how: &str) {
-        let goes_there = |stream: &Stream| link.is_none_or(|link| stream.child(link).is_some());
+        let goes_there = |stream: &NodeStream| link.is_none_or(|link| stream.child(link).is_some());
         let streams = self.streams.iter().filter(|(_, stream)| goes_there(stream));
         let filters = streams.filter_map(|(&id, stream)| {
             Some((id, module_name(&control::open_of(&stream.down.open).filter)?))

@@ -7,8 +7,8 @@
 //! whoever passes modules on decides anew for each child.
 use crate::filter::{FilterError, MODULES_BYTES_MAX, ModuleId, Modules, Registry};
 use crate::frame::{self, CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
-use crate::links::{LinkId, Links, Way};
-use crate::{Config, Role};
+use crate::links::{LinkId, LinkWay, Links};
+use crate::{NodeConfig, NodeRole};
 use bytes::Bytes;
 use sheaf_core::Errno;
 
@@ -37,7 +37,7 @@ struct Arriving {
 
 /// Where a module passes: the node's own copies, and its links.
 pub(super) struct Here<'a> {
-    pub config: &'a Config,
+    pub config: &'a NodeConfig,
     pub registry: &'a Registry,
     pub links: &'a mut Links,
 }
@@ -51,7 +51,7 @@ impl Here<'_> {
     /// Whoever is being taken in gets all of it when that is done.
     fn passes_on_to(&self, link: LinkId) -> bool {
         let link = &self.links[link];
-        link.way == Way::Down && link.is_member()
+        link.way == LinkWay::Down && link.is_member()
     }
 
     fn pass_on(&mut self, frame: &Bytes) {
@@ -82,12 +82,12 @@ impl Here<'_> {
     }
 }
 
-fn is_idle(config: &Config, registry: &Registry) -> bool {
-    config.role == Role::Leaf && !registry.modules().are_at_leaves()
+fn is_idle(config: &NodeConfig, registry: &Registry) -> bool {
+    config.role == NodeRole::Leaf && !registry.modules().are_at_leaves()
 }
 
 /// A header that says whether this node wants no engine for WebAssembly.
-pub(super) fn with_engine(config: &Config, registry: &Registry, kind: Kind) -> Header {
+pub(super) fn with_engine(config: &NodeConfig, registry: &Registry, kind: Kind) -> Header {
     let wants_none = is_idle(config, registry) || registry.modules().has_engine();
     let flags = if wants_none { flag::ready::ENGINE } else { 0 };
     Header { flags, ..Header::new(kind) }
@@ -299,9 +299,9 @@ mod tests {
 
     const NOW: Time = Time(0);
 
-    fn node(role: Role, children: u32) -> Node {
+    fn node(role: NodeRole, children: u32) -> Node {
         let child = |rank| Child { rank, leaves: RangeSet::single(rank) };
-        let config = Config {
+        let config = NodeConfig {
             rank: 0,
             role,
             depth: 1,
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn a_module_goes_down_and_a_later_child_gets_it_too() {
         let (mut root, mut inner, mut below) =
-            (node(Role::Root, 2), node(Role::Inner, 1), node(Role::Inner, 1));
+            (node(NodeRole::Root, 2), node(NodeRole::Inner, 1), node(NodeRole::Inner, 1));
         let ids =
             [1, CHUNK_BYTES, 3 * CHUNK_BYTES + 5].map(|len| root.add_module(&bytes(len)).unwrap());
         pass(&mut root, 0, &mut inner).unwrap();
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(below.modules(), ids.map(|id| id.0));
         assert_eq!(below.registry.modules().bytes(ids[2]), Some(bytes(3 * CHUNK_BYTES + 5)));
 
-        let mut late = node(Role::Inner, 1);
+        let mut late = node(NodeRole::Inner, 1);
         late.add_module(&bytes(1)).unwrap();
         root.output(LinkId::new(1)).take();
         let known = late.modules();
@@ -357,8 +357,8 @@ mod tests {
     /// arrives; one whose parent changes in the middle takes it from the beginning.
     #[test]
     fn a_module_under_way_reaches_a_child_that_comes_in_the_middle() {
-        let (mut root, mut inner) = (node(Role::Root, 1), node(Role::Inner, 2));
-        let (mut early, mut late) = (node(Role::Inner, 1), node(Role::Inner, 1));
+        let (mut root, mut inner) = (node(NodeRole::Root, 1), node(NodeRole::Inner, 2));
+        let (mut early, mut late) = (node(NodeRole::Inner, 1), node(NodeRole::Inner, 1));
         let id = root.add_module(&bytes(5 * CHUNK_BYTES)).unwrap();
         let parts: Vec<Bytes> = root.output(LinkId::new(0)).take().into();
         for part in &parts[..2] {
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn false_modules_are_refused() {
-        let mut inner = node(Role::Inner, 1);
+        let mut inner = node(NodeRole::Inner, 1);
         let (good, id) = (bytes(100), ModuleId::of(&bytes(100)));
         let frame = |id: ModuleId, offset: u64, total: u64, part: &[u8]| {
             let header = Header { wave: total << 32 | offset, ..Header::new(Kind::Module) };
@@ -407,7 +407,7 @@ mod tests {
         }
         assert!(inner.modules.arriving.len() <= 8);
         assert_eq!(inner.modules(), [[0; 32]; 0]);
-        let mut leaf = node(Role::Leaf, 0);
+        let mut leaf = node(NodeRole::Leaf, 0);
         leaf.receive(NOW, LinkId::new(0), &frame(id, 0, 100, &good)).unwrap();
         assert!(leaf.modules().is_empty(), "a leaf combines nothing");
         leaf.registry.keep_modules_at_leaves();
@@ -436,17 +436,17 @@ mod tests {
         }
     }
 
-    fn linked(role: Role, children: u32, make: MakeLinker) -> Node {
+    fn linked(role: NodeRole, children: u32, make: MakeLinker) -> Node {
         let node = node(role, children);
         node.registry.link_modules_with(make);
         node
     }
 
-    fn bare(role: Role) -> Node {
+    fn bare(role: NodeRole) -> Node {
         linked(role, 1, || Box::new(Engine(OnceLock::new())))
     }
 
-    fn equipped(role: Role, children: u32) -> Node {
+    fn equipped(role: NodeRole, children: u32) -> Node {
         linked(role, children, || Box::new(Engine(OnceLock::from(bytes(CHUNK_BYTES * 5 + 7)))))
     }
 
@@ -462,10 +462,14 @@ mod tests {
     #[test]
     fn the_engine_goes_before_the_module_to_those_that_lack_it() {
         let module = Bytes::from_static(b"\0asm\x01\0\0\0");
-        let (mut root, mut inner, mut below, leaf) =
-            (equipped(Role::Root, 3), bare(Role::Inner), bare(Role::Inner), bare(Role::Leaf));
+        let (mut root, mut inner, mut below, leaf) = (
+            equipped(NodeRole::Root, 3),
+            bare(NodeRole::Inner),
+            bare(NodeRole::Inner),
+            bare(NodeRole::Leaf),
+        );
         let whole = root.registry.modules().engine().unwrap();
-        for (link, child) in [(0, &inner), (1, &equipped(Role::Inner, 1)), (2, &leaf)] {
+        for (link, child) in [(0, &inner), (1, &equipped(NodeRole::Inner, 1)), (2, &leaf)] {
             let ready = control::Ready { leaves: RangeSet::new() };
             let frame = control::control(child.with_engine(Kind::Ready), &ready);
             root.receive(NOW, LinkId::new(link), &frame).unwrap();
@@ -486,7 +490,7 @@ mod tests {
         // Who comes later and lacks it gets it with the modules.
         root.links[LinkId::new(0)].has_engine = false;
         root.send_modules(LinkId::new(0), &[first.0]);
-        let mut late = bare(Role::Inner);
+        let mut late = bare(NodeRole::Inner);
         pass(&mut root, 0, &mut late).unwrap();
         assert_eq!((late.modules().len(), late.registry.modules().engine().unwrap()), (1, whole));
     }

@@ -3,9 +3,9 @@
 use super::{Event, Node};
 use crate::control::{self, Adopt, AdoptStream, Adopted};
 use crate::frame::{Header, Kind, Violation};
-use crate::links::{LinkId, LinkState, Way};
-use crate::stream::Owner;
-use crate::{Role, STREAMS_MAX, Time};
+use crate::links::{LinkId, LinkState, LinkWay};
+use crate::stream::StreamOwner;
+use crate::{NodeRole, STREAMS_MAX, Time};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Node {
             // What is consumed from here on is told to the new parent.
             stream.down.consumed.acked = stream.down.consumed.done;
             let state =
-                if self.config.role == Role::Leaf { None } else { stream.up.filter.state() };
+                if self.config.role == NodeRole::Leaf { None } else { stream.up.filter.state() };
             let (received, acked) = (stream.down.received, stream.down.consumed.done);
             // What is said to be over is not kept. (An earlier parent may have said so of waves
             // that were over for it alone, since it began later.)
@@ -110,7 +110,7 @@ impl Node {
     /// All of a sub-tree take no longer than twice the time that its first node has for its search:
     /// it leaves as much to those below, of which each takes half.
     pub fn disband(&mut self) {
-        if self.config.role == Role::Leaf {
+        if self.config.role == NodeRole::Leaf {
             return self.abandon();
         }
         let left_ns = u64::try_from(self.recovery.patience.as_nanos()).unwrap_or(u64::MAX);
@@ -150,7 +150,7 @@ impl Node {
             return Err(Violation::OutOfPlace(Kind::Farewell));
         }
         let left = Duration::from_nanos(header.wave).min(self.config.tuning.orphan_timeout);
-        self.recovery.patience = if self.config.role == Role::Leaf { left } else { left / 2 };
+        self.recovery.patience = if self.config.role == NodeRole::Leaf { left } else { left / 2 };
         self.link_lost(now, link, Errno::CONNRESET, "its parent has found no parent");
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Node {
     pub(super) fn parent_link_lost(&mut self, now: Time, link: LinkId) {
         let quiet = self.links[link].is_inside();
         self.links.hang_up(link);
-        if self.config.role == Role::Root {
+        if self.config.role == NodeRole::Root {
             self.close_streams_of(link);
             return;
         }
@@ -274,7 +274,7 @@ impl Node {
             return;
         }
         for at in self.links.ids() {
-            if self.links[at].way == Way::Up && self.links[at].is_alive() {
+            if self.links[at].way == LinkWay::Up && self.links[at].is_alive() {
                 self.links.send(at, frame.clone());
             }
         }
@@ -344,7 +344,8 @@ impl Node {
 
     /// Streams of a client that has left.
     pub(super) fn close_streams_of(&mut self, link: LinkId) {
-        let theirs = self.streams.iter().filter(|(_, stream)| stream.owner == Owner::Link(link));
+        let theirs =
+            self.streams.iter().filter(|(_, stream)| stream.owner == StreamOwner::Link(link));
         let theirs: Vec<u32> = theirs.map(|(id, _)| *id).collect();
         for id in theirs {
             self.close_stream(id);
@@ -357,15 +358,15 @@ mod tests {
     use super::*;
     use crate::control::{Open, Sync};
     use crate::filter::Registry;
-    use crate::{Config, Tuning, frame};
+    use crate::{NodeConfig, Tuning, frame};
     use sheaf_core::Errno;
 
     const NOW: Time = Time(0);
 
     fn leaf() -> (Node, LinkId) {
-        let config = Config {
+        let config = NodeConfig {
             rank: 1,
-            role: Role::Leaf,
+            role: NodeRole::Leaf,
             depth: 1,
             leaves: RangeSet::single(0),
             children: Vec::new(),

@@ -55,19 +55,19 @@ impl Node {
 mod tests {
     use super::*;
     use crate::filter::Registry;
-    use crate::{Child, Config, Role, Time, Tuning};
+    use crate::{Child, NodeConfig, NodeRole, Time, Tuning};
     use bytes::Bytes;
     use sheaf_core::{Errno, RangeSet};
 
     const NOW: Time = Time(0);
 
-    fn node(rank: u32, role: Role, children: &[(u32, RangeSet)]) -> Node {
+    fn node(rank: u32, role: NodeRole, children: &[(u32, RangeSet)]) -> Node {
         let leaves = RangeSet::from_range(0, 4);
         let children = children
             .iter()
             .map(|(rank, leaves)| Child { rank: *rank, leaves: leaves.clone() })
             .collect();
-        let config = Config {
+        let config = NodeConfig {
             rank,
             role,
             depth: 0,
@@ -88,9 +88,9 @@ mod tests {
 
     #[test]
     fn the_root_hears_who_is_stranded_and_the_node_above_it_hears_what_came_of_it() {
-        let mut root = node(0, Role::Root, &[(1, RangeSet::from_range(0, 4))]);
+        let mut root = node(0, NodeRole::Root, &[(1, RangeSet::from_range(0, 4))]);
         let mut inner =
-            node(1, Role::Inner, &[(2, RangeSet::single(0)), (3, RangeSet::from_range(1, 4))]);
+            node(1, NodeRole::Inner, &[(2, RangeSet::single(0)), (3, RangeSet::from_range(1, 4))]);
         let (down, up) = (LinkId::new(0), inner.add_parent(NOW));
         root.attach(NOW, down);
         inner.attach(NOW, up);

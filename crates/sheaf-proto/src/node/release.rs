@@ -7,8 +7,8 @@ use super::Node;
 use crate::control::{self, Release, Released};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::LinkId;
-use crate::stream::{Owner, Stream};
-use crate::{Role, Time};
+use crate::stream::{NodeStream, StreamOwner};
+use crate::{NodeRole, Time};
 use sheaf_core::{Errno, RangeSet};
 
 /// Leaves that children were asked to let go of.
@@ -99,7 +99,7 @@ impl Node {
         if self.recovery.parent != Some(link) && self.recovery.asking != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Release));
         }
-        if self.config.role == Role::Leaf {
+        if self.config.role == NodeRole::Leaf {
             // It is here, whoever else thinks to have it.
             self.tell_released(&RangeSet::new(), release.rank);
         } else {
@@ -293,7 +293,7 @@ impl Node {
                 self.finish_wave(id, wave, false, Errno::CANCELED);
             }
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            if let Owner::Link(owner) = stream.owner
+            if let StreamOwner::Link(owner) = stream.owner
                 && self.links[owner].is_alive()
             {
                 stream.send_held(&mut self.links);
@@ -303,11 +303,11 @@ impl Node {
 
     /// Streams that have some of `leaves` as members here, and whose waves go to a parent.
     fn streams_of(&self, leaves: &RangeSet) -> Vec<u32> {
-        let concerned = |stream: &Stream| !stream.members().all().is_disjoint(leaves);
+        let concerned = |stream: &NodeStream| !stream.members().all().is_disjoint(leaves);
         let theirs = self.streams.iter().filter(|(_, stream)| concerned(stream));
         let mut ids: Vec<u32> = theirs.map(|(&id, _)| id).collect();
         ids.sort_unstable();
-        if self.config.role == Role::Root { Vec::new() } else { ids }
+        if self.config.role == NodeRole::Root { Vec::new() } else { ids }
     }
 
     /// These leaves are below another node now, and [`Node::pass_on_news`] has been called for

@@ -1,10 +1,10 @@
 //! A tree starts, says what becomes of its nodes, and ends.
 use super::lost::NO_STREAM;
 use super::{Event, Node};
-use crate::Role;
+use crate::NodeRole;
 use crate::control::{self, NOTE_BYTES_MAX, Notice, SERVICE_BYTES_MAX};
 use crate::frame::{self, Header, Kind, Violation, flag};
-use crate::links::{LinkId, LinkState, Way};
+use crate::links::{LinkId, LinkState, LinkWay};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 
@@ -45,13 +45,13 @@ impl Node {
             let member = matches!(link.state, LinkState::Member if link.is_alive());
             let expected =
                 member || matches!(link.state, LinkState::Awaited(_) | LinkState::Pending(_));
-            link.way == Way::Down && expected && !link.ready && !link.leaves().is_empty()
+            link.way == LinkWay::Down && expected && !link.ready && !link.leaves().is_empty()
         });
         if waiting {
             return;
         }
         self.below.told = true;
-        if self.config.role == Role::Leaf {
+        if self.config.role == NodeRole::Leaf {
             self.below.ready = self.config.leaves.clone();
         }
         self.events.push_back(Event::Ready(self.below.ready.clone()));
@@ -84,7 +84,7 @@ impl Node {
             return Err(Violation::Bound("a node asks for leaves that are not below it"));
         }
         if let Notice::FilterFailed { by, stream: NO_STREAM, message, .. } = &notice
-            && self.config.role == Role::Root
+            && self.config.role == NodeRole::Root
         {
             self.crashed(*by, None, message);
             return Ok(());
@@ -128,13 +128,13 @@ impl Node {
 
     /// Passes a notice on to every parent and to the local application.
     pub(super) fn notice(&mut self, header: Header, notice: Notice) {
-        if self.config.role == Role::Root && matches!(notice, Notice::Wants { .. }) {
+        if self.config.role == NodeRole::Root && matches!(notice, Notice::Wants { .. }) {
             // Of no use to clients, which would all open it.
             self.events.push_back(Event::Notice(notice));
             return;
         }
         self.tell_parents(&control::control(header, &notice));
-        if self.config.role == Role::Root {
+        if self.config.role == NodeRole::Root {
             self.events.push_back(Event::Notice(notice));
         }
     }
@@ -165,7 +165,7 @@ impl Node {
     pub(super) fn session_over(&mut self, link: LinkId) {
         self.links.hang_up(link);
         self.close_streams_of(link);
-        if self.config.role != Role::Root {
+        if self.config.role != NodeRole::Root {
             self.abandon();
         }
     }

@@ -12,7 +12,7 @@ use crate::control::{self, Notice, Open};
 use crate::coverage::Coverage;
 use crate::filter::FilterError;
 use crate::frame::{Header, Kind, Violation};
-use crate::links::{LinkId, Way};
+use crate::links::{LinkId, LinkWay};
 use crate::own;
 use crate::stream::WaveSet;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -75,7 +75,7 @@ pub type SharedTap = Arc<Mutex<dyn Tap>>;
 
 /// The state of one tap of a node that goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct State {
+struct TapState {
     service: String,
     rank: u32,
     /// Which of the processes that were in its place.
@@ -85,7 +85,7 @@ struct State {
 }
 
 /// A tap at one stream.
-pub(crate) struct Line {
+pub(crate) struct TapLine {
     tap: SharedTap,
     /// Who was shown in which wave, and waves before these. (Also what the root has may come again:
     /// from those who have not heard that.)
@@ -95,9 +95,9 @@ pub(crate) struct Line {
     missed: bool,
 }
 
-pub(crate) type SharedLine = Arc<Mutex<Line>>;
+pub(crate) type SharedLine = Arc<Mutex<TapLine>>;
 
-impl Line {
+impl TapLine {
     fn new(tap: SharedTap) -> Self {
         Self { tap, shown: BTreeMap::new(), older: WaveSet::default(), missed: false }
     }
@@ -151,7 +151,7 @@ impl Taps {
         {
             return Some(Arc::clone(line));
         }
-        let line = Arc::new(Mutex::new(Line::new(tap)));
+        let line = Arc::new(Mutex::new(TapLine::new(tap)));
         self.lines.insert(id, (number, service, Arc::clone(&line)));
         Some(line)
     }
@@ -191,7 +191,7 @@ impl Node {
                 too_large.push(service.clone());
                 bytes = None;
             }
-            let state = State { service: service.clone(), rank: self.config.rank, life, bytes };
+            let state = TapState { service: service.clone(), rank: self.config.rank, life, bytes };
             frames.push(control::control(Header::new(Kind::State), &state));
         }
         if let Some(parent) = self.recovery.parent.filter(|&parent| self.links[parent].is_alive()) {
@@ -222,7 +222,7 @@ impl Node {
     /// May come twice, over two links that one node had: the second is passed over. Afterwards it
     /// is part of this node's own, and goes with it.
     pub(super) fn on_state(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
-        let state: State = control::decode(Kind::State, body)?;
+        let state: TapState = control::decode(Kind::State, body)?;
         let len = state.bytes.as_ref().map_or(0, Vec::len);
         if state.rank != self.links[link].rank || len > STATE_BYTES_MAX {
             return Err(Violation::Bound(
@@ -253,7 +253,7 @@ impl Node {
     pub(super) fn states_lost(&mut self, link: LinkId) {
         let lost = &self.links[link];
         let rank = lost.rank;
-        let is_inner = lost.way == Way::Down && lost.leaves().contains(own::leaf_of(rank));
+        let is_inner = lost.way == LinkWay::Down && lost.leaves().contains(own::leaf_of(rank));
         if !is_inner || lost.gave_state {
             return;
         }

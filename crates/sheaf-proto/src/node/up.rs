@@ -7,9 +7,9 @@ use crate::control::Notice;
 use crate::filter::FilterError;
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation};
 use crate::links::LinkId;
-use crate::stream::{ChildId, Flushed, Owner};
+use crate::stream::{ChildId, Flushed, StreamOwner};
 use crate::wave::{After, Arrival};
-use crate::{Role, Time};
+use crate::{NodeRole, Time};
 use sheaf_core::Errno;
 
 /// The header of the whole upward frame of stream `id` at the front of `bytes`, if one is there.
@@ -138,10 +138,10 @@ impl Node {
     fn pass_on_steady(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some((first, count, wanted)) = stream.pass_on_steady(&mut self.links) else { return };
-        if stream.owner == Owner::App && !std::mem::replace(&mut stream.up.fresh, true) {
+        if stream.owner == StreamOwner::App && !std::mem::replace(&mut stream.up.fresh, true) {
             self.fresh.push(id);
         }
-        if self.config.role == Role::Root {
+        if self.config.role == NodeRole::Root {
             self.note_run_over(id, first, count, wanted);
         }
     }
@@ -236,7 +236,7 @@ impl Node {
         if delivered && !std::mem::replace(&mut stream.up.fresh, true) {
             self.fresh.push(id);
         }
-        if self.config.role == Role::Root {
+        if self.config.role == NodeRole::Root {
             self.note_over(id, wave, last, wanted, counted);
         }
         if !replies.is_empty() {
@@ -318,8 +318,8 @@ impl Node {
     /// this node in waves that nobody asked for, and so nobody here begins.
     pub(super) fn leave(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let here = self.config.role == Role::Leaf
-            || stream.owner == Owner::App
+        let here = self.config.role == NodeRole::Leaf
+            || stream.owner == StreamOwner::App
             || stream.members().any_left();
         if here || std::mem::replace(&mut stream.left, true) {
             return;

@@ -1,5 +1,7 @@
 //! Reading a packet without allocating.
-use super::{Array, FieldType, Kind, PacketError, Scalar, Shape, Value, take_count};
+use super::{
+    Array, FieldKind, FieldShape, FieldType, PacketError, PacketValue, Scalar, take_count,
+};
 use bytes::Bytes;
 use sheaf_core::varint;
 
@@ -98,10 +100,10 @@ pub struct Field<'a> {
 
 impl<'a> Field<'a> {
     fn take(field_type: FieldType, input: &mut &'a [u8]) -> Option<Self> {
-        let scalar = field_type.shape == Shape::Scalar;
+        let scalar = field_type.shape == FieldShape::Scalar;
         let width = field_type.kind.width();
         let count = if scalar { 1 } else { take_count(input, width.unwrap_or(1))? };
-        if field_type.shape == Shape::Array && u32::try_from(count).is_err() {
+        if field_type.shape == FieldShape::Array && u32::try_from(count).is_err() {
             return None;
         }
         let start = *input;
@@ -130,7 +132,7 @@ impl<'a> Field<'a> {
 
     /// Its kind.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FieldKind {
         self.field_type.kind
     }
 
@@ -167,8 +169,8 @@ impl<'a> Field<'a> {
     /// The strings, when it is a string or an array of them.
     #[must_use]
     pub fn strings(&self) -> Option<Strings<'a>> {
-        let scalar = self.field_type.shape == Shape::Scalar;
-        (self.field_type.kind == Kind::Str).then_some(Strings {
+        let scalar = self.field_type.shape == FieldShape::Scalar;
+        (self.field_type.kind == FieldKind::Str).then_some(Strings {
             bytes: self.bytes,
             left: self.count,
             scalar,
@@ -176,31 +178,31 @@ impl<'a> Field<'a> {
     }
 
     /// An owned value; `share` makes the bytes of strings.
-    pub(super) fn to_value(self, share: impl Fn(&'a [u8]) -> Bytes) -> Value {
+    pub(super) fn to_value(self, share: impl Fn(&'a [u8]) -> Bytes) -> PacketValue {
         match self.field_type.shape {
-            Shape::Scalar => self.to_scalar(share),
-            Shape::Array => Value::Array(self.to_array(share)),
-            Shape::LargeArray => Value::LargeArray(self.to_array(share)),
+            FieldShape::Scalar => self.to_scalar(share),
+            FieldShape::Array => PacketValue::Array(self.to_array(share)),
+            FieldShape::LargeArray => PacketValue::LargeArray(self.to_array(share)),
         }
     }
 
-    fn to_scalar(self, share: impl Fn(&'a [u8]) -> Bytes) -> Value {
+    fn to_scalar(self, share: impl Fn(&'a [u8]) -> Bytes) -> PacketValue {
         fn get<T: Scalar>(bytes: &[u8]) -> T {
             T::from_le(bytes).expect("a scalar's field has the bytes of its kind")
         }
         let bytes = self.bytes;
         match self.field_type.kind {
-            Kind::I8 => Value::I8(get(bytes)),
-            Kind::U8 => Value::U8(get(bytes)),
-            Kind::I16 => Value::I16(get(bytes)),
-            Kind::U16 => Value::U16(get(bytes)),
-            Kind::I32 => Value::I32(get(bytes)),
-            Kind::U32 => Value::U32(get(bytes)),
-            Kind::I64 => Value::I64(get(bytes)),
-            Kind::U64 => Value::U64(get(bytes)),
-            Kind::F32 => Value::F32(get(bytes)),
-            Kind::F64 => Value::F64(get(bytes)),
-            Kind::Str => Value::Str(share(bytes)),
+            FieldKind::I8 => PacketValue::I8(get(bytes)),
+            FieldKind::U8 => PacketValue::U8(get(bytes)),
+            FieldKind::I16 => PacketValue::I16(get(bytes)),
+            FieldKind::U16 => PacketValue::U16(get(bytes)),
+            FieldKind::I32 => PacketValue::I32(get(bytes)),
+            FieldKind::U32 => PacketValue::U32(get(bytes)),
+            FieldKind::I64 => PacketValue::I64(get(bytes)),
+            FieldKind::U64 => PacketValue::U64(get(bytes)),
+            FieldKind::F32 => PacketValue::F32(get(bytes)),
+            FieldKind::F64 => PacketValue::F64(get(bytes)),
+            FieldKind::Str => PacketValue::Str(share(bytes)),
         }
     }
 
@@ -209,17 +211,17 @@ impl<'a> Field<'a> {
             field.elements().map(Iterator::collect).unwrap_or_default()
         }
         match self.field_type.kind {
-            Kind::I8 => Array::I8(all(self)),
-            Kind::U8 => Array::U8(all(self)),
-            Kind::I16 => Array::I16(all(self)),
-            Kind::U16 => Array::U16(all(self)),
-            Kind::I32 => Array::I32(all(self)),
-            Kind::U32 => Array::U32(all(self)),
-            Kind::I64 => Array::I64(all(self)),
-            Kind::U64 => Array::U64(all(self)),
-            Kind::F32 => Array::F32(all(self)),
-            Kind::F64 => Array::F64(all(self)),
-            Kind::Str => Array::Str(self.strings().into_iter().flatten().map(share).collect()),
+            FieldKind::I8 => Array::I8(all(self)),
+            FieldKind::U8 => Array::U8(all(self)),
+            FieldKind::I16 => Array::I16(all(self)),
+            FieldKind::U16 => Array::U16(all(self)),
+            FieldKind::I32 => Array::I32(all(self)),
+            FieldKind::U32 => Array::U32(all(self)),
+            FieldKind::I64 => Array::I64(all(self)),
+            FieldKind::U64 => Array::U64(all(self)),
+            FieldKind::F32 => Array::F32(all(self)),
+            FieldKind::F64 => Array::F64(all(self)),
+            FieldKind::Str => Array::Str(self.strings().into_iter().flatten().map(share).collect()),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Format strings: which types a packet holds.
-use super::{FORMAT_BYTES_MAX, PacketError, Value};
+use super::{FORMAT_BYTES_MAX, PacketError, PacketValue};
 use std::fmt;
 
 /// The type of a scalar or of an array's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FieldKind {
     /// `%c`
     I8,
     /// `%uc`
@@ -31,7 +31,7 @@ pub enum Kind {
 
 /// One value, or an array of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Shape {
+pub enum FieldShape {
     /// A single value.
     Scalar,
     /// `a`: fewer than 2³² elements.
@@ -44,12 +44,12 @@ pub enum Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldType {
     /// The type of the scalar or of the elements.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// One or many.
-    pub shape: Shape,
+    pub shape: FieldShape,
 }
 
-impl Kind {
+impl FieldKind {
     /// All kinds.
     pub const ALL: [Self; 11] = [
         Self::I8,
@@ -105,36 +105,36 @@ impl Kind {
 impl FieldType {
     /// A scalar of `kind`.
     #[must_use]
-    pub const fn scalar(kind: Kind) -> Self {
-        Self { kind, shape: Shape::Scalar }
+    pub const fn scalar(kind: FieldKind) -> Self {
+        Self { kind, shape: FieldShape::Scalar }
     }
 
     /// An array of `kind`.
     #[must_use]
-    pub const fn array(kind: Kind) -> Self {
-        Self { kind, shape: Shape::Array }
+    pub const fn array(kind: FieldKind) -> Self {
+        Self { kind, shape: FieldShape::Array }
     }
 
     /// Takes one conversion off the front of `text`, which has no leading blanks.
     pub(crate) fn take(text: &mut &[u8]) -> Option<Self> {
         let rest = text.strip_prefix(b"%")?;
         let (shape, rest) = match rest.first()? {
-            b'a' => (Shape::Array, &rest[1..]),
-            b'A' => (Shape::LargeArray, &rest[1..]),
-            _ => (Shape::Scalar, rest),
+            b'a' => (FieldShape::Array, &rest[1..]),
+            b'A' => (FieldShape::LargeArray, &rest[1..]),
+            _ => (FieldShape::Scalar, rest),
         };
         let (unsigned, rest) = match rest.strip_prefix(b"u") {
             Some(rest) => (true, rest),
             None => (false, rest),
         };
         let (kind, length) = match rest {
-            [b'c', ..] => (if unsigned { Kind::U8 } else { Kind::I8 }, 1),
-            [b'h', b'd', ..] => (if unsigned { Kind::U16 } else { Kind::I16 }, 2),
-            [b'd', ..] => (if unsigned { Kind::U32 } else { Kind::I32 }, 1),
-            [b'l', b'd', ..] => (if unsigned { Kind::U64 } else { Kind::I64 }, 2),
-            [b'f', ..] if !unsigned => (Kind::F32, 1),
-            [b'l', b'f', ..] if !unsigned => (Kind::F64, 2),
-            [b's', ..] if !unsigned => (Kind::Str, 1),
+            [b'c', ..] => (if unsigned { FieldKind::U8 } else { FieldKind::I8 }, 1),
+            [b'h', b'd', ..] => (if unsigned { FieldKind::U16 } else { FieldKind::I16 }, 2),
+            [b'd', ..] => (if unsigned { FieldKind::U32 } else { FieldKind::I32 }, 1),
+            [b'l', b'd', ..] => (if unsigned { FieldKind::U64 } else { FieldKind::I64 }, 2),
+            [b'f', ..] if !unsigned => (FieldKind::F32, 1),
+            [b'l', b'f', ..] if !unsigned => (FieldKind::F64, 2),
+            [b's', ..] if !unsigned => (FieldKind::Str, 1),
             _ => return None,
         };
         *text = &rest[length..];
@@ -145,9 +145,9 @@ impl FieldType {
 impl fmt::Display for FieldType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prefix = match self.shape {
-            Shape::Scalar => "",
-            Shape::Array => "a",
-            Shape::LargeArray => "A",
+            FieldShape::Scalar => "",
+            FieldShape::Array => "a",
+            FieldShape::LargeArray => "A",
         };
         write!(f, "%{prefix}{}", self.kind.name())
     }
@@ -202,8 +202,8 @@ impl Format {
     ///
     /// # Errors
     /// [`PacketError::FormatTooLong`].
-    pub fn of(values: &[Value]) -> Result<Self, PacketError> {
-        Self::new(values.iter().map(Value::field_type).collect())
+    pub fn of(values: &[PacketValue]) -> Result<Self, PacketError> {
+        Self::new(values.iter().map(PacketValue::field_type).collect())
     }
 
     /// The types, in order.

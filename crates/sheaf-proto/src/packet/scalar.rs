@@ -1,10 +1,10 @@
 //! Numbers as packets hold them, and the shortest way to a packet of one number.
-use super::Kind;
+use super::FieldKind;
 
 /// A number that a packet can hold.
 pub trait Scalar: Copy + PartialEq + Send + Sync + 'static {
     /// Its kind.
-    const KIND: Kind;
+    const KIND: FieldKind;
     /// Its bytes.
     const WIDTH: usize;
     /// What a packet of a single such scalar starts with.
@@ -23,7 +23,7 @@ pub trait Scalar: Copy + PartialEq + Send + Sync + 'static {
 macro_rules! scalars {
     ($($type:ident $kind:ident $width:literal $header:literal;)*) => {
         $(impl Scalar for $type {
-            const KIND: Kind = Kind::$kind;
+            const KIND: FieldKind = FieldKind::$kind;
             const WIDTH: usize = $width;
             const HEADER: &'static [u8] = $header;
 
@@ -44,10 +44,10 @@ macro_rules! scalars {
         })*
 
         /// What a packet of one number of `kind` starts with; `None` for strings.
-        pub(crate) fn scalar_header(kind: Kind) -> Option<&'static [u8]> {
+        pub(crate) fn scalar_header(kind: FieldKind) -> Option<&'static [u8]> {
             match kind {
-                $(Kind::$kind => Some($type::HEADER),)*
-                Kind::Str => None,
+                $(FieldKind::$kind => Some($type::HEADER),)*
+                FieldKind::Str => None,
             }
         }
     };

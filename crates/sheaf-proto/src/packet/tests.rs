@@ -21,17 +21,17 @@ fn array() -> impl Strategy<Value = Array> {
     ]
 }
 
-fn value() -> impl Strategy<Value = Value> {
+fn value() -> impl Strategy<Value = PacketValue> {
     prop_oneof![
-        any::<i8>().prop_map(Value::I8),
-        any::<u16>().prop_map(Value::U16),
-        any::<i32>().prop_map(Value::I32),
-        any::<u64>().prop_map(Value::U64),
-        (-1e9f32..1e9).prop_map(Value::F32),
-        (-1e9f64..1e9).prop_map(Value::F64),
-        vec(any::<u8>(), 0..200).prop_map(|bytes| Value::Str(bytes.into())),
-        array().prop_map(Value::Array),
-        array().prop_map(Value::LargeArray),
+        any::<i8>().prop_map(PacketValue::I8),
+        any::<u16>().prop_map(PacketValue::U16),
+        any::<i32>().prop_map(PacketValue::I32),
+        any::<u64>().prop_map(PacketValue::U64),
+        (-1e9f32..1e9).prop_map(PacketValue::F32),
+        (-1e9f64..1e9).prop_map(PacketValue::F64),
+        vec(any::<u8>(), 0..200).prop_map(|bytes| PacketValue::Str(bytes.into())),
+        array().prop_map(PacketValue::Array),
+        array().prop_map(PacketValue::LargeArray),
     ]
 }
 
@@ -79,7 +79,7 @@ proptest! {
 
 #[test]
 fn every_kind_has_its_header() {
-    fn check<T: Scalar + Default + Into<Value>>() {
+    fn check<T: Scalar + Default + Into<PacketValue>>() {
         let mut packet = Vec::new();
         put_scalar(T::default(), &mut packet);
         assert_eq!(packet, pack(&[T::default().into()]).unwrap());

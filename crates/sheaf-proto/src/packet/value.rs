@@ -1,11 +1,11 @@
 //! Owned values.
-use super::{FieldType, Kind, PacketError, Scalar, Shape};
+use super::{FieldKind, FieldShape, FieldType, PacketError, Scalar};
 use bytes::Bytes;
 use sheaf_core::varint;
 
 /// One value of a packet.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum PacketValue {
     /// `%c`
     I8(i8),
     /// `%uc`
@@ -61,25 +61,27 @@ pub enum Array {
     Str(Vec<Bytes>),
 }
 
-impl Value {
+impl PacketValue {
     /// Its type.
     #[must_use]
     pub fn field_type(&self) -> FieldType {
         let kind = match self {
-            Self::I8(_) => Kind::I8,
-            Self::U8(_) => Kind::U8,
-            Self::I16(_) => Kind::I16,
-            Self::U16(_) => Kind::U16,
-            Self::I32(_) => Kind::I32,
-            Self::U32(_) => Kind::U32,
-            Self::I64(_) => Kind::I64,
-            Self::U64(_) => Kind::U64,
-            Self::F32(_) => Kind::F32,
-            Self::F64(_) => Kind::F64,
-            Self::Str(_) => Kind::Str,
-            Self::Array(array) => return FieldType { kind: array.kind(), shape: Shape::Array },
+            Self::I8(_) => FieldKind::I8,
+            Self::U8(_) => FieldKind::U8,
+            Self::I16(_) => FieldKind::I16,
+            Self::U16(_) => FieldKind::U16,
+            Self::I32(_) => FieldKind::I32,
+            Self::U32(_) => FieldKind::U32,
+            Self::I64(_) => FieldKind::I64,
+            Self::U64(_) => FieldKind::U64,
+            Self::F32(_) => FieldKind::F32,
+            Self::F64(_) => FieldKind::F64,
+            Self::Str(_) => FieldKind::Str,
+            Self::Array(array) => {
+                return FieldType { kind: array.kind(), shape: FieldShape::Array };
+            }
             Self::LargeArray(array) => {
-                return FieldType { kind: array.kind(), shape: Shape::LargeArray };
+                return FieldType { kind: array.kind(), shape: FieldShape::LargeArray };
             }
         };
         FieldType::scalar(kind)
@@ -138,19 +140,19 @@ impl Array {
 
     /// The kind of the elements.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FieldKind {
         match self {
-            Self::I8(_) => Kind::I8,
-            Self::U8(_) => Kind::U8,
-            Self::I16(_) => Kind::I16,
-            Self::U16(_) => Kind::U16,
-            Self::I32(_) => Kind::I32,
-            Self::U32(_) => Kind::U32,
-            Self::I64(_) => Kind::I64,
-            Self::U64(_) => Kind::U64,
-            Self::F32(_) => Kind::F32,
-            Self::F64(_) => Kind::F64,
-            Self::Str(_) => Kind::Str,
+            Self::I8(_) => FieldKind::I8,
+            Self::U8(_) => FieldKind::U8,
+            Self::I16(_) => FieldKind::I16,
+            Self::U16(_) => FieldKind::U16,
+            Self::I32(_) => FieldKind::I32,
+            Self::U32(_) => FieldKind::U32,
+            Self::I64(_) => FieldKind::I64,
+            Self::U64(_) => FieldKind::U64,
+            Self::F32(_) => FieldKind::F32,
+            Self::F64(_) => FieldKind::F64,
+            Self::Str(_) => FieldKind::Str,
         }
     }
 
@@ -178,13 +180,13 @@ impl Array {
 
 macro_rules! from_numbers {
     ($($type:ident $kind:ident;)*) => {
-        $(impl From<$type> for Value {
+        $(impl From<$type> for PacketValue {
             fn from(value: $type) -> Self {
                 Self::$kind(value)
             }
         }
 
-        impl From<Vec<$type>> for Value {
+        impl From<Vec<$type>> for PacketValue {
             fn from(values: Vec<$type>) -> Self {
                 Self::Array(Array::$kind(values))
             }
@@ -196,25 +198,25 @@ from_numbers! {
     i8 I8; u8 U8; i16 I16; u16 U16; i32 I32; u32 U32; i64 I64; u64 U64; f32 F32; f64 F64;
 }
 
-impl From<&str> for Value {
+impl From<&str> for PacketValue {
     fn from(text: &str) -> Self {
         Self::Str(Bytes::copy_from_slice(text.as_bytes()))
     }
 }
 
-impl From<String> for Value {
+impl From<String> for PacketValue {
     fn from(text: String) -> Self {
         Self::Str(text.into())
     }
 }
 
-impl From<Bytes> for Value {
+impl From<Bytes> for PacketValue {
     fn from(bytes: Bytes) -> Self {
         Self::Str(bytes)
     }
 }
 
-impl From<Vec<Bytes>> for Value {
+impl From<Vec<Bytes>> for PacketValue {
     fn from(strings: Vec<Bytes>) -> Self {
         Self::Array(Array::Str(strings))
     }

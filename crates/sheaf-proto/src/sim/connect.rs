@@ -1,6 +1,6 @@
 //! Who is connected to whom in a simulated tree, and how orphans find another parent.
-use super::wire::{Trouble, Wire};
-use super::{Connection, Leaves, Sim, What};
+use super::wire::{SimWire, Trouble};
+use super::{Connection, Leaves, Sim, SimWhat};
 use crate::{LinkId, own};
 use sheaf_core::RangeSet;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl<L: Leaves> Sim<L> {
             if tried > 0 && tried.is_multiple_of(round) { pause.max(ROUND_PAUSE) } else { pause };
         let jitter = Duration::from_micros(self.rng.u64(0..100));
         let at = self.now + pause + jitter;
-        self.push(at, What::Search(rank));
+        self.push(at, SimWhat::Search(rank));
     }
 
     /// An orphan tries the ancestor whose turn it is.
@@ -138,13 +138,13 @@ impl<L: Leaves> Sim<L> {
         self.made.push(Connection { upper, upper_link: None, lower, lower_link });
         self.routes.insert((lower, lower_link), connection);
         let arrives = now + latency * 2;
-        self.wires.push(Wire::default());
-        self.wires.push(Wire { arrives, ..Wire::default() });
+        self.wires.push(SimWire::default());
+        self.wires.push(SimWire { arrives, ..SimWire::default() });
         for rank in [lower, upper] {
             self.hosts[rank as usize].made.push(connection);
         }
         self.hosts[lower as usize].up = connection;
-        self.push(arrives, What::Knock(connection));
+        self.push(arrives, SimWhat::Knock(connection));
         self.settle(lower);
     }
 

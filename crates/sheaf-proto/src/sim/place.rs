@@ -1,7 +1,7 @@
 //! Nodes that are started again, and children that go back to them: what launchers do.
 use super::world::own_leaf;
-use super::{Leaves, Sim, What};
-use crate::control::{Address, Ancestor};
+use super::{Leaves, Sim, SimWhat};
+use crate::control::{Ancestor, DoorAddress};
 use crate::{HandOver, LinkId, Node, Time, own};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const STAY_MIN: Duration = Duration::from_millis(500);
 const STAY_MAX: Duration = Duration::from_secs(60);
 
 /// From when on an adopted child may be sent away, and how long it was kept for.
-pub(super) struct Stay {
+pub(super) struct SimStay {
     until: Time,
     took: Duration,
 }
@@ -62,10 +62,10 @@ impl<L: Leaves> Sim<L> {
         } else {
             let took =
                 host.stays.get(&lower).map_or(STAY_MIN, |stay| (stay.took * 2).min(STAY_MAX));
-            host.stays.insert(lower, Stay { until: now + took, took });
+            host.stays.insert(lower, SimStay { until: now + took, took });
         }
         if !std::mem::replace(&mut host.handing_over, true) {
-            self.push(now + HAND_OVER_PAUSE, What::HandOver(rank));
+            self.push(now + HAND_OVER_PAUSE, SimWhat::HandOver(rank));
         }
     }
 
@@ -78,7 +78,7 @@ impl<L: Leaves> Sim<L> {
         };
         self.hosts[rank as usize].handing_over = adopted;
         if adopted {
-            self.push(self.now + HAND_OVER_PAUSE, What::HandOver(rank));
+            self.push(self.now + HAND_OVER_PAUSE, SimWhat::HandOver(rank));
         }
     }
 
@@ -97,7 +97,7 @@ impl<L: Leaves> Sim<L> {
             let may_go = stay.is_none_or(|stay| stay.until <= self.now);
             let Some(&(_, to)) = to.filter(|_| may_go) else { continue };
             // Here a node is found by its rank.
-            let place = Ancestor { rank: below, address: Address::Abstract(String::new()) };
+            let place = Ancestor { rank: below, address: DoorAddress::Abstract(String::new()) };
             going.push(HandOver { from, rank: child, to, place });
         }
         self.with(rank, |node, _| node.hand_over(going));

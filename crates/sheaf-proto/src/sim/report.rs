@@ -1,7 +1,7 @@
 //! One wave over a simulated tree, and what it took.
 use super::{Leaves, Physics, Shape, Sim, SimConfig};
 use crate::filter::Registry;
-use crate::packet::{Value, pack, put_scalar};
+use crate::packet::{PacketValue, pack, put_scalar};
 use crate::{Node, Packet, Sync};
 use bytes::Bytes;
 use serde::Serialize;
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// No simulated wave without faults takes this long.
 const WAVE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// How many kinds of contents differ from the common one in [`Operation::equivalence`].
+/// How many kinds of contents differ from the common one in [`SimOperation::equivalence`].
 pub const OTHER_CLASSES: u32 = 7;
 
 /// What every leaf is asked and how the answers are combined.
-pub struct Operation {
+pub struct SimOperation {
     /// Name of the filter.
     pub filter: String,
     /// Its parameters.
@@ -24,7 +24,7 @@ pub struct Operation {
     answer: Box<dyn Fn(u32) -> Vec<u8>>,
 }
 
-impl Operation {
+impl SimOperation {
     /// Any filter, with the packet that each leaf answers.
     pub fn new(filter: &str, params: &[u8], answer: impl Fn(u32) -> Vec<u8> + 'static) -> Self {
         let answer = Box::new(answer);
@@ -44,7 +44,7 @@ impl Operation {
         Self::new("bytes-eq-class", b"", |leaf| {
             let class = if leaf % 997 == 996 { 1 + leaf / 997 % OTHER_CLASSES } else { 0 };
             let values =
-                [Value::U32(leaf), format!("digest of contents {class:08}").as_str().into()];
+                [PacketValue::U32(leaf), format!("digest of contents {class:08}").as_str().into()];
             pack(&values).expect("two values make a packet")
         })
     }
@@ -109,7 +109,7 @@ fn packet_of(number: u64) -> Vec<u8> {
     packet
 }
 
-struct Answers<'a>(&'a Operation);
+struct Answers<'a>(&'a SimOperation);
 
 impl Leaves for Answers<'_> {
     fn packet(&mut self, leaf: u32, packet: &Packet, node: &mut Node) {
@@ -125,7 +125,7 @@ impl Leaves for Answers<'_> {
 /// [`SimError`]: always a bug of the filter or the protocol.
 pub fn simulate(
     shape: &Shape,
-    operation: &Operation,
+    operation: &SimOperation,
     registry: &Registry,
     physics: Physics,
     seed: u64,

@@ -1,7 +1,7 @@
 //! The shape of a simulated tree: how many children each node has.
 use crate::own;
 use crate::topology::Topology;
-use crate::{Child, Config, Role, Tuning};
+use crate::{Child, NodeConfig, NodeRole, Tuning};
 use sheaf_core::RangeSet;
 
 /// A rooted tree without names. Nodes are numbered breadth first, the root being 0, so the
@@ -9,12 +9,12 @@ use sheaf_core::RangeSet;
 /// lies one range of leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
-    places: Vec<Place>,
+    places: Vec<SimPlace>,
     leaves: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Place {
+struct SimPlace {
     parent: u32,
     first_child: u32,
     children: u32,
@@ -28,7 +28,7 @@ impl Shape {
     /// make one tree with at least one leaf below its root.
     #[must_use]
     pub fn from_counts(counts: &[u32]) -> Option<Self> {
-        let mut places = vec![Place::default(); counts.len()];
+        let mut places = vec![SimPlace::default(); counts.len()];
         let mut next = 1usize;
         for (rank, &children) in counts.iter().enumerate() {
             let end = next.checked_add(children as usize).filter(|&end| end <= counts.len())?;
@@ -209,16 +209,16 @@ impl Shape {
 
     /// What the node of this rank is told when it starts.
     #[must_use]
-    pub fn config(&self, rank: u32, tuning: Tuning) -> Config {
+    pub fn config(&self, rank: u32, tuning: Tuning) -> NodeConfig {
         let leaves = |rank: u32| self.all_leaves_below(rank);
         let role = match (rank, self.leaf(rank)) {
-            (0, _) => Role::Root,
-            (_, None) => Role::Inner,
-            (_, Some(_)) => Role::Leaf,
+            (0, _) => NodeRole::Root,
+            (_, None) => NodeRole::Inner,
+            (_, Some(_)) => NodeRole::Leaf,
         };
         let children =
             self.children(rank).map(|child| Child { rank: child, leaves: leaves(child) });
-        Config {
+        NodeConfig {
             rank,
             role,
             depth: self.places[rank as usize].depth,

@@ -59,7 +59,7 @@ fn span(bytes: usize, per_second: u64) -> Duration {
 
 /// One direction of a link.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Wire {
+pub(super) struct SimWire {
     /// When what was last put on it arrives; nothing overtakes.
     pub arrives: Time,
     /// Bytes sent that the receiver has not read.

@@ -1,15 +1,15 @@
 //! What happens in a simulated tree: bytes arrive, nodes work, links and processes fail.
 use super::wire::shred;
-use super::{Fault, Host, Input, Leaves, Shape, Sim, SimConfig, What};
+use super::{Fault, Leaves, Shape, Sim, SimConfig, SimHost, SimInput, SimWhat};
 use crate::filter::Registry;
-use crate::{Event, LinkId, Node, Role, Time, own};
+use crate::{Event, LinkId, Node, NodeRole, Time, own};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-impl Host {
+impl SimHost {
     pub(super) fn new(shape: &Shape, rank: u32, registry: Registry, config: &SimConfig) -> Self {
         let start = Time(0);
         let mut node = Node::new(shape.config(rank, config.tuning), registry, start);
@@ -49,7 +49,7 @@ impl Host {
 }
 
 /// The leaf that a node is, or that it has of its own.
-fn leaf_at<'a>(shape: &Shape, hosts: &'a mut [Host], rank: u32) -> Option<(u32, &'a mut Node)> {
+fn leaf_at<'a>(shape: &Shape, hosts: &'a mut [SimHost], rank: u32) -> Option<(u32, &'a mut Node)> {
     let host = &mut hosts[rank as usize];
     match shape.leaf(rank) {
         Some(leaf) => Some((leaf, host.node.as_mut()?)),
@@ -59,7 +59,7 @@ fn leaf_at<'a>(shape: &Shape, hosts: &'a mut [Host], rank: u32) -> Option<(u32, 
 
 /// Makes the own leaf of a node, and joins the two; a leaf has none.
 pub(super) fn own_leaf(node: &mut Node, now: Time) -> (Option<Node>, (LinkId, LinkId)) {
-    if node.config().role == Role::Leaf {
+    if node.config().role == NodeRole::Leaf {
         return (None, (LinkId::new(0), LinkId::new(0)));
     }
     let down = node.add_own_leaf(now);
@@ -83,12 +83,12 @@ impl<L: Leaves> Sim<L> {
         }
         let rank = self.receiver(wire).0;
         match chunk {
-            Some(chunk) => self.deliver(rank, Input::Bytes(wire, chunk)),
-            None => self.deliver(rank, Input::Lost(wire)),
+            Some(chunk) => self.deliver(rank, SimInput::Bytes(wire, chunk)),
+            None => self.deliver(rank, SimInput::Lost(wire)),
         }
     }
 
-    pub(super) fn deliver(&mut self, rank: u32, input: Input) {
+    pub(super) fn deliver(&mut self, rank: u32, input: SimInput) {
         let now = self.now;
         let host = &mut self.hosts[rank as usize];
         if host.node.is_none() {
@@ -103,7 +103,7 @@ impl<L: Leaves> Sim<L> {
         if !host.stopped && !host.waking {
             host.waking = true;
             let at = host.busy.max(now);
-            self.push(at, What::Wake(rank));
+            self.push(at, SimWhat::Wake(rank));
         }
     }
 
@@ -119,11 +119,11 @@ impl<L: Leaves> Sim<L> {
         self.settle(rank);
     }
 
-    fn take_in(&mut self, rank: u32, input: Input) {
+    fn take_in(&mut self, rank: u32, input: SimInput) {
         let now = self.now;
         let link = match &input {
             // The link may be another connection's by now.
-            Input::Bytes(wire, _) | Input::Lost(wire) => {
+            SimInput::Bytes(wire, _) | SimInput::Lost(wire) => {
                 self.receiver(*wire).1.filter(|&link| self.wire(rank, link) == Some(wire ^ 1))
             }
             _ => None,
@@ -132,14 +132,14 @@ impl<L: Leaves> Sim<L> {
         let Some(node) = host.node.as_mut() else { return };
         host.busy = host.busy.max(now);
         match input {
-            Input::Tick => node.tick(now),
-            Input::Lost(_) => {
+            SimInput::Tick => node.tick(now),
+            SimInput::Lost(_) => {
                 let Some(link) = link else { return };
                 node.link_lost(now, link, Errno::CONNRESET, "the link has failed");
             }
-            Input::Serve(event) => self.serve(rank, &event),
-            Input::Knock(connection) => self.accept(rank, connection),
-            Input::Bytes(wire, chunk) => {
+            SimInput::Serve(event) => self.serve(rank, &event),
+            SimInput::Knock(connection) => self.accept(rank, connection),
+            SimInput::Bytes(wire, chunk) => {
                 let Some(link) = link else { return };
                 let before = node.counters(link).frames_in;
                 let outcome = node.receive(now, link, &chunk);
@@ -192,7 +192,7 @@ impl<L: Leaves> Sim<L> {
         }
         host.serving = host.serving.max(self.now) + think;
         let at = host.serving;
-        self.push(at, What::Serve(rank, Box::new(event)));
+        self.push(at, SimWhat::Serve(rank, Box::new(event)));
     }
 
     /// Lets a node's events, output and closed links out until there are no more.
@@ -222,14 +222,14 @@ impl<L: Leaves> Sim<L> {
         let due = node.next_timeout().map(|due| due.max(Time(now.0 + 1)));
         if let Some(due) = due.filter(|&due| due < host.tick) {
             host.tick = due;
-            self.push(due, What::Tick(rank));
+            self.push(due, SimWhat::Tick(rank));
         }
     }
 
     /// Lets one thing of a node's own leaf out; whether there was any.
     fn settle_own(&mut self, rank: u32) -> bool {
         let now = self.now;
-        let Host { node: Some(node), own, joint, .. } = &mut self.hosts[rank as usize] else {
+        let SimHost { node: Some(node), own, joint, .. } = &mut self.hosts[rank as usize] else {
             return false;
         };
         let Some(leaf) = own else { return false };
@@ -258,7 +258,8 @@ impl<L: Leaves> Sim<L> {
     /// Gives a node's own leaf what there is for it.
     fn flush_own(&mut self, rank: u32) {
         let now = self.now;
-        let Host { node: Some(node), own: Some(own), joint, .. } = &mut self.hosts[rank as usize]
+        let SimHost { node: Some(node), own: Some(own), joint, .. } =
+            &mut self.hosts[rank as usize]
         else {
             return;
         };
@@ -354,7 +355,7 @@ impl<L: Leaves> Sim<L> {
         }
         wire.arrives = wire.arrives.max(arrives);
         let arrives = wire.arrives;
-        self.push(arrives, What::Chunk(at, chunk));
+        self.push(arrives, SimWhat::Chunk(at, chunk));
     }
 
     /// A node closes its end of a link: what it has sent still arrives, then the end.
@@ -373,7 +374,7 @@ impl<L: Leaves> Sim<L> {
         if !std::mem::replace(&mut wire.closed, true) {
             let at = wire.arrives.max(self.now + self.config.physics.latency);
             wire.arrives = at;
-            self.push(at, What::End(out));
+            self.push(at, SimWhat::End(out));
         }
     }
 
@@ -460,7 +461,7 @@ impl<L: Leaves> Sim<L> {
         }
         wire.closed = true;
         let rank = self.receiver(at).0;
-        self.deliver(rank, Input::Lost(at));
+        self.deliver(rank, SimInput::Lost(at));
     }
 
     fn resume(&mut self, rank: u32) {
@@ -471,7 +472,7 @@ impl<L: Leaves> Sim<L> {
         if !host.waking {
             host.waking = true;
             let now = self.now;
-            self.push(now, What::Wake(rank));
+            self.push(now, SimWhat::Wake(rank));
         }
         for out in self.outward(rank) {
             if std::mem::take(&mut self.wires[out as usize].blocked)

@@ -1,12 +1,12 @@
 //! What holds of a stream between any two calls ([`super::super::Node::check`]).
-use super::{ChildState, Lane, Member, Owner, Stream};
+use super::{ChildState, DownLane, Member, NodeStream, StreamOwner};
 use crate::control::Sync;
-use crate::{LINK_OUT_BYTES, Role};
+use crate::{LINK_OUT_BYTES, NodeRole};
 use sheaf_core::RangeSet;
 
-impl Stream {
-    pub fn check(&self, role: Role) -> Result<(), String> {
-        if role != Role::Leaf {
+impl NodeStream {
+    pub fn check(&self, role: NodeRole) -> Result<(), String> {
+        if role != NodeRole::Leaf {
             self.check_members()?;
             self.check_waves()?;
         }
@@ -45,7 +45,7 @@ impl Stream {
             self.members.all().is_subset(self.members.ever()),
             "it has members that it never had"
         );
-        let told = self.left || self.owner == Owner::App;
+        let told = self.left || self.owner == StreamOwner::App;
         rule!(told || self.members.any_left(), "nobody is left, and its owner does not know");
         rule!(!self.left || !live, "its owner believes that nobody is left");
         Ok(())
@@ -74,7 +74,7 @@ impl Stream {
         Ok(())
     }
 
-    fn check_flow(&self, role: Role) -> Result<(), String> {
+    fn check_flow(&self, role: NodeRole) -> Result<(), String> {
         let (sent, down) = (self.up.out.sent, &self.down);
         rule!(sent.acked <= sent.done, "credit for {} of {} bytes", sent.acked, sent.done);
         let consumed = down.consumed;
@@ -83,7 +83,7 @@ impl Stream {
             "down {consumed:?} of {}",
             down.received
         );
-        if role == Role::Leaf {
+        if role == NodeRole::Leaf {
             return Ok(());
         }
         let lanes = down.lanes.iter().zip(&self.up.inlets).zip(self.members.iter());
@@ -109,7 +109,7 @@ impl Stream {
         Ok(())
     }
 
-    fn check_lane(&self, lane: &Lane, here: bool) -> Result<(), String> {
+    fn check_lane(&self, lane: &DownLane, here: bool) -> Result<(), String> {
         let (down, end) = (&self.down, self.down.log_end());
         let place = down.log_base.min(down.log_start) <= lane.acked
             && lane.acked <= lane.sent

@@ -6,7 +6,7 @@
 //! says where it is, and goes on there if the log still has it, which the window sees to: nobody is
 //! sent more than a window beyond what its leaves have consumed, and only what all have consumed is
 //! forgotten.
-use super::{ChildState, Flow, Owner, Stream};
+use super::{ChildState, Flow, NodeStream, StreamOwner};
 use crate::frame::{self, flag};
 use crate::links::{LinkId, Links};
 use bytes::Bytes;
@@ -25,7 +25,7 @@ const LOG_COPY_BYTES_MAX: usize = 2048;
 
 /// A child's place in the stream's log.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lane {
+pub(crate) struct DownLane {
     /// Bytes of the stream that the child has been sent, and number of the frame that follows.
     pub sent: u64,
     pub next: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Lane {
     pub replies_bytes: usize,
 }
 
-impl Lane {
+impl DownLane {
     /// A lane that sends what comes from here on, which is at `sent`, frame `next`.
     pub fn new(sent: u64, next: u64) -> Self {
         Self { sent, next, acked: sent, replies_bytes: 0 }
@@ -48,7 +48,7 @@ impl Lane {
 
 /// What a stream carries from its owner to its children.
 pub(crate) struct Downward {
-    pub(super) lanes: Vec<Lane>,
+    pub(super) lanes: Vec<DownLane>,
     /// From the owner: received in all.
     pub received: u64,
     /// Of it consumed by everyone below, and told to the owner.
@@ -73,17 +73,17 @@ pub(crate) struct Downward {
 }
 
 impl Index<ChildId> for Downward {
-    type Output = Lane;
+    type Output = DownLane;
 
     #[inline]
-    fn index(&self, child: ChildId) -> &Lane {
+    fn index(&self, child: ChildId) -> &DownLane {
         &self.lanes[child.place()]
     }
 }
 
 impl IndexMut<ChildId> for Downward {
     #[inline]
-    fn index_mut(&mut self, child: ChildId) -> &mut Lane {
+    fn index_mut(&mut self, child: ChildId) -> &mut DownLane {
         &mut self.lanes[child.place()]
     }
 }
@@ -92,7 +92,7 @@ impl Downward {
     /// A stream that begins at `offset` bytes and was opened by this frame.
     pub fn new(offset: u64, children: usize, open: Bytes) -> Self {
         Self {
-            lanes: vec![Lane::new(offset, 0); children],
+            lanes: vec![DownLane::new(offset, 0); children],
             received: offset,
             consumed: Flow { done: offset, acked: offset },
             log: VecDeque::new(),
@@ -122,8 +122,8 @@ impl Downward {
     }
 
     /// A lane for a child that nothing is sent to so far.
-    pub(super) fn idle_lane(&self) -> Lane {
-        Lane::new(self.log_base, self.log_first)
+    pub(super) fn idle_lane(&self) -> DownLane {
+        DownLane::new(self.log_base, self.log_first)
     }
 
     /// Bytes that wait here for children.
@@ -145,7 +145,7 @@ impl Downward {
     }
 }
 
-impl Stream {
+impl NodeStream {
     /// Puts `frame`, which `received` counts already, into the log, and on the link of every child
     /// that is here, has room, and was sent all that came before.
     pub fn forward(&mut self, links: &mut Links, frame: &Bytes) {
@@ -171,7 +171,7 @@ impl Stream {
     /// Moves one waiting frame onto the link `at`, if credit allows. Returns whether more could
     /// follow.
     pub fn pump(&mut self, at: LinkId, links: &mut Links) -> bool {
-        if self.owner == Owner::Link(at) {
+        if self.owner == StreamOwner::Link(at) {
             return self.pump_up(at, links);
         }
         let Some(child) = self.members.child(at) else { return false };
@@ -238,7 +238,7 @@ impl Stream {
     /// An inner node passes on at once what it is told: would every level wait for a quarter of the
     /// window, a deep tree could hold all of it back.
     fn tell_consumed(&mut self, step: u64, links: &mut Links) {
-        let Owner::Link(owner) = self.owner else { return };
+        let StreamOwner::Link(owner) = self.owner else { return };
         let consumed = &mut self.down.consumed;
         if consumed.done - consumed.acked >= step && links[owner].is_alive() {
             consumed.acked = consumed.done;

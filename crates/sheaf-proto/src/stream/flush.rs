@@ -1,5 +1,5 @@
 //! A wave is over, or passes on what it has.
-use super::{ChildId, Owner, Stream};
+use super::{ChildId, NodeStream, StreamOwner};
 use crate::Time;
 use crate::coverage::Coverage;
 use crate::filter::{Emit, FilterError, Replies};
@@ -24,7 +24,7 @@ pub(crate) struct Flushed {
     pub complaint: Option<FilterError>,
 }
 
-impl Stream {
+impl NodeStream {
     /// Passes on what a wave holds to the owner; with `last` the wave is over, and members that
     /// have not answered are silent because of `late`. `None` if it is over already, or has nothing
     /// new.
@@ -40,7 +40,7 @@ impl Stream {
         scratch: &mut Vec<u8>,
         links: &mut Links,
     ) -> Option<Flushed> {
-        let emit = if self.owner == Owner::App { Emit::Result } else { Emit::Partial };
+        let emit = if self.owner == StreamOwner::App { Emit::Result } else { Emit::Partial };
         let (members, slots) = self.parts();
         let slot = slots.get(wave).filter(|slot| last || slot.has_news())?;
         scratch.clear();
@@ -63,7 +63,7 @@ impl Stream {
             let ok = coverage.map_or(&**self.members.all(), |coverage| &coverage.ok);
             self.show(&Passing { stream, wave, tag, ok, coverage, payload, last });
         }
-        let delivered = self.owner == Owner::App;
+        let delivered = self.owner == StreamOwner::App;
         if delivered {
             let all = || Coverage { ok: Arc::clone(self.members.all()), ..Coverage::default() };
             let coverage = cover.unwrap_or_else(all);
@@ -121,7 +121,7 @@ impl Stream {
     }
 }
 
-impl Stream {
+impl NodeStream {
     /// Opens `wave`, which nobody has begun, to be ended. Whether it is open now.
     pub fn begin_wave(&mut self, wave: u64) -> bool {
         let (members, slots) = self.parts();

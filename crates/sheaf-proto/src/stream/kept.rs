@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 const COMPACT_BYTES_MIN: usize = 16 << 10;
 
 /// One frame of the buffer.
-struct Entry {
+struct KeptWave {
     /// Where it begins, counted from the first byte of the stream's buffer ever.
     at: u64,
     /// Of a run, the first of its waves.
@@ -24,7 +24,7 @@ struct Entry {
 /// Frames in the order in which they were sent, next to each other.
 #[derive(Default)]
 pub(in super::super) struct Kept {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<KeptWave>,
     buffer: Vec<u8>,
     /// Where the first entry begins.
     head: usize,
@@ -50,7 +50,7 @@ impl Kept {
         self.buffer.extend_from_slice(body);
         let len = (HEADER_BYTES + body.len()) as u32;
         self.disordered |= self.entries.back().is_some_and(|last| last.wave > wave);
-        self.entries.push_back(Entry { at, wave, count, len, gone: false });
+        self.entries.push_back(KeptWave { at, wave, count, len, gone: false });
         self.bytes += u64::from(len);
     }
 
@@ -59,7 +59,8 @@ impl Kept {
     /// In a stream whose waves end in order all of that is in front; what is not is found by its
     /// number, so that each range costs no more than what it ends, unless entries are out of order.
     pub fn drop_waves(&mut self, waves: &[(u64, u64)], all: &WaveSet) {
-        let over = |entry: &Entry| all.covers(entry.wave, entry.wave + u64::from(entry.count) - 1);
+        let over =
+            |entry: &KeptWave| all.covers(entry.wave, entry.wave + u64::from(entry.count) - 1);
         while let Some(entry) = self.entries.front()
             && (entry.gone || over(entry))
         {
@@ -75,7 +76,7 @@ impl Kept {
                 // A run begins with a wave before those that are over.
                 false => self.entries.partition_point(|entry| entry.wave < first).saturating_sub(1),
             };
-            let in_range = |entry: &&mut Entry| self.disordered || entry.wave <= last;
+            let in_range = |entry: &&mut KeptWave| self.disordered || entry.wave <= last;
             for entry in self.entries.range_mut(from..).take_while(in_range) {
                 if !entry.gone && over(entry) {
                     entry.gone = true;

@@ -1,11 +1,11 @@
 //! Members that move from one child to another, join later, or go.
-use super::{ChildId, ChildState, Inlet, Lane, Stream};
+use super::{ChildId, ChildState, DownLane, Inlet, NodeStream};
 use crate::control;
 use crate::frame::{Header, Kind};
 use crate::links::{LinkId, Links};
 use sheaf_core::{Errno, RangeSet};
 
-impl Stream {
+impl NodeStream {
     /// Moves members from the child on link `from` to that on `to`. Returns the waves that this
     /// completes.
     pub fn move_members(
@@ -138,7 +138,7 @@ impl Stream {
         let Some(number) = self.down.frame_behind(received) else { return false };
         let acked = acked.clamp(self.down.log_base.min(received), received);
         self.members_mut()[child].state = ChildState::Here;
-        self.down[child] = Lane { acked, ..Lane::new(received, number) };
+        self.down[child] = DownLane { acked, ..DownLane::new(received, number) };
         self.up[child] = Inlet::default();
         true
     }
@@ -186,7 +186,7 @@ impl Stream {
             let member = &mut self.members_mut()[child];
             (member.state, member.since) = (ChildState::Here, wave_base);
             links.push(member.link);
-            self.down[child] = Lane::new(offset, number);
+            self.down[child] = DownLane::new(offset, number);
             self.up[child] = Inlet::anew();
         }
         links

@@ -2,7 +2,7 @@
 //!
 //! They are outside of the stream's own order and are not repeated after a failure. What is under
 //! way to a child is bounded; a reply beyond that is dropped, and the root is told.
-use super::{ChildId, Owner, Stream};
+use super::{ChildId, NodeStream, StreamOwner};
 use crate::frame::{Header, Kind, flag};
 use crate::links::Links;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 /// Bytes of one stream's replies that may be under way to one child.
 const REPLIES_BYTES_MAX: usize = 256 << 10;
 
-impl Stream {
+impl NodeStream {
     /// Queues a reply for every child that is here; returns how many had no room for it.
     pub fn send_reply(&mut self, frame: &Bytes, links: &mut Links) -> usize {
         let mut dropped = 0;
@@ -62,7 +62,7 @@ impl Stream {
 
     /// Tells the parent that `bytes` of replies were dealt with.
     pub fn credit_replies(&self, bytes: usize, links: &mut Links) {
-        let Owner::Link(owner) = self.owner else { return };
+        let StreamOwner::Link(owner) = self.owner else { return };
         if links[owner].is_alive() {
             let (stream, wave) = (self.id, bytes as u64);
             let header =

@@ -1,5 +1,5 @@
 //! Waves that are all alike: packets of them travel many to a frame, and are folded without slots.
-use super::{Owner, Stream, WaveResult};
+use super::{NodeStream, StreamOwner, WaveResult};
 use crate::control::Sync;
 use crate::coverage::Coverage;
 use crate::frame::{self, Header, Kind, flag};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 /// Packets of waves that follow one another, all of the size that the stream's filter knows.
 #[derive(Debug, Default)]
-pub(crate) struct Run {
+pub(crate) struct LeafRun {
     pub first: u64,
     pub count: u64,
     pub tag: i32,
     pub items: Vec<u8>,
 }
 
-impl Stream {
+impl NodeStream {
     /// What so many waves of a run count for in the window: with all of it a sender is no further
     /// ahead than its receiver can give slots to.
     pub fn run_cost(&self, waves: usize) -> usize {
@@ -104,8 +104,8 @@ impl Stream {
             }
         }
         match self.owner {
-            Owner::Link(_) => self.send_runs(&complete, links),
-            Owner::App => self.deliver_run(&complete),
+            StreamOwner::Link(_) => self.send_runs(&complete, links),
+            StreamOwner::App => self.deliver_run(&complete),
         }
         if let Waves::Steady { steady, .. } = &mut self.up.waves {
             steady.retire(complete);

@@ -4,7 +4,7 @@
 //! is lost takes nothing with it that cannot be sent again. Bytes of a child are consumed, and
 //! credited, when what they brought has been sent on or dropped: so a slow parent slows its
 //! children, level by level, and what waits in a node is bounded by the windows of its children.
-use super::{ChildId, Flow, Kept, Owner, Run, Stream, WaveResult, WaveSet, kept};
+use super::{ChildId, Flow, Kept, LeafRun, NodeStream, StreamOwner, WaveResult, WaveSet, kept};
 use crate::Time;
 use crate::control::{Ack, Sync};
 use crate::filter::{Filter, FilterError, Uniform};
@@ -97,12 +97,12 @@ pub(crate) struct Upward {
     pub tap: Option<SharedLine>,
     pub uniform: Option<Uniform>,
     pub sync: Sync,
-    /// Seen as slots by [`Stream::slots`] alone.
+    /// Seen as slots by [`NodeStream::slots`] alone.
     pub(super) waves: Waves,
     pub(super) inlets: Vec<Inlet>,
     pub out: Outlet,
     /// At a leaf: packets that go out as one run.
-    pub run: Run,
+    pub run: LeafRun,
     /// No open wave has a deadline or flush before this.
     pub timer: Option<Time>,
     /// With a time-out: waves of which something has come that is to be passed on.
@@ -152,7 +152,7 @@ impl Upward {
             waves: Waves::Slots(Slots::starting_at(since)),
             inlets: Vec::new(),
             out,
-            run: Run::default(),
+            run: LeafRun::default(),
             timer: None,
             due: BTreeSet::new(),
             next_wave: since,
@@ -179,7 +179,7 @@ impl Upward {
     }
 }
 
-impl Stream {
+impl NodeStream {
     /// Shows the tap, if there is one, what is passed on.
     #[inline]
     pub(super) fn show(&self, passing: &Passing<'_>) {
@@ -277,7 +277,7 @@ impl Stream {
         from: &[Contribution],
         links: &mut Links,
     ) {
-        let Owner::Link(owner) = self.owner else { return };
+        let StreamOwner::Link(owner) = self.owner else { return };
         if self.up.run.count > 0 {
             self.seal_run(links);
         }
@@ -304,7 +304,7 @@ impl Stream {
     /// Puts a frame on the owner's link, and aside.
     #[inline]
     fn put_up(&mut self, mut header: Header, body: &[u8], links: &mut Links) {
-        let Owner::Link(owner) = self.owner else { return };
+        let StreamOwner::Link(owner) = self.owner else { return };
         let count = match (header.kind, &self.up.uniform) {
             (Kind::Run, Some(uniform)) => body.len() / uniform.item_bytes,
             _ => 1,
@@ -357,7 +357,7 @@ impl Stream {
     /// The owner is another node from now on: what the root may not have is sent to it once more,
     /// before everything else.
     pub fn replay(&mut self, owner: LinkId, links: &mut Links) {
-        self.owner = Owner::Link(owner);
+        self.owner = StreamOwner::Link(owner);
         self.up.out.sent = Flow::default();
         let waiting = std::mem::take(&mut self.up.out.held);
         for frame in self.up.out.kept.take() {

@@ -19,7 +19,7 @@ impl Default for Page {
 
 /// Children of one node as they are drawn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum DrawnItem {
     /// Neighbouring leaves: their positions.
     Leaves(Range<u32>),
     /// One inner node.
@@ -28,7 +28,7 @@ pub(super) enum Item {
     Elided(Range<u32>, u32),
 }
 
-struct Row {
+struct DrawnRow {
     left: String,
     count: String,
     hosts: String,
@@ -69,13 +69,13 @@ impl Topology {
 
     /// Children of a node: inner ones one by one, neighbouring leaves together, at most
     /// `items_max` (of at least 3) of them.
-    pub(super) fn items(&self, position: u32, items_max: usize) -> Vec<Item> {
-        let mut items: Vec<Item> = Vec::new();
+    pub(super) fn items(&self, position: u32, items_max: usize) -> Vec<DrawnItem> {
+        let mut items: Vec<DrawnItem> = Vec::new();
         for at in self.nodes[position as usize].child_positions() {
             match items.last_mut() {
-                _ if self.nodes[at as usize].children > 0 => items.push(Item::Inner(at)),
-                Some(Item::Leaves(range)) => range.end = at + 1,
-                _ => items.push(Item::Leaves(at..at + 1)),
+                _ if self.nodes[at as usize].children > 0 => items.push(DrawnItem::Inner(at)),
+                Some(DrawnItem::Leaves(range)) => range.end = at + 1,
+                _ => items.push(DrawnItem::Leaves(at..at + 1)),
             }
         }
         let items_max = items_max.max(3);
@@ -83,10 +83,12 @@ impl Topology {
             let tail = (items_max / 6).max(1);
             let head = items_max - 1 - tail;
             let cut = head..items.len() - tail;
-            let inner =
-                items[cut.clone()].iter().filter(|item| matches!(item, Item::Inner(_))).count();
+            let inner = items[cut.clone()]
+                .iter()
+                .filter(|item| matches!(item, DrawnItem::Inner(_)))
+                .count();
             let elided = items[cut.start].positions().start..items[cut.end - 1].positions().end;
-            items.splice(cut, [Item::Elided(elided, inner as u32)]);
+            items.splice(cut, [DrawnItem::Elided(elided, inner as u32)]);
         }
         items
     }
@@ -99,7 +101,7 @@ impl Topology {
         }
         for item in self.items(position, usize::MAX) {
             need += 1;
-            if let Item::Inner(at) = item {
+            if let DrawnItem::Inner(at) = item {
                 need += self.need(at, limit - need.min(limit));
             }
             if need > limit {
@@ -116,7 +118,7 @@ impl Topology {
             .all(|at| self.nodes[at as usize].children == 0)
     }
 
-    fn expand(&self, position: u32, budget: usize, indent: &str, rows: &mut Vec<Row>) {
+    fn expand(&self, position: u32, budget: usize, indent: &str, rows: &mut Vec<DrawnRow>) {
         let items = self.items(position, budget);
         let mut left = budget.saturating_sub(items.len());
         let last = items.len().saturating_sub(1);
@@ -124,7 +126,7 @@ impl Topology {
             let (branch, more) = if at == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
             let branch = format!("{indent}{branch}");
             match item {
-                Item::Inner(child) => {
+                DrawnItem::Inner(child) => {
                     rows.push(self.row(branch, NodeRef { tree: self, position: child }));
                     let need = self.need(child, left);
                     // One line below a node says little; then its own line has to do.
@@ -135,35 +137,39 @@ impl Topology {
                         left = left.saturating_sub(rows.len() - before);
                     }
                 }
-                Item::Leaves(range) => rows.push(self.leaves_row(branch, range)),
-                Item::Elided(range, inner) => {
+                DrawnItem::Leaves(range) => rows.push(self.leaves_row(branch, range)),
+                DrawnItem::Elided(range, inner) => {
                     let what = if inner == 1 { "more inner node" } else { "more inner nodes" };
                     let (count, hosts) = self.leaves_text(range);
-                    rows.push(Row { left: format!("{indent}⋮  {inner} {what}"), count, hosts });
+                    rows.push(DrawnRow {
+                        left: format!("{indent}⋮  {inner} {what}"),
+                        count,
+                        hosts,
+                    });
                 }
             }
         }
     }
 
-    fn row(&self, branch: String, node: NodeRef<'_>) -> Row {
+    fn row(&self, branch: String, node: NodeRef<'_>) -> DrawnRow {
         let (count, hosts) = self.leaves_text(node.position..node.position + 1);
         let left = match node.role() {
             Role::Root => format!("{branch}{}", node.host()),
             _ => format!("{branch}{} #{}", node.host(), node.rank()),
         };
-        Row { left, count, hosts }
+        DrawnRow { left, count, hosts }
     }
 
-    fn leaves_row(&self, branch: String, range: Range<u32>) -> Row {
+    fn leaves_row(&self, branch: String, range: Range<u32>) -> DrawnRow {
         let (count, hosts) = self.leaves_text(range.clone());
         if range.len() == 1 {
-            return Row {
+            return DrawnRow {
                 left: format!("{branch}{hosts}"),
                 count: "leaf".to_owned(),
                 hosts: String::new(),
             };
         }
-        Row { left: format!("{branch}leaves"), count, hosts }
+        DrawnRow { left: format!("{branch}leaves"), count, hosts }
     }
 
     /// How many leaves lie below these neighbours, and their hosts.
@@ -175,7 +181,7 @@ impl Topology {
     }
 }
 
-impl Item {
+impl DrawnItem {
     fn positions(&self) -> Range<u32> {
         match self {
             Self::Leaves(range) | Self::Elided(range, _) => range.clone(),

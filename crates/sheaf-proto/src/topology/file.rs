@@ -22,7 +22,7 @@ impl Topology {
     /// [`TopologyError::File`] with line and column.
     pub fn from_file(text: &str) -> Result<Self, TopologyError> {
         let mut parser =
-            Parser { tokens: Tokens { rest: text, line: 1, column: 1 }, ..Parser::default() };
+            Parser { tokens: FileTokens { rest: text, line: 1, column: 1 }, ..Parser::default() };
         while parser.statement()? {}
         parser.tree()
     }
@@ -63,44 +63,44 @@ impl Topology {
 
 /// Where something stands in the text.
 #[derive(Debug, Clone, Copy, Default)]
-struct At {
+struct FilePosition {
     line: usize,
     column: usize,
 }
 
-impl At {
+impl FilePosition {
     fn error(self, message: impl Into<String>) -> TopologyError {
         TopologyError::File { line: self.line, column: self.column, message: message.into() }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token<'a> {
+enum FileToken<'a> {
     Name(&'a str),
     Arrow,
     End,
 }
 
-impl std::fmt::Display for Token<'_> {
+impl std::fmt::Display for FileToken<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Token::Name(name) => write!(f, "{name:?}"),
-            Token::Arrow => f.write_str("\"=>\""),
-            Token::End => f.write_str("\";\""),
+            FileToken::Name(name) => write!(f, "{name:?}"),
+            FileToken::Arrow => f.write_str("\"=>\""),
+            FileToken::End => f.write_str("\";\""),
         }
     }
 }
 
 #[derive(Default)]
-struct Tokens<'a> {
+struct FileTokens<'a> {
     rest: &'a str,
     line: usize,
     column: usize,
 }
 
-impl<'a> Tokens<'a> {
+impl<'a> FileTokens<'a> {
     /// The next token and where it starts; none at the end of the text.
-    fn next(&mut self) -> (Option<Token<'a>>, At) {
+    fn next(&mut self) -> (Option<FileToken<'a>>, FilePosition) {
         loop {
             let blank = self.rest.find(|c: char| !c.is_whitespace()).unwrap_or(self.rest.len());
             self.take(blank);
@@ -109,21 +109,21 @@ impl<'a> Tokens<'a> {
             }
             self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
         }
-        let at = At { line: self.line, column: self.column };
+        let at = FilePosition { line: self.line, column: self.column };
         let token = match self.rest.as_bytes() {
             [] => return (None, at),
             [b';', ..] => {
                 self.take(1);
-                Token::End
+                FileToken::End
             }
             [b'=', b'>', ..] => {
                 self.take(2);
-                Token::Arrow
+                FileToken::Arrow
             }
             _ => {
                 let ends = |c: char| c.is_whitespace() || matches!(c, ';' | '#' | '=');
                 let end = self.rest.find(ends).unwrap_or(self.rest.len());
-                Token::Name(self.take(end.max(1)))
+                FileToken::Name(self.take(end.max(1)))
             }
         };
         (Some(token), at)
@@ -145,7 +145,7 @@ impl<'a> Tokens<'a> {
 
 #[derive(Default)]
 struct Parser<'a> {
-    tokens: Tokens<'a>,
+    tokens: FileTokens<'a>,
     by_name: FxHashMap<(&'a str, u32), u32>,
     nodes: Vec<FileNode<'a>>,
 }
@@ -154,11 +154,11 @@ struct FileNode<'a> {
     host: &'a str,
     number: u32,
     /// Where it is first mentioned.
-    at: At,
+    at: FilePosition,
     /// Where it is somebody's child.
-    child_at: Option<At>,
+    child_at: Option<FilePosition>,
     /// Where its own statement is, and its children there.
-    own_at: Option<At>,
+    own_at: Option<FilePosition>,
     children: Vec<u32>,
 }
 
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
         let (token, at) = self.tokens.next();
         let parent = match token {
             None => return Ok(false),
-            Some(Token::Name(name)) => self.node(name, at)?,
+            Some(FileToken::Name(name)) => self.node(name, at)?,
             Some(other) => {
                 return Err(at.error(format!("a statement starts with host:n, not {other}")));
             }
@@ -181,8 +181,8 @@ impl<'a> Parser<'a> {
         }
         self.nodes[parent as usize].own_at = Some(at);
         match self.tokens.next() {
-            (Some(Token::End), _) => Ok(true),
-            (Some(Token::Arrow), _) => self.children(parent).map(|()| true),
+            (Some(FileToken::End), _) => Ok(true),
+            (Some(FileToken::Arrow), _) => self.children(parent).map(|()| true),
             (Some(other), at) => Err(at.error(format!("expected \"=>\" or \";\", not {other}"))),
             (None, at) => Err(at.error("the file ends before the \";\" of a statement")),
         }
@@ -192,7 +192,7 @@ impl<'a> Parser<'a> {
         loop {
             let (token, at) = self.tokens.next();
             match token {
-                Some(Token::Name(name)) => {
+                Some(FileToken::Name(name)) => {
                     let child = self.node(name, at)?;
                     if let Some(before) = self.nodes[child as usize].child_at.replace(at) {
                         let name = self.name(child);
@@ -202,11 +202,11 @@ impl<'a> Parser<'a> {
                     }
                     self.nodes[parent as usize].children.push(child);
                 }
-                Some(Token::End) if self.nodes[parent as usize].children.is_empty() => {
+                Some(FileToken::End) if self.nodes[parent as usize].children.is_empty() => {
                     return Err(at.error("no child follows the \"=>\""));
                 }
-                Some(Token::End) => return Ok(()),
-                Some(Token::Arrow) => {
+                Some(FileToken::End) => return Ok(()),
+                Some(FileToken::Arrow) => {
                     return Err(at.error("a second \"=>\"; is a \";\" missing before it?"));
                 }
                 None => return Err(at.error("the file ends before the \";\" of a statement")),
@@ -214,7 +214,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn node(&mut self, name: &'a str, at: At) -> Result<u32, TopologyError> {
+    fn node(&mut self, name: &'a str, at: FilePosition) -> Result<u32, TopologyError> {
         let (host, number) = name
             .rsplit_once(':')
             .filter(|(host, number)| {
@@ -249,7 +249,7 @@ impl<'a> Parser<'a> {
             (0..self.nodes.len() as u32).filter(|&at| self.nodes[at as usize].child_at.is_none());
         let Some(root) = roots.next() else {
             return Err(match self.nodes.first() {
-                None => At { line: 1, column: 1 }.error("the file names no node"),
+                None => FilePosition { line: 1, column: 1 }.error("the file names no node"),
                 Some(first) => first.at.error("every node has a parent: there is no root"),
             });
         };

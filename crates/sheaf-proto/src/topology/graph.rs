@@ -1,5 +1,5 @@
 //! The tree as DOT (all of it) and as SVG (folded, to look at).
-use super::draw::{Item, cut};
+use super::draw::{DrawnItem, cut};
 use super::{NodeRef, Role, Topology};
 use std::fmt::Write as _;
 
@@ -110,18 +110,18 @@ impl Picture<'_> {
         y
     }
 
-    fn item(&mut self, item: Item, level: u32) -> usize {
+    fn item(&mut self, item: DrawnItem, level: u32) -> usize {
         let colors = |positions: std::ops::Range<u32>| {
             let rank = |position| NodeRef { tree: self.tree, position }.rank();
             positions.map(rank).find_map(|rank| (self.color)(rank))
         };
         let (label, color) = match item {
-            Item::Inner(position) => return self.node(position, level),
-            Item::Leaves(range) => {
+            DrawnItem::Inner(position) => return self.node(position, level),
+            DrawnItem::Leaves(range) => {
                 let (count, hosts) = self.tree.leaves_text(range.clone());
                 (format!("{hosts} · {count}"), colors(range).unwrap_or("#1e8449"))
             }
-            Item::Elided(range, inner) => {
+            DrawnItem::Elided(range, inner) => {
                 let (count, _) = self.tree.leaves_text(range.clone());
                 (format!("… {inner} more inner nodes · {count}"), colors(range).unwrap_or("#888"))
             }

@@ -21,31 +21,31 @@ const DIGITS_MAX: usize = 18;
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Names {
-    runs: Vec<Run>,
+    runs: Vec<NameRun>,
     len: u32,
 }
 
 /// `count` names: `head`, then a number that counts up by `step`, then `tail`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Run {
+struct NameRun {
     /// Index of the first name of the run.
     at: u32,
     count: u32,
     /// `head` and `tail` together.
     text: Box<str>,
     head_len: u8,
-    number: Option<Number>,
+    number: Option<NameNumber>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Number {
+struct NameNumber {
     first: u64,
     step: u64,
     /// Digits, zero-padded; 0 without padding.
     width: u8,
 }
 
-impl Number {
+impl NameNumber {
     fn nth(self, index: u32) -> u64 {
         self.first.saturating_add(self.step.saturating_mul(u64::from(index)))
     }
@@ -90,7 +90,7 @@ impl Names {
         let at = self.len;
         self.len = at.saturating_add(1);
         if !self.runs.last_mut().is_some_and(|run| run.extend(name)) {
-            self.runs.push(Run::new(at, name));
+            self.runs.push(NameRun::new(at, name));
         }
     }
 
@@ -100,7 +100,7 @@ impl Names {
         let mut out = Self::new();
         for run in self.runs_in(range) {
             out.len += run.count;
-            out.runs.push(Run { at: out.len - run.count, ..run });
+            out.runs.push(NameRun { at: out.len - run.count, ..run });
         }
         out
     }
@@ -125,9 +125,9 @@ impl Names {
     }
 
     /// Adds a run at the end, as one with the last where it goes on.
-    fn append(&mut self, run: Run) {
+    fn append(&mut self, run: NameRun) {
         let at = self.len;
-        let goes_on = |last: &mut Run| {
+        let goes_on = |last: &mut NameRun| {
             let (mut whole, count) = (last.clone(), run.count);
             let fits = whole.extend(&run.name(0))
                 && (count == 1 || whole.number.map(|n| n.step) == run.number.map(|n| n.step));
@@ -139,7 +139,7 @@ impl Names {
         };
         self.len += run.count;
         if !self.runs.last_mut().is_some_and(goes_on) {
-            self.runs.push(Run { at, ..run });
+            self.runs.push(NameRun { at, ..run });
         }
     }
 
@@ -150,14 +150,14 @@ impl Names {
     }
 
     /// The runs within `range`, cut to it.
-    fn runs_in(&self, range: Range<u32>) -> impl Iterator<Item = Run> + '_ {
+    fn runs_in(&self, range: Range<u32>) -> impl Iterator<Item = NameRun> + '_ {
         let range = range.start..range.end.min(self.len);
         let first = self.runs.partition_point(|run| run.at + run.count <= range.start);
         self.runs[first..].iter().take_while(move |run| run.at < range.end).map(move |run| {
             let skip = range.start.saturating_sub(run.at);
             let count = (range.end - run.at).min(run.count) - skip;
-            let number = run.number.map(|number| Number { first: number.nth(skip), ..number });
-            Run { at: run.at + skip, count, number, ..run.clone() }
+            let number = run.number.map(|number| NameNumber { first: number.nth(skip), ..number });
+            NameRun { at: run.at + skip, count, number, ..run.clone() }
         })
     }
 
@@ -184,7 +184,7 @@ impl Names {
         let runs = varint::get_len(input)?;
         let mut names = Self::new();
         for _ in 0..runs {
-            let run = Run::decode(names.len, input)?;
+            let run = NameRun::decode(names.len, input)?;
             names.len = names.len.checked_add(run.count).ok_or(TopologyError::Malformed)?;
             if names.len > NODES_MAX {
                 return Err(TopologyError::TooManyNodes);
@@ -195,11 +195,11 @@ impl Names {
     }
 }
 
-impl Run {
+impl NameRun {
     fn new(at: u32, name: &str) -> Self {
         let (head, digits, tail) = split(name);
         let padded = digits.len() > 1 && digits.starts_with('0');
-        let number = digits.parse().ok().map(|first| Number {
+        let number = digits.parse().ok().map(|first| NameNumber {
             first,
             step: 0,
             width: if padded { digits.len() as u8 } else { 0 },
@@ -265,7 +265,7 @@ impl Run {
         *input = rest;
         let number = match width {
             u8::MAX => None,
-            _ => Some(Number { width, first: varint::get(input)?, step: varint::get(input)? }),
+            _ => Some(NameNumber { width, first: varint::get(input)?, step: varint::get(input)? }),
         };
         let sane = count > 0
             && text.len() <= NAME_BYTES_MAX
@@ -278,11 +278,11 @@ impl Run {
     }
 
     /// Its numbers as pieces to print; two numbers that are not neighbours are two pieces.
-    fn pieces(&self) -> impl Iterator<Item = Piece> {
-        let number = self.number.unwrap_or(Number { first: 0, step: 0, width: 0 });
+    fn pieces(&self) -> impl Iterator<Item = NamePiece> {
+        let number = self.number.unwrap_or(NameNumber { first: 0, step: 0, width: 0 });
         let (pieces, count) =
             if self.count == 2 && number.step > 1 { (2, 1) } else { (1, self.count) };
-        (0..pieces).map(move |at| Piece {
+        (0..pieces).map(move |at| NamePiece {
             first: number.nth(at),
             last: number.nth(at + count - 1),
             step: number.step,
@@ -293,14 +293,14 @@ impl Run {
 
 /// `1-32`, `1-63/2`, `7`.
 #[derive(Clone, Copy)]
-struct Piece {
+struct NamePiece {
     first: u64,
     last: u64,
     step: u64,
     width: usize,
 }
 
-impl Piece {
+impl NamePiece {
     /// Takes in the piece that follows, if both are neighbours or rows of them.
     fn join(&mut self, next: Self) -> bool {
         let dense = |piece: &Self| piece.first == piece.last || piece.step == 1;
@@ -313,7 +313,7 @@ impl Piece {
     }
 }
 
-impl fmt::Display for Piece {
+impl fmt::Display for NamePiece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.width;
         write!(f, "{:0width$}", self.first)?;
@@ -356,7 +356,7 @@ impl fmt::Display for Names {
         let mut rest = &self.runs[..];
         let mut comma = "";
         while let Some(run) = rest.first() {
-            let alike = |other: &&Run| {
+            let alike = |other: &&NameRun| {
                 (&other.text, other.head_len) == (&run.text, run.head_len) && other.number.is_some()
             };
             let group = rest.iter().take_while(alike).count().max(1);
@@ -365,13 +365,13 @@ impl fmt::Display for Names {
                 None => write!(f, "{comma}{}", run.text)?,
                 Some(_) if group == 1 && run.count == 1 => write!(f, "{comma}{}", run.name(0))?,
                 Some(_) => {
-                    let mut pieces: Vec<Piece> = Vec::new();
-                    for piece in rest[..group].iter().flat_map(Run::pieces) {
+                    let mut pieces: Vec<NamePiece> = Vec::new();
+                    for piece in rest[..group].iter().flat_map(NameRun::pieces) {
                         if !pieces.last_mut().is_some_and(|last| last.join(piece)) {
                             pieces.push(piece);
                         }
                     }
-                    let numbers: Vec<_> = pieces.iter().map(Piece::to_string).collect();
+                    let numbers: Vec<_> = pieces.iter().map(NamePiece::to_string).collect();
                     write!(f, "{comma}{head}[{}]{tail}", numbers.join(","))?;
                 }
             }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What `sheaf tree plan` says about a tree, and MRNet's tree statistics.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stats {
+pub struct TopologyStats {
     /// All nodes, the root included.
     pub nodes: u32,
     /// Nodes between the root and leaves.
@@ -23,7 +23,7 @@ pub struct Stats {
     pub fanout_max: u32,
 }
 
-impl Stats {
+impl TopologyStats {
     /// Inner nodes as a share of all nodes but the root: what the tree costs beside its leaves.
     #[must_use]
     pub fn inner_share(&self) -> f64 {
@@ -34,14 +34,14 @@ impl Stats {
 impl Topology {
     /// Counts the tree.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> TopologyStats {
         let parents =
             || self.nodes.iter().map(|node| node.children).filter(|&children| children > 0);
         let count = parents().count();
         let avg = parents().map(f64::from).sum::<f64>() / (count.max(1) as f64);
         let variance = parents().map(|children| (f64::from(children) - avg).powi(2)).sum::<f64>()
             / (count.max(1) as f64);
-        Stats {
+        TopologyStats {
             nodes: self.nodes_len(),
             inner: self.nodes_len() - 1 - self.leaves_len().min(self.nodes_len() - 1),
             leaves: self.leaves_len(),
@@ -54,7 +54,7 @@ impl Topology {
     }
 }
 
-impl fmt::Display for Stats {
+impl fmt::Display for TopologyStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = |count: u32, one: &str, many: &str| {
             format!("{count} {}", if count == 1 { one } else { many })

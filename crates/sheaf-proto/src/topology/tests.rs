@@ -152,7 +152,7 @@ fn auto_is_shallow_and_narrow() {
 fn a_million_leaves_are_small() {
     let tree = build("k-ary:32", 1 << 20);
     assert_eq!((tree.depth(), tree.nodes_len()), (4, 1 + 32 + 1024 + 32768 + (1 << 20)));
-    assert_eq!(size_of::<Node>(), 24);
+    assert_eq!(size_of::<TopologyNode>(), 24);
     assert_eq!(tree.leaf(777_777).unwrap().host(), "n777778");
     let mut wire = Vec::new();
     tree.subtree(1).unwrap().encode(&mut wire);

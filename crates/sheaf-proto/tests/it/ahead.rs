@@ -2,7 +2,7 @@
 use sheaf_core::{Errno, RangeSet};
 use sheaf_proto::filter::Registry;
 use sheaf_proto::own;
-use sheaf_proto::packet::{Value, pack, unpack};
+use sheaf_proto::packet::{PacketValue, pack, unpack};
 use sheaf_proto::sim::{Fault, Leaves, Shape, Sim, SimConfig};
 use sheaf_proto::{Node, Notice, Packet, Sync, WAVES_OPEN_MAX};
 use std::time::Duration;
@@ -18,10 +18,10 @@ struct Posts;
 impl Leaves for Posts {
     fn packet(&mut self, leaf: u32, packet: &Packet, node: &mut Node) {
         let asked = unpack(&packet.payload).expect("a request of this test");
-        let [Value::U64(count)] = asked[..] else { panic!("{asked:?}") };
+        let [PacketValue::U64(count)] = asked[..] else { panic!("{asked:?}") };
         if (leaf == SLOW) == (packet.tag == TO_SLOW) {
             for _ in 0..count {
-                node.post(packet.stream, 0, &pack(&[Value::I32(1)]).unwrap());
+                node.post(packet.stream, 0, &pack(&[PacketValue::I32(1)]).unwrap());
             }
         }
     }
@@ -36,12 +36,12 @@ fn start(shape: &[u32], sync: Sync) -> (Sim<Posts>, u32) {
 }
 
 fn ask(sim: &mut Sim<Posts>, stream: u32, tag: i32, count: u64) {
-    sim.send(stream, tag, &pack(&[Value::U64(count)]).unwrap(), None);
+    sim.send(stream, tag, &pack(&[PacketValue::U64(count)]).unwrap(), None);
 }
 
 fn number(payload: &[u8]) -> u64 {
     match unpack(payload).expect("a sum")[..] {
-        [Value::I32(value)] => u64::try_from(value).unwrap(),
+        [PacketValue::I32(value)] => u64::try_from(value).unwrap(),
         ref other => panic!("{other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use crate::oracle::{Crowd, Nature, Outcome, for_seeds, registry};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_proto::sim::{Fault, Shape, Sim, SimConfig};
-use sheaf_proto::{Child, Config, Event, LinkId, Node, Notice, Role, Sync, Time, Tuning};
+use sheaf_proto::{Child, Event, LinkId, Node, NodeConfig, NodeRole, Notice, Sync, Time, Tuning};
 use std::time::Duration;
 
 const STEP: Duration = Duration::from_millis(20);
@@ -122,9 +122,9 @@ fn who_lives_on_one_machine_is_counted_once() {
 /// A root with one child, which is attached and says nothing.
 fn quiet_child() -> (Node, Time) {
     let start = Time(1_000_000_000);
-    let config = Config {
+    let config = NodeConfig {
         rank: 0,
-        role: Role::Root,
+        role: NodeRole::Root,
         depth: 0,
         leaves: RangeSet::single(0),
         children: vec![Child { rank: 1, leaves: RangeSet::single(0) }],
@@ -162,9 +162,9 @@ fn given_up_after(vouched_for: Duration) -> Duration {
 fn the_root_of_this_machine_is_not_given_up_for_its_silence() {
     for (holds, lives_on) in [(true, true), (false, false)] {
         let start = Time(1_000_000_000);
-        let config = Config {
+        let config = NodeConfig {
             rank: 1,
-            role: Role::Leaf,
+            role: NodeRole::Leaf,
             depth: 1,
             leaves: RangeSet::single(0),
             children: Vec::new(),

@@ -1,7 +1,7 @@
 //! Streams that wait for nobody for long keep what each member sends in order.
 use sheaf_proto::filter::Registry;
 use sheaf_proto::filter::builtin::null;
-use sheaf_proto::packet::{Value, pack, unpack};
+use sheaf_proto::packet::{PacketValue, pack, unpack};
 use sheaf_proto::sim::{Leaves, Shape, Sim, SimConfig};
 use sheaf_proto::{Node, Packet, Sync};
 use std::time::Duration;
@@ -15,11 +15,15 @@ struct Counts([u64; LEAVES]);
 impl Leaves for Counts {
     fn packet(&mut self, leaf: u32, packet: &Packet, node: &mut Node) {
         let asked = unpack(&packet.payload).expect("a request of this test");
-        let [Value::U64(count)] = asked[..] else { panic!("{asked:?}") };
+        let [PacketValue::U64(count)] = asked[..] else { panic!("{asked:?}") };
         if packet.tag & 1 << leaf != 0 {
             for _ in 0..count {
                 let next = &mut self.0[leaf as usize];
-                node.post(packet.stream, 0, &pack(&[Value::U32(leaf), Value::U64(*next)]).unwrap());
+                node.post(
+                    packet.stream,
+                    0,
+                    &pack(&[PacketValue::U32(leaf), PacketValue::U64(*next)]).unwrap(),
+                );
                 *next += 1;
             }
         }
@@ -30,7 +34,9 @@ impl Leaves for Counts {
 fn note(payload: &[u8], next: &mut [u64; LEAVES]) {
     for item in null::items(payload).unwrap() {
         let values = unpack(item).unwrap();
-        let [Value::U32(leaf), Value::U64(number)] = values[..] else { panic!("{values:?}") };
+        let [PacketValue::U32(leaf), PacketValue::U64(number)] = values[..] else {
+            panic!("{values:?}")
+        };
         assert_eq!(number, next[leaf as usize], "of leaf {leaf}");
         next[leaf as usize] += 1;
     }
@@ -56,7 +62,7 @@ fn packets_that_are_late_come_before_later_ones_of_their_sender() {
                 (0..LEAVES)
                     .filter(|leaf| who & 1 << leaf != 0)
                     .for_each(|leaf| sent[leaf] += count);
-                sim.send(stream, who, &pack(&[Value::U64(count)]).unwrap(), None);
+                sim.send(stream, who, &pack(&[PacketValue::U64(count)]).unwrap(), None);
                 sim.run_for(Duration::from_millis(rng.u64(0..15)));
                 while let Some(result) = sim.take(stream) {
                     result.payload.iter().for_each(|payload| note(payload, &mut next));

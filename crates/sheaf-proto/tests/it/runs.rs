@@ -4,7 +4,7 @@ use crate::oracle::{for_seeds, mix};
 use rustc_hash::FxHashSet;
 use sheaf_core::RangeSet;
 use sheaf_proto::filter::Registry;
-use sheaf_proto::packet::{Value, pack, unpack};
+use sheaf_proto::packet::{PacketValue, pack, unpack};
 use sheaf_proto::sim::{Fault, Leaves, Shape, Sim, SimConfig, fault};
 use sheaf_proto::{Node, Packet, Sync, Tuning, WaveResult};
 use std::time::Duration;
@@ -28,7 +28,8 @@ impl Numbers {
 
     fn number(self, leaf: u32) -> Vec<u8> {
         let value = self.of(leaf);
-        let value = if self.short { Value::I16(value as i16) } else { Value::I64(value) };
+        let value =
+            if self.short { PacketValue::I16(value as i16) } else { PacketValue::I64(value) };
         pack(&[value]).unwrap()
     }
 
@@ -91,14 +92,19 @@ impl Run {
             Some(payload) if self.numbers.short => {
                 assert_eq!(
                     unpack(payload).unwrap(),
-                    [Value::I16(sum as i16)],
+                    [PacketValue::I16(sum as i16)],
                     "wave {}",
                     result.wave
                 );
                 assert!(i16::try_from(sum).is_ok());
             }
             Some(payload) => {
-                assert_eq!(unpack(payload).unwrap(), [Value::I64(sum)], "wave {}", result.wave);
+                assert_eq!(
+                    unpack(payload).unwrap(),
+                    [PacketValue::I64(sum)],
+                    "wave {}",
+                    result.wave
+                );
             }
         }
     }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_proto::filter::Registry;
 use sheaf_proto::frame::{self, BODY_BYTES_MAX, Header, Kind, flag};
-use sheaf_proto::packet::{Value, unpack};
-use sheaf_proto::sim::{Operation, Physics, Shape, Sim, SimConfig, fault, simulate};
+use sheaf_proto::packet::{PacketValue, unpack};
+use sheaf_proto::sim::{Physics, Shape, Sim, SimConfig, SimOperation, fault, simulate};
 use sheaf_proto::{Notice, Sync, Time};
 use std::time::Duration;
 
@@ -51,8 +51,8 @@ fn a_seed_repeats_itself_exactly() {
 fn a_sum_over_4096_leaves_is_right_and_cheap_at_the_root() {
     let shape = Shape::with_fanout(4096, 32);
     let registry = Registry::with_builtins();
-    let report = simulate(&shape, &Operation::sum(), &registry, Physics::default(), 1).unwrap();
-    assert_eq!(unpack(&report.result).unwrap(), [Value::U64(4095 * 4096 / 2)]);
+    let report = simulate(&shape, &SimOperation::sum(), &registry, Physics::default(), 1).unwrap();
+    assert_eq!(unpack(&report.result).unwrap(), [PacketValue::U64(4095 * 4096 / 2)]);
     assert_eq!((report.depth, report.inner_nodes), (3, 132));
     // One frame from each child of the root, whatever is below.
     assert_eq!(report.root_frames_in, shape.children(0).len() as u64);

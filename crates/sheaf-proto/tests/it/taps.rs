@@ -3,7 +3,7 @@ use crate::oracle::for_seeds;
 use rustc_hash::FxHashMap;
 use sheaf_core::RangeSet;
 use sheaf_proto::filter::{FilterError, Registry};
-use sheaf_proto::packet::{Value, pack, unpack};
+use sheaf_proto::packet::{PacketValue, pack, unpack};
 use sheaf_proto::sim::{Fault, Leaves, Shape, Sim, SimConfig, fault};
 use sheaf_proto::{Node, Notice, Packet, Passing, Sync, Tap, Time};
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ impl Tap for Sum {
 
 fn number(payload: &[u8]) -> u64 {
     match unpack(payload).expect("a sum")[..] {
-        [Value::U64(value)] => value,
+        [PacketValue::U64(value)] => value,
         ref other => panic!("{other:?}"),
     }
 }
@@ -66,7 +66,7 @@ struct Hosts {
 
 impl Leaves for Hosts {
     fn packet(&mut self, leaf: u32, packet: &Packet, node: &mut Node) {
-        let answer = pack(&[Value::U64(worth(leaf))]).unwrap();
+        let answer = pack(&[PacketValue::U64(worth(leaf))]).unwrap();
         node.reply(packet.stream, packet.wave, 0, &answer);
     }
 

@@ -1,6 +1,6 @@
 //! `sheaf.toml` read: every key known, every value checked, every problem with its line.
 use super::{
-    Cluster, EXPORT_DEFAULT, Launch, Link, Origin, SETTINGS, Settings, Sourced, TREE_DEFAULT,
+    Cluster, EXPORT_DEFAULT, Launch, LinkChoice, Origin, SETTINGS, Settings, Sourced, TREE_DEFAULT,
     nearest,
 };
 use crate::environment::Environment;
@@ -51,7 +51,7 @@ pub struct ClusterSection {
     tree: Option<Sourced<String>>,
     export: Option<Sourced<String>>,
     inner_hosts: Option<Sourced<String>>,
-    link: Option<Sourced<Link>>,
+    link: Option<Sourced<LinkChoice>>,
     listen: Option<Sourced<SocketAddr>>,
     ports: Option<Sourced<Ports>>,
     ssh: Option<Sourced<String>>,
@@ -162,7 +162,7 @@ impl ConfigFile {
     /// Reads `text` as the content of `path`; what is wrong is in [`ConfigFile::problems`].
     pub fn parse(path: &Path, text: &str) -> Self {
         let path: Arc<Path> = path.into();
-        let mut reader = Reader { path: Arc::clone(&path), text, problems: Vec::new() };
+        let mut reader = ConfigReader { path: Arc::clone(&path), text, problems: Vec::new() };
         let mut file = Self { path: Some(path), ..Self::default() };
         match DeTable::parse(text) {
             Ok(table) => reader.top(table.get_ref(), &mut file),
@@ -205,15 +205,15 @@ impl ConfigFile {
 }
 
 /// Walks the tables of one file and collects what is wrong with them.
-struct Reader<'a> {
+struct ConfigReader<'a> {
     path: Arc<Path>,
     text: &'a str,
     problems: Vec<Problem>,
 }
 
-type Value<'a> = Spanned<DeValue<'a>>;
+type TomlValue<'a> = Spanned<DeValue<'a>>;
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     fn top(&mut self, table: &DeTable<'_>, file: &mut ConfigFile) {
         for (key, value) in table {
             match key.get_ref().as_ref() {
@@ -249,7 +249,7 @@ impl Reader<'_> {
         }
     }
 
-    fn cluster(&mut self, name: &str, at: usize, section: &Value<'_>) -> ClusterSection {
+    fn cluster(&mut self, name: &str, at: usize, section: &TomlValue<'_>) -> ClusterSection {
         let origin = self.origin(at);
         let mut read = ClusterSection::new(origin);
         let before = self.problems.len();
@@ -277,18 +277,18 @@ impl Reader<'_> {
         read
     }
 
-    fn launch(&mut self, value: &Value<'_>) -> Option<Sourced<Launch>> {
+    fn launch(&mut self, value: &TomlValue<'_>) -> Option<Sourced<Launch>> {
         self.one_of("launch", value, &Launch::NAMES)
     }
 
-    fn link(&mut self, value: &Value<'_>) -> Option<Sourced<Link>> {
-        self.one_of("link", value, &Link::NAMES)
+    fn link(&mut self, value: &TomlValue<'_>) -> Option<Sourced<LinkChoice>> {
+        self.one_of("link", value, &LinkChoice::NAMES)
     }
 
     fn one_of<T: Copy>(
         &mut self,
         key: &str,
-        value: &Value<'_>,
+        value: &TomlValue<'_>,
         known: &[(&str, T)],
     ) -> Option<Sourced<T>> {
         let Sourced { value: name, origin } = self.string(key, value)?;
@@ -304,7 +304,7 @@ impl Reader<'_> {
         found.map(|(_, value)| Sourced { value: *value, origin })
     }
 
-    fn setting(&mut self, name: &str, at: usize, value: &Value<'_>, tuning: &mut Settings) {
+    fn setting(&mut self, name: &str, at: usize, value: &TomlValue<'_>, tuning: &mut Settings) {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
             let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
             return self.unknown(name, at, " in [tuning]", &names);
@@ -326,7 +326,7 @@ impl Reader<'_> {
     }
 
     /// The entries of a table; none, and a problem, when the value is something else.
-    fn table<'t, 'i>(&mut self, name: &str, value: &'t Value<'i>) -> Vec<Entry<'t, 'i>> {
+    fn table<'t, 'i>(&mut self, name: &str, value: &'t TomlValue<'i>) -> Vec<TableEntry<'t, 'i>> {
         match value.get_ref().as_table() {
             Some(table) => table.iter().collect(),
             None => {
@@ -336,7 +336,7 @@ impl Reader<'_> {
         }
     }
 
-    fn string(&mut self, name: &str, value: &Value<'_>) -> Option<Sourced<String>> {
+    fn string(&mut self, name: &str, value: &TomlValue<'_>) -> Option<Sourced<String>> {
         let at = value.span().start;
         let text = value.get_ref().as_str().filter(|text| !text.trim().is_empty());
         if text.is_none() {
@@ -346,7 +346,7 @@ impl Reader<'_> {
     }
 
     /// An address of this machine, with a port or without.
-    fn address(&mut self, name: &str, value: &Value<'_>) -> Option<Sourced<SocketAddr>> {
+    fn address(&mut self, name: &str, value: &TomlValue<'_>) -> Option<Sourced<SocketAddr>> {
         let Sourced { value: text, origin } = self.string(name, value)?;
         let alone = || text.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, 0));
         let address = text.parse().ok().or_else(alone);
@@ -359,7 +359,7 @@ impl Reader<'_> {
     }
 
     /// Ports of this machine and of hosts.
-    fn ports(&mut self, value: &Value<'_>) -> Option<Sourced<Ports>> {
+    fn ports(&mut self, value: &TomlValue<'_>) -> Option<Sourced<Ports>> {
         let Sourced { value: text, origin } = self.string("ports", value)?;
         let ports = text.parse();
         if ports.is_err() {
@@ -393,7 +393,7 @@ impl Reader<'_> {
     }
 }
 
-type Entry<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Value<'i>);
+type TableEntry<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t TomlValue<'i>);
 
 #[cfg(test)]
 mod tests {

@@ -21,13 +21,13 @@ pub struct Hosts {
     names: Vec<String>,
     leaves: HashMap<String, u32>,
     /// Set when the names are one pattern with consecutive numbers, as most are.
-    row: Option<Row>,
+    row: Option<HostsRow>,
     folded: Mutex<HashMap<RangeSet, String>>,
 }
 
 /// `prefix`, then `first`, `first + 1`, … of `width` digits at least, then `suffix`.
 #[derive(Debug)]
-struct Row {
+struct HostsRow {
     prefix: String,
     suffix: String,
     first: u64,
@@ -38,7 +38,7 @@ impl Hosts {
     /// These hosts, in this order.
     pub fn new(names: Vec<String>) -> Self {
         let leaves = names.iter().zip(0..).map(|(name, leaf)| (name.clone(), leaf)).collect();
-        let row = Row::of(&names);
+        let row = HostsRow::of(&names);
         Self { names, leaves, row, folded: Mutex::default() }
     }
 
@@ -95,7 +95,7 @@ pub fn fold<S: std::borrow::Borrow<String>>(names: &[S]) -> String {
     HostSet::parse(&names).map_or(names, |set| set.to_string())
 }
 
-impl Row {
+impl HostsRow {
     fn of(names: &[String]) -> Option<Self> {
         let name = names.first()?;
         let end = name.rfind(|c: char| c.is_ascii_digit())? + 1;

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// How nodes are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum LinkChoice {
     /// To other hosts TCP with TLS, and where that does not get through the ssh connections that
     /// start them; on one machine unix sockets.
     Auto,
@@ -18,7 +18,7 @@ pub enum Link {
     Unix,
 }
 
-impl Link {
+impl LinkChoice {
     /// Every way there is, by its name.
     pub const NAMES: [(&'static str, Self); 5] = [
         ("auto", Self::Auto),
@@ -29,14 +29,14 @@ impl Link {
     ];
 }
 
-impl fmt::Display for Link {
+impl fmt::Display for LinkChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = Self::NAMES.iter().find(|(_, link)| link == self).map_or("", |(name, _)| name);
         f.write_str(name)
     }
 }
 
-impl FromStr for Link {
+impl FromStr for LinkChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

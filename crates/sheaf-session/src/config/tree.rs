@@ -1,7 +1,7 @@
 //! The tree that a configuration asks for. It decides which leaf is which host: a set of hosts has
 //! no order of its own, and a file of a tree may name them in any.
 use super::hosts::{Hosts, fold, without_mark};
-use super::{Config, Launch, Link, Origin, names};
+use super::{Config, Launch, LinkChoice, Origin, names};
 use crate::error::{SessionError, io_text};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology, TopologyError};
 use std::collections::HashSet;
@@ -84,13 +84,13 @@ fn from_file(config: &Config, text: &str) -> Result<Topology, String> {
 fn check_link(config: &Config) -> Result<(), SessionError> {
     let (launch, Some(link)) = (config.launch(), config.link()) else { return Ok(()) };
     let text = match (launch, link) {
-        (Launch::Ssh | Launch::Slurm | Launch::Attach, Link::Tcp | Link::Unix) => {
+        (Launch::Ssh | Launch::Slurm | Launch::Attach, LinkChoice::Tcp | LinkChoice::Unix) => {
             format!("link = {link} does not lead to other hosts: launch = {launch} needs tls")
         }
-        (Launch::Slurm | Launch::Attach, Link::Ssh) => {
+        (Launch::Slurm | Launch::Attach, LinkChoice::Ssh) => {
             format!("link = ssh is for hosts that ssh starts: launch = {launch} needs tls")
         }
-        (Launch::Processes, Link::Ssh) => {
+        (Launch::Processes, LinkChoice::Ssh) => {
             "link = ssh is for hosts that ssh starts: launch = processes has unix, tcp and tls"
                 .to_owned()
         }

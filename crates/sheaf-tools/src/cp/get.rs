@@ -10,8 +10,8 @@ use super::put::Pace;
 use crate::target::{Target, ToolError, by_members, drop_unmatched};
 use local::Local;
 use manifest::{ManifestParams, ManifestTool};
-use pieces::{Lack, PIECES_MAX, Piece, PiecesTool};
-use plan::{Content, Copy, Plan};
+use pieces::{CopyPiece, Lack, PIECES_MAX, PiecesTool};
+use plan::{CopiedContent, Copy, CopyPlan};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
@@ -44,7 +44,7 @@ pub(super) fn register(tools: &mut Tools) {
 pub(super) fn decode_any(data: &[u8]) {
     drop(manifest::decode(data));
     drop(postcard::from_bytes::<ManifestParams>(data));
-    drop(postcard::from_bytes::<Vec<Piece>>(data));
+    drop(postcard::from_bytes::<Vec<CopyPiece>>(data));
 }
 
 /// What copying from hosts came to.
@@ -61,7 +61,7 @@ pub struct Got {
     /// nothing failed there.
     pub lost_here: u64,
     /// What a dry run has to say.
-    pub planned: Vec<Planned>,
+    pub planned: Vec<PlannedCopy>,
     /// How much was fetched.
     pub fetched: Progress,
     /// Files written on this machine.
@@ -93,7 +93,7 @@ impl Made {
     }
 
     /// What a plan comes to.
-    fn planned(dirs: &[Copy], files: &[Planned]) -> Self {
+    fn planned(dirs: &[Copy], files: &[PlannedCopy]) -> Self {
         let mut made = Self::default();
         for dir in dirs.iter().filter(|dir| !dir.remote.is_empty()) {
             made.dirs += dir.leaves.len();
@@ -109,7 +109,7 @@ impl Made {
 
 /// A file that would be copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedCopy {
     /// The hosts that have it.
     pub leaves: RangeSet,
     /// Its path there.
@@ -141,7 +141,7 @@ pub async fn get(
     }
     let (base, name) =
         exact.map_or((destination, None), |(base, name)| (base, Some(name.as_bytes().to_vec())));
-    let mut plan = Plan::new(name);
+    let mut plan = CopyPlan::new(name);
     for (hosts, paths) in by_members(targets) {
         let mut outcome = list(client, &hosts, &paths, options, &mut plan).await?;
         let asked = |path: &String| Target { members: hosts.clone(), path: path.clone() };
@@ -163,7 +163,7 @@ pub async fn get(
     let mut unwritten = HashMap::new();
     if options.dry_run {
         let in_base = |local: PathBuf| if options.exact_name { base.join(local) } else { local };
-        let planned = |copy: Copy| Planned {
+        let planned = |copy: Copy| PlannedCopy {
             leaves: copy.leaves,
             remote: copy.remote,
             local: in_base(copy.local),
@@ -190,11 +190,11 @@ pub async fn get(
 }
 
 /// Paths that were named, with the hosts that they are of.
-type Named = HashMap<Arc<[u8]>, RangeSet>;
+type NamedSources = HashMap<Arc<[u8]>, RangeSet>;
 
 impl Got {
     /// Counts the members of which everything came, and those that could not all be written.
-    fn count(&mut self, named: &Named, unwritten: &Named) {
+    fn count(&mut self, named: &NamedSources, unwritten: &NamedSources) {
         let missing = self.outcome.missing_hosts();
         let mut failed: HashMap<&str, RangeSet> = HashMap::new();
         for error in &self.outcome.errors {
@@ -237,7 +237,7 @@ async fn list(
     members: &RangeSet,
     paths: &[String],
     options: &CopyOptions,
-    plan: &mut Plan,
+    plan: &mut CopyPlan,
 ) -> Result<Outcome, ToolError> {
     let limits = client.limits();
     // Even if all manifests differ, those of one batch fit.
@@ -303,14 +303,14 @@ struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    async fn all(mut self, mut plan: Plan) -> Result<(), ToolError> {
+    async fn all(mut self, mut plan: CopyPlan) -> Result<(), ToolError> {
         let (dirs, inline, links) = (
             std::mem::take(&mut plan.dirs),
             std::mem::take(&mut plan.inline),
             std::mem::take(&mut plan.links),
         );
         self.here(move |local| local.make_dirs(&dirs)).await;
-        let (small, large): (Vec<Content>, Vec<Content>) =
+        let (small, large): (Vec<CopiedContent>, Vec<CopiedContent>) =
             plan.contents.into_iter().partition(|content| content.size <= PIECE_BYTES);
         self.small(small).await?;
         for content in large {
@@ -347,8 +347,8 @@ impl Fetch<'_> {
     }
 
     /// Contents that fit in one wave, many at a time.
-    async fn small(&mut self, contents: Vec<Content>) -> Result<(), ToolError> {
-        let mut waiting: Vec<(Content, usize)> =
+    async fn small(&mut self, contents: Vec<CopiedContent>) -> Result<(), ToolError> {
+        let mut waiting: Vec<(CopiedContent, usize)> =
             contents.into_iter().rev().map(|content| (content, 0)).collect();
         while !waiting.is_empty() {
             let mut asked = Vec::new();
@@ -360,7 +360,7 @@ impl Fetch<'_> {
                 bytes += content.size;
                 asked.push((content, holder));
             }
-            let pieces: Vec<Piece> =
+            let pieces: Vec<CopyPiece> =
                 asked.iter().map(|(content, holder)| piece(content, *holder, 0)).collect();
             let answers = self.ask(&pieces, bytes).await?;
             let mut whole = Vec::new();
@@ -387,7 +387,7 @@ impl Fetch<'_> {
     }
 
     /// A content that takes several waves: to one place, and from there to the others.
-    async fn large(&mut self, content: Content) -> Result<(), ToolError> {
+    async fn large(&mut self, content: CopiedContent) -> Result<(), ToolError> {
         let places: Vec<(u32, Copy)> = content
             .copies
             .iter()
@@ -402,11 +402,11 @@ impl Fetch<'_> {
                     self.here(move |local| local.replicate(&content, (leaf, &copy))).await;
                     return Ok(());
                 }
-                Err(Trouble::Local(errno)) => {
+                Err(CopyTrouble::Local(errno)) => {
                     self.here(move |local| local.fail(leaf, &copy, errno)).await;
                     (place, last) = (place + 1, errno);
                 }
-                Err(Trouble::Lack(lack)) => {
+                Err(CopyTrouble::Lack(lack)) => {
                     holder += 1;
                     if holder >= holders(&content).len() || self.client.is_over().is_some() {
                         self.lack(content, lack).await;
@@ -430,15 +430,15 @@ impl Fetch<'_> {
     /// Fetches a content to one place. `holder` moves on when one does not have it any more.
     async fn bring(
         &mut self,
-        content: &Content,
+        content: &CopiedContent,
         leaf: u32,
         copy: &Copy,
         holder: &mut usize,
-    ) -> Result<Result<(), Trouble>, ToolError> {
+    ) -> Result<Result<(), CopyTrouble>, ToolError> {
         let copy_here = copy.clone();
         let mut staged = match self.here(move |local| local.begin(leaf, &copy_here)).await {
             Ok(staged) => staged,
-            Err(errno) => return Ok(Err(Trouble::Local(errno))),
+            Err(errno) => return Ok(Err(CopyTrouble::Local(errno))),
         };
         let mut at = 0;
         while at < content.size {
@@ -448,7 +448,7 @@ impl Fetch<'_> {
                 self.ask(&[piece], len).await?.pop().unwrap_or(Err(Lack::Failed(Errno::PROTO)));
             let body = match answer {
                 Ok(body) if body.len() as u64 == len => body,
-                Ok(_) => return Ok(Err(Trouble::Lack(Lack::Failed(Errno::BADMSG)))),
+                Ok(_) => return Ok(Err(CopyTrouble::Lack(Lack::Failed(Errno::BADMSG)))),
                 // Whoever has the same content can go on where the other was lost.
                 Err(Lack::Silent(_))
                     if *holder + 1 < holders(content).len() && self.client.is_over().is_none() =>
@@ -456,11 +456,11 @@ impl Fetch<'_> {
                     *holder += 1;
                     continue;
                 }
-                Err(lack) => return Ok(Err(Trouble::Lack(lack))),
+                Err(lack) => return Ok(Err(CopyTrouble::Lack(lack))),
             };
             let (written, back) = self.here(move |_| (staged.write_at(at, &body), staged)).await;
             if let Err(errno) = written {
-                return Ok(Err(Trouble::Local(errno)));
+                return Ok(Err(CopyTrouble::Local(errno)));
             }
             staged = back;
             at += len;
@@ -468,15 +468,15 @@ impl Fetch<'_> {
         let (copy, digest) = (copy.clone(), content.digest);
         Ok(match self.here(move |local| local.finish(leaf, &copy, staged, &digest)).await {
             Ok(()) => Ok(()),
-            Err(Errno::BADMSG) => Err(Trouble::Lack(Lack::Failed(Errno::BADMSG))),
-            Err(errno) => Err(Trouble::Local(errno)),
+            Err(Errno::BADMSG) => Err(CopyTrouble::Lack(Lack::Failed(Errno::BADMSG))),
+            Err(errno) => Err(CopyTrouble::Local(errno)),
         })
     }
 
     /// One wave.
     async fn ask(
         &mut self,
-        pieces: &[Piece],
+        pieces: &[CopyPiece],
         bytes: u64,
     ) -> Result<Vec<Result<Vec<u8>, Lack>>, ToolError> {
         if let Some(errno) = self.client.is_over() {
@@ -494,7 +494,7 @@ impl Fetch<'_> {
     }
 
     /// Nobody gives this content.
-    async fn lack(&mut self, content: Content, lack: Lack) {
+    async fn lack(&mut self, content: CopiedContent, lack: Lack) {
         for copy in &content.copies {
             match lack {
                 Lack::Silent(errno) => self.got.outcome.add_silent(errno, &copy.leaves),
@@ -506,13 +506,13 @@ impl Fetch<'_> {
 }
 
 /// Why a content did not come to a place.
-enum Trouble {
+enum CopyTrouble {
     Local(Errno),
     Lack(Lack),
 }
 
 /// Who can be asked for a content: hosts, each with its path of it.
-fn holders(content: &Content) -> Vec<(u32, &[u8])> {
+fn holders(content: &CopiedContent) -> Vec<(u32, &[u8])> {
     let each = content
         .copies
         .iter()
@@ -520,13 +520,13 @@ fn holders(content: &Content) -> Vec<(u32, &[u8])> {
     each.take(HOLDERS_MAX).collect()
 }
 
-fn piece(content: &Content, holder: usize, offset: u64) -> Piece {
+fn piece(content: &CopiedContent, holder: usize, offset: u64) -> CopyPiece {
     let (leaf, path) = holders(content).get(holder).copied().unwrap_or_default();
     let len = (content.size - offset).min(PIECE_BYTES) as u32;
-    Piece { leaf, path: path.to_vec(), offset, len }
+    CopyPiece { leaf, path: path.to_vec(), offset, len }
 }
 
-fn verified(body: Vec<u8>, content: &Content) -> Result<Vec<u8>, Lack> {
+fn verified(body: Vec<u8>, content: &CopiedContent) -> Result<Vec<u8>, Lack> {
     let is_same =
         body.len() as u64 == content.size && *blake3::hash(&body).as_bytes() == content.digest;
     if is_same { Ok(body) } else { Err(Lack::Failed(Errno::BADMSG)) }

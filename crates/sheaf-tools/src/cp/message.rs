@@ -1,7 +1,7 @@
 //! What crosses the tree: parameters, and the stream of records that a copy is.
 //!
 //! A packet is any number of whole records. A record is a length, that many bytes of a
-//! [`Record`], and after [`Record::Data`] the raw bytes that it announces. Every packet can thus
+//! [`CopyRecord`], and after [`CopyRecord::Data`] the raw bytes that it announces. Every packet can thus
 //! be read alone, many small files share one, and contents are never copied into a message.
 use super::{CopyOptions, PACKET_BYTES};
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ impl Attrs {
 
 /// A step of a copy. Paths are relative to the present source and empty for the source itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Record {
+pub(super) enum CopyRecord {
     /// A source begins.
     Source {
         /// The name it gets in a directory; empty: the directory itself.
@@ -66,7 +66,7 @@ pub(super) enum Record {
     File {
         path: Vec<u8>,
         attrs: Attrs,
-        /// Apparent size, as far as it is known. Only [`Record::FileEnd`] is exact.
+        /// Apparent size, as far as it is known. Only [`CopyRecord::FileEnd`] is exact.
         size: u64,
         /// Other records may link to it.
         linked: bool,
@@ -97,14 +97,14 @@ pub(super) enum Special {
 
 /// Writes records into packets.
 #[derive(Debug, Default)]
-pub(super) struct Packet {
+pub(super) struct CopyPacket {
     bytes: Vec<u8>,
 }
 
-impl Packet {
+impl CopyPacket {
     /// Bytes of contents that still fit.
     pub fn room(&self) -> usize {
-        /// More than the bytes of a [`Record::Data`] and its length.
+        /// More than the bytes of a [`CopyRecord::Data`] and its length.
         const DATA_RECORD_BYTES_MAX: usize = 32;
         PACKET_BYTES.saturating_sub(self.bytes.len() + DATA_RECORD_BYTES_MAX)
     }
@@ -114,7 +114,7 @@ impl Packet {
     }
 
     /// Appends a record.
-    pub fn put(&mut self, record: &Record) {
+    pub fn put(&mut self, record: &CopyRecord) {
         let encoded =
             postcard::to_stdvec(record).expect("records hold nothing that cannot be serialised");
         varint::put_bytes(&mut self.bytes, &encoded);
@@ -125,7 +125,7 @@ impl Packet {
         if self.bytes.capacity() < PACKET_BYTES {
             self.bytes.reserve_exact(PACKET_BYTES - self.bytes.len());
         }
-        self.put(&Record::Data { offset, len: data.len() as u32 });
+        self.put(&CopyRecord::Data { offset, len: data.len() as u32 });
         self.bytes.extend_from_slice(data);
     }
 
@@ -138,13 +138,13 @@ impl Packet {
 /// Takes the next record off a packet, with its contents.
 pub(super) fn next_record<'a>(
     input: &mut &'a [u8],
-) -> Result<Option<(Record, &'a [u8])>, Malformed> {
+) -> Result<Option<(CopyRecord, &'a [u8])>, Malformed> {
     if input.is_empty() {
         return Ok(None);
     }
     let record = postcard::from_bytes(varint::get_bytes(input)?).map_err(|_| Malformed)?;
     let len = match record {
-        Record::Data { len, .. } => len as usize,
+        CopyRecord::Data { len, .. } => len as usize,
         _ => 0,
     };
     let (data, rest) = input.split_at_checked(len).ok_or(Malformed)?;
@@ -186,10 +186,10 @@ mod tests {
 
     #[test]
     fn records_and_contents_come_back() {
-        let mut packet = Packet::default();
-        packet.put(&Record::Source { name: b"a\nb".to_vec() });
+        let mut packet = CopyPacket::default();
+        packet.put(&CopyRecord::Source { name: b"a\nb".to_vec() });
         packet.put_data(7, b"contents");
-        packet.put(&Record::End);
+        packet.put(&CopyRecord::End);
         let bytes = packet.take();
         assert!(packet.is_empty());
         let mut input = &bytes[..];
@@ -197,9 +197,9 @@ mod tests {
         while let Some((record, data)) = next_record(&mut input).unwrap() {
             records.push((record, data.to_vec()));
         }
-        assert_eq!(records[0].0, Record::Source { name: b"a\nb".to_vec() });
-        assert_eq!(records[1], (Record::Data { offset: 7, len: 8 }, b"contents".to_vec()));
-        assert_eq!(records[2].0, Record::End);
+        assert_eq!(records[0].0, CopyRecord::Source { name: b"a\nb".to_vec() });
+        assert_eq!(records[1], (CopyRecord::Data { offset: 7, len: 8 }, b"contents".to_vec()));
+        assert_eq!(records[2].0, CopyRecord::End);
     }
 
     proptest! {

@@ -146,7 +146,7 @@ fn names_made(path: &Path, options: &CopyOptions) -> Vec<Vec<u8>> {
     entries.map(|entry| entry.file_name().into_encoded_bytes()).collect()
 }
 
-type Reading = tokio::sync::oneshot::Receiver<Result<Sent, Stopped>>;
+type SourceReading = tokio::sync::oneshot::Receiver<Result<Sent, Stopped>>;
 
 /// Reads on a thread of its own, which may block for ever on a pipe without keeping the runtime
 /// from its end.
@@ -154,7 +154,7 @@ fn start_reading(
     sources: Vec<Source>,
     options: CopyOptions,
     send: mpsc::Sender<Filled>,
-) -> Result<Reading, ToolError> {
+) -> Result<SourceReading, ToolError> {
     let (done, reading) = tokio::sync::oneshot::channel();
     let read = move || {
         let mut send = |filled: Filled| send.blocking_send(filled).map_err(|_| Stopped);

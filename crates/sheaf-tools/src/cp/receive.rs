@@ -1,5 +1,5 @@
 //! A host takes in a copy: record after record, as they come.
-use super::message::{Attrs, PutParams, Record, Special, Totals, malformed, next_record};
+use super::message::{Attrs, CopyRecord, PutParams, Special, Totals, malformed, next_record};
 use super::place::Writer;
 use bytes::Bytes;
 use sheaf_core::Errno;
@@ -114,31 +114,31 @@ impl Receiver {
         }
     }
 
-    fn take(&mut self, record: Record, data: &[u8]) {
+    fn take(&mut self, record: CopyRecord, data: &[u8]) {
         match record {
-            Record::Source { name } => self.source(&name),
-            Record::Data { offset, .. } => self.data(offset, data),
-            Record::FileEnd { size, digest } => self.file_end(size, &digest),
-            Record::FileAbort => self.drop_file(),
-            Record::End => {
+            CopyRecord::Source { name } => self.source(&name),
+            CopyRecord::Data { offset, .. } => self.data(offset, data),
+            CopyRecord::FileEnd { size, digest } => self.file_end(size, &digest),
+            CopyRecord::FileAbort => self.drop_file(),
+            CopyRecord::End => {
                 self.leave_dirs(None);
                 self.is_complete = true;
             }
-            Record::Dir { path, attrs } => {
+            CopyRecord::Dir { path, attrs } => {
                 if let Some(place) = self.enter(&path) {
                     self.dir(path, place, &attrs);
                 }
             }
-            Record::File { path, attrs, linked, .. } => {
+            CopyRecord::File { path, attrs, linked, .. } => {
                 if let Some(place) = self.enter_file(&path) {
                     self.begin_file(path, place, attrs, linked);
                 }
             }
-            Record::Symlink { path, target, attrs } => {
+            CopyRecord::Symlink { path, target, attrs } => {
                 self.link(&path, |writer, place| writer.symlink(place, &target, &attrs));
             }
-            Record::Node { path, kind, rdev, attrs } => self.node(&path, kind, rdev, &attrs),
-            Record::Hardlink { path, source, target } => self.hard_link(&path, source, target),
+            CopyRecord::Node { path, kind, rdev, attrs } => self.node(&path, kind, rdev, &attrs),
+            CopyRecord::Hardlink { path, source, target } => self.hard_link(&path, source, target),
         }
     }
 

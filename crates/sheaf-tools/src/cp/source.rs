@@ -1,5 +1,5 @@
 //! Reading the sources on this machine, in pieces.
-use super::message::{Attrs, Packet, Record, Special};
+use super::message::{Attrs, CopyPacket, CopyRecord, Special};
 use super::options::CopyOptions;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno as SysErrno;
@@ -85,11 +85,11 @@ pub(super) fn read_all(
     send: Sender<'_>,
 ) -> Result<Sent, Stopped> {
     let root = Export::open(Path::new("/"));
-    let mut reader = Reader {
+    let mut reader = SourceReader {
         options,
         send,
         root,
-        packet: Packet::default(),
+        packet: CopyPacket::default(),
         sent: Sent::default(),
         files_done: 0,
         contents_done: 0,
@@ -104,35 +104,35 @@ pub(super) fn read_all(
             Source::Reader(stream) => reader.stream(stream)?,
         }
     }
-    reader.packet.put(&Record::End);
+    reader.packet.put(&CopyRecord::End);
     reader.flush()?;
     Ok(reader.sent)
 }
 
-struct Reader<'a> {
+struct SourceReader<'a> {
     options: &'a CopyOptions,
     send: Sender<'a>,
     /// This machine, for walks.
     root: Result<Export, Errno>,
-    packet: Packet,
+    packet: CopyPacket,
     sent: Sent,
     files_done: u64,
     contents_done: u64,
     /// By inode: where it was sent as a file, and how many of its names are still to come.
-    links: HashMap<(u64, u64), Linked>,
+    links: HashMap<(u64, u64), LinkedFile>,
     source: u32,
     buffer: Vec<u8>,
 }
 
-struct Linked {
+struct LinkedFile {
     source: u32,
     path: Vec<u8>,
     names_left: u32,
 }
 
-impl Reader<'_> {
+impl SourceReader<'_> {
     fn source(&mut self, path: &Path) -> Result<(), Stopped> {
-        self.packet.put(&Record::Source { name: name_of(path).to_vec() });
+        self.packet.put(&CopyRecord::Source { name: name_of(path).to_vec() });
         let follow = self.options.follows_named();
         let looked = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
         let metadata = match looked {
@@ -163,7 +163,7 @@ impl Reader<'_> {
     }
 
     fn stream(&mut self, stream: Box<dyn Read + Send>) -> Result<(), Stopped> {
-        self.packet.put(&Record::Source { name: Vec::new() });
+        self.packet.put(&CopyRecord::Source { name: Vec::new() });
         let done = self.contents(stream, Attrs { mode: 0o666, ..Attrs::default() });
         self.settle(Path::new("-"), done)
     }
@@ -218,7 +218,7 @@ impl Reader<'_> {
             FileKind::File => return self.file(at, path, metadata, follow),
             FileKind::Directory => {
                 let attrs = self.attrs(at, metadata, true)?;
-                return Ok(self.record(&Record::Dir { path, attrs })?);
+                return Ok(self.record(&CopyRecord::Dir { path, attrs })?);
             }
             // What links lead to was asked for, and this one leads nowhere.
             FileKind::Symlink if follow => return Err(Errno::NOENT.into()),
@@ -226,7 +226,7 @@ impl Reader<'_> {
                 let target =
                     self.root.clone()?.read_link(at)?.into_os_string().into_encoded_bytes();
                 let attrs = self.attrs(at, metadata, false)?;
-                return Ok(self.record(&Record::Symlink { path, target, attrs })?);
+                return Ok(self.record(&CopyRecord::Symlink { path, target, attrs })?);
             }
             FileKind::Fifo => Special::Fifo,
             FileKind::CharDevice => Special::CharDevice,
@@ -234,7 +234,7 @@ impl Reader<'_> {
             FileKind::Socket | FileKind::Unknown => return Err(Errno::OPNOTSUPP.into()),
         };
         let attrs = self.attrs(at, metadata, false)?;
-        Ok(self.record(&Record::Node { path, kind: special, rdev: metadata.rdev, attrs })?)
+        Ok(self.record(&CopyRecord::Node { path, kind: special, rdev: metadata.rdev, attrs })?)
     }
 
     /// Sends a link instead, if a file was sent under another name.
@@ -250,7 +250,7 @@ impl Reader<'_> {
         if linked.names_left == 0 {
             self.links.remove(&metadata.id());
         }
-        self.record(&Record::Hardlink { path: path.to_vec(), source, target })?;
+        self.record(&CopyRecord::Hardlink { path: path.to_vec(), source, target })?;
         Ok(true)
     }
 
@@ -274,10 +274,15 @@ impl Reader<'_> {
             // What cannot be read must not empty what is written in place.
             let _ = file.read_at(&mut [0], 0)?;
             let attrs = self.attrs(at, &before, follow)?;
-            self.record(&Record::File { path: path.clone(), attrs, size: before.size, linked })?;
+            self.record(&CopyRecord::File {
+                path: path.clone(),
+                attrs,
+                size: before.size,
+                linked,
+            })?;
             if self.options.dry_run {
                 self.files_done += 1;
-                self.record(&Record::FileAbort)?;
+                self.record(&CopyRecord::FileAbort)?;
             } else {
                 let has_holes = before.blocks.saturating_mul(512) < before.size;
                 let done = self.pieces(&file, has_holes).and_then(|(size, digest)| {
@@ -288,13 +293,14 @@ impl Reader<'_> {
                     }
                 });
                 if matches!(done, Err(Halt::Failed(Errno::BADMSG))) && tries_left > 0 {
-                    self.record(&Record::FileAbort)?;
+                    self.record(&CopyRecord::FileAbort)?;
                     continue;
                 }
                 self.end_file(done)?;
             }
             if linked && self.links.len() < LINKED_FILES_MAX {
-                let first = Linked { source: self.source, path, names_left: expected.nlink - 1 };
+                let first =
+                    LinkedFile { source: self.source, path, names_left: expected.nlink - 1 };
                 self.links.insert(expected.id(), first);
             }
             break;
@@ -319,9 +325,9 @@ impl Reader<'_> {
         let first = if self.options.dry_run { Vec::new() } else { first_byte(&mut *stream)? };
         let rest = if first.is_empty() { 0 } else { u64::MAX };
         let mut stream = first.as_slice().chain(stream.take(rest));
-        self.record(&Record::File { path: Vec::new(), attrs, size: 0, linked: false })?;
+        self.record(&CopyRecord::File { path: Vec::new(), attrs, size: 0, linked: false })?;
         if self.options.dry_run {
-            return Ok(self.record(&Record::FileAbort)?);
+            return Ok(self.record(&CopyRecord::FileAbort)?);
         }
         let mut hasher = blake3::Hasher::new();
         let mut at = 0;
@@ -339,10 +345,10 @@ impl Reader<'_> {
         match done {
             Ok((size, digest)) => {
                 self.files_done += 1;
-                Ok(self.record(&Record::FileEnd { size, digest })?)
+                Ok(self.record(&CopyRecord::FileEnd { size, digest })?)
             }
             Err(Halt::Failed(errno)) => {
-                self.record(&Record::FileAbort)?;
+                self.record(&CopyRecord::FileAbort)?;
                 Err(errno.into())
             }
             Err(stopped) => Err(stopped),
@@ -408,10 +414,10 @@ impl Reader<'_> {
         Ok(length)
     }
 
-    fn record(&mut self, record: &Record) -> Result<(), Stopped> {
+    fn record(&mut self, record: &CopyRecord) -> Result<(), Stopped> {
         // A file that begins may yet turn out not to be readable.
-        let is_promise = !self.options.dry_run && matches!(record, Record::File { .. });
-        self.sent.is_anything |= !is_promise && !matches!(record, Record::FileAbort);
+        let is_promise = !self.options.dry_run && matches!(record, CopyRecord::File { .. });
+        self.sent.is_anything |= !is_promise && !matches!(record, CopyRecord::FileAbort);
         self.packet.put(record);
         if self.packet.room() == 0 { self.flush() } else { Ok(()) }
     }
@@ -580,7 +586,7 @@ mod tests {
     }
 
     /// Reads `path`, with `act` called after each packet with the number of it.
-    fn read(path: &Path, act: &mut dyn FnMut(usize)) -> (Vec<Record>, Sent) {
+    fn read(path: &Path, act: &mut dyn FnMut(usize)) -> (Vec<CopyRecord>, Sent) {
         let (mut records, mut packets) = (Vec::new(), 0);
         let mut send = |filled: Filled| {
             let mut input = &filled.bytes[..];
@@ -600,10 +606,10 @@ mod tests {
     type Change<'a> = Box<dyn FnMut(usize) -> std::io::Result<()> + 'a>;
 
     /// How files ended: their size, or nothing where they were given up.
-    fn ends(records: &[Record]) -> Vec<Option<u64>> {
-        let end = |record: &Record| match record {
-            Record::FileEnd { size, .. } => Some(Some(*size)),
-            Record::FileAbort => Some(None),
+    fn ends(records: &[CopyRecord]) -> Vec<Option<u64>> {
+        let end = |record: &CopyRecord| match record {
+            CopyRecord::FileEnd { size, .. } => Some(Some(*size)),
+            CopyRecord::FileAbort => Some(None),
             _ => None,
         };
         records.iter().filter_map(end).collect()
@@ -649,9 +655,10 @@ mod tests {
                 if last.is_some() { vec![] } else { vec![Errno::BADMSG] },
                 "change {at}"
             );
-            if let (Some(Record::FileEnd { digest, .. }), Some(_)) =
-                (records.iter().rev().find(|record| matches!(record, Record::FileEnd { .. })), last)
-            {
+            if let (Some(CopyRecord::FileEnd { digest, .. }), Some(_)) = (
+                records.iter().rev().find(|record| matches!(record, CopyRecord::FileEnd { .. })),
+                last,
+            ) {
                 assert_eq!(
                     digest,
                     blake3::hash(&std::fs::read(&path).unwrap()).as_bytes(),

@@ -22,7 +22,7 @@ const STEP_FILES: usize = 256;
 
 /// What every leaf is told.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Params {
+pub struct EditParams {
     pub edit: Edit,
     /// Paths and patterns beneath the export.
     pub paths: Vec<String>,
@@ -33,7 +33,7 @@ pub struct EditTool;
 
 impl Tool for EditTool {
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
-        let Params { edit, paths, options } =
+        let EditParams { edit, paths, options } =
             postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let reference = match &edit {
             Edit::Chmod { mode: NewMode::Reference(path), .. }

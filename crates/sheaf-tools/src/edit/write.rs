@@ -3,15 +3,15 @@
 //! By default each host writes them beside the file, checks their digest, and renames: whoever
 //! reads sees the old contents or the new ones. The other ways write into the file itself.
 use super::{EditOptions, counting, greatest, numbers};
-use crate::paths::{Cut, Effect, Hearing, Said};
+use crate::paths::{Cut, Effect, Hearing, SaidPath};
 use crate::target::{Target, ToolError, by_hosts, by_members};
-use leaf::{Params, Piece};
+use leaf::{WriteParams, WritePart};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Algorithm, Digester, OFlags};
 use sheaf_group::entry::{EntryKind, Merged};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
-use sheaf_group::message::{Open, Operation};
+use sheaf_group::message::{OpenMessage, Operation};
 use sheaf_group::tool::Tools;
 use sheaf_group::{Call, Client, Group, GroupError, Outcome, Unfinished};
 use std::io::Read;
@@ -37,7 +37,7 @@ pub(super) fn register(tools: &mut Tools) {
 
 /// Where the bytes go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Way {
+pub enum WriteWay {
     /// Into a new file, which then takes the place of the old one, with its mode and owner.
     /// Devices, pipes and files of the kernel are written directly.
     #[default]
@@ -54,7 +54,7 @@ pub enum Way {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteOptions {
     /// Where the bytes go.
-    pub way: Way,
+    pub way: WriteWay,
     /// Make files that do not exist.
     pub create: bool,
     /// Make the files; if one exists anywhere, none is made. Those that were given up because of
@@ -67,15 +67,15 @@ pub struct WriteOptions {
 impl WriteOptions {
     /// How a new file is made that must not exist anywhere. Where some do not open, those that do
     /// are members all the same, so that they can be named before they are given up.
-    fn open(&self, paths: Vec<String>) -> Open {
+    fn open(&self, paths: Vec<String>) -> OpenMessage {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        Open::new(paths, flags.bits() | O_BESTEFFORT | O_PARTIAL, self.mode)
+        OpenMessage::new(paths, flags.bits() | O_BESTEFFORT | O_PARTIAL, self.mode)
     }
 
     fn operation(&self, at: u64) -> Operation {
         match self.way {
-            Way::At(offset) => Operation::PwriteAll { offset: offset.saturating_add(at) },
-            Way::Replace | Way::InPlace | Way::Append => Operation::WriteAll,
+            WriteWay::At(offset) => Operation::PwriteAll { offset: offset.saturating_add(at) },
+            WriteWay::Replace | WriteWay::InPlace | WriteWay::Append => Operation::WriteAll,
         }
     }
 }
@@ -152,7 +152,7 @@ async fn write_each(
     let mut calls = Vec::new();
     for (members, paths) in by_hosts(targets) {
         let WriteOptions { way, create, exclusive, mode } = *options;
-        let params = Params { paths, way, create, exclusive, mode, options: edit };
+        let params = WriteParams { paths, way, create, exclusive, mode, options: edit };
         let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
         let call = client.call(&members, leaf::NAME, &params)?;
         calls.push(Effect::of_change(edit.dry_run).call(call).await);
@@ -183,7 +183,7 @@ async fn write_each(
             Some(errno) => hearing.hear_last(call, errno).await?,
         }
     }
-    let Said { outcome, unfinished, .. } = hearing.end(targets)?;
+    let SaidPath { outcome, unfinished, .. } = hearing.end(targets)?;
     drop(sink);
     written.changed = greatest(written.changed);
     Ok(Written { outcome, unfinished, ..written })
@@ -215,15 +215,17 @@ async fn feed(
         };
         digester.update(&piece);
         *size += piece.len() as u64;
-        send(client, calls, &Piece::Data(&piece)).await.map_err(Unfed::Stopped)?;
+        send(client, calls, &WritePart::Data(&piece)).await.map_err(Unfed::Stopped)?;
     }
     let digest = digester.finish().0;
-    send(client, calls, &Piece::End { size: *size, digest: &digest }).await.map_err(Unfed::Stopped)
+    send(client, calls, &WritePart::End { size: *size, digest: &digest })
+        .await
+        .map_err(Unfed::Stopped)
 }
 
 /// Sends a piece to every host. Stops with `ECANCELED` at an interrupt, and with `ETIMEDOUT` at the
 /// deadline or when there is no room for too long.
-async fn send(client: &Client, calls: &mut [Call], piece: &Piece<'_>) -> Result<(), Errno> {
+async fn send(client: &Client, calls: &mut [Call], piece: &WritePart<'_>) -> Result<(), Errno> {
     let stall = client.limits().timeout.max(STALL_MIN);
     let bytes = postcard::to_stdvec(piece).map_err(|_| Errno::PROTO)?;
     for call in calls {
@@ -237,8 +239,8 @@ async fn send(client: &Client, calls: &mut [Call], piece: &Piece<'_>) -> Result<
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
 pub(super) fn decode_any(data: &[u8]) {
-    drop(postcard::from_bytes::<Params>(data));
-    let _ = postcard::from_bytes::<Piece<'_>>(data);
+    drop(postcard::from_bytes::<WriteParams>(data));
+    let _ = postcard::from_bytes::<WritePart<'_>>(data);
 }
 
 /// Writes files that must not exist, on all hosts or on none.
@@ -252,7 +254,7 @@ async fn write_new(
     // Nothing is made for a source that cannot be read.
     let mut piece = pieces.recv().await.transpose().map_err(local)?;
     let mut written = Written::default();
-    let mut files = Files::open(client, targets, options).await?;
+    let mut files = WrittenFiles::open(client, targets, options).await?;
     if !files.groups.is_empty() {
         let first = piece.take().unwrap_or_default();
         files.fill(client, options, first, &mut pieces, &mut written).await?;
@@ -311,12 +313,12 @@ fn read_ahead(mut source: Box<dyn Read + Send>) -> mpsc::Receiver<std::io::Resul
 }
 
 /// The open groups of a write, one for each set of hosts.
-struct Files {
+struct WrittenFiles {
     groups: Vec<(Group, u64)>,
     outcome: Outcome,
 }
 
-impl Files {
+impl WrittenFiles {
     async fn open(
         client: &Client,
         targets: &[Target],

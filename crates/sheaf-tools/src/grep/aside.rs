@@ -5,7 +5,7 @@
 //! waits when these are not taken. Where pieces end depends on the file alone: equal files give
 //! equal pieces.
 use super::Engine;
-use crate::entry::{Entry, EntryKind, Sink, Stats};
+use crate::entry::{Entry, EntryKind, EntryStats, Sink};
 use sheaf_core::Errno;
 use std::fs::File;
 use std::io::{self, Read};
@@ -28,14 +28,14 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A search under way.
 pub(super) struct Aside {
     path: Vec<u8>,
-    pieces: Receiver<Piece>,
-    reading: Arc<Reading>,
+    pieces: Receiver<AsidePiece>,
+    reading: Arc<AsideReading>,
     /// So many bytes had been read at the last look.
     bytes: u64,
 }
 
 /// What the search came to.
-pub(super) enum Progress {
+pub(super) enum AsideProgress {
     /// It goes on.
     More,
     /// It is over: the engine, and whether to go on with other files.
@@ -44,13 +44,13 @@ pub(super) enum Progress {
     Broken,
 }
 
-enum Piece {
-    Found(Found),
+enum AsidePiece {
+    Found(FoundAside),
     Done(Box<Engine>, ControlFlow<()>),
 }
 
 #[derive(Default)]
-struct Reading {
+struct AsideReading {
     bytes: AtomicU64,
     /// Nobody waits for it any more.
     stopped: AtomicBool,
@@ -78,39 +78,39 @@ impl Aside {
         piece_bytes: usize,
     ) -> io::Result<Self> {
         let (out, pieces) = sync_channel(PIECES_MAX);
-        let reading = Arc::new(Reading::default());
+        let reading = Arc::new(AsideReading::default());
         let (watched, name) =
             (Watched { inner: source, reading: Arc::clone(&reading) }, path.to_vec());
         std::thread::Builder::new().name("grep".to_owned()).spawn(move || {
-            let mut sink = Pieces { out, piece_bytes, found: Found::default() };
+            let mut sink = Pieces { out, piece_bytes, found: FoundAside::default() };
             let flow = engine.search_reader(watched, &name, &mut sink);
             // Who has gone does not miss it.
             let _ = sink.flush();
-            let _ = sink.out.send(Piece::Done(Box::new(engine), flow));
+            let _ = sink.out.send(AsidePiece::Done(Box::new(engine), flow));
         })?;
         Ok(Self { path: path.to_vec(), pieces, reading, bytes: 0 })
     }
 
     /// Takes in one piece; comes back without one while the file is being read. A file that cannot
     /// be read any further holds the caller up, as if it had read itself.
-    pub fn step(&mut self, answer: &mut dyn Sink) -> Progress {
+    pub fn step(&mut self, answer: &mut dyn Sink) -> AsideProgress {
         loop {
             match self.pieces.recv_timeout(LOOK) {
-                Ok(Piece::Found(found)) => {
+                Ok(AsidePiece::Found(found)) => {
                     return match found.give(&self.path, answer) {
-                        ControlFlow::Continue(()) => Progress::More,
-                        ControlFlow::Break(()) => Progress::Broken,
+                        ControlFlow::Continue(()) => AsideProgress::More,
+                        ControlFlow::Break(()) => AsideProgress::Broken,
                     };
                 }
-                Ok(Piece::Done(engine, flow)) => return Progress::Done(engine, flow),
+                Ok(AsidePiece::Done(engine, flow)) => return AsideProgress::Done(engine, flow),
                 Err(RecvTimeoutError::Disconnected) => {
                     answer.error(&self.path, Errno::IO);
-                    return Progress::Broken;
+                    return AsideProgress::Broken;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let bytes = self.reading.bytes.load(Ordering::Relaxed);
                     if std::mem::replace(&mut self.bytes, bytes) != bytes {
-                        return Progress::More;
+                        return AsideProgress::More;
                     }
                 }
             }
@@ -121,7 +121,7 @@ impl Aside {
 /// Counts what is read, until nobody waits any more.
 struct Watched<R> {
     inner: R,
-    reading: Arc<Reading>,
+    reading: Arc<AsideReading>,
 }
 
 impl<R: Read> Read for Watched<R> {
@@ -137,15 +137,15 @@ impl<R: Read> Read for Watched<R> {
 
 /// What was found of one file since the last piece.
 #[derive(Default)]
-struct Found {
+struct FoundAside {
     /// Kind, number, and where the text ends in `texts`.
     entries: Vec<(EntryKind, Option<u64>, usize)>,
     texts: Vec<u8>,
     errors: Vec<Errno>,
-    stats: Option<Stats>,
+    stats: Option<EntryStats>,
 }
 
-impl Found {
+impl FoundAside {
     fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.errors.is_empty() && self.stats.is_none()
     }
@@ -165,9 +165,9 @@ impl Found {
 
 /// Where the engine puts what it finds.
 struct Pieces {
-    out: SyncSender<Piece>,
+    out: SyncSender<AsidePiece>,
     piece_bytes: usize,
-    found: Found,
+    found: FoundAside,
 }
 
 impl Pieces {
@@ -175,7 +175,7 @@ impl Pieces {
         if self.found.is_empty() {
             return ControlFlow::Continue(());
         }
-        match self.out.send(Piece::Found(std::mem::take(&mut self.found))) {
+        match self.out.send(AsidePiece::Found(std::mem::take(&mut self.found))) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         }
@@ -200,7 +200,7 @@ impl Sink for Pieces {
         self.found.errors.push(errno);
     }
 
-    fn stats(&mut self, stats: Stats) {
+    fn stats(&mut self, stats: EntryStats) {
         self.found.stats.get_or_insert_default().add(stats, 1);
     }
 }
@@ -209,10 +209,10 @@ impl Sink for Pieces {
 mod tests {
     use super::*;
     use crate::entry::Answer;
-    use crate::grep::{GrepOptions, Output};
+    use crate::grep::{GrepOptions, GrepOutput};
     use proptest::prelude::*;
 
-    fn options(output: Output) -> GrepOptions {
+    fn options(output: GrepOutput) -> GrepOptions {
         GrepOptions {
             patterns: vec!["a".to_owned()],
             output,
@@ -225,9 +225,9 @@ mod tests {
     fn whole(mut aside: Aside, answer: &mut Answer) -> (usize, ControlFlow<()>) {
         for steps in 1.. {
             match aside.step(answer) {
-                Progress::More => {}
-                Progress::Done(_, flow) => return (steps, flow),
-                Progress::Broken => panic!("it broke off"),
+                AsideProgress::More => {}
+                AsideProgress::Done(_, flow) => return (steps, flow),
+                AsideProgress::Broken => panic!("it broke off"),
             }
         }
         unreachable!("there is an end to every file")
@@ -237,7 +237,7 @@ mod tests {
         #[test]
         fn what_is_found_aside_is_what_is_found_at_once(
             text in "[ab\n\u{0}]{0,200}",
-            output in prop::sample::select(&[Output::Lines, Output::Parts, Output::Count, Output::PathsWith, Output::PathsWithout, Output::Quiet][..]),
+            output in prop::sample::select(&[GrepOutput::Lines, GrepOutput::Parts, GrepOutput::Count, GrepOutput::PathsWith, GrepOutput::PathsWithout, GrepOutput::Quiet][..]),
             (number, each, after, lines_max) in (any::<bool>(), any::<bool>(), 0u32..2, prop::option::of(0u64..4)),
         ) {
             let options = GrepOptions { number, each, after, lines_max, ..options(output) };
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn pieces_wait_until_they_are_taken_and_end_with_who_takes_them() {
-        let options = options(Output::Lines);
+        let options = options(GrepOutput::Lines);
         let text = "a\n".repeat(100 * PIECE_ENTRIES);
         let read = Arc::new(AtomicU64::new(0));
         struct Counting(io::Cursor<String>, Arc<AtomicU64>);
@@ -273,7 +273,7 @@ mod tests {
         let mut aside =
             Aside::with_pieces(options.compile().unwrap(), source, b"/f", PIECE_BYTES).unwrap();
         let mut answer = Answer::new(options.answer_form());
-        assert!(matches!(aside.step(&mut answer), Progress::More));
+        assert!(matches!(aside.step(&mut answer), AsideProgress::More));
         drop(aside);
         // The thread ends, although most of the file was not read.
         while read.load(Ordering::SeqCst) < 1 << 40 {

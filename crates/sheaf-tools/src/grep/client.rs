@@ -1,6 +1,6 @@
 //! Grep at the root.
 use super::GrepOptions;
-use super::tool::{NAME, Params};
+use super::tool::{GrepParams, NAME};
 use crate::paths;
 use crate::target::{Target, ToolError};
 use sheaf_group::entry::Merged;
@@ -35,7 +35,7 @@ pub async fn grep(
     options.compile()?;
     options.path_filter()?;
     let mut matched = false;
-    let params = |paths| Params { options: options.clone(), paths };
+    let params = |paths| GrepParams { options: options.clone(), paths };
     let mut pass_on = |merged: &Merged| {
         matched |= options.has_selected(merged);
         sink(merged)

@@ -1,6 +1,6 @@
 //! From what the searcher reports to entries.
 use super::engine::Seen;
-use super::{GrepOptions, Output, Template};
+use super::{GrepOptions, GrepOutput, Template};
 use crate::entry::{BLOCK_CONTEXT, BLOCK_SELECTED, Entry, EntryKind, Sink};
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
@@ -61,15 +61,15 @@ impl<'a> Collect<'a> {
         if read && self.flow.is_continue() {
             let path = Entry::new(EntryKind::Path, b"");
             match (self.options.output, self.selected) {
-                (Output::Count, lines) => {
+                (GrepOutput::Count, lines) => {
                     self.put(Entry::new(EntryKind::Count, lines.to_string().as_bytes()));
                 }
-                (Output::PathsWithout, 0) => self.put(path),
-                (Output::PathsWith, 1..) => self.put(path),
+                (GrepOutput::PathsWithout, 0) => self.put(path),
+                (GrepOutput::PathsWith, 1..) => self.put(path),
                 _ => {}
             }
         }
-        if self.options.output == Output::Quiet && self.selected > 0 {
+        if self.options.output == GrepOutput::Quiet && self.selected > 0 {
             self.put(Entry::new(EntryKind::Path, b""));
             self.flow = ControlFlow::Break(());
         }
@@ -136,7 +136,7 @@ impl<'a> Collect<'a> {
             self.put(Entry::new(EntryKind::Binary, b""));
             return false;
         }
-        if self.options.output == Output::Parts {
+        if self.options.output == GrepOutput::Parts {
             self.put_parts(number, line);
         } else if self.options.has_context() {
             self.push_block_line(BLOCK_SELECTED, number, line);
@@ -154,9 +154,9 @@ impl<'a> Collect<'a> {
         }
         self.selected += 1;
         let going_on = match self.options.output {
-            Output::PathsWith | Output::PathsWithout | Output::Quiet => return false,
-            Output::Count => true,
-            Output::Lines | Output::Parts => self.put_selected(number, line),
+            GrepOutput::PathsWith | GrepOutput::PathsWithout | GrepOutput::Quiet => return false,
+            GrepOutput::Count => true,
+            GrepOutput::Lines | GrepOutput::Parts => self.put_selected(number, line),
         };
         going_on && (self.lines_are_left() || self.trailing_left > 0)
     }

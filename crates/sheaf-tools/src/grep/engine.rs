@@ -5,8 +5,8 @@
 //! it: reading 559 KB costs less than a tenth of a millisecond (`benches/grep.rs`, a pattern that
 //! is absent), and finding thousands of lines in them several times that.
 use super::collect::Collect;
-use super::{GrepError, GrepOptions, LINE_BYTES_MAX, Output, Template, decompress, pattern};
-use crate::entry::{Entry, EntryKind, Sink, Stats};
+use super::{GrepError, GrepOptions, GrepOutput, LINE_BYTES_MAX, Template, decompress, pattern};
+use crate::entry::{Entry, EntryKind, EntryStats, Sink};
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder};
@@ -33,10 +33,10 @@ pub struct Engine {
 impl Engine {
     pub(super) fn new(options: &GrepOptions) -> Result<Self, GrepError> {
         let mut options = options.clone();
-        if options.is_silent() && options.output != Output::Quiet {
+        if options.is_silent() && options.output != GrepOutput::Quiet {
             // Nothing of it is printed, but unlike -q it goes on with the next file, which may
             // fail.
-            options.output = Output::PathsWith;
+            options.output = GrepOutput::PathsWith;
         }
         let matcher = pattern::matcher(&options)?;
         let line_bytes_max = options.line_bytes_max.unwrap_or(LINE_BYTES_MAX);
@@ -111,8 +111,8 @@ impl Engine {
 
     /// Without a line to look for, no file is read.
     fn select_nothing(&self, path: &[u8], sink: &mut dyn Sink) -> ControlFlow<()> {
-        sink.stats(Stats { files: 1, ..Stats::default() });
-        if self.options.output != Output::PathsWithout {
+        sink.stats(EntryStats { files: 1, ..EntryStats::default() });
+        if self.options.output != GrepOutput::PathsWithout {
             return ControlFlow::Continue(());
         }
         sink.path(path);
@@ -139,13 +139,14 @@ impl Engine {
         );
         let result = self.searcher.search_reader(&self.matcher, watch, &mut collect);
         let (flow, lines) = collect.end(result.is_ok());
-        let mut stats = Stats::default();
+        let mut stats = EntryStats::default();
         match result {
             Ok(()) => stats.files = 1,
             Err(error) => sink.error(path, errno_of(&error)),
         }
         // What is listed, or left of empty matches, does not tell whether any line was selected.
-        if self.options.stats || matches!(self.options.output, Output::PathsWithout | Output::Parts)
+        if self.options.stats
+            || matches!(self.options.output, GrepOutput::PathsWithout | GrepOutput::Parts)
         {
             stats.files_matched = u64::from(lines > 0);
         }

@@ -8,7 +8,7 @@ pub const LINE_BYTES_MAX: u64 = 32 << 20;
 
 /// What is said of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Output {
+pub enum GrepOutput {
     /// The selected lines, with their context.
     #[default]
     Lines,
@@ -42,7 +42,7 @@ pub struct GrepOptions {
     /// Select the lines that do not match (`-v`).
     pub invert: bool,
     /// What is said.
-    pub output: Output,
+    pub output: GrepOutput,
     /// Stop reading a file after so many selected lines (`-m`).
     pub lines_max: Option<u64>,
     /// The longest line, with its context; a longer one fails with `EMSGSIZE`. `None`:
@@ -89,9 +89,9 @@ impl GrepOptions {
         let in_files = || merged.stats().is_some_and(|stats| stats.files_matched > 0);
         match self.output {
             // What is listed are the files without such lines.
-            Output::PathsWithout => in_files(),
+            GrepOutput::PathsWithout => in_files(),
             // An empty match selects a line, and has no text.
-            Output::Parts => merged.has_selected() || in_files(),
+            GrepOutput::Parts => merged.has_selected() || in_files(),
             _ => merged.has_selected(),
         }
     }
@@ -115,12 +115,12 @@ impl GrepOptions {
     /// because a line that does not match has no part that does.
     #[must_use]
     pub fn is_silent(&self) -> bool {
-        self.output == Output::Quiet || (self.output == Output::Parts && self.invert)
+        self.output == GrepOutput::Quiet || (self.output == GrepOutput::Parts && self.invert)
     }
 
     /// Whether selected lines come in blocks with their context.
     #[must_use]
     pub fn has_context(&self) -> bool {
-        self.output == Output::Lines && (self.before > 0 || self.after > 0)
+        self.output == GrepOutput::Lines && (self.before > 0 || self.after > 0)
     }
 }

@@ -10,7 +10,7 @@
 //! all equal, so that every host of the line has it at every path of the line. Paths with `{`, `}`,
 //! `,` or `\` are never folded, and at most [`FOLDED_PATHS_MAX`] are.
 use super::Engine;
-use crate::entry::{EntryKind, MergedEntry, Stats, block_lines};
+use crate::entry::{EntryKind, EntryStats, MergedEntry, block_lines};
 use rustc_hash::FxHashMap;
 use sheaf_core::RangeSet;
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ const NAMES_MAX: usize = 4096;
 
 /// The general form of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Layout {
+pub enum GrepLayout {
     /// One line per distinct line, each with its host set and path.
     #[default]
     Flat,
@@ -43,9 +43,9 @@ pub enum Layout {
 }
 
 /// How entries are printed.
-pub struct Printer<'a> {
+pub struct GrepPrinter<'a> {
     /// The general form.
-    pub layout: Layout,
+    pub layout: GrepLayout,
     /// Whether host set and path stand in front of a line (`-h` takes both away).
     pub prefix: bool,
     /// Whether to use colours.
@@ -56,22 +56,22 @@ pub struct Printer<'a> {
     pub hosts: &'a dyn Fn(&RangeSet) -> String,
 }
 
-impl Printer<'_> {
+impl GrepPrinter<'_> {
     /// Prints `entries` in their order.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn print(&self, out: &mut dyn Write, entries: &[MergedEntry<'_>]) -> io::Result<()> {
-        let mut run = Run {
+        let mut run = LineRun {
             printer: self,
             styles: Styles::new(self.color),
             names: FxHashMap::default(),
             out,
         };
         match self.layout {
-            Layout::Flat => run.flat(&fold_entries(entries)),
-            Layout::Heading => run.headings(&fold_entries(entries)),
-            Layout::Each => run.each(entries),
+            GrepLayout::Flat => run.flat(&fold_entries(entries)),
+            GrepLayout::Heading => run.headings(&fold_entries(entries)),
+            GrepLayout::Each => run.each(entries),
         }
     }
 
@@ -87,8 +87,8 @@ impl Printer<'_> {
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn print_stats(&self, out: &mut dyn Write, stats: Stats) -> io::Result<()> {
-        let Stats { files, files_matched, lines, bytes, .. } = stats;
+    pub fn print_stats(&self, out: &mut dyn Write, stats: EntryStats) -> io::Result<()> {
+        let EntryStats { files, files_matched, lines, bytes, .. } = stats;
         writeln!(
             out,
             "{lines} lines in {files_matched} of {files} files selected, {bytes} bytes read"
@@ -96,15 +96,15 @@ impl Printer<'_> {
     }
 }
 
-/// One call of [`Printer::print`].
-struct Run<'a> {
-    printer: &'a Printer<'a>,
+/// One call of [`GrepPrinter::print`].
+struct LineRun<'a> {
+    printer: &'a GrepPrinter<'a>,
     styles: Styles,
     names: FxHashMap<RangeSet, String>,
     out: &'a mut dyn Write,
 }
 
-impl Run<'_> {
+impl LineRun<'_> {
     fn flat(&mut self, entries: &[Folded<'_>]) -> io::Result<()> {
         let mut after_block = false;
         for entry in entries {

@@ -1,7 +1,7 @@
 //! Grep at a leaf: one file a step, long ones in several.
-use super::aside::{Aside, Progress};
+use super::aside::{Aside, AsideProgress};
 use super::{Engine, GrepOptions, PathFilter};
-use crate::paths::Members;
+use crate::paths::PathMembers;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{FileKind, Follow, Globbed, NameFilter, Walk, WalkOptions};
@@ -29,7 +29,7 @@ const AT_ONCE_COMPRESSED_BYTES: u64 = 4 << 10;
 
 /// What every leaf is told.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Params {
+pub(super) struct GrepParams {
     pub options: GrepOptions,
     /// Paths and patterns beneath the export.
     pub paths: Vec<String>,
@@ -40,16 +40,16 @@ pub fn register(tools: &mut Tools) {
     tools.register(NAME, GrepTool::default());
 }
 
-type Pool = Arc<Mutex<Vec<(GrepOptions, Engine)>>>;
+type EnginePool = Arc<Mutex<Vec<(GrepOptions, Engine)>>>;
 
 #[derive(Default)]
 struct GrepTool {
-    pool: Pool,
+    pool: EnginePool,
 }
 
 impl Tool for GrepTool {
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
-        let params: Params = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        let params: GrepParams = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let options = params.options;
         let pooled = {
             let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ impl Tool for GrepTool {
             None => options.compile().map_err(|error| error.errno())?,
         };
         let engine = if options.template { engine.on_host(&[&host.name]) } else { engine };
-        Ok(Box::new(Search {
+        Ok(Box::new(GrepSearch {
             filter: options.path_filter().map_err(|error| error.errno())?,
             options,
             engine: Some(engine),
@@ -68,26 +68,26 @@ impl Tool for GrepTool {
             pool: Arc::clone(&self.pool),
             patterns: params.paths.into(),
             files: VecDeque::new(),
-            members: Members::default(),
+            members: PathMembers::default(),
             walk: None,
         }))
     }
 }
 
-struct Search {
+struct GrepSearch {
     options: GrepOptions,
     filter: PathFilter,
     /// There until it goes back to the pool, but while it searches aside.
     engine: Option<Engine>,
     aside: Option<Aside>,
-    pool: Pool,
+    pool: EnginePool,
     patterns: VecDeque<String>,
     files: VecDeque<PathBuf>,
-    members: Members,
+    members: PathMembers,
     walk: Option<Walk>,
 }
 
-impl Drop for Search {
+impl Drop for GrepSearch {
     fn drop(&mut self) {
         // An engine with a template knows its host's name.
         if let Some(engine) = self.engine.take().filter(|_| !self.options.template) {
@@ -99,7 +99,7 @@ impl Drop for Search {
     }
 }
 
-impl Running for Search {
+impl Running for GrepSearch {
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
         let answer = answer.entries_with(self.options.answer_form());
         self.members.resume(answer);
@@ -112,7 +112,7 @@ impl Running for Search {
     }
 }
 
-impl Search {
+impl GrepSearch {
     fn next(&mut self, answer: &mut Answer, host: &Host) -> Step {
         if self.aside.is_some() {
             return self.search_on(answer);
@@ -213,15 +213,15 @@ impl Search {
     fn search_on(&mut self, answer: &mut dyn Sink) -> Step {
         let Some(mut aside) = self.aside.take() else { return Step::More };
         match aside.step(answer) {
-            Progress::More => {
+            AsideProgress::More => {
                 self.aside = Some(aside);
                 Step::More
             }
-            Progress::Done(engine, flow) => {
+            AsideProgress::Done(engine, flow) => {
                 self.engine = Some(*engine);
                 step_of(flow)
             }
-            Progress::Broken => Step::Done,
+            AsideProgress::Broken => Step::Done,
         }
     }
 

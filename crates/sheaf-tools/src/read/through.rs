@@ -1,12 +1,12 @@
 //! Reads of which no content is kept: `checksum`, `count` and `zero`. Files are opened one after
 //! the other and gone through in pieces, so neither their number nor their length matters.
-use super::{Combined, Content, Files, ReadOptions, Readout};
+use super::{Combined, Content, FilesOfHosts, ReadOptions, Readout};
 use crate::paths::{self, AtWork, PerPath};
 use crate::target::{Target, ToolError};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet, varint};
 use sheaf_group::Client;
-use sheaf_group::aggregate::Digest;
+use sheaf_group::aggregate::ClassDigest;
 use sheaf_group::entry::{Answer, Entry, EntryKind, Merged, Sink};
 use sheaf_group::message::DataAggregation;
 use sheaf_group::tool::{Host, Running, Tool, Tools};
@@ -23,7 +23,7 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// What every leaf is told.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Params {
+pub(super) struct ReadParams {
     /// Say the digest and length of each file; otherwise only how many there are, and how long in
     /// all.
     digests: bool,
@@ -41,7 +41,7 @@ struct ThroughTool;
 
 impl Tool for ThroughTool {
     fn start(&self, params: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
-        let Params { digests, count, offset, paths } =
+        let ReadParams { digests, count, offset, paths } =
             postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let work =
             Through { digests, count, offset, files: 0, bytes: 0, buffer: vec![0; PIECE_BYTES] };
@@ -121,10 +121,11 @@ pub(super) async fn read(
     let target = |path: &String| Target { members: members.clone(), path: path.clone() };
     let targets: Vec<Target> = paths.iter().map(target).collect();
     let digests = *aggregate == DataAggregation::Checksum;
-    let params = |paths| Params { digests, count: options.count, offset: options.offset, paths };
-    let (mut sums, mut contents) = (Sums::default(), Contents::default());
+    let params =
+        |paths| ReadParams { digests, count: options.count, offset: options.offset, paths };
+    let (mut sums, mut contents) = (Sums::default(), SeenContents::default());
     let mut malformed = false;
-    let paths::Said { outcome, .. } =
+    let paths::SaidPath { outcome, .. } =
         paths::run(client, &targets, (NAME, paths::Effect::Reads), params, &mut |merged| {
             malformed |= sums.take(merged).and_then(|()| contents.take(merged)).is_err();
             Ok(())
@@ -166,9 +167,9 @@ impl Sums {
 
 /// Who has which content, by path.
 #[derive(Default)]
-struct Contents(BTreeMap<(Digest, u64), BTreeMap<String, RangeSet>>);
+struct SeenContents(BTreeMap<(ClassDigest, u64), BTreeMap<String, RangeSet>>);
 
-impl Contents {
+impl SeenContents {
     fn take(&mut self, merged: &Merged) -> Result<(), varint::Malformed> {
         for found in merged.sorted().iter().filter(|found| found.entry.kind == EntryKind::Line) {
             let (digest, mut len) =
@@ -185,7 +186,7 @@ impl Contents {
     /// That of the first host first.
     fn sorted(self) -> Vec<Content> {
         let content = |((digest, len), files): (_, BTreeMap<String, RangeSet>)| {
-            let files: Files = files.into_iter().collect();
+            let files: FilesOfHosts = files.into_iter().collect();
             Content { files, digest, len, body: None }
         };
         let mut all: Vec<Content> = self.0.into_iter().map(content).collect();

@@ -4,12 +4,12 @@
 //! list is the path of what it says, so that the order is the list's. Nothing of a list is kept but
 //! the line at hand, however long it is.
 use crate::paths::PerPath;
-use line::{Form, Line};
+use line::{CheckLine, Form};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::Algorithm;
 use sheaf_group::Outcome;
-use sheaf_group::entry::{Answer, Entry, EntryKind, Merged, Sink, Stats};
+use sheaf_group::entry::{Answer, Entry, EntryKind, EntryStats, Merged, Sink};
 use sheaf_group::tool::Host;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -41,14 +41,14 @@ pub struct CheckOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checked<'a> {
     /// A file, and what became of it.
-    File(Verdict, &'a [u8]),
+    File(CheckVerdict, &'a [u8]),
     /// So many lines are improperly formatted.
     Malformed(u64),
 }
 
 /// What became of a file of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CheckVerdict {
     /// Its digest is that of the list.
     Same,
     /// Its digest is another.
@@ -57,7 +57,7 @@ pub enum Verdict {
     Unread(Errno),
 }
 
-impl Verdict {
+impl CheckVerdict {
     /// As `sha256sum -c` says it.
     #[must_use]
     pub fn text(self) -> &'static str {
@@ -92,12 +92,12 @@ impl Verdict {
 }
 
 impl<'a> Checked<'a> {
-    /// Reads an entry of [`Report::Check`](super::Report::Check). What no host says is `None`.
+    /// Reads an entry of [`ReportChoice::Check`](super::ReportChoice::Check). What no host says is `None`.
     #[must_use]
     pub fn read(entry: &Entry<'a>) -> Option<Self> {
         match entry.kind {
             EntryKind::Line => {
-                Verdict::split(entry.text).map(|(verdict, path)| Self::File(verdict, path))
+                CheckVerdict::split(entry.text).map(|(verdict, path)| Self::File(verdict, path))
             }
             EntryKind::Count => {
                 Some(Self::Malformed(std::str::from_utf8(entry.text).ok()?.parse().ok()?))
@@ -111,7 +111,7 @@ impl<'a> Checked<'a> {
 pub(super) fn add_unread(merged: &Merged, outcome: &mut Outcome) {
     for entry in merged.sorted() {
         let (path, errno) = match Checked::read(&entry.entry) {
-            Some(Checked::File(Verdict::Unread(errno), path)) => (path, errno),
+            Some(Checked::File(CheckVerdict::Unread(errno), path)) => (path, errno),
             // What a host says and nobody can read is no verdict.
             None if matches!(entry.entry.kind, EntryKind::Line | EntryKind::Count) => {
                 (entry.path, Errno::BADMSG)
@@ -168,9 +168,9 @@ impl PerPath for Checks {
     fn go_on(&mut self, answer: &mut Answer, host: &Host) -> bool {
         let Some(list) = &mut self.list else { return false };
         match list.next(host) {
-            Ok(Some(Line::Nothing)) => {}
-            Ok(Some(Line::Malformed)) => list.malformed += 1,
-            Ok(Some(Line::File { digest, name })) => {
+            Ok(Some(CheckLine::Nothing)) => {}
+            Ok(Some(CheckLine::Malformed)) => list.malformed += 1,
+            Ok(Some(CheckLine::File { digest, name })) => {
                 list.check(&digest, &name, self.options, answer, host)
             }
             Ok(None) => {
@@ -188,7 +188,7 @@ impl PerPath for Checks {
 
 impl List {
     /// The next line; `None` at the end.
-    fn next(&mut self, host: &Host) -> Result<Option<Line>, Errno> {
+    fn next(&mut self, host: &Host) -> Result<Option<CheckLine>, Errno> {
         self.line.clear();
         let (mut begun, mut is_long) = (false, false);
         loop {
@@ -214,7 +214,7 @@ impl List {
             begun = true;
             if is_end {
                 return Ok(Some(if is_long {
-                    Line::Malformed
+                    CheckLine::Malformed
                 } else {
                     self.form.read(&self.line)
                 }));
@@ -237,12 +237,12 @@ impl List {
             file.and_then(|file| sheaf_file::digest(&mut host.attentive(file), options.algorithm));
         let verdict = match found {
             Err(Errno::NOENT) if options.ignore_missing => return,
-            Err(errno) => Verdict::Unread(errno),
+            Err(errno) => CheckVerdict::Unread(errno),
             Ok(found) => {
                 self.verified += 1;
-                answer.stats(Stats { members: 1, ..Stats::default() });
+                answer.stats(EntryStats { members: 1, ..EntryStats::default() });
                 let is_same = found.to_string().as_bytes().eq_ignore_ascii_case(digest);
-                if is_same { Verdict::Same } else { Verdict::Differs }
+                if is_same { CheckVerdict::Same } else { CheckVerdict::Differs }
             }
         };
         let text = [&verdict.head(), path.as_os_str().as_bytes()].concat();

@@ -3,7 +3,7 @@
 //! Small files come along with the answer. Of large ones the digest comes first, and then each
 //! distinct content is read piece by piece from one host that has it, so that memory is bounded
 //! however large files are. Its digest is checked at the end.
-use super::{Report, report};
+use super::{ReportChoice, report};
 use crate::paths::PerPath;
 use crate::target::{ArgumentOrder, Target, ToolError};
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ impl PerPath for Contents {
             let _ = answer.entry(Entry::new(EntryKind::Line, &head));
             return Ok(());
         }
-        let mut counted = Counted { inner: head.chain(file), len: 0 };
+        let mut counted = CountedRows { inner: head.chain(file), len: 0 };
         let digest = sheaf_file::digest(&mut counted, Algorithm::Blake3)?;
         let summary =
             postcard::to_stdvec(&Summary { digest, len: counted.len }).map_err(|_| Errno::INVAL)?;
@@ -71,12 +71,12 @@ impl PerPath for Contents {
     }
 }
 
-struct Counted<R> {
+struct CountedRows<R> {
     inner: R,
     len: u64,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountedRows<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(buffer)?;
         self.len += got as u64;
@@ -98,19 +98,20 @@ pub async fn cat(
     each: bool,
     sink: &mut dyn FnMut(Piece<'_>) -> io::Result<()>,
 ) -> Result<Outcome, ToolError> {
-    let mut all: Vec<Content> = Vec::new();
+    let mut all: Vec<CountedContent> = Vec::new();
     let order = ArgumentOrder::new(targets);
-    let mut outcome = report(client, targets, &Report::Contents, &mut |merged| {
+    let mut outcome = report(client, targets, &ReportChoice::Contents, &mut |merged| {
         all.extend(contents(merged, &order)?);
         Ok(())
     })
     .await?;
     if each {
-        let one = |content: Content| {
+        let one = |content: CountedContent| {
             let leaves: Vec<u32> = content.leaves.iter().collect();
-            leaves
-                .into_iter()
-                .map(move |leaf| Content { leaves: RangeSet::single(leaf), ..content.clone() })
+            leaves.into_iter().map(move |leaf| CountedContent {
+                leaves: RangeSet::single(leaf),
+                ..content.clone()
+            })
         };
         all = all.into_iter().flat_map(one).collect();
         all.sort_by_key(|content| content.leaves.first());
@@ -146,13 +147,13 @@ pub async fn cat(
 
 /// A content, or what has to be fetched.
 #[derive(Clone)]
-struct Content {
+struct CountedContent {
     path: Vec<u8>,
     leaves: RangeSet,
     body: Result<Vec<u8>, std::sync::Arc<Summary>>,
 }
 
-fn contents(merged: &Merged, order: &ArgumentOrder) -> io::Result<Vec<Content>> {
+fn contents(merged: &Merged, order: &ArgumentOrder) -> io::Result<Vec<CountedContent>> {
     let content = |entry: sheaf_group::entry::MergedEntry<'_>| {
         let body = match entry.entry.kind {
             EntryKind::Line => Ok(entry.entry.text.to_vec()),
@@ -162,7 +163,7 @@ fn contents(merged: &Merged, order: &ArgumentOrder) -> io::Result<Vec<Content>> 
             },
             _ => return None,
         };
-        Some(Ok(Content { path: entry.path.to_vec(), leaves: entry.leaves.clone(), body }))
+        Some(Ok(CountedContent { path: entry.path.to_vec(), leaves: entry.leaves.clone(), body }))
     };
     let mut entries = merged.sorted();
     order.sort(&mut entries);

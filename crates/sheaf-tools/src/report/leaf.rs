@@ -1,11 +1,11 @@
 //! Reports at a leaf.
-use super::Report;
+use super::ReportChoice;
 use super::check::Checks;
 use super::contents::Contents;
 use super::digest::Digests;
 use super::list::Lister;
 use super::stat::Stats;
-use super::usage::Usage;
+use super::usage::UsageReport;
 use crate::paths::{AtWork, PerPath};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
@@ -16,8 +16,8 @@ pub const NAME: &str = "report";
 
 /// What every leaf is told.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Params {
-    pub report: Report,
+pub struct ReportParams {
+    pub report: ReportChoice,
     /// Paths and patterns beneath the export.
     pub paths: Vec<String>,
 }
@@ -26,14 +26,15 @@ pub struct ReportTool;
 
 impl Tool for ReportTool {
     fn start(&self, params: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
-        let Params { report, paths } = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        let ReportParams { report, paths } =
+            postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let work: Box<dyn PerPath> = match report {
-            Report::List(options) => Box::new(Lister::new(options)),
-            Report::Stat(options) => Box::new(Stats::new(options)?),
-            Report::Usage(options) => Box::new(Usage::new(options, &paths)),
-            Report::Digest(algorithm) => Box::new(Digests::new(algorithm)),
-            Report::Contents => Box::new(Contents),
-            Report::Check(options) => Box::new(Checks::new(options)),
+            ReportChoice::List(options) => Box::new(Lister::new(options)),
+            ReportChoice::Stat(options) => Box::new(Stats::new(options)?),
+            ReportChoice::Usage(options) => Box::new(UsageReport::new(options, &paths)),
+            ReportChoice::Digest(algorithm) => Box::new(Digests::new(algorithm)),
+            ReportChoice::Contents => Box::new(Contents),
+            ReportChoice::Check(options) => Box::new(Checks::new(options)),
         };
         Ok(Box::new(AtWork::new(work, paths)))
     }

@@ -110,7 +110,7 @@ pub enum Sort {
 
 /// A row as it is shown: columns to be aligned, then the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct ListRow {
     /// Text of each column, and whether it is aligned to the right.
     pub columns: Vec<(String, bool)>,
     /// The name.
@@ -121,7 +121,7 @@ pub struct Row {
     pub mark: Vec<u8>,
 }
 
-impl Row {
+impl ListRow {
     /// Reads the text of an entry.
     #[must_use]
     pub fn read(options: &ListOptions, style: TimeStyle, clock: &Clock, text: &[u8]) -> Self {
@@ -199,15 +199,15 @@ pub(super) struct Lister {
     options: ListOptions,
     owners: Owners,
     /// Files that were named themselves; they come in the end, sorted.
-    named: Vec<Item>,
+    named: Vec<ListItem>,
     /// Directories that are still to be read, the next one last.
     dirs: Vec<PathBuf>,
     /// The directory that is being listed, and its rows that have not been said.
     section: PathBuf,
-    rows: VecDeque<Item>,
+    rows: VecDeque<ListItem>,
 }
 
-struct Item {
+struct ListItem {
     name: OsString,
     path: PathBuf,
     metadata: Option<Metadata>,
@@ -263,7 +263,7 @@ impl Lister {
             if self.options.recursive && kind == FileKind::Directory && !is_dot {
                 below.push(path.clone());
             }
-            items.push(Item { name, path, metadata });
+            items.push(ListItem { name, path, metadata });
         }
         self.sort(&mut items);
         if self.options.recursive {
@@ -277,9 +277,10 @@ impl Lister {
         Ok(failed)
     }
 
-    fn sort(&self, items: &mut [Item]) {
-        let metadata =
-            |item: &Item| item.metadata.as_ref().map(|metadata| (metadata.mtime, metadata.size));
+    fn sort(&self, items: &mut [ListItem]) {
+        let metadata = |item: &ListItem| {
+            item.metadata.as_ref().map(|metadata| (metadata.mtime, metadata.size))
+        };
         match self.options.sort {
             Sort::None => {}
             Sort::Name => items.sort_by(|a, b| a.name.cmp(&b.name)),
@@ -302,7 +303,7 @@ impl Lister {
     }
 
     /// One row of the directory `section`.
-    fn say(&mut self, section: &[u8], item: &Item, answer: &mut Answer, host: &Host) {
+    fn say(&mut self, section: &[u8], item: &ListItem, answer: &mut Answer, host: &Host) {
         let mut text = Vec::new();
         if let Some(metadata) = &item.metadata {
             self.columns(metadata, &mut text);
@@ -394,7 +395,7 @@ impl PerPath for Lister {
             self.dirs.push(path.to_owned());
         } else {
             let metadata = self.needs_metadata().then_some(metadata);
-            self.named.push(Item {
+            self.named.push(ListItem {
                 name: path.as_os_str().to_owned(),
                 path: path.to_owned(),
                 metadata,

@@ -14,7 +14,7 @@ use std::path::Path;
 
 mod format;
 
-use format::{Directive, Pad, Part};
+use format::{Directive, FormatPart, Pad};
 
 /// What to show.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,8 +76,8 @@ pub fn text(entry: &[u8], zone: &TimeZone) -> Vec<u8> {
 
 pub(super) struct Stats {
     dereference: bool,
-    lines: Vec<Vec<Part>>,
-    device_line: Option<Vec<Part>>,
+    lines: Vec<Vec<FormatPart>>,
+    device_line: Option<Vec<FormatPart>>,
     owners: Owners,
 }
 
@@ -126,10 +126,10 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    fn put(&self, part: &Part, owners: &mut Owners, out: &mut Vec<Segment>) {
+    fn put(&self, part: &FormatPart, owners: &mut Owners, out: &mut Vec<Segment>) {
         let (directive, pad) = match part {
-            Part::Literal(text) => return put_text(text.as_bytes(), out),
-            Part::Directive(directive, pad) => (*directive, *pad),
+            FormatPart::Literal(text) => return put_text(text.as_bytes(), out),
+            FormatPart::Directive(directive, pad) => (*directive, *pad),
         };
         let time = match directive {
             Directive::AccessTime => Some(self.metadata.atime),

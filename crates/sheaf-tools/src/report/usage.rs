@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// What to count and how to show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UsageOptions {
+pub struct UsageReportOptions {
     /// Sizes as 4.0K, 234M.
     pub human: bool,
     /// Sizes in bytes, not in KiB.
@@ -31,8 +31,8 @@ pub struct UsageOptions {
 /// Files counted in one step.
 const STEP_FILES: usize = 256;
 
-pub struct Usage {
-    options: UsageOptions,
+pub struct UsageReport {
+    options: UsageReportOptions,
     counting: Option<(PathBuf, UsageSteps)>,
     /// There are several paths, or may be.
     several: bool,
@@ -40,14 +40,14 @@ pub struct Usage {
     total: u64,
 }
 
-impl Usage {
-    pub fn new(options: UsageOptions, paths: &[String]) -> Self {
+impl UsageReport {
+    pub fn new(options: UsageReportOptions, paths: &[String]) -> Self {
         let several = !matches!(paths, [path] if !is_pattern(path));
         Self { options, counting: None, several, counted: Counted::default(), total: 0 }
     }
 }
 
-impl UsageOptions {
+impl UsageReportOptions {
     fn bytes_of(&self, usage: &sheaf_file::Usage) -> u64 {
         if self.apparent { usage.apparent_bytes } else { usage.disk_bytes }
     }
@@ -61,7 +61,7 @@ impl UsageOptions {
     }
 }
 
-impl PerPath for Usage {
+impl PerPath for UsageReport {
     fn begin(&mut self, path: &Path, _: &mut Answer, host: &Host) -> Result<(), Errno> {
         host.export.lstat(path)?;
         let options = sheaf_file::UsageOptions {

@@ -4,8 +4,8 @@ use sheaf_core::Errno;
 use sheaf_file::Algorithm;
 use sheaf_group::entry::Merged;
 use sheaf_group::{Client, Outcome};
-use sheaf_tools::report::check::{CheckOptions, Checked, NO_FILE, NO_LINE, Verdict};
-use sheaf_tools::report::{Report, report};
+use sheaf_tools::report::check::{CheckOptions, CheckVerdict, Checked, NO_FILE, NO_LINE};
+use sheaf_tools::report::{ReportChoice, report};
 use std::path::Path;
 use std::process::Command;
 
@@ -33,7 +33,7 @@ async fn ours(
     (algorithm, ignore_missing): (Algorithm, bool),
 ) -> (Result, Outcome) {
     let mut result = Result::default();
-    let what = Report::Check(CheckOptions { algorithm, ignore_missing });
+    let what = ReportChoice::Check(CheckOptions { algorithm, ignore_missing });
     let outcome = report(client, &[cluster.target("d/LIST")], &what, &mut |merged| {
         for entry in merged.sorted() {
             assert_eq!(entry.path, b"d/LIST");
@@ -237,8 +237,10 @@ fn names_of_a_list_stay_within_what_is_served() {
     run(async {
         let client = cluster.client("flat");
         let mut said = Vec::new();
-        let what =
-            Report::Check(CheckOptions { algorithm: Algorithm::Sha256, ignore_missing: false });
+        let what = ReportChoice::Check(CheckOptions {
+            algorithm: Algorithm::Sha256,
+            ignore_missing: false,
+        });
         let sink = &mut |merged: &Merged| {
             for entry in merged.sorted() {
                 let Some(Checked::File(verdict, _)) = Checked::read(&entry.entry) else {
@@ -251,7 +253,11 @@ fn names_of_a_list_stay_within_what_is_served() {
         let outcome = report(&client, &[cluster.target("/d/LIST")], &what, sink).await.unwrap();
         assert_eq!(
             said,
-            [Verdict::Unread(Errno::NOENT), Verdict::Unread(Errno::NOENT), Verdict::Same]
+            [
+                CheckVerdict::Unread(Errno::NOENT),
+                CheckVerdict::Unread(Errno::NOENT),
+                CheckVerdict::Same
+            ]
         );
         let errors: Vec<_> = outcome.errors.iter().map(|error| error.errno).collect();
         assert_eq!(errors, [Errno::NOENT; 2]);

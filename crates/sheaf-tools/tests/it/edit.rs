@@ -4,7 +4,7 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_file::ModeChange;
 use sheaf_group::{Client, Outcome};
 use sheaf_tools::edit::{
-    Edit, EditOptions, Edited, NewMode, NewOwner, SizeChange, Way, WriteOptions, edit, write,
+    Edit, EditOptions, Edited, NewMode, NewOwner, SizeChange, WriteOptions, WriteWay, edit, write,
 };
 use sheaf_tools::entry::{EntryKind, Merged};
 use sheaf_tools::{Target, ToolError};
@@ -512,7 +512,7 @@ async fn put(
     (written.bytes, written.outcome)
 }
 
-fn way(way: Way) -> WriteOptions {
+fn way(way: WriteWay) -> WriteOptions {
     WriteOptions { way, ..WriteOptions::default() }
 }
 
@@ -526,7 +526,7 @@ fn bytes_of_any_size_reach_every_file() {
         let create =
             |way| WriteOptions { way, create: true, mode: 0o640, ..WriteOptions::default() };
         for size in [0, 1, 256 << 10, (256 << 10) + 1, 3_500_000] {
-            for way in [Way::Replace, Way::InPlace] {
+            for way in [WriteWay::Replace, WriteWay::InPlace] {
                 let (bytes, outcome) =
                     put(&client, cluster.target("/new"), &create(way), data(size)).await;
                 assert_eq!((bytes, outcome.is_ok(), outcome.status.count), (size as u64, true, 7));
@@ -534,13 +534,13 @@ fn bytes_of_any_size_reach_every_file() {
             }
         }
         assert_eq!(std::fs::metadata(cluster.path(3, "new")).unwrap().mode() & 0o777, 0o640);
-        put(&client, cluster.target("/top"), &way(Way::Append), b" more".to_vec()).await;
-        put(&client, cluster.target("/top"), &way(Way::At(2)), b"NN".to_vec()).await;
-        put(&client, cluster.target("/top"), &way(Way::At(0)), b"C".to_vec()).await;
+        put(&client, cluster.target("/top"), &way(WriteWay::Append), b" more".to_vec()).await;
+        put(&client, cluster.target("/top"), &way(WriteWay::At(2)), b"NN".to_vec()).await;
+        put(&client, cluster.target("/top"), &way(WriteWay::At(0)), b"C".to_vec()).await;
         assert!((0..7).all(|leaf| cluster.read(leaf, "top") == b"CoNNent more"));
-        put(&client, cluster.target("/top"), &way(Way::At(1)), data(2_000_000)).await;
+        put(&client, cluster.target("/top"), &way(WriteWay::At(1)), data(2_000_000)).await;
         assert!((0..7).all(|leaf| cluster.read(leaf, "top")[1..] == data(2_000_000)));
-        put(&client, cluster.target("/top"), &way(Way::InPlace), b"short".to_vec()).await;
+        put(&client, cluster.target("/top"), &way(WriteWay::InPlace), b"short".to_vec()).await;
         assert!((0..7).all(|leaf| cluster.read(leaf, "top") == b"short"));
     });
 }
@@ -563,7 +563,7 @@ fn a_file_is_replaced_whole() {
         let client = cluster.client("flat");
         // By the name of a link to it.
         let (_, outcome) =
-            put(&client, cluster.target("/d/link"), &way(Way::Replace), b"new".to_vec()).await;
+            put(&client, cluster.target("/d/link"), &way(WriteWay::Replace), b"new".to_vec()).await;
         assert!(outcome.is_ok());
         let mut old = String::new();
         std::io::Read::read_to_string(&mut reader, &mut old).unwrap();
@@ -576,14 +576,14 @@ fn a_file_is_replaced_whole() {
         );
         assert!(std::fs::symlink_metadata(file("d/link")).unwrap().is_symlink());
         // In place it stays the same file.
-        put(&client, cluster.target("/top"), &way(Way::InPlace), b"newer".to_vec()).await;
+        put(&client, cluster.target("/top"), &way(WriteWay::InPlace), b"newer".to_vec()).await;
         assert_eq!(
             (std::fs::metadata(file("top")).unwrap().ino(), cluster.read(0, "top")),
             (after.ino(), b"newer".to_vec())
         );
         // A directory is no file, and nothing is left beside.
         let (_, outcome) =
-            put(&client, cluster.target("/d"), &way(Way::Replace), b"x".to_vec()).await;
+            put(&client, cluster.target("/d"), &way(WriteWay::Replace), b"x".to_vec()).await;
         assert_eq!(outcome.errors[0].errno, Errno::ISDIR);
         assert_eq!(std::fs::read_dir(file("")).unwrap().count(), 2);
     });
@@ -608,7 +608,7 @@ fn half_a_source_replaces_nothing() {
     populate(&cluster);
     run(async {
         let client = cluster.client("flat");
-        let (options, sink) = (way(Way::Replace), &mut |_: &Merged| Ok(()));
+        let (options, sink) = (way(WriteWay::Replace), &mut |_: &Merged| Ok(()));
         let source = Box::new(Breaks(1 << 20));
         let broken = write(
             &client,
@@ -643,9 +643,9 @@ fn a_dry_run_of_a_write_reads_nothing_and_writes_nothing() {
         let client = cluster.client("flat");
         let create = WriteOptions { create: true, ..WriteOptions::default() };
         for (options, told_of) in [
-            (way(Way::Replace), &["0-1:/top: would be replaced"][..]),
-            (way(Way::Append), &["0-1:/top: would be appended to"]),
-            (way(Way::At(3)), &["0-1:/top: would be written"]),
+            (way(WriteWay::Replace), &["0-1:/top: would be replaced"][..]),
+            (way(WriteWay::Append), &["0-1:/top: would be appended to"]),
+            (way(WriteWay::At(3)), &["0-1:/top: would be written"]),
             (create, &["0-1:/top: would be replaced", "2:/top: would be created"]),
         ] {
             let mut lines = Vec::new();

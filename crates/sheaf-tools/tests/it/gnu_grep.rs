@@ -1,7 +1,7 @@
 //! The engine against GNU grep on random files and options.
 use proptest::prelude::*;
 use sheaf_tools::entry::{Answer, EntryKind, Merged, block_lines};
-use sheaf_tools::grep::{GrepOptions, Output};
+use sheaf_tools::grep::{GrepOptions, GrepOutput};
 use std::io::Write;
 use std::process::Command;
 
@@ -58,11 +58,11 @@ fn gnu(options: &GrepOptions, file: &[u8]) -> (Vec<u8>, i32) {
         (options.invert, "-v"),
         (options.number, "-n"),
         (options.text, "-a"),
-        (options.output == Output::Parts, "-o"),
-        (options.output == Output::Count, "-c"),
-        (options.output == Output::PathsWith, "-l"),
-        (options.output == Output::PathsWithout, "-L"),
-        (options.output == Output::Quiet, "-q"),
+        (options.output == GrepOutput::Parts, "-o"),
+        (options.output == GrepOutput::Count, "-c"),
+        (options.output == GrepOutput::PathsWith, "-l"),
+        (options.output == GrepOutput::PathsWithout, "-L"),
+        (options.output == GrepOutput::Quiet, "-q"),
     ];
     grep.args(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag));
     if let Some(max) = options.lines_max {
@@ -110,12 +110,12 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
 
 fn options() -> impl Strategy<Value = GrepOptions> {
     let output = prop_oneof![
-        8 => Just(Output::Lines),
-        4 => Just(Output::Parts),
-        2 => Just(Output::Count),
-        1 => Just(Output::PathsWith),
-        1 => Just(Output::PathsWithout),
-        1 => Just(Output::Quiet),
+        8 => Just(GrepOutput::Lines),
+        4 => Just(GrepOutput::Parts),
+        2 => Just(GrepOutput::Count),
+        1 => Just(GrepOutput::PathsWith),
+        1 => Just(GrepOutput::PathsWithout),
+        1 => Just(GrepOutput::Quiet),
     ];
     let flags = proptest::array::uniform7(prop_oneof![2 => Just(false), 1 => Just(true)]);
     let patterns = proptest::collection::vec(any::<proptest::sample::Index>(), 0..3);
@@ -124,13 +124,13 @@ fn options() -> impl Strategy<Value = GrepOptions> {
         |(output, flags, patterns, lines_max, before, after)| {
             let [fixed, mut word, line, ignore_case, invert, number, mut text] = flags;
             // What -o with -v says is the exit status alone, also of a binary file.
-            text |= invert && output == Output::Parts;
+            text |= invert && output == GrepOutput::Parts;
             // With -o, -w and -x together GNU prints an empty line behind each match.
-            word &= !(line && output == Output::Parts);
+            word &= !(line && output == GrepOutput::Parts);
             let pool = if word { WORDS } else { PATTERNS };
             let mut patterns: Vec<String> =
                 patterns.iter().map(|at| at.get(pool).to_string()).collect();
-            if output == Output::Parts {
+            if output == GrepOutput::Parts {
                 // Of several patterns GNU shows the longest match, this engine the first.
                 patterns.truncate(1);
                 patterns.retain(|pattern| !pattern.contains('\n'));
@@ -169,8 +169,8 @@ proptest! {
         prop_assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(&expected));
         // To GNU a line that matches only with nothing is selected, though -o shows nothing of it;
         // and -L succeeds when a line is selected, not when a path is shown.
-        let shows_what_it_means = options.output != Output::Parts || !expected.is_empty();
-        if shows_what_it_means && options.output != Output::PathsWithout {
+        let shows_what_it_means = options.output != GrepOutput::Parts || !expected.is_empty();
+        if shows_what_it_means && options.output != GrepOutput::PathsWithout {
             prop_assert_eq!(code, expected_code);
         }
     }
@@ -179,7 +179,7 @@ proptest! {
 #[test]
 fn no_pattern_selects_nothing() {
     for (invert, lines) in [(false, 0), (true, 2)] {
-        let options = GrepOptions { invert, output: Output::Count, ..GrepOptions::default() };
+        let options = GrepOptions { invert, output: GrepOutput::Count, ..GrepOptions::default() };
         assert_eq!(ours(&options, b"a\n\n").0, format!("{lines}\n").into_bytes());
     }
 }
@@ -212,7 +212,7 @@ fn a_line_too_long_is_an_error_and_not_a_full_memory() {
 fn quiet_ends_the_search_on_the_host() {
     let options = GrepOptions {
         patterns: vec!["a".to_owned()],
-        output: Output::Quiet,
+        output: GrepOutput::Quiet,
         ..GrepOptions::default()
     };
     let mut answer = Answer::new(options.answer_form());

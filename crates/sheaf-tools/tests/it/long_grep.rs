@@ -2,7 +2,7 @@
 use crate::cp::cluster::{Cluster, run};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tools::entry::Merged;
-use sheaf_tools::grep::{GrepOptions, HELD_BYTES, Output, grep};
+use sheaf_tools::grep::{GrepOptions, GrepOutput, HELD_BYTES, grep};
 use std::fmt::Write;
 
 fn options(pattern: &str) -> GrepOptions {
@@ -40,7 +40,7 @@ fn an_answer_may_be_longer_than_what_is_held_of_it() {
         // No more is held than what was allowed and what came with the last trip.
         assert!((HELD_BYTES..HELD_BYTES + (16 << 20)).contains(&held), "{held}");
         // What is said of a long file is said at its end.
-        let count = GrepOptions { output: Output::Count, ..options("1$") };
+        let count = GrepOptions { output: GrepOutput::Count, ..options("1$") };
         let mut counts = Vec::new();
         let mut sink = |merged: &Merged| {
             let found = merged.sorted();

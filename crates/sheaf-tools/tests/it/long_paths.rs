@@ -7,7 +7,7 @@ use sheaf_tools::cp::{CopyOptions, Source, get, put};
 use sheaf_tools::edit::{Edit, EditOptions, NewMode, edit};
 use sheaf_tools::grep::{GrepOptions, grep};
 use sheaf_tools::report::list::ListOptions;
-use sheaf_tools::report::{Report, UsageOptions, cat, report};
+use sheaf_tools::report::{ReportChoice, UsageReportOptions, cat, report};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -58,9 +58,13 @@ fn tools_reach_what_lies_beyond_a_path() {
     run(async {
         let client = cluster.client("flat");
         let targets = [cluster.target("/")];
-        let list =
-            Report::List(ListOptions { recursive: true, long: true, ..ListOptions::default() });
-        let usage = Report::Usage(UsageOptions { all: true, ..UsageOptions::default() });
+        let list = ReportChoice::List(ListOptions {
+            recursive: true,
+            long: true,
+            ..ListOptions::default()
+        });
+        let usage =
+            ReportChoice::Usage(UsageReportOptions { all: true, ..UsageReportOptions::default() });
         for (what, lines) in [(list, 2 * DEPTH + 1), (usage, 2 * DEPTH + 2)] {
             let mut said = 0;
             let outcome = report(&client, &targets, &what, &mut |merged| {
@@ -87,7 +91,7 @@ fn tools_reach_what_lies_beyond_a_path() {
         assert!(found.outcome.is_ok());
         assert_eq!(lines, DEPTH);
         let files = [cluster.target("/**/z")];
-        let digest = Report::Digest(Algorithm::Sha256);
+        let digest = ReportChoice::Digest(Algorithm::Sha256);
         let outcome = report(&client, &files, &digest, &mut |_| Ok(())).await.unwrap();
         assert!(outcome.is_ok() && outcome.status.count == 2 * DEPTH as u64, "{outcome:?}");
         let mut bytes = 0;

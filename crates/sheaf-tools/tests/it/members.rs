@@ -11,7 +11,7 @@ use sheaf_tools::grep::{GrepOptions, grep};
 use sheaf_tools::read::{ReadOptions, read};
 use sheaf_tools::report::list::ListOptions;
 use sheaf_tools::report::stat::StatOptions;
-use sheaf_tools::report::{Report, UsageOptions, cat, report};
+use sheaf_tools::report::{ReportChoice, UsageReportOptions, cat, report};
 use sheaf_tools::{Target, ToolError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Metadata};
@@ -103,16 +103,17 @@ async fn reads(
     here: &Path,
 ) -> Result<Vec<(&'static str, Outcome, Expected)>, ToolError> {
     let mut all: Vec<(_, _, Expected)> = Vec::new();
-    let list =
-        |long, recursive| Report::List(ListOptions { long, recursive, ..ListOptions::default() });
+    let list = |long, recursive| {
+        ReportChoice::List(ListOptions { long, recursive, ..ListOptions::default() })
+    };
     let is_listable: Expected = |path| !path.is_dir() || is_readable(path);
     let reports: [(_, _, Expected); 6] = [
         ("ls", list(false, false), is_listable),
         ("ls -l", list(true, false), is_listable),
         ("ls -lR", list(true, true), |path| seen(path).1),
-        ("du", Report::Usage(UsageOptions::default()), |path| seen(path).1),
-        ("stat", Report::Stat(StatOptions::default()), |_| true),
-        ("sha", Report::Digest(Algorithm::Sha256), is_readable_file),
+        ("du", ReportChoice::Usage(UsageReportOptions::default()), |path| seen(path).1),
+        ("stat", ReportChoice::Stat(StatOptions::default()), |_| true),
+        ("sha", ReportChoice::Digest(Algorithm::Sha256), is_readable_file),
     ];
     for (name, what, expected) in reports {
         all.push((name, report(client, targets, &what, &mut |_| Ok(())).await?, expected));

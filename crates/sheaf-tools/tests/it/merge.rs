@@ -1,7 +1,9 @@
 //! Merging against a loop over the hosts, in trees of any shape.
 use proptest::prelude::*;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_tools::entry::{Answer, AnswerForm, Entry, EntryKind, MergeError, Merged, Sink, Stats};
+use sheaf_tools::entry::{
+    Answer, AnswerForm, Entry, EntryKind, EntryStats, MergeError, Merged, Sink,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one host says: per path, lines with an optional number.
@@ -31,7 +33,7 @@ fn answer(host: &Host, form: AnswerForm) -> Vec<u8> {
         if lines.len() == 5 {
             answer.error(path.as_bytes(), Errno::ACCES);
         }
-        answer.stats(Stats {
+        answer.stats(EntryStats {
             members: 1,
             files: 1,
             files_matched: 1,

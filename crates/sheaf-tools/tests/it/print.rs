@@ -1,8 +1,8 @@
 //! The printed forms.
 use sheaf_core::RangeSet;
 use sheaf_tools::entry::{Answer, Merged, MergedEntry};
-use sheaf_tools::grep::print::{Layout, Printer, stats_record, strided};
-use sheaf_tools::grep::{GrepOptions, Output};
+use sheaf_tools::grep::print::{GrepLayout, GrepPrinter, stats_record, strided};
+use sheaf_tools::grep::{GrepOptions, GrepOutput};
 
 fn options(pattern: &str) -> GrepOptions {
     GrepOptions { patterns: vec![pattern.to_owned()], ..GrepOptions::default() }
@@ -32,11 +32,11 @@ fn hosts(leaves: &RangeSet) -> String {
     }
 }
 
-fn printer(layout: Layout) -> Printer<'static> {
-    Printer { layout, prefix: true, color: false, engine: None, hosts: &hosts }
+fn printer(layout: GrepLayout) -> GrepPrinter<'static> {
+    GrepPrinter { layout, prefix: true, color: false, engine: None, hosts: &hosts }
 }
 
-fn print(printer: &Printer<'_>, merged: &Merged) -> String {
+fn print(printer: &GrepPrinter<'_>, merged: &Merged) -> String {
     let mut out = Vec::new();
     printer.print(&mut out, &merged.sorted()).unwrap();
     String::from_utf8(out).unwrap()
@@ -58,7 +58,7 @@ const LOGS: &[(u32, &str, &str)] = &[
 #[test]
 fn one_line_for_each_distinct_line() {
     let merged = search(&options("udp"), SERVICES);
-    insta::assert_snapshot!(print(&printer(Layout::Flat), &merged), @r"
+    insta::assert_snapshot!(print(&printer(GrepLayout::Flat), &merged), @r"
     n[1-3]:/etc/services:domain 53/udp
     n[1-3]:/etc/services:ntp 123/udp
     n2:/etc/services:syslog 514/udp
@@ -68,7 +68,7 @@ fn one_line_for_each_distinct_line() {
 #[test]
 fn numbers_keep_lines_apart() {
     let merged = search(&GrepOptions { number: true, ..options("ntp") }, SERVICES);
-    insta::assert_snapshot!(print(&printer(Layout::Flat), &merged), @r"
+    insta::assert_snapshot!(print(&printer(GrepLayout::Flat), &merged), @r"
     n[1,3]:/etc/services:2:ntp 123/udp
     n2:/etc/services:3:ntp 123/udp
     ");
@@ -77,7 +77,7 @@ fn numbers_keep_lines_apart() {
 #[test]
 fn without_prefix_only_lines_are_left() {
     let merged = search(&options("ntp"), SERVICES);
-    let printer = Printer { prefix: false, ..printer(Layout::Flat) };
+    let printer = GrepPrinter { prefix: false, ..printer(GrepLayout::Flat) };
     insta::assert_snapshot!(print(&printer, &merged), @r"
     ntp 123/udp
     ");
@@ -86,7 +86,7 @@ fn without_prefix_only_lines_are_left() {
 #[test]
 fn equal_lines_at_several_paths_are_one() {
     let merged = search(&options("disk"), LOGS);
-    insta::assert_snapshot!(print(&printer(Layout::Flat), &merged), @r"
+    insta::assert_snapshot!(print(&printer(GrepLayout::Flat), &merged), @r"
     n[1,4]:/var/log/{a,b}.log:disk full
     n1:/var/log/a.log:disk full of b
     ");
@@ -96,7 +96,7 @@ fn equal_lines_at_several_paths_are_one() {
 fn blocks_have_their_context_and_breaks() {
     let merged =
         search(&GrepOptions { number: true, before: 1, after: 1, ..options("disk") }, LOGS);
-    insta::assert_snapshot!(print(&printer(Layout::Flat), &merged), @r"
+    insta::assert_snapshot!(print(&printer(GrepLayout::Flat), &merged), @r"
     n[1,4]:/var/log/{a,b}.log-1-up
     n[1,4]:/var/log/{a,b}.log:2:disk full
     n[1,4]:/var/log/{a,b}.log-3-retry
@@ -104,7 +104,7 @@ fn blocks_have_their_context_and_breaks() {
     n1:/var/log/a.log-5-y
     n1:/var/log/a.log:6:disk full of b
     ");
-    insta::assert_snapshot!(print(&printer(Layout::Heading), &merged), @r"
+    insta::assert_snapshot!(print(&printer(GrepLayout::Heading), &merged), @r"
     n[1,4]:/var/log/{a,b}.log
     1-up
     2:disk full
@@ -119,7 +119,7 @@ fn blocks_have_their_context_and_breaks() {
 #[test]
 fn headings_stand_above_their_lines() {
     let merged = search(&options("udp"), SERVICES);
-    insta::assert_snapshot!(print(&printer(Layout::Heading), &merged), @r"
+    insta::assert_snapshot!(print(&printer(GrepLayout::Heading), &merged), @r"
     n[1-3]:/etc/services
     domain 53/udp
     ntp 123/udp
@@ -134,7 +134,8 @@ fn colours_are_those_of_ripgrep() {
     let options = GrepOptions { number: true, ..options("udp") };
     let engine = options.compile().unwrap();
     let merged = search(&options, &SERVICES[..1]);
-    let printer = Printer { color: true, engine: Some(&engine), ..printer(Layout::Heading) };
+    let printer =
+        GrepPrinter { color: true, engine: Some(&engine), ..printer(GrepLayout::Heading) };
     insta::assert_snapshot!(print(&printer, &merged).replace('\x1b', "␛"), @r"
     ␛[36mn1␛[0m:␛[35m/etc/services␛[0m
     ␛[32m1␛[0m:domain 53/␛[1m␛[31mudp␛[0m
@@ -146,7 +147,7 @@ fn colours_are_those_of_ripgrep() {
 fn each_host_has_its_own_lines() {
     let options = GrepOptions { each: true, ..options("udp|twice") };
     let files = [(0, "/f", "twice\nudp\ntwice\n"), (2, "/f", "udp\n")];
-    insta::assert_snapshot!(print(&printer(Layout::Each), &search(&options, &files)), @r"
+    insta::assert_snapshot!(print(&printer(GrepLayout::Each), &search(&options, &files)), @r"
     n1:/f:twice
     n1:/f:udp
     n1:/f:twice
@@ -156,7 +157,7 @@ fn each_host_has_its_own_lines() {
 
 #[test]
 fn members_by_strided_index() {
-    let printer = Printer { hosts: &strided, ..printer(Layout::Flat) };
+    let printer = GrepPrinter { hosts: &strided, ..printer(GrepLayout::Flat) };
     insta::assert_snapshot!(print(&printer, &search(&options("udp"), SERVICES)), @r"
     0:1:3:/etc/services:domain 53/udp
     0:1:3:/etc/services:ntp 123/udp
@@ -168,21 +169,24 @@ fn members_by_strided_index() {
 fn counts_paths_and_binary_files() {
     let with = |output, pattern: &str| {
         let files = [(0, "/a", "x\nx\n"), (1, "/a", "x\nx\n"), (1, "/b", "x\0\n"), (2, "/a", "")];
-        print(&printer(Layout::Flat), &search(&GrepOptions { output, ..options(pattern) }, &files))
+        print(
+            &printer(GrepLayout::Flat),
+            &search(&GrepOptions { output, ..options(pattern) }, &files),
+        )
     };
-    insta::assert_snapshot!(with(Output::Count, "x"), @r"
+    insta::assert_snapshot!(with(GrepOutput::Count, "x"), @r"
     n[1-2]:/a:2
     n3:/a:0
     n2:/b:1
     ");
-    insta::assert_snapshot!(with(Output::PathsWith, "x"), @r"
+    insta::assert_snapshot!(with(GrepOutput::PathsWith, "x"), @r"
     n[1-2]:/a
     n2:/b
     ");
-    insta::assert_snapshot!(with(Output::PathsWithout, "x"), @r"
+    insta::assert_snapshot!(with(GrepOutput::PathsWithout, "x"), @r"
     n3:/a
     ");
-    insta::assert_snapshot!(with(Output::Lines, "x"), @r"
+    insta::assert_snapshot!(with(GrepOutput::Lines, "x"), @r"
     n[1-2]:/a:x
     n2:/b: binary file matches
     ");
@@ -193,7 +197,7 @@ fn json_is_one_object_for_each_entry() {
     let options = GrepOptions { number: true, after: 1, stats: true, ..options("disk") };
     let engine = options.compile().unwrap();
     let merged = search(&options, &LOGS[2..]);
-    let printer = Printer { engine: Some(&engine), ..printer(Layout::Flat) };
+    let printer = GrepPrinter { engine: Some(&engine), ..printer(GrepLayout::Flat) };
     let records = merged
         .sorted()
         .iter()
@@ -212,7 +216,7 @@ fn json_gives_bytes_that_are_not_text_in_base64() {
     let leaves = RangeSet::single(0);
     let entry = sheaf_tools::entry::Entry::new(sheaf_tools::entry::EntryKind::Part, b"\xff");
     let entry = MergedEntry { path: b"/\xfe", entry, leaves: &leaves };
-    insta::assert_snapshot!(printer(Layout::Flat).record(&entry).unwrap().unwrap().to_string(), @r#"{"base64":"/w==","count":1,"hosts":"n1","kind":"part","path_base64":"L/4=","type":"entry"}"#);
+    insta::assert_snapshot!(printer(GrepLayout::Flat).record(&entry).unwrap().unwrap().to_string(), @r#"{"base64":"/w==","count":1,"hosts":"n1","kind":"part","path_base64":"L/4=","type":"entry"}"#);
 }
 
 #[test]
@@ -227,7 +231,7 @@ fn templates_fold_what_differs_only_by_host() {
         let _ = engine.search_reader(line.as_bytes(), b"/var/log/auth.log", &mut answer);
         merged.fold_raw(leaf, &answer.into_bytes()).unwrap();
     }
-    insta::assert_snapshot!(print(&printer(Layout::Flat), &merged), @r"
+    insta::assert_snapshot!(print(&printer(GrepLayout::Flat), &merged), @r"
     n[1-3]:/var/log/auth.log:{time} {host} sshd[{pid}]: login from {ip}
     ");
 }

@@ -6,10 +6,10 @@ use sheaf_file::Algorithm;
 use sheaf_group::entry::EntryKind;
 use sheaf_group::{Client, Outcome};
 use sheaf_tools::Target;
-use sheaf_tools::report::list::{Hidden, ListOptions, Row, Sort};
+use sheaf_tools::report::list::{Hidden, ListOptions, ListRow, Sort};
 use sheaf_tools::report::stat::{self, StatOptions};
 use sheaf_tools::report::time::{Clock, TimeStyle};
-use sheaf_tools::report::{Report, UsageOptions, cat, report};
+use sheaf_tools::report::{ReportChoice, UsageReportOptions, cat, report};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -17,12 +17,12 @@ use std::process::Command;
 /// What is said on each host: path, kind, text and who says so.
 type Said = Vec<(String, EntryKind, Vec<u8>, RangeSet)>;
 
-async fn ask(client: &Client, target: Target, what: Report) -> (Said, Outcome) {
+async fn ask(client: &Client, target: Target, what: ReportChoice) -> (Said, Outcome) {
     let mut said = Said::new();
     let outcome = report(client, &[target], &what, &mut |merged| {
         let mut entries = merged.sorted();
-        if let Report::List(options) = &what {
-            Row::sort(options, &mut entries);
+        if let ReportChoice::List(options) = &what {
+            ListRow::sort(options, &mut entries);
         }
         for entry in entries {
             let path = String::from_utf8(entry.path.to_vec()).unwrap();
@@ -83,12 +83,17 @@ fn populate(cluster: &Cluster) {
 
 /// `ls` as the command would print it, section by section.
 fn listing(said: &Said, options: &ListOptions, style: TimeStyle) -> BTreeMap<String, Vec<String>> {
-    let mut sections: BTreeMap<String, Vec<Row>> = BTreeMap::new();
+    let mut sections: BTreeMap<String, Vec<ListRow>> = BTreeMap::new();
     for (path, _, text, _) in said {
-        sections.entry(path.clone()).or_default().push(Row::read(options, style, &clock(), text));
+        sections.entry(path.clone()).or_default().push(ListRow::read(
+            options,
+            style,
+            &clock(),
+            text,
+        ));
     }
-    let lines = |rows: Vec<Row>| {
-        Row::align(&rows).into_iter().map(|line| String::from_utf8(line).unwrap()).collect()
+    let lines = |rows: Vec<ListRow>| {
+        ListRow::align(&rows).into_iter().map(|line| String::from_utf8(line).unwrap()).collect()
     };
     sections.into_iter().map(|(path, rows)| (path, lines(rows))).collect()
 }
@@ -167,7 +172,7 @@ fn ls_is_what_gnu_ls_prints() {
         let client = cluster.client("k-ary:2");
         for (flags, options, style) in cases {
             let (mut said, outcome) =
-                ask(&client, cluster.target("d"), Report::List(options.clone())).await;
+                ask(&client, cluster.target("d"), ReportChoice::List(options.clone())).await;
             assert!(outcome.is_ok());
             // The links were made now, and on each host at another time.
             if options.long {
@@ -199,7 +204,8 @@ fn rows_that_are_equal_fold_and_others_do_not() {
         run(async {
             let client = cluster.client(shape);
             let (said, _) =
-                ask(&client, cluster.target("/d"), Report::List(ListOptions::default())).await;
+                ask(&client, cluster.target("/d"), ReportChoice::List(ListOptions::default()))
+                    .await;
             let sets: Vec<_> = said
                 .iter()
                 .map(|(_, _, name, set)| format!("{} {set}", String::from_utf8_lossy(name)))
@@ -217,7 +223,8 @@ fn rows_that_are_equal_fold_and_others_do_not() {
                 ]
             );
             let long = ListOptions { long: true, ..ListOptions::default() };
-            let (said, outcome) = ask(&client, cluster.target("/d"), Report::List(long)).await;
+            let (said, outcome) =
+                ask(&client, cluster.target("/d"), ReportChoice::List(long)).await;
             let small: Vec<_> = said
                 .iter()
                 .filter(|(.., text, _)| text.ends_with(b"A small") && !text.starts_with(b"l"))
@@ -239,7 +246,7 @@ fn named_files_come_by_themselves_and_errors_are_told() {
         let client = cluster.client("flat");
         let by_size = ListOptions { sort: Sort::Size, directory: true, ..ListOptions::default() };
         let (said, outcome) =
-            ask(&client, cluster.target("/d/{bi,e,A}*"), Report::List(by_size)).await;
+            ask(&client, cluster.target("/d/{bi,e,A}*"), ReportChoice::List(by_size)).await;
         let names: Vec<_> = said
             .iter()
             .map(|(path, _, text, _)| format!("{path}|{}", String::from_utf8_lossy(text)))
@@ -248,20 +255,20 @@ fn named_files_come_by_themselves_and_errors_are_told() {
         // The pattern matches on other hosts, which makes it no error of the third.
         assert!(outcome.is_ok());
         let (_, outcome) =
-            ask(&client, cluster.target("/d/q*"), Report::List(ListOptions::default())).await;
+            ask(&client, cluster.target("/d/q*"), ReportChoice::List(ListOptions::default())).await;
         assert_eq!(
             (outcome.errors[0].errno, outcome.errors[0].path.as_str()),
             (Errno::NOENT, "/d/q*")
         );
         assert_eq!(outcome.errors[0].members.leaves(), RangeSet::full(4));
         let (_, outcome) =
-            ask(&client, cluster.target("/d"), Report::List(ListOptions::default())).await;
+            ask(&client, cluster.target("/d"), ReportChoice::List(ListOptions::default())).await;
         assert_eq!(
             (outcome.errors[0].errno, outcome.errors[0].members.leaves().to_string()),
             (Errno::NOENT, "2".into())
         );
         assert_eq!(outcome.status.count, 3);
-        for what in [Report::Digest(Algorithm::Sha256), Report::Contents] {
+        for what in [ReportChoice::Digest(Algorithm::Sha256), ReportChoice::Contents] {
             let (_, outcome) = ask(&client, cluster.target("/d/sub"), what).await;
             let errnos: Vec<_> =
                 outcome.errors.iter().map(|error| (error.errno, error.members.len())).collect();
@@ -278,7 +285,7 @@ fn stat_is_what_gnu_stat_prints() {
         let client = cluster.client("flat");
         for path in ["d/big", "d/empty", "d/link", "d/sub", "d/A small"] {
             // Reading a link for the first time changes its time of access.
-            ask(&client, cluster.target(path), Report::Stat(StatOptions::default())).await;
+            ask(&client, cluster.target(path), ReportChoice::Stat(StatOptions::default())).await;
             for format in [
                 "%n|%N|%s|%a|%A|%F|%u|%U|%g|%G|%h|%i|%d|%D|%b|%B|%o|%f|%t|%T|%x|%X|%y|%Y|%z|%Z|%W|%%",
                 "%10s|%-10s|%010s|%#a|%#f|%5U|%-8F|%Hd,%Ld",
@@ -286,7 +293,8 @@ fn stat_is_what_gnu_stat_prints() {
                 for dereference in [false, true] {
                     let options = StatOptions { format: Some(format.into()), dereference };
                     options.check().unwrap();
-                    let (said, _) = ask(&client, cluster.target(path), Report::Stat(options)).await;
+                    let (said, _) =
+                        ask(&client, cluster.target(path), ReportChoice::Stat(options)).await;
                     let ours = String::from_utf8(stat::text(&said[0].2, &TimeZone::UTC)).unwrap();
                     let flags: &[&str] = if dereference {
                         &["-L", "-c", format, path]
@@ -300,7 +308,8 @@ fn stat_is_what_gnu_stat_prints() {
                 }
             }
             let (said, _) =
-                ask(&client, cluster.target(path), Report::Stat(StatOptions::default())).await;
+                ask(&client, cluster.target(path), ReportChoice::Stat(StatOptions::default()))
+                    .await;
             let ours: Vec<String> = said
                 .iter()
                 .map(|line| String::from_utf8(stat::text(&line.2, &TimeZone::UTC)).unwrap())
@@ -329,7 +338,8 @@ fn lines_of_stat_fold_one_by_one() {
     run(async {
         let client = cluster.client("k-ary:2");
         let (said, _) =
-            ask(&client, cluster.target("/d/big"), Report::Stat(StatOptions::default())).await;
+            ask(&client, cluster.target("/d/big"), ReportChoice::Stat(StatOptions::default()))
+                .await;
         let line = |start: &str| {
             let texts = said
                 .iter()
@@ -349,13 +359,16 @@ fn lines_of_stat_fold_one_by_one() {
 fn du_is_what_gnu_du_prints() {
     let cluster = Cluster::new(2);
     populate(&cluster);
-    let cases: &[(&[&str], UsageOptions)] = &[
-        (&["-a"], UsageOptions { all: true, ..Default::default() }),
-        (&[], UsageOptions::default()),
-        (&["-s", "-h"], UsageOptions { max_depth: Some(0), human: true, ..Default::default() }),
+    let cases: &[(&[&str], UsageReportOptions)] = &[
+        (&["-a"], UsageReportOptions { all: true, ..Default::default() }),
+        (&[], UsageReportOptions::default()),
+        (
+            &["-s", "-h"],
+            UsageReportOptions { max_depth: Some(0), human: true, ..Default::default() },
+        ),
         (
             &["-d1", "-x", "-c"],
-            UsageOptions {
+            UsageReportOptions {
                 max_depth: Some(1),
                 one_file_system: true,
                 total: true,
@@ -367,7 +380,7 @@ fn du_is_what_gnu_du_prints() {
         let client = cluster.client("flat");
         for (flags, options) in cases {
             let one = Target { members: RangeSet::single(0), path: "d".into() };
-            let (said, outcome) = ask(&client, one, Report::Usage(options.clone())).await;
+            let (said, outcome) = ask(&client, one, ReportChoice::Usage(options.clone())).await;
             assert!(outcome.is_ok());
             let mut ours: Vec<_> =
                 said.iter().map(|(.., text, _)| String::from_utf8(text.clone()).unwrap()).collect();
@@ -380,9 +393,13 @@ fn du_is_what_gnu_du_prints() {
             // Which of its names counts depends on the order on disk, so the first case has none.
             let _ = std::fs::hard_link(cluster.path(0, "d/sub/g"), cluster.path(0, "d/sub/again"));
         }
-        let bytes =
-            UsageOptions { max_depth: Some(0), apparent: true, bytes: true, ..Default::default() };
-        let (said, _) = ask(&client, cluster.target("/d/big"), Report::Usage(bytes)).await;
+        let bytes = UsageReportOptions {
+            max_depth: Some(0),
+            apparent: true,
+            bytes: true,
+            ..Default::default()
+        };
+        let (said, _) = ask(&client, cluster.target("/d/big"), ReportChoice::Usage(bytes)).await;
         assert_eq!((said[0].2.as_slice(), said[0].3.len()), (&b"70000\t/d/big"[..], 2));
     });
 }
@@ -397,7 +414,7 @@ fn digests_are_those_of_the_sum_programs() {
             [(Algorithm::Sha256, "sha256sum"), (Algorithm::Sha512, "sha512sum")]
         {
             let (said, _) =
-                ask(&client, cluster.target("d/[be]*[gy]"), Report::Digest(algorithm)).await;
+                ask(&client, cluster.target("d/[be]*[gy]"), ReportChoice::Digest(algorithm)).await;
             let ours: Vec<_> = said
                 .iter()
                 .map(|(path, _, text, _)| format!("{}  {path}", String::from_utf8_lossy(text)))

@@ -6,7 +6,7 @@ use sheaf_group::Limits;
 use sheaf_tools::Target;
 use sheaf_tools::cp::{CopyOptions, get};
 use sheaf_tools::grep::{GrepOptions, grep};
-use sheaf_tools::report::{Report, cat, report};
+use sheaf_tools::report::{ReportChoice, cat, report};
 use std::time::{Duration, Instant};
 
 const SILENCE: Duration = Duration::from_millis(500);
@@ -33,7 +33,7 @@ fn digests_of_large_files_are_waited_for() {
         let client = cluster.client("flat").with_limits(limits);
         let begun = Instant::now();
         let mut said = Vec::new();
-        let what = Report::Digest(Algorithm::Sha256);
+        let what = ReportChoice::Digest(Algorithm::Sha256);
         let outcome = report(&client, &[target(&cluster, "/big")], &what, &mut |merged| {
             said.extend(merged.sorted().iter().map(|entry| entry.entry.text.to_vec()));
             Ok(())
@@ -74,7 +74,7 @@ fn patterns_that_have_much_to_look_at_are_waited_for() {
         let client = cluster.client("flat").with_limits(Limits::default().with_timeout(SILENCE));
         let begun = Instant::now();
         let target = target(&cluster, "/**/d/**/d/**/needle");
-        let what = Report::Digest(Algorithm::Sha256);
+        let what = ReportChoice::Digest(Algorithm::Sha256);
         let outcome = report(&client, &[target], &what, &mut |_| Ok(())).await.unwrap();
         assert!(begun.elapsed() > SILENCE, "the pattern is too quick for this test");
         assert!(outcome.is_ok() && outcome.status.count == 2, "{outcome:?}");
@@ -110,7 +110,7 @@ fn a_checksum_that_the_deadline_ends_is_missed_once() {
     run(async {
         let deadline = Some(Instant::now() + Duration::from_secs(1));
         let client = cluster.client("flat").with_limits(limits.with_deadline(deadline));
-        let what = Report::Digest(Algorithm::Sha256);
+        let what = ReportChoice::Digest(Algorithm::Sha256);
         let outcome =
             report(&client, &[target(&cluster, "/big")], &what, &mut |_| Ok(())).await.unwrap();
         assert_eq!(outcome.member_count(), 2, "{outcome:?}");

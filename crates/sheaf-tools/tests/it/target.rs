@@ -4,12 +4,12 @@ use sheaf_core::Errno;
 use sheaf_file::{Algorithm, ModeChange};
 use sheaf_group::{Client, Outcome};
 use sheaf_tools::cp::{CopyOptions, get};
-use sheaf_tools::edit::{Edit, EditOptions, NewMode, Way, WriteOptions, edit, write};
+use sheaf_tools::edit::{Edit, EditOptions, NewMode, WriteOptions, WriteWay, edit, write};
 use sheaf_tools::grep::{GrepOptions, grep};
 use sheaf_tools::read::{ReadOptions, read};
 use sheaf_tools::report::list::ListOptions;
 use sheaf_tools::report::stat::StatOptions;
-use sheaf_tools::report::{Report, UsageOptions, cat, report};
+use sheaf_tools::report::{ReportChoice, UsageReportOptions, cat, report};
 use sheaf_tools::{Target, ToolError};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -57,10 +57,10 @@ async fn all(
 ) -> Result<Vec<(&'static str, Outcome)>, ToolError> {
     let (mut all, targets) = (Vec::new(), [target.clone()]);
     let reports = [
-        ("ls", Report::List(ListOptions::default())),
-        ("stat", Report::Stat(StatOptions::default())),
-        ("du", Report::Usage(UsageOptions::default())),
-        ("sha", Report::Digest(Algorithm::Sha256)),
+        ("ls", ReportChoice::List(ListOptions::default())),
+        ("stat", ReportChoice::Stat(StatOptions::default())),
+        ("du", ReportChoice::Usage(UsageReportOptions::default())),
+        ("sha", ReportChoice::Digest(Algorithm::Sha256)),
     ];
     for (name, what) in reports {
         all.push((name, report(client, &targets, &what, &mut |_| Ok(())).await?));
@@ -73,7 +73,7 @@ async fn all(
     let quietly = EditOptions::default();
     all.push(("chmod", edit(client, &targets, &change, quietly, &mut |_| Ok(())).await?.outcome));
     // Whoever is nobody may not put a file beside.
-    let options = WriteOptions { way: Way::InPlace, ..WriteOptions::default() };
+    let options = WriteOptions { way: WriteWay::InPlace, ..WriteOptions::default() };
     let source = Box::new(&b"new"[..]);
     let written = write(client, &targets, &options, quietly, source, &mut |_| Ok(())).await?;
     all.push(("write", written.outcome));
@@ -174,9 +174,10 @@ fn each_pattern_matches_somewhere_or_is_named() {
             readouts.iter().map(|one| errors(&one.outcome)).collect::<Vec<_>>(),
             [expected.to_vec()]
         );
-        let said = report(&client, &targets, &Report::Digest(Algorithm::Sha256), &mut |_| Ok(()))
-            .await
-            .unwrap();
+        let said =
+            report(&client, &targets, &ReportChoice::Digest(Algorithm::Sha256), &mut |_| Ok(()))
+                .await
+                .unwrap();
         assert_eq!(errors(&said), expected);
     });
 }
@@ -190,7 +191,7 @@ fn a_search_without_output_misses_no_failure() {
         let options = GrepOptions {
             patterns: vec!["zzz".to_owned()],
             invert: true,
-            output: sheaf_tools::grep::Output::Parts,
+            output: sheaf_tools::grep::GrepOutput::Parts,
             ..GrepOptions::default()
         };
         let targets = [cluster.target("/a"), cluster.target("/missing")];

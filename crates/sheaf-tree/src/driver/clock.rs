@@ -8,14 +8,14 @@ const STOOD_STILL_MIN: Duration = Duration::from_secs(1);
 /// A process that was stopped (a terminal's Ctrl-Z, a debugger, a frozen cgroup) finds all of its
 /// deadlines over when it goes on, and in its sockets the answers that have come meanwhile. They
 /// are read before anybody is called silent: what it could not see does not count.
-pub(super) struct Clock {
+pub(super) struct DriverClock {
     started: Instant,
     /// How long it stood still since.
     still: Duration,
     last: Time,
 }
 
-impl Clock {
+impl DriverClock {
     pub fn start() -> Self {
         Self { started: Instant::now(), still: Duration::ZERO, last: Time(0) }
     }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn time_stands_still_while_the_process_does() {
-        let mut clock = Clock::start();
+        let mut clock = DriverClock::start();
         let (at, due) = (Duration::from_millis, |ms| Some(Time(0) + Duration::from_millis(ms)));
         let mut read = |elapsed: u64, armed| clock.at(at(elapsed), armed).0 / 1_000_000;
         assert_eq!(read(500, None), 500);

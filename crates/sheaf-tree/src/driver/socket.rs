@@ -51,7 +51,7 @@ pub(crate) struct Death {
 }
 
 /// What is known of the process at the other end of a link.
-pub(crate) struct Peer {
+pub(crate) struct SocketPeer {
     /// How it ended, once its socket has closed.
     pub autopsy: Autopsy,
     /// Nothing lives on below it when it has ended.
@@ -88,7 +88,7 @@ impl Shared {
         node: usize,
         link: LinkId,
         channel: impl Into<Channel>,
-        peer: Option<Peer>,
+        peer: Option<SocketPeer>,
     ) -> io::Result<()> {
         let channel = channel.into();
         let via = via(&channel)?;
@@ -147,7 +147,7 @@ async fn serve_link(
     shared: Weak<Shared>,
     socket: Arc<Socket>,
     at: usize,
-    peer: Option<Peer>,
+    peer: Option<SocketPeer>,
     mut end: Option<(Errno, String)>,
 ) {
     if end.is_none() {
@@ -162,7 +162,7 @@ async fn serve_link(
     drop(socket);
     let Some((node, link)) = place else { return };
     let (mut is_over, mut crashed) = (false, false);
-    if let Some(Peer { autopsy, is_leaf, .. }) = peer
+    if let Some(SocketPeer { autopsy, is_leaf, .. }) = peer
         && let Ok(found) = tokio::time::timeout(AUTOPSY_TIMEOUT, autopsy()).await
     {
         cause = found.how;
@@ -189,7 +189,7 @@ async fn serve_link(
 }
 
 /// Why a link ended.
-type End = Option<(Errno, String)>;
+type SocketEnd = Option<(Errno, String)>;
 
 impl Port {
     /// Whether the kernel takes more again; if not, `cx` is woken when it does.
@@ -237,7 +237,7 @@ impl Core {
         now: Time,
         at: usize,
         socket: &Arc<Socket>,
-    ) -> Poll<End> {
+    ) -> Poll<SocketEnd> {
         // The place may be another socket's by now.
         let port = self.sockets[at].as_mut().filter(|port| Arc::ptr_eq(&port.socket, socket));
         let Some(port) = port else { return Poll::Ready(None) };

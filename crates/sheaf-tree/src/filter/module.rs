@@ -21,7 +21,7 @@ pub fn link_modules(registry: &Registry) {
 }
 
 /// What a module's bytes begin with says what it is.
-enum Code {
+enum ModuleCode {
     Native(native::Library),
     Wasm(Compiled),
 }
@@ -29,9 +29,9 @@ enum Code {
 impl Linker for Engines {
     fn link(&self, bytes: &[u8]) -> Result<Box<dyn Linked>, FilterError> {
         let code = if bytes.starts_with(b"\x7fELF") {
-            native::Library::load(bytes).map(Code::Native)
+            native::Library::load(bytes).map(ModuleCode::Native)
         } else if bytes.starts_with(b"\0asm") {
-            self.compile(bytes).map(Code::Wasm)
+            self.compile(bytes).map(ModuleCode::Wasm)
         } else {
             let message = "a filter module is a shared object (ELF) or a WebAssembly module";
             Err(FilterError::new(Errno::NOEXEC, message))
@@ -52,7 +52,7 @@ impl Linker for Engines {
     }
 }
 
-impl Linked for Code {
+impl Linked for ModuleCode {
     fn instance(
         &self,
         function: &str,

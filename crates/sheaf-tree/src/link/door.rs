@@ -11,7 +11,7 @@ use super::hello::{self, Hello, Welcome};
 use super::tls::Keys;
 use super::watch::register;
 use super::wire::{Channel, GreetingError, Wire, peer_user, set_tcp_options};
-use super::{Address, Ports, Secret, fill_random, unheard};
+use super::{DoorAddress, Ports, Secret, fill_random, unheard};
 use crate::proto::control::PROTOCOL_VERSION;
 use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -55,7 +55,7 @@ const ACCEPTED_PER_TURN: usize = 32;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whose door it is.
-pub(crate) trait Host: Send + Sync + 'static {
+pub(crate) trait DoorHost: Send + Sync + 'static {
     /// Whether whoever says this may come in, and why not.
     fn expects(&self, hello: &Hello) -> Result<(), Refusal>;
     /// It has been let in, and knows.
@@ -66,7 +66,7 @@ pub(crate) trait Host: Send + Sync + 'static {
 pub(crate) struct Door {
     socket: OwnedFd,
     /// How others reach it.
-    pub address: Address,
+    pub address: DoorAddress,
 }
 
 /// The task at a door; the door closes when this is dropped.
@@ -88,7 +88,7 @@ impl Door {
         let socket = listener(AddressFamily::UNIX)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
         rustix::net::listen(&socket, BACKLOG)?;
-        Ok(Self { socket, address: Address::Abstract(name) })
+        Ok(Self { socket, address: DoorAddress::Abstract(name) })
     }
 
     /// Listens at a port of its own of `at`, one of `ports` if these are said.
@@ -104,7 +104,7 @@ impl Door {
             }
         };
         let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
-        Ok(Self { socket, address: Address::Tcp(vec![bound]) })
+        Ok(Self { socket, address: DoorAddress::Tcp(vec![bound]) })
     }
 
     /// Lets in whom `host` expects, until the doorkeeper is dropped.
@@ -114,11 +114,11 @@ impl Door {
         secret: Secret,
         keys: Option<Keys>,
         audit: Arc<Audit>,
-        host: Arc<dyn Host>,
+        host: Arc<dyn DoorHost>,
     ) -> io::Result<Doorkeeper> {
         let (is_tcp, is_near) = match &self.address {
-            Address::Tcp(all) => (true, all.iter().all(|at| at.ip().is_loopback())),
-            Address::Abstract(_) => (false, true),
+            DoorAddress::Tcp(all) => (true, all.iter().all(|at| at.ip().is_loopback())),
+            DoorAddress::Abstract(_) => (false, true),
         };
         let keys = keys.filter(|_| is_tcp);
         let socket = register(self.socket, Interest::READABLE)?;
@@ -162,7 +162,7 @@ struct Porch {
     secret: Secret,
     keys: Option<Keys>,
     audit: Arc<Audit>,
-    host: Arc<dyn Host>,
+    host: Arc<dyn DoorHost>,
     is_tcp: bool,
     /// Only processes of this machine reach it.
     is_near: bool,
@@ -171,7 +171,7 @@ struct Porch {
 }
 
 /// A connection on the porch.
-struct Guest {
+struct DoorGuest {
     since: Instant,
     /// Whom to name in the log; also what counts as one origin.
     peer: String,
@@ -182,7 +182,7 @@ struct Guest {
 
 /// Connections that have not been let in, oldest first.
 struct Guests {
-    silent: VecDeque<Guest>,
+    silent: VecDeque<DoorGuest>,
     silent_max: usize,
     known: Vec<AbortHandle>,
 }
@@ -194,7 +194,7 @@ impl Guests {
         Self { silent: VecDeque::new(), silent_max, known: Vec::new() }
     }
 
-    fn add(&mut self, guest: Guest) {
+    fn add(&mut self, guest: DoorGuest) {
         self.silent.push_back(guest);
     }
 
@@ -304,11 +304,11 @@ fn peer_name(fd: &OwnedFd) -> String {
 
 impl Porch {
     /// Lets a connection onto the porch.
-    fn take(porch: &Arc<Self>, fd: OwnedFd) -> Guest {
+    fn take(porch: &Arc<Self>, fd: OwnedFd) -> DoorGuest {
         let (peer, known) = (peer_name(&fd), Arc::new(AtomicBool::new(false)));
         let (porch, name, shown) = (Arc::clone(porch), peer.clone(), Arc::clone(&known));
         let task = tokio::spawn(async move { porch.receive(fd, &name, &shown).await });
-        Guest { since: Instant::now(), peer, known, task: task.abort_handle() }
+        DoorGuest { since: Instant::now(), peer, known, task: task.abort_handle() }
     }
 
     /// Finds out who has connected, and lets it in or not.
@@ -395,9 +395,9 @@ impl Porch {
 mod tests {
     use super::*;
 
-    fn silent(peer: &str) -> Guest {
+    fn silent(peer: &str) -> DoorGuest {
         let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
-        Guest { since: Instant::now(), peer: peer.to_owned(), known: Arc::default(), task }
+        DoorGuest { since: Instant::now(), peer: peer.to_owned(), known: Arc::default(), task }
     }
 
     fn count(guests: &Guests, peer: &str) -> usize {

@@ -64,7 +64,7 @@ impl Keys {
         let name = ServerName::try_from(node_name(rank)).map_err(io::Error::other)?;
         let config = once(&self.0.client, || self.0.client())?;
         let end = UnbufferedClientConnection::new(config, name);
-        Tls::new(End::Calling(Box::new(end.map_err(io::Error::other)?)))
+        Tls::new(TlsEnd::Calling(Box::new(end.map_err(io::Error::other)?)))
     }
 
     /// The listening end.
@@ -74,7 +74,7 @@ impl Keys {
     pub fn accept(&self) -> io::Result<Tls> {
         let config = once(&self.0.server, || self.0.server())?;
         let end = UnbufferedServerConnection::new(config);
-        Tls::new(End::Called(Box::new(end.map_err(io::Error::other)?)))
+        Tls::new(TlsEnd::Called(Box::new(end.map_err(io::Error::other)?)))
     }
 }
 
@@ -128,13 +128,13 @@ fn provider() -> CryptoProvider {
 
 /// One end of a connection.
 pub struct Tls {
-    end: End,
+    end: TlsEnd,
     sealed: Sealed,
     /// What has come of a record whose rest has not.
     unread: Vec<u8>,
 }
 
-enum End {
+enum TlsEnd {
     Calling(Box<UnbufferedClientConnection>),
     Called(Box<UnbufferedServerConnection>),
     /// Something was wrong: nothing else is believed.
@@ -150,7 +150,7 @@ struct Sealed {
 }
 
 impl Tls {
-    fn new(end: End) -> io::Result<Self> {
+    fn new(end: TlsEnd) -> io::Result<Self> {
         let mut tls = Self { end, sealed: Sealed::default(), unread: Vec::new() };
         // Who calls has something to say at once.
         tls.go_on(&mut [], &[], &mut BytesMut::new())?;
@@ -159,9 +159,9 @@ impl Tls {
 
     fn state(&self) -> Option<&CommonState> {
         match &self.end {
-            End::Calling(end) => Some(end),
-            End::Called(end) => Some(end),
-            End::Over => None,
+            TlsEnd::Calling(end) => Some(end),
+            TlsEnd::Called(end) => Some(end),
+            TlsEnd::Over => None,
         }
     }
 
@@ -298,7 +298,7 @@ impl Tls {
                     // Leaves for the peer why, where the library says it; nothing else is taken
                     // from the peer.
                     let _ = self.step(&mut came[done..], &[], &mut BytesMut::new());
-                    self.end = End::Over;
+                    self.end = TlsEnd::Over;
                     return Err(error);
                 }
             }
@@ -312,13 +312,13 @@ impl Tls {
         into: &mut BytesMut,
     ) -> io::Result<(usize, io::Result<Next>)> {
         match &mut self.end {
-            End::Calling(end) => {
+            TlsEnd::Calling(end) => {
                 Ok(step(end.process_tls_records(came), pieces, &mut self.sealed, into))
             }
-            End::Called(end) => {
+            TlsEnd::Called(end) => {
                 Ok(step(end.process_tls_records(came), pieces, &mut self.sealed, into))
             }
-            End::Over => Err(io::ErrorKind::NotConnected.into()),
+            TlsEnd::Over => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 }
@@ -499,9 +499,9 @@ mod tests {
             traffic.refresh_traffic_keys().unwrap();
         }
         match &mut tls.end {
-            End::Calling(end) => refresh(end.process_tls_records(&mut [])),
-            End::Called(end) => refresh(end.process_tls_records(&mut [])),
-            End::Over => panic!("it is over"),
+            TlsEnd::Calling(end) => refresh(end.process_tls_records(&mut [])),
+            TlsEnd::Called(end) => refresh(end.process_tls_records(&mut [])),
+            TlsEnd::Over => panic!("it is over"),
         }
     }
 

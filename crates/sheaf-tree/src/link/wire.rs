@@ -3,7 +3,7 @@
 use super::hello::{self, Hello, Welcome};
 use super::tls::{Keys, Tls};
 use super::watch::register;
-use super::{Address, Ancestor, Secret};
+use super::{Ancestor, DoorAddress, Secret};
 use crate::proto::frame::{HEADER_BYTES, Violation};
 use bytes::{Buf, BytesMut};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -223,7 +223,7 @@ impl From<GreetingError> for io::Error {
 }
 
 /// Who connects to another node, and what shows that it may.
-pub(crate) struct Caller<'a> {
+pub(crate) struct WireCaller<'a> {
     pub secret: &'a Secret,
     pub keys: Option<&'a Keys>,
     pub rank: u32,
@@ -233,7 +233,11 @@ pub(crate) struct Caller<'a> {
 }
 
 /// Connects to the node `to`, says who `caller` is, and waits to be let in.
-pub(crate) async fn call(to: &Ancestor, caller: &Caller<'_>, orphan: bool) -> io::Result<Channel> {
+pub(crate) async fn call(
+    to: &Ancestor,
+    caller: &WireCaller<'_>,
+    orphan: bool,
+) -> io::Result<Channel> {
     let fd = connect(&to.address, caller.user).await?;
     greet(fd, to, caller, orphan).await
 }
@@ -242,12 +246,12 @@ pub(crate) async fn call(to: &Ancestor, caller: &Caller<'_>, orphan: bool) -> io
 pub(crate) async fn greet(
     fd: OwnedFd,
     to: &Ancestor,
-    caller: &Caller<'_>,
+    caller: &WireCaller<'_>,
     orphan: bool,
 ) -> io::Result<Channel> {
     let mut wire = Wire::new(fd, None)?;
     // Over a unix socket of this machine nobody can listen in; TCP is plain only to be measured.
-    if let (Some(keys), Address::Tcp(_)) = (caller.keys, &to.address) {
+    if let (Some(keys), DoorAddress::Tcp(_)) = (caller.keys, &to.address) {
         wire.write_all(&hello::knock(caller.secret)).await?;
         wire.secure(keys.connect(to.rank)?)?;
         wire.handshake().await?;
@@ -262,10 +266,10 @@ pub(crate) async fn greet(
 }
 
 /// Connects to an address.
-pub(crate) async fn connect(address: &Address, user: Uid) -> io::Result<OwnedFd> {
+pub(crate) async fn connect(address: &DoorAddress, user: Uid) -> io::Result<OwnedFd> {
     match address {
-        Address::Abstract(name) => connect_abstract(name, user),
-        Address::Tcp(all) => {
+        DoorAddress::Abstract(name) => connect_abstract(name, user),
+        DoorAddress::Tcp(all) => {
             let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
             for address in all {
                 match connect_tcp(*address).await {

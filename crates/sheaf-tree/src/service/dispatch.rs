@@ -9,22 +9,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The services at one node.
 pub(crate) struct Dispatch {
     services: Services,
-    place: Place,
+    place: ServicePlace,
     handle: LeafHandle,
     /// By their place among the services.
     running: Vec<Option<Box<dyn Service>>>,
-    streams: FxHashMap<u32, Line>,
+    streams: FxHashMap<u32, ServiceLine>,
 }
 
 /// Where a node is, as services are told.
-pub(crate) struct Place {
+pub(crate) struct ServicePlace {
     pub leaf: Option<u32>,
     pub rank: u32,
     pub host: String,
     pub configs: Configs,
 }
 
-impl Place {
+impl ServicePlace {
     /// Of a node of the tree.
     pub fn of(node: NodeRef<'_>, configs: &Configs) -> Self {
         Self {
@@ -37,15 +37,15 @@ impl Place {
 }
 
 /// A stream.
-struct Line {
-    desk: Desk,
+struct ServiceLine {
+    desk: DispatchDesk,
     /// The packet whose parts are coming wants an answer.
     asks: bool,
 }
 
 /// Who deals with a stream.
 #[derive(Debug, Clone, Copy)]
-enum Desk {
+enum DispatchDesk {
     Service(usize),
     /// Nobody, and why.
     Closed(Errno),
@@ -58,7 +58,7 @@ impl Dispatch {
     /// When one of them cannot be.
     pub fn at_leaf(
         services: &Services,
-        place: Place,
+        place: ServicePlace,
         handle: LeafHandle,
     ) -> Result<Self, ServiceError> {
         let mut dispatch = Self::new(services, place, handle);
@@ -71,7 +71,7 @@ impl Dispatch {
     }
 
     /// The services of a node that is no leaf, none of them made yet.
-    pub fn new(services: &Services, place: Place, handle: LeafHandle) -> Self {
+    pub fn new(services: &Services, place: ServicePlace, handle: LeafHandle) -> Self {
         let running = services.providers.iter().map(|_| None).collect();
         Self { services: services.clone(), place, handle, running, streams: FxHashMap::default() }
     }
@@ -86,7 +86,7 @@ impl Dispatch {
 
     fn start(&mut self, at: usize) -> Result<(), ServiceError> {
         let (name, provider) = &self.services.providers[at];
-        let Place { leaf, rank, host, configs } = &self.place;
+        let ServicePlace { leaf, rank, host, configs } = &self.place;
         let config = configs.get(name).map_or(&[][..], |config| config);
         let site = Site { leaf: *leaf, rank: *rank, host, config };
         self.running[at] = Some(provider.start(&site, self.handle.clone())?);
@@ -94,26 +94,26 @@ impl Dispatch {
     }
 
     /// Finds out whose a stream is.
-    fn assign(&mut self, name: &str, caller: &Caller) -> Desk {
+    fn assign(&mut self, name: &str, caller: &Caller) -> DispatchDesk {
         let Some(at) = self.services.position(name).filter(|&at| self.is_here(at)) else {
-            return Desk::Closed(Errno::NOSYS);
+            return DispatchDesk::Closed(Errno::NOSYS);
         };
         if !self.services.providers[at].1.heeds_callers() && !is_own(caller) {
-            return Desk::Closed(Errno::PERM);
+            return DispatchDesk::Closed(Errno::PERM);
         }
         if self.running[at].is_none()
             && let Err(error) = self.start(at)
         {
             tracing::warn!(service = name, cause = error.cause, "a service could not start");
-            return Desk::Closed(error.errno);
+            return DispatchDesk::Closed(error.errno);
         }
-        Desk::Service(at)
+        DispatchDesk::Service(at)
     }
 
     pub fn opened(&mut self, stream: u32, name: &str, caller: &Caller) {
         let desk = self.assign(name, caller);
-        self.streams.insert(stream, Line { desk, asks: false });
-        if let Desk::Service(at) = desk {
+        self.streams.insert(stream, ServiceLine { desk, asks: false });
+        if let DispatchDesk::Service(at) = desk {
             self.call(at, |service| service.opened(stream, caller));
         }
     }
@@ -129,23 +129,27 @@ impl Dispatch {
         }
         let asks = line.asks;
         match line.desk {
-            Desk::Service(at) => {
+            DispatchDesk::Service(at) => {
                 if !self.call(at, |service| service.packet(packet, leaf)) && asks {
                     leaf.fail(stream, wave, Errno::NOTRECOVERABLE);
                 }
             }
-            Desk::Closed(errno) => refuse(&packet, errno, leaf),
+            DispatchDesk::Closed(errno) => refuse(&packet, errno, leaf),
         }
     }
 
     pub fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Leaf<'_>) {
-        if let Some(&Line { desk: Desk::Service(at), .. }) = self.streams.get(&stream) {
+        if let Some(&ServiceLine { desk: DispatchDesk::Service(at), .. }) =
+            self.streams.get(&stream)
+        {
             self.call(at, |service| service.cancelled(stream, wave, leaf));
         }
     }
 
     pub fn closed(&mut self, stream: u32) {
-        if let Some(Line { desk: Desk::Service(at), .. }) = self.streams.remove(&stream) {
+        if let Some(ServiceLine { desk: DispatchDesk::Service(at), .. }) =
+            self.streams.remove(&stream)
+        {
             self.call(at, |service| service.closed(stream));
         }
     }
@@ -184,9 +188,9 @@ impl Dispatch {
             "a service has panicked, and is dropped"
         );
         drop_carefully(name, self.running[at].take());
-        for Line { desk, .. } in self.streams.values_mut() {
-            if matches!(desk, Desk::Service(other) if *other == at) {
-                *desk = Desk::Closed(Errno::NOTRECOVERABLE);
+        for ServiceLine { desk, .. } in self.streams.values_mut() {
+            if matches!(desk, DispatchDesk::Service(other) if *other == at) {
+                *desk = DispatchDesk::Closed(Errno::NOTRECOVERABLE);
             }
         }
     }

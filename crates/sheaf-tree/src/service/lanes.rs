@@ -17,15 +17,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a service does for one stream at one node.
 pub trait Worker: Send {
-    /// Answers a request. Whoever works long asks [`Request::should_stop`] now and then.
+    /// Answers a request. Whoever works long asks [`ServiceRequest::should_stop`] now and then.
     ///
     /// # Errors
     /// What this node failed with.
-    fn request(&mut self, request: &Request) -> Result<Vec<u8>, Errno>;
+    fn request(&mut self, request: &ServiceRequest) -> Result<Vec<u8>, Errno>;
 }
 
 /// A request, whole.
-pub struct Request {
+pub struct ServiceRequest {
     /// The sender's tag.
     pub tag: i32,
     /// Its bytes.
@@ -35,7 +35,7 @@ pub struct Request {
     over: Arc<AtomicBool>,
 }
 
-impl Request {
+impl ServiceRequest {
     /// Whether nobody waits for the answer any more.
     #[must_use]
     pub fn should_stop(&self) -> bool {
@@ -43,13 +43,13 @@ impl Request {
     }
 }
 
-type Open = dyn Fn(&Site<'_>, &Caller) -> Result<Box<dyn Worker>, Errno> + Send + Sync;
+type OpenWorker = dyn Fn(&Site<'_>, &Caller) -> Result<Box<dyn Worker>, Errno> + Send + Sync;
 
 /// A [`Provider`] of services that may block.
 #[derive(Clone)]
 pub struct Blocking {
-    open: Arc<Open>,
-    pool: Arc<Pool<Errand>>,
+    open: Arc<OpenWorker>,
+    pool: Arc<Pool<LaneErrand>>,
     audience: Audience,
 }
 
@@ -101,18 +101,18 @@ struct Lane {
     stream: u32,
     caller: Arc<Caller>,
     post: Arc<Post>,
-    open: Arc<Open>,
-    queue: Mutex<Queue>,
+    open: Arc<OpenWorker>,
+    queue: Mutex<LaneQueue>,
     /// Whoever works on it has this.
     worker: Mutex<Option<Result<Box<dyn Worker>, Errno>>>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct LaneQueue {
     /// The packet that is coming in, and what has come and waits.
     coming: BytesMut,
     asks: bool,
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<LaneJob>,
     /// What is worked on, to be told that nobody waits for it.
     at_work: Option<(u64, Arc<AtomicBool>)>,
     /// Somebody works on it, or is about to.
@@ -120,7 +120,7 @@ struct Queue {
     ended: bool,
 }
 
-struct Job {
+struct LaneJob {
     wave: u64,
     tag: i32,
     payload: Bytes,
@@ -143,7 +143,7 @@ impl Service for Lanes {
         if !lane.take_in(packet, leaf) {
             return;
         }
-        if let Err(Errand(lane)) = self.blocking.pool.spawn(Errand(Arc::clone(lane))) {
+        if let Err(LaneErrand(lane)) = self.blocking.pool.spawn(LaneErrand(Arc::clone(lane))) {
             lane.refuse(leaf);
         }
     }
@@ -168,7 +168,7 @@ impl Service for Lanes {
 }
 
 impl Lane {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, LaneQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -193,14 +193,14 @@ impl Lane {
         };
         let (wave, tag, answer) = (packet.wave, packet.tag, queue.asks);
         let (frame_bytes, over) = (packet.frame_bytes, Arc::default());
-        queue.waiting.push_back(Job { wave, tag, payload, answer, frame_bytes, over });
+        queue.waiting.push_back(LaneJob { wave, tag, payload, answer, frame_bytes, over });
         !std::mem::replace(&mut queue.busy, true)
     }
 
     /// Does all that waits, on a thread that may block.
     fn work(&self) {
         while let Some(job) = self.next() {
-            let request = Request {
+            let request = ServiceRequest {
                 tag: job.tag,
                 payload: job.payload,
                 caller: Arc::clone(&self.caller),
@@ -218,7 +218,7 @@ impl Lane {
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<LaneJob> {
         let mut queue = self.queue();
         let job = queue.waiting.pop_front().filter(|_| !queue.ended);
         queue.at_work = job.as_ref().map(|job| (job.wave, Arc::clone(&job.over)));
@@ -226,7 +226,7 @@ impl Lane {
         job
     }
 
-    fn answer(&self, request: &Request) -> Result<Vec<u8>, Errno> {
+    fn answer(&self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
         let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         let Post { leaf, rank, host, config, .. } = &*self.post;
         let site = Site { leaf: *leaf, rank: *rank, host, config };
@@ -272,7 +272,7 @@ impl Lane {
     }
 
     /// The stream is over. What its worker holds is dropped on a thread that may block.
-    fn end(self: Arc<Self>, pool: &Arc<Pool<Errand>>) {
+    fn end(self: Arc<Self>, pool: &Arc<Pool<LaneErrand>>) {
         let mut queue = self.queue();
         queue.ended = true;
         if let Some((_, over)) = &queue.at_work {
@@ -281,15 +281,15 @@ impl Lane {
         let busy = std::mem::replace(&mut queue.busy, true);
         drop(queue);
         if !busy {
-            drop(pool.spawn(Errand(self)));
+            drop(pool.spawn(LaneErrand(self)));
         }
     }
 }
 
 /// A lane to be worked on.
-struct Errand(Arc<Lane>);
+struct LaneErrand(Arc<Lane>);
 
-impl Work for Errand {
+impl Work for LaneErrand {
     fn run(self) {
         self.0.work();
     }

@@ -45,7 +45,7 @@ pub struct Pool<W> {
     at_once: OnceLock<usize>,
     threads_max: usize,
     begin: Begin,
-    state: Mutex<State<W>>,
+    state: Mutex<PoolState<W>>,
     /// A place was given to threads that rest.
     given: Condvar,
     /// No thread is at work any more.
@@ -54,7 +54,7 @@ pub struct Pool<W> {
     beats: AtomicU64,
 }
 
-struct State<W> {
+struct PoolState<W> {
     /// By number, in the order in which they came.
     waiting: BTreeMap<u64, W>,
     /// How much has come.
@@ -73,7 +73,7 @@ struct State<W> {
 }
 
 /// A thread's place among the others; left when it is dropped.
-struct Place<W: Work> {
+struct PoolPlace<W: Work> {
     pool: Arc<Pool<W>>,
     id: u64,
 }
@@ -92,7 +92,7 @@ impl<W: Work> Pool<W> {
             at_once,
             threads_max,
             begin,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(PoolState::default()),
             given: Condvar::new(),
             done: Condvar::new(),
             beats: AtomicU64::new(0),
@@ -105,7 +105,7 @@ impl<W: Work> Pool<W> {
             .get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from).max(2))
     }
 
-    fn state(&self) -> MutexGuard<'_, State<W>> {
+    fn state(&self) -> MutexGuard<'_, PoolState<W>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,12 +143,12 @@ impl<W: Work> Pool<W> {
     /// Waits until everything is done, but for no longer than `patience`.
     pub fn settle(&self, patience: Duration) {
         let is_at_work =
-            |state: &mut State<W>| !state.threads.is_empty() || !state.waiting.is_empty();
+            |state: &mut PoolState<W>| !state.threads.is_empty() || !state.waiting.is_empty();
         drop(self.done.wait_timeout_while(self.state(), patience, is_at_work));
     }
 
     /// Places of further threads that are to work on what waits.
-    fn places(&self, state: &mut State<W>, now: Instant) -> Vec<u64> {
+    fn places(&self, state: &mut PoolState<W>, now: Instant) -> Vec<u64> {
         let room = self
             .at_once()
             .saturating_sub(state.busy(now))
@@ -185,7 +185,7 @@ impl<W: Work> Pool<W> {
     fn keep(self: Arc<Self>, first: u64) {
         let mut given = Some(first);
         while let Some(id) = given {
-            let place = Place { pool: Arc::clone(&self), id };
+            let place = PoolPlace { pool: Arc::clone(&self), id };
             while let Some(work) = place.take() {
                 work.run();
             }
@@ -196,7 +196,7 @@ impl<W: Work> Pool<W> {
 
     /// Waits for another place.
     fn rest(&self) -> Option<u64> {
-        let is_idle = |state: &mut State<W>| state.given.is_empty();
+        let is_idle = |state: &mut PoolState<W>| state.given.is_empty();
         let waited = self.given.wait_timeout_while(self.state(), KEEP_ALIVE, is_idle);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.resting -= 1;
@@ -251,7 +251,7 @@ impl<W: Work> Pool<W> {
     }
 }
 
-impl<W> Default for State<W> {
+impl<W> Default for PoolState<W> {
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
@@ -266,14 +266,14 @@ impl<W> Default for State<W> {
     }
 }
 
-impl<W> State<W> {
+impl<W> PoolState<W> {
     /// How many threads are at something that will soon be done.
     fn busy(&self, now: Instant) -> usize {
         self.threads.values().filter(|since| now.duration_since(**since) < PATIENCE).count()
     }
 }
 
-impl<W: Work> Place<W> {
+impl<W: Work> PoolPlace<W> {
     /// What waits longest; when nothing does, the place is left, so that whoever comes then starts
     /// a thread.
     fn take(&self) -> Option<W> {
@@ -289,7 +289,7 @@ impl<W: Work> Place<W> {
     }
 }
 
-impl<W: Work> Drop for Place<W> {
+impl<W: Work> Drop for PoolPlace<W> {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.threads.remove(&self.id);

@@ -1,5 +1,5 @@
 //! Taps of services at a node, held so that one that panics harms nobody else.
-use super::{Passing, Place, Services, Site, Tap};
+use super::{Passing, ServicePlace, Services, Site, Tap};
 use crate::filter::FilterError;
 use crate::proto::SharedTap;
 use sheaf_core::Errno;
@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 impl Services {
     /// The taps of a node that is no leaf, by their services.
-    pub(crate) fn taps(&self, place: &Place) -> Vec<(String, SharedTap)> {
-        let Place { leaf, rank, host, configs } = place;
+    pub(crate) fn taps(&self, place: &ServicePlace) -> Vec<(String, SharedTap)> {
+        let ServicePlace { leaf, rank, host, configs } = place;
         let made = self.providers.iter().filter_map(|(name, provider)| {
             let config = configs.get(name).map_or(&[][..], |config| config);
             let tap = provider.tap(&Site { leaf: *leaf, rank: *rank, host, config })?;

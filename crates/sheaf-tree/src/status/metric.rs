@@ -1,6 +1,6 @@
 //! Counters and gauges of a survey, named as Prometheus wants them: base units, `_total` on what
 //! only grows, one family for what differs in a label.
-use super::{LinkReport, LinkState, NodeReport, Survey};
+use super::{LinkReport, NodeReport, ReportedLink, Survey};
 use std::fmt::Write;
 
 /// One family of samples.
@@ -11,14 +11,14 @@ pub struct Metric {
     /// One sentence.
     pub help: &'static str,
     /// How it behaves.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Labels and values.
     pub samples: Vec<(Vec<(&'static str, String)>, f64)>,
 }
 
 /// How the values of a family behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// They only grow, until the process starts anew.
     Counter,
     /// They go up and down.
@@ -29,69 +29,75 @@ type Labels = Vec<(&'static str, String)>;
 
 /// What is told of each link: name, help, kind, and the values with the label that sets them apart.
 type OfLink =
-    (&'static str, &'static str, Kind, fn(&LinkReport) -> Vec<(&'static str, Option<f64>)>);
+    (&'static str, &'static str, MetricKind, fn(&LinkReport) -> Vec<(&'static str, Option<f64>)>);
 
 const OF_LINKS: [OfLink; 8] = [
-    ("sheaf_tree_link_bytes_total", "Bytes over a link.", Kind::Counter, |link| {
+    ("sheaf_tree_link_bytes_total", "Bytes over a link.", MetricKind::Counter, |link| {
         vec![("in", Some(link.bytes_in as f64)), ("out", Some(link.bytes_out as f64))]
     }),
-    ("sheaf_tree_link_frames_total", "Frames that came over a link.", Kind::Counter, |link| {
-        vec![("in", Some(link.frames_in as f64))]
-    }),
+    (
+        "sheaf_tree_link_frames_total",
+        "Frames that came over a link.",
+        MetricKind::Counter,
+        |link| vec![("in", Some(link.frames_in as f64))],
+    ),
     (
         "sheaf_tree_link_queued_bytes",
         "Bytes that wait to be written to a link.",
-        Kind::Gauge,
+        MetricKind::Gauge,
         |link| vec![("out", Some(link.queued_bytes as f64))],
     ),
     (
         "sheaf_tree_link_streams_waiting",
         "Streams with data that waits for a link.",
-        Kind::Gauge,
+        MetricKind::Gauge,
         |link| vec![("out", Some(f64::from(link.streams_waiting)))],
     ),
     (
         "sheaf_tree_link_reconnects_total",
         "Transports attached to a link after its first.",
-        Kind::Counter,
+        MetricKind::Counter,
         |link| vec![("", Some(f64::from(link.reconnects)))],
     ),
     (
         "sheaf_tree_link_heard_seconds",
         "Time since the peer of a link was heard.",
-        Kind::Gauge,
+        MetricKind::Gauge,
         |link| vec![("", Some(link.heard_ms as f64 / 1e3))],
     ),
     (
         "sheaf_tree_link_round_trip_seconds",
         "Smoothed round trip of heartbeats.",
-        Kind::Gauge,
+        MetricKind::Gauge,
         |link| vec![("", link.round_trip.map(|trip| trip.smoothed_ns as f64 / 1e9))],
     ),
     (
         "sheaf_tree_link_clock_offset_seconds",
         "The peer's clock less the node's.",
-        Kind::Gauge,
+        MetricKind::Gauge,
         |link| vec![("", link.clock.map(|clock| clock.offset_ns as f64 / 1e9))],
     ),
 ];
 
 /// What is told of each node.
-type OfNode = (&'static str, &'static str, Kind, fn(&NodeReport) -> f64);
+type OfNode = (&'static str, &'static str, MetricKind, fn(&NodeReport) -> f64);
 
 const OF_NODES: [OfNode; 4] = [
-    ("sheaf_tree_node_uptime_seconds", "For how long a node has run.", Kind::Gauge, |node| {
+    ("sheaf_tree_node_uptime_seconds", "For how long a node has run.", MetricKind::Gauge, |node| {
         node.uptime_ms as f64 / 1e3
     }),
-    ("sheaf_tree_node_queued_bytes", "Bytes that wait in a node.", Kind::Gauge, |node| {
+    ("sheaf_tree_node_queued_bytes", "Bytes that wait in a node.", MetricKind::Gauge, |node| {
         node.queued_bytes as f64
     }),
-    ("sheaf_tree_node_streams", "Streams open at a node.", Kind::Gauge, |node| {
+    ("sheaf_tree_node_streams", "Streams open at a node.", MetricKind::Gauge, |node| {
         node.streams.len() as f64 + f64::from(node.streams_more)
     }),
-    ("sheaf_tree_node_waves_open", "Waves that are not over at a node.", Kind::Gauge, |node| {
-        node.streams.iter().map(|stream| f64::from(stream.waves_open)).sum()
-    }),
+    (
+        "sheaf_tree_node_waves_open",
+        "Waves that are not over at a node.",
+        MetricKind::Gauge,
+        |node| node.streams.iter().map(|stream| f64::from(stream.waves_open)).sum(),
+    ),
 ];
 
 /// The families of a survey that have samples.
@@ -108,9 +114,9 @@ pub fn metrics(survey: &Survey) -> Vec<Metric> {
     all.push(Metric {
         name: "sheaf_tree_link_up",
         help: "Whether the peer of a link is there and not late.",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         samples: each_link(survey, |link| {
-            vec![("", Some(f64::from(u8::from(link.state == LinkState::Up))))]
+            vec![("", Some(f64::from(u8::from(link.state == ReportedLink::Up))))]
         }),
     });
     let doors =
@@ -122,10 +128,10 @@ pub fn metrics(survey: &Survey) -> Vec<Metric> {
     });
     let help = "Connections at a node's door.";
     let name = "sheaf_tree_door_connections_total";
-    all.push(Metric { name, help, kind: Kind::Counter, samples: samples.collect() });
+    all.push(Metric { name, help, kind: MetricKind::Counter, samples: samples.collect() });
     let (name, help) = ("sheaf_tree_nodes_missing", "Nodes that did not answer.");
     let missing = survey.missing.len() as f64;
-    all.push(Metric { name, help, kind: Kind::Gauge, samples: vec![(Vec::new(), missing)] });
+    all.push(Metric { name, help, kind: MetricKind::Gauge, samples: vec![(Vec::new(), missing)] });
     all.retain(|metric| !metric.samples.is_empty());
     all
 }
@@ -146,7 +152,7 @@ fn each_link(
     let mut samples = Vec::new();
     for node in &survey.reports {
         // The root's links to its clients come and go, and have no name that lasts.
-        let clients = node.place == super::Place::Root;
+        let clients = node.place == super::NodePlace::Root;
         for link in node.links.iter().filter(|link| link.child.is_some() || !clients) {
             let peer = link.child.map_or("parent".to_owned(), |rank| rank.to_string());
             for (direction, value) in values(link) {
@@ -169,8 +175,8 @@ pub fn text(metrics: &[Metric]) -> String {
     let mut out = String::new();
     for Metric { name, help, kind, samples } in metrics {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
         };
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in samples {

@@ -1,7 +1,7 @@
-use super::{LinkState, Survey, metrics, text};
+use super::{ReportedLink, Survey, metrics, text};
 use crate::filter::Registry;
 use crate::proto::frame::Header;
-use crate::proto::{Child, Config, LinkId, Node, Role, Time, Tuning};
+use crate::proto::{Child, LinkId, Node, NodeConfig, NodeRole, Time, Tuning};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
@@ -23,15 +23,15 @@ impl Net {
         let pair = RangeSet::full(2);
         let kid = |rank, leaves: &RangeSet| Child { rank, leaves: leaves.clone() };
         let plan = [
-            (Role::Root, 0, RangeSet::full(3), vec![kid(1, &pair), kid(2, &one(2))]),
-            (Role::Inner, 1, pair, vec![kid(3, &one(0)), kid(4, &one(1))]),
-            (Role::Leaf, 1, one(2), vec![]),
-            (Role::Leaf, 2, one(0), vec![]),
-            (Role::Leaf, 2, one(1), vec![]),
+            (NodeRole::Root, 0, RangeSet::full(3), vec![kid(1, &pair), kid(2, &one(2))]),
+            (NodeRole::Inner, 1, pair, vec![kid(3, &one(0)), kid(4, &one(1))]),
+            (NodeRole::Leaf, 1, one(2), vec![]),
+            (NodeRole::Leaf, 2, one(0), vec![]),
+            (NodeRole::Leaf, 2, one(1), vec![]),
         ];
         let tuning = Tuning::default();
         let node = |(rank, (role, depth, leaves, children))| {
-            let config = Config {
+            let config = NodeConfig {
                 rank,
                 role,
                 depth,
@@ -122,7 +122,7 @@ fn every_node_answers_for_itself() {
         // Both directions take a millisecond here.
         let trip = link.round_trip.expect("heartbeats have measured it");
         assert!((1..=4).contains(&(trip.least_ns / 1_000_000)), "{trip:?}");
-        assert_eq!(link.state, LinkState::Up);
+        assert_eq!(link.state, ReportedLink::Up);
         assert!(link.bytes_in > 0 && link.bytes_out > 0 && link.frames_in > 0);
     }
 }

@@ -4,8 +4,8 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::filter::{FilterError, Registry};
 use sheaf_tree::proto::own;
 use sheaf_tree::service::{
-    Audience, Blocking, Caller, Leaf, LeafHandle, Passing, Provider, Request, Service,
-    ServiceError, Services, Site, Tap, Worker,
+    Audience, Blocking, Caller, Leaf, LeafHandle, Passing, Provider, Service, ServiceError,
+    ServiceRequest, Services, Site, Tap, Worker,
 };
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Packet, Stream, Sync, WaveResult, launch};
@@ -202,7 +202,7 @@ fn a_service_that_panics_is_dropped_and_others_go_on() {
 struct Hangs(Arc<AtomicBool>);
 
 impl Worker for Hangs {
-    fn request(&mut self, request: &Request) -> Result<Vec<u8>, Errno> {
+    fn request(&mut self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
         let begun = Instant::now();
         while !self.0.load(Ordering::Relaxed) && begun.elapsed() < LIMIT {
             if request.tag == 1 && request.should_stop() {
@@ -248,7 +248,7 @@ fn who_blocks_holds_up_nobody_else() {
 struct Answers(u32);
 
 impl Worker for Answers {
-    fn request(&mut self, request: &Request) -> Result<Vec<u8>, Errno> {
+    fn request(&mut self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
         Ok([format!("{} ", self.0).as_bytes(), &request.payload, b"\n"].concat())
     }
 }
@@ -258,7 +258,7 @@ fn a_worker_is_told_when_nobody_waits_and_dropped_with_its_stream() {
     /// Notes how it ends.
     struct Notes(Hangs, Arc<Mutex<Vec<&'static str>>>);
     impl Worker for Notes {
-        fn request(&mut self, request: &Request) -> Result<Vec<u8>, Errno> {
+        fn request(&mut self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
             let done = self.0.request(request);
             self.1.lock().unwrap().push(if done.is_err() { "told" } else { "done" });
             done

@@ -3,7 +3,7 @@ use super::Named;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use sheaf_session::Choices;
-use sheaf_session::config::{Launch, Link, user_name};
+use sheaf_session::config::{Launch, LinkChoice, user_name};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -73,7 +73,7 @@ pub struct GlobalArgs {
 
     /// What joins nodes of the tree: auto, ssh, tls, unix, tcp (not encrypted)
     #[arg(long, global = true, value_name = "KIND", hide_possible_values = true, value_parser = link())]
-    pub link: Option<Link>,
+    pub link: Option<LinkChoice>,
 
     /// Use the running session of this name
     #[arg(long, global = true, value_name = "NAME")]
@@ -161,9 +161,9 @@ impl GlobalArgs {
 }
 
 /// Parses one of the values that have names, of which clap says itself when it is none.
-fn link() -> impl TypedValueParser<Value = Link> {
-    PossibleValuesParser::new(Link::NAMES.map(|(name, _)| name))
-        .try_map(|name| name.parse::<Link>())
+fn link() -> impl TypedValueParser<Value = LinkChoice> {
+    PossibleValuesParser::new(LinkChoice::NAMES.map(|(name, _)| name))
+        .try_map(|name| name.parse::<LinkChoice>())
 }
 
 /// Parses a duration given in seconds, such as `2` or `0.5`.

@@ -44,7 +44,7 @@ pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
         let hosts = config.hosts()?;
         let mut printer = Printer::with_heads(output, hosts, args.heads);
         printer.label_paths(&targets);
-        let mut numbers = Numbers::default();
+        let mut numbers = LineNumbers::default();
         let mut print = |piece: Piece<'_>| {
             if is_over() {
                 return Err(ErrorKind::BrokenPipe.into());
@@ -53,7 +53,7 @@ pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
                 return print_json(&mut printer, &piece);
             }
             if piece.at == 0 {
-                numbers = Numbers::default();
+                numbers = LineNumbers::default();
                 let layout = printer.layout();
                 if layout == Layout::Heading || (layout == Layout::Flat && !piece.same_hosts) {
                     printer.content_heading(piece.leaves, piece.path)?;
@@ -75,12 +75,12 @@ pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// Numbers lines that come in pieces, as `cat -n` does.
 #[derive(Default)]
-struct Numbers {
+struct LineNumbers {
     line: u64,
     within_line: bool,
 }
 
-impl Numbers {
+impl LineNumbers {
     fn put(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut numbered = Vec::with_capacity(bytes.len() * 2);
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn lines_are_numbered_across_pieces() {
-        let mut numbers = Numbers::default();
+        let mut numbers = LineNumbers::default();
         let text: Vec<u8> = ["a\nb", "c\n", "\n", "d"]
             .iter()
             .flat_map(|piece| numbers.put(piece.as_bytes()))

@@ -1,6 +1,6 @@
 //! `sheaf chmod`: the permissions of files.
 use super::caution::Caution;
-use super::per_path::{self, Task};
+use super::per_path::{self, PathTask};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::mode;
@@ -73,7 +73,7 @@ pub fn run(args: &ChmodArgs, global: &GlobalArgs) -> Result<Exit> {
         };
         Ok(Edit::Chmod { mode, recursive: args.recursive })
     };
-    let task = Task {
+    let task = PathTask {
         command: "chmod",
         addrs: &addresses(&args.mode, &args.addrs, args.reference.as_ref()),
         caution: args.caution,

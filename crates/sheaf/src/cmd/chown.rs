@@ -1,7 +1,7 @@
 //! `sheaf chown`: the owner and group of files.
 use super::caution::Caution;
 use super::chmod::{addresses, reference};
-use super::per_path::{self, Task};
+use super::per_path::{self, PathTask};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
@@ -90,7 +90,7 @@ pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
         };
         Ok(Edit::Chown { owner, recursive: args.recursive, follow: !args.no_dereference })
     };
-    let task = Task {
+    let task = PathTask {
         command: "chown",
         addrs: &addresses(&args.owner, &args.addrs, args.reference.as_ref()),
         caution: args.caution,

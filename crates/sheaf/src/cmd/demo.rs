@@ -29,31 +29,31 @@ pub struct DemoArgs {
 }
 
 /// A command of the tour: what it shows, and its words after the options that make the hosts.
-struct Stop {
+struct DemoStop {
     says: &'static str,
     words: &'static [&'static str],
 }
 
-const TOUR: &[Stop] = &[
-    Stop {
+const TOUR: &[DemoStop] = &[
+    DemoStop {
         says: "One search over every host; equal lines are printed once, for all hosts that have them:",
         words: &["grep", "-n", "udp", ":/etc/services"],
     },
-    Stop {
+    DemoStop {
         says: "Which hosts have which configuration? The contents fall into classes:",
         words: &["cat", ":/etc/app.conf"],
     },
-    Stop { says: "The same file by digest:", words: &["sha", ":/etc/app.conf"] },
-    Stop {
+    DemoStop { says: "The same file by digest:", words: &["sha", ":/etc/app.conf"] },
+    DemoStop {
         says: "A number from every host, averaged on the way back:",
         words: &["read", "--aggregate", "average", "--column", "1", ":/proc/loadavg"],
     },
-    Stop {
+    DemoStop {
         says: "A file to the hosts, sent once along each edge of the tree and put in place whole:",
         words: &["cp", "{dir}/new.conf", ":/etc/app.conf"],
     },
-    Stop { says: "Now all have the same:", words: &["cat", ":/etc/app.conf"] },
-    Stop {
+    DemoStop { says: "Now all have the same:", words: &["cat", ":/etc/app.conf"] },
+    DemoStop {
         says: "And so it looks when a host's file is missing: the others answer, the exit code is 4:",
         words: &["stat", "-c", "%s %n", "n[1-4]:/etc/only-on-n1"],
     },
@@ -79,7 +79,7 @@ pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         return Ok(Exit::Success);
     }
-    let place = Place::new(args.dry_run)?;
+    let place = DemoHost::new(args.dry_run)?;
     if !args.dry_run {
         furnish(&place.path, args.servers)?;
     }
@@ -125,12 +125,12 @@ fn quoted(words: &[String]) -> String {
 }
 
 /// A temporary directory that goes with the tour.
-struct Place {
+struct DemoHost {
     path: PathBuf,
     made: bool,
 }
 
-impl Place {
+impl DemoHost {
     fn new(dry_run: bool) -> Result<Self> {
         let path = std::env::temp_dir().join(format!("sheaf-demo-{}", std::process::id()));
         if !dry_run {
@@ -140,7 +140,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DemoHost {
     fn drop(&mut self) {
         if self.made {
             // What cannot be removed is the system's to clear away.

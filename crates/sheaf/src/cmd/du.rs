@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value};
 use sheaf_tools::entry::{EntryKind, MergedEntry};
-use sheaf_tools::report::{Report, UsageOptions};
+use sheaf_tools::report::{ReportChoice, UsageReportOptions};
 
 /// Show the space that directories and files take
 #[derive(Args, Debug)]
@@ -95,7 +95,7 @@ impl FromArgMatches for Unit {
 
 /// Measures the files.
 pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
-    let options = UsageOptions {
+    let options = UsageReportOptions {
         // As JSON, sizes are numbers of bytes.
         human: args.unit.human_readable && !global.json,
         bytes: args.unit.bytes || global.json,
@@ -108,7 +108,7 @@ pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
     per_path::report(
         global,
         (&args.files, args.heads),
-        &Report::Usage(options),
+        &ReportChoice::Usage(options),
         &mut |printer, entries| {
             // The totals come first, because they have no path, and are shown last.
             let (totals, files): (Vec<_>, Vec<_>) =

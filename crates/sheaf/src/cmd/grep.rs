@@ -10,8 +10,8 @@ use crate::size;
 use anyhow::Result;
 use clap::Args;
 use sheaf_core::hostset::HostSet;
-use sheaf_tools::grep::print::Layout;
-use sheaf_tools::grep::{GrepOptions, Output};
+use sheaf_tools::grep::print::GrepLayout;
+use sheaf_tools::grep::{GrepOptions, GrepOutput};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -244,26 +244,26 @@ impl GrepArgs {
     }
 
     /// The form of the output.
-    pub fn layout(&self, output: &output::Output) -> Layout {
+    pub fn layout(&self, output: &output::Output) -> GrepLayout {
         if self.each {
-            Layout::Each
+            GrepLayout::Each
         } else if self.heading
             || (output.stdout_is_terminal && !self.no_heading && !self.no_filename)
         {
-            Layout::Heading
+            GrepLayout::Heading
         } else {
-            Layout::Flat
+            GrepLayout::Flat
         }
     }
 
-    fn output(&self) -> Output {
+    fn output(&self) -> GrepOutput {
         match self {
-            Self { no_output: true, .. } => Output::Quiet,
-            Self { files_with_matches: true, .. } => Output::PathsWith,
-            Self { files_without_match: true, .. } => Output::PathsWithout,
-            Self { count: true, .. } => Output::Count,
-            Self { only_matching: true, .. } => Output::Parts,
-            _ => Output::Lines,
+            Self { no_output: true, .. } => GrepOutput::Quiet,
+            Self { files_with_matches: true, .. } => GrepOutput::PathsWith,
+            Self { files_without_match: true, .. } => GrepOutput::PathsWithout,
+            Self { count: true, .. } => GrepOutput::Count,
+            Self { only_matching: true, .. } => GrepOutput::Parts,
+            _ => GrepOutput::Lines,
         }
     }
 
@@ -334,7 +334,10 @@ mod tests {
     fn the_stronger_output_wins_and_context_is_for_both_sides() {
         let args = parse(&["-co", "-l", "-L", "-C2", "-A5", "x", "/a"]).unwrap();
         let options = args.options().unwrap();
-        assert_eq!((options.output, options.before, options.after), (Output::PathsWithout, 2, 5));
+        assert_eq!(
+            (options.output, options.before, options.after),
+            (GrepOutput::PathsWithout, 2, 5)
+        );
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::exit::{Exit, Stop};
 use crate::output::Records;
 use anyhow::Result;
 use clap::{ArgAction, Args};
-use compute::{Reader, compute};
-use format::Format;
+use compute::{SetReader, compute};
+use format::HostsFormat;
 use groups::Rebased;
 use operands::Operands;
 use serde_json::json;
@@ -148,7 +148,7 @@ pub struct HostsArgs {
 }
 
 /// Where a run reads and writes, beside its answers.
-struct Streams<'s> {
+struct InputStreams<'s> {
     /// What `-` stands for.
     input: &'s mut dyn BufRead,
     /// Where the answers go.
@@ -163,12 +163,12 @@ struct Streams<'s> {
 pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
     let groups = groups_of(global, args)?;
     let (mut input, mut out) =
-        (BufReader::new(crate::stdio::Input::new()), crate::output::stdout());
+        (BufReader::new(crate::stdio::StandardInput::new()), crate::output::stdout());
     let mut stderr = std::io::stderr();
     let warnings: Option<&mut dyn Write> =
         if global.quiet || args.quiet_answers { None } else { Some(&mut stderr) };
     let mut out = std::io::BufWriter::new(&mut out);
-    let mut streams = Streams {
+    let mut streams = InputStreams {
         input: &mut input,
         out: &mut out,
         warnings,
@@ -202,7 +202,7 @@ fn groups_of(global: &GlobalArgs, args: &HostsArgs) -> Result<GroupSources> {
 }
 
 /// Runs the command on these groups and streams.
-fn run_on(args: &HostsArgs, groups: &dyn Groups, streams: &mut Streams<'_>) -> Result<Exit> {
+fn run_on(args: &HostsArgs, groups: &dyn Groups, streams: &mut InputStreams<'_>) -> Result<Exit> {
     let groups = Rebased::new(groups, args.groupsource.as_deref())?;
     if args.list_sources {
         groups::list_sources(&groups, !args.quiet_answers, streams)?;
@@ -211,8 +211,8 @@ fn run_on(args: &HostsArgs, groups: &dyn Groups, streams: &mut Streams<'_>) -> R
     if args.rangeset && args.groupsource.is_some() {
         streams.warn("the group source is ignored with --rangeset")?;
     }
-    let printer = Printer::new(args)?;
-    let mut reader = Reader::new(&groups);
+    let printer = HostsPrinter::new(args)?;
+    let mut reader = SetReader::new(&groups);
     if args.each_of {
         for exprs in args.operands.each() {
             let set = compute(args, &exprs, &mut reader, streams)?;
@@ -228,7 +228,7 @@ fn run_on(args: &HostsArgs, groups: &dyn Groups, streams: &mut Streams<'_>) -> R
     Ok(Exit::Success)
 }
 
-impl Streams<'_> {
+impl InputStreams<'_> {
     fn warn(&mut self, text: &str) -> Result<()> {
         if let Some(warnings) = &mut self.warnings {
             writeln!(warnings, "sheaf: warning: {text}")?;
@@ -238,14 +238,14 @@ impl Streams<'_> {
 }
 
 /// The options that shape the answer, read once.
-struct Printer {
+struct HostsPrinter {
     slice: Option<NumberSet>,
     axes: Option<Vec<i64>>,
     separator: String,
-    format: Format,
+    format: HostsFormat,
 }
 
-impl Printer {
+impl HostsPrinter {
     fn new(args: &HostsArgs) -> Result<Self> {
         let usage = |error: anyhow::Error| Stop::usage(error.to_string());
         let ranges = |name: &str, text: &str| {
@@ -272,7 +272,7 @@ impl Printer {
             }
         };
         let separator = format::separator(&args.separator).map_err(usage)?;
-        let format = Format::parse(&args.output_format).map_err(usage)?;
+        let format = HostsFormat::parse(&args.output_format).map_err(usage)?;
         Ok(Self { slice, axes, separator, format })
     }
 
@@ -281,7 +281,7 @@ impl Printer {
         args: &HostsArgs,
         mut set: Set,
         groups: &Rebased<'_>,
-        streams: &mut Streams<'_>,
+        streams: &mut InputStreams<'_>,
     ) -> Result<()> {
         if let Some(wanted) = &self.slice {
             set = set.slice(wanted);
@@ -315,7 +315,7 @@ impl Printer {
         part: &Set,
         options: &FoldOptions,
         groups: &Rebased<'_>,
-        streams: &mut Streams<'_>,
+        streams: &mut InputStreams<'_>,
     ) -> Result<()> {
         if let Some(records) = streams.json {
             let hosts = if args.regroup {

@@ -1,6 +1,6 @@
 //! `sheaf ln`: links made.
 use super::caution::Caution;
-use super::per_path::{self, Task};
+use super::per_path::{self, PathTask};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
@@ -80,7 +80,7 @@ pub fn run(args: &LnArgs, global: &GlobalArgs) -> Result<Exit> {
             no_dereference: args.no_dereference,
         })
     };
-    let task = Task {
+    let task = PathTask {
         command: "ln",
         addrs: std::slice::from_ref(&args.link),
         caution: args.caution,

@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use sheaf_tools::entry::MergedEntry;
-use sheaf_tools::report::Report;
-use sheaf_tools::report::list::{Hidden, ListOptions, Marks, Row, Sort};
+use sheaf_tools::report::ReportChoice;
+use sheaf_tools::report::list::{Hidden, ListOptions, ListRow, Marks, Sort};
 use sheaf_tools::report::time::{self, Clock};
 
 /// List directories and files, equal listings once
@@ -98,7 +98,7 @@ pub struct LsArgs {
 
     /// How -l shows times: full-iso, long-iso, iso, locale
     #[arg(long, value_name = "STYLE", default_value = "long-iso", hide_possible_values = true)]
-    pub time_style: TimeStyle,
+    pub time_style: TimeStyleArg,
 
     /// As -l --time-style full-iso
     #[arg(long)]
@@ -124,7 +124,7 @@ pub enum SortBy {
 
 /// How times are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TimeStyle {
+pub enum TimeStyleArg {
     /// `2026-01-31 18:04:05.000000000 +0000`.
     FullIso,
     /// `2026-01-31 18:04`.
@@ -143,24 +143,24 @@ pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
     options.full_time |= global.json;
     let style = match args.time_style {
         _ if global.json || args.full_time => time::TimeStyle::FullIso,
-        TimeStyle::FullIso => time::TimeStyle::FullIso,
-        TimeStyle::LongIso => time::TimeStyle::LongIso,
-        TimeStyle::Iso => time::TimeStyle::Iso,
-        TimeStyle::Locale => time::TimeStyle::Locale,
+        TimeStyleArg::FullIso => time::TimeStyle::FullIso,
+        TimeStyleArg::LongIso => time::TimeStyle::LongIso,
+        TimeStyleArg::Iso => time::TimeStyle::Iso,
+        TimeStyleArg::Locale => time::TimeStyle::Locale,
     };
     let clock = Clock { zone: TimeZone::system(), now: jiff::Timestamp::now() };
     per_path::report(
         global,
         (&args.files, args.heads),
-        &Report::List(options.clone()),
+        &ReportChoice::List(options.clone()),
         &mut |printer, mut entries| {
-            Row::sort(&options, &mut entries);
+            ListRow::sort(&options, &mut entries);
             for section in entries.chunk_by(|a, b| a.path == b.path) {
-                let rows: Vec<Row> = section
+                let rows: Vec<ListRow> = section
                     .iter()
-                    .map(|entry| Row::read(&options, style, &clock, entry.entry.text))
+                    .map(|entry| ListRow::read(&options, style, &clock, entry.entry.text))
                     .collect();
-                let lines = Row::align(&rows).into_iter().zip(section);
+                let lines = ListRow::align(&rows).into_iter().zip(section);
                 let lines = lines.map(|(text, entry)| Line {
                     path: entry.path,
                     leaves: entry.leaves,
@@ -212,7 +212,7 @@ impl LsArgs {
                 _ => Sort::Name,
             },
             reverse: self.reverse,
-            full_time: self.full_time || self.time_style == TimeStyle::FullIso,
+            full_time: self.full_time || self.time_style == TimeStyleArg::FullIso,
         }
     }
 }
@@ -221,7 +221,7 @@ fn print_json(
     printer: &mut Printer<'_>,
     options: &ListOptions,
     entries: &[MergedEntry<'_>],
-    rows: &[Row],
+    rows: &[ListRow],
 ) -> std::io::Result<()> {
     let mut names: Vec<&str> = if options.inode { vec!["inode"] } else { Vec::new() };
     names.extend(["mode", "links", "owner", "group", "size", "time"]);

@@ -1,7 +1,7 @@
 //! `sheaf mkdir`: directories made.
 use super::Changed;
 use super::caution::Caution;
-use super::per_path::{self, Task};
+use super::per_path::{self, PathTask};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::mode;
@@ -36,7 +36,7 @@ pub struct MkdirArgs {
 /// Makes directories.
 pub fn run(args: &MkdirArgs, global: &GlobalArgs) -> Result<Exit> {
     let edit = Edit::Mkdir { parents: args.parents, mode: args.mode.clone() };
-    let task = Task {
+    let task = PathTask {
         command: "mkdir",
         addrs: &args.files.addrs,
         caution: args.caution,

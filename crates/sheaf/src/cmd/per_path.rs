@@ -13,7 +13,7 @@ use sheaf_session::address::Purpose;
 use sheaf_tools::ArgumentOrder;
 use sheaf_tools::edit::{self, Cut, Edit};
 use sheaf_tools::entry::{EntryKind, Merged, MergedEntry};
-use sheaf_tools::report::{self, Report};
+use sheaf_tools::report::{self, ReportChoice};
 use std::ffi::OsString;
 use std::io;
 
@@ -22,7 +22,7 @@ use std::io;
 pub fn report(
     global: &GlobalArgs,
     (files, heads): (&Addresses, Heads),
-    what: &Report,
+    what: &ReportChoice,
     print: &mut dyn FnMut(&mut Printer<'_>, Vec<MergedEntry<'_>>) -> io::Result<()>,
 ) -> Result<Exit> {
     let opening = Opening::new(global)?;
@@ -42,7 +42,7 @@ pub fn report(
 }
 
 /// A command that changes files.
-pub struct Task<'a> {
+pub struct PathTask<'a> {
     pub command: &'static str,
     pub addrs: &'a [OsString],
     pub caution: Caution,
@@ -60,7 +60,7 @@ pub const ALL: (&str, &str) = ("file or directory", "files and directories");
 /// Changes files on their hosts; `-v` says what was done.
 pub fn edit(
     global: &GlobalArgs,
-    task: &Task<'_>,
+    task: &PathTask<'_>,
     change: impl FnOnce(&Config) -> Result<Edit>,
 ) -> Result<Exit> {
     let opening = Opening::new(global)?;

@@ -1,7 +1,7 @@
 //! `sheaf rm`: files and directories removed.
 use super::Changed;
 use super::caution::Caution;
-use super::per_path::{self, Task};
+use super::per_path::{self, PathTask};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use anyhow::Result;
@@ -57,7 +57,7 @@ pub fn run(args: &RmArgs, global: &GlobalArgs) -> Result<Exit> {
         preserve_root: !args.no_preserve_root,
     };
     let kept = "all that a host serves, and mount points, are removed with --no-preserve-root only";
-    let task = Task {
+    let task = PathTask {
         command: "rm",
         addrs: &args.files.addrs,
         caution: args.caution,

@@ -192,7 +192,7 @@ fn read_token(file: &Path) -> Result<String> {
     const TOKEN_BYTES_MAX: u64 = 4 << 10;
     let mut line = String::new();
     if file.as_os_str() == "-" {
-        BufReader::new(crate::stdio::Input::new().take(TOKEN_BYTES_MAX))
+        BufReader::new(crate::stdio::StandardInput::new().take(TOKEN_BYTES_MAX))
             .read_line(&mut line)
             .context("standard input")?;
     } else {

@@ -8,7 +8,7 @@ use crate::output::{Heads, Layout};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::Map;
-use sheaf_tools::report::Report;
+use sheaf_tools::report::ReportChoice;
 
 /// Print the digest of files, equal digests once
 #[derive(Args, Debug)]
@@ -23,7 +23,7 @@ pub struct ShaArgs {
 
     /// Which digest
     #[arg(short, long, value_name = "NAME", default_value = "sha256")]
-    pub algorithm: Algorithm,
+    pub algorithm: AlgorithmArg,
 
     /// Check the files that lists of digests name, as sha256sum -c. The lists are files of the
     /// hosts; what is relative in a list begins at the list's own directory
@@ -48,7 +48,7 @@ pub struct ShaArgs {
 
 /// A digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Algorithm {
+pub enum AlgorithmArg {
     Sha256,
     Sha512,
     Blake3,
@@ -57,9 +57,9 @@ pub enum Algorithm {
 /// Prints the digests, or checks them.
 pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
     let (algorithm, name) = match args.algorithm {
-        Algorithm::Sha256 => (sheaf_file::Algorithm::Sha256, "sha256"),
-        Algorithm::Sha512 => (sheaf_file::Algorithm::Sha512, "sha512"),
-        Algorithm::Blake3 => (sheaf_file::Algorithm::Blake3, "blake3"),
+        AlgorithmArg::Sha256 => (sheaf_file::Algorithm::Sha256, "sha256"),
+        AlgorithmArg::Sha512 => (sheaf_file::Algorithm::Sha512, "sha512"),
+        AlgorithmArg::Blake3 => (sheaf_file::Algorithm::Blake3, "blake3"),
     };
     if args.check {
         return check::run(args, (algorithm, name), global);
@@ -67,7 +67,7 @@ pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
     per_path::report(
         global,
         (&args.files, args.heads),
-        &Report::Digest(algorithm),
+        &ReportChoice::Digest(algorithm),
         &mut |printer, entries| {
             for entry in entries {
                 if printer.layout() == Layout::Json {

@@ -9,7 +9,7 @@ use clap::Args;
 use jiff::tz::TimeZone;
 use serde_json::Map;
 use sheaf_tools::entry::MergedEntry;
-use sheaf_tools::report::Report;
+use sheaf_tools::report::ReportChoice;
 use sheaf_tools::report::stat::{self, StatOptions};
 
 /// Show size, mode, owner and times of files, equal answers once
@@ -57,7 +57,7 @@ pub fn run(args: &StatArgs, global: &GlobalArgs) -> Result<Exit> {
     per_path::report(
         global,
         (&args.files, args.heads),
-        &Report::Stat(options),
+        &ReportChoice::Stat(options),
         &mut |printer, entries| {
             if as_fields {
                 return entries.iter().try_for_each(|entry| print_json(printer, entry, &zone));

@@ -1,7 +1,7 @@
 //! `sheaf status`: the sessions there are.
 use crate::cli::GlobalArgs;
 use crate::cmd::tree::event;
-use crate::cmd::tree::show::state::State;
+use crate::cmd::tree::show::state::TreeState;
 use crate::exit::{Exit, of_error, one_line};
 use crate::output::{Nobody, Output, Report};
 use crate::session;
@@ -154,8 +154,8 @@ async fn show(name: &str, joined: &Session, output: &Output) -> Result<(Exit, se
     let answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
     let missing = everyone.difference(&answered);
     let notices = news(&client.network().notices());
-    let state = State::new(joined.topology(), survey, Vec::new());
-    let asked_of = Asked { name, joined, notices: &notices, state: &state };
+    let state = TreeState::new(joined.topology(), survey, Vec::new());
+    let asked_of = AskedStatus { name, joined, notices: &notices, state: &state };
     if output.json {
         asked_of.write_json(&servers, (&answered, &missing), output)?;
     } else {
@@ -173,14 +173,14 @@ async fn show(name: &str, joined: &Session, output: &Output) -> Result<(Exit, se
 }
 
 /// A session that was asked.
-struct Asked<'a> {
+struct AskedStatus<'a> {
     name: &'a str,
     joined: &'a Session,
     notices: &'a [Notice],
-    state: &'a State,
+    state: &'a TreeState,
 }
 
-impl Asked<'_> {
+impl AskedStatus<'_> {
     /// A record for each event and each host, and one for the session.
     fn write_json(
         &self,

@@ -2,7 +2,7 @@
 use super::Changed;
 use super::caution::Caution;
 use super::chmod::reference;
-use super::per_path::{self, Task};
+use super::per_path::{self, PathTask};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::size;
@@ -57,7 +57,7 @@ pub fn run(args: &TruncateArgs, global: &GlobalArgs) -> Result<Exit> {
         let reference = args.reference.as_ref().map(|file| reference(file, config)).transpose()?;
         Ok(Edit::Truncate { size: args.size, reference, create: !args.no_create })
     };
-    let task = Task {
+    let task = PathTask {
         command: "truncate",
         addrs: &args.files.addrs,
         caution: args.caution,

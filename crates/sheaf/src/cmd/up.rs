@@ -39,7 +39,7 @@ pub struct UpArgs {
 
     /// Wait until N hosts have come, or all, as long as --timeout says
     #[arg(long, value_name = "N|all", value_parser = wait)]
-    pub wait: Option<Wait>,
+    pub wait: Option<UpWait>,
 
     /// Stay in the foreground until interrupted
     #[arg(long)]
@@ -52,19 +52,19 @@ pub struct UpArgs {
 
 /// How many hosts are waited for.
 #[derive(Debug, Clone, Copy)]
-pub enum Wait {
+pub enum UpWait {
     All,
     For(u64),
 }
 
-fn wait(text: &str) -> Result<Wait, String> {
+fn wait(text: &str) -> Result<UpWait, String> {
     match text {
-        "all" => Ok(Wait::All),
+        "all" => Ok(UpWait::All),
         _ => text
             .parse()
             .ok()
             .filter(|count| *count > 0)
-            .map(Wait::For)
+            .map(UpWait::For)
             .ok_or_else(|| "it is a number of hosts, or all".to_owned()),
     }
 }
@@ -88,14 +88,14 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let all = u64::from(topology.leaves_len());
     let wait = match args.wait {
         None => None,
-        Some(Wait::All) => Some(all),
-        Some(Wait::For(count)) if count > all => {
+        Some(UpWait::All) => Some(all),
+        Some(UpWait::For(count)) if count > all => {
             let name = &config.cluster.name.value;
             return Err(
                 Stop::usage(format!("--wait {count}: cluster {name} has {all} hosts")).into()
             );
         }
-        Some(Wait::For(count)) => Some(count),
+        Some(UpWait::For(count)) => Some(count),
     };
     if args.announce || args.foreground {
         let token_file =

@@ -12,7 +12,7 @@ use clap::Args;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_session::address::Purpose;
 use sheaf_tools::ArgumentOrder;
-use sheaf_tools::edit::{self, Way, WriteOptions, Written};
+use sheaf_tools::edit::{self, WriteOptions, WriteWay, Written};
 use sheaf_tools::entry::Merged;
 use std::ffi::OsString;
 use std::io::{Cursor, Read};
@@ -78,9 +78,11 @@ impl WriteArgs {
         const BESIDE: (Errno, &str) = (Errno::ACCES, "--in-place needs no right to its directory");
         match self.options() {
             WriteOptions { exclusive: true, .. } => vec![OPEN, NONE],
-            WriteOptions { create: false, way: Way::Replace, .. } => vec![MISSING, BESIDE, OPEN],
+            WriteOptions { create: false, way: WriteWay::Replace, .. } => {
+                vec![MISSING, BESIDE, OPEN]
+            }
             WriteOptions { create: false, .. } => vec![MISSING, OPEN],
-            WriteOptions { way: Way::Replace, .. } => vec![BESIDE, OPEN],
+            WriteOptions { way: WriteWay::Replace, .. } => vec![BESIDE, OPEN],
             WriteOptions { .. } => vec![OPEN],
         }
     }
@@ -95,10 +97,10 @@ impl WriteArgs {
 
     fn options(&self) -> WriteOptions {
         let way = match self.offset {
-            Some(offset) => Way::At(offset),
-            None if self.append => Way::Append,
-            None if self.in_place => Way::InPlace,
-            None => Way::Replace,
+            Some(offset) => WriteWay::At(offset),
+            None if self.append => WriteWay::Append,
+            None if self.in_place => WriteWay::InPlace,
+            None => WriteWay::Replace,
         };
         WriteOptions { way, create: self.create, exclusive: self.excl, mode: self.mode }
     }

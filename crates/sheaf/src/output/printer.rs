@@ -370,11 +370,11 @@ impl<'a> Printer<'a> {
     }
 }
 
-type Section<'a> = (&'a [u8], &'a RangeSet, Vec<Vec<u8>>);
+type PrintedSection<'a> = (&'a [u8], &'a RangeSet, Vec<Vec<u8>>);
 
 /// Lines with the same path and hosts together, in the order in which their first ones come.
-fn sections(lines: Vec<Line<'_>>) -> Vec<Section<'_>> {
-    let mut sections: Vec<Section<'_>> = Vec::new();
+fn sections(lines: Vec<Line<'_>>) -> Vec<PrintedSection<'_>> {
+    let mut sections: Vec<PrintedSection<'_>> = Vec::new();
     for line in lines {
         let of_path = sections.iter_mut().rev().take_while(|(path, ..)| *path == line.path);
         match of_path.into_iter().find(|(_, leaves, _)| **leaves == *line.leaves) {

@@ -185,7 +185,7 @@ pub struct Report {
 }
 
 /// Failures of the same kind on the same hosts.
-struct Folded<'a> {
+struct FoldedFailures<'a> {
     leaves: RangeSet,
     paths: Vec<&'a str>,
     /// The members that failed with these paths.
@@ -195,7 +195,7 @@ struct Folded<'a> {
     detail: Option<&'a str>,
 }
 
-impl Folded<'_> {
+impl FoldedFailures<'_> {
     fn members(&self) -> u64 {
         self.leaves.len() * self.named.len() as u64 + self.more
     }
@@ -369,7 +369,7 @@ impl Report {
 
     /// Failures folded twice: hosts with the same path and error, then paths with the same hosts
     /// and error. Most members first, then by host.
-    fn folded(&self) -> Vec<Folded<'_>> {
+    fn folded(&self) -> Vec<FoldedFailures<'_>> {
         type OfPath<'a> = (RangeSet, BTreeSet<&'a str>, u64);
         let mut by_path: BTreeMap<(Errno, Option<&str>, &str), OfPath<'_>> = BTreeMap::new();
         for failure in &self.failures {
@@ -379,9 +379,10 @@ impl Report {
             named.insert(failure.named());
             *more += failure.more;
         }
-        let mut by_leaves: BTreeMap<(Errno, Option<&str>, RangeSet), Folded<'_>> = BTreeMap::new();
+        let mut by_leaves: BTreeMap<(Errno, Option<&str>, RangeSet), FoldedFailures<'_>> =
+            BTreeMap::new();
         for ((errno, detail, path), (leaves, named, more)) in by_path {
-            let new = || Folded {
+            let new = || FoldedFailures {
                 leaves: leaves.clone(),
                 paths: Vec::new(),
                 named: BTreeSet::new(),
@@ -394,7 +395,7 @@ impl Report {
             folded.named.extend(named);
             folded.more += more;
         }
-        let mut folded: Vec<Folded<'_>> = by_leaves.into_values().collect();
+        let mut folded: Vec<FoldedFailures<'_>> = by_leaves.into_values().collect();
         folded
             .sort_by_key(|failure| (std::cmp::Reverse(failure.members()), failure.leaves.first()));
         folded
@@ -419,7 +420,7 @@ impl Report {
 const WORDLESS: [Errno; 2] = [Errno::NOMSG, Errno::NODATA];
 
 fn write_failure(
-    failure: &Folded<'_>,
+    failure: &FoldedFailures<'_>,
     members: u64,
     hosts: &dyn HostNames,
     palette: &Palette,
@@ -455,7 +456,7 @@ fn write_silent(
     writeln!(out, "{host}{hosts}{host:#}: {error}{text} ({name}){error:#}{cause}")
 }
 
-fn failure_json(failure: &Folded<'_>, hosts: &dyn HostNames) -> Value {
+fn failure_json(failure: &FoldedFailures<'_>, hosts: &dyn HostNames) -> Value {
     let text = failure.errno.to_string();
     let mut object = json!({
         "hosts": hosts.fold(&failure.leaves), "paths": failure.paths, "members": failure.members(),

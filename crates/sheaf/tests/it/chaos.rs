@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use sheaf_core::RangeSet;
 use sheaf_group::Group;
 use sheaf_tree::launch::Carrier;
-use sheaf_tree::status::Place;
+use sheaf_tree::status::NodePlace;
 use sheaf_tree::{Stream, packet};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +45,7 @@ impl Round {
         let carrier = carrier(seed);
         let tree = Tree::start(shape, leaves, carrier, quick()).await;
         let survey = tree.network.survey(DEADLINE).await;
-        let servers = survey.reports.iter().filter(|node| node.place == Place::Leaf);
+        let servers = survey.reports.iter().filter(|node| node.place == NodePlace::Leaf);
         let mut leaves: Vec<(u32, Process)> = servers
             .map(|node| (node.rank, Process::of(node.pid).expect("a server runs")))
             .collect();

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use sheaf_tree::launch::Carrier;
-use sheaf_tree::link::Address;
+use sheaf_tree::link::DoorAddress;
 use sheaf_tree::{Notice, Tuning};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -115,7 +115,7 @@ fn hold(to: SocketAddr, count: usize, over: &AtomicBool, came: &AtomicUsize) {
 /// Where strangers find the root.
 pub fn door_of(tree: &Tree) -> SocketAddr {
     match tree.network.door() {
-        Some(Address::Tcp(all)) => all[0],
+        Some(DoorAddress::Tcp(all)) => all[0],
         other => panic!("not a TCP door: {other:?}"),
     }
 }

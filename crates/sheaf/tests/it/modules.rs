@@ -8,7 +8,7 @@ use sheaf_group::service_config;
 use sheaf_tree::filter::{Registry, packets};
 use sheaf_tree::launch::{self, Carrier, Desk, Program};
 use sheaf_tree::service::Services;
-use sheaf_tree::status::LinkState;
+use sheaf_tree::status::ReportedLink;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Notice, Stream, Sync, Tuning, packet};
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ impl Hosts {
         let survey = self.network.survey(Duration::from_secs(5)).await;
         let mut nodes = BTreeMap::new();
         for report in &survey.reports {
-            for link in report.links.iter().filter(|link| link.state == LinkState::Up) {
+            for link in report.links.iter().filter(|link| link.state == ReportedLink::Up) {
                 let Some(child) = link.child else { continue };
                 if let Some(process) = survey.node(child).and_then(|node| Process::of(node.pid)) {
                     nodes.insert(child, (report.rank, process));

@@ -4,7 +4,7 @@ use crate::recovery::quick;
 use crate::tree::{Tree, runtime};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::launch::Carrier;
-use sheaf_tree::status::Place;
+use sheaf_tree::status::NodePlace;
 use sheaf_tree::{Network, Sync, WaveResult};
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ fn a_peer_that_is_killed_is_noticed_and_found_again_never() {
         assert!(ask(network, 0, TRIPS, &[3, 1, 8]).await.coverage.is_full());
         let survey = network.survey(LIMIT).await;
         let rank = tree.topology.leaf(3).unwrap().rank();
-        let node = survey.node(rank).filter(|node| node.place == Place::Leaf).unwrap();
+        let node = survey.node(rank).filter(|node| node.place == NodePlace::Leaf).unwrap();
         Process::of(node.pid).unwrap().signal(rustix::process::Signal::KILL);
         let begun = Instant::now();
         let lost = ask(network, 0, TRIPS, &[3, 1_000_000, 8]).await;

@@ -5,7 +5,7 @@ use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, Carrier, Invitation, Program, attach};
 use sheaf_tree::link::hello::knock;
 use sheaf_tree::link::tls::{Keys, Tls};
-use sheaf_tree::link::{Address, Authority, Credentials, Hello, Refusal, Secret};
+use sheaf_tree::link::{Authority, Credentials, DoorAddress, Hello, Refusal, Secret};
 use sheaf_tree::service::Services;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Notice, Stream, Tuning};
@@ -44,7 +44,7 @@ impl Running {
 
     fn address(&self) -> SocketAddr {
         match self.network.door() {
-            Some(Address::Tcp(all)) => all[0],
+            Some(DoorAddress::Tcp(all)) => all[0],
             other => panic!("not a TCP door: {other:?}"),
         }
     }
@@ -214,7 +214,7 @@ async fn refused_guest(guest: fn(&Invitation) -> (Keys, Hello), why: Refusal) ->
     let (token, at) = (desk.issue(1).unwrap(), desk.address().unwrap());
     let stranger = tokio::task::spawn_blocking(move || {
         let invited = attach::enrol(&at.to_string(), &token, "n1").unwrap().remove(0);
-        let Address::Tcp(to) = &invited.ancestors[0].address else { panic!("not TCP") };
+        let DoorAddress::Tcp(to) = &invited.ancestors[0].address else { panic!("not TCP") };
         let (keys, hello) = guest(&invited);
         greet(to[0], &invited.secret, keys.connect(0).unwrap(), &hello)
     });
@@ -316,7 +316,7 @@ fn a_thousand_idle_connections_and_a_slow_one_go_by_themselves() {
 fn an_abstract_socket_answers_nobody_without_the_token() {
     runtime().block_on(async {
         let running = Running::start(Carrier::Unix).await;
-        let Some(Address::Abstract(name)) = running.network.door() else { panic!("no door") };
+        let Some(DoorAddress::Abstract(name)) = running.network.door() else { panic!("no door") };
         let address = std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
         let stranger = tokio::task::spawn_blocking(move || {
             let mut stream = UnixStream::connect_addr(&address).unwrap();

@@ -36,11 +36,11 @@ pub(crate) fn fold(grid: &Grid, dims: usize) -> Vec<Block> {
 }
 
 /// Joins until nothing more can be joined.
-fn join(mut items: Vec<Item>) -> Vec<Item> {
+fn join(mut items: Vec<FoldItem>) -> Vec<FoldItem> {
     let mut full = false;
     // Making the first items was the first pass over neighbours; doing it again changes nothing.
     for _ in 0..PASSES_MAX {
-        items.sort_by_cached_key(Item::order);
+        items.sort_by_cached_key(FoldItem::order);
         let count = items.len();
         items = if full { join_any(items) } else { join_neighbours(items) };
         if items.len() == count {
@@ -53,8 +53,8 @@ fn join(mut items: Vec<Item>) -> Vec<Item> {
     items
 }
 
-fn join_neighbours(items: Vec<Item>) -> Vec<Item> {
-    let mut out: Vec<Item> = Vec::with_capacity(items.len());
+fn join_neighbours(items: Vec<FoldItem>) -> Vec<FoldItem> {
+    let mut out: Vec<FoldItem> = Vec::with_capacity(items.len());
     for item in items {
         match out.last_mut().and_then(|current| Some((current.joint(&item)?, current))) {
             Some((axis, current)) => current.absorb(axis, item),
@@ -73,7 +73,7 @@ fn join_neighbours(items: Vec<Item>) -> Vec<Item> {
 }
 
 /// Lets every item in turn absorb whatever follows it and fits, nearest first.
-fn join_any(items: Vec<Item>) -> Vec<Item> {
+fn join_any(items: Vec<FoldItem>) -> Vec<FoldItem> {
     let dims = items.first().map_or(0, |item| item.axes.len());
     // Items that agree on all axes but one share a key for that axis.
     let mut alike: Vec<HashMap<u64, Vec<usize>>> = vec![HashMap::new(); dims];
@@ -82,7 +82,7 @@ fn join_any(items: Vec<Item>) -> Vec<Item> {
             keys.entry(item.key_without(axis)).or_default().push(at);
         }
     }
-    let mut slots: Vec<Option<Item>> = items.into_iter().map(Some).collect();
+    let mut slots: Vec<Option<FoldItem>> = items.into_iter().map(Some).collect();
     for at in 0..slots.len() {
         let Some(mut current) = slots[at].take() else { continue };
         let mut from = at + 1;
@@ -99,8 +99,8 @@ fn join_any(items: Vec<Item>) -> Vec<Item> {
 }
 
 fn nearest(
-    current: &mut Item,
-    slots: &[Option<Item>],
+    current: &mut FoldItem,
+    slots: &[Option<FoldItem>],
     alike: &[HashMap<u64, Vec<usize>>],
     from: usize,
 ) -> Option<(usize, usize)> {
@@ -150,14 +150,14 @@ impl Axis {
 }
 
 /// A block on its way. Items are disjoint, so two that agree on all axes but one can be joined.
-struct Item {
+struct FoldItem {
     axes: Vec<Axis>,
     /// The axis along which it grows, with the sets to be united when the growing ends; until
     /// then that axis has the right `len` and `hash` but an old `set`.
     growing: Option<(usize, Vec<Arc<NumberSet>>)>,
 }
 
-impl Item {
+impl FoldItem {
     fn order(&self) -> (Reverse<u64>, Vec<AxisOrder>) {
         let size = self.axes.iter().map(|axis| axis.len).product();
         (Reverse(size), self.axes.iter().map(Axis::order).collect())
@@ -209,13 +209,13 @@ impl Item {
 /// once; only the first point of a row can belong to the item before it.
 #[derive(Default)]
 struct Rows {
-    items: Vec<Item>,
+    items: Vec<FoldItem>,
     singles: HashMap<i64, Axis>,
     lines: HashMap<*const Grid, Axis>,
 }
 
 impl Rows {
-    fn items_of(grid: &Grid, dims: usize) -> Vec<Item> {
+    fn items_of(grid: &Grid, dims: usize) -> Vec<FoldItem> {
         let mut rows = Self::default();
         rows.visit(grid, &mut Vec::with_capacity(dims));
         if let Some(done) = rows.items.last_mut() {
@@ -259,14 +259,14 @@ impl Rows {
         }
     }
 
-    fn open(&mut self, item: Item) {
+    fn open(&mut self, item: FoldItem) {
         if let Some(done) = self.items.last_mut() {
             done.settle();
         }
         self.items.push(item);
     }
 
-    fn item(&mut self, prefix: &[i64], line: Axis) -> Item {
+    fn item(&mut self, prefix: &[i64], line: Axis) -> FoldItem {
         let single = |number: &i64| {
             self.singles
                 .entry(*number)
@@ -275,7 +275,7 @@ impl Rows {
         };
         let mut axes: Vec<Axis> = prefix.iter().map(single).collect();
         axes.push(line);
-        Item { axes, growing: None }
+        FoldItem { axes, growing: None }
     }
 }
 

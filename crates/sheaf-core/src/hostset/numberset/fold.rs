@@ -1,5 +1,5 @@
 //! Printing a set of numbers as ranges, with or without steps.
-use super::{NumberSet, Run};
+use super::{NumberRun, NumberSet};
 use crate::hostset::number;
 use std::fmt;
 
@@ -26,8 +26,8 @@ impl NumberSet {
         out
     }
 
-    fn plain_pieces(&self) -> Vec<Piece> {
-        let mut pieces: Vec<Piece> = Vec::new();
+    fn plain_pieces(&self) -> Vec<FoldPiece> {
+        let mut pieces: Vec<FoldPiece> = Vec::new();
         let mut joiner = Joiner::default();
         for run in &self.runs {
             let last = number::value(run.last);
@@ -36,7 +36,7 @@ impl NumberSet {
                 None => {
                     let pad =
                         if number::is_padded(run.first) { number::width(run.first) } else { 0 };
-                    pieces.push(Piece { first: number::value(run.first), last, step: 1, pad });
+                    pieces.push(FoldPiece { first: number::value(run.first), last, step: 1, pad });
                 }
             }
             joiner.pass(run);
@@ -44,7 +44,7 @@ impl NumberSet {
         pieces
     }
 
-    fn stepped_pieces(&self, autostep: u64) -> Vec<Piece> {
+    fn stepped_pieces(&self, autostep: u64) -> Vec<FoldPiece> {
         let steps_min = i64::try_from(autostep).unwrap_or(i64::MAX) - 1;
         let mut numbers = self.numbers();
         let Some(first) = numbers.next() else { return Vec::new() };
@@ -64,22 +64,23 @@ impl NumberSet {
 /// it is, because the 99 may still become part of `04-99/95`.
 #[derive(Default)]
 pub(super) struct Joiner {
-    previous: Option<Run>,
+    previous: Option<NumberRun>,
     padded: bool,
 }
 
 impl Joiner {
     /// Whether `run` goes on counting where the one before it stops.
-    pub(super) fn joins(&self, run: &Run) -> bool {
+    pub(super) fn joins(&self, run: &NumberRun) -> bool {
         // Within one width two runs always have a gap.
-        let follows = |end: Run| number::value(run.first) == number::value(end.last) + 1;
+        let follows = |end: NumberRun| number::value(run.first) == number::value(end.last) + 1;
         self.previous.is_some_and(follows) && !self.padded && !number::is_padded(run.first)
     }
 
     /// Moves behind `run`.
-    pub(super) fn pass(&mut self, run: &Run) {
-        let lone =
-            |end: Run| end.first == end.last && number::width(end.last) == number::width(run.first);
+    pub(super) fn pass(&mut self, run: &NumberRun) {
+        let lone = |end: NumberRun| {
+            end.first == end.last && number::width(end.last) == number::width(run.first)
+        };
         self.padded =
             number::is_padded(run.first) || (self.padded && self.previous.is_some_and(lone));
         self.previous = Some(*run);
@@ -87,14 +88,14 @@ impl Joiner {
 }
 
 /// What is printed between two commas.
-struct Piece {
+struct FoldPiece {
     first: i64,
     last: i64,
     step: i64,
     pad: usize,
 }
 
-impl Piece {
+impl FoldPiece {
     fn write(&self, out: &mut String) {
         use fmt::Write;
         let Self { first, last, step, pad } = *self;
@@ -126,7 +127,7 @@ impl Stretch {
     }
 
     /// Extends the stretch, or prints what it has and opens the next one.
-    fn take(&mut self, number: i64, out: &mut Vec<Piece>) {
+    fn take(&mut self, number: i64, out: &mut Vec<FoldPiece>) {
         let value = number::value(number);
         let gap = value - self.last;
         let width_breaks = if self.padded {
@@ -156,10 +157,10 @@ impl Stretch {
         self.step = Some(gap);
     }
 
-    fn end(&self, out: &mut Vec<Piece>) {
+    fn end(&self, out: &mut Vec<FoldPiece>) {
         let step = self.step.unwrap_or(1);
         if self.is_worth_a_range() {
-            out.push(Piece { first: self.start, last: self.last, step, pad: self.pad() });
+            out.push(FoldPiece { first: self.start, last: self.last, step, pad: self.pad() });
         } else {
             self.singles(self.last, step, out);
         }
@@ -174,10 +175,10 @@ impl Stretch {
         }
     }
 
-    fn singles(&self, until: i64, step: i64, out: &mut Vec<Piece>) {
+    fn singles(&self, until: i64, step: i64, out: &mut Vec<FoldPiece>) {
         let mut at = self.start;
         while at <= until {
-            out.push(Piece { first: at, last: at, step: 1, pad: self.pad() });
+            out.push(FoldPiece { first: at, last: at, step: 1, pad: self.pad() });
             at += step;
         }
     }

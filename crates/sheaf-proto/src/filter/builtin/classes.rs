@@ -1,7 +1,7 @@
 //! `int-eq-class` and `bytes-eq-class`: which leaves hold the same value.
 use super::{NOTHING, bad, check_gathered, invalid};
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
-use crate::packet::{Field, FieldType, Fields, Format, Kind};
+use crate::packet::{Field, FieldKind, FieldType, Fields, Format};
 use sheaf_core::{RangeSet, varint};
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub fn bytes_classes(result: &[u8]) -> Result<Vec<(&[u8], RangeSet)>, FilterErro
     }
     let fields = Fields::new(result)?.collect::<Result<Vec<_>, _>>()?;
     let [values, sets] = &fields[..] else { return Err(bad("classes of bytes are %as %auc")) };
-    let (Some(values), Kind::U8) = (values.strings(), sets.kind()) else {
+    let (Some(values), FieldKind::U8) = (values.strings(), sets.kind()) else {
         return Err(bad("classes of bytes are %as %auc"));
     };
     let mut sets = sets.bytes();
@@ -59,21 +59,21 @@ impl Filter for IntClasses {
 
 /// MRNet's classes: values, how many members each has, and the members one class after the other.
 struct ByInt {
-    kind: Option<Kind>,
+    kind: Option<FieldKind>,
     classes: BTreeMap<i128, RangeSet>,
 }
 
 /// An integer of any kind from its bytes.
-fn integer(kind: Kind, bytes: &[u8]) -> Option<i128> {
+fn integer(kind: FieldKind, bytes: &[u8]) -> Option<i128> {
     let mut wide = [0; 16];
     wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
     let negative = bytes.last()? & 0x80 != 0;
     match kind {
-        Kind::U8 | Kind::U16 | Kind::U32 | Kind::U64 => {}
-        Kind::I8 | Kind::I16 | Kind::I32 | Kind::I64 => {
+        FieldKind::U8 | FieldKind::U16 | FieldKind::U32 | FieldKind::U64 => {}
+        FieldKind::I8 | FieldKind::I16 | FieldKind::I32 | FieldKind::I64 => {
             wide[bytes.len()..].fill(if negative { 0xff } else { 0 });
         }
-        Kind::F32 | Kind::F64 | Kind::Str => return None,
+        FieldKind::F32 | FieldKind::F64 | FieldKind::Str => return None,
     }
     Some(i128::from_le_bytes(wide))
 }
@@ -124,7 +124,7 @@ impl Accumulator for ByInt {
             out.extend_from_slice(NOTHING);
             return Ok(());
         };
-        let types = [kind, Kind::U32, Kind::U32].map(FieldType::array);
+        let types = [kind, FieldKind::U32, FieldKind::U32].map(FieldType::array);
         Format::new(types.to_vec())?.encode(out);
         varint::put(out, classes.len() as u64);
         for value in classes.keys() {
@@ -174,8 +174,8 @@ impl ByBytes {
 fn of_leaf(payload: &[u8]) -> Result<(u32, &[u8]), FilterError> {
     let fields = Fields::new(payload)?.collect::<Result<Vec<_>, _>>()?;
     let is_bytes = |field: &Field<'_>| {
-        field.field_type() == FieldType::scalar(Kind::Str)
-            || field.field_type() == FieldType::array(Kind::U8)
+        field.field_type() == FieldType::scalar(FieldKind::Str)
+            || field.field_type() == FieldType::array(FieldKind::U8)
     };
     match &fields[..] {
         [leaf, value] if is_bytes(value) => leaf.scalar().map(|leaf| (leaf, value.bytes())),
@@ -208,7 +208,8 @@ impl Accumulator for ByBytes {
             out.extend_from_slice(NOTHING);
             return Ok(());
         }
-        Format::new(vec![FieldType::array(Kind::Str), FieldType::array(Kind::U8)])?.encode(out);
+        Format::new(vec![FieldType::array(FieldKind::Str), FieldType::array(FieldKind::U8)])?
+            .encode(out);
         varint::put(out, classes.len() as u64);
         let mut sets = Vec::new();
         for (value, leaves) in &classes {

@@ -1,7 +1,7 @@
 //! `concat`: scalars and arrays to arrays, in child order.
 use super::{NOTHING, bad, check_gathered, invalid};
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
-use crate::packet::{Field, FieldType, Fields, Format, Kind, Shape};
+use crate::packet::{Field, FieldKind, FieldShape, FieldType, Fields, Format};
 use sheaf_core::varint;
 
 pub(super) fn register(registry: &mut Registry) {
@@ -28,37 +28,37 @@ impl Filter for Concat {
 
 #[derive(Default)]
 struct Arrays {
-    columns: Vec<Column>,
+    columns: Vec<ConcatColumn>,
     /// Bytes in all columns.
     bytes: usize,
 }
 
-struct Column {
-    kind: Kind,
-    shape: Shape,
+struct ConcatColumn {
+    kind: FieldKind,
+    shape: FieldShape,
     count: usize,
     /// The elements as packets hold them.
     elements: Vec<u8>,
 }
 
 impl Arrays {
-    fn start(fields: &[Field<'_>]) -> Result<Vec<Column>, FilterError> {
-        let column = |field: &Field<'_>| Column {
+    fn start(fields: &[Field<'_>]) -> Result<Vec<ConcatColumn>, FilterError> {
+        let column = |field: &Field<'_>| ConcatColumn {
             kind: field.kind(),
             shape: array_of(field),
             count: 0,
             elements: Vec::new(),
         };
-        let columns: Vec<Column> = fields.iter().map(column).collect();
+        let columns: Vec<ConcatColumn> = fields.iter().map(column).collect();
         // The format of the result is longer than that of a contribution; it must still fit.
-        Format::new(columns.iter().map(Column::field_type).collect())?;
+        Format::new(columns.iter().map(ConcatColumn::field_type).collect())?;
         Ok(columns)
     }
 
     fn check(&self, fields: &[Field<'_>]) -> Result<(), FilterError> {
         let kinds = self.columns.iter().map(|column| column.kind);
         if !kinds.clone().eq(fields.iter().map(Field::kind)) {
-            let text = |kinds: &mut dyn Iterator<Item = Kind>| {
+            let text = |kinds: &mut dyn Iterator<Item = FieldKind>| {
                 kinds.map(|kind| format!("%{}", kind.name())).collect::<Vec<_>>().join(" ")
             };
             let (have, got) = (text(&mut kinds.clone()), text(&mut fields.iter().map(Field::kind)));
@@ -68,14 +68,14 @@ impl Arrays {
     }
 }
 
-fn array_of(field: &Field<'_>) -> Shape {
+fn array_of(field: &Field<'_>) -> FieldShape {
     match field.field_type().shape {
-        Shape::LargeArray => Shape::LargeArray,
-        Shape::Scalar | Shape::Array => Shape::Array,
+        FieldShape::LargeArray => FieldShape::LargeArray,
+        FieldShape::Scalar | FieldShape::Array => FieldShape::Array,
     }
 }
 
-impl Column {
+impl ConcatColumn {
     fn field_type(&self) -> FieldType {
         FieldType { kind: self.kind, shape: self.shape }
     }
@@ -83,7 +83,7 @@ impl Column {
     fn append(&mut self, field: &Field<'_>) {
         self.shape = self.shape.max(array_of(field));
         self.count += field.count();
-        if field.field_type() == FieldType::scalar(Kind::Str) {
+        if field.field_type() == FieldType::scalar(FieldKind::Str) {
             varint::put_bytes(&mut self.elements, field.bytes());
         } else {
             self.elements.extend_from_slice(field.bytes());
@@ -113,7 +113,7 @@ impl Accumulator for Arrays {
     fn finish(&mut self, _emit: Emit, out: &mut Vec<u8>) -> Result<(), FilterError> {
         self.bytes = 0;
         let columns = std::mem::take(&mut self.columns);
-        Format::new(columns.iter().map(Column::field_type).collect())?.encode(out);
+        Format::new(columns.iter().map(ConcatColumn::field_type).collect())?.encode(out);
         for column in columns {
             varint::put(out, column.count as u64);
             out.extend_from_slice(&column.elements);

@@ -42,16 +42,16 @@ struct Distinct;
 
 impl Filter for Distinct {
     fn accumulator(&self) -> Box<dyn Accumulator> {
-        Box::new(Seen::Exact(BTreeSet::new()))
+        Box::new(SeenValues::Exact(BTreeSet::new()))
     }
 }
 
-enum Seen {
+enum SeenValues {
     Exact(BTreeSet<u64>),
     Registers(Box<[u8; REGISTERS]>),
 }
 
-impl Seen {
+impl SeenValues {
     fn add(&mut self, hash: u64) {
         match self {
             Self::Exact(hashes) => {
@@ -161,7 +161,7 @@ fn hash(kind: u8, bytes: &[u8]) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-fn add_field(seen: &mut Seen, field: &Field<'_>) {
+fn add_field(seen: &mut SeenValues, field: &Field<'_>) {
     let kind = field.kind() as u8;
     match (field.kind().width(), field.strings()) {
         (Some(width), _) => {
@@ -172,7 +172,7 @@ fn add_field(seen: &mut Seen, field: &Field<'_>) {
     }
 }
 
-impl Accumulator for Seen {
+impl Accumulator for SeenValues {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
         if input.payload == NOTHING {
             return Ok(());

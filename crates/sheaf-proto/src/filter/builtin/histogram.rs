@@ -1,7 +1,7 @@
 //! `histogram`: how many numbers lie in each of the given bins.
 use super::{NOTHING, bad, each_number, invalid};
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
-use crate::packet::{Fields, Value, pack_into, unpack};
+use crate::packet::{Fields, PacketValue, pack_into, unpack};
 use std::sync::Arc;
 
 /// The most edges of bins.
@@ -99,7 +99,7 @@ impl Accumulator for Bins {
 /// `EBADMSG` when it is none.
 pub fn counts(result: &[u8]) -> Result<(Vec<u64>, u64), FilterError> {
     match &unpack(result)?[..] {
-        [Value::Array(crate::packet::Array::U64(counts)), Value::U64(nans)] => {
+        [PacketValue::Array(crate::packet::Array::U64(counts)), PacketValue::U64(nans)] => {
             Ok((counts.clone(), *nans))
         }
         _ => Err(bad("a histogram is %auld %uld")),

@@ -40,7 +40,7 @@ struct Null;
 
 impl Filter for Null {
     fn accumulator(&self) -> Box<dyn Accumulator> {
-        Box::<Keeper>::default()
+        Box::<NullKeeper>::default()
     }
 
     fn in_child_order(&self) -> bool {
@@ -49,11 +49,11 @@ impl Filter for Null {
 }
 
 #[derive(Default)]
-struct Keeper {
+struct NullKeeper {
     kept: Vec<u8>,
 }
 
-impl Accumulator for Keeper {
+impl Accumulator for NullKeeper {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
         check_gathered(self.kept.len(), input.payload.len())?;
         if input.raw {

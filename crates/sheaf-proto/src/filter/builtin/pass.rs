@@ -10,13 +10,13 @@ struct Pass;
 
 impl Filter for Pass {
     fn accumulator(&self) -> Box<dyn Accumulator> {
-        Box::new(Passed(None))
+        Box::new(PassedTail(None))
     }
 }
 
-struct Passed(Option<Vec<u8>>);
+struct PassedTail(Option<Vec<u8>>);
 
-impl Accumulator for Passed {
+impl Accumulator for PassedTail {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
         if self.0.is_some() {
             return Err(FilterError::new(Errno::TOOBIG, "pass is for streams with one member"));

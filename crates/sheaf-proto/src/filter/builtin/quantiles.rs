@@ -24,11 +24,11 @@ const BUCKETS_SPARE: u32 = 256;
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register("quantiles", |params| {
-        Ok(Box::new(Quantiles { plan: Arc::new(Plan::new(params)?) }))
+        Ok(Box::new(Quantiles { plan: Arc::new(QuantilePlan::new(params)?) }))
     });
 }
 
-struct Plan {
+struct QuantilePlan {
     /// What to tell.
     shares: Vec<f64>,
     config: Config,
@@ -36,7 +36,7 @@ struct Plan {
     keys: std::ops::RangeInclusive<i32>,
 }
 
-impl Plan {
+impl QuantilePlan {
     fn new(params: &[u8]) -> Result<Self, FilterError> {
         let fields = Fields::new(params)?.collect::<Result<Vec<_>, _>>()?;
         let (shares, accuracy) = match &fields[..] {
@@ -67,7 +67,7 @@ impl Plan {
 }
 
 struct Quantiles {
-    plan: Arc<Plan>,
+    plan: Arc<QuantilePlan>,
 }
 
 impl Filter for Quantiles {
@@ -136,7 +136,7 @@ impl Counts {
         }
     }
 
-    fn decode(plan: &Plan, payload: &[u8]) -> Result<Self, FilterError> {
+    fn decode(plan: &QuantilePlan, payload: &[u8]) -> Result<Self, FilterError> {
         let malformed = || bad("malformed partial sketch");
         let mut input = payload.strip_prefix(&[OPAQUE]).ok_or_else(malformed)?;
         let mut counts = Self { zeros: varint::get(&mut input)?, ..Self::default() };
@@ -165,7 +165,7 @@ impl Counts {
         if input.is_empty() && counts.total > 0 && ordered { Ok(counts) } else { Err(malformed()) }
     }
 
-    fn estimates(&self, plan: &Plan) -> Vec<f64> {
+    fn estimates(&self, plan: &QuantilePlan) -> Vec<f64> {
         let mut sketch = DDSketch::new(plan.config);
         sketch.add_with_count(0.0, self.zeros);
         for (sign, buckets) in [1.0, -1.0].into_iter().zip(&self.signs) {
@@ -186,7 +186,7 @@ impl Counts {
 }
 
 struct Sketch {
-    plan: Arc<Plan>,
+    plan: Arc<QuantilePlan>,
     counts: Counts,
 }
 

@@ -5,7 +5,7 @@
 //! rounded towards zero, as MRNet's are. NaN loses against every number in `min` and `max`.
 use super::{NOTHING, OPAQUE, bad, invalid};
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry, Uniform};
-use crate::packet::{Fields, Format, Kind};
+use crate::packet::{FieldKind, Fields, Format};
 use single::Single;
 use std::marker::PhantomData;
 use table::Table;
@@ -26,7 +26,7 @@ pub(super) fn register(registry: &mut Registry) {
 }
 
 /// What makes two numbers one.
-trait Op: Send + Sync + 'static {
+trait ReduceOp: Send + Sync + 'static {
     const NAME: &'static str;
     /// Values can outgrow their type.
     const SUMS: bool = false;
@@ -48,7 +48,7 @@ fn before(a: f64, b: f64) -> bool {
     a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(&b)).is_lt()
 }
 
-impl Op for Min {
+impl ReduceOp for Min {
     const NAME: &'static str = "min";
 
     fn narrow(a: i64, b: i64) -> i64 {
@@ -64,7 +64,7 @@ impl Op for Min {
     }
 }
 
-impl Op for Max {
+impl ReduceOp for Max {
     const NAME: &'static str = "max";
 
     fn narrow(a: i64, b: i64) -> i64 {
@@ -80,7 +80,7 @@ impl Op for Max {
     }
 }
 
-impl Op for Sum {
+impl ReduceOp for Sum {
     const NAME: &'static str = "sum";
     const SUMS: bool = true;
 
@@ -97,7 +97,7 @@ impl Op for Sum {
     }
 }
 
-impl Op for Avg {
+impl ReduceOp for Avg {
     const NAME: &'static str = "avg";
     const SUMS: bool = true;
     const AVERAGES: bool = true;
@@ -123,11 +123,11 @@ struct ReduceFilter<O> {
     op: PhantomData<O>,
 }
 
-impl<O: Op> ReduceFilter<O> {
+impl<O: ReduceOp> ReduceFilter<O> {
     fn boxed(params: &[u8]) -> Result<Box<dyn Filter>, FilterError> {
         let text = std::str::from_utf8(params).map_err(|_| invalid("the format is not text"))?;
         let format = Format::parse(text).map_err(|error| invalid(error.to_string()))?;
-        if format.fields().iter().any(|field| field.kind == Kind::Str) {
+        if format.fields().iter().any(|field| field.kind == FieldKind::Str) {
             return Err(invalid(format!("{} does not combine strings", O::NAME)));
         }
         let exact = !text.is_empty() && !format.fields().iter().any(|field| field.kind.is_float());
@@ -142,7 +142,7 @@ impl<O: Op> ReduceFilter<O> {
     }
 }
 
-impl<O: Op> Filter for ReduceFilter<O> {
+impl<O: ReduceOp> Filter for ReduceFilter<O> {
     fn accumulator(&self) -> Box<dyn Accumulator> {
         Box::new(Reduction::<O> {
             single: Single::None,
@@ -173,7 +173,7 @@ struct Reduction<O> {
     op: PhantomData<O>,
 }
 
-impl<O: Op> Reduction<O> {
+impl<O: ReduceOp> Reduction<O> {
     /// Whether the payload is one plain packet: always for a leaf, and for the partials of
     /// filters that divide nothing.
     fn takes_packets(input: Input<'_>) -> bool {
@@ -243,7 +243,7 @@ impl<O: Op> Reduction<O> {
     }
 }
 
-impl<O: Op> Accumulator for Reduction<O> {
+impl<O: ReduceOp> Accumulator for Reduction<O> {
     #[inline]
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
         // An unsettled single scalar has fewer contributions than any limit: they are counted

@@ -10,7 +10,7 @@ pub(super) fn reduce(
     seed: u64,
 ) -> Result<Vec<u8>, FilterError> {
     let filter = Registry::with_builtins().instantiate(name, params, &NodeInfo::default())?;
-    Run { filter, random: Random(seed) }.node(contributions, 0, Emit::Result)
+    FilterRun { filter, random: Random(seed) }.node(contributions, 0, Emit::Result)
 }
 
 /// A result of one leaf's contribution alone.
@@ -47,12 +47,12 @@ pub(super) fn garbage_leaves_no_trace(name: &str, params: &[u8], good: &[u8], ga
     }
 }
 
-struct Run {
+struct FilterRun {
     filter: Box<dyn Filter>,
     random: Random,
 }
 
-impl Run {
+impl FilterRun {
     fn node(&mut self, leaves: &[Vec<u8>], depth: u32, emit: Emit) -> Result<Vec<u8>, FilterError> {
         let mut children = Vec::new();
         let mut rest = leaves;

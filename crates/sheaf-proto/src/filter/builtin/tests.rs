@@ -1,18 +1,18 @@
 use super::testing::{garbage_leaves_no_trace, reduce};
 use super::{classes, clock_skew, histogram};
 use crate::filter::{Accumulator, Emit, Input, LinkClock, LinkClocks, NodeInfo, Registry};
-use crate::packet::{Array, Value, pack, unpack};
+use crate::packet::{Array, PacketValue, pack, unpack};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::{BTreeMap, HashSet};
 
-fn packs(rows: impl IntoIterator<Item = Vec<Value>>) -> Vec<Vec<u8>> {
+fn packs(rows: impl IntoIterator<Item = Vec<PacketValue>>) -> Vec<Vec<u8>> {
     rows.into_iter().map(|row| pack(&row).unwrap()).collect()
 }
 
-fn answer(name: &str, params: &[Value], packets: &[Vec<u8>], seed: u64) -> Vec<Value> {
+fn answer(name: &str, params: &[PacketValue], packets: &[Vec<u8>], seed: u64) -> Vec<PacketValue> {
     let params = if params.is_empty() { Vec::new() } else { pack(params).unwrap() };
     unpack(&reduce(name, &params, packets, seed).unwrap()).unwrap()
 }
@@ -98,7 +98,7 @@ proptest! {
     ) {
         let packets = packs(values.iter().map(|&value| vec![value.into(), "x".into()]));
         let got = answer("top-k", &[99u32.into()], &packets, seed);
-        let Value::Array(Array::F64(scores)) = &got[0] else { panic!("{got:?}") };
+        let PacketValue::Array(Array::F64(scores)) = &got[0] else { panic!("{got:?}") };
         let numbers = scores.iter().take_while(|score| !score.is_nan()).count();
         prop_assert!(scores[..numbers].is_sorted_by(|a, b| a >= b));
         prop_assert!(scores[numbers..].iter().all(|score| score.is_nan()));
@@ -120,8 +120,8 @@ proptest! {
         let params = [shares.clone().into(), 0.02f64.into()];
         let got = answer("quantiles", &params, &packets, seed);
         prop_assert_eq!(&got, &answer("quantiles", &params, &packets, seed ^ 1));
-        prop_assert_eq!(&got[1], &Value::U64(all.len() as u64));
-        let Value::Array(Array::F64(estimates)) = &got[0] else { panic!("{got:?}") };
+        prop_assert_eq!(&got[1], &PacketValue::U64(all.len() as u64));
+        let PacketValue::Array(Array::F64(estimates)) = &got[0] else { panic!("{got:?}") };
         for (share, estimate) in shares.iter().zip(estimates) {
             let exact = all[(share * (all.len() - 1) as f64) as usize];
             let close = (estimate - exact).abs() <= 0.0201 * exact.abs() + f64::MIN_POSITIVE;
@@ -138,8 +138,8 @@ proptest! {
 
     #[test]
     fn garbage_never_panics_and_leaves_no_trace(which in 0usize..7, tail in vec(any::<u8>(), 0..40), cut: prop::sample::Index, flip: u8) {
-        let labels: Value = vec![Bytes::from_static(b"a")].into();
-        let (name, params, good): (_, Vec<Value>, Vec<Value>) = match which {
+        let labels: PacketValue = vec![Bytes::from_static(b"a")].into();
+        let (name, params, good): (_, Vec<PacketValue>, Vec<PacketValue>) = match which {
             0 => ("concat", vec![], vec![7i32.into()]),
             1 => ("histogram", vec![vec![0.0, 1.0].into()], vec![7i32.into()]),
             2 => ("int-eq-class", vec![], vec![vec![7i32].into(), vec![1u32].into(), vec![0u32].into()]),
@@ -189,7 +189,9 @@ fn distinct_is_close_for_many_and_the_same_in_any_tree() {
             .collect();
         let got = answer("distinct", &[], &packets, 3);
         assert_eq!(got, answer("distinct", &[], &packets, 4));
-        let [Value::U64(estimate), Value::F64(error)] = got[..] else { panic!("{got:?}") };
+        let [PacketValue::U64(estimate), PacketValue::F64(error)] = got[..] else {
+            panic!("{got:?}")
+        };
         assert_eq!(error == 0.0, count <= 1024);
         let off = (estimate as f64 - count as f64).abs() / count as f64;
         assert!(off <= 4.0 * error, "{estimate} of {count}");
@@ -249,7 +251,7 @@ fn the_best_clock_measurement_is_kept() {
 
 #[test]
 fn bad_parameters_are_refused() {
-    let refused = |name: &str, params: &[Value]| {
+    let refused = |name: &str, params: &[PacketValue]| {
         let params = pack(params).unwrap();
         Registry::with_builtins()
             .instantiate(name, &params, &NodeInfo::default())

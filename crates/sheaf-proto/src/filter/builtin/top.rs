@@ -1,7 +1,7 @@
 //! `top-k`: the labels with the greatest scores.
 use super::{NOTHING, bad, check_gathered, invalid};
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
-use crate::packet::{Field, FieldType, Fields, Format, Kind, Shape, scalar};
+use crate::packet::{Field, FieldKind, FieldShape, FieldType, Fields, Format, scalar};
 use sheaf_core::varint;
 use std::cmp::{Ordering, Reverse};
 
@@ -30,17 +30,17 @@ impl Filter for TopK {
 struct Score(i64, u64);
 
 impl Score {
-    fn new(kind: Kind, bytes: &[u8]) -> Option<Self> {
+    fn new(kind: FieldKind, bytes: &[u8]) -> Option<Self> {
         let mut wide = [0; 8];
         wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
         let raw = u64::from_le_bytes(wide);
         let signed = (raw as i64) << (64 - 8 * bytes.len()) >> (64 - 8 * bytes.len());
         Some(match kind {
-            Kind::U8 | Kind::U16 | Kind::U32 | Kind::U64 => Self(0, raw),
-            Kind::I8 | Kind::I16 | Kind::I32 | Kind::I64 => Self(signed, raw),
-            Kind::F32 => Self(order(f32::from_bits(raw as u32).into()), raw),
-            Kind::F64 => Self(order(f64::from_bits(raw)), raw),
-            Kind::Str => return None,
+            FieldKind::U8 | FieldKind::U16 | FieldKind::U32 | FieldKind::U64 => Self(0, raw),
+            FieldKind::I8 | FieldKind::I16 | FieldKind::I32 | FieldKind::I64 => Self(signed, raw),
+            FieldKind::F32 => Self(order(f32::from_bits(raw as u32).into()), raw),
+            FieldKind::F64 => Self(order(f64::from_bits(raw)), raw),
+            FieldKind::Str => return None,
         })
     }
 
@@ -61,7 +61,7 @@ fn order(number: f64) -> i64 {
 
 struct Best {
     k: usize,
-    kind: Option<Kind>,
+    kind: Option<FieldKind>,
     /// At most 2k between two contributions' ends, in no order.
     entries: Vec<(Score, Box<[u8]>)>,
     /// Bytes of all labels.
@@ -122,7 +122,7 @@ impl Accumulator for Best {
         self.truncate();
         self.bytes = 0;
         self.entries.sort_unstable_by(compare);
-        Format::new(vec![FieldType::array(kind), FieldType::array(Kind::Str)])?.encode(out);
+        Format::new(vec![FieldType::array(kind), FieldType::array(FieldKind::Str)])?.encode(out);
         varint::put(out, self.entries.len() as u64);
         for (score, _) in &self.entries {
             out.extend_from_slice(&score.bytes()[..kind.width().unwrap_or(0)]);
@@ -140,8 +140,8 @@ fn entries<'a>(
 ) -> Option<(Field<'a>, impl Iterator<Item = &'a [u8]> + use<'a>)> {
     let [scores, labels] = fields else { return None };
     let strings = labels.strings()?;
-    let alike = (scores.field_type().shape == Shape::Scalar)
-        == (labels.field_type().shape == Shape::Scalar);
-    (alike && scores.kind() != Kind::Str && scores.count() == labels.count())
+    let alike = (scores.field_type().shape == FieldShape::Scalar)
+        == (labels.field_type().shape == FieldShape::Scalar);
+    (alike && scores.kind() != FieldKind::Str && scores.count() == labels.count())
         .then_some((*scores, strings))
 }

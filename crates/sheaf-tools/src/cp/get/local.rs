@@ -2,7 +2,7 @@
 use super::super::options::CopyOptions;
 use super::super::place::{Dir, Writer};
 use super::Made;
-use super::plan::{Content, Copy, Link};
+use super::plan::{CopiedContent, CopiedLink, Copy};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Export, PathError, Staged};
 use sheaf_group::Client;
@@ -142,7 +142,7 @@ impl Local {
     }
 
     /// Copies what `first` now has to all other places of a content.
-    pub fn replicate(&mut self, content: &Content, first: (u32, &Copy)) {
+    pub fn replicate(&mut self, content: &CopiedContent, first: (u32, &Copy)) {
         let from = match self.at(first.0).and_then(|writer| writer.export.open_read(&first.1.local))
         {
             Ok(file) => file,
@@ -173,18 +173,20 @@ impl Local {
         });
     }
 
-    pub fn make_links(&mut self, links: &[(Copy, Link)]) {
+    pub fn make_links(&mut self, links: &[(Copy, CopiedLink)]) {
         for (copy, link) in links {
             self.each(std::iter::once(copy), |local, leaf, copy| {
                 let writer = local.at(leaf)?;
                 let made = match link {
-                    Link::Symlink(target) => writer.symlink(&copy.local, target, &copy.attrs),
-                    Link::Node(kind, rdev) => writer.node(&copy.local, *kind, *rdev, &copy.attrs),
+                    CopiedLink::Symlink(target) => writer.symlink(&copy.local, target, &copy.attrs),
+                    CopiedLink::Node(kind, rdev) => {
+                        writer.node(&copy.local, *kind, *rdev, &copy.attrs)
+                    }
                     // What has the name there is not what was to be linked to.
-                    Link::Hardlink(file) if local.failed.contains(&(leaf, file.clone())) => {
+                    CopiedLink::Hardlink(file) if local.failed.contains(&(leaf, file.clone())) => {
                         Err(Errno::NOENT)
                     }
-                    Link::Hardlink(file) => writer.hard_link(file, &copy.local),
+                    CopiedLink::Hardlink(file) => writer.hard_link(file, &copy.local),
                 };
                 made.inspect(|()| local.made.add(leaf, false))
             });

@@ -42,7 +42,7 @@ pub(super) struct ManifestParams {
 
 /// One thing a host has. Paths are relative to the root that came last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Item {
+pub(super) enum ManifestItem {
     /// What follows is at or beneath this path, which the path or pattern `of` stands for.
     Root {
         of: u32,
@@ -89,7 +89,7 @@ pub(super) enum Item {
 }
 
 /// The items of a batch.
-pub(super) fn decode(mut batch: &[u8]) -> Result<Vec<Item>, Malformed> {
+pub(super) fn decode(mut batch: &[u8]) -> Result<Vec<ManifestItem>, Malformed> {
     let mut items = Vec::new();
     while !batch.is_empty() {
         let item = varint::get_bytes(&mut batch)?;
@@ -98,7 +98,7 @@ pub(super) fn decode(mut batch: &[u8]) -> Result<Vec<Item>, Malformed> {
     Ok(items)
 }
 
-fn put(out: &mut Vec<u8>, item: &Item) {
+fn put(out: &mut Vec<u8>, item: &ManifestItem) {
     let item = postcard::to_stdvec(item).expect("items hold nothing that cannot be serialised");
     varint::put_bytes(out, &item);
 }
@@ -108,7 +108,7 @@ pub(super) struct ManifestTool;
 impl Tool for ManifestTool {
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
         let params: ManifestParams = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
-        Ok(Box::new(Lister {
+        Ok(Box::new(ManifestLister {
             export: host.export.clone(),
             patterns: params.paths.iter().cloned().enumerate().collect(),
             roots: VecDeque::new(),
@@ -125,7 +125,7 @@ impl Tool for ManifestTool {
 }
 
 /// Writes the manifest of one host.
-struct Lister {
+struct ManifestLister {
     params: ManifestParams,
     export: Export,
     patterns: VecDeque<(usize, String)>,
@@ -154,7 +154,7 @@ struct Digesting {
     size: u64,
 }
 
-impl Running for Lister {
+impl Running for ManifestLister {
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
         let out = answer.bytes();
         if out.len() < self.said {
@@ -172,7 +172,7 @@ impl Running for Lister {
     }
 }
 
-impl Lister {
+impl ManifestLister {
     fn begin_batch(&mut self) {
         (self.begun, self.said, self.is_root_said) = (Instant::now(), 0, false);
     }
@@ -255,7 +255,7 @@ impl Lister {
         let is_linked =
             self.params.options.hard_links && metadata.nlink > 1 && metadata.kind == FileKind::File;
         if is_linked && let Some(target) = self.links.get(&metadata.id()) {
-            let item = Item::Hardlink { path: relative, target: target.clone() };
+            let item = ManifestItem::Hardlink { path: relative, target: target.clone() };
             self.say(&item, out);
             return Ok(());
         }
@@ -278,14 +278,14 @@ impl Lister {
                 return self.inline(digesting, out);
             }
             FileKind::Directory => {
-                self.say(&Item::Dir { path: relative, attrs }, out);
+                self.say(&ManifestItem::Dir { path: relative, attrs }, out);
                 return Ok(());
             }
             // What links lead to was asked for, and this one leads nowhere.
             FileKind::Symlink if follow => return Err(Errno::NOENT),
             FileKind::Symlink => {
                 let target = self.export.read_link(path)?.into_os_string().into_encoded_bytes();
-                self.say(&Item::Symlink { path: relative, target, attrs }, out);
+                self.say(&ManifestItem::Symlink { path: relative, target, attrs }, out);
                 return Ok(());
             }
             FileKind::Fifo => Special::Fifo,
@@ -297,7 +297,10 @@ impl Lister {
             // What comes out of a host's device or pipe has no end that one could wait for.
             return Err(Errno::OPNOTSUPP);
         }
-        self.say(&Item::Node { path: relative, kind: special, rdev: metadata.rdev, attrs }, out);
+        self.say(
+            &ManifestItem::Node { path: relative, kind: special, rdev: metadata.rdev, attrs },
+            out,
+        );
         Ok(())
     }
 
@@ -322,7 +325,7 @@ impl Lister {
             Ok(size) => {
                 let Digesting { relative: path, attrs, has_holes, hasher, .. } = digesting;
                 let digest = *hasher.finalize().as_bytes();
-                self.say(&Item::File { path, attrs, size, digest, has_holes }, out);
+                self.say(&ManifestItem::File { path, attrs, size, digest, has_holes }, out);
             }
             Err(error) => self.fail(digesting.path.as_os_str().as_bytes(), error.into(), out),
         }
@@ -341,15 +344,15 @@ impl Lister {
         if content.len() as u64 > INLINE_BYTES_MAX {
             return Err(Errno::FBIG);
         }
-        self.say(&Item::Inline { path, attrs, content }, out);
+        self.say(&ManifestItem::Inline { path, attrs, content }, out);
         Ok(())
     }
 
-    fn say(&mut self, item: &Item, out: &mut Vec<u8>) {
+    fn say(&mut self, item: &ManifestItem, out: &mut Vec<u8>) {
         if !self.is_root_said
             && let Some((of, path)) = &self.root
         {
-            put(out, &Item::Root { of: *of, path: path.as_os_str().as_bytes().to_vec() });
+            put(out, &ManifestItem::Root { of: *of, path: path.as_os_str().as_bytes().to_vec() });
             self.is_root_said = true;
         }
         put(out, item);
@@ -358,7 +361,7 @@ impl Lister {
     fn fail(&mut self, path: &[u8], errno: Errno, out: &mut Vec<u8>) {
         let root = self.root.as_ref().map(|(_, root)| root.as_os_str().as_bytes());
         let beneath = root.filter(|root| *root != path).unwrap_or_default().to_vec();
-        put(out, &Item::Error { path: path.to_vec(), beneath, errno: errno.0 });
+        put(out, &ManifestItem::Error { path: path.to_vec(), beneath, errno: errno.0 });
     }
 }
 

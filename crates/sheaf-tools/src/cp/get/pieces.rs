@@ -19,7 +19,7 @@ pub(super) const PIECES_MAX: usize = 4096;
 
 /// A piece of one file of one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Piece {
+pub(super) struct CopyPiece {
     pub leaf: u32,
     pub path: Vec<u8>,
     pub offset: u64,
@@ -39,17 +39,17 @@ pub(super) struct PiecesTool;
 
 impl Tool for PiecesTool {
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
-        let mut pieces: Vec<Piece> = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        let mut pieces: Vec<CopyPiece> = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         pieces.retain(|piece| piece.leaf == host.leaf);
-        Ok(Box::new(Reading { pieces: pieces.into_iter() }))
+        Ok(Box::new(PieceReading { pieces: pieces.into_iter() }))
     }
 }
 
-struct Reading {
-    pieces: std::vec::IntoIter<Piece>,
+struct PieceReading {
+    pieces: std::vec::IntoIter<CopyPiece>,
 }
 
-impl Running for Reading {
+impl Running for PieceReading {
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
         let Some(piece) = self.pieces.next() else { return Step::Done };
         let out = answer.bytes();
@@ -65,7 +65,7 @@ impl Running for Reading {
 }
 
 /// The piece, or as much of it as the file still has.
-fn read(piece: &Piece, host: &Host) -> Result<Vec<u8>, Errno> {
+fn read(piece: &CopyPiece, host: &Host) -> Result<Vec<u8>, Errno> {
     let file = host.export.open_read(Path::new(OsStr::from_bytes(&piece.path)))?;
     let mut content = vec![0; (piece.len as usize).min(PIECE_BYTES as usize)];
     let mut have = 0;
@@ -85,7 +85,7 @@ fn read(piece: &Piece, host: &Host) -> Result<Vec<u8>, Errno> {
 /// order they were asked for.
 pub(super) async fn fetch(
     client: &Client,
-    pieces: &[Piece],
+    pieces: &[CopyPiece],
 ) -> Result<Vec<Result<Vec<u8>, Lack>>, GroupError> {
     let members: RangeSet = pieces.iter().map(|piece| piece.leaf).collect();
     let params = postcard::to_stdvec(pieces).map_err(|_| GroupError::Protocol)?;
@@ -108,7 +108,7 @@ pub(super) async fn fetch(
     let outcome = call.finish();
     let mut inputs: HashMap<u32, &[u8]> =
         bodies.iter().map(|(leaf, body)| (*leaf, &body[..])).collect();
-    let take = |piece: &Piece| match inputs.get_mut(&piece.leaf) {
+    let take = |piece: &CopyPiece| match inputs.get_mut(&piece.leaf) {
         Some(input) => next_content(input).unwrap_or(Err(Errno::PROTO)).map_err(Lack::Failed),
         None => Err(why_missing(&outcome, piece.leaf)),
     };

@@ -1,6 +1,6 @@
 //! What is to be written here, from the manifests of all hosts: each distinct content once.
 use super::super::message::{Attrs, Special};
-use super::manifest::{Item, local_name};
+use super::manifest::{ManifestItem, local_name};
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_group::Outcome;
 use sheaf_group::aggregate::ErrorClass;
@@ -24,7 +24,7 @@ pub(super) struct Copy {
 
 /// A content that one or more hosts have, at one or more paths.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct CopiedContent {
     pub size: u64,
     pub digest: [u8; 32],
     pub copies: Vec<Copy>,
@@ -32,7 +32,7 @@ pub(super) struct Content {
 
 /// What is made without contents.
 #[derive(Debug)]
-pub(super) enum Link {
+pub(super) enum CopiedLink {
     Symlink(Vec<u8>),
     /// To this file beneath the directory of the host.
     Hardlink(PathBuf),
@@ -52,12 +52,12 @@ fn error(errno: Errno, path: &[u8], named: &[u8], leaves: &RangeSet) -> ErrorCla
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct CopyPlan {
     /// In the order in which they can be made.
     pub dirs: Vec<Copy>,
-    pub contents: Vec<Content>,
+    pub contents: Vec<CopiedContent>,
     pub inline: Vec<(Copy, Vec<u8>)>,
-    pub links: Vec<(Copy, Link)>,
+    pub links: Vec<(Copy, CopiedLink)>,
     /// The paths that were named, of each host's own.
     pub named: HashMap<Arc<[u8]>, RangeSet>,
     /// What the one path is called here, in place of its own name.
@@ -72,7 +72,7 @@ struct Root {
     local: Vec<u8>,
 }
 
-impl Plan {
+impl CopyPlan {
     /// A plan of nothing yet, in which the one path that comes is called `name`, if that is given.
     pub fn new(name: Option<Vec<u8>>) -> Self {
         Self { name, ..Self::default() }
@@ -82,17 +82,17 @@ impl Plan {
     pub fn add(
         &mut self,
         leaves: &RangeSet,
-        items: Vec<Item>,
+        items: Vec<ManifestItem>,
         patterns: &[String],
         outcome: &mut Outcome,
     ) {
         let mut root = Root { leaves: RangeSet::new(), remote: Arc::default(), local: Vec::new() };
         for item in items {
             match item {
-                Item::Root { of, path } => {
+                ManifestItem::Root { of, path } => {
                     root = self.root(leaves, patterns.get(of as usize), path, outcome)
                 }
-                Item::Error { path, beneath, errno } => {
+                ManifestItem::Error { path, beneath, errno } => {
                     outcome.add_error(error(Errno(errno), &path, &beneath, leaves));
                 }
                 item if root.leaves.is_empty() => drop(item),
@@ -136,28 +136,31 @@ impl Plan {
         Root { leaves: leaves.clone(), remote, local }
     }
 
-    fn item(&mut self, root: &Root, item: Item, outcome: &mut Outcome) {
+    fn item(&mut self, root: &Root, item: ManifestItem, outcome: &mut Outcome) {
         let copy = |path: Vec<u8>, attrs: Attrs| root.copy(&path, attrs);
         let (copy, rest) = match item {
-            Item::Root { .. } | Item::Error { .. } => return,
-            Item::Dir { path, attrs } => (copy(path, attrs), Rest::Dir),
-            Item::File { path, attrs, size, digest, has_holes } => {
+            ManifestItem::Root { .. } | ManifestItem::Error { .. } => return,
+            ManifestItem::Dir { path, attrs } => (copy(path, attrs), Rest::Dir),
+            ManifestItem::File { path, attrs, size, digest, has_holes } => {
                 (Copy { has_holes, ..copy(path, attrs) }, Rest::File(size, digest))
             }
-            Item::Inline { path, attrs, content } => (copy(path, attrs), Rest::Inline(content)),
-            Item::Symlink { path, target, attrs } => {
-                (copy(path, attrs), Rest::Link(Link::Symlink(target)))
+            ManifestItem::Inline { path, attrs, content } => {
+                (copy(path, attrs), Rest::Inline(content))
             }
-            Item::Node { path, kind, rdev, attrs } => {
-                (copy(path, attrs), Rest::Link(Link::Node(kind, rdev)))
+            ManifestItem::Symlink { path, target, attrs } => {
+                (copy(path, attrs), Rest::Link(CopiedLink::Symlink(target)))
             }
-            Item::Hardlink { path, target } => {
+            ManifestItem::Node { path, kind, rdev, attrs } => {
+                (copy(path, attrs), Rest::Link(CopiedLink::Node(kind, rdev)))
+            }
+            ManifestItem::Hardlink { path, target } => {
                 let target = root.copy(&target, Attrs::default()).local;
-                (copy(path, Attrs::default()), Rest::Link(Link::Hardlink(target)))
+                (copy(path, Attrs::default()), Rest::Link(CopiedLink::Hardlink(target)))
             }
         };
         let is_safe = |path: &Path| is_beneath(path.as_os_str().as_bytes());
-        let leads_out = matches!(&rest, Rest::Link(Link::Hardlink(target)) if !is_safe(target));
+        let leads_out =
+            matches!(&rest, Rest::Link(CopiedLink::Hardlink(target)) if !is_safe(target));
         if !is_safe(&copy.local) || leads_out {
             return outcome.add_error(copy.error(Errno::PROTO));
         }
@@ -165,7 +168,7 @@ impl Plan {
             Rest::Dir => self.dirs.push(copy),
             Rest::File(size, digest) => {
                 let at = *self.by_digest.entry((digest, size)).or_insert_with(|| {
-                    self.contents.push(Content { size, digest, copies: Vec::new() });
+                    self.contents.push(CopiedContent { size, digest, copies: Vec::new() });
                     self.contents.len() - 1
                 });
                 self.contents[at].copies.push(copy);
@@ -225,7 +228,7 @@ enum Rest {
     Dir,
     File(u64, [u8; 32]),
     Inline(Vec<u8>),
-    Link(Link),
+    Link(CopiedLink),
 }
 
 impl Root {
@@ -263,8 +266,8 @@ fn path(bytes: &[u8]) -> &Path {
 mod tests {
     use super::*;
 
-    fn file(path: &str, content: u8) -> Item {
-        Item::File {
+    fn file(path: &str, content: u8) -> ManifestItem {
+        ManifestItem::File {
             path: path.into(),
             attrs: Attrs::default(),
             size: 3,
@@ -273,13 +276,13 @@ mod tests {
         }
     }
 
-    fn root(path: &str) -> Item {
-        Item::Root { of: 0, path: path.into() }
+    fn root(path: &str) -> ManifestItem {
+        ManifestItem::Root { of: 0, path: path.into() }
     }
 
     #[test]
     fn each_content_is_there_once() {
-        let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
+        let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
         let patterns = ["/etc".to_owned()];
         plan.add(
             &RangeSet::full(3),
@@ -302,11 +305,11 @@ mod tests {
     #[test]
     fn names_that_lead_out_are_refused() {
         for name in ["../x", "/x", "a/../../x", "a\0b"] {
-            let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
+            let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
             let items = vec![
                 root("/etc"),
                 file(name, 1),
-                Item::Hardlink { path: b"ok".to_vec(), target: name.into() },
+                ManifestItem::Hardlink { path: b"ok".to_vec(), target: name.into() },
             ];
             plan.add(&RangeSet::single(0), items, &["/etc".to_owned()], &mut outcome);
             let is_inside = name == "/x";
@@ -317,8 +320,8 @@ mod tests {
 
     #[test]
     fn two_sources_of_one_name_on_a_host_are_found() {
-        let clash = |items: Vec<Item>, also: Vec<(u32, Vec<Item>)>| {
-            let (mut plan, mut outcome) = (Plan::default(), Outcome::default());
+        let clash = |items: Vec<ManifestItem>, also: Vec<(u32, Vec<ManifestItem>)>| {
+            let (mut plan, mut outcome) = (CopyPlan::default(), Outcome::default());
             let patterns = ["/a/x", "/b/x", "/c/*/x", "/d"].map(str::to_owned);
             plan.add(&RangeSet::full(2), items, &patterns, &mut outcome);
             also.into_iter().for_each(|(leaf, items)| {
@@ -330,8 +333,8 @@ mod tests {
                 format!("{leaf} {} {} {}", text(one), text(other), local.display())
             })
         };
-        let root = |of, path: &str| Item::Root { of, path: path.into() };
-        let dir = |path: &str| Item::Dir { path: path.into(), attrs: Attrs::default() };
+        let root = |of, path: &str| ManifestItem::Root { of, path: path.into() };
+        let dir = |path: &str| ManifestItem::Dir { path: path.into(), attrs: Attrs::default() };
         let [a, b] = [vec![root(0, "/a/x"), file("", 1)], vec![root(1, "/b/x"), file("", 1)]];
         assert_eq!(clash(a.clone(), vec![]), None);
         // One path that was named twice is one file, and each host has a directory of its own.

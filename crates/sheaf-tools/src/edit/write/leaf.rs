@@ -1,5 +1,5 @@
 //! A host writes what is sent to it.
-use super::Way;
+use super::WriteWay;
 use crate::edit::EditOptions;
 use crate::edit::leaf::{rounded, say_count};
 use crate::paths::FORM;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{Attributes, Digest, FileKind, Globbed, Mode, OFlags, StageOptions, Staged};
-use sheaf_group::entry::{Answer, Entry, EntryKind, Sink, Stats};
+use sheaf_group::entry::{Answer, Entry, EntryKind, EntryStats, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,10 +21,10 @@ pub const NAME: &str = "write";
 
 /// What every leaf is told.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Params {
+pub struct WriteParams {
     /// Paths and patterns beneath the export.
     pub paths: Vec<String>,
-    pub way: Way,
+    pub way: WriteWay,
     pub create: bool,
     /// No file may exist; asked in dry runs alone.
     pub exclusive: bool,
@@ -34,7 +34,7 @@ pub struct Params {
 
 /// What is sent to every host.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Piece<'a> {
+pub enum WritePart<'a> {
     /// The next bytes.
     Data(&'a [u8]),
     /// Those were all. Without this, nothing is complete.
@@ -45,7 +45,7 @@ pub struct WriteTool;
 
 impl Tool for WriteTool {
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
-        let params: Params = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        let params: WriteParams = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let mut writing = Writing {
             files: VecDeque::new(),
             failures: Vec::new(),
@@ -62,9 +62,9 @@ impl Tool for WriteTool {
 
 /// A write on its way in.
 struct Writing {
-    params: Params,
+    params: WriteParams,
     files: VecDeque<Writable>,
-    failures: Vec<Failure>,
+    failures: Vec<WriteFailure>,
     /// Bytes that have come.
     size: u64,
     /// The digest of all of them, once they are known to be all.
@@ -78,26 +78,26 @@ struct Writing {
 struct Writable {
     path: PathBuf,
     is_new: bool,
-    to: To,
+    to: WrittenTo,
     /// Bytes that the file itself has got.
     written: u64,
 }
 
 /// A path that failed.
-struct Failure {
+struct WriteFailure {
     path: PathBuf,
     errno: Errno,
     /// How many bytes the file got before, if it is not as it was.
     written: Option<u64>,
 }
 
-impl Failure {
+impl WriteFailure {
     fn untouched(path: PathBuf, errno: Errno) -> Self {
         Self { path, errno, written: None }
     }
 
     /// A file is given up.
-    fn of(file: Writable, errno: Errno, way: Way) -> Self {
+    fn of(file: Writable, errno: Errno, way: WriteWay) -> Self {
         Self { written: file.cut(way), path: file.path, errno }
     }
 
@@ -117,17 +117,17 @@ fn say_cut(path: &Path, written: Option<u64>, answer: &mut Answer) {
 
 impl Writable {
     /// How many bytes it got, if it is not as it was.
-    fn cut(&self, way: Way) -> Option<u64> {
+    fn cut(&self, way: WriteWay) -> Option<u64> {
         let written = match &self.to {
-            To::File(_) => self.written,
-            To::Staged(staged) if staged.is_direct() => staged.size(),
-            To::Staged(_) => return None,
+            WrittenTo::File(_) => self.written,
+            WrittenTo::Staged(staged) if staged.is_direct() => staged.size(),
+            WrittenTo::Staged(_) => return None,
         };
-        (self.is_new || way == Way::InPlace || written > 0).then_some(written)
+        (self.is_new || way == WriteWay::InPlace || written > 0).then_some(written)
     }
 }
 
-enum To {
+enum WrittenTo {
     Staged(Box<Staged>),
     File(File),
 }
@@ -141,13 +141,13 @@ impl Writing {
                 host.expand(&pattern)
             };
             let failures =
-                errors.into_iter().map(|error| Failure::untouched(error.path, error.errno));
+                errors.into_iter().map(|error| WriteFailure::untouched(error.path, error.errno));
             self.failures.extend(failures);
             for path in paths {
                 if self.params.options.dry_run {
                     match self.plan(&path, host) {
                         Ok(plan) => self.planned.push_back((path, plan)),
-                        Err(errno) => self.failures.push(Failure::untouched(path, errno)),
+                        Err(errno) => self.failures.push(WriteFailure::untouched(path, errno)),
                     }
                     continue;
                 }
@@ -155,7 +155,7 @@ impl Writing {
                     Ok((is_new, to)) => {
                         self.files.push_back(Writable { path, is_new, to, written: 0 })
                     }
-                    Err(errno) => self.failures.push(Failure::untouched(path, errno)),
+                    Err(errno) => self.failures.push(WriteFailure::untouched(path, errno)),
                 }
             }
         }
@@ -171,20 +171,20 @@ impl Writing {
         }
     }
 
-    fn open(&self, path: &Path, host: &Host) -> Result<(bool, To), Errno> {
+    fn open(&self, path: &Path, host: &Host) -> Result<(bool, WrittenTo), Errno> {
         let kind = self.kind(path, host)?;
         let is_stream = kind.is_some_and(|kind| kind != FileKind::File);
         let mut flags = OFlags::WRONLY | OFlags::NONBLOCK;
         flags |= match self.params.way {
-            Way::At(_) => OFlags::empty(),
-            Way::Append if !is_stream => OFlags::APPEND,
-            Way::InPlace if !is_stream => OFlags::TRUNC,
+            WriteWay::At(_) => OFlags::empty(),
+            WriteWay::Append if !is_stream => OFlags::APPEND,
+            WriteWay::InPlace if !is_stream => OFlags::TRUNC,
             // A pipe or device takes its bytes in order, whatever it is called.
-            Way::Replace | Way::Append | Way::InPlace => {
+            WriteWay::Replace | WriteWay::Append | WriteWay::InPlace => {
                 let options = StageOptions { mode: self.params.mode, ..StageOptions::default() };
                 return Ok((
                     kind.is_none(),
-                    To::Staged(Box::new(Staged::create(&host.export, path, options)?)),
+                    WrittenTo::Staged(Box::new(Staged::create(&host.export, path, options)?)),
                 ));
             }
         };
@@ -192,7 +192,7 @@ impl Writing {
             flags |= OFlags::CREATE;
         }
         let file = host.export.open_file(path, flags, Mode::from_raw_mode(self.params.mode))?;
-        Ok((kind.is_none(), To::File(file)))
+        Ok((kind.is_none(), WrittenTo::File(file)))
     }
 
     /// What would be done with a path.
@@ -213,9 +213,9 @@ impl Writing {
             host.export.open_file(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())?;
         }
         Ok(match self.params.way {
-            Way::Replace if kind == FileKind::File => "would be replaced",
-            Way::Append => "would be appended to",
-            Way::Replace | Way::InPlace | Way::At(_) => "would be written",
+            WriteWay::Replace if kind == FileKind::File => "would be replaced",
+            WriteWay::Append => "would be appended to",
+            WriteWay::Replace | WriteWay::InPlace | WriteWay::At(_) => "would be written",
         })
     }
 
@@ -223,19 +223,19 @@ impl Writing {
         let way = self.params.way;
         for mut file in std::mem::take(&mut self.files) {
             if host.should_stop() {
-                self.failures.push(Failure::of(file, Errno::CANCELED, way));
+                self.failures.push(WriteFailure::of(file, Errno::CANCELED, way));
                 continue;
             }
             let done = match &mut file.to {
-                To::Staged(staged) => staged.write_at(self.size, data),
-                To::File(to) => write_all(data, &mut file.written, |rest, done| match way {
-                    Way::At(offset) => to.write_at(rest, offset.saturating_add(done)),
+                WrittenTo::Staged(staged) => staged.write_at(self.size, data),
+                WrittenTo::File(to) => write_all(data, &mut file.written, |rest, done| match way {
+                    WriteWay::At(offset) => to.write_at(rest, offset.saturating_add(done)),
                     _ => to.write(rest),
                 }),
             };
             match done {
                 Ok(()) => self.files.push_back(file),
-                Err(errno) => self.failures.push(Failure::of(file, errno, way)),
+                Err(errno) => self.failures.push(WriteFailure::of(file, errno, way)),
             }
         }
         self.size += data.len() as u64;
@@ -244,23 +244,23 @@ impl Writing {
     /// Gives a file its name, once all is written. Says what was done.
     fn finish(&mut self, file: Writable) -> Result<String, Errno> {
         let Some(digest) = &self.end else { return Err(Errno::CANCELED) };
-        let is_staged = matches!(file.to, To::Staged(_));
-        if let To::Staged(staged) = file.to {
+        let is_staged = matches!(file.to, WrittenTo::Staged(_));
+        if let WrittenTo::Staged(staged) = file.to {
             staged.commit(&Attributes::default(), Some(digest))?;
         }
         let bytes = self.size;
         Ok(match self.params.way {
             _ if file.is_new => format!("created with {bytes} bytes"),
-            Way::Replace if is_staged => format!("replaced with {bytes} bytes"),
-            Way::Append => format!("{bytes} bytes appended"),
-            Way::At(offset) => format!("{bytes} bytes written at {offset}"),
-            Way::Replace | Way::InPlace => format!("{bytes} bytes written"),
+            WriteWay::Replace if is_staged => format!("replaced with {bytes} bytes"),
+            WriteWay::Append => format!("{bytes} bytes appended"),
+            WriteWay::At(offset) => format!("{bytes} bytes written at {offset}"),
+            WriteWay::Replace | WriteWay::InPlace => format!("{bytes} bytes written"),
         })
     }
 
     fn say(&mut self, path: &Path, text: &str, answer: &mut Answer) {
         self.changed += 1;
-        answer.stats(Stats { members: 1, ..Stats::default() });
+        answer.stats(EntryStats { members: 1, ..EntryStats::default() });
         if self.params.options.verbose || self.params.options.dry_run {
             answer.path(path.as_os_str().as_bytes());
             let _ = answer.entry(Entry::new(EntryKind::Line, text.as_bytes()));
@@ -291,15 +291,15 @@ fn write_all(
 impl Running for Writing {
     fn feed(&mut self, data: Bytes, host: &Host) {
         match postcard::from_bytes(&data) {
-            Ok(Piece::Data(data)) if self.end.is_none() => self.data(data, host),
-            Ok(Piece::End { size, digest }) if size == self.size => {
+            Ok(WritePart::Data(data)) if self.end.is_none() => self.data(data, host),
+            Ok(WritePart::End { size, digest }) if size == self.size => {
                 self.end = Some(Digest(digest.to_vec()))
             }
             // What is not understood is not all there is: nothing gets its name.
             _ => {
                 let way = self.params.way;
                 let given_up =
-                    self.files.drain(..).map(|file| Failure::of(file, Errno::PROTO, way));
+                    self.files.drain(..).map(|file| WriteFailure::of(file, Errno::PROTO, way));
                 self.failures.extend(given_up);
             }
         }

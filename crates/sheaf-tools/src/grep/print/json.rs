@@ -1,12 +1,12 @@
 //! An entry as a record: what a program needs of it, as JSON.
-use super::Printer;
-use crate::entry::{EntryKind, MergedEntry, Stats, block_lines};
+use super::GrepPrinter;
+use crate::entry::{EntryKind, EntryStats, MergedEntry, block_lines};
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 use std::io;
 
 /// The record of an entry; errors have none.
-pub fn record(printer: &Printer<'_>, found: &MergedEntry<'_>) -> io::Result<Option<Value>> {
+pub fn record(printer: &GrepPrinter<'_>, found: &MergedEntry<'_>) -> io::Result<Option<Value>> {
     let (number, text) = (found.entry.number, found.entry.text);
     let (kind, mut record) = match found.entry.kind {
         EntryKind::Line => ("match", line(printer, number, true, text)),
@@ -37,7 +37,7 @@ pub fn record(printer: &Printer<'_>, found: &MergedEntry<'_>) -> io::Result<Opti
 }
 
 /// The record of `--stats`.
-pub fn stats(stats: Stats) -> Value {
+pub fn stats(stats: EntryStats) -> Value {
     json!({
         "type": "stats",
         "searches": stats.files,
@@ -48,7 +48,7 @@ pub fn stats(stats: Stats) -> Value {
 }
 
 fn line(
-    printer: &Printer<'_>,
+    printer: &GrepPrinter<'_>,
     number: Option<u64>,
     selected: bool,
     text: &[u8],

@@ -3,7 +3,7 @@ use sheaf_file::Algorithm;
 
 /// What a line is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
+pub enum CheckLine {
     /// A file, and the digits of its digest.
     File { digest: Vec<u8>, name: Vec<u8> },
     /// Empty, or a remark.
@@ -34,17 +34,17 @@ impl Form {
     }
 
     /// Reads a line, given without its newline.
-    pub fn read(&mut self, line: &[u8]) -> Line {
+    pub fn read(&mut self, line: &[u8]) -> CheckLine {
         let line = match line.strip_suffix(b"\r") {
-            _ if line.first() == Some(&b'#') => return Line::Nothing,
+            _ if line.first() == Some(&b'#') => return CheckLine::Nothing,
             Some(line) => line,
             None => line,
         };
         if line.is_empty() {
-            return Line::Nothing;
+            return CheckLine::Nothing;
         }
         let file = self.file(line).filter(|(_, name)| !name.is_empty() && !name.contains(&0));
-        file.map_or(Line::Malformed, |(digest, name)| Line::File { digest, name })
+        file.map_or(CheckLine::Malformed, |(digest, name)| CheckLine::File { digest, name })
     }
 
     fn file(&mut self, line: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
@@ -126,12 +126,12 @@ mod tests {
         let mut form = Form::new(Algorithm::Sha256);
         let digest = "0123456789abcdefABCDEF0123456789".repeat(2);
         let read = |line: &&str| match form.read(line.replace('D', &digest).as_bytes()) {
-            Line::File { digest: found, name } => {
+            CheckLine::File { digest: found, name } => {
                 assert_eq!(found, digest.as_bytes());
                 String::from_utf8(name).unwrap()
             }
-            Line::Nothing => String::new(),
-            Line::Malformed => "-".to_owned(),
+            CheckLine::Nothing => String::new(),
+            CheckLine::Malformed => "-".to_owned(),
         };
         lines.iter().map(read).collect()
     }

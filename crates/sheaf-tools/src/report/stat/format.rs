@@ -8,7 +8,7 @@ const WIDTH_MAX: u32 = 1000;
 
 /// A piece of a format.
 #[derive(Debug)]
-pub enum Part {
+pub enum FormatPart {
     Literal(String),
     Directive(Directive, Pad),
 }
@@ -25,8 +25,8 @@ pub enum Directive {
     Kind,
     User,
     Group,
-    Number(Number),
-    Hex(Number),
+    Number(NumberFormat),
+    Hex(NumberFormat),
     AccessTime,
     ModifyTime,
     ChangeTime,
@@ -39,7 +39,7 @@ pub enum Directive {
 
 /// A number of the inode.
 #[derive(Debug, Clone, Copy)]
-pub enum Number {
+pub enum NumberFormat {
     Blocks,
     BlockUnit,
     Device,
@@ -56,7 +56,7 @@ pub enum Number {
     Uid,
 }
 
-impl Number {
+impl NumberFormat {
     pub fn of(self, metadata: &Metadata) -> u64 {
         match self {
             Self::Blocks => metadata.blocks,
@@ -110,7 +110,7 @@ impl Pad {
 }
 
 /// Reads a format.
-pub fn parse(format: &str) -> Result<Vec<Part>, String> {
+pub fn parse(format: &str) -> Result<Vec<FormatPart>, String> {
     let (mut parts, mut literal) = (Vec::new(), String::new());
     let mut chars = format.chars().peekable();
     while let Some(c) = chars.next() {
@@ -147,12 +147,12 @@ pub fn parse(format: &str) -> Result<Vec<Part>, String> {
         pad.prefix &= matches!(directive, Directive::Mode | Directive::RawMode | Directive::Hex(_));
         pad.zeros &= !pad.left;
         if !literal.is_empty() {
-            parts.push(Part::Literal(std::mem::take(&mut literal)));
+            parts.push(FormatPart::Literal(std::mem::take(&mut literal)));
         }
-        parts.push(Part::Directive(directive, pad));
+        parts.push(FormatPart::Directive(directive, pad));
     }
     if !literal.is_empty() {
-        parts.push(Part::Literal(literal));
+        parts.push(FormatPart::Literal(literal));
     }
     Ok(parts)
 }
@@ -160,35 +160,35 @@ pub fn parse(format: &str) -> Result<Vec<Part>, String> {
 fn directive(half: Option<char>, letter: char) -> Option<Directive> {
     use Directive as D;
     Some(match (half, letter) {
-        (Some('H'), 'd') => D::Number(Number::DeviceMajor),
-        (Some('L'), 'd') => D::Number(Number::DeviceMinor),
-        (Some('H'), 'r') => D::Number(Number::RdevMajor),
-        (Some('L'), 'r') => D::Number(Number::RdevMinor),
+        (Some('H'), 'd') => D::Number(NumberFormat::DeviceMajor),
+        (Some('L'), 'd') => D::Number(NumberFormat::DeviceMinor),
+        (Some('H'), 'r') => D::Number(NumberFormat::RdevMajor),
+        (Some('L'), 'r') => D::Number(NumberFormat::RdevMinor),
         (Some(_), _) => return None,
         (None, letter) => match letter {
             'a' => D::Mode,
             'A' => D::ModeText,
-            'b' => D::Number(Number::Blocks),
-            'B' => D::Number(Number::BlockUnit),
-            'd' => D::Number(Number::Device),
-            'D' => D::Hex(Number::Device),
+            'b' => D::Number(NumberFormat::Blocks),
+            'B' => D::Number(NumberFormat::BlockUnit),
+            'd' => D::Number(NumberFormat::Device),
+            'D' => D::Hex(NumberFormat::Device),
             'f' => D::RawMode,
             'F' => D::Kind,
-            'g' => D::Number(Number::Gid),
+            'g' => D::Number(NumberFormat::Gid),
             'G' => D::Group,
-            'h' => D::Number(Number::Links),
-            'i' => D::Number(Number::Inode),
+            'h' => D::Number(NumberFormat::Links),
+            'i' => D::Number(NumberFormat::Inode),
             'n' => D::Path,
             'N' => D::QuotedName,
-            'o' => D::Number(Number::IoBlock),
+            'o' => D::Number(NumberFormat::IoBlock),
             // Ours: the name as it is, and where a link leads.
             'P' => D::PathWithTarget,
-            'r' => D::Number(Number::Rdev),
-            'R' => D::Hex(Number::Rdev),
-            's' => D::Number(Number::Size),
-            't' => D::Hex(Number::RdevMajor),
-            'T' => D::Hex(Number::RdevMinor),
-            'u' => D::Number(Number::Uid),
+            'r' => D::Number(NumberFormat::Rdev),
+            'R' => D::Hex(NumberFormat::Rdev),
+            's' => D::Number(NumberFormat::Size),
+            't' => D::Hex(NumberFormat::RdevMajor),
+            'T' => D::Hex(NumberFormat::RdevMinor),
+            'u' => D::Number(NumberFormat::Uid),
             'U' => D::User,
             'w' => D::BirthTime,
             'W' => D::BirthSeconds,

@@ -3,13 +3,13 @@
 //! tree, before the module that wants it (`sheaf-proto/src/node/module.rs`).
 #![allow(unsafe_code)]
 
-use super::native::{Asked, Native};
+use super::native::{AskedFilter, Native};
 use crate::filter::{FilterError, NodeInfo};
 use bytes::Bytes;
 use libloading::os::unix::Library;
 use sheaf_core::Errno;
 use sheaf_core::filter_abi::{
-    ENGINE_ABI, ENGINE_SYMBOL, Engine, EngineBounds, Entry, GiveEngine, Packet,
+    AbiEngine, AbiPacket, ENGINE_ABI, ENGINE_SYMBOL, EngineBounds, EntryPoint, GiveEngine,
 };
 use std::ffi::c_void;
 use std::io;
@@ -24,12 +24,12 @@ const FILE: &str = "libsheaf_wasm.so";
 const PLACES: [&str; 4] = ["", "../lib/sheaf", "sheaf", "deps"];
 
 /// Linked into this program.
-static INSIDE: OnceLock<Engine> = OnceLock::new();
+static INSIDE: OnceLock<AbiEngine> = OnceLock::new();
 
 /// Lets this program run WebAssembly modules by an engine that is linked into it: one linked
 /// statically can load no other. To be called before the first tree starts; calling it again
 /// changes nothing.
-pub fn use_engine(engine: &Engine) {
+pub fn use_engine(engine: &AbiEngine) {
     // The first one stays, as modules may run in it already.
     let _ = INSIDE.set(*engine);
 }
@@ -96,7 +96,7 @@ fn holder() -> Option<PathBuf> {
 pub(super) struct Engines {
     /// What has come down the tree.
     sent: OnceLock<Bytes>,
-    loaded: OnceLock<Result<Engine, FilterError>>,
+    loaded: OnceLock<Result<AbiEngine, FilterError>>,
 }
 
 impl Engines {
@@ -128,13 +128,13 @@ impl Engines {
     /// Makes machine code of a module.
     pub fn compile(&self, bytes: &[u8]) -> Result<Compiled, FilterError> {
         let engine = self.loaded.get_or_init(|| self.load()).clone()?;
-        let asked = Asked { params: bytes, ..Asked::new(Entry::Create) };
+        let asked = AskedFilter { params: bytes, ..AskedFilter::new(EntryPoint::Create) };
         // SAFETY: the engine's functions are called as `Engine` says.
         let module = unsafe { asked.call(engine.compile()) }?.state;
         Ok(Compiled { engine, module })
     }
 
-    fn load(&self) -> Result<Engine, FilterError> {
+    fn load(&self) -> Result<AbiEngine, FilterError> {
         if let Some(engine) = INSIDE.get() {
             return Ok(*engine);
         }
@@ -154,7 +154,7 @@ impl Engines {
     }
 }
 
-fn version(library: &Library) -> Result<Engine, FilterError> {
+fn version(library: &Library) -> Result<AbiEngine, FilterError> {
     // SAFETY: only an engine has this name for a function, which has this type then.
     let give = unsafe { library.get::<GiveEngine>(ENGINE_SYMBOL) }
         .map_err(|error| lacking(format!("{FILE} is no engine for WebAssembly: {error}")))?;
@@ -169,7 +169,7 @@ fn version(library: &Library) -> Result<Engine, FilterError> {
 
 /// A module's machine code, which stays for ever.
 pub(super) struct Compiled {
-    engine: Engine,
+    engine: AbiEngine,
     module: *mut c_void,
 }
 
@@ -186,7 +186,7 @@ impl Compiled {
         params: &[u8],
         info: &NodeInfo,
     ) -> Result<Native, FilterError> {
-        let packet = |bytes: &[u8]| Packet {
+        let packet = |bytes: &[u8]| AbiPacket {
             data: bytes.as_ptr(),
             len: bytes.len(),
             tag: 0,
@@ -200,12 +200,12 @@ impl Compiled {
         let bounds = EngineBounds { steps_max: info.bounds.steps_max, time_max_ms }.to_bytes();
         let about = [packet(function.as_bytes()), packet(&bounds)];
         let node = super::native::node(info);
-        let asked = Asked {
+        let asked = AskedFilter {
             params,
             packets: &about,
             node: &node,
             state: self.module,
-            ..Asked::new(Entry::Create)
+            ..AskedFilter::new(EntryPoint::Create)
         };
         // SAFETY: the engine's functions are called as `Engine` says; the state is a module of it.
         let opened = unsafe { asked.call(self.engine.open()) }?;

@@ -3,12 +3,12 @@ use crate::filter::builtin::GATHERED_BYTES_MAX;
 use crate::filter::packets::{self, PACKETS_MAX};
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, LinkClocks, Replies};
 use sheaf_core::Errno;
-use sheaf_core::filter_abi::Entry;
+use sheaf_core::filter_abi::EntryPoint;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A packet of a wave, as a guest sees it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Packet {
+pub(super) struct GuestPacket {
     pub tag: i32,
     pub child: u32,
     pub rank: u32,
@@ -20,7 +20,7 @@ pub(super) struct Packet {
 
 /// What a call has sent.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SentByGuest {
     pub outputs: Vec<(i32, Vec<u8>)>,
     outputs_bytes: usize,
     pub replies: Replies,
@@ -30,7 +30,7 @@ pub(super) struct Sent {
     pub fault: Option<FilterError>,
 }
 
-impl Sent {
+impl SentByGuest {
     /// Takes a packet for the parent. The errno that the guest gets, 0 when there is room.
     pub fn output(&mut self, tag: i32, data: &[u8]) -> i32 {
         self.outputs_bytes = self.outputs_bytes.saturating_add(data.len());
@@ -85,50 +85,55 @@ impl Sent {
 /// One instance of a module's function: for one stream at one node.
 pub(super) trait Guest: Send {
     /// Calls it, or its companion; without one the call gives nothing.
-    fn call(&mut self, entry: Entry, emit: Emit, inputs: &[Packet]) -> Result<Sent, FilterError>;
+    fn call(
+        &mut self,
+        entry: EntryPoint,
+        emit: Emit,
+        inputs: &[GuestPacket],
+    ) -> Result<SentByGuest, FilterError>;
 
     /// Whether there is something to call.
-    fn has(&self, entry: Entry) -> bool;
+    fn has(&self, entry: EntryPoint) -> bool;
 
     /// Gives it other parameters from the next call on.
     fn set_params(&mut self, params: &[u8]);
 }
 
 /// What the waves of one stream at one node share.
-struct Shared {
+struct SharedGuest {
     guest: Box<dyn Guest>,
     /// Outputs that came of taking over another node's state; they go with the next wave.
     owed: Vec<(i32, Vec<u8>)>,
 }
 
-impl Drop for Shared {
+impl Drop for SharedGuest {
     fn drop(&mut self) {
-        if self.guest.has(Entry::Destroy) {
+        if self.guest.has(EntryPoint::Destroy) {
             // Nobody is left who could be told.
-            let _ = self.guest.call(Entry::Destroy, Emit::Partial, &[]);
+            let _ = self.guest.call(EntryPoint::Destroy, Emit::Partial, &[]);
         }
     }
 }
 
 /// A function of a module as a filter.
 pub(super) struct ModuleFilter {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SharedGuest>>,
     clocks: Arc<LinkClocks>,
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn lock(shared: &Mutex<SharedGuest>) -> MutexGuard<'_, SharedGuest> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ModuleFilter {
     pub fn new(guest: Box<dyn Guest>, clocks: Arc<LinkClocks>) -> Self {
-        Self { shared: Arc::new(Mutex::new(Shared { guest, owed: Vec::new() })), clocks }
+        Self { shared: Arc::new(Mutex::new(SharedGuest { guest, owed: Vec::new() })), clocks }
     }
 }
 
 impl Filter for ModuleFilter {
     fn accumulator(&self) -> Box<dyn Accumulator> {
-        Box::new(Gathered {
+        Box::new(GuestGathered {
             shared: Arc::clone(&self.shared),
             clocks: Arc::clone(&self.clocks),
             packets: Vec::new(),
@@ -143,10 +148,10 @@ impl Filter for ModuleFilter {
 
     fn state(&mut self) -> Option<Vec<u8>> {
         let mut shared = lock(&self.shared);
-        if !shared.guest.has(Entry::State) {
+        if !shared.guest.has(EntryPoint::State) {
             return None;
         }
-        let sent = shared.guest.call(Entry::State, Emit::Partial, &[]).ok()?;
+        let sent = shared.guest.call(EntryPoint::State, Emit::Partial, &[]).ok()?;
         sent.outputs.into_iter().next().map(|(_, bytes)| bytes)
     }
 
@@ -157,33 +162,37 @@ impl Filter for ModuleFilter {
 
     fn absorb(&mut self, state: &[u8]) -> Result<(), FilterError> {
         let mut shared = lock(&self.shared);
-        if !shared.guest.has(Entry::Absorb) {
+        if !shared.guest.has(EntryPoint::Absorb) {
             return Ok(());
         }
-        let packet = Packet { data: state.to_vec(), clock_error_ns: u64::MAX, ..Packet::default() };
-        let sent = shared.guest.call(Entry::Absorb, Emit::Partial, &[packet])?;
+        let packet = GuestPacket {
+            data: state.to_vec(),
+            clock_error_ns: u64::MAX,
+            ..GuestPacket::default()
+        };
+        let sent = shared.guest.call(EntryPoint::Absorb, Emit::Partial, &[packet])?;
         shared.owed.extend(sent.outputs);
         Ok(())
     }
 }
 
 /// The packets of one wave until it is complete.
-struct Gathered {
-    shared: Arc<Mutex<Shared>>,
+struct GuestGathered {
+    shared: Arc<Mutex<SharedGuest>>,
     clocks: Arc<LinkClocks>,
-    packets: Vec<Packet>,
+    packets: Vec<GuestPacket>,
     bytes: usize,
     replies: Replies,
 }
 
-impl Accumulator for Gathered {
+impl Accumulator for GuestGathered {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
         if self.bytes.saturating_add(input.payload.len()) > GATHERED_BYTES_MAX {
             let message = format!("a wave has more than {GATHERED_BYTES_MAX} bytes at one node");
             return Err(FilterError::new(Errno::MSGSIZE, message));
         }
         let clock = self.clocks.get(input.rank);
-        let packet = |tag, data: &[u8]| Packet {
+        let packet = |tag, data: &[u8]| GuestPacket {
             tag,
             child: input.child,
             rank: input.rank,
@@ -209,7 +218,7 @@ impl Accumulator for Gathered {
         let mut outputs = std::mem::take(&mut shared.owed);
         // As its children gave nothing, there is nothing to combine.
         if !inputs.is_empty() {
-            match shared.guest.call(Entry::Wave, emit, &inputs) {
+            match shared.guest.call(EntryPoint::Wave, emit, &inputs) {
                 Ok(sent) => {
                     outputs.extend(sent.outputs);
                     self.replies = sent.replies;

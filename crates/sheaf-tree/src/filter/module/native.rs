@@ -3,13 +3,13 @@
 #![allow(unsafe_code)]
 
 use super::fork;
-use super::guest::{Guest, Packet, Sent};
+use super::guest::{Guest, GuestPacket, SentByGuest};
 use crate::filter::{Emit, FilterError, NodeInfo};
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use sheaf_core::Errno;
 use sheaf_core::filter_abi::{
-    ABI, Call as RawCall, Entry, Function, Node as RawNode, Packet as RawPacket,
+    ABI, AbiCall as RawCall, AbiNode as RawNode, AbiPacket as RawPacket, EntryPoint, Function,
 };
 use std::ffi::{OsStr, c_char, c_void};
 use std::io::Write;
@@ -111,16 +111,16 @@ impl Library {
         let named = |suffix: &str| self.symbol(&format!("{function}{suffix}"));
         let calls = match self.trampoline {
             None => {
-                let companion = |entry: Entry| named(entry.suffix()).map(Call::direct);
-                let [create, destroy] = [Entry::Create, Entry::Destroy].map(companion);
-                let [state, absorb] = [Entry::State, Entry::Absorb].map(companion);
-                [Some(Call::direct(wave)), create, destroy, state, absorb]
+                let companion = |entry: EntryPoint| named(entry.suffix()).map(NativeCall::direct);
+                let [create, destroy] = [EntryPoint::Create, EntryPoint::Destroy].map(companion);
+                let [state, absorb] = [EntryPoint::State, EntryPoint::Absorb].map(companion);
+                [Some(NativeCall::direct(wave)), create, destroy, state, absorb]
             }
             Some(trampoline) => {
                 // SAFETY: by the header such a module's NAME_format_string is a `const char *`.
                 let format = named("_format_string")
                     .map_or(ptr::null(), |at| unsafe { *at.cast::<*const c_char>() });
-                let through = |symbol| Call::Through { trampoline, symbol, format };
+                let through = |symbol| NativeCall::Through { trampoline, symbol, format };
                 let wave = Some(through(wave));
                 [wave, None, wave, named("_get_state").map(through), wave]
             }
@@ -132,8 +132,8 @@ impl Library {
             node: node(info),
             state: ptr::null_mut(),
         };
-        if native.has(Entry::Create) {
-            native.call(Entry::Create, Emit::Partial, &[])?;
+        if native.has(EntryPoint::Create) {
+            native.call(EntryPoint::Create, Emit::Partial, &[])?;
         }
         Ok(native)
     }
@@ -146,7 +146,7 @@ unsafe impl Sync for Library {}
 
 /// How an entry is called.
 #[derive(Clone, Copy)]
-enum Call {
+enum NativeCall {
     Direct(Function),
     Through {
         trampoline: Trampoline,
@@ -157,7 +157,7 @@ enum Call {
     Engine(Function),
 }
 
-impl Call {
+impl NativeCall {
     fn direct(symbol: *mut c_void) -> Self {
         // SAFETY: the header gives functions that streams name, and their companions, this type.
         Self::Direct(unsafe { std::mem::transmute::<*mut c_void, Function>(symbol) })
@@ -180,8 +180,8 @@ pub(super) fn node(info: &NodeInfo) -> RawNode {
 }
 
 /// What a function is asked.
-pub(super) struct Asked<'a> {
-    pub entry: Entry,
+pub(super) struct AskedFilter<'a> {
+    pub entry: EntryPoint,
     pub emit: Emit,
     pub packets: &'a [RawPacket],
     pub params: &'a [u8],
@@ -195,8 +195,8 @@ pub(super) struct Left {
     pub reserved: u32,
 }
 
-impl<'a> Asked<'a> {
-    pub fn new(entry: Entry) -> Self {
+impl<'a> AskedFilter<'a> {
+    pub fn new(entry: EntryPoint) -> Self {
         const NOWHERE: &RawNode = &RawNode {
             rank: 0,
             stream: 0,
@@ -212,7 +212,7 @@ impl<'a> Asked<'a> {
         Self { entry, emit: Emit::Partial, packets: &[], params: &[], node: NOWHERE, state }
     }
 
-    fn raw(&self, sent: &mut Sent) -> RawCall {
+    fn raw(&self, sent: &mut SentByGuest) -> RawCall {
         RawCall {
             abi: ABI,
             entry: self.entry as u32,
@@ -234,7 +234,7 @@ impl<'a> Asked<'a> {
     /// # Safety
     /// The function has to be one that may be called so.
     pub unsafe fn call(&self, function: Function) -> Result<Left, FilterError> {
-        let mut sent = Sent::default();
+        let mut sent = SentByGuest::default();
         let mut raw = self.raw(&mut sent);
         // SAFETY: promised by the caller; all that `raw` points to lives until the call returns.
         let status = unsafe { function(&raw mut raw) };
@@ -258,8 +258,8 @@ fn aligned(bytes: &[u8]) -> Vec<u64> {
 
 /// One instance.
 pub(super) struct Native {
-    /// By [`Entry`].
-    calls: [Option<Call>; 5],
+    /// By [`EntryPoint`].
+    calls: [Option<NativeCall>; 5],
     params: Vec<u64>,
     params_len: usize,
     node: RawNode,
@@ -267,7 +267,7 @@ pub(super) struct Native {
 }
 
 impl Native {
-    /// An instance that the engine has opened, with these companions (bits by [`Entry`]).
+    /// An instance that the engine has opened, with these companions (bits by [`EntryPoint`]).
     pub fn of_engine(
         call: Function,
         companions: u32,
@@ -276,9 +276,9 @@ impl Native {
         node: RawNode,
     ) -> Self {
         // The engine is told of the end whether or not the guest wants to be.
-        let there = companions | 1 << Entry::Destroy as u32;
-        let calls =
-            Entry::ALL.map(|entry| (there >> entry as u32 & 1 == 1).then_some(Call::Engine(call)));
+        let there = companions | 1 << EntryPoint::Destroy as u32;
+        let calls = EntryPoint::ALL
+            .map(|entry| (there >> entry as u32 & 1 == 1).then_some(NativeCall::Engine(call)));
         Self { calls, params: aligned(params), params_len: params.len(), node, state }
     }
 }
@@ -288,7 +288,7 @@ impl Native {
 unsafe impl Send for Native {}
 
 impl Guest for Native {
-    fn has(&self, entry: Entry) -> bool {
+    fn has(&self, entry: EntryPoint) -> bool {
         self.calls[entry as usize].is_some()
     }
 
@@ -296,10 +296,15 @@ impl Guest for Native {
         (self.params, self.params_len) = (aligned(params), params.len());
     }
 
-    fn call(&mut self, entry: Entry, emit: Emit, inputs: &[Packet]) -> Result<Sent, FilterError> {
-        let Some(call) = self.calls[entry as usize] else { return Ok(Sent::default()) };
+    fn call(
+        &mut self,
+        entry: EntryPoint,
+        emit: Emit,
+        inputs: &[GuestPacket],
+    ) -> Result<SentByGuest, FilterError> {
+        let Some(call) = self.calls[entry as usize] else { return Ok(SentByGuest::default()) };
         let copies: Vec<Vec<u64>> = match call {
-            Call::Engine(_) => Vec::new(),
+            NativeCall::Engine(_) => Vec::new(),
             _ => inputs.iter().map(|packet| aligned(&packet.data)).collect(),
         };
         let packets = inputs.iter().enumerate().map(|(at, packet)| {
@@ -307,8 +312,8 @@ impl Guest for Native {
             raw_packet(packet, data)
         });
         let packets: Vec<RawPacket> = packets.collect();
-        let mut sent = Sent::default();
-        let asked = Asked {
+        let mut sent = SentByGuest::default();
+        let asked = AskedFilter {
             entry,
             emit,
             packets: &packets,
@@ -323,8 +328,10 @@ impl Guest for Native {
         // that the header demands of it.
         let status = unsafe {
             match call {
-                Call::Direct(function) | Call::Engine(function) => function(&raw mut raw),
-                Call::Through { trampoline, symbol, format } => {
+                NativeCall::Direct(function) | NativeCall::Engine(function) => {
+                    function(&raw mut raw)
+                }
+                NativeCall::Through { trampoline, symbol, format } => {
                     trampoline(&raw mut raw, symbol, format)
                 }
             }
@@ -340,7 +347,7 @@ impl Guest for Native {
     }
 }
 
-fn raw_packet(packet: &Packet, data: *const u8) -> RawPacket {
+fn raw_packet(packet: &GuestPacket, data: *const u8) -> RawPacket {
     RawPacket {
         data,
         len: packet.data.len(),
@@ -367,21 +374,21 @@ unsafe fn bytes<'a>(data: *const u8, len: usize) -> &'a [u8] {
 
 unsafe extern "C" fn host_output(host: *mut c_void, tag: i32, data: *const u8, len: usize) -> i32 {
     // SAFETY: `host` is the `Sent` of the call under way, which uses it only through these three.
-    let sent = unsafe { &mut *host.cast::<Sent>() };
+    let sent = unsafe { &mut *host.cast::<SentByGuest>() };
     // SAFETY: the header asks the guest for `len` readable bytes.
     sent.output(tag, unsafe { bytes(data, len) })
 }
 
 unsafe extern "C" fn host_reply(host: *mut c_void, tag: i32, data: *const u8, len: usize) -> i32 {
     // SAFETY: as in `host_output`.
-    let sent = unsafe { &mut *host.cast::<Sent>() };
+    let sent = unsafe { &mut *host.cast::<SentByGuest>() };
     // SAFETY: as in `host_output`.
     sent.reply(tag, unsafe { bytes(data, len) })
 }
 
 unsafe extern "C" fn host_fail(host: *mut c_void, text: *const c_char, len: usize) {
     // SAFETY: as in `host_output`.
-    let sent = unsafe { &mut *host.cast::<Sent>() };
+    let sent = unsafe { &mut *host.cast::<SentByGuest>() };
     // SAFETY: as in `host_output`.
     sent.fail(unsafe { bytes(text.cast(), len) });
 }

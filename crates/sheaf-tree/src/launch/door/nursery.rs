@@ -3,9 +3,9 @@
 //! A newcomer knows no more than the root's door. From there it is sent down, a node at a time, to
 //! the place that the plan has for it; where a node on the way is lost, the one above takes it in.
 use super::reception::Reception;
-use crate::driver::{Core, Peer, Shared};
+use crate::driver::{Core, Shared, SocketPeer};
 use crate::launch::start::family::{Kin, watch};
-use crate::link::door::Host;
+use crate::link::door::DoorHost;
 use crate::link::hello::Hello;
 use crate::link::wire::{Channel, Wire};
 use crate::link::{Ancestor, Refusal};
@@ -78,7 +78,7 @@ struct Stay {
 }
 
 /// Where a newcomer's place is.
-enum Way {
+enum PlaceWay {
     /// Directly below this node.
     Here,
     /// Below this child.
@@ -242,20 +242,20 @@ impl Nursery {
     }
 
     /// Where the place of a newcomer is.
-    fn way_to(&self, shared: &Shared, node: NodeRef<'_>) -> Way {
+    fn way_to(&self, shared: &Shared, node: NodeRef<'_>) -> PlaceWay {
         let leaves = leaves_of(node);
-        let Some(rank) = self.child_above(node) else { return Way::Here };
+        let Some(rank) = self.child_above(node) else { return PlaceWay::Here };
         if lock(&self.expected).contains_key(&rank) {
-            return Way::Later;
+            return PlaceWay::Later;
         }
         shared.peek(|core| {
-            let Some(link) = self.link_of(core, rank) else { return Way::Here };
+            let Some(link) = self.link_of(core, rank) else { return PlaceWay::Here };
             match (core.nodes[0].speaks_for(link, &leaves), core.doors.get(&rank)) {
-                (Some(false), _) => Way::Here,
+                (Some(false), _) => PlaceWay::Here,
                 (Some(true), Some(address)) => {
-                    Way::Below(Ancestor { rank, address: address.clone() })
+                    PlaceWay::Below(Ancestor { rank, address: address.clone() })
                 }
-                _ => Way::Later,
+                _ => PlaceWay::Later,
             }
         })
     }
@@ -269,17 +269,17 @@ impl Nursery {
     ) -> io::Result<()> {
         let node = self.topology.node(rank).ok_or_else(gone)?;
         match self.way_to(shared, node) {
-            Way::Here => {
+            PlaceWay::Here => {
                 let kin = lock(&self.kin).get(&rank).cloned();
                 let peer = kin.map(|kin| kin.as_peer(node.leaf_index().is_some()));
                 self.lines.unwire(rank);
                 self.admit_newcomer(shared, node, channel, peer)
             }
-            Way::Below(to) => {
+            PlaceWay::Below(to) => {
                 tokio::spawn(send_on(channel, to));
                 Ok(())
             }
-            Way::Later => {
+            PlaceWay::Later => {
                 let mut held = lock(&self.held);
                 if held.is_empty() {
                     tokio::spawn(settle(Arc::downgrade(self)));
@@ -296,7 +296,7 @@ impl Nursery {
         let waiting: Vec<u32> = lock(&self.held).keys().copied().collect();
         for rank in waiting {
             let Some(node) = self.topology.node(rank) else { continue };
-            if matches!(self.way_to(&shared, node), Way::Later) {
+            if matches!(self.way_to(&shared, node), PlaceWay::Later) {
                 continue;
             }
             let Some(channel) = lock(&self.held).remove(&rank) else { continue };
@@ -353,7 +353,7 @@ impl Nursery {
         shared: &Arc<Shared>,
         node: NodeRef<'_>,
         channel: Channel,
-        peer: Option<Peer>,
+        peer: Option<SocketPeer>,
     ) -> io::Result<()> {
         let reception = self.reception.as_ref().ok_or_else(gone)?;
         let epoch = shared.peek(|core| core.nodes[0].last_epoch(node.rank()));
@@ -386,7 +386,7 @@ impl Nursery {
     }
 
     /// What can be known of the process of a node that has come from elsewhere.
-    fn peer(&self, rank: u32, is_leaf: bool, channel: &Channel) -> Option<Peer> {
+    fn peer(&self, rank: u32, is_leaf: bool, channel: &Channel) -> Option<SocketPeer> {
         let own = lock(&self.kin).get(&rank).map(|kin| kin.as_peer(is_leaf));
         own.or_else(|| watch(&channel.fd, is_leaf))
     }
@@ -425,7 +425,7 @@ async fn send_on(channel: Channel, to: Ancestor) {
 /// The nursery as a node's door sees it.
 pub(in crate::launch) struct Doorway(pub Arc<Nursery>);
 
-impl Host for Doorway {
+impl DoorHost for Doorway {
     fn expects(&self, hello: &Hello) -> Result<(), Refusal> {
         let nursery = &self.0;
         let rank = hello.rank;

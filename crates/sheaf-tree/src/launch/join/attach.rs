@@ -38,14 +38,14 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 const HOST_BYTES_MAX: usize = 255;
 
 const SECRET_BYTES: usize = 32;
-type Secret = [u8; SECRET_BYTES];
+type TokenSecret = [u8; SECRET_BYTES];
 
 /// What a host needs to join: whom to trust, and what shows that it may.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     /// [`crate::link::credentials::fingerprint`] of the session's authority.
     authority: String,
-    secret: Secret,
+    secret: TokenSecret,
 }
 
 /// How the text of a token begins.
@@ -119,14 +119,14 @@ pub enum EnrolError {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Request {
+struct EnrolRequest {
     version: u32,
-    secret: Secret,
+    secret: TokenSecret,
     host: String,
 }
 
 #[derive(Serialize, Deserialize)]
-enum Answer {
+enum EnrolAnswer {
     /// The bytes of an [`Invitation`] for each node of the host.
     Invited(Vec<Vec<u8>>),
     /// Why not, for people.
@@ -153,11 +153,11 @@ impl No {
         Self::Never(why.into())
     }
 
-    fn answer(self) -> Answer {
+    fn answer(self) -> EnrolAnswer {
         match self {
-            Self::Never(why) => Answer::Refused(why),
-            Self::NotYet(why, patience) => Answer::NotYet(why, patience),
-            Self::Over => Answer::Over,
+            Self::Never(why) => EnrolAnswer::Refused(why),
+            Self::NotYet(why, patience) => EnrolAnswer::NotYet(why, patience),
+            Self::Over => EnrolAnswer::Over,
         }
     }
 }
@@ -194,19 +194,19 @@ impl Tokens {
 
     /// Uses one, if it can be used. Only hashes are compared, so that the time this takes says
     /// nothing of the secrets.
-    fn take(&self, secret: &Secret) -> Taken {
+    fn take(&self, secret: &TokenSecret) -> TakenToken {
         match self.lock().get_mut(&blake3::hash(secret)) {
-            None => Taken::Unknown,
-            Some(0) => Taken::UsedUp,
+            None => TakenToken::Unknown,
+            Some(0) => TakenToken::UsedUp,
             Some(left) => {
                 *left -= 1;
-                Taken::Yes
+                TakenToken::Yes
             }
         }
     }
 
     /// The use came to nothing.
-    fn give_back(&self, secret: &Secret) {
+    fn give_back(&self, secret: &TokenSecret) {
         if let Some(left) = self.lock().get_mut(&blake3::hash(secret)) {
             *left += 1;
         }
@@ -218,7 +218,7 @@ impl Tokens {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Taken {
+enum TakenToken {
     Yes,
     UsedUp,
     Unknown,
@@ -277,10 +277,10 @@ impl Enrolment {
         let (here, peer) =
             (stream.local_addr()?.ip().to_canonical(), stream.peer_addr()?.ip().to_canonical());
         let mut stream = tls::accept(&self.server, Timed::new(stream, ENROL_TIMEOUT)?)?;
-        let request: Request = read(&mut stream, REQUEST_BYTES_MAX)?;
+        let request: EnrolRequest = read(&mut stream, REQUEST_BYTES_MAX)?;
         let answer = match self.decide(&request, here) {
             Ok(invitations) => {
-                Answer::Invited(invitations.iter().map(Invitation::to_bytes).collect())
+                EnrolAnswer::Invited(invitations.iter().map(Invitation::to_bytes).collect())
             }
             Err(why) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
@@ -295,7 +295,7 @@ impl Enrolment {
         Ok(())
     }
 
-    fn decide(&self, request: &Request, here: IpAddr) -> Result<Vec<Invitation>, No> {
+    fn decide(&self, request: &EnrolRequest, here: IpAddr) -> Result<Vec<Invitation>, No> {
         if request.version != PROTOCOL_VERSION {
             let theirs = request.version;
             return Err(No::Never(format!(
@@ -306,9 +306,9 @@ impl Enrolment {
             return Err(No::never("it does not say its name"));
         }
         match self.tokens.take(&request.secret) {
-            Taken::Unknown => return Err(No::never("its token is not of this session")),
-            Taken::UsedUp => return Err(No::never("its token has been used already")),
-            Taken::Yes => {}
+            TakenToken::Unknown => return Err(No::never("its token is not of this session")),
+            TakenToken::UsedUp => return Err(No::never("its token has been used already")),
+            TakenToken::Yes => {}
         }
         let admitted = (self.admit)(&request.host, here);
         if admitted.is_err() {
@@ -392,16 +392,18 @@ fn enrol_once(address: &str, token: &Token, host: &str) -> Result<Vec<Invitation
             _ => failed(error),
         })?;
     let request =
-        Request { version: PROTOCOL_VERSION, secret: token.secret, host: host.to_owned() };
+        EnrolRequest { version: PROTOCOL_VERSION, secret: token.secret, host: host.to_owned() };
     write(&mut stream, &request).map_err(failed)?;
     match read(&mut stream, ANSWER_BYTES_MAX).map_err(failed)? {
-        Answer::Invited(all) if all.is_empty() => Err(failed(io::ErrorKind::InvalidData.into())),
-        Answer::Invited(all) => {
+        EnrolAnswer::Invited(all) if all.is_empty() => {
+            Err(failed(io::ErrorKind::InvalidData.into()))
+        }
+        EnrolAnswer::Invited(all) => {
             all.iter().map(|bytes| Invitation::from_bytes(bytes).map_err(failed)).collect()
         }
-        Answer::Refused(why) => Err(EnrolError::Refused(why)),
-        Answer::NotYet(why, patience) => Err(EnrolError::NotYet { why, patience }),
-        Answer::Over => Err(EnrolError::Over(address.to_owned())),
+        EnrolAnswer::Refused(why) => Err(EnrolError::Refused(why)),
+        EnrolAnswer::NotYet(why, patience) => Err(EnrolError::NotYet { why, patience }),
+        EnrolAnswer::Over => Err(EnrolError::Over(address.to_owned())),
     }
 }
 
@@ -444,10 +446,10 @@ pub(crate) fn decode_any(data: &[u8]) {
     {
         assert_eq!(token.to_string().parse().ok(), Some(token));
     }
-    if let Ok(request) = read::<Request>(&mut &data[..], REQUEST_BYTES_MAX) {
+    if let Ok(request) = read::<EnrolRequest>(&mut &data[..], REQUEST_BYTES_MAX) {
         assert!(request.host.len() <= REQUEST_BYTES_MAX);
     }
-    if let Ok(Answer::Invited(all)) = read::<Answer>(&mut &data[..], ANSWER_BYTES_MAX) {
+    if let Ok(EnrolAnswer::Invited(all)) = read::<EnrolAnswer>(&mut &data[..], ANSWER_BYTES_MAX) {
         all.iter().for_each(|bytes| drop(Invitation::from_bytes(bytes)));
     }
 }

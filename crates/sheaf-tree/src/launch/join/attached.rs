@@ -1,7 +1,7 @@
 //! Sessions whose servers come by themselves, or are sent by Slurm.
 use super::desk::Desk;
 use crate::launch::start::processes::start_root;
-use crate::launch::start::slurm::{Srun, Step};
+use crate::launch::start::slurm::{SlurmStep, Srun};
 use crate::launch::{Carrier, LaunchError, Options, Program, Starter};
 use crate::network::Network;
 use crate::service::Services;
@@ -61,7 +61,7 @@ pub async fn slurm(
     let token = desk.issue(u32::try_from(hosts.len()).unwrap_or(u32::MAX))?;
     let address = format!("{name}:{}", desk.address()?.port());
     let coming = (&nursery, patience);
-    let step = Step::start(srun, &hosts, (&address, &token), coming, network.over()).await;
+    let step = SlurmStep::start(srun, &hosts, (&address, &token), coming, network.over()).await;
     network.also_end(Box::new(
         step.map_err(|error| LaunchError::Srun(srun.name().to_owned(), error))?,
     ));

@@ -41,7 +41,7 @@ pub fn serve_host(
     let program = Program::new(this_program(), args);
     let mut nodes = Vec::new();
     for invitation in invitations {
-        nodes.push(Node::start(&program, invitation)?);
+        nodes.push(NodeBeside::start(&program, invitation)?);
     }
     let node = Arc::new(OnceLock::new());
     let _beside = Beside::keep(program, nodes, Arc::clone(&node));
@@ -59,7 +59,7 @@ pub fn end_with_parent() -> io::Result<()> {
 }
 
 /// A node beside this process.
-struct Node {
+struct NodeBeside {
     invitation: Invitation,
     child: Child,
     begun: Instant,
@@ -68,7 +68,7 @@ struct Node {
     pause: Duration,
 }
 
-impl Node {
+impl NodeBeside {
     fn start(program: &Program, invitation: Invitation) -> io::Result<Self> {
         let child = spawn(program, &invitation)?;
         Ok(Self { invitation, child, begun: Instant::now(), ended: None, pause: AGAIN_PAUSE_MIN })
@@ -119,22 +119,22 @@ fn spawn(program: &Program, invitation: &Invitation) -> io::Result<Child> {
 }
 
 /// The nodes beside this process, and whether they are to end.
-struct Nodes {
-    all: Vec<Node>,
+struct NodesBeside {
+    all: Vec<NodeBeside>,
     over: bool,
 }
 
 /// Keeps the nodes beside this process running until it is dropped: when one is lost, the tree has
 /// its place for it still.
 struct Beside {
-    nodes: Arc<Mutex<Nodes>>,
+    nodes: Arc<Mutex<NodesBeside>>,
     keeper: Option<JoinHandle<()>>,
 }
 
 impl Beside {
-    fn keep(program: Program, all: Vec<Node>, server: Arc<OnceLock<Weak<Shared>>>) -> Self {
+    fn keep(program: Program, all: Vec<NodeBeside>, server: Arc<OnceLock<Weak<Shared>>>) -> Self {
         let none = all.is_empty();
-        let nodes = Arc::new(Mutex::new(Nodes { all, over: false }));
+        let nodes = Arc::new(Mutex::new(NodesBeside { all, over: false }));
         let shared = Arc::clone(&nodes);
         let keep = move || {
             while !lock(&shared).look_after(&program, &server) {
@@ -148,7 +148,7 @@ impl Beside {
     }
 }
 
-impl Nodes {
+impl NodesBeside {
     /// Starts again what has ended; whether nothing is to be looked after any more.
     fn look_after(&mut self, program: &Program, server: &OnceLock<Weak<Shared>>) -> bool {
         if !self.over {
@@ -158,7 +158,7 @@ impl Nodes {
     }
 }
 
-fn lock(nodes: &Mutex<Nodes>) -> MutexGuard<'_, Nodes> {
+fn lock(nodes: &Mutex<NodesBeside>) -> MutexGuard<'_, NodesBeside> {
     nodes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -170,7 +170,7 @@ impl Drop for Beside {
             let _ = kill_process(Pid::from_child(&node.child), Signal::TERM);
         }
         let deadline = Instant::now() + END_TIMEOUT;
-        while !nodes.all.iter_mut().all(Node::has_ended) && Instant::now() < deadline {
+        while !nodes.all.iter_mut().all(NodeBeside::has_ended) && Instant::now() < deadline {
             std::thread::sleep(END_LOOK);
         }
         for node in nodes.all.iter_mut().filter_map(|node| (!node.has_ended()).then_some(node)) {

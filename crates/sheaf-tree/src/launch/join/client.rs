@@ -10,7 +10,7 @@ use crate::launch::start::processes::read_first;
 use crate::network::Network;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::proto::frame::Kind;
-use crate::proto::{self, Child, Config, LinkId, Role, Tuning};
+use crate::proto::{self, Child, LinkId, NodeConfig, NodeRole, Tuning};
 use crate::service::Caller;
 use crate::topology::Topology;
 use std::io;
@@ -100,9 +100,9 @@ pub fn join(link: OwnedFd, registry: &Registry) -> Result<Joined, ServeError> {
     let topology =
         Topology::decode(&mut &assign.subtree[..]).map_err(|_| ServeError::Assignment)?;
     let leaves = topology.root().all_leaves();
-    let config = Config {
+    let config = NodeConfig {
         rank: u32::MAX,
-        role: Role::Root,
+        role: NodeRole::Root,
         depth: 0,
         leaves: leaves.clone(),
         children: vec![Child { rank: 0, leaves }],

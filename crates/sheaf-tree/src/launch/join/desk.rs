@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 pub struct Desk {
     nursery: Arc<Nursery>,
     at: SocketAddr,
-    open: Mutex<Option<Open>>,
+    open: Mutex<Option<OpenDesk>>,
 }
 
-struct Open {
+struct OpenDesk {
     tokens: Arc<Tokens>,
     address: SocketAddr,
     _enrolment: Arc<Enrolment>,
@@ -52,7 +52,7 @@ impl Desk {
         self.opened(|open| open.address)
     }
 
-    fn opened<T>(&self, act: impl FnOnce(&Open) -> T) -> io::Result<T> {
+    fn opened<T>(&self, act: impl FnOnce(&OpenDesk) -> T) -> io::Result<T> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.is_none() {
             *open = Some(self.start()?);
@@ -60,7 +60,7 @@ impl Desk {
         open.as_ref().map(act).ok_or_else(|| io::Error::other("the desk is closed"))
     }
 
-    fn start(&self) -> io::Result<Open> {
+    fn start(&self) -> io::Result<OpenDesk> {
         let reception = self.nursery.reception();
         let authority = reception.and_then(|reception| reception.station.authority());
         let authority =
@@ -76,7 +76,7 @@ impl Desk {
         };
         let enrolment =
             Enrolment::start(listener, authority, Arc::clone(&tokens), Box::new(admit))?;
-        Ok(Open { tokens, address, _enrolment: enrolment })
+        Ok(OpenDesk { tokens, address, _enrolment: enrolment })
     }
 }
 

@@ -200,18 +200,19 @@ impl Read for Patient<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::{Address, Authority};
+    use crate::link::{Authority, DoorAddress};
     use proptest::prelude::*;
 
     fn invitation() -> Invitation {
-        let address = |port| Address::Tcp(vec![std::net::SocketAddr::from(([127, 0, 0, 1], port))]);
+        let address =
+            |port| DoorAddress::Tcp(vec![std::net::SocketAddr::from(([127, 0, 0, 1], port))]);
         Invitation {
             secret: Secret::random().unwrap(),
             rank: 9,
             host: "n9".to_owned(),
             ancestors: vec![
                 Ancestor { rank: 3, address: address(4000) },
-                Ancestor { rank: 0, address: Address::Abstract("sheaf".to_owned()) },
+                Ancestor { rank: 0, address: DoorAddress::Abstract("sheaf".to_owned()) },
             ],
             credentials: Some(Authority::new().unwrap().issue(9).unwrap()),
             leaf: Some(LeafProgram {

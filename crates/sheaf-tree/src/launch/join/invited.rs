@@ -51,12 +51,12 @@ pub enum Invited {
     /// The node needs nothing more (`None`), or has ended with this code before it had joined.
     Done(Option<i32>),
     /// The channel is the link, and this process the node: [`crate::launch::serve_here`] goes on.
-    Here(Box<Linked>),
+    Here(Box<LinkedNode>),
 }
 
 /// A channel that is the link of a node.
 #[derive(Debug)]
-pub struct Linked {
+pub struct LinkedNode {
     pub(in crate::launch) invitation: Invitation,
     pub(in crate::launch) from: OwnedFd,
     /// Where to write, when it is not where to read.
@@ -127,7 +127,7 @@ fn take_channel(
     let is_one = FileType::from_raw_mode(here.st_mode) == FileType::Socket
         && (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino);
     let own = login.own.and_then(|own| own.parse().ok());
-    Ok(Invited::Here(Box::new(Linked { invitation, from, to: (!is_one).then_some(to), own })))
+    Ok(Invited::Here(Box::new(LinkedNode { invitation, from, to: (!is_one).then_some(to), own })))
 }
 
 /// Starts a program of somebody else's as a leaf, and waits until it has joined; gives how it ended

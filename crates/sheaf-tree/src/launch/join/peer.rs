@@ -11,13 +11,14 @@
 use super::search::arrive_within;
 use crate::driver::Shared;
 use crate::launch::start::plan::Station;
-use crate::link::door::{Doorkeeper, Host};
+use crate::link::door::{DoorHost, Doorkeeper};
 use crate::link::wire::{Channel, Wire};
-use crate::link::{Address, Ancestor, Audit, Hello, Refusal, hello, is_sound};
+use crate::link::{Ancestor, Audit, DoorAddress, Hello, Refusal, hello, is_sound};
 use crate::network::{Network, Stream};
-use crate::proto::{self, Child, Config, LinkId, Notice, Packet, Role, Tuning};
+use crate::proto::{self, Child, LinkId, NodeConfig, NodeRole, Notice, Packet, Tuning};
 use crate::service::{
-    Configs, Dispatch, Leaf, LeafHandle, Place, Provider, Service, ServiceError, Services, Site,
+    Configs, Dispatch, Leaf, LeafHandle, Provider, Service, ServiceError, ServicePlace, Services,
+    Site,
 };
 use crate::topology::Topology;
 use rustc_hash::FxHashMap;
@@ -52,12 +53,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const EXPECT: i32 = 1;
 const INTRODUCE: i32 = 2;
 
-type Token = [u8; 32];
+type PeerToken = [u8; 32];
 
 /// To B: whom to expect.
 #[derive(Debug, Serialize, Deserialize)]
 struct Expect {
-    token: Token,
+    token: PeerToken,
     rank: u32,
 }
 
@@ -70,9 +71,9 @@ struct Introduction {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Whereabouts {
-    token: Token,
+    token: PeerToken,
     rank: u32,
-    address: Address,
+    address: DoorAddress,
 }
 
 /// Another host could not be reached directly. Streams of the session's root reach it all the same.
@@ -105,16 +106,16 @@ impl PeerError {
 /// A link to another host. Cheap to clone; it ends some time after nobody uses it.
 #[derive(Clone)]
 pub struct Peer {
-    link: Arc<Link>,
+    link: Arc<PeerConnection>,
 }
 
-struct Link {
+struct PeerConnection {
     network: Network,
     leaf: u32,
     used: Mutex<Instant>,
 }
 
-impl Link {
+impl PeerConnection {
     async fn ended(&self) {
         let mut seen = 0;
         loop {
@@ -160,15 +161,15 @@ pub(crate) struct Peers {
     handle: LeafHandle,
     /// Who was let in at this process's doors, and who was not.
     audit: Arc<Audit>,
-    state: Mutex<State>,
+    state: Mutex<PeerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PeerState {
     last: u64,
     asked: FxHashMap<u64, oneshot::Sender<Result<Whereabouts, Errno>>>,
-    expected: Expected,
-    door: Option<(Doorkeeper, Address)>,
+    expected: ExpectedPeers,
+    door: Option<(Doorkeeper, DoorAddress)>,
     /// Links that were begun here.
     begun: FxHashMap<u32, Peer>,
     /// How many were taken.
@@ -177,9 +178,9 @@ struct State {
 
 /// Whom to let in: token, rank, and until when.
 #[derive(Default)]
-struct Expected(Vec<(Token, u32, Instant)>);
+struct ExpectedPeers(Vec<(PeerToken, u32, Instant)>);
 
-impl Expected {
+impl ExpectedPeers {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -195,7 +196,7 @@ impl Expected {
     }
 
     /// Whether a token is for this rank and was not tried before; it was from now on.
-    fn redeem(&mut self, token: &Token, rank: u32, now: Instant) -> bool {
+    fn redeem(&mut self, token: &PeerToken, rank: u32, now: Instant) -> bool {
         let Some(at) = self.0.iter().position(|(expected, ..)| expected == token) else {
             return false;
         };
@@ -205,7 +206,7 @@ impl Expected {
 }
 
 impl Peers {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PeerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -260,9 +261,9 @@ impl Peers {
         let there = [Ancestor { rank: to.rank, address: to.address }];
         let channel = arrive_within(&self.station.caller(), &there, CONNECT_TIMEOUT).await?;
         let leaves = RangeSet::single(leaf);
-        let config = Config {
+        let config = NodeConfig {
             rank: u32::MAX,
-            role: Role::Root,
+            role: NodeRole::Root,
             depth: 0,
             leaves: leaves.clone(),
             children: vec![Child { rank: to.rank, leaves }],
@@ -280,11 +281,13 @@ impl Peers {
         });
         shared.attach(0, LinkId::new(0), channel, None)?;
         let network = Network::new(shared, leaf.saturating_add(1), None);
-        Ok(Peer { link: Arc::new(Link { network, leaf, used: Mutex::new(Instant::now()) }) })
+        Ok(Peer {
+            link: Arc::new(PeerConnection { network, leaf, used: Mutex::new(Instant::now()) }),
+        })
     }
 
     /// Where this host listens for others; the door is opened when it is asked for first.
-    fn expect(self: &Arc<Self>, expect: Expect) -> io::Result<Address> {
+    fn expect(self: &Arc<Self>, expect: Expect) -> io::Result<DoorAddress> {
         let mut state = self.state();
         if state.expected.len() + state.taken >= PEERS_MAX {
             return Err(io::Error::from_raw_os_error(Errno::AGAIN.0));
@@ -294,7 +297,7 @@ impl Peers {
             let address = door.address.clone();
             let Station { rank, secret, keys, .. } = &*self.station;
             let audit = Arc::clone(&self.audit);
-            let host = Arc::new(Guests(Arc::downgrade(self)));
+            let host = Arc::new(PeerGuests(Arc::downgrade(self)));
             let keeper = door.keep(*rank, secret.clone(), keys.clone(), audit, host)?;
             state.door = Some((keeper, address));
         }
@@ -324,9 +327,9 @@ impl Peers {
 
     async fn serve(&self, channel: Channel) -> io::Result<()> {
         let shared = Shared::new();
-        let config = Config {
+        let config = NodeConfig {
             rank: self.station.rank,
-            role: Role::Leaf,
+            role: NodeRole::Leaf,
             depth: 1,
             leaves: RangeSet::single(self.leaf),
             children: Vec::new(),
@@ -334,7 +337,7 @@ impl Peers {
             place: Default::default(),
             tuning: self.tuning,
         };
-        let place = Place {
+        let place = ServicePlace {
             leaf: Some(self.leaf),
             rank: self.station.rank,
             host: self.station.host.clone(),
@@ -355,7 +358,7 @@ impl Peers {
 }
 
 /// Ends a link that nobody uses, and forgets one that is gone.
-async fn look_after(peers: Weak<Peers>, leaf: u32, link: Weak<Link>) {
+async fn look_after(peers: Weak<Peers>, leaf: u32, link: Weak<PeerConnection>) {
     loop {
         let Some(here) = link.upgrade() else { return };
         let gone = tokio::time::timeout(IDLE_LOOK, here.ended()).await.is_ok();
@@ -374,9 +377,9 @@ async fn look_after(peers: Weak<Peers>, leaf: u32, link: Weak<Link>) {
 }
 
 /// Who comes to the door of a server.
-struct Guests(Weak<Peers>);
+struct PeerGuests(Weak<Peers>);
 
-impl Host for Guests {
+impl DoorHost for PeerGuests {
     fn expects(&self, hello: &Hello) -> Result<(), Refusal> {
         let expected = |peers: Arc<Peers>| peers.state().expected.is_any(hello.rank);
         if self.0.upgrade().is_some_and(expected) { Ok(()) } else { Err(Refusal::Unexpected) }
@@ -542,7 +545,7 @@ mod tests {
     /// A token counts once, for the rank that it was made for, and not for long.
     #[test]
     fn a_token_counts_once_for_one_and_not_for_long() {
-        let mut expected = Expected::default();
+        let mut expected = ExpectedPeers::default();
         let now = Instant::now();
         let [one, two, three] = [[1; 32], [2; 32], [3; 32]];
         for token in [one, two, three] {

@@ -3,7 +3,7 @@ use super::invitation::{ANCESTORS_MAX, Invitation, Over};
 use super::search::{arrive, arrive_within};
 use super::serve::ServeError;
 use crate::link::tls::Keys;
-use crate::link::wire::{Caller, Channel, Wire};
+use crate::link::wire::{Channel, Wire, WireCaller};
 use crate::link::{Ancestor, is_sound};
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::proto::frame::{HEADER_BYTES, Header, Kind};
@@ -18,7 +18,7 @@ const TURNS_MAX: u32 = 20;
 const TURN_PAUSE: Duration = Duration::from_millis(500);
 
 /// What a parent says first.
-pub(super) enum Said {
+pub(super) enum SaidPlace {
     /// Who this node is.
     Assign(Box<Assign>),
     /// Its place is below another one.
@@ -32,7 +32,7 @@ pub(super) async fn find_place(
     keys: Option<&Keys>,
 ) -> Result<(Channel, Box<Assign>, Vec<Ancestor>), ServeError> {
     let Invitation { secret, rank, host, .. } = invitation;
-    let caller = Caller { secret, keys, rank: *rank, host, user: rustix::process::geteuid() };
+    let caller = WireCaller { secret, keys, rank: *rank, host, user: rustix::process::geteuid() };
     let mut ancestors = invitation.ancestors.clone();
     let mut turned_away = 0;
     let mut first = match invitation.over {
@@ -51,9 +51,11 @@ pub(super) async fn find_place(
             Err(error) => Err(error.into()),
         };
         match heard {
-            Ok((link, Said::Assign(assign))) => return Ok((link, assign, ancestors)),
-            Ok((_, Said::Go(to))) if ancestors.len() < ANCESTORS_MAX => ancestors.insert(0, to),
-            Ok((_, Said::Go(_))) => return Err(ServeError::Assignment),
+            Ok((link, SaidPlace::Assign(assign))) => return Ok((link, assign, ancestors)),
+            Ok((_, SaidPlace::Go(to))) if ancestors.len() < ANCESTORS_MAX => {
+                ancestors.insert(0, to)
+            }
+            Ok((_, SaidPlace::Go(_))) => return Err(ServeError::Assignment),
             // Whoever sent it here finds out as well, and takes it in itself.
             Err(ServeError::Link(error))
                 if ancestors.len() > invitation.ancestors.len() && turned_away < TURNS_MAX =>
@@ -69,14 +71,14 @@ pub(super) async fn find_place(
 }
 
 /// Waits for the first frame of a parent.
-pub(super) async fn hear(link: Channel) -> Result<(Channel, Said), ServeError> {
+pub(super) async fn hear(link: Channel) -> Result<(Channel, SaidPlace), ServeError> {
     let mut wire = Wire::from_channel(link)?;
     let said = tokio::time::timeout(ASSIGN_TIMEOUT, hear_first(&mut wire)).await;
     let said = said.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     Ok((wire.into_channel(), said))
 }
 
-async fn hear_first(wire: &mut Wire) -> Result<Said, ServeError> {
+async fn hear_first(wire: &mut Wire) -> Result<SaidPlace, ServeError> {
     let head = wire.read_exact(HEADER_BYTES).await?;
     let header = Header::parse(&head).ok().flatten().ok_or(ServeError::Assignment)?;
     let body = wire.read_exact(header.body_len as usize).await?;
@@ -84,12 +86,12 @@ async fn hear_first(wire: &mut Wire) -> Result<Said, ServeError> {
 }
 
 /// What the first frame of a parent means.
-pub(super) fn said(header: &Header, body: &[u8]) -> Result<Said, ServeError> {
+pub(super) fn said(header: &Header, body: &[u8]) -> Result<SaidPlace, ServeError> {
     match header.kind {
         Kind::Go => {
             let to: Ancestor =
                 control::decode(Kind::Go, body).map_err(|_| ServeError::Assignment)?;
-            if is_sound(&to.address) { Ok(Said::Go(to)) } else { Err(ServeError::Assignment) }
+            if is_sound(&to.address) { Ok(SaidPlace::Go(to)) } else { Err(ServeError::Assignment) }
         }
         Kind::Assign => {
             let assign: Assign =
@@ -97,7 +99,7 @@ pub(super) fn said(header: &Header, body: &[u8]) -> Result<Said, ServeError> {
             if assign.version != PROTOCOL_VERSION {
                 return Err(ServeError::Version { theirs: assign.version });
             }
-            Ok(Said::Assign(Box::new(assign)))
+            Ok(SaidPlace::Assign(Box::new(assign)))
         }
         _ => Err(ServeError::Assignment),
     }

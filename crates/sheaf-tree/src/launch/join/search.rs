@@ -1,8 +1,8 @@
 //! The ways to a parent: the first one, and another one when that is lost.
 use crate::driver::{Shared, is_stopped};
 use crate::launch::start::plan::Station;
-use crate::link::wire::{Caller, Channel, call, connect, greet, is_of_this_machine};
-use crate::link::{Address, Ancestor};
+use crate::link::wire::{Channel, WireCaller, call, connect, greet, is_of_this_machine};
+use crate::link::{Ancestor, DoorAddress};
 use crate::proto::{LinkId, Node, Time};
 use std::io;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Pause {
 
 /// Connects a new child to its parent, the first of `ancestors`.
 pub(in crate::launch) async fn arrive(
-    caller: &Caller<'_>,
+    caller: &WireCaller<'_>,
     ancestors: &[Ancestor],
 ) -> io::Result<Channel> {
     reach(caller, ancestors, ARRIVE_TIMEOUT, ARRIVE_CALL_TIMEOUT).await
@@ -55,7 +55,7 @@ pub(in crate::launch) async fn arrive(
 /// [`arrive`] for a child that has another way to its parent when this one is not open: what takes
 /// longer than `limit` to connect is none.
 pub(in crate::launch) async fn arrive_within(
-    caller: &Caller<'_>,
+    caller: &WireCaller<'_>,
     ancestors: &[Ancestor],
     limit: Duration,
 ) -> io::Result<Channel> {
@@ -92,8 +92,8 @@ pub(in crate::launch) async fn arrive_near(
         () = parent_is_stopped(stopped_max) => {
             let mut search = Search::new(ancestors[1..].to_vec());
             match call_ancestors(station, &mut search).await {
-                Found::Ancestor(channel, at) => Ok(Arrival { channel, at, as_orphan: true }),
-                Found::Nobody | Found::End => Err(io::ErrorKind::ConnectionRefused.into()),
+                FoundPlace::Ancestor(channel, at) => Ok(Arrival { channel, at, as_orphan: true }),
+                FoundPlace::Nobody | FoundPlace::End => Err(io::ErrorKind::ConnectionRefused.into()),
             }
         }
     }
@@ -115,7 +115,7 @@ async fn parent_is_stopped(stopped_max: Duration) {
 }
 
 async fn reach(
-    caller: &Caller<'_>,
+    caller: &WireCaller<'_>,
     ancestors: &[Ancestor],
     limit: Duration,
     call_limit: Duration,
@@ -198,9 +198,9 @@ pub(in crate::launch) async fn find_parent(
         found = call_ancestors(station, search) => found,
     };
     let (channel, place) = match found {
-        Found::Ancestor(channel, place) => (channel, place),
-        Found::Nobody => return shared.with_node(0, Node::disband),
-        Found::End => return shared.with_node(0, Node::abandon),
+        FoundPlace::Ancestor(channel, place) => (channel, place),
+        FoundPlace::Nobody => return shared.with_node(0, Node::disband),
+        FoundPlace::End => return shared.with_node(0, Node::abandon),
     };
     let link = shared.run(|core, now| {
         core.touch(0);
@@ -245,7 +245,7 @@ pub(in crate::launch) fn attach_parent(
 }
 
 /// What comes of a search.
-enum Found {
+enum FoundPlace {
     /// One has taken the call.
     Ancestor(Channel, ParentIs),
     /// From here there is no way to the root.
@@ -255,7 +255,7 @@ enum Found {
 }
 
 /// Tries ancestor after ancestor.
-async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
+async fn call_ancestors(station: &Station, search: &mut Search) -> FoundPlace {
     let caller = station.caller();
     let mut pause = Pause(PAUSE_MIN);
     let mut refused: Option<Instant> = None;
@@ -273,12 +273,12 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
         match called {
             Ok(Ok(channel)) => {
                 let parent = if is_root { ParentIs::TheRoot } else { ParentIs::OneOfMany };
-                return Found::Ancestor(channel, parent);
+                return FoundPlace::Ancestor(channel, parent);
             }
             // The root never comes back.
-            Ok(Err(error)) if is_root && is_gone(ancestor, &error) => return Found::End,
+            Ok(Err(error)) if is_root && is_gone(ancestor, &error) => return FoundPlace::End,
             _ if refused.is_some_and(|since| since.elapsed() >= REFUSED_MAX) => {
-                return Found::Nobody;
+                return FoundPlace::Nobody;
             }
             Ok(Err(error)) => tracing::debug!(%error, rank = ancestor.rank, "no new parent"),
             Err(_) => tracing::debug!(rank = ancestor.rank, "an ancestor does not answer"),
@@ -287,13 +287,13 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> Found {
             pause.wait().await;
         }
     }
-    Found::End
+    FoundPlace::End
 }
 
 /// Says which address was tried, and what can be done about it.
 fn unreached(parent: &Ancestor, error: io::Error) -> io::Error {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
-    let Address::Tcp(all) = &parent.address else { return error };
+    let DoorAddress::Tcp(all) = &parent.address else { return error };
     if !matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | TimedOut)
     {
         return error;
@@ -314,8 +314,8 @@ pub(in crate::launch) const UNREACHED: &str = "cannot reach the node above";
 /// closes the socket at which it listens.
 fn is_gone(ancestor: &Ancestor, error: &io::Error) -> bool {
     let is_local = match &ancestor.address {
-        Address::Abstract(_) => true,
-        Address::Tcp(all) => all.iter().all(|address| address.ip().is_loopback()),
+        DoorAddress::Abstract(_) => true,
+        DoorAddress::Tcp(all) => all.iter().all(|address| address.ip().is_loopback()),
     };
     is_local && error.kind() == io::ErrorKind::ConnectionRefused
 }

@@ -1,8 +1,8 @@
 //! A server or inner node: a process that was started by its parent.
 use super::invitation::{ChannelKind, Invitation, Patient};
-use super::invited::Linked;
+use super::invited::LinkedNode;
 use super::peer::{Introductions, PEERS};
-use super::place::{ASSIGN_TIMEOUT, Said, find_place, hear, said};
+use super::place::{ASSIGN_TIMEOUT, SaidPlace, find_place, hear, said};
 use super::search::{Arrival, ParentIs, Search, arrive_near, attach_parent, find_parent};
 use crate::driver::Shared;
 use crate::launch::join::invited;
@@ -13,11 +13,11 @@ use crate::launch::start::slurm::STEP_END_PAUSE;
 use crate::launch::{Options, add_own_leaf, config};
 use crate::link::tls::Keys;
 use crate::link::wire::{Channel, peer_user};
-use crate::link::{Address, Ancestor};
-use crate::network::End;
+use crate::link::{Ancestor, DoorAddress};
+use crate::network::NetworkEnd;
 use crate::proto::control::{Assign, PROTOCOL_VERSION};
-use crate::proto::{LinkId, Node, Role};
-use crate::service::{Dispatch, LeafHandle, Place, Services};
+use crate::proto::{LinkId, Node, NodeRole};
+use crate::service::{Dispatch, LeafHandle, ServicePlace, Services};
 use crate::topology::Topology;
 use rustix::net::AddressFamily;
 use rustix::process::Uid;
@@ -92,11 +92,13 @@ pub fn serve_invited(stdin: OwnedFd, services: &Services) -> Result<(), ServeErr
 ///
 /// # Errors
 /// As [`serve`].
-pub fn serve_here(linked: Box<Linked>, services: &Services) -> Result<(), ServeError> {
-    let Linked { invitation, from, to, own } = *linked;
+pub fn serve_here(linked: Box<LinkedNode>, services: &Services) -> Result<(), ServeError> {
+    let LinkedNode { invitation, from, to, own } = *linked;
     let deadline = Instant::now() + ASSIGN_TIMEOUT;
     let (header, body) = read_frame(&mut Patient { fd: from.as_fd(), deadline })?;
-    let Said::Assign(assign) = said(&header, &body)? else { return Err(ServeError::Assignment) };
+    let SaidPlace::Assign(assign) = said(&header, &body)? else {
+        return Err(ServeError::Assignment);
+    };
     let link = Channel { out: to, over_ssh: true, ..Channel::from(from) };
     let bidden = Bidden::of(invitation)?;
     let mut placed = Placed::new(Uplink::Open(link), &assign, Some(bidden))?;
@@ -206,7 +208,7 @@ fn told(channel: OwnedFd) -> Result<Told, ServeError> {
     Ok(Told::Place(Box::new(match ChannelKind::of(&channel)? {
         Some(ChannelKind::Link) => {
             let (header, body) = read_first(&channel, ASSIGN_TIMEOUT)?;
-            let Said::Assign(assign) = said(&header, &body)? else {
+            let SaidPlace::Assign(assign) = said(&header, &body)? else {
                 return Err(ServeError::Assignment);
             };
             Placed::new(Uplink::Open(channel.into()), &assign, None)?
@@ -215,7 +217,7 @@ fn told(channel: OwnedFd) -> Result<Told, ServeError> {
             let mut memory = File::from(channel);
             let invitation = Invitation::read(&memory, INVITATION_TIMEOUT)?;
             let (header, body) = read_frame(&mut memory)?;
-            let Said::Assign(assign) = said(&header, &body)? else {
+            let SaidPlace::Assign(assign) = said(&header, &body)? else {
                 return Err(ServeError::Assignment);
             };
             Placed::new(Uplink::Door, &assign, Some(Bidden::of(invitation)?))?
@@ -264,7 +266,7 @@ impl Placed {
     async fn arrive(channel: OwnedFd) -> Result<Self, ServeError> {
         if ChannelKind::of(&channel)? == Some(ChannelKind::Link) {
             let (link, said) = hear(Channel::from(channel)).await?;
-            let Said::Assign(assign) = said else { return Err(ServeError::Assignment) };
+            let SaidPlace::Assign(assign) = said else { return Err(ServeError::Assignment) };
             return Self::new(Uplink::Open(link), &assign, None);
         }
         let invitation = Invitation::read(&channel, INVITATION_TIMEOUT)?;
@@ -319,7 +321,7 @@ fn maker_of(fd: &OwnedFd) -> Option<Uid> {
 
 /// Where an ancestor is on TCP.
 fn ip_of(ancestor: &Ancestor) -> Option<IpAddr> {
-    let Address::Tcp(all) = &ancestor.address else { return None };
+    let DoorAddress::Tcp(all) = &ancestor.address else { return None };
     all.first().map(SocketAddr::ip)
 }
 
@@ -341,11 +343,11 @@ fn begin(shared: &Arc<Shared>, placed: &Placed, as_orphan: bool, services: &Serv
         core.add_node(config, services.filters().clone());
         core.nodes[0].set_identity(&root.host(), std::process::id());
         core.nodes[0].count_on(station.epoch);
-        if station.late && role == Role::Inner {
+        if station.late && role == NodeRole::Inner {
             core.nodes[0].begin_empty();
         }
-        if role != Role::Leaf {
-            add_own_leaf(shared, core, 0, Place::of(root, &options.configs), services);
+        if role != NodeRole::Leaf {
+            add_own_leaf(shared, core, 0, ServicePlace::of(root, &options.configs), services);
         }
         // Who comes late has to say what it stands for, as an orphan does.
         if !station.late && !as_orphan {
@@ -370,7 +372,7 @@ async fn run(
     let Placed { topology, station, options, brood, .. } = placed;
     let (station, root, mut family) = (Arc::new(station), topology.root(), None);
     let role = shared.peek(|core| core.nodes[0].config().role);
-    if role == Role::Leaf {
+    if role == NodeRole::Leaf {
         let handle = LeafHandle { shared: Arc::downgrade(&shared), node: 0 };
         let introductions = Introductions {
             station: Arc::clone(&station),
@@ -379,7 +381,7 @@ async fn run(
             tuning: options.tuning,
         };
         let services = &services.clone().with(PEERS, introductions);
-        match Dispatch::at_leaf(services, Place::of(root, &options.configs), handle) {
+        match Dispatch::at_leaf(services, ServicePlace::of(root, &options.configs), handle) {
             Ok(dispatch) => shared.run(|core, _| {
                 core.set_services(0, dispatch);
                 core.nodes[0].tell_ready();
@@ -422,7 +424,7 @@ async fn run(
                 // The root hears why from Slurm, meanwhile.
                 tokio::time::sleep(STEP_END_PAUSE).await;
             }
-            if role == Role::Leaf {
+            if role == NodeRole::Leaf {
                 shared.with_node(0, Node::leave_session);
             } else {
                 let life = random()?;
@@ -443,7 +445,7 @@ async fn run(
 mod tests {
     use super::*;
     use crate::launch::invitation::Over;
-    use crate::link::door::{Door, Host};
+    use crate::link::door::{Door, DoorHost};
     use crate::link::{Audit, Hello, Refusal, Secret};
     use crate::proto::control;
     use crate::topology::{Names, Placement, Spec};
@@ -451,7 +453,7 @@ mod tests {
     /// A parent that takes whoever comes for its only child, whose name is another.
     struct Mistaken(Topology);
 
-    impl Host for Mistaken {
+    impl DoorHost for Mistaken {
         fn expects(&self, _: &Hello) -> Result<(), Refusal> {
             Ok(())
         }

@@ -46,8 +46,8 @@ pub(in crate::launch) fn bear(mut placed: Placed) -> io::Result<Placed> {
         learn_in_advance();
         let door = placed.station.open_door()?;
         match fork_each(&placed, door) {
-            Family::Parent(brood) => return Ok(Placed { brood: Some(brood), ..placed }),
-            Family::Child(child) => {
+            BroodFamily::Parent(brood) => return Ok(Placed { brood: Some(brood), ..placed }),
+            BroodFamily::Child(child) => {
                 // A process group of its own: the terminal's Ctrl-C is for the root, which ends the
                 // others.
                 rustix::process::setpgid(None, None)?;
@@ -79,19 +79,19 @@ fn is_alone() -> bool {
 }
 
 /// Who goes on.
-enum Family {
+enum BroodFamily {
     Parent(Brood),
-    Child(Child),
+    Child(BroodChild),
 }
 
 /// What a child has from its parent.
-struct Child {
+struct BroodChild {
     rank: u32,
     link: Option<OwnedFd>,
     ancestors: Vec<Ancestor>,
 }
 
-fn fork_each(placed: &Placed, door: Door) -> Family {
+fn fork_each(placed: &Placed, door: Door) -> BroodFamily {
     let station = &placed.station;
     let ancestors = station.ancestors_below(&door);
     let mut brood = Brood { door, children: Vec::new() };
@@ -105,12 +105,12 @@ fn fork_each(placed: &Placed, door: Door) -> Family {
             Ok(Twin::Child(link)) => {
                 // The door, and the links to those born before, are the parent's.
                 drop(brood);
-                return Family::Child(Child { rank: child.rank(), link, ancestors });
+                return BroodFamily::Child(BroodChild { rank: child.rank(), link, ancestors });
             }
             Err(error) => brood.children.push(Some(Err(error))),
         }
     }
-    Family::Parent(brood)
+    BroodFamily::Parent(brood)
 }
 
 /// One of the two that there are after a fork.
@@ -148,7 +148,7 @@ fn fork() -> io::Result<Option<Pid>> {
 
 impl Placed {
     /// What the child is to know, from what its parent knows; all that is the parent's is let go.
-    fn into_child(self, child: Child) -> io::Result<Self> {
+    fn into_child(self, child: BroodChild) -> io::Result<Self> {
         let Self { topology: above, station, options, .. } = self;
         let topology = above.subtree(child.rank).ok_or(io::ErrorKind::NotFound)?;
         let siblings = above.root().children().len() as u32 - 1;

@@ -2,8 +2,8 @@
 use crate::driver::Shared;
 use crate::launch::{Options, add_own_leaf, config};
 use crate::network::Network;
-use crate::proto::{LinkId, Role};
-use crate::service::{Dispatch, LeafHandle, Place, Services};
+use crate::proto::{LinkId, NodeRole};
+use crate::service::{Dispatch, LeafHandle, ServicePlace, Services};
 use crate::topology::Topology;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub fn embedded(topology: &Topology, services: &Services, options: &Options) -> 
         }
         for node in topology.nodes() {
             let at = (node.rank() - first) as usize;
-            let place = Place::of(node, &options.configs);
+            let place = ServicePlace::of(node, &options.configs);
             if node.leaf_index().is_none() {
                 add_own_leaf(&shared, core, at, place, services);
                 continue;
@@ -61,7 +61,7 @@ pub fn embedded(topology: &Topology, services: &Services, options: &Options) -> 
             }
         }
         for at in 0..core.nodes.len() {
-            if core.nodes[at].config().role != Role::Leaf {
+            if core.nodes[at].config().role != NodeRole::Leaf {
                 core.nodes[at].tell_ready();
             }
             core.touch(at);

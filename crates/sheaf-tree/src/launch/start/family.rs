@@ -1,9 +1,9 @@
 //! Child processes: how they ended, and that they are gone in the end.
-use crate::driver::{Autopsy, Death, Peer, is_stopped};
+use crate::driver::{Autopsy, Death, SocketPeer, is_stopped};
 use crate::launch::door::nursery::Nursery;
 use crate::link::door::Doorkeeper;
 use crate::link::watch::register;
-use crate::network::End;
+use crate::network::NetworkEnd;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
 };
@@ -34,9 +34,13 @@ impl Kin {
     }
 
     /// It at the other end of a link: once that has closed it can be found out how it ended.
-    pub fn as_peer(&self, is_leaf: bool) -> Peer {
+    pub fn as_peer(&self, is_leaf: bool) -> SocketPeer {
         let (kin, pid) = (self.clone(), Some(self.pid));
-        Peer { autopsy: Box::new(move || Box::pin(async move { kin.death().await })), is_leaf, pid }
+        SocketPeer {
+            autopsy: Box::new(move || Box::pin(async move { kin.death().await })),
+            is_leaf,
+            pid,
+        }
     }
 
     /// Whether somebody has stopped it.
@@ -124,7 +128,7 @@ pub(in crate::launch) fn death(status: ExitStatus) -> Death {
 }
 
 /// The end of the process at the other end of a unix socket, which somebody else has started.
-pub(in crate::launch) fn watch(socket: &OwnedFd, is_leaf: bool) -> Option<Peer> {
+pub(in crate::launch) fn watch(socket: &OwnedFd, is_leaf: bool) -> Option<SocketPeer> {
     let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
     let pidfd = pidfd_open(peer.pid, PidfdFlags::NONBLOCK).ok()?;
     let autopsy: Autopsy = Box::new(move || {
@@ -135,7 +139,7 @@ pub(in crate::launch) fn watch(socket: &OwnedFd, is_leaf: bool) -> Option<Peer> 
             Death { how: "its process ended".to_owned(), by_fault: false }
         })
     });
-    Some(Peer { autopsy, is_leaf, pid: Some(peer.pid) })
+    Some(SocketPeer { autopsy, is_leaf, pid: Some(peer.pid) })
 }
 
 /// The processes that one node has started.
@@ -152,7 +156,7 @@ pub(in crate::launch) struct Family {
 /// How often it is looked whether nodes that others have started are gone.
 const ADOPTED_LOOK: Duration = Duration::from_millis(5);
 
-impl End for Family {
+impl NetworkEnd for Family {
     fn end(mut self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let deadline = tokio::time::Instant::now() + self.patience;

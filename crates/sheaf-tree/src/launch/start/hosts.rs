@@ -1,9 +1,9 @@
 //! Children on other hosts: all of one node started at once, within bounds, each by its own ssh.
-use super::ssh::{self, Failure, Ssh, Started};
+use super::ssh::{self, Ssh, SshFailure, StartedOver};
 use crate::launch::Invitation;
 use crate::launch::door::nursery::Nursery;
 use crate::launch::invitation::Over;
-use crate::link::{Address, Ancestor, is_sound};
+use crate::link::{Ancestor, DoorAddress, is_sound};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -50,20 +50,20 @@ pub(in crate::launch) async fn start(
     how: &Ssh,
     child: &Planned,
     over: Over,
-) -> Result<(), Failure> {
+) -> Result<(), SshFailure> {
     let Planned { rank, host, invitation, sudo } = child;
     let turn = nursery.upgrade().and_then(|nursery| nursery.begin_to_start(*rank));
-    let Some(_turn) = turn else { return Err(Failure::under_way()) };
+    let Some(_turn) = turn else { return Err(SshFailure::under_way()) };
     let invitation = Invitation { over, ..invitation.clone() };
     let started =
         ssh::start(how, (host, *sudo), |here| Ok(invite(&invitation, here)?.to_bytes())).await?;
     let Some(nursery) = nursery.upgrade() else { return Ok(()) };
     match started {
-        Started::Joined => nursery.has_come(over, true),
-        Started::Linked(line) => {
+        StartedOver::Joined => nursery.has_come(over, true),
+        StartedOver::Linked(line) => {
             tracing::info!(host, rank, "linked through ssh");
             nursery.has_come(over, false);
-            nursery.admit_line(*rank, *line).map_err(|error| Failure::not_taken(&error))?;
+            nursery.admit_line(*rank, *line).map_err(|error| SshFailure::not_taken(&error))?;
         }
     }
     Ok(())
@@ -89,7 +89,7 @@ pub(in crate::launch) fn seen_from(
 ) -> io::Result<Invitation> {
     let mut invitation = invitation.clone();
     for Ancestor { address, .. } in &mut invitation.ancestors {
-        let Address::Tcp(all) = address else { continue };
+        let DoorAddress::Tcp(all) = address else { continue };
         for at in all.iter_mut().filter(|at| at.ip().is_unspecified()) {
             let unknown =
                 "the host does not say by which address it knows this one; say it with listen";

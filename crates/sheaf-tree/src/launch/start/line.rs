@@ -1,5 +1,5 @@
 //! An ssh connection that is the link to the node it has started, and lives as long as that.
-use crate::driver::{Death, Peer};
+use crate::driver::{Death, SocketPeer};
 use crate::link::wire::Channel;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LINGER: Duration = Duration::from_secs(2);
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The near end of such a connection.
-pub(in crate::launch) struct Line {
+pub(in crate::launch) struct SshLine {
     channel: Channel,
     ssh: Child,
     /// What it says on standard error.
@@ -24,12 +24,12 @@ pub(in crate::launch) struct Line {
 /// A line in use.
 pub(in crate::launch) struct Taken {
     pub channel: Channel,
-    pub peer: Peer,
+    pub peer: SocketPeer,
     /// Done when ssh has ended.
     pub keeper: JoinHandle<()>,
 }
 
-impl Line {
+impl SshLine {
     pub fn new(channel: Channel, ssh: Child, said: JoinHandle<Vec<u8>>) -> Self {
         Self { channel, ssh, said }
     }
@@ -51,7 +51,7 @@ impl Line {
             };
             Box::pin(death) as std::pin::Pin<Box<dyn Future<Output = Death> + Send>>
         };
-        let peer = Peer { autopsy: Box::new(autopsy), is_leaf: nothing_lives_on, pid: None };
+        let peer = SocketPeer { autopsy: Box::new(autopsy), is_leaf: nothing_lives_on, pid: None };
         Taken { channel, peer, keeper }
     }
 }

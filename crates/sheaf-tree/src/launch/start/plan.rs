@@ -3,7 +3,7 @@
 use crate::launch::{Carrier, Options, Program, Starter};
 use crate::link::door::Door;
 use crate::link::tls::Keys;
-use crate::link::wire::Caller;
+use crate::link::wire::WireCaller;
 use crate::link::{Ancestor, Authority, Credentials, Listen, Secret, anywhere, loopback};
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
 use crate::topology::{NodeRef, Topology};
@@ -15,7 +15,7 @@ use std::net::IpAddr;
 
 /// The part of an assignment that only launchers understand.
 #[derive(Serialize, Deserialize)]
-struct Plan {
+struct StartPlan {
     program: Program,
     secret: Secret,
     /// Credentials of the nodes below; empty unless links are TLS.
@@ -63,7 +63,7 @@ pub(in crate::launch) struct Station {
 
 /// For fuzzing: how a node is to start those below it.
 pub(crate) fn decode_any(data: &[u8]) {
-    drop(postcard::from_bytes::<Plan>(data));
+    drop(postcard::from_bytes::<StartPlan>(data));
 }
 
 impl Station {
@@ -106,12 +106,12 @@ impl Station {
         ancestors: Vec<Ancestor>,
     ) -> Option<Self> {
         let (rank, host) = (node.rank(), node.host());
-        let plan: Plan = postcard::from_bytes(&assign.launch).ok()?;
+        let plan: StartPlan = postcard::from_bytes(&assign.launch).ok()?;
         let issuer = match plan.program.carrier.has_keys() {
             true => Issuer::Keyring(plan.keyring.into_iter().collect()),
             false => Issuer::Nobody,
         };
-        let Plan { program, secret, late, epoch, .. } = plan;
+        let StartPlan { program, secret, late, epoch, .. } = plan;
         let user = rustix::process::geteuid();
         let (uplink, is_over_ssh) = (None, false);
         Some(Self {
@@ -145,9 +145,9 @@ impl Station {
     }
 
     /// Itself, as it calls others.
-    pub fn caller(&self) -> Caller<'_> {
+    pub fn caller(&self) -> WireCaller<'_> {
         let Self { secret, keys, rank, host, user, .. } = self;
-        Caller { secret, keys: keys.as_ref(), rank: *rank, host, user: *user }
+        WireCaller { secret, keys: keys.as_ref(), rank: *rank, host, user: *user }
     }
 
     /// A door for the nodes below.
@@ -213,7 +213,7 @@ impl Station {
                 }
             }
         }
-        let plan = Plan {
+        let plan = StartPlan {
             program: self.program.clone(),
             secret: self.secret.clone(),
             keyring,

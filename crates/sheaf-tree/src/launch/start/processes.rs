@@ -11,11 +11,11 @@ use crate::launch::door::reception::{Reception, bring_back};
 use crate::launch::join::desk::Desk;
 use crate::launch::join::invitation::{Invitation, Over};
 use crate::launch::{Carrier, LaunchError, Options, Program, Starter, add_own_leaf, config};
-use crate::link::{Address, Ancestor, loopback};
+use crate::link::{Ancestor, DoorAddress, loopback};
 use crate::network::Network;
 use crate::proto::frame::{self, HEADER_BYTES, Header};
 use crate::proto::{self, LinkId};
-use crate::service::{Place, Services};
+use crate::service::{ServicePlace, Services};
 use crate::topology::{NodeRef, Topology};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -95,7 +95,13 @@ pub(in crate::launch) fn root_node(
     shared.run(|core, _| {
         core.add_node(config, services.filters().clone());
         core.nodes[0].set_identity(&topology.root().host(), std::process::id());
-        add_own_leaf(shared, core, 0, Place::of(topology.root(), &options.configs), services);
+        add_own_leaf(
+            shared,
+            core,
+            0,
+            ServicePlace::of(topology.root(), &options.configs),
+            services,
+        );
     });
 }
 
@@ -243,7 +249,7 @@ const MISSING_LOOK: Duration = Duration::from_secs(1);
 
 impl Wait {
     async fn for_children(self, nursery: Weak<Nursery>, mut missing: usize) {
-        let (mut since, mut stopped) = (Instant::now(), Stopped::default());
+        let (mut since, mut stopped) = (Instant::now(), StoppedChildren::default());
         while missing > 0 {
             tokio::time::sleep(MISSING_LOOK).await;
             let Some(nursery) = nursery.upgrade() else { return };
@@ -263,9 +269,9 @@ impl Wait {
 
 /// Children that have not connected, and whose processes are stopped: since when.
 #[derive(Default)]
-struct Stopped(FxHashMap<u32, Instant>);
+struct StoppedChildren(FxHashMap<u32, Instant>);
 
-impl Stopped {
+impl StoppedChildren {
     /// Gives up those that have been stopped for `stopped_max`.
     fn look(&mut self, nursery: &Nursery, stopped_max: Duration) {
         let stopped = nursery.stopped();
@@ -338,8 +344,8 @@ impl Birth<'_> {
         // A door at every address is one for either family; whoever stands at one address is called
         // there.
         let open = match &self.ancestors[0].address {
-            Address::Tcp(all) => all.iter().map(SocketAddr::ip).find(IpAddr::is_unspecified),
-            Address::Abstract(_) => None,
+            DoorAddress::Tcp(all) => all.iter().map(SocketAddr::ip).find(IpAddr::is_unspecified),
+            DoorAddress::Abstract(_) => None,
         };
         let here = open.map(|open| loopback(Some(open).filter(IpAddr::is_ipv4))).transpose()?;
         let near = |invitation| hosts::seen_from(invitation, here);

@@ -49,7 +49,7 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// A program as hosts keep it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Content {
+pub struct ProgramContent {
     /// SHA-256 in hexadecimal: what hosts can check without this program.
     hash: String,
     bytes: u64,
@@ -58,7 +58,7 @@ pub struct Content {
     path: Option<PathBuf>,
 }
 
-impl Content {
+impl ProgramContent {
     /// The program that runs now.
     ///
     /// # Errors
@@ -143,13 +143,18 @@ mod tests {
 
     const PROGRAM: &[u8] = b"#!/bin/sh\necho \"runs $*\"; cat\n";
 
-    fn content(path: &Path) -> Content {
+    fn content(path: &Path) -> ProgramContent {
         std::fs::write(path, PROGRAM).unwrap();
-        Content::of(path).unwrap()
+        ProgramContent::of(path).unwrap()
     }
 
     /// Runs the command as sshd would, with `input` on its standard input.
-    fn run(home: &Path, shell: &str, content: &Content, input: &[u8]) -> (bool, String, String) {
+    fn run(
+        home: &Path,
+        shell: &str,
+        content: &ProgramContent,
+        input: &[u8],
+    ) -> (bool, String, String) {
         let mut child = Command::new(shell)
             .args(["-c", &content.command(false)])
             .env_clear()

@@ -7,9 +7,9 @@
 use crate::launch::door::nursery::Nursery;
 use crate::launch::join::attach::Token;
 use crate::launch::start::spawn::end_with_this_thread;
-use crate::network::{End, Over};
+use crate::network::{NetworkEnd, SessionOver};
 use rustix::process::{Pid, Signal, kill_process_group};
-use said::{Ended, News, Said};
+use said::{EndedJob, News, SrunSaid};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use std::io;
@@ -66,7 +66,7 @@ impl Srun {
 }
 
 /// The job step with the servers.
-pub(in crate::launch) struct Step {
+pub(in crate::launch) struct SlurmStep {
     /// Asks srun to end.
     stop: Arc<Notify>,
     /// How srun has ended, once it has.
@@ -74,7 +74,7 @@ pub(in crate::launch) struct Step {
     nursery: Weak<Nursery>,
 }
 
-impl Step {
+impl SlurmStep {
     /// Starts one server on each of `hosts`; they come to `address` with `token`. Those that fail
     /// are given up in the nursery, and after `patience` those that are not there, if srun has said
     /// why. When the job is over and nobody is left, `over` is told.
@@ -83,16 +83,16 @@ impl Step {
         hosts: &[String],
         (address, token): (&str, &Token),
         (nursery, patience): (&Arc<Nursery>, Duration),
-        over: Arc<Over>,
+        over: Arc<SessionOver>,
     ) -> io::Result<Self> {
-        let mut srun = Running(command(how, hosts, address).spawn()?);
+        let mut srun = RunningSrun(command(how, hosts, address).spawn()?);
         let (Some(mut stdin), Some(stderr)) = (srun.0.stdin.take(), srun.0.stderr.take()) else {
             unreachable!("both were asked for as pipes");
         };
         // A pipe holds more than a token. Whoever has ended by then says why on standard error.
         let _ = stdin.write_all(format!("{token}\n").as_bytes()).await;
         let (stop, (tell, gone)) = (Arc::new(Notify::new()), watch::channel(None));
-        let said = Arc::new(Said::default());
+        let said = Arc::new(SrunSaid::default());
         let nursery = Arc::downgrade(nursery);
         let listen = tokio::spawn(listen(stderr, Arc::clone(&said), Weak::clone(&nursery)));
         tokio::spawn(lose_patience(patience, Arc::clone(&said), Weak::clone(&nursery)));
@@ -122,15 +122,15 @@ fn command(how: &Srun, hosts: &[String], address: &str) -> Command {
 
 /// An srun that is asked to end when nobody holds it any more. It takes its job along then, also
 /// one that waits for its hosts; killed, it would leave that in the queue.
-struct Running(Child);
+struct RunningSrun(Child);
 
-impl Drop for Running {
+impl Drop for RunningSrun {
     fn drop(&mut self) {
         self.signal(Signal::TERM);
     }
 }
 
-impl Running {
+impl RunningSrun {
     /// For a launcher in a script of the user's as well, which may have started srun behind it.
     fn signal(&self, signal: Signal) {
         // A process that is waited for has its number until then.
@@ -158,7 +158,7 @@ impl Running {
 }
 
 /// Keeps srun until it has ended, and tells how that was.
-async fn hold(mut srun: Running, stop: Arc<Notify>, gone: watch::Sender<Option<String>>) {
+async fn hold(mut srun: RunningSrun, stop: Arc<Notify>, gone: watch::Sender<Option<String>>) {
     let how =
         srun.wait(&stop).await.map_or_else(|error| error.to_string(), |status| status.to_string());
     // Nobody may want to know any more.
@@ -166,7 +166,7 @@ async fn hold(mut srun: Running, stop: Arc<Notify>, gone: watch::Sender<Option<S
 }
 
 /// Reads what srun says until it says nothing more.
-async fn listen(stderr: ChildStderr, said: Arc<Said>, nursery: Weak<Nursery>) {
+async fn listen(stderr: ChildStderr, said: Arc<SrunSaid>, nursery: Weak<Nursery>) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     while let Ok(1..) = (&mut stderr).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await {
@@ -184,7 +184,7 @@ async fn listen(stderr: ChildStderr, said: Arc<Said>, nursery: Weak<Nursery>) {
 }
 
 /// Gives up the hosts of tasks that have ended, once what the tasks said has had time to come.
-async fn give_up(ended: Ended, said: Arc<Said>, nursery: Weak<Nursery>) {
+async fn give_up(ended: EndedJob, said: Arc<SrunSaid>, nursery: Weak<Nursery>) {
     sleep(TASK_WORDS_TIMEOUT).await;
     let Some(nursery) = nursery.upgrade() else { return };
     let cause = said.cause(&ended);
@@ -194,7 +194,7 @@ async fn give_up(ended: Ended, said: Arc<Said>, nursery: Weak<Nursery>) {
 }
 
 /// Gives up all hosts of a job that Slurm has ended.
-async fn give_up_job(said: Arc<Said>, nursery: Weak<Nursery>) {
+async fn give_up_job(said: Arc<SrunSaid>, nursery: Weak<Nursery>) {
     sleep(CANCEL_PAUSE).await;
     let Some(nursery) = nursery.upgrade() else { return };
     let cause = said.cancelled().unwrap_or_default();
@@ -208,7 +208,7 @@ async fn give_up_job(said: Arc<Said>, nursery: Weak<Nursery>) {
 }
 
 /// Says of hosts that have not come by then what srun waits for.
-async fn lose_patience(patience: Duration, said: Arc<Said>, nursery: Weak<Nursery>) {
+async fn lose_patience(patience: Duration, said: Arc<SrunSaid>, nursery: Weak<Nursery>) {
     sleep(patience).await;
     if let (Some(phrase), Some(nursery)) = (said.phrase(), nursery.upgrade()) {
         nursery.give_up_all(Errno::TIMEDOUT, &format!("not started: {phrase}"));
@@ -220,9 +220,9 @@ async fn lose_patience(patience: Duration, said: Arc<Said>, nursery: Weak<Nurser
 async fn look_after(
     mut gone: watch::Receiver<Option<String>>,
     mut listen: JoinHandle<()>,
-    said: Arc<Said>,
+    said: Arc<SrunSaid>,
     nursery: Weak<Nursery>,
-    over: Arc<Over>,
+    over: Arc<SessionOver>,
 ) {
     let how = match gone.wait_for(Option::is_some).await {
         Ok(how) => how.clone().unwrap_or_default(),
@@ -248,7 +248,7 @@ async fn look_after(
     }
 }
 
-impl End for Step {
+impl NetworkEnd for SlurmStep {
     fn end(mut self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             // Where no server has come, there may be none that could end.

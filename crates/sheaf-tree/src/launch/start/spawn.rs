@@ -1,6 +1,6 @@
 //! Starting one process on this machine, with a descriptor that it is to inherit.
 use crate::launch::{LeafProgram, Program};
-use crate::link::{Address, Ancestor};
+use crate::link::{Ancestor, DoorAddress};
 use crate::topology::NodeRef;
 use rustix::process::Signal;
 use std::io;
@@ -27,8 +27,8 @@ pub(in crate::launch) fn leaf_program(
     let mut leaf = program.leaf.clone().filter(|_| child.leaf_index().is_some())?;
     if leaf.placed {
         let port = match &parent.address {
-            Address::Tcp(all) => all.first().map_or(0, SocketAddr::port),
-            Address::Abstract(_) => 0,
+            DoorAddress::Tcp(all) => all.first().map_or(0, SocketAddr::port),
+            DoorAddress::Abstract(_) => 0,
         };
         let host = child.parent().map(|above| above.host()).unwrap_or_default();
         let rank = parent.rank.to_string();

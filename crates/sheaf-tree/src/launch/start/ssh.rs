@@ -11,8 +11,8 @@
 //!                  or <─ linked           the connection is the link, for as long as the node lives
 //! ```
 //! What goes wrong until then comes over standard error, and is the cause that the tree reports.
-use super::line::Line;
-use super::push::{Content, HAVE, JOINED, LINKED, MARK, NEED, READY};
+use super::line::SshLine;
+use super::push::{HAVE, JOINED, LINKED, MARK, NEED, ProgramContent, READY};
 use crate::launch::join::search::UNREACHED;
 use crate::link::wire::Channel;
 use bytes::BytesMut;
@@ -75,13 +75,13 @@ pub struct Ssh {
     /// The pause between attempts to bring a lost host back; `None` for none.
     pub relaunch: Option<Duration>,
     /// What is run there.
-    pub content: Content,
+    pub content: ProgramContent,
 }
 
 impl Ssh {
     /// With what is known to suit most clusters.
     #[must_use]
-    pub fn new(content: Content) -> Self {
+    pub fn new(content: ProgramContent) -> Self {
         Self {
             command: vec!["ssh".to_owned()],
             connect_timeout: Duration::from_secs(10),
@@ -96,7 +96,7 @@ impl Ssh {
 
 /// Why a node could not be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::launch) struct Failure {
+pub(in crate::launch) struct SshFailure {
     pub errno: Errno,
     /// In one phrase: what the host or ssh said.
     pub cause: String,
@@ -106,7 +106,7 @@ pub(in crate::launch) struct Failure {
     pub no_login: bool,
 }
 
-impl Failure {
+impl SshFailure {
     /// Somebody else is at it.
     pub fn under_way() -> Self {
         let cause = "it is being started already".to_owned();
@@ -121,11 +121,11 @@ impl Failure {
 }
 
 /// What has come of a start.
-pub(in crate::launch) enum Started {
+pub(in crate::launch) enum StartedOver {
     /// The node has its link, and needs the connection no more.
     Joined,
     /// The connection is to be its link.
-    Linked(Box<Line>),
+    Linked(Box<SshLine>),
 }
 
 /// Starts a node on a host, through `sudo` or not. `invite` makes its invitation; it is given the
@@ -134,7 +134,7 @@ pub(in crate::launch) async fn start(
     ssh: &Ssh,
     (host, sudo): (&str, bool),
     mut invite: impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
-) -> Result<Started, Failure> {
+) -> Result<StartedOver, SshFailure> {
     let mut pause = RETRY_PAUSE;
     let mut tried = 0;
     loop {
@@ -158,9 +158,9 @@ async fn attempt(
     ssh: &Ssh,
     (host, sudo): (&str, bool),
     invite: &mut impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
-) -> Result<Started, Failure> {
+) -> Result<StartedOver, SshFailure> {
     let name = ssh.command.first().map_or("ssh", String::as_str);
-    let not_run = |error: io::Error| Failure {
+    let not_run = |error: io::Error| SshFailure {
         errno: Errno::from_io(&error),
         cause: format!("{name} cannot be run: {error}"),
         lasting: true,
@@ -173,9 +173,11 @@ async fn attempt(
     match (Talk { ssh, to, from: BufReader::new(from) }).run(invite).await {
         Ok(None) => {
             tokio::spawn(outlast(child, errors));
-            Ok(Started::Joined)
+            Ok(StartedOver::Joined)
         }
-        Ok(Some(channel)) => Ok(Started::Linked(Box::new(Line::new(channel, child, errors)))),
+        Ok(Some(channel)) => {
+            Ok(StartedOver::Linked(Box::new(SshLine::new(channel, child, errors))))
+        }
         Err(why) => Err(failure(child, errors, why).await),
     }
 }
@@ -323,7 +325,7 @@ async fn outlast(mut child: Child, errors: JoinHandle<Vec<u8>>) {
     errors.abort();
 }
 
-async fn failure(mut child: Child, mut errors: JoinHandle<Vec<u8>>, why: Why) -> Failure {
+async fn failure(mut child: Child, mut errors: JoinHandle<Vec<u8>>, why: Why) -> SshFailure {
     let patience = match why {
         Why::Closed => LAST_WORDS_TIMEOUT,
         // It still runs.
@@ -352,7 +354,7 @@ async fn failure(mut child: Child, mut errors: JoinHandle<Vec<u8>>, why: Why) ->
         matches!(why, Why::Closed) && by_ssh && !LASTING.iter().any(|text| cause.contains(text));
     let no_login = by_ssh || matches!(why, Why::Late(LOGIN, _));
     let errno = errno_of(&cause, by_ssh);
-    Failure { errno, cause: format!("not started: {cause}"), lasting: !may_help, no_login }
+    SshFailure { errno, cause: format!("not started: {cause}"), lasting: !may_help, no_login }
 }
 
 /// What ssh and programs on hosts say when it is not the host that is down.

@@ -2,7 +2,7 @@
 use super::build::{KINDS, Kind, module};
 use super::tree::{REGISTRY, Tree};
 use sheaf_tree::filter::{Emit, Filter, Input, LinkClock, ModuleId, NodeInfo, builtin, packets};
-use sheaf_tree::packet::{Value, pack, unpack};
+use sheaf_tree::packet::{PacketValue, pack, unpack};
 use std::collections::BTreeMap;
 
 /// Wide, deep, with one child at a node, and with one leaf in all.
@@ -47,10 +47,11 @@ async fn the_load_average_is_right_in_every_shape() {
                 }
             }
         }
-        let by_builtin = Tree::new(shape, |leaf, _| pack(&loads(leaf).map(Value::from)).unwrap());
+        let by_builtin =
+            Tree::new(shape, |leaf, _| pack(&loads(leaf).map(PacketValue::from)).unwrap());
         let stream = by_builtin.open("avg", b"");
         let result = by_builtin.ask(&stream, b"").await.payload.unwrap();
-        assert_eq!(unpack(&result).unwrap(), [mean(0), mean(1), mean(2)].map(Value::from));
+        assert_eq!(unpack(&result).unwrap(), [mean(0), mean(1), mean(2)].map(PacketValue::from));
     }
 }
 

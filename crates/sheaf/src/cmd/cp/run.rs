@@ -1,7 +1,7 @@
 //! `sheaf cp`, run.
 use super::CpArgs;
 use super::progress::Display;
-use super::way::{Way, way};
+use super::way::{CopyWay, way};
 use crate::cli::GlobalArgs;
 use crate::cmd::per_path::{in_part, told_cuts};
 use crate::cmd::stop;
@@ -37,15 +37,15 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = args.options();
     opening.run(async |session, config, output| {
         let mut display = Display::new(output, args.progress);
-        let told = Told { session, config, output };
+        let told = ToldCopy { session, config, output };
         let mut show = |progress| display.show(progress);
         match way {
-            Way::Put(sources, target) => {
+            CopyWay::Put(sources, target) => {
                 let put = cp::put(session.client(), sources, &target, &options, &mut show).await;
                 display.end();
                 told.put(&[target], put.map_err(stop)?, &options)
             }
-            Way::Get(targets, destination) => {
+            CopyWay::Get(targets, destination) => {
                 let got =
                     cp::get(session.client(), &targets, &destination, &options, &mut show).await;
                 display.end();
@@ -69,13 +69,13 @@ fn nowhere(error: ToolError) -> anyhow::Error {
 }
 
 /// What is printed in the end.
-struct Told<'a> {
+struct ToldCopy<'a> {
     session: &'a Session,
     config: &'a Config,
     output: &'a Output,
 }
 
-impl Told<'_> {
+impl ToldCopy<'_> {
     fn put(&self, targets: &[Target], mut put: Put, options: &CopyOptions) -> Result<Exit> {
         let hosts = self.config.hosts()?;
         let mut out = BufWriter::new(crate::output::stdout());

@@ -12,13 +12,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// From where to where.
-pub(super) enum Way {
+pub(super) enum CopyWay {
     Put(Vec<Source>, Target),
     Get(Vec<Target>, PathBuf),
 }
 
 /// The way that the places say.
-pub(super) fn way(args: &CpArgs, config: &Config) -> Result<Way> {
+pub(super) fn way(args: &CpArgs, config: &Config) -> Result<CopyWay> {
     let sources = args
         .sources
         .iter()
@@ -33,7 +33,7 @@ pub(super) fn way(args: &CpArgs, config: &Config) -> Result<Way> {
             }
             let address = Address { path: one_path(&address.path)?, ..address };
             let target = address.resolve(config, Purpose::Name("cp"))?;
-            Ok(Way::Put(sources.into_iter().map(source).collect::<Result<_>>()?, target))
+            Ok(CopyWay::Put(sources.into_iter().map(source).collect::<Result<_>>()?, target))
         }
         Side::Here(destination) if sources.iter().all(on_hosts) => {
             check_here(&destination)?;
@@ -43,7 +43,7 @@ pub(super) fn way(args: &CpArgs, config: &Config) -> Result<Way> {
                     targets.push(address.resolve(config, Purpose::Read)?);
                 }
             }
-            Ok(Way::Get(targets, destination))
+            Ok(CopyWay::Get(targets, destination))
         }
         destination => Err(Stop::usage(one_way(&destination, sources.iter().any(on_hosts))).into()),
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_session::Session;
 use sheaf_tools::entry::{ANSWER_BYTES_MAX, Merged};
-use sheaf_tools::grep::print::{Printer, stats_record, strided};
+use sheaf_tools::grep::print::{GrepPrinter, stats_record, strided};
 use sheaf_tools::grep::{self, GrepError, GrepOptions};
 use sheaf_tools::{ArgumentOrder, ToolError};
 use std::io::{BufWriter, IsTerminal, Write};
@@ -39,7 +39,7 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             if args.index && !output.json { strided(leaves) } else { hosts.fold(leaves) }
         };
         let color = global.color == Color::Always || output.stdout != Default::default();
-        let printer = Printer {
+        let printer = GrepPrinter {
             layout,
             prefix: !args.no_filename,
             color,
@@ -52,7 +52,7 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let (mut stats, order) = (None, ArgumentOrder::new(&targets));
         let mut print = |merged: &Merged| {
             if let Some(more) = merged.stats().filter(|_| options.stats) {
-                stats.get_or_insert(sheaf_tools::entry::Stats::default()).add(more, 1);
+                stats.get_or_insert(sheaf_tools::entry::EntryStats::default()).add(more, 1);
             }
             if !options.is_silent() {
                 let mut entries = merged.sorted();

@@ -2,7 +2,7 @@
 use super::groups::Rebased;
 use super::operands::Operands;
 use super::set::{Op, Set};
-use super::{HostsArgs, Streams};
+use super::{HostsArgs, InputStreams};
 use crate::exit::Stop;
 use anyhow::Result;
 use std::io::{BufRead, Read};
@@ -11,16 +11,16 @@ use std::io::{BufRead, Read};
 const INPUT_BYTES_MAX: u64 = 256 << 20;
 
 /// Reads sets from operands and from standard input.
-pub(super) struct Reader<'g> {
+pub(super) struct SetReader<'g> {
     groups: &'g Rebased<'g>,
 }
 
-impl<'g> Reader<'g> {
+impl<'g> SetReader<'g> {
     pub(super) fn new(groups: &'g Rebased<'g>) -> Self {
         Self { groups }
     }
 
-    fn operand(&mut self, kind: &Set, text: &str, streams: &mut Streams<'_>) -> Result<Set> {
+    fn operand(&mut self, kind: &Set, text: &str, streams: &mut InputStreams<'_>) -> Result<Set> {
         if text == "-" {
             return self.input(kind, streams.input);
         }
@@ -58,8 +58,8 @@ impl<'g> Reader<'g> {
 pub(super) fn compute(
     args: &HostsArgs,
     operands: &Operands,
-    reader: &mut Reader<'_>,
-    streams: &mut Streams<'_>,
+    reader: &mut SetReader<'_>,
+    streams: &mut InputStreams<'_>,
 ) -> Result<Set> {
     let kind = Set::new(args.rangeset);
     let mut set = if args.all { Set::Hosts(reader.groups.all_hosts()?) } else { kind.clone() };

@@ -3,7 +3,7 @@ use anyhow::{Result, bail};
 
 /// A format such as `%s-ib0` or `%-12s`: text around one conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Format {
+pub struct HostsFormat {
     before: String,
     conversion: Conversion,
     after: String,
@@ -22,7 +22,7 @@ struct Conversion {
 /// The widest a value is padded to.
 const WIDTH_MAX: usize = 4096;
 
-impl Format {
+impl HostsFormat {
     /// Reads a format. `%s` is the value, `%d` a count, `%%` a percent sign.
     pub fn parse(text: &str) -> Result<Self> {
         let (mut before, mut after, mut found) = (String::new(), String::new(), None);
@@ -177,13 +177,13 @@ mod tests {
 
     #[test]
     fn formats_as_python_does() {
-        let name = |format: &str| Format::parse(format).unwrap().name("n12").unwrap();
+        let name = |format: &str| HostsFormat::parse(format).unwrap().name("n12").unwrap();
         assert_eq!(name("%s"), "n12");
         assert_eq!(name("<%s>%%"), "<n12>%");
         assert_eq!(name("%-5s|"), "n12  |");
         assert_eq!(name("%05s|"), "  n12|");
         assert_eq!(name("%.2s"), "n1");
-        let count = |format: &str| Format::parse(format).unwrap().count(7).unwrap();
+        let count = |format: &str| HostsFormat::parse(format).unwrap().count(7).unwrap();
         assert_eq!(
             ["%s", "%05d", "%+d", "%+04d", "%-4d|", "%.3d", "%3s"].map(count),
             ["7", "00007", "+7", "+007", "7   |", "007", "  7"]
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn bad_formats_are_errors() {
         for format in ["", "x", "%s%s", "%", "%q", "%5"] {
-            assert!(Format::parse(format).is_err(), "{format}");
+            assert!(HostsFormat::parse(format).is_err(), "{format}");
         }
-        assert!(Format::parse("%d").unwrap().name("n1").is_err());
+        assert!(HostsFormat::parse("%d").unwrap().name("n1").is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Groups on the command line: the chosen source, listing, regrouping.
 use super::set::Set;
-use super::{HostsArgs, Streams};
+use super::{HostsArgs, InputStreams};
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use serde_json::json;
@@ -71,7 +71,7 @@ impl Groups for Rebased<'_> {
 pub(super) fn list_sources(
     groups: &Rebased<'_>,
     marks: bool,
-    streams: &mut Streams<'_>,
+    streams: &mut InputStreams<'_>,
 ) -> Result<()> {
     for (at, source) in groups.sources().iter().enumerate() {
         let is_default = at == 0;
@@ -95,7 +95,7 @@ pub(super) fn list(
     args: &HostsArgs,
     set: &Set,
     groups: &Rebased<'_>,
-    streams: &mut Streams<'_>,
+    streams: &mut InputStreams<'_>,
 ) -> Result<Exit> {
     let level = args.list + args.list_all;
     let asks_for_hosts = args.all || !set.is_empty() || !args.operands.before.is_empty();
@@ -151,7 +151,7 @@ impl From<anyhow::Error> for ListError {
 }
 
 /// A group in a list.
-struct Row {
+struct GroupRow {
     group: String,
     /// Empty where only names are listed.
     hosts: HostSet,
@@ -159,17 +159,17 @@ struct Row {
     of: Option<usize>,
 }
 
-type Rows<'g> = Box<dyn Iterator<Item = Result<Row, ParseError>> + 'g>;
+type GroupRows<'g> = Box<dyn Iterator<Item = Result<GroupRow, ParseError>> + 'g>;
 
 fn rows<'g>(
     set: Option<&HostSet>,
     source: Option<&'g str>,
     groups: &'g Rebased<'_>,
     resolves: bool,
-) -> Result<Rows<'g>, ParseError> {
+) -> Result<GroupRows<'g>, ParseError> {
     if let Some(set) = set {
         let found = memberships(set, source, groups)?.into_iter();
-        let row = |member: Membership| Row {
+        let row = |member: Membership| GroupRow {
             group: member.group,
             of: Some(member.hosts.len()),
             hosts: member.shared,
@@ -186,12 +186,12 @@ fn rows<'g>(
     Ok(Box::new(names.into_iter().map(move |group| {
         let name = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
         let hosts = if resolves { HostSet::parse_with(&name, groups)? } else { HostSet::new() };
-        Ok(Row { hosts, group, of: None })
+        Ok(GroupRow { hosts, group, of: None })
     })))
 }
 
-impl Row {
-    fn print(&self, level: u8, source: Option<&str>, streams: &mut Streams<'_>) -> Result<()> {
+impl GroupRow {
+    fn print(&self, level: u8, source: Option<&str>, streams: &mut InputStreams<'_>) -> Result<()> {
         let Self { group, hosts, of } = self;
         let name = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
         if let Some(records) = streams.json {

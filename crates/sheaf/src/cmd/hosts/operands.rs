@@ -3,16 +3,16 @@ use super::set::Op;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
 /// One operand with the operation it takes part in.
-pub(super) type Operand = (Op, String);
+pub(super) type SetOperand = (Op, String);
 
 /// All operands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Operands {
     /// Operations in front of the first expression; they apply to `--all` or standard input,
     /// intersections first, then exclusions, then symmetric differences.
-    pub(super) before: Vec<Operand>,
+    pub(super) before: Vec<SetOperand>,
     /// From the first expression on, in order.
-    pub(super) rest: Vec<Operand>,
+    pub(super) rest: Vec<SetOperand>,
 }
 
 const EXPRS: &str = "exprs";
@@ -33,7 +33,7 @@ impl Operands {
     pub(super) fn each(&self) -> Vec<Self> {
         let operations = || self.rest.iter().filter(|(op, _)| *op != Op::Union).cloned();
         let exprs = self.rest.iter().filter(|(op, _)| *op == Op::Union);
-        let alone = |expr: &Operand| Self {
+        let alone = |expr: &SetOperand| Self {
             before: Vec::new(),
             rest: std::iter::once(expr.clone())
                 .chain(self.before.iter().cloned())

@@ -35,7 +35,7 @@ fn try_run(args: &[&str], input: &str, json: bool) -> Result<Ran> {
     let mut input = input.as_bytes();
     let json = json.then(Records::default);
     let mut streams =
-        Streams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json };
+        InputStreams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json };
     run_on(&line.hosts, &table(), &mut streams)?;
     Ok(Ran { out: String::from_utf8(out)?, warnings: String::from_utf8(warnings)? })
 }
@@ -131,8 +131,12 @@ impl Groups for Mute {
 fn a_source_that_cannot_list_does_not_hide_the_others() {
     let line = Line::try_parse_from(["hosts", "-L"]).unwrap();
     let (mut input, mut out, mut warnings) = (&b""[..], Vec::new(), Vec::new());
-    let mut streams =
-        Streams { input: &mut input, out: &mut out, warnings: Some(&mut warnings), json: None };
+    let mut streams = InputStreams {
+        input: &mut input,
+        out: &mut out,
+        warnings: Some(&mut warnings),
+        json: None,
+    };
     let exit = run_on(&line.hosts, &Mute(table()), &mut streams).unwrap();
     assert_eq!(exit, Exit::Unmatched);
     assert_eq!(String::from_utf8(out).unwrap(), "@a\n@all\n@b\n@gpu1\n@gpu2\n@other:x\n");

@@ -12,8 +12,8 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Algorithm;
 use sheaf_tools::ArgumentOrder;
 use sheaf_tools::entry::Merged;
-use sheaf_tools::report::check::{CheckOptions, Checked, NO_FILE, NO_LINE, Verdict};
-use sheaf_tools::report::{Report, report};
+use sheaf_tools::report::check::{CheckOptions, CheckVerdict, Checked, NO_FILE, NO_LINE};
+use sheaf_tools::report::{ReportChoice, report};
 use std::io;
 
 /// What there is to say of lists that could not be checked.
@@ -21,10 +21,10 @@ const EXPLAINED: &[(Errno, &str)] =
     &[(NO_LINE, "no properly formatted line was found"), (NO_FILE, "no file was verified")];
 
 /// Prints what became of a file on some hosts.
-type Print<'a> = dyn FnMut(&RangeSet, Verdict, &[u8]) -> io::Result<()> + 'a;
+type Print<'a> = dyn FnMut(&RangeSet, CheckVerdict, &[u8]) -> io::Result<()> + 'a;
 
 /// Lines that are improperly formatted.
-struct Malformed {
+struct MalformedList {
     list: Vec<u8>,
     leaves: RangeSet,
     lines: u64,
@@ -32,9 +32,9 @@ struct Malformed {
 
 /// What a check comes to, beside failures.
 #[derive(Default)]
-struct Found {
+struct FoundDigest {
     differs: bool,
-    malformed: Vec<Malformed>,
+    malformed: Vec<MalformedList>,
 }
 
 /// Checks the lists.
@@ -45,11 +45,11 @@ pub fn run(
 ) -> Result<Exit> {
     let opening = Opening::new(global)?;
     let targets = args.files.resolve(opening.config())?;
-    let what = Report::Check(CheckOptions { algorithm, ignore_missing: args.ignore_missing });
+    let what = ReportChoice::Check(CheckOptions { algorithm, ignore_missing: args.ignore_missing });
     opening.run(async |session, config, output| {
         let mut printer = Printer::with_heads(output, config.hosts()?, args.heads);
         let order = ArgumentOrder::new(&targets);
-        let mut found = Found::default();
+        let mut found = FoundDigest::default();
         let mut sink = |merged: &Merged| {
             found.add(merged, &order, &mut |leaves, verdict, path| {
                 if args.status { Ok(()) } else { print(&mut printer, name, leaves, verdict, path) }
@@ -71,16 +71,16 @@ fn print(
     printer: &mut Printer<'_>,
     algorithm: &str,
     leaves: &RangeSet,
-    verdict: Verdict,
+    verdict: CheckVerdict,
     path: &[u8],
 ) -> io::Result<()> {
     if printer.layout() != Layout::Json {
         return printer.verdict(leaves, path, verdict.text());
     }
-    if let Verdict::Unread(_) = verdict {
+    if let CheckVerdict::Unread(_) = verdict {
         return Ok(());
     }
-    let check = verdict == Verdict::Same;
+    let check = verdict == CheckVerdict::Same;
     let object = Map::from_iter([
         ("algorithm".to_owned(), algorithm.into()),
         ("check".to_owned(), check.into()),
@@ -88,7 +88,7 @@ fn print(
     printer.json(leaves, path, object)
 }
 
-impl Found {
+impl FoundDigest {
     fn add(
         &mut self,
         merged: &Merged,
@@ -98,12 +98,12 @@ impl Found {
         for entry in said(merged, order) {
             match Checked::read(&entry.entry) {
                 Some(Checked::File(verdict, path)) => {
-                    self.differs |= verdict == Verdict::Differs;
+                    self.differs |= verdict == CheckVerdict::Differs;
                     print(entry.leaves, verdict, path)?;
                 }
                 Some(Checked::Malformed(lines)) => {
                     let (list, leaves) = (entry.path.to_vec(), entry.leaves.clone());
-                    self.malformed.push(Malformed { list, leaves, lines });
+                    self.malformed.push(MalformedList { list, leaves, lines });
                 }
                 None => {
                     return Err(io::Error::other(
@@ -116,7 +116,7 @@ impl Found {
     }
 
     fn warn(&self, printer: &mut Printer<'_>, output: &Output) -> io::Result<()> {
-        for Malformed { list, leaves, lines } in &self.malformed {
+        for MalformedList { list, leaves, lines } in &self.malformed {
             let list = printable(&String::from_utf8_lossy(list));
             let are = if *lines == 1 { "line is" } else { "lines are" };
             let text =

@@ -10,7 +10,7 @@ use crate::session::{Opening, deadline};
 use anyhow::Result;
 use clap::Args;
 use sheaf_session::{Session, Sessions};
-use state::State;
+use state::TreeState;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ async fn once(
 ) -> Result<Exit> {
     let network = session.client().network();
     let survey = network.survey(timeout).await;
-    let state = State::new(session.topology(), survey, network.notices());
+    let state = TreeState::new(session.topology(), survey, network.notices());
     let mut out = crate::output::stdout();
     if args.dot || args.svg {
         let color = |rank| state.color(rank);

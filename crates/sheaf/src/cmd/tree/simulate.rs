@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use sheaf_tree::filter::Registry;
-use sheaf_tree::sim::{self, Operation, Physics, Shape, SimReport};
+use sheaf_tree::sim::{self, Physics, Shape, SimOperation, SimReport};
 use std::io::Write;
 
 mod faults;
@@ -57,7 +57,8 @@ pub fn run(args: &SimulateArgs, global: &GlobalArgs) -> Result<Exit> {
     if args.faults > 0 {
         return faults::run(args, &shape, &output);
     }
-    for (name, operation) in [("sum", Operation::sum()), ("equivalence", Operation::equivalence())]
+    for (name, operation) in
+        [("sum", SimOperation::sum()), ("equivalence", SimOperation::equivalence())]
     {
         let report = sim::simulate(
             &shape,

@@ -1,6 +1,6 @@
 //! The hot path: waves of one scalar each.
-use super::Op;
-use crate::packet::{Kind, put_scalar, scalar};
+use super::ReduceOp;
+use crate::packet::{FieldKind, put_scalar, scalar};
 
 /// What packets of a single scalar have been reduced to.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -8,15 +8,15 @@ pub(super) enum Single {
     /// Nothing, or the wave is in the table.
     None,
     /// Integers of one kind.
-    Int(Kind, i128),
+    Int(FieldKind, i128),
     /// Floating-point numbers of one kind.
-    Float(Kind, f64),
+    Float(FieldKind, f64),
 }
 
 impl Single {
     /// Takes the first packet of a wave, if it holds a single number.
     pub(super) fn start(&mut self, packet: &[u8]) -> bool {
-        for kind in Kind::ALL {
+        for kind in FieldKind::ALL {
             if let Some(value) = int(kind, packet) {
                 *self = Self::Int(kind, value);
                 return true;
@@ -31,17 +31,17 @@ impl Single {
 
     /// Folds another packet, if it holds a single number of the same kind.
     #[inline(always)]
-    pub(super) fn fold<O: Op>(&mut self, packet: &[u8]) -> bool {
+    pub(super) fn fold<O: ReduceOp>(&mut self, packet: &[u8]) -> bool {
         // One branch on the kind and one comparison with a constant header: what a wave of a
         // thousand children does a thousand times.
         macro_rules! fold {
             ($(Int $int:ident $int_type:ident,)* $(Float $float:ident $float_type:ident,)*) => {
                 match self {
-                    $(Self::Int(Kind::$int, value) => match scalar::<$int_type>(packet) {
+                    $(Self::Int(FieldKind::$int, value) => match scalar::<$int_type>(packet) {
                         Some(more) => *value = O::wide(*value, more.into()),
                         None => return false,
                     })*
-                    $(Self::Float(Kind::$float, value) => match scalar::<$float_type>(packet) {
+                    $(Self::Float(FieldKind::$float, value) => match scalar::<$float_type>(packet) {
                         Some(more) => *value = O::float(*value, more.into()),
                         None => return false,
                     })*
@@ -61,7 +61,7 @@ impl Single {
         match *self {
             Self::None => false,
             Self::Int(kind, value) => put_int(kind, value, out),
-            Self::Float(Kind::F64, value) => {
+            Self::Float(FieldKind::F64, value) => {
                 put_scalar(value, out);
                 true
             }
@@ -72,35 +72,35 @@ impl Single {
 }
 
 #[inline]
-fn int(kind: Kind, packet: &[u8]) -> Option<i128> {
+fn int(kind: FieldKind, packet: &[u8]) -> Option<i128> {
     match kind {
-        Kind::I8 => scalar::<i8>(packet).map(i128::from),
-        Kind::U8 => scalar::<u8>(packet).map(i128::from),
-        Kind::I16 => scalar::<i16>(packet).map(i128::from),
-        Kind::U16 => scalar::<u16>(packet).map(i128::from),
-        Kind::I32 => scalar::<i32>(packet).map(i128::from),
-        Kind::U32 => scalar::<u32>(packet).map(i128::from),
-        Kind::I64 => scalar::<i64>(packet).map(i128::from),
-        Kind::U64 => scalar::<u64>(packet).map(i128::from),
-        Kind::F32 | Kind::F64 | Kind::Str => None,
+        FieldKind::I8 => scalar::<i8>(packet).map(i128::from),
+        FieldKind::U8 => scalar::<u8>(packet).map(i128::from),
+        FieldKind::I16 => scalar::<i16>(packet).map(i128::from),
+        FieldKind::U16 => scalar::<u16>(packet).map(i128::from),
+        FieldKind::I32 => scalar::<i32>(packet).map(i128::from),
+        FieldKind::U32 => scalar::<u32>(packet).map(i128::from),
+        FieldKind::I64 => scalar::<i64>(packet).map(i128::from),
+        FieldKind::U64 => scalar::<u64>(packet).map(i128::from),
+        FieldKind::F32 | FieldKind::F64 | FieldKind::Str => None,
     }
 }
 
 #[inline]
-fn float(kind: Kind, packet: &[u8]) -> Option<f64> {
+fn float(kind: FieldKind, packet: &[u8]) -> Option<f64> {
     match kind {
-        Kind::F32 => scalar::<f32>(packet).map(f64::from),
-        Kind::F64 => scalar::<f64>(packet),
+        FieldKind::F32 => scalar::<f32>(packet).map(f64::from),
+        FieldKind::F64 => scalar::<f64>(packet),
         _ => None,
     }
 }
 
-fn put_int(kind: Kind, value: i128, out: &mut Vec<u8>) -> bool {
+fn put_int(kind: FieldKind, value: i128, out: &mut Vec<u8>) -> bool {
     macro_rules! put {
         ($($kind:ident $type:ident),*) => {
             match kind {
-                $(Kind::$kind => $type::try_from(value).map(|value| put_scalar(value, out)).is_ok(),)*
-                Kind::F32 | Kind::F64 | Kind::Str => false,
+                $(FieldKind::$kind => $type::try_from(value).map(|value| put_scalar(value, out)).is_ok(),)*
+                FieldKind::F32 | FieldKind::F64 | FieldKind::Str => false,
             }
         };
     }

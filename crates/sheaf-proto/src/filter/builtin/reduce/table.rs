@@ -1,8 +1,8 @@
 //! The general case: packets of several values and arrays, as columns of wide cells.
-use super::{CONTRIBUTIONS_MAX, Op};
+use super::{CONTRIBUTIONS_MAX, ReduceOp};
 use crate::filter::FilterError;
 use crate::filter::builtin::{OPAQUE, bad};
-use crate::packet::{Field, FieldType, Fields, Kind, Shape, scalar_header};
+use crate::packet::{Field, FieldKind, FieldShape, FieldType, Fields, scalar_header};
 use sheaf_core::{Errno, varint};
 
 /// One wave's values, kept from wave to wave for its memory.
@@ -60,7 +60,7 @@ impl Table {
     /// Starts a wave with its first packet.
     pub(super) fn start(&mut self, fields: Fields<'_>, name: &str) -> Result<(), FilterError> {
         let checked: Vec<Field<'_>> = fields.clone().collect::<Result<_, _>>()?;
-        if checked.iter().any(|field| field.kind() == Kind::Str) {
+        if checked.iter().any(|field| field.kind() == FieldKind::Str) {
             return Err(bad(format!("{name} does not combine strings (%s)")));
         }
         self.set_header(fields.header(), checked.iter().map(Field::field_type));
@@ -71,7 +71,7 @@ impl Table {
     }
 
     /// Starts a wave with one integer.
-    pub(super) fn start_int(&mut self, kind: Kind, value: i128) {
+    pub(super) fn start_int(&mut self, kind: FieldKind, value: i128) {
         self.start_single(kind);
         match &mut self.columns[0].cells {
             Cells::Wide(cells) => cells.push(value),
@@ -83,14 +83,14 @@ impl Table {
     }
 
     /// Starts a wave with one floating-point number.
-    pub(super) fn start_float(&mut self, kind: Kind, value: f64) {
+    pub(super) fn start_float(&mut self, kind: FieldKind, value: f64) {
         self.start_single(kind);
         if let Cells::Float(cells) = &mut self.columns[0].cells {
             cells.push(value);
         }
     }
 
-    fn start_single(&mut self, kind: Kind) {
+    fn start_single(&mut self, kind: FieldKind) {
         let header = scalar_header(kind).expect("a single value is a number");
         self.set_header(header, [FieldType::scalar(kind)].into_iter());
     }
@@ -109,7 +109,7 @@ impl Table {
     }
 
     /// Folds another packet of the same format.
-    pub(super) fn fold<O: Op>(&mut self, fields: Fields<'_>) -> Result<(), FilterError> {
+    pub(super) fn fold<O: ReduceOp>(&mut self, fields: Fields<'_>) -> Result<(), FilterError> {
         if fields.header() != self.header {
             return Err(mismatch(O::NAME, &self.header, fields.header()));
         }
@@ -125,7 +125,7 @@ impl Table {
     }
 
     /// Folds a partial of `count` contributions, or starts with it.
-    pub(super) fn fold_wide<O: Op>(
+    pub(super) fn fold_wide<O: ReduceOp>(
         &mut self,
         fields: WideFields<'_>,
         count: u64,
@@ -153,11 +153,14 @@ impl Table {
         let mut table = Self { header: fields.header.to_vec(), columns: Vec::new() };
         while !format.is_empty() {
             let field_type = FieldType::take(&mut format)
-                .filter(|field_type| field_type.kind != Kind::Str)
+                .filter(|field_type| field_type.kind != FieldKind::Str)
                 .ok_or_else(|| bad("a partial has a malformed format"))?;
             let mut cells = Cells::new(field_type.kind);
-            let len =
-                if field_type.shape == Shape::Scalar { 1 } else { varint::get_len(&mut input)? };
+            let len = if field_type.shape == FieldShape::Scalar {
+                1
+            } else {
+                varint::get_len(&mut input)?
+            };
             cells.take(len, &mut input).ok_or_else(|| bad("a partial ends inside its cells"))?;
             if !cells.within(field_type.kind, count) {
                 return Err(bad("a partial holds a sum that its contributions cannot have"));
@@ -212,7 +215,7 @@ impl Table {
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.header);
         for Column { field_type, cells } in &self.columns {
-            if field_type.shape != Shape::Scalar {
+            if field_type.shape != FieldShape::Scalar {
                 varint::put(out, cells.len() as u64);
             }
             cells.put(field_type.kind, out);
@@ -225,7 +228,7 @@ impl Table {
         varint::put(out, count);
         out.extend_from_slice(&self.header);
         for Column { field_type, cells } in &self.columns {
-            if field_type.shape != Shape::Scalar {
+            if field_type.shape != FieldShape::Scalar {
                 varint::put(out, cells.len() as u64);
             }
             cells.put_wide(out);
@@ -244,7 +247,7 @@ fn check_length(name: &str, have: Option<usize>, got: usize) -> Result<(), Filte
 macro_rules! widened {
     ($cell:ident from $($kind:ident $type:ident),*; $cells:ident, $field:ident, |$c:ident, $v:ident| $do:expr) => {
         match $field.kind() {
-            $(Kind::$kind => {
+            $(FieldKind::$kind => {
                 if let Some(values) = $field.elements::<$type>() {
                     let ($c, $v) = ($cells, values.map($cell::from));
                     $do
@@ -268,10 +271,10 @@ macro_rules! float {
 }
 
 impl Cells {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: FieldKind) -> Self {
         match kind {
-            Kind::F32 | Kind::F64 => Self::Float(Vec::new()),
-            Kind::I64 | Kind::U64 => Self::Wide(Vec::new()),
+            FieldKind::F32 | FieldKind::F64 => Self::Float(Vec::new()),
+            FieldKind::I64 | FieldKind::U64 => Self::Wide(Vec::new()),
             _ => Self::Narrow(Vec::new()),
         }
     }
@@ -300,7 +303,7 @@ impl Cells {
         }
     }
 
-    fn fold<O: Op>(&mut self, field: Field<'_>) {
+    fn fold<O: ReduceOp>(&mut self, field: Field<'_>) {
         match self {
             Self::Narrow(cells) => {
                 narrow!(cells, field, |cells, values| zip(cells, values, O::narrow))
@@ -312,7 +315,7 @@ impl Cells {
         }
     }
 
-    fn fold_cells<O: Op>(&mut self, other: &Self) {
+    fn fold_cells<O: ReduceOp>(&mut self, other: &Self) {
         match (self, other) {
             (Self::Narrow(a), Self::Narrow(b)) => zip(a, b.iter().copied(), O::narrow),
             (Self::Wide(a), Self::Wide(b)) => zip(a, b.iter().copied(), O::wide),
@@ -322,14 +325,14 @@ impl Cells {
         }
     }
 
-    fn fits(&self, kind: Kind) -> bool {
+    fn fits(&self, kind: FieldKind) -> bool {
         let (min, max) = limits(kind);
         match self {
             Self::Narrow(cells) => {
                 cells.iter().all(|&cell| (min..=max).contains(&i128::from(cell)))
             }
             Self::Wide(cells) => cells.iter().all(|cell| (min..=max).contains(cell)),
-            Self::Float(_) if kind == Kind::F64 => true,
+            Self::Float(_) if kind == FieldKind::F64 => true,
             Self::Float(cells) => {
                 cells.iter().all(|&cell| cell.is_nan() || f64::from(cell as f32) == cell)
             }
@@ -337,7 +340,7 @@ impl Cells {
     }
 
     /// Whether `count` contributions of `kind` can have summed to this.
-    fn within(&self, kind: Kind, count: u64) -> bool {
+    fn within(&self, kind: FieldKind, count: u64) -> bool {
         let (min, max) = limits(kind);
         let range = (min * i128::from(count))..=(max * i128::from(count));
         match self {
@@ -347,9 +350,9 @@ impl Cells {
         }
     }
 
-    fn put(&self, kind: Kind, out: &mut Vec<u8>) {
+    fn put(&self, kind: FieldKind, out: &mut Vec<u8>) {
         match self {
-            Self::Float(cells) if kind == Kind::F32 => {
+            Self::Float(cells) if kind == FieldKind::F32 => {
                 cells.iter().for_each(|&cell| out.extend_from_slice(&(cell as f32).to_le_bytes()));
             }
             Self::Float(cells) => {
@@ -405,16 +408,16 @@ fn zip<T: Copy>(cells: &mut [T], values: impl Iterator<Item = T>, op: impl Fn(T,
     }
 }
 
-fn limits(kind: Kind) -> (i128, i128) {
+fn limits(kind: FieldKind) -> (i128, i128) {
     match kind {
-        Kind::I8 => (i8::MIN.into(), i8::MAX.into()),
-        Kind::U8 => (0, u8::MAX.into()),
-        Kind::I16 => (i16::MIN.into(), i16::MAX.into()),
-        Kind::U16 => (0, u16::MAX.into()),
-        Kind::I32 => (i32::MIN.into(), i32::MAX.into()),
-        Kind::U32 => (0, u32::MAX.into()),
-        Kind::I64 => (i64::MIN.into(), i64::MAX.into()),
-        Kind::U64 => (0, u64::MAX.into()),
-        Kind::F32 | Kind::F64 | Kind::Str => (0, 0),
+        FieldKind::I8 => (i8::MIN.into(), i8::MAX.into()),
+        FieldKind::U8 => (0, u8::MAX.into()),
+        FieldKind::I16 => (i16::MIN.into(), i16::MAX.into()),
+        FieldKind::U16 => (0, u16::MAX.into()),
+        FieldKind::I32 => (i32::MIN.into(), i32::MAX.into()),
+        FieldKind::U32 => (0, u32::MAX.into()),
+        FieldKind::I64 => (i64::MIN.into(), i64::MAX.into()),
+        FieldKind::U64 => (0, u64::MAX.into()),
+        FieldKind::F32 | FieldKind::F64 | FieldKind::Str => (0, 0),
     }
 }

@@ -1,11 +1,11 @@
 use crate::filter::builtin::testing::{garbage_leaves_no_trace, reduce};
 use crate::filter::{Emit, Input, NodeInfo, Registry};
-use crate::packet::{Array, Value, pack, unpack};
+use crate::packet::{Array, PacketValue, pack, unpack};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sheaf_core::Errno;
 
-fn packs(values: &[Vec<Value>]) -> Vec<Vec<u8>> {
+fn packs(values: &[Vec<PacketValue>]) -> Vec<Vec<u8>> {
     values.iter().map(|values| pack(values).unwrap()).collect()
 }
 
@@ -15,7 +15,7 @@ fn row() -> impl Strategy<Value = Row> {
     (any::<i8>(), any::<u64>(), any::<i64>(), vec(any::<i32>(), 3), -50i16..50)
 }
 
-fn to_values(row: &Row) -> Vec<Value> {
+fn to_values(row: &Row) -> Vec<PacketValue> {
     // Halves of small numbers sum exactly, in any order.
     let half = f64::from(row.4) / 2.0;
     vec![
@@ -24,7 +24,7 @@ fn to_values(row: &Row) -> Vec<Value> {
         row.2.into(),
         row.3.clone().into(),
         half.into(),
-        Value::LargeArray(Array::F32(vec![half as f32, 1.0])),
+        PacketValue::LargeArray(Array::F32(vec![half as f32, 1.0])),
     ]
 }
 
@@ -42,14 +42,14 @@ fn columns(rows: &[Row]) -> (Vec<Vec<i128>>, Vec<f64>) {
     (all, rows.iter().map(|row| f64::from(row.4) / 2.0).collect())
 }
 
-fn answer(ints: &[i128], float: f64, ones: f32) -> Option<Vec<Value>> {
+fn answer(ints: &[i128], float: f64, ones: f32) -> Option<Vec<PacketValue>> {
     Some(vec![
         i8::try_from(ints[0]).ok()?.into(),
         u64::try_from(ints[1]).ok()?.into(),
         i64::try_from(ints[2]).ok()?.into(),
         ints[3..6].iter().map(|&v| i32::try_from(v)).collect::<Result<Vec<_>, _>>().ok()?.into(),
         float.into(),
-        Value::LargeArray(Array::F32(vec![float as f32, ones])),
+        PacketValue::LargeArray(Array::F32(vec![float as f32, ones])),
     ])
 }
 
@@ -118,7 +118,7 @@ proptest! {
         tail in vec(any::<u8>(), 0..24),
     ) {
         let garbage = [start, &tail].concat();
-        for good in [vec![Value::from(7i32)], vec![vec![1i32, 2].into(), 2.0f64.into()]] {
+        for good in [vec![PacketValue::from(7i32)], vec![vec![1i32, 2].into(), 2.0f64.into()]] {
             for name in ["min", "max", "sum", "avg", "count", "null"] {
                 garbage_leaves_no_trace(name, b"", &pack(&good).unwrap(), &garbage);
             }
@@ -128,7 +128,7 @@ proptest! {
 
 #[test]
 fn refusals_say_why() {
-    let message = |values: &[Value], more: &[Value]| {
+    let message = |values: &[PacketValue], more: &[PacketValue]| {
         let mut wave = Registry::with_builtins()
             .instantiate("sum", b"", &NodeInfo::default())
             .unwrap()

@@ -1,19 +1,19 @@
 //! Waves of one integer each, by the run: every packet has the same few bytes.
-use super::Op;
+use super::ReduceOp;
 use crate::filter::Uniform;
-use crate::packet::{Format, Kind, Scalar, scalar};
+use crate::packet::{FieldKind, Format, Scalar, scalar};
 
 /// How packets of `format` are reduced behind one another, if they are of a single integer.
-pub(super) fn uniform<O: Op>(format: &Format) -> Option<Uniform> {
+pub(super) fn uniform<O: ReduceOp>(format: &Format) -> Option<Uniform> {
     macro_rules! of {
         ($kind:expr, $($name:ident $type:ident),*) => {
             match $kind {
-                $(Kind::$name => Some(Uniform {
+                $(FieldKind::$name => Some(Uniform {
                     item_bytes: <$type>::HEADER.len() + <$type>::WIDTH,
                     fold: fold::<O, $type>,
                     is_plain: |packet| scalar::<$type>(packet).is_some(),
                 }),)*
-                Kind::F32 | Kind::F64 | Kind::Str => None,
+                FieldKind::F32 | FieldKind::F64 | FieldKind::Str => None,
             }
         };
     }
@@ -25,7 +25,10 @@ pub(super) fn uniform<O: Op>(format: &Format) -> Option<Uniform> {
 }
 
 /// Folds packets into those before them, until one is something else or its result does not fit.
-fn fold<O: Op, T: Scalar + Into<i128> + TryFrom<i128>>(into: &mut [u8], packets: &[u8]) -> usize {
+fn fold<O: ReduceOp, T: Scalar + Into<i128> + TryFrom<i128>>(
+    into: &mut [u8],
+    packets: &[u8],
+) -> usize {
     let width = T::HEADER.len() + T::WIDTH;
     let mut count = 0;
     for (into, packet) in into.chunks_exact_mut(width).zip(packets.chunks_exact(width)) {

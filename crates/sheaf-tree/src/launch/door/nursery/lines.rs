@@ -5,7 +5,7 @@
 use super::{Nursery, gone, lock};
 use crate::launch::Carrier;
 use crate::launch::invitation::Over;
-use crate::launch::start::line::{Line, Taken};
+use crate::launch::start::line::{SshLine, Taken};
 use rustc_hash::FxHashSet;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -109,7 +109,7 @@ impl Nursery {
 
     /// The node `rank` is at the other end of a line: a child that was expected, or one that has
     /// its place here from now on.
-    pub fn admit_line(self: &Arc<Self>, rank: u32, line: Line) -> io::Result<()> {
+    pub fn admit_line(self: &Arc<Self>, rank: u32, line: SshLine) -> io::Result<()> {
         let shared = self.shared.upgrade().ok_or_else(gone)?;
         let node = self.topology.node(rank).ok_or_else(gone)?;
         let Taken { channel, peer, keeper } =

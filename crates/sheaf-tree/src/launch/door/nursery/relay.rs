@@ -5,7 +5,7 @@ use super::{Nursery, leaves_of, lock};
 use crate::driver::Errand;
 use crate::launch::start::hosts::{self, Planned};
 use crate::launch::start::spawn::leaf_program;
-use crate::launch::start::ssh::{Failure, Ssh};
+use crate::launch::start::ssh::{Ssh, SshFailure};
 use crate::link::Ancestor;
 use crate::proto::control::{Notice, Verdict};
 use sheaf_core::{Errno, RangeSet};
@@ -26,7 +26,7 @@ const SETTLED_MAX: Duration = Duration::from_secs(10);
 
 impl Nursery {
     /// A child could not be started: the root is asked, if that may help; else it is lost.
-    pub fn not_started(self: &Arc<Self>, rank: u32, failure: &Failure) {
+    pub fn not_started(self: &Arc<Self>, rank: u32, failure: &SshFailure) {
         if !failure.no_login || !self.strand(rank, failure) {
             return self.give_up(rank, failure.errno, &failure.cause);
         }
@@ -46,7 +46,7 @@ impl Nursery {
 
     /// Asks the root to start what is at the place of a child, if there is another root than this
     /// node.
-    pub fn strand(&self, rank: u32, failure: &Failure) -> bool {
+    pub fn strand(&self, rank: u32, failure: &SshFailure) -> bool {
         let above =
             self.reception.as_ref().filter(|reception| !reception.station.ancestors.is_empty());
         let (Some(reception), Some(shared)) = (above, self.shared.upgrade()) else { return false };

@@ -1,12 +1,12 @@
 use super::*;
-use crate::link::{Address, Ancestor, Secret};
+use crate::link::{Ancestor, DoorAddress, Secret};
 
 fn invitation(rank: u32, here: IpAddr) -> Invitation {
     Invitation {
         secret: Secret::random().unwrap(),
         rank,
         host: rank.to_string(),
-        ancestors: vec![Ancestor { rank: 0, address: Address::Tcp(vec![(here, 9).into()]) }],
+        ancestors: vec![Ancestor { rank: 0, address: DoorAddress::Tcp(vec![(here, 9).into()]) }],
         credentials: None,
         leaf: None,
         over: crate::launch::invitation::Over::Door,

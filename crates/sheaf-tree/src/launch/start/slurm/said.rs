@@ -12,7 +12,7 @@ const GRANTED: [&str; 2] = ["has been allocated resources", "Step created for"];
 
 /// What srun and the tasks have said.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct SrunSaid {
     /// Lines of srun itself, the last ones.
     srun: Mutex<VecDeque<String>>,
     /// The last line of each task.
@@ -28,12 +28,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What follows from a line.
 pub(super) enum News {
     /// Tasks have ended.
-    Ended(Ended),
+    Ended(EndedJob),
     /// Slurm has ended the job.
     Cancelled,
 }
 
-impl Said {
+impl SrunSaid {
     /// Takes in one line; gives what follows from it.
     pub fn hear(&self, line: &str) -> Option<News> {
         let line: String =
@@ -58,7 +58,7 @@ impl Said {
         }
         lines.push_back(line.clone());
         drop(lines);
-        Ended::parse(own).map(News::Ended)
+        EndedJob::parse(own).map(News::Ended)
     }
 
     /// Why Slurm has ended the job, if it has.
@@ -67,7 +67,7 @@ impl Said {
     }
 
     /// Why the hosts of these tasks do not come.
-    pub fn cause(&self, ended: &Ended) -> String {
+    pub fn cause(&self, ended: &EndedJob) -> String {
         let said = lock(&self.tasks).get(&ended.task).cloned();
         let said = said.map_or(String::new(), |said| format!("{said}; "));
         format!("not started: {said}srun: {}", ended.how)
@@ -81,14 +81,14 @@ impl Said {
 }
 
 /// What srun says when tasks have ended: `error: h[2-3]: tasks 1-2: Exited with exit code 2`.
-pub(super) struct Ended {
+pub(super) struct EndedJob {
     pub hosts: HostSet,
     /// The first of them.
     task: u32,
     how: String,
 }
 
-impl Ended {
+impl EndedJob {
     fn parse(line: &str) -> Option<Self> {
         let (hosts, rest) = line.strip_prefix("error: ").unwrap_or(line).split_once(": ")?;
         let (tasks, how) = rest.strip_prefix("task")?.split_once(": ")?;
@@ -115,7 +115,7 @@ fn cancellation(line: &str) -> Option<String> {
 
 /// For fuzzing: the lines of an srun.
 pub(crate) fn decode_any(data: &[u8]) {
-    let said = Said::default();
+    let said = SrunSaid::default();
     for line in String::from_utf8_lossy(data).lines() {
         if let Some(News::Ended(ended)) = said.hear(line) {
             assert!(!said.cause(&ended).contains(|c: char| c.is_control()));
@@ -130,14 +130,14 @@ pub(crate) fn decode_any(data: &[u8]) {
 mod tests {
     use super::*;
 
-    fn ended(said: &Said, line: &str) -> Ended {
+    fn ended(said: &SrunSaid, line: &str) -> EndedJob {
         let Some(News::Ended(ended)) = said.hear(line) else { panic!("{line}") };
         ended
     }
 
     #[test]
     fn a_task_that_ends_is_told_of_with_what_it_said_last() {
-        let said = Said::default();
+        let said = SrunSaid::default();
         assert!(said.hear("1: sheaf: first\n").is_none());
         assert!(said.hear("1: sheaf: no enrolment at login:9\r\n").is_none());
         let ended = ended(&said, "srun: error: h[2-3]: tasks 1-2: Exited with exit code 1\n");
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn other_lines_of_srun_are_its_phrase_and_few_are_kept() {
-        let said = Said::default();
+        let said = SrunSaid::default();
         assert_eq!(said.phrase(), None);
         for line in [
             "srun: a",
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_srun_has_waited_for_is_no_reason_once_it_has_it() {
-        let said = Said::default();
+        let said = SrunSaid::default();
         assert!(said.hear("srun: job 5 queued and waiting for resources").is_none());
         assert!(said.hear("srun: job 5 has been allocated resources").is_none());
         assert_eq!(said.phrase(), None);
@@ -193,12 +193,12 @@ mod tests {
             ),
         ];
         for (line, why) in told {
-            let said = Said::default();
+            let said = SrunSaid::default();
             assert!(matches!(said.hear(line), Some(News::Cancelled)), "{line}");
             assert_eq!(said.cancelled(), Some(why));
             assert!(said.hear(line).is_none(), "every host may say so");
         }
-        let said = Said::default();
+        let said = SrunSaid::default();
         for line in [
             "error: *** STEP",
             "0: *** STEP 1 ON h1 CANCELLED AT x ***",

@@ -3,7 +3,7 @@ use crate::exit::Exit;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
 use sheaf_tree::Notice;
-use sheaf_tree::status::{LinkReport, LinkState, NodeReport, Survey, Via};
+use sheaf_tree::status::{LinkReport, NodeReport, ReportedLink, Survey, Via};
 use sheaf_tree::topology::{Role, Topology};
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ impl Health {
 }
 
 /// One node.
-pub struct Row {
+pub struct NodeRow {
     pub rank: u32,
     pub host: String,
     pub role: Role,
@@ -69,7 +69,7 @@ pub struct Row {
     pub report: Option<NodeReport>,
 }
 
-impl Row {
+impl NodeRow {
     /// Bytes that its parent has read from it and written to it; of the root, those of all its
     /// children.
     pub fn bytes(&self) -> (u64, u64) {
@@ -116,13 +116,13 @@ impl Row {
 }
 
 /// The whole tree, by rank.
-pub struct State {
-    pub rows: Vec<Row>,
+pub struct TreeState {
+    pub rows: Vec<NodeRow>,
     pub notices: Vec<Notice>,
     pub dropped: u32,
 }
 
-impl State {
+impl TreeState {
     pub fn new(topology: &Topology, survey: Survey, notices: Vec<Notice>) -> Self {
         let Survey { reports, dropped, .. } = survey;
         let left = left(&notices);
@@ -133,24 +133,24 @@ impl State {
             let health = match (&link, &report) {
                 (_, Some(_)) if rank == 0 => Health::Up,
                 (Some((_, link)), report) => match link.state {
-                    LinkState::Up if report.is_none() => Health::Silent,
-                    LinkState::Up => Health::Up,
-                    LinkState::Waiting => Health::Waiting,
-                    LinkState::Late => Health::Late,
-                    LinkState::Stuck => Health::Stuck,
-                    LinkState::Lost
+                    ReportedLink::Up if report.is_none() => Health::Silent,
+                    ReportedLink::Up => Health::Up,
+                    ReportedLink::Waiting => Health::Waiting,
+                    ReportedLink::Late => Health::Late,
+                    ReportedLink::Stuck => Health::Stuck,
+                    ReportedLink::Lost
                         if node.leaf_index().is_some_and(|leaf| left.contains(leaf)) =>
                     {
                         Health::Left
                     }
-                    LinkState::Lost => Health::Lost,
+                    ReportedLink::Lost => Health::Lost,
                 },
                 (None, Some(_)) => Health::Up,
                 (None, None) => Health::Silent,
             };
             let (host, role, depth) = (node.host(), node.role(), node.depth());
             let planned = node.parent().map(|parent| parent.rank());
-            Row { rank, host, role, depth, health, link, planned, report }
+            NodeRow { rank, host, role, depth, health, link, planned, report }
         });
         Self { rows: rows.collect(), notices, dropped }
     }
@@ -220,5 +220,7 @@ fn best_link(reports: &[NodeReport], rank: u32) -> Option<(u32, LinkReport)> {
     let of_tree = reports.iter().filter(|report| report.rank != CLIENT);
     let links = of_tree.flat_map(|report| report.links.iter().map(move |link| (report.rank, link)));
     let links = links.filter(|(_, link)| link.child == Some(rank));
-    links.min_by_key(|(_, link)| link.state != LinkState::Up).map(|(by, link)| (by, link.clone()))
+    links
+        .min_by_key(|(_, link)| link.state != ReportedLink::Up)
+        .map(|(by, link)| (by, link.clone()))
 }

@@ -1,6 +1,6 @@
 //! The state of a tree as a table that fits a terminal, and as JSON.
 use super::super::event;
-use super::state::{Health, Row, State};
+use super::state::{Health, NodeRow, TreeState};
 use crate::output::Records;
 use serde_json::json;
 use sheaf_core::hostset::HostSet;
@@ -15,7 +15,7 @@ const NAME_CHARS: usize = 22;
 const ENDING_LINES_MAX: usize = 5;
 
 /// The table and what is to be said beneath it.
-pub fn text(state: &State, session: &Session, name: &str, page: Page) -> String {
+pub fn text(state: &TreeState, session: &Session, name: &str, page: Page) -> String {
     let answered = state.rows.iter().filter(|row| row.report.is_some()).count();
     let mut out = format!("tree {name}: {answered} of {} nodes answer", state.rows.len());
     let torpid: HostSet = state
@@ -46,13 +46,13 @@ pub fn text(state: &State, session: &Session, name: &str, page: Page) -> String 
 
 /// Rows that are told of in one line: each its own while there is room, then the usual ones of a
 /// level together, and at last those that are not.
-fn fold(state: &State, room: usize) -> Vec<Vec<&Row>> {
+fn fold(state: &TreeState, room: usize) -> Vec<Vec<&NodeRow>> {
     if state.rows.len() <= room {
         return state.rows.iter().map(|row| vec![row]).collect();
     }
-    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    let mut groups: Vec<Vec<&NodeRow>> = Vec::new();
     let bad = state.rows.iter().filter(|row| row.health != Health::Up).count();
-    let key = |row: &Row| (row.depth, row.role == Role::Leaf, row.health);
+    let key = |row: &NodeRow| (row.depth, row.role == Role::Leaf, row.health);
     // A level has at most two lines of those that are up: its inner nodes' and its leaves'.
     let apart =
         bad + 2 * (state.rows.iter().map(|row| row.depth).max().unwrap_or(0) as usize + 1) <= room;
@@ -66,7 +66,7 @@ fn fold(state: &State, room: usize) -> Vec<Vec<&Row>> {
     groups
 }
 
-fn line(group: &[&Row]) -> String {
+fn line(group: &[&NodeRow]) -> String {
     let first = group[0];
     let (rank, name) = match group.len() {
         1 => (first.rank.to_string(), first.host.clone()),
@@ -96,7 +96,7 @@ fn line(group: &[&Row]) -> String {
 }
 
 /// Torpid nodes, the newest errors, what happened, and how many leaves run.
-fn ending(state: &State, session: &Session) -> Vec<String> {
+fn ending(state: &TreeState, session: &Session) -> Vec<String> {
     let mut lines = Vec::new();
     for row in state.rows.iter().filter(|row| row.health.is_torpid()).take(ENDING_LINES_MAX) {
         let Some((by, link)) = &row.link else { continue };
@@ -141,7 +141,7 @@ fn ending(state: &State, session: &Session) -> Vec<String> {
 
 /// A line for each node, each event, and the tree.
 pub fn json(
-    state: &State,
+    state: &TreeState,
     session: &Session,
     records: Records,
     out: &mut dyn Write,
@@ -175,7 +175,7 @@ pub fn json(
     records.write(out, line)
 }
 
-fn node_json(row: &Row) -> serde_json::Value {
+fn node_json(row: &NodeRow) -> serde_json::Value {
     let role = match row.role {
         Role::Root => "root",
         Role::Inner => "inner",

@@ -20,7 +20,7 @@ const SPAN: Duration = Duration::from_secs(20);
 /// After the last fault, every leaf that lives answers within this time.
 const RECOVERY_MAX: Duration = Duration::from_secs(120);
 
-struct Run<L> {
+struct FaultRun<L> {
     sim: Sim<L>,
     stream: u32,
     seed: u64,
@@ -45,7 +45,7 @@ pub(super) fn run(args: &SimulateArgs, shape: &Shape, output: &Output) -> Result
     let stream = sim.open(shape.everyone(), "sum", b"%ld", Sync::WaitForAll);
     let out = crate::output::stdout();
     let longest = Duration::ZERO;
-    let mut run = Run {
+    let mut run = FaultRun {
         sim,
         stream,
         seed: args.seed,
@@ -84,7 +84,7 @@ pub(super) fn run(args: &SimulateArgs, shape: &Shape, output: &Output) -> Result
     Ok(Exit::Success)
 }
 
-impl<L: Leaves> Run<L> {
+impl<L: Leaves> FaultRun<L> {
     fn say(&mut self, text: &str, record: Value) -> Result<()> {
         match self.records {
             Some(records) => records.write(&mut self.out, record)?,
