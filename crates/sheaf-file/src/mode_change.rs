@@ -39,7 +39,7 @@ struct Clause {
     /// Bits it must not touch because nobody was named and the umask has them.
     masked: u32,
     action: Action,
-    what: What,
+    what: ModeBits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ enum Action {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum What {
+enum ModeBits {
     Bits {
         /// Bits for everybody.
         bits: u32,
@@ -100,9 +100,11 @@ impl ModeChange {
 impl Clause {
     fn apply(&self, mode: u32, is_dir: bool) -> u32 {
         let bits = match self.what {
-            What::Bits { bits, search } if search && (is_dir || mode & 0o111 != 0) => bits | 0o111,
-            What::Bits { bits, .. } => bits,
-            What::CopyOf(shift) => (mode >> shift & 0o7) * 0o111,
+            ModeBits::Bits { bits, search } if search && (is_dir || mode & 0o111 != 0) => {
+                bits | 0o111
+            }
+            ModeBits::Bits { bits, .. } => bits,
+            ModeBits::CopyOf(shift) => (mode >> shift & 0o7) * 0o111,
         };
         let value = bits & self.who & !self.masked;
         match self.action {
@@ -151,7 +153,7 @@ fn read_clauses(text: &[u8], umask: u32, clauses: &mut Vec<Clause>) -> Result<()
     Ok(())
 }
 
-fn read_what(letters: &[u8]) -> Result<What> {
+fn read_what(letters: &[u8]) -> Result<ModeBits> {
     let (mut bits, mut search) = (0, false);
     for letter in letters {
         match letter {
@@ -162,7 +164,7 @@ fn read_what(letters: &[u8]) -> Result<What> {
             b's' => bits |= SET_UID | SET_GID,
             b't' => bits |= STICKY,
             b'u' | b'g' | b'o' if letters.len() == 1 => {
-                return Ok(What::CopyOf(match letter {
+                return Ok(ModeBits::CopyOf(match letter {
                     b'u' => 6,
                     b'g' => 3,
                     _ => 0,
@@ -171,5 +173,5 @@ fn read_what(letters: &[u8]) -> Result<What> {
             _ => return Err(Errno::INVAL),
         }
     }
-    Ok(What::Bits { bits, search })
+    Ok(ModeBits::Bits { bits, search })
 }

@@ -51,3 +51,4 @@ mod tree;
 mod tree_show;
 mod trust;
 mod unfinished;
+mod words;
