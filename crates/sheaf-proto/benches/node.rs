@@ -180,6 +180,7 @@ fn orphans_that_come_at_once(bencher: Bencher<'_, '_>, count: u32) {
                     streams: vec![stream],
                     anew: false,
                     modules: Vec::new(),
+                    gave: RangeSet::new(),
                 };
                 root.receive(NOW, link, &control::control(Header::new(Kind::Adopt), &adopt))
                     .unwrap();

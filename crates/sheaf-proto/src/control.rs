@@ -143,6 +143,9 @@ pub struct Adopt {
     pub streams: Vec<AdoptStream>,
     /// Modules it has, by hash.
     pub modules: Vec<[u8; 32]>,
+    /// Nodes that went, and gave it what their taps kept, as far as their parents are to hear of
+    /// them.
+    pub gave: RangeSet,
     /// It was started anew in the place of one that was lost.
     pub anew: bool,
 }

@@ -171,6 +171,9 @@ pub async fn narrate(client: Client) {
                     Notice::FilterFailed { message, .. } => {
                         tracing::warn!("a filter failed: {message}")
                     }
+                    Notice::StateLost { rank, service, .. } => {
+                        tracing::warn!("lost what service {service} kept at node {rank}")
+                    }
                     other => tracing::debug!("{other:?}"),
                 }
             }

@@ -88,8 +88,9 @@ pub(crate) struct Link {
     pub has_engine: bool,
     /// Of a link to a client: where the identifiers of its streams begin.
     pub streams_from: u32,
-    /// Its node goes, and has given away what its taps keep.
-    pub gave_state: bool,
+    /// The nodes whose taps' states have come over it: that at its other end, which goes, and those
+    /// that it had taken in.
+    pub gave: RangeSet,
     /// Of a link to a client: on whose behalf it is, unless it is the session's user.
     pub caller: Option<Box<Caller>>,
     /// How often its node had looked for a parent when it came.
@@ -135,7 +136,7 @@ impl Link {
             ready: false,
             has_engine: false,
             streams_from: 0,
-            gave_state: false,
+            gave: RangeSet::new(),
             caller: None,
             epoch: 0,
             counters: Counters::default(),

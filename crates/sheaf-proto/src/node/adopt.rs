@@ -118,6 +118,7 @@ impl Node {
             return Ok(());
         }
         self.links[link].epoch = adopt.epoch;
+        self.links[link].gave = adopt.gave.clone();
         let leaves = adopt.leaves.intersection(&self.config.leaves);
         let adopt = Adopt { leaves, ..adopt };
         self.claim_leaves_for(now, link, adopt);
@@ -154,6 +155,7 @@ impl Node {
             ready: Some(ready),
             streams,
             modules,
+            gave: RangeSet::new(),
             anew: true,
         };
         self.claim_leaves_for(now, link, adopt);
@@ -345,6 +347,7 @@ impl Node {
         let leaves =
             adopt.lost.intersection(self.links[link].leaves()).difference(&self.below.lost);
         if !leaves.is_empty() {
+            self.states_lost(link, &leaves);
             self.below.lost.union_with(&leaves);
             let cause = "it was lost while its parent was".to_owned();
             let lost = Notice::Lost { by, rank, leaves, errno: Errno::HOSTDOWN, cause };

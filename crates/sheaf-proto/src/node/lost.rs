@@ -130,10 +130,10 @@ impl Node {
     pub(super) fn give_up_waiting(&mut self, link: LinkId) {
         let stage = std::mem::replace(&mut self.links[link].state, LinkState::Lost);
         let LinkState::Awaited(awaited) = stage else { return };
-        self.states_lost(link);
         let (rank, leaves) = (self.links[link].rank, self.links[link].leaves().clone());
         // Who left as planned, or was lost further down before, has been told of.
         let news = leaves.difference(&self.below.lost);
+        self.states_lost(link, &news);
         if !news.is_empty() {
             self.below.lost.union_with(&news);
             let (Awaited { errno, cause, .. }, leaves) = (*awaited, news);

@@ -60,6 +60,7 @@ impl Node {
             ready: self.below.told.then(|| self.below.ready.clone()),
             streams,
             modules: self.modules(),
+            gave: self.given_here(),
             anew: self.recovery.anew,
         };
         let frame = control::control(self.with_engine(Kind::Adopt), &adopt);

@@ -12,7 +12,7 @@ use crate::control::{self, Notice, Open};
 use crate::coverage::Coverage;
 use crate::filter::FilterError;
 use crate::frame::{Header, Kind, Violation};
-use crate::links::{LinkId, LinkWay};
+use crate::links::LinkId;
 use crate::own;
 use crate::stream::WaveSet;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -80,6 +80,9 @@ struct TapState {
     rank: u32,
     /// Which of the processes that were in its place.
     life: u64,
+    /// Other nodes whose states it has taken in, of which the nodes above have not heard yet that
+    /// they have gone.
+    with: RangeSet,
     /// `None`: there is nothing that another node needs.
     bytes: Option<Vec<u8>>,
 }
@@ -185,13 +188,15 @@ impl Node {
     /// `life` tells this process from others that were in its place.
     pub fn retire(&mut self, life: u64) {
         let (mut frames, mut too_large) = (Vec::new(), Vec::new());
+        let with = self.given_here();
         for (service, tap) in &self.taps.all {
             let mut bytes = tap.lock().unwrap_or_else(PoisonError::into_inner).state();
             if bytes.as_ref().is_some_and(|bytes| bytes.len() > STATE_BYTES_MAX) {
                 too_large.push(service.clone());
                 bytes = None;
             }
-            let state = TapState { service: service.clone(), rank: self.config.rank, life, bytes };
+            let (service, rank, with) = (service.clone(), self.config.rank, with.clone());
+            let state = TapState { service, rank, life, with, bytes };
             frames.push(control::control(Header::new(Kind::State), &state));
         }
         if let Some(parent) = self.recovery.parent.filter(|&parent| self.links[parent].is_alive()) {
@@ -201,6 +206,16 @@ impl Node {
         }
         too_large.iter().for_each(|service| self.state_lost(self.config.rank, service));
         self.disband();
+    }
+
+    /// Nodes below that went, and whose states are here, as far as it is not said that they have
+    /// gone.
+    pub(super) fn given_here(&self) -> RangeSet {
+        let mut given = RangeSet::new();
+        for (_, link) in self.links.down().filter(|(_, link)| !link.gave.is_empty()) {
+            given.union_with(&own::ranks(link.leaves()).intersection(&link.gave));
+        }
+        given
     }
 
     /// A stream is closed here.
@@ -229,7 +244,13 @@ impl Node {
                 "a node gives away a state that is not its own, or too large",
             ));
         }
-        self.links[link].gave_state = true;
+        if self.recovery.disbanded {
+            // Its own has been given away: the nodes above find out that this one's is not in it.
+            return Ok(());
+        }
+        let gave = &mut self.links[link].gave;
+        gave.insert(state.rank);
+        gave.union_with(&state.with);
         let Some(bytes) = state.bytes else { return Ok(()) };
         let Some(tap) = self.taps.get(&state.service).cloned() else {
             self.state_lost(state.rank, &state.service);
@@ -249,17 +270,20 @@ impl Node {
         Ok(())
     }
 
-    /// A child is given up: what the taps of a node that is no leaf kept is lost with it.
-    pub(super) fn states_lost(&mut self, link: LinkId) {
-        let lost = &self.links[link];
-        let rank = lost.rank;
-        let is_inner = lost.way == LinkWay::Down && lost.leaves().contains(own::leaf_of(rank));
-        if !is_inner || lost.gave_state {
+    /// A child is given up, and with it these nodes' own leaves: what the taps of nodes that are no
+    /// leaves kept is lost, unless it was given away. Several may go at once: one whose parent goes
+    /// before it could say so is found missing further up.
+    pub(super) fn states_lost(&mut self, link: LinkId, lost: &RangeSet) {
+        // The own leaf of this node goes with it.
+        if self.links[link].is_inside() || self.taps.all.is_empty() {
             return;
         }
+        let ranks = own::ranks(lost).difference(&self.links[link].gave);
         let services: Vec<String> =
             self.taps.all.iter().map(|(service, _)| service.clone()).collect();
-        services.iter().for_each(|service| self.state_lost(rank, service));
+        for rank in ranks.iter() {
+            services.iter().for_each(|service| self.state_lost(rank, service));
+        }
     }
 
     pub(super) fn state_lost(&mut self, rank: u32, service: &str) {

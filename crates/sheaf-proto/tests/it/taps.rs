@@ -195,3 +195,66 @@ fn gives_away_or_loses(seed: u64) {
 fn who_goes_gives_away_what_it_keeps_and_who_is_lost_loses_it() {
     for_seeds(500, gives_away_or_loses);
 }
+
+/// The ranks whose states are at nodes that run, with those that these have taken in.
+fn held(sim: &Sim<Hosts>, inner: &[u32]) -> Vec<u32> {
+    let given = |rank: u32| {
+        let sum = sim.leaves().sums[&rank][0].lock().unwrap();
+        sum.given.iter().flat_map(|(&rank, all)| vec![rank; all.len()]).collect::<Vec<u32>>()
+    };
+    let mut held: Vec<u32> = inner.iter().copied().filter(|&rank| sim.is_running(rank)).collect();
+    held.push(0);
+    let mut at = 0;
+    while let Some(&rank) = held.get(at) {
+        held.extend(given(rank));
+        at += 1;
+    }
+    held
+}
+
+/// Nodes go and are killed at any moment, some at once: what each kept is at one place, or said to
+/// be lost, or went with the node that had taken it in.
+fn is_at_one_place_or_said_to_be_lost(seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed ^ 0x4e1);
+    let shape = Shape::balanced(rng.choice([&[3, 3][..], &[2, 2, 2], &[2, 1, 2, 2]]).unwrap());
+    let (mut sim, stream) = start(seed, shape.clone());
+    let mut inner: Vec<u32> =
+        (1..shape.nodes()).filter(|&rank| shape.leaf(rank).is_none()).collect();
+    rng.shuffle(&mut inner);
+    let (mut went, mut killed) = (Vec::new(), Vec::new());
+    for &rank in &inner[..rng.usize(1..=inner.len())] {
+        let retires = rng.bool();
+        if retires { &mut went } else { &mut killed }.push(rank);
+        let fault = if retires { Fault::Retire { rank } } else { Fault::Kill { rank } };
+        sim.schedule(Duration::from_millis(500 + rng.u64(0..rng.clone().u64(1..8_000))), fault);
+    }
+    let mut total = 0;
+    for _ in 0..10 {
+        sim.send(stream, 0, b"", Some(Duration::from_secs(20)));
+        sim.run_for(Duration::from_millis(rng.u64(1..1_000)));
+        take(&mut sim, stream, &mut total);
+    }
+    sim.run_for(SETTLED);
+    take(&mut sim, stream, &mut total);
+    let (held, said) = (held(&sim, &inner), said_lost(&sim));
+    let about = format!("went {went:?}, killed {killed:?}, held {held:?}, said lost {said:?}");
+    for &rank in &inner {
+        let count = |list: &[u32]| list.iter().filter(|&&other| other == rank).count();
+        // Whoever had taken it in before it was lost itself took it along.
+        let along = sim.leaves().sums.iter().any(|(&other, sums)| {
+            !held.contains(&other) && sums[0].lock().unwrap().given.contains_key(&rank)
+        });
+        match (count(&held), count(&said)) {
+            (1, 0) => {}
+            (0, 1) => {}
+            (0, 0) if along => {}
+            other => panic!("node {rank}, held and said {other:?}: {about}"),
+        }
+    }
+    assert_eq!(sim.leaves().sums[&0][0].lock().unwrap().total, total);
+}
+
+#[test]
+fn what_a_node_kept_is_at_one_place_or_said_to_be_lost_whoever_goes_at_once() {
+    for_seeds(500, is_at_one_place_or_said_to_be_lost);
+}

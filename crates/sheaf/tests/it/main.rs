@@ -47,6 +47,7 @@ mod ssh_launch;
 mod strangers;
 mod streams;
 mod support;
+mod taps;
 mod tree;
 mod tree_show;
 mod trust;

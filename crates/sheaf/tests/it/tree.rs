@@ -2,6 +2,7 @@
 use crate::cluster::Process;
 use sheaf_group::{Client, Limits, Servers, service_config};
 use sheaf_tree::launch::{self, Carrier, Program};
+use sheaf_tree::service::Services;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Stream, Sync, Tuning, WaveResult, packet};
 use std::path::PathBuf;
@@ -44,20 +45,29 @@ impl Tree {
         tuning: Tuning,
         dir: tempfile::TempDir,
     ) -> Self {
-        let path = dir.path().join("sheaf");
+        let configs = service_config(dir.path().join("%h").to_str().unwrap(), None);
+        let options = launch::Options { configs, tuning, ..Default::default() };
+        let mut program = Program::new(dir.path().join("sheaf"), vec!["serve".to_owned()]);
+        program.carrier = carrier;
+        Self::of((shape, leaves), &Servers::default().services(), &options, &program, dir).await
+    }
+
+    /// [`Tree::begin`] with other services; what the nodes run is in `dir`.
+    pub async fn of(
+        (shape, leaves): (&str, u32),
+        services: &Services,
+        options: &launch::Options,
+        program: &Program,
+        dir: tempfile::TempDir,
+    ) -> Self {
         let names: Names = (1..=leaves).map(|n| format!("n{n}")).collect();
         for leaf in 1..=leaves {
             std::fs::create_dir(dir.path().join(format!("n{leaf}"))).unwrap();
         }
         let spec = Spec::parse(shape).unwrap();
         let topology = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
-        let mut program = Program::new(path.clone(), vec!["serve".to_owned()]);
-        program.carrier = carrier;
-        let configs = service_config(dir.path().join("%h").to_str().unwrap(), None);
-        let options = launch::Options { configs, tuning, ..Default::default() };
-        let services = Servers::default().services();
-        let network = launch::processes(&topology, &services, &options, &program).await.unwrap();
-        Self { network, topology, dir, path }
+        let network = launch::processes(&topology, services, options, program).await.unwrap();
+        Self { network, topology, dir, path: program.path.clone() }
     }
 
     pub fn leaves(&self) -> u64 {
