@@ -21,6 +21,7 @@ import scenario_joins
 import scenario_launch
 import scenario_links
 import scenario_mrnet
+import scenario_peers
 import scenario_simulate
 import scenario_tree
 from contest import Harness
@@ -28,7 +29,8 @@ from sheaf import Sheaf
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCENARIOS = {"tree": scenario_tree, "grep": scenario_grep, "cp": scenario_cp,
-             "simulate": scenario_simulate, "launch": scenario_launch, "links": scenario_links, "joins": scenario_joins, "mrnet": scenario_mrnet}
+             "simulate": scenario_simulate, "launch": scenario_launch, "links": scenario_links, "joins": scenario_joins, "mrnet": scenario_mrnet,
+             "peers": scenario_peers}
 VERSIONS = {"grep": "--version", "rg": "--version", "pdsh": "-V", "clush": "--version",
             "cc": "--version"}
 
@@ -47,7 +49,7 @@ def arguments():
     parser.add_argument("--servers", type=int, nargs="+",
                         help="numbers of servers for grep, cp, launch and joins, of leaves for simulate")
     parser.add_argument("--links", nargs="+", choices=["tcp", "unix", "tls"], default=["tcp", "unix"],
-                        help="tls is compared with the bare tree over tcp, which encrypts nothing")
+                        help="tls is compared with the bare tree over tcp, which encrypts nothing (peers: with rustls)")
     parser.add_argument("--cpus", help="CPUs to run on, such as 0,1 (default: all, not pinned)")
     parser.add_argument("--only", default="", help="contests whose name contains this")
     parser.add_argument("--out", type=pathlib.Path, help="file of JSON lines (results/TIME.jsonl)")

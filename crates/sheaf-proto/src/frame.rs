@@ -7,6 +7,10 @@
 //! ```
 //! A frame is forwarded down the tree as it came: nothing in it depends on the hop.
 
+mod room;
+
+pub(crate) use room::FrameRooms;
+
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 24;
 /// The largest body a peer may announce; more ends the link.

@@ -39,7 +39,7 @@
 //! [`Node::add_parent`] or [`Node::resume_parent`]. The simulator keeps to the same order, and
 //! checks [`Node::check`] after each step.
 use super::control;
-use super::frame::{Header, Kind, Violation, flag};
+use super::frame::{FrameRooms, Header, Kind, Violation, flag};
 use super::links::{Link, LinkId, LinkState, LinkWay, Links};
 use super::stream::{NodeStream, StreamOwner};
 use super::{NodeConfig, NodeRole, Time};
@@ -98,6 +98,8 @@ pub struct Node {
     below: Below,
     /// Payloads are combined here before they are framed.
     scratch: Vec<u8>,
+    /// Where parts of long packets are framed that begin here.
+    rooms: FrameRooms,
     /// How the children's clocks differ from this node's.
     clocks: Arc<LinkClocks>,
     diagnosis: Option<Box<diagnosis::Diagnosis>>,
@@ -126,6 +128,7 @@ impl Node {
             streams_opened: 0,
             clients: 0,
             scratch: Vec::new(),
+            rooms: FrameRooms::default(),
             clocks: Arc::default(),
             diagnosis: None,
             modules: Default::default(),

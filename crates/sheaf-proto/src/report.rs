@@ -45,6 +45,19 @@ pub struct NodeReport {
     pub last_error: Option<LastError>,
     /// Counts of the node's doors by name: strangers who were turned away, and why.
     pub doors: Vec<(String, u64)>,
+    /// At a server: links to other hosts that it has begun.
+    pub peers: Vec<PeerLinkReport>,
+    /// How many others have begun with it.
+    pub peers_taken: u32,
+}
+
+/// A link from host to host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerLinkReport {
+    /// The other host's leaf.
+    pub leaf: u32,
+    /// Why it goes through the tree, where the other could not be reached directly.
+    pub through_tree: Option<String>,
 }
 
 /// A node's place.
@@ -344,6 +357,8 @@ mod tests {
             queued_bytes: 0,
             last_error: None,
             doors: Vec::new(),
+            peers: Vec::new(),
+            peers_taken: 0,
         }
     }
 

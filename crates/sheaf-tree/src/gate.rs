@@ -34,10 +34,10 @@ pub const GATE: &str = "gate";
 
 /// What a packet is, by its tag. Down: the number of the client that the stream is for; its bytes.
 const BEGIN: i32 = 1;
-const BYTES: i32 = 2;
+pub(crate) const BYTES: i32 = 2;
 /// Up, beside bytes: who the client is; that it has left.
 const WHO: i32 = 3;
-const LEFT: i32 = 4;
+pub(crate) const LEFT: i32 = 4;
 
 /// How often a stream is asked for again, and how long a client waits for one.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
@@ -133,8 +133,8 @@ struct GateState {
     lines: FxHashMap<u32, GateLine>,
 }
 
-/// A client with its stream.
-struct GateLine {
+/// A stream over which the bytes of a socket go.
+pub(crate) struct GateLine {
     /// Its bytes, with what they count for. The window of the stream bounds them.
     to: mpsc::UnboundedSender<(bytes::Bytes, usize)>,
     /// Told when more may be posted.
@@ -233,11 +233,11 @@ impl Service for GateDoor {
                     return leaf.leave_stream(stream);
                 };
                 leaf.post(stream, WHO, &postcard::to_stdvec(&who).expect("numbers can be encoded"));
-                state.lines.insert(stream, GateLine::begin(&self.keeper, stream, client));
+                state.lines.insert(stream, GateLine::begin(&self.keeper.handle, stream, client));
             }
             (BYTES, _) => match state.lines.get(&stream) {
-                Some(line) if line.to.send((packet.payload, packet.frame_bytes)).is_ok() => {}
-                _ => leaf.consumed(stream, packet.frame_bytes),
+                Some(line) => line.take(packet, leaf),
+                None => leaf.consumed(stream, packet.frame_bytes),
             },
             _ => leaf.consumed(stream, packet.frame_bytes),
         }
@@ -248,11 +248,7 @@ impl Service for GateDoor {
     }
 
     fn resume(&mut self, leaf: &mut Leaf<'_>) {
-        for (&stream, line) in &self.keeper.state().lines {
-            if !leaf.is_held(stream) {
-                line.room.notify_one();
-            }
-        }
+        self.keeper.state().lines.iter().for_each(|(&stream, line)| line.resume(stream, leaf));
     }
 
     fn ended(&mut self) {
@@ -263,13 +259,27 @@ impl Service for GateDoor {
 }
 
 impl GateLine {
-    fn begin(keeper: &Arc<GateKeeper>, stream: u32, client: UnixStream) -> Self {
+    pub fn begin(handle: &LeafHandle, stream: u32, client: UnixStream) -> Self {
         let (read, write) = client.into_split();
         let (to, bytes) = mpsc::unbounded_channel();
         let room = Arc::new(Notify::new());
-        let up = carry_up(keeper.handle.clone(), stream, read, Arc::clone(&room));
-        let down = carry_down(keeper.handle.clone(), stream, write, bytes);
+        let up = carry_up(handle.clone(), stream, read, Arc::clone(&room));
+        let down = carry_down(handle.clone(), stream, write, bytes);
         Self { to, room, tasks: [tokio::spawn(up), tokio::spawn(down)] }
+    }
+
+    /// Takes bytes for the socket.
+    pub fn take(&self, packet: Packet, leaf: &mut Leaf<'_>) {
+        if self.to.send((packet.payload, packet.frame_bytes)).is_err() {
+            leaf.consumed(packet.stream, packet.frame_bytes);
+        }
+    }
+
+    /// There may be room again.
+    pub fn resume(&self, stream: u32, leaf: &Leaf<'_>) {
+        if !leaf.is_held(stream) {
+            self.room.notify_one();
+        }
     }
 }
 

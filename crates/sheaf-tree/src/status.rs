@@ -4,8 +4,8 @@
 //! into samples with the names and units that Prometheus expects, and [`text`] writes them in its
 //! text format.
 pub use crate::proto::report::{
-    LINKS_REPORTED_MAX, LastError, LinkReport, NodePlace, NodeReport, PeerClock, REPORTS_BYTES_MAX,
-    ReportedLink, RoundTrip, STREAMS_REPORTED_MAX, StreamReport, Via,
+    LINKS_REPORTED_MAX, LastError, LinkReport, NodePlace, NodeReport, PeerClock, PeerLinkReport,
+    REPORTS_BYTES_MAX, ReportedLink, RoundTrip, STREAMS_REPORTED_MAX, StreamReport, Via,
 };
 use sheaf_core::RangeSet;
 use std::collections::BTreeMap;

@@ -23,12 +23,13 @@ pub const POST_EACH: i32 = 1005;
 
 /// Answer with the packet itself.
 pub const MIRROR: i32 = 1006;
-/// The packet is a leaf, a count and a length (4 bytes each, little-endian): so often exchange
-/// packets of this length with that leaf, over a peer link, and answer with the median of the
-/// nanoseconds that took.
+/// The packet is a leaf, a count and a length (4 bytes each, little-endian), and 1 where the tree is
+/// to carry the link: so often exchange packets of this length with that leaf, over a peer link, and
+/// answer with the median of the nanoseconds that took.
 pub const PEER_TRIPS: i32 = 1007;
-/// The packet is a leaf and a count of MiB: send so much to that leaf over a peer link, and answer
-/// with the nanoseconds until it has said that all came.
+/// The packet is a leaf, a count of MiB and a count of runs, and 1 as above: send so much to that
+/// leaf over a peer link, and answer with the median of the nanoseconds until it has said that all
+/// came.
 pub const PEER_BULK: i32 = 1008;
 
 /// How long a peer may take for one exchange.
@@ -103,32 +104,39 @@ async fn measure_peer(handle: &LeafHandle, tag: i32, asked: &[u8]) -> Result<i64
         let bytes = asked.get(4 * at..4 * at + 4).and_then(|bytes| bytes.first_chunk());
         bytes.map(|bytes| u32::from_le_bytes(*bytes)).ok_or(Errno::ILSEQ)
     };
-    let peer = handle.dial(number(0)?).await.map_err(|error| {
+    let through_tree = asked.len() > 12 && number(3)? == 1;
+    let dialled = match through_tree {
+        true => handle.dial_through_tree(number(0)?).await,
+        false => handle.dial(number(0)?).await,
+    };
+    let peer = dialled.map_err(|error| {
         tracing::warn!(%error, "no peer link");
         error.errno()
     })?;
     let stream = peer.open(PROBE);
+    let mut took: Vec<i64> = Vec::new();
     let nanoseconds =
         |since: Instant| i64::try_from(since.elapsed().as_nanos()).unwrap_or(i64::MAX);
     if tag == PEER_BULK {
         let bulk = vec![0x5a; number(1)? as usize * (1 << 20)];
-        let begun = Instant::now();
-        stream.send(SINK, &bulk, Some(PEER_TIMEOUT)).await;
-        return if stream.recv().await.coverage.is_full() {
-            Ok(nanoseconds(begun))
-        } else {
-            Err(Errno::HOSTDOWN)
-        };
-    }
-    let (count, packet) = (number(1)?, vec![0x5a; number(2)? as usize]);
-    let mut took = Vec::with_capacity(count as usize);
-    for _ in 0..count {
-        let begun = Instant::now();
-        stream.send(MIRROR, &packet, Some(PEER_TIMEOUT)).await;
-        if stream.recv().await.payload.as_deref() != Some(&packet[..]) {
-            return Err(Errno::HOSTDOWN);
+        for _ in 0..number(2)? {
+            let begun = Instant::now();
+            stream.send(SINK, &bulk, Some(PEER_TIMEOUT)).await;
+            if !stream.recv().await.coverage.is_full() {
+                return Err(Errno::HOSTDOWN);
+            }
+            took.push(nanoseconds(begun));
         }
-        took.push(nanoseconds(begun));
+    } else {
+        let packet = vec![0x5a; number(2)? as usize];
+        for _ in 0..number(1)? {
+            let begun = Instant::now();
+            stream.send(MIRROR, &packet, Some(PEER_TIMEOUT)).await;
+            if stream.recv().await.payload.as_deref() != Some(&packet[..]) {
+                return Err(Errno::HOSTDOWN);
+            }
+            took.push(nanoseconds(begun));
+        }
     }
     took.sort_unstable();
     took.get(took.len() / 2).copied().ok_or(Errno::INVAL)

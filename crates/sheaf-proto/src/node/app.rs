@@ -160,7 +160,12 @@ impl Node {
         }
         let header =
             Header { flags, stream: id, tag: outgoing.tag, wave, ..Header::new(Kind::Down) };
-        let frame = frame::encode_parts(header, &[deadline, part]);
+        // A packet that goes out whole needs memory once.
+        let frame = if first && rest.is_empty() {
+            frame::encode_parts(header, &[deadline, part])
+        } else {
+            self.rooms.encode(header, &[deadline, part])
+        };
         stream.down.received += frame.len() as u64;
         stream.forward(&mut self.links, &frame);
         let joining = stream.down.joining;
@@ -226,6 +231,9 @@ impl Node {
     /// Closes a stream; results not taken are dropped.
     pub fn close(&mut self, id: u32) {
         self.close_stream(id);
+        if self.streams.is_empty() {
+            self.rooms.clear();
+        }
     }
 
     /// At a leaf: answers a wave.

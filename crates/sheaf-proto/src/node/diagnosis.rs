@@ -96,6 +96,8 @@ impl Node {
                 text: text.clone(),
             }),
             doors: diagnosis.doors.clone(),
+            peers: Vec::new(),
+            peers_taken: 0,
         }
     }
 }

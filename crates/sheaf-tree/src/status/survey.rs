@@ -1,6 +1,6 @@
 //! The service by which nodes say how they are: at every node of every tree.
 use crate::network::Network;
-use crate::proto::report::{Bundle, FILTER, NodeReport};
+use crate::proto::report::{Bundle, FILTER, NodePlace, NodeReport};
 use crate::proto::{Packet, Sync, own};
 use crate::service::{Audience, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use std::time::{Duration, Instant};
@@ -49,11 +49,24 @@ impl Service for Surveyed {
             {
                 tokio::time::sleep(MEASURE_LOOK).await;
             }
-            if let Some(report) = handle.with_node(|node, now| node.report(now)) {
+            if let Some(mut report) = handle.with_node(|node, now| node.report(now)) {
+                say_more(&handle, &mut report);
                 let bundle = Bundle::of(&report).encode();
                 handle.with(|leaf| leaf.reply(stream, wave, 0, &bundle));
             }
         });
+    }
+}
+
+/// What is known beside the node itself.
+fn say_more(handle: &LeafHandle, report: &mut NodeReport) {
+    if let Some(counts) = handle.audit().map(|audit| audit.counts())
+        && counts != Default::default()
+    {
+        report.doors = counts.named();
+    }
+    if let Some(peers) = handle.peers().filter(|_| report.place == NodePlace::Leaf) {
+        (report.peers, report.peers_taken) = peers.report();
     }
 }
 

@@ -208,6 +208,7 @@ impl AskedStatus<'_> {
         line["name"] = json!(name);
         line["answered"] = json!(client.fold(answered));
         line["missing"] = json!(client.fold(missing));
+        line["peer_links"] = json!(self.state.peers_lines());
         Ok(output.records.write(&mut out, line)?)
     }
 
@@ -238,8 +239,8 @@ impl AskedStatus<'_> {
             told.tree,
             told.export
         )?;
-        for line in state.links_line().into_iter().chain(event::started_from_here(notices, joined))
-        {
+        let links = state.links_line().into_iter().chain(state.peers_lines());
+        for line in links.chain(event::started_from_here(notices, joined)) {
             writeln!(out, "  {line}")?;
         }
         for (why, count) in &told.refused {

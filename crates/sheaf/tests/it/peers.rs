@@ -1,15 +1,17 @@
 //! Links between two hosts of a session.
 use crate::cluster::{Process, turn};
+use crate::machines::{LOGIN, Machines, address};
 use crate::recovery::quick;
 use crate::tree::{Tree, runtime};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::launch::Carrier;
 use sheaf_tree::status::NodePlace;
 use sheaf_tree::{Network, Sync, WaveResult};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// What the probe of a server takes for a peer: so many exchanges of packets of that length; so
-/// many MiB.
+/// many MiB, so often; and 1 where the tree is to carry them.
 const TRIPS: i32 = 1007;
 const BULK: i32 = 1008;
 
@@ -29,6 +31,18 @@ fn failed(result: &WaveResult) -> Option<Errno> {
     result.coverage.failed.first().map(|(errno, _)| *errno)
 }
 
+/// What a link through the tree took is let go with it.
+async fn no_stream_is_left(network: &Network) {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let survey = network.survey(LIMIT).await;
+        if survey.reports.iter().all(|report| report.streams.is_empty()) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{:?}", survey.reports);
+    }
+}
+
 #[test]
 fn hosts_talk_to_each_other_over_every_kind_of_link() {
     let _turn = turn();
@@ -44,11 +58,22 @@ fn hosts_talk_to_each_other_over_every_kind_of_link() {
             for (from, to) in [(0, 3), (3, 0), (1, 2), (0, 3)] {
                 let trips = ask(network, from, TRIPS, &[to, 20, 4096]).await;
                 assert!(trips.coverage.is_full(), "{carrier:?} {from} to {to}: {trips:?}");
-                assert!(ask(network, from, BULK, &[to, 8]).await.coverage.is_full());
+                assert!(ask(network, from, BULK, &[to, 8, 1]).await.coverage.is_full());
+                // The same through the tree.
+                let trips = ask(network, from, TRIPS, &[to, 20, 4096, 1]).await;
+                assert!(trips.coverage.is_full(), "{carrier:?} {from} to {to}: {trips:?}");
+                assert!(ask(network, from, BULK, &[to, 8, 1, 1]).await.coverage.is_full());
             }
             // Itself, and nobody.
             assert_eq!(failed(&ask(network, 0, TRIPS, &[0, 1, 8]).await), Some(Errno::INVAL));
             assert_eq!(failed(&ask(network, 0, TRIPS, &[4, 1, 8]).await), Some(Errno::NXIO));
+            assert_eq!(failed(&ask(network, 0, TRIPS, &[0, 1, 8, 1]).await), Some(Errno::INVAL));
+            assert_eq!(failed(&ask(network, 0, TRIPS, &[4, 1, 8, 1]).await), Some(Errno::NXIO));
+            // Links that were asked for by themselves are over; the others are there.
+            let survey = network.survey(LIMIT).await;
+            let begun: usize = survey.reports.iter().map(|report| report.peers.len()).sum();
+            assert_eq!(begun, 3, "{carrier:?} {:?}", survey.reports);
+            no_stream_is_left(network).await;
             keeper.abort();
         });
     }
@@ -78,4 +103,53 @@ fn a_peer_that_is_killed_is_noticed_and_found_again_never() {
         assert!(ask(network, 0, TRIPS, &[2, 20, 4096]).await.coverage.is_full());
         keeper.abort();
     });
+}
+
+/// What `status` says of peer links.
+fn peer_lines(machines: &Machines) -> Vec<String> {
+    let status = machines.run(&["status"]);
+    let lines = status.stdout.lines().map(str::trim);
+    lines
+        .filter(|line| line.contains("peer") || line.contains("through"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn a_host_behind_a_wall_is_reached_through_the_tree() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(2) else { return };
+    machines.write(LOGIN, "sheaf.toml", "[cluster.walled]\nhosts = \"h[1-2]\"\ntree = \"flat\"\n");
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let bench = ["tree", "bench", "peer", "--rounds", "20", "--bytes", "1M"];
+    let direct = machines.run(&bench);
+    assert_eq!(direct.code, Some(0), "{direct:?}");
+    assert_eq!(peer_lines(&machines), ["peer links: 1"]);
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    // From now on h2 takes nothing that h1 begins.
+    let wall = format!(
+        "table inet wall {{ chain in {{ type filter hook input priority 0; \
+         ip saddr {} tcp flags & (syn | ack) == syn reject with tcp reset; }}; }}\n",
+        address(1)
+    );
+    if !machines.firewall(2, &wall) {
+        // Past the capture of the test runner, so that the line shows when it passes.
+        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: nftables cannot be used here");
+        return;
+    }
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    for _ in 0..2 {
+        let relayed = machines.run(&bench);
+        assert_eq!(relayed.code, Some(0), "{relayed:?}");
+        assert_eq!(
+            peer_lines(&machines),
+            [
+                "peer links: 1, 1 through the tree",
+                "h1 to h2 through the tree: Connection refused (os error 111)",
+            ]
+        );
+    }
+    assert_eq!(machines.run(&["down"]).code, Some(0));
 }

@@ -7,7 +7,8 @@
 //! A ── greeting, TLS, token ──> B                  which counts once, for A alone, and not for long
 //! ```
 //! From there on A is the root of a tree with one leaf, which is B: the same frames, credits and
-//! services. Each end has the link's node to itself, apart from its node in the tree.
+//! services. Each end has the link's node to itself, apart from its node in the tree. Where A does
+//! not get through to B, the root carries the bytes of the link (`peer/relay.rs`).
 use super::search::arrive_within;
 use crate::driver::Shared;
 use crate::launch::start::plan::Station;
@@ -15,19 +16,25 @@ use crate::link::door::{DoorHost, Doorkeeper};
 use crate::link::wire::{Channel, Wire};
 use crate::link::{Ancestor, Audit, DoorAddress, Hello, Refusal, hello, is_sound};
 use crate::network::{Network, Stream};
+use crate::proto::report::PeerLinkReport;
 use crate::proto::{self, Child, LinkId, NodeConfig, NodeRole, Notice, Packet, Tuning};
 use crate::service::{
     Configs, Dispatch, Leaf, LeafHandle, Provider, Service, ServiceError, ServicePlace, Services,
     Site,
 };
-use crate::topology::Topology;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+
+mod introduce;
+mod relay;
+
+use relay::Relayed;
 
 /// The name of the service.
 pub(crate) const PEERS: &str = "peers";
@@ -44,14 +51,14 @@ const TOKEN_TIME: Duration = Duration::from_secs(10);
 /// How long the root may take to introduce, and how often it is asked meanwhile.
 const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
 const ASK_PAUSE: Duration = Duration::from_secs(1);
-/// How long the root waits for a host that is to expect another, or that is introduced.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// For how long a host that was not reached is not tried again.
+const UNREACHED_TIME: Duration = Duration::from_secs(300);
 
-/// What a packet says, by its tag.
-const EXPECT: i32 = 1;
-const INTRODUCE: i32 = 2;
+/// What a packet says, by its tag; those of the bytes of a link are [`relay`]'s.
+const EXPECT: i32 = 11;
+const INTRODUCE: i32 = 12;
 
 type PeerToken = [u8; 32];
 
@@ -74,6 +81,22 @@ struct Whereabouts {
     token: PeerToken,
     rank: u32,
     address: DoorAddress,
+}
+
+/// What the root has for who asked for another host.
+enum Found {
+    There(Whereabouts),
+    /// It carries the link, at whose end this is.
+    Through(OwnedFd),
+}
+
+/// What is asked for: number of the question, the other's leaf, and whether the root is to carry
+/// the link.
+#[derive(Debug, Serialize, Deserialize)]
+struct Question {
+    number: u64,
+    leaf: u32,
+    relay: bool,
 }
 
 /// Another host could not be reached directly. Streams of the session's root reach it all the same.
@@ -112,6 +135,8 @@ pub struct Peer {
 struct PeerConnection {
     network: Network,
     leaf: u32,
+    /// Why it goes through the tree.
+    through_tree: Option<String>,
     used: Mutex<Instant>,
 }
 
@@ -145,6 +170,12 @@ impl Peer {
         self.link.network.open(service, only, "pass", &[], proto::Sync::WaitForAll)
     }
 
+    /// Why it goes through the tree, where the host could not be reached directly.
+    #[must_use]
+    pub fn through_tree(&self) -> Option<&str> {
+        self.link.through_tree.as_deref()
+    }
+
     /// Waits until the link is gone.
     pub async fn ended(&self) {
         self.link.ended().await;
@@ -167,7 +198,11 @@ pub(crate) struct Peers {
 #[derive(Default)]
 struct PeerState {
     last: u64,
-    asked: FxHashMap<u64, oneshot::Sender<Result<Whereabouts, Errno>>>,
+    asked: FxHashMap<u64, oneshot::Sender<Result<Found, Errno>>>,
+    /// What goes through the tree, by streams.
+    relayed: Relayed,
+    /// Hosts that could not be reached directly, why, and when.
+    unreached: FxHashMap<u32, (String, Instant)>,
     expected: ExpectedPeers,
     door: Option<(Doorkeeper, DoorAddress)>,
     /// Links that were begun here.
@@ -195,6 +230,21 @@ impl ExpectedPeers {
         self.0.iter().any(|(_, expected, _)| *expected == rank)
     }
 
+    /// [`Self::redeem`] of what a greeting says; a refusal is counted.
+    fn admits(
+        &mut self,
+        token: Option<&PeerToken>,
+        rank: u32,
+        now: Instant,
+        audit: &Audit,
+    ) -> bool {
+        let admitted = token.is_some_and(|token| self.redeem(token, rank, now));
+        if !admitted {
+            audit.refuse(&format!("node {rank}"), Refusal::Introduction);
+        }
+        admitted
+    }
+
     /// Whether a token is for this rank and was not tried before; it was from now on.
     fn redeem(&mut self, token: &PeerToken, rank: u32, now: Instant) -> bool {
         let Some(at) = self.0.iter().position(|(expected, ..)| expected == token) else {
@@ -215,9 +265,10 @@ impl Peers {
         if let Some(peer) = self.state().begun.get(&leaf) {
             return Ok(peer.clone());
         }
-        let to = self.introduction(leaf).await?;
-        let peer =
-            self.connect(leaf, to).await.map_err(|error| PeerError::Unreached(Arc::new(error)))?;
+        let peer = match self.direct(leaf).await {
+            Err(PeerError::Unreached(error)) => self.relayed(leaf, &error).await?,
+            direct => direct?,
+        };
         let mut state = self.state();
         if state.begun.len() >= PEERS_MAX {
             let used = |peer: &Peer| *peer.link.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,8 +281,44 @@ impl Peers {
         Ok(peer)
     }
 
-    /// Asks the root who that is, and where.
-    async fn introduction(&self, leaf: u32) -> Result<Whereabouts, PeerError> {
+    async fn direct(&self, leaf: u32) -> Result<Peer, PeerError> {
+        let unreached = |error| PeerError::Unreached(Arc::new(error));
+        let known = self.state().unreached.get(&leaf).cloned();
+        if let Some((cause, since)) = known
+            && since.elapsed() < UNREACHED_TIME
+        {
+            return Err(unreached(io::Error::other(cause)));
+        }
+        match self.find(leaf, false).await? {
+            Found::There(to) => self.connect(leaf, to).await.map_err(unreached),
+            Found::Through(_) => Err(PeerError::Introduction(Errno::PROTO)),
+        }
+    }
+
+    /// The same by way of the root.
+    async fn relayed(&self, leaf: u32, why: &Arc<io::Error>) -> Result<Peer, PeerError> {
+        let cause = why.to_string();
+        // It may not be there at all.
+        let peer = self.carried(leaf, &cause).await;
+        let peer = peer.map_err(|_| PeerError::Unreached(Arc::clone(why)))?;
+        tracing::warn!(leaf, cause, "a host is not reached directly, but through the tree");
+        let mut state = self.state();
+        state.unreached.retain(|_, (_, since)| since.elapsed() < UNREACHED_TIME);
+        state.unreached.entry(leaf).or_insert_with(|| (cause, Instant::now()));
+        Ok(peer)
+    }
+
+    /// A link that the root carries, for this reason.
+    pub async fn carried(&self, leaf: u32, cause: &str) -> Result<Peer, PeerError> {
+        let Found::Through(end) = self.find(leaf, true).await? else {
+            return Err(PeerError::Introduction(Errno::PROTO));
+        };
+        self.begin(leaf, end.into(), None, Some(cause.to_owned()))
+            .map_err(|error| PeerError::Unreached(Arc::new(error)))
+    }
+
+    /// Asks the root who that is, and where; or to carry a link there.
+    async fn find(&self, leaf: u32, relay: bool) -> Result<Found, PeerError> {
         let (tell, mut told) = oneshot::channel();
         let number = {
             let mut state = self.state();
@@ -240,7 +327,8 @@ impl Peers {
             state.asked.insert(number, tell);
             number
         };
-        let note = [&leaf.to_le_bytes()[..], &number.to_le_bytes()].concat();
+        let note =
+            postcard::to_stdvec(&Question { number, leaf, relay }).expect("numbers can be encoded");
         let deadline = Instant::now() + INTRODUCTION_TIMEOUT;
         while Instant::now() < deadline {
             self.handle.with(|own| own.want_stream(PEERS, &note));
@@ -260,30 +348,44 @@ impl Peers {
         }
         let there = [Ancestor { rank: to.rank, address: to.address }];
         let channel = arrive_within(&self.station.caller(), &there, CONNECT_TIMEOUT).await?;
+        self.begin(leaf, channel, Some((to.rank, to.token)), None)
+    }
+
+    /// Has a link over `channel`; whoever is to prove that it may says so by the token.
+    fn begin(
+        &self,
+        leaf: u32,
+        channel: Channel,
+        to: Option<(u32, PeerToken)>,
+        through_tree: Option<String>,
+    ) -> io::Result<Peer> {
+        // Of the other one's rank only the door there takes notice.
+        let (rank, token) = to.map_or((leaf, None), |(rank, token)| (rank, Some(token)));
         let leaves = RangeSet::single(leaf);
         let config = NodeConfig {
             rank: u32::MAX,
             role: NodeRole::Root,
             depth: 0,
             leaves: leaves.clone(),
-            children: vec![Child { rank: to.rank, leaves }],
+            children: vec![Child { rank, leaves }],
             stream_base: 0,
             place: Default::default(),
             // There is no other way to that host from here.
             tuning: Tuning { adoption_grace: Duration::ZERO, ..self.tuning },
         };
         let shared = Shared::new();
-        let Station { secret, rank, host, .. } = &*self.station;
-        let hello = Hello { token: to.token, ..Hello::new(secret, *rank, host, false) };
+        let Station { secret, rank: own, host, .. } = &*self.station;
+        let hello = token.map(|token| Hello { token, ..Hello::new(secret, *own, host, false) });
         shared.run(|core, _| {
             let at = core.add_node(config, self.services.filters().clone());
-            core.nodes[at].send_first(LinkId::new(0), hello.frame());
+            if let Some(hello) = hello {
+                core.nodes[at].send_first(LinkId::new(0), hello.frame());
+            }
         });
         shared.attach(0, LinkId::new(0), channel, None)?;
         let network = Network::new(shared, leaf.saturating_add(1), None);
-        Ok(Peer {
-            link: Arc::new(PeerConnection { network, leaf, used: Mutex::new(Instant::now()) }),
-        })
+        let used = Mutex::new(Instant::now());
+        Ok(Peer { link: Arc::new(PeerConnection { network, leaf, through_tree, used }) })
     }
 
     /// Where this host listens for others; the door is opened when it is asked for first.
@@ -315,17 +417,22 @@ impl Peers {
         let heard = tokio::time::timeout(CONNECT_TIMEOUT, wire.read_greeting()).await;
         let frame = heard.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let hello: Hello = hello::decode(&frame).map_err(|_| io::ErrorKind::InvalidData)?;
-        if hello.rank != rank || !self.state().expected.redeem(&hello.token, rank, Instant::now()) {
-            self.audit.refuse(&format!("node {rank}"), Refusal::Introduction);
+        let token = (hello.rank == rank).then_some(&hello.token);
+        if !self.state().expected.admits(token, rank, Instant::now(), &self.audit) {
             return Ok(());
         }
+        self.serve(wire.into_channel()).await
+    }
+
+    /// Serves whoever is the root above this host over `channel`, as long as it is there.
+    async fn serve(&self, channel: Channel) -> io::Result<()> {
         self.state().taken += 1;
-        let served = self.serve(wire.into_channel()).await;
+        let served = self.serve_counted(channel).await;
         self.state().taken -= 1;
         served
     }
 
-    async fn serve(&self, channel: Channel) -> io::Result<()> {
+    async fn serve_counted(&self, channel: Channel) -> io::Result<()> {
         let shared = Shared::new();
         let config = NodeConfig {
             rank: self.station.rank,
@@ -354,6 +461,18 @@ impl Peers {
         shared.ended().await;
         time.abort();
         Ok(())
+    }
+}
+
+impl Peers {
+    /// The links that were begun here, and how many were taken.
+    pub fn report(&self) -> (Vec<PeerLinkReport>, u32) {
+        let state = self.state();
+        let told = |(leaf, peer): (&u32, &Peer)| PeerLinkReport {
+            leaf: *leaf,
+            through_tree: peer.link.through_tree.clone(),
+        };
+        (state.begun.iter().map(told).collect(), state.taken as u32)
     }
 }
 
@@ -430,6 +549,7 @@ struct Introduced(Arc<Peers>);
 
 impl Service for Introduced {
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
+        let Some(packet) = relay::packet(&self.0, packet, leaf) else { return };
         leaf.consumed(packet.stream, packet.frame_bytes);
         let answer = match packet.tag {
             EXPECT => postcard::from_bytes::<Expect>(&packet.payload)
@@ -441,7 +561,7 @@ impl Service for Introduced {
                 .map(|Introduction { number, to }| {
                     // Whoever asked may have given up.
                     let asked = self.0.state().asked.remove(&number);
-                    drop(asked.map(|asked| asked.send(to)));
+                    drop(asked.map(|asked| asked.send(to.map(Found::There))));
                     Vec::new()
                 }),
             _ => Err(Errno::OPNOTSUPP),
@@ -452,89 +572,41 @@ impl Service for Introduced {
         }
     }
 
+    fn closed(&mut self, stream: u32) {
+        self.0.state().relayed.closed(stream);
+    }
+
+    fn resume(&mut self, leaf: &mut Leaf<'_>) {
+        self.0.state().relayed.resume(leaf);
+    }
+
     fn ended(&mut self) {
         let mut state = self.0.state();
         (state.door, state.asked) = (None, FxHashMap::default());
+        state.relayed.clear();
         state.begun.clear();
-    }
-}
-
-impl Network {
-    /// At the root of a session: introduces its servers to each other, for as long as this is
-    /// polled.
-    pub async fn keep_introductions(&self, topology: &Topology) {
-        let topology = Arc::new(topology.clone());
-        let mut under_way = tokio::task::JoinSet::new();
-        loop {
-            let want = self.wanted(PEERS).await;
-            while under_way.try_join_next().is_some() {}
-            let parts = want.note.split_first_chunk::<4>();
-            let asked =
-                parts.and_then(|(leaf, number)| Some((*leaf, <[u8; 8]>::try_from(number).ok()?)));
-            let Some((leaf, number)) = asked else { continue };
-            let (to, number) = (u32::from_le_bytes(leaf), u64::from_le_bytes(number));
-            let (network, topology) = (self.clone(), Arc::clone(&topology));
-            under_way.spawn(async move {
-                let to = network.introduce(want.leaf, to, &topology).await;
-                let introduction = Introduction { number, to };
-                let bytes = postcard::to_stdvec(&introduction)
-                    .expect("numbers and addresses can be encoded");
-                if let Err(errno) = network.tell(want.leaf, INTRODUCE, &bytes).await {
-                    tracing::debug!(leaf = want.leaf, %errno, "an introduction did not arrive");
-                }
-            });
-        }
-    }
-
-    async fn introduce(
-        &self,
-        from: u32,
-        to: u32,
-        topology: &Topology,
-    ) -> Result<Whereabouts, Errno> {
-        let rank = |leaf| match topology.leaf(leaf) {
-            Some(node) if leaf < self.leaf_count() => Ok(node.rank()),
-            _ => Err(Errno::NXIO),
-        };
-        let there = rank(to)?;
-        if from == to {
-            return Err(Errno::INVAL);
-        }
-        let mut token = [0; 32];
-        rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
-            .map_err(|_| Errno::IO)?;
-        let expect =
-            postcard::to_stdvec(&Expect { token, rank: rank(from)? }).map_err(|_| Errno::ILSEQ)?;
-        let address = self.tell(to, EXPECT, &expect).await?;
-        let address = postcard::from_bytes(&address).map_err(|_| Errno::PROTO)?;
-        Ok(Whereabouts { token, rank: there, address })
-    }
-
-    /// Says something to the service of one leaf; its answer.
-    async fn tell(&self, leaf: u32, tag: i32, bytes: &[u8]) -> Result<bytes::Bytes, Errno> {
-        let stream = self.open(PEERS, RangeSet::single(leaf), "pass", &[], proto::Sync::WaitForAll);
-        stream.send(tag, bytes, Some(ANSWER_TIMEOUT)).await;
-        let result = stream
-            .recv_until(Instant::now() + ANSWER_TIMEOUT * 2)
-            .await
-            .map_err(|_| Errno::TIMEDOUT)?;
-        let failed = result.coverage.failed.first().or(result.coverage.silent.first());
-        match failed {
-            Some((errno, _)) => Err(*errno),
-            None => Ok(result.payload.unwrap_or_default()),
-        }
     }
 }
 
 impl LeafHandle {
     /// A link from this server straight to that of another leaf, for what need not pass the root.
-    /// Where it cannot be had, streams of the session reach that host all the same.
+    /// Where that host cannot be reached, the root carries the link ([`Peer::through_tree`]).
     ///
     /// # Errors
     /// [`PeerError`] says why.
     pub async fn dial(&self, leaf: u32) -> Result<Peer, PeerError> {
         let peers = self.peers().ok_or(PeerError::None)?;
         peers.dial(leaf).await
+    }
+
+    /// A link of its own to that leaf through the tree, though the host may be reached directly: to
+    /// compare the two.
+    ///
+    /// # Errors
+    /// [`PeerError`] says why.
+    pub async fn dial_through_tree(&self, leaf: u32) -> Result<Peer, PeerError> {
+        let peers = self.peers().ok_or(PeerError::None)?;
+        peers.carried(leaf, "it was asked for").await
     }
 }
 
@@ -546,18 +618,23 @@ mod tests {
     #[test]
     fn a_token_counts_once_for_one_and_not_for_long() {
         let mut expected = ExpectedPeers::default();
+        let audit = Audit::default();
         let now = Instant::now();
         let [one, two, three] = [[1; 32], [2; 32], [3; 32]];
         for token in [one, two, three] {
             expected.add(Expect { token, rank: 7 }, now);
         }
         assert!(expected.is_any(7) && !expected.is_any(8));
-        assert!(!expected.redeem(&[4; 32], 7, now), "nobody was told of it");
-        assert!(expected.redeem(&one, 7, now));
-        assert!(!expected.redeem(&one, 7, now), "it was used");
-        assert!(!expected.redeem(&two, 8, now), "it is another's");
-        assert!(!expected.redeem(&two, 7, now), "who has tried it has used it up");
-        assert!(!expected.redeem(&three, 7, now + TOKEN_TIME), "it is late");
+        let mut admits =
+            |token: &PeerToken, rank, now| expected.admits(Some(token), rank, now, &audit);
+        assert!(!admits(&[4; 32], 7, now), "nobody was told of it");
+        assert!(admits(&one, 7, now));
+        assert!(!admits(&one, 7, now), "it was used");
+        assert!(!admits(&two, 8, now), "it is another's");
+        assert!(!admits(&two, 7, now), "who has tried it has used it up");
+        assert!(!admits(&three, 7, now + TOKEN_TIME), "it is late");
+        assert!(!expected.admits(None, 7, now, &audit), "the greeting is another's");
+        assert_eq!(audit.counts().refused, [(Refusal::Introduction, 6)]);
         expected.add(Expect { token: one, rank: 9 }, now + TOKEN_TIME);
         assert!(!expected.is_any(7), "what is late is forgotten");
     }

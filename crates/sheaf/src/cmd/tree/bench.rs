@@ -130,10 +130,13 @@ fn print(mut figures: Value, output: &Output) -> Result<()> {
         ),
         Some("peer") => writeln!(
             out,
-            "peer link   {:>12.1} µs   median of {} exchanges of {PEER_BYTES} bytes between two hosts; {:.1} MB/s",
+            "peer link   {:>12.1} µs   median of {} exchanges of {PEER_BYTES} bytes between two hosts; {:.1} MB/s\n\
+             through     {:>12.1} µs   the same through the tree; {:.1} MB/s",
             number("median_us"),
             figures["rounds"],
-            number("bytes") / number("bulk_s") / 1e6
+            number("bytes") / number("bulk_s") / 1e6,
+            number("tree_median_us"),
+            number("bytes") / number("tree_bulk_s") / 1e6
         ),
         _ => writeln!(
             out,
@@ -202,15 +205,15 @@ async fn peer(session: &Session, args: &BenchArgs) -> Result<Value> {
             stream.send(tag, &packet, Some(DEADLINE)).await;
             sum(&next(&stream).await?)
         };
-        let trip = ask(PEER_TRIPS, &[1, args.rounds, PEER_BYTES]).await?;
         let mib = u32::try_from(args.bytes >> 20).unwrap_or(u32::MAX).max(1);
-        let mut bulk = Vec::new();
-        for _ in 0..args.runs {
-            bulk.push(ask(PEER_BULK, &[1, mib]).await? as f64 / 1e9);
-        }
+        let trip = ask(PEER_TRIPS, &[1, args.rounds, PEER_BYTES, 0]).await?;
+        let bulk = ask(PEER_BULK, &[1, mib, args.runs, 0]).await?;
+        let tree_trip = ask(PEER_TRIPS, &[1, args.rounds, PEER_BYTES, 1]).await?;
+        let tree_bulk = ask(PEER_BULK, &[1, mib, args.runs, 1]).await?;
         Ok(json!({
-            "n": args.rounds, "rounds": args.rounds, "median_us": trip as f64 / 1e3,
-            "bytes": u64::from(mib) << 20, "bulk_s": quantiles(bulk)(0.5),
+            "n": args.rounds, "rounds": args.rounds, "bytes": u64::from(mib) << 20,
+            "median_us": trip as f64 / 1e3, "bulk_s": bulk as f64 / 1e9,
+            "tree_median_us": tree_trip as f64 / 1e3, "tree_bulk_s": tree_bulk as f64 / 1e9,
         }))
     }
     .await;

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 /// A client's own node, which is none of the tree's.
 const CLIENT: u32 = u32::MAX;
 
+/// The name by which nodes count introductions that they refuse.
+const REFUSED_TOKEN: &str = "introduction";
+
 /// How a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
@@ -58,6 +61,8 @@ impl Health {
 /// One node.
 pub struct NodeRow {
     pub rank: u32,
+    /// Its number among the leaves, if it is one.
+    pub leaf: Option<u32>,
     pub host: String,
     pub role: Role,
     pub depth: u32,
@@ -150,7 +155,8 @@ impl TreeState {
             };
             let (host, role, depth) = (node.host(), node.role(), node.depth());
             let planned = node.parent().map(|parent| parent.rank());
-            NodeRow { rank, host, role, depth, health, link, planned, report }
+            let leaf = node.leaf_index();
+            NodeRow { rank, leaf, host, role, depth, health, link, planned, report }
         });
         Self { rows: rows.collect(), notices, dropped }
     }
@@ -188,6 +194,46 @@ impl TreeState {
             .map(|(carrier, hosts)| format!("{carrier} {}", fold(hosts)))
             .collect();
         Some(format!("links: {}", told.join("; ")))
+    }
+
+    /// Links from host to host: how many, and which of them go through the tree and why, with the
+    /// tokens that were refused; nothing where there are none.
+    pub fn peers_lines(&self) -> Vec<String> {
+        let (mut begun, mut refused) = (0, 0);
+        let mut through: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+        for (row, report) in self.rows.iter().filter_map(|row| Some((row, row.report.as_ref()?))) {
+            begun += report.peers.len();
+            for peer in &report.peers {
+                let Some(cause) = &peer.through_tree else { continue };
+                let to = self.rows.iter().find(|row| row.leaf == Some(peer.leaf));
+                let to = to.map_or("?", |row| row.host.as_str());
+                through.entry(cause).or_default().push((&row.host, to));
+            }
+            let tokens = report.doors.iter().filter(|(name, _)| name == REFUSED_TOKEN);
+            refused += tokens.map(|(_, count)| count).sum::<u64>();
+        }
+        let mut lines = Vec::new();
+        if begun > 0 {
+            let relayed: usize = through.values().map(Vec::len).sum();
+            let tail =
+                if relayed == 0 { String::new() } else { format!(", {relayed} through the tree") };
+            lines.push(format!("peer links: {begun}{tail}"));
+        }
+        for (cause, pairs) in through {
+            let fold = |hosts: &mut dyn Iterator<Item = &str>| {
+                hosts.map(str::to_owned).collect::<HostSet>().to_string()
+            };
+            let from = fold(&mut pairs.iter().map(|(from, _)| *from));
+            let to = fold(&mut pairs.iter().map(|(_, to)| *to));
+            lines.push(format!("{from} to {to} through the tree: {cause}"));
+        }
+        if refused > 0 {
+            let links = if refused == 1 { "peer link was" } else { "peer links were" };
+            lines.push(format!(
+                "{refused} {links} refused: the introduction was used, late or another's"
+            ));
+        }
+        lines
     }
 
     /// How a command that shows it ends: a node that is not up makes it partial.

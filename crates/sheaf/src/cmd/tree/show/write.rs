@@ -130,6 +130,7 @@ fn ending(state: &TreeState, session: &Session) -> Vec<String> {
     }
     lines.extend(event::started_from_here(&state.notices, session));
     lines.extend(state.links_line());
+    lines.extend(state.peers_lines());
     if state.dropped > 0 {
         lines.push(format!("{} reports were dropped on the way for want of room", state.dropped));
     }
@@ -205,6 +206,12 @@ fn node_json(row: &NodeRow) -> serde_json::Value {
         })));
         let doors = report.doors.iter().map(|(name, count)| (name.clone(), json!(count)));
         node["doors"] = doors.collect::<serde_json::Map<_, _>>().into();
+        let peers = report
+            .peers
+            .iter()
+            .map(|peer| json!({ "leaf": peer.leaf, "through_tree": peer.through_tree }));
+        node["peers"] = peers.collect::<Vec<_>>().into();
+        node["peers_taken"] = json!(report.peers_taken);
         let streams = report.streams.iter().map(|stream| {
             json!({
                 "id": stream.id, "members": stream.members, "window_bytes": stream.window_bytes,
