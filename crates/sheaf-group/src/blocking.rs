@@ -6,7 +6,7 @@
 //!
 //! let hosts: Names = (1..=8).map(|n| format!("n{n}")).collect();
 //! let tree = Topology::build(&Spec::Auto, "root", hosts, Placement::LeafHosts)?;
-//! let client = blocking::Client::start(tree.leaf_hosts(), Limits::default(), || {
+//! let client = blocking::BlockingClient::start(tree.leaf_hosts(), Limits::default(), || {
 //!     // Every server of this process serves this machine's own files.
 //!     let options = launch::Options { configs: service_config("/", None), ..Default::default() };
 //!     launch::embedded(&tree, &Servers::default().services(), &options)
@@ -73,7 +73,7 @@ impl BlockingClient {
     /// A client of the tree that `launch` starts; `names` are those of its leaves, in order.
     ///
     /// # Errors
-    /// When no thread can be started, and as [`crate::Client::new`] (`InvalidInput`).
+    /// When no thread can be started, and as [`crate::BlockingClient::new`] (`InvalidInput`).
     pub fn start(
         names: Names,
         limits: Limits,
@@ -101,7 +101,7 @@ impl BlockingClient {
         self.client.network().everyone()
     }
 
-    /// [`crate::Client::gopenat`].
+    /// [`crate::BlockingClient::gopenat`].
     ///
     /// # Errors
     /// As there.
@@ -116,7 +116,7 @@ impl BlockingClient {
         Ok(BlockingGroup { runtime: Arc::clone(&self.runtime), group })
     }
 
-    /// [`crate::Client::gopen`].
+    /// [`crate::BlockingClient::gopen`].
     ///
     /// # Errors
     /// As there.
@@ -131,7 +131,7 @@ impl BlockingClient {
         Ok(BlockingGroup { runtime: Arc::clone(&self.runtime), group })
     }
 
-    /// [`crate::Client::once`].
+    /// [`crate::BlockingClient::once`].
     ///
     /// # Errors
     /// As there.

@@ -6,10 +6,12 @@
 //! out and borrow everything else.
 //!
 //! ```
-//! use sheaf_proto::packet::{Value, pack, unpack};
-//! let packet = pack(&[Value::from(7i32), Value::from("n17"), Value::from(vec![1.5f64, 2.5])])?;
+//! use sheaf_proto::packet::{PacketValue, pack, unpack};
+//! let values =
+//!     [PacketValue::from(7i32), PacketValue::from("n17"), PacketValue::from(vec![1.5f64, 2.5])];
+//! let packet = pack(&values)?;
 //! assert_eq!(&packet[1..12], b"%d %s %alf\x07");
-//! assert_eq!(unpack(&packet)?[0], Value::from(7i32));
+//! assert_eq!(unpack(&packet)?[0], PacketValue::from(7i32));
 //! # Ok::<(), sheaf_proto::packet::PacketError>(())
 //! ```
 use bytes::Bytes;

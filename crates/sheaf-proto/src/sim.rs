@@ -5,12 +5,12 @@
 //!
 //! ```
 //! use sheaf_proto::filter::Registry;
-//! use sheaf_proto::packet::{Value, pack, unpack};
+//! use sheaf_proto::packet::{PacketValue, pack, unpack};
 //! use sheaf_proto::{Node, Packet, Sync};
 //! use sheaf_proto::sim::{Shape, Sim, SimConfig};
 //! use std::time::Duration;
 //! let answer = |leaf: u32, packet: &Packet, node: &mut Node| {
-//!     let value = pack(&[Value::U64(u64::from(leaf))]).unwrap();
+//!     let value = pack(&[PacketValue::U64(u64::from(leaf))]).unwrap();
 //!     node.reply(packet.stream, packet.wave, packet.tag, &value);
 //! };
 //! let shape = Shape::balanced(&[8, 8]);
@@ -19,7 +19,7 @@
 //! sim.send(stream, 0, b"", Some(Duration::from_secs(1)));
 //! let result = sim.wait(stream).unwrap();
 //! assert!(result.coverage.is_full());
-//! assert_eq!(unpack(&result.payload.unwrap()).unwrap(), [Value::U64(63 * 64 / 2)]);
+//! assert_eq!(unpack(&result.payload.unwrap()).unwrap(), [PacketValue::U64(63 * 64 / 2)]);
 //! ```
 use crate::filter::Registry;
 use crate::{Event, LinkId, Node, Notice, Packet, Sync, Time, Tuning, WaveResult};

@@ -12,7 +12,8 @@
 //! # impl service::Service for One {
 //! #     fn packet(&mut self, p: sheaf_tree::Packet, leaf: &mut service::Leaf<'_>) {
 //! #         leaf.consumed(p.stream, p.frame_bytes);
-//! #         leaf.reply(p.stream, p.wave, 0, &packet::pack(&[packet::Value::I32(1)]).unwrap());
+//! #         let one = packet::pack(&[packet::PacketValue::I32(1)]).unwrap();
+//! #         leaf.reply(p.stream, p.wave, 0, &one);
 //! #     }
 //! # }
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -28,7 +29,7 @@
 //! stream.send(100, b"", Some(Duration::from_secs(5))).await;
 //! let result = stream.recv().await;
 //! assert!(result.coverage.is_full());
-//! assert_eq!(packet::unpack(&result.payload.unwrap())?, [packet::Value::I32(64)]);
+//! assert_eq!(packet::unpack(&result.payload.unwrap())?, [packet::PacketValue::I32(64)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(()) })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -8,8 +8,8 @@ use sheaf_core::varint;
 /// The values of a packet, one after the other, borrowed from it.
 ///
 /// ```
-/// use sheaf_proto::packet::{Fields, Value, pack};
-/// let packet = pack(&[Value::from(vec![3u32, 4])])?;
+/// use sheaf_proto::packet::{Fields, PacketValue, pack};
+/// let packet = pack(&[PacketValue::from(vec![3u32, 4])])?;
 /// let field = Fields::new(&packet)?.next().unwrap()?;
 /// assert_eq!(field.elements::<u32>().unwrap().sum::<u32>(), 7);
 /// # Ok::<(), sheaf_proto::packet::PacketError>(())
