@@ -4,15 +4,15 @@
 //! (the embedded engine). Everything it has is behind one lock, taken once per batch that
 //! arrives and not per message; whoever holds it runs the node and writes its output at once,
 //! so no message crosses a channel or wakes a second task.
-use crate::filter::Registry;
-use crate::launch::Peers;
 use crate::link::{Ancestor, Audit, DoorAddress, is_sound};
-use crate::proto::control::Verdict;
-use crate::proto::{Event, LinkId, Node, NodeConfig, Notice, Time, own};
-use crate::service::{Dispatch, Leaf};
+use crate::proto::control::{Caller, Verdict};
+use crate::proto::filter::Registry;
+use crate::proto::report::PeerLinkReport;
+use crate::proto::{Event, LinkId, Node, NodeConfig, Notice, Packet, Time, own};
 use clock::DriverClock;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
@@ -44,11 +44,29 @@ enum Route {
     Socket(usize),
 }
 
+/// What works at a leaf: the driver hands it what comes there, and knows no more of it.
+pub(crate) trait Works: Send {
+    fn opened(&mut self, stream: u32, service: &str, caller: &Caller);
+    fn packet(&mut self, packet: Packet, leaf: &mut Node);
+    fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Node);
+    fn closed(&mut self, stream: u32);
+    /// The leaf may take what it was held back with.
+    fn resume(&mut self, leaf: &mut Node);
+    /// The session is over.
+    fn ended(&mut self);
+}
+
+/// Links of a server to others beside the tree.
+pub(crate) trait PeerLinks: Any + Send + Sync {
+    /// Those it has begun, and how many others' it has taken.
+    fn report(&self) -> (Vec<PeerLinkReport>, u32);
+}
+
 /// The nodes of this process and what joins them.
 pub(crate) struct Core {
     pub nodes: Vec<Node>,
     routes: Vec<Vec<Route>>,
-    services: Vec<Option<Box<Dispatch>>>,
+    works: Vec<Option<Box<dyn Works>>>,
     /// The nodes of own leaves.
     owners: FxHashMap<usize, usize>,
     sockets: Vec<Option<Port>>,
@@ -73,7 +91,7 @@ pub(crate) struct Core {
     /// How many there were in all.
     pub notices_total: u64,
     /// The links of this process's server to others.
-    pub peers: Weak<Peers>,
+    pub peers: Option<Weak<dyn PeerLinks>>,
     /// Streams that services at leaves want.
     pub wants: Wants,
     /// The parent of this process's node is gone.
@@ -147,7 +165,7 @@ impl Shared {
         let core = Core {
             nodes: Vec::new(),
             routes: Vec::new(),
-            services: Vec::new(),
+            works: Vec::new(),
             owners: FxHashMap::default(),
             sockets: Vec::new(),
             work: VecDeque::new(),
@@ -163,7 +181,7 @@ impl Shared {
             ready: None,
             notices: VecDeque::new(),
             notices_total: 0,
-            peers: Weak::new(),
+            peers: None,
             wants: Wants::default(),
             ended: false,
             may_search: false,
@@ -283,12 +301,11 @@ impl Core {
 
     /// Adds a node; its links lead nowhere yet.
     pub fn add_node(&mut self, config: NodeConfig, registry: Registry) -> usize {
-        crate::filter::link_modules(&registry);
         let now = self.now();
         let node = Node::new(config, registry, now);
         self.routes.push(vec![Route::Unattached; node.config().children.len()]);
         self.nodes.push(node);
-        self.services.push(None);
+        self.works.push(None);
         self.work.push_back(self.nodes.len() - 1);
         self.nodes.len() - 1
     }
@@ -298,8 +315,9 @@ impl Core {
         self.work.push_back(node);
     }
 
-    pub fn set_services(&mut self, node: usize, services: Dispatch) {
-        self.services[node] = Some(Box::new(services));
+    /// What comes to `node`, a leaf, is for `works`.
+    pub fn set_works(&mut self, node: usize, works: impl Works + 'static) {
+        self.works[node] = Some(Box::new(works));
     }
 
     /// Gives `node`, which is no leaf, its own leaf, where its services are reached.
@@ -378,8 +396,8 @@ impl Core {
             while let Some(link) = self.nodes[node].next_dead() {
                 self.close(now, node, link);
             }
-            if let Some(service) = &mut self.services[node] {
-                service.resume(&mut Leaf { node: &mut self.nodes[node] });
+            if let Some(works) = &mut self.works[node] {
+                works.resume(&mut self.nodes[node]);
                 if let Some(link) = self.nodes[node].next_dirty() {
                     self.flush(now, node, link);
                     self.work.push_back(node);
@@ -396,17 +414,17 @@ impl Core {
         if let Event::Verdict(verdict) = event {
             return self.errand(node, Errand::Verdict(verdict));
         }
-        if let Some(service) = &mut self.services[node] {
-            let leaf = &mut Leaf { node: &mut self.nodes[node] };
+        if let Some(works) = &mut self.works[node] {
+            let leaf = &mut self.nodes[node];
             match event {
-                Event::Packet(packet) => service.packet(packet, leaf),
-                Event::Opened { stream, service: name, caller } => {
-                    service.opened(stream, &name, &caller)
+                Event::Packet(packet) => works.packet(packet, leaf),
+                Event::Opened { stream, service, caller } => {
+                    works.opened(stream, &service, &caller)
                 }
-                Event::Cancelled { stream, wave } => service.cancelled(stream, wave, leaf),
-                Event::Closed { stream } => service.closed(stream),
+                Event::Cancelled { stream, wave } => works.cancelled(stream, wave, leaf),
+                Event::Closed { stream } => works.closed(stream),
                 Event::ParentLost => {
-                    service.ended();
+                    works.ended();
                     if node == 0 {
                         self.ended = true;
                         self.event_wakers.drain(..).for_each(Waker::wake);

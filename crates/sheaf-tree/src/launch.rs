@@ -27,7 +27,6 @@ pub use join::client::{GREETING_TIMEOUT, Joined, join};
 pub use join::desk::Desk;
 pub use join::invitation::{Invitation, is_launch_channel};
 pub use join::invited::{Invited, LinkedNode, Login, invited, leave_session};
-pub(crate) use join::peer::Peers;
 pub use join::peer::{PEER_IDLE, PEERS_MAX, Peer, PeerError};
 pub use join::serve::{ServeError, leaf_over, serve, serve_here, serve_invited};
 pub use join::{attach, invitation};
@@ -166,7 +165,7 @@ fn add_own_leaf(
     }
     let own = core.add_own_leaf(node);
     let handle = LeafHandle { shared: Arc::downgrade(shared), node: own };
-    core.set_services(own, Dispatch::new(services, place, handle));
+    core.set_works(own, Dispatch::new(services, place, handle));
 }
 
 /// A node of the topology, as its state machine wants to be told.

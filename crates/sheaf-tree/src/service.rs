@@ -4,16 +4,14 @@
 //! service, by name, and all that goes over it is that service's. A node that lacks it answers
 //! `ENOSYS`. Services run at the leaves, at the nodes in between ([`Audience`]), or at both; none
 //! knows of another.
-use crate::driver::Shared;
-use crate::filter::{Filter, FilterError, Registry};
-use crate::launch::Peers;
+use crate::driver::{PeerLinks, Shared};
+use crate::filter::{Filter, FilterError, Registry, link_modules};
 use crate::link::Audit;
 pub use crate::proto::control::Caller;
 pub use crate::proto::control::NOTE_BYTES_MAX;
 use crate::proto::control::SERVICE_BYTES_MAX;
 use crate::proto::{Node, Packet, Time};
 pub use crate::proto::{Passing, STATE_BYTES_MAX, Tap};
-use crate::status::{SURVEY, Surveys};
 use sheaf_core::Errno;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -136,11 +134,10 @@ pub struct Services {
 }
 
 impl Services {
-    /// These filters, and what every program can do: say how its nodes are
-    /// ([`crate::Network::survey`]).
-    #[must_use]
-    pub fn new(filters: Registry) -> Self {
-        Self { filters, providers: Arc::default() }.with(SURVEY, Surveys)
+    /// These filters, and no service.
+    pub(crate) fn bare(filters: Registry) -> Self {
+        link_modules(&filters);
+        Self { filters, providers: Arc::default() }
     }
 
     /// The filters.
@@ -296,14 +293,14 @@ impl LeafHandle {
         Some(self.shared.upgrade()?.peek(|core| Arc::clone(&core.audit)))
     }
 
-    pub(crate) fn set_peers(&self, peers: &Arc<Peers>) {
+    pub(crate) fn set_peer_links(&self, links: Weak<dyn PeerLinks>) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.peek(|core| core.peers = Arc::downgrade(peers));
+            shared.peek(|core| core.peers = Some(links));
         }
     }
 
-    pub(crate) fn peers(&self) -> Option<Arc<Peers>> {
-        self.shared.upgrade()?.peek(|core| core.peers.upgrade())
+    pub(crate) fn peer_links(&self) -> Option<Arc<dyn PeerLinks>> {
+        self.shared.upgrade()?.peek(|core| core.peers.as_ref()?.upgrade())
     }
 
     /// Whether something waits here until a link takes it: whoever drives the links is needed for

@@ -13,8 +13,6 @@ use std::collections::BTreeMap;
 mod metric;
 mod survey;
 
-pub(crate) use survey::{SURVEY, Surveys};
-
 pub use metric::{Metric, MetricKind, metrics, text};
 
 /// What the nodes of a tree say.

@@ -1,6 +1,7 @@
 //! The services of one node, and which stream is whose.
 use super::{Audience, Caller, Configs, Leaf, LeafHandle, Service, ServiceError, Services, Site};
-use crate::proto::Packet;
+use crate::driver::Works;
+use crate::proto::{Node, Packet};
 use crate::topology::NodeRef;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
@@ -110,63 +111,6 @@ impl Dispatch {
         DispatchDesk::Service(at)
     }
 
-    pub fn opened(&mut self, stream: u32, name: &str, caller: &Caller) {
-        let desk = self.assign(name, caller);
-        self.streams.insert(stream, ServiceLine { desk, asks: false });
-        if let DispatchDesk::Service(at) = desk {
-            self.call(at, |service| service.opened(stream, caller));
-        }
-    }
-
-    #[inline]
-    pub fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
-        let (stream, wave, first) = (packet.stream, packet.wave, packet.first);
-        let Some(line) = self.streams.get_mut(&stream) else {
-            return refuse(&packet, Errno::NOSYS, leaf);
-        };
-        if first {
-            line.asks = packet.expect.is_some();
-        }
-        let asks = line.asks;
-        match line.desk {
-            DispatchDesk::Service(at) => {
-                if !self.call(at, |service| service.packet(packet, leaf)) && asks {
-                    leaf.fail(stream, wave, Errno::NOTRECOVERABLE);
-                }
-            }
-            DispatchDesk::Closed(errno) => refuse(&packet, errno, leaf),
-        }
-    }
-
-    pub fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Leaf<'_>) {
-        if let Some(&ServiceLine { desk: DispatchDesk::Service(at), .. }) =
-            self.streams.get(&stream)
-        {
-            self.call(at, |service| service.cancelled(stream, wave, leaf));
-        }
-    }
-
-    pub fn closed(&mut self, stream: u32) {
-        if let Some(ServiceLine { desk: DispatchDesk::Service(at), .. }) =
-            self.streams.remove(&stream)
-        {
-            self.call(at, |service| service.closed(stream));
-        }
-    }
-
-    pub fn resume(&mut self, leaf: &mut Leaf<'_>) {
-        for at in 0..self.running.len() {
-            self.call(at, |service| service.resume(leaf));
-        }
-    }
-
-    pub fn ended(&mut self) {
-        self.streams.clear();
-        for at in 0..self.running.len() {
-            self.call(at, |service| service.ended());
-        }
-    }
-
     /// Calls a service, if it runs. One that panics is dropped, and whatever was open for it is
     /// open no more; returns whether it did not.
     #[inline]
@@ -192,6 +136,68 @@ impl Dispatch {
             if matches!(desk, DispatchDesk::Service(other) if *other == at) {
                 *desk = DispatchDesk::Closed(Errno::NOTRECOVERABLE);
             }
+        }
+    }
+}
+
+impl Works for Dispatch {
+    fn opened(&mut self, stream: u32, name: &str, caller: &Caller) {
+        let desk = self.assign(name, caller);
+        self.streams.insert(stream, ServiceLine { desk, asks: false });
+        if let DispatchDesk::Service(at) = desk {
+            self.call(at, |service| service.opened(stream, caller));
+        }
+    }
+
+    #[inline]
+    fn packet(&mut self, packet: Packet, leaf: &mut Node) {
+        let leaf = &mut Leaf { node: leaf };
+        let (stream, wave, first) = (packet.stream, packet.wave, packet.first);
+        let Some(line) = self.streams.get_mut(&stream) else {
+            return refuse(&packet, Errno::NOSYS, leaf);
+        };
+        if first {
+            line.asks = packet.expect.is_some();
+        }
+        let asks = line.asks;
+        match line.desk {
+            DispatchDesk::Service(at) => {
+                if !self.call(at, |service| service.packet(packet, leaf)) && asks {
+                    leaf.fail(stream, wave, Errno::NOTRECOVERABLE);
+                }
+            }
+            DispatchDesk::Closed(errno) => refuse(&packet, errno, leaf),
+        }
+    }
+
+    fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Node) {
+        let leaf = &mut Leaf { node: leaf };
+        if let Some(&ServiceLine { desk: DispatchDesk::Service(at), .. }) =
+            self.streams.get(&stream)
+        {
+            self.call(at, |service| service.cancelled(stream, wave, leaf));
+        }
+    }
+
+    fn closed(&mut self, stream: u32) {
+        if let Some(ServiceLine { desk: DispatchDesk::Service(at), .. }) =
+            self.streams.remove(&stream)
+        {
+            self.call(at, |service| service.closed(stream));
+        }
+    }
+
+    fn resume(&mut self, leaf: &mut Node) {
+        let leaf = &mut Leaf { node: leaf };
+        for at in 0..self.running.len() {
+            self.call(at, |service| service.resume(leaf));
+        }
+    }
+
+    fn ended(&mut self) {
+        self.streams.clear();
+        for at in 0..self.running.len() {
+            self.call(at, |service| service.ended());
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The service by which nodes say how they are: at every node of every tree.
+use crate::filter::Registry;
 use crate::network::Network;
 use crate::proto::report::{Bundle, FILTER, NodePlace, NodeReport};
 use crate::proto::{Packet, Sync, own};
-use crate::service::{Audience, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
+use crate::service::{Audience, Leaf, LeafHandle, Provider, Service, ServiceError, Services, Site};
 use std::time::{Duration, Instant};
 
 use super::Survey;
@@ -65,8 +66,16 @@ fn say_more(handle: &LeafHandle, report: &mut NodeReport) {
     {
         report.doors = counts.named();
     }
-    if let Some(peers) = handle.peers().filter(|_| report.place == NodePlace::Leaf) {
+    if let Some(peers) = handle.peer_links().filter(|_| report.place == NodePlace::Leaf) {
         (report.peers, report.peers_taken) = peers.report();
+    }
+}
+
+impl Services {
+    /// These filters, and what every program can do: say how its nodes are ([`Network::survey`]).
+    #[must_use]
+    pub fn new(filters: Registry) -> Self {
+        Self::bare(filters).with(SURVEY, Surveys)
     }
 }
 

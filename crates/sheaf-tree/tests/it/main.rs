@@ -1,4 +1,5 @@
 //! Integration tests.
+mod arrows;
 mod filters;
 #[path = "../../../sheaf-proto/tests/it/oracle.rs"]
 #[allow(dead_code)]

@@ -4,8 +4,7 @@
 //! closed when it goes away. To the client the session is its only child, with all leaves below.
 use super::serve::ServeError;
 use crate::driver::Shared;
-use crate::filter::Place;
-use crate::filter::Registry;
+use crate::filter::{Place, Registry, link_modules};
 use crate::launch::start::processes::read_first;
 use crate::network::Network;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
@@ -111,6 +110,7 @@ pub fn join(link: OwnedFd, registry: &Registry) -> Result<Joined, ServeError> {
         tuning: assign.tuning,
     };
     let shared = Shared::new();
+    link_modules(registry);
     shared.run(|core, _| core.add_node(config, registry.clone()));
     shared.attach(0, LinkId::new(0), link, None)?;
     shared.with_node(0, proto::Node::tell_ready);

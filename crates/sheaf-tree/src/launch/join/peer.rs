@@ -10,7 +10,7 @@
 //! services. Each end has the link's node to itself, apart from its node in the tree. Where A does
 //! not get through to B, the root carries the bytes of the link (`peer/relay.rs`).
 use super::search::arrive_within;
-use crate::driver::Shared;
+use crate::driver::{PeerLinks, Shared};
 use crate::launch::start::plan::Station;
 use crate::link::door::{DoorHost, Doorkeeper};
 use crate::link::wire::{Channel, Wire};
@@ -25,6 +25,7 @@ use crate::service::{
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
+use std::any::Any;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -453,7 +454,7 @@ impl Peers {
         let handle = LeafHandle { shared: Arc::downgrade(&shared), node: 0 };
         let up = shared.run(|core, now| {
             core.add_node(config, self.services.filters().clone());
-            core.set_services(0, Dispatch::new(&self.services, place, handle));
+            core.set_works(0, Dispatch::new(&self.services, place, handle));
             core.nodes[0].add_parent(now)
         });
         shared.attach(0, up, channel, None)?;
@@ -464,9 +465,8 @@ impl Peers {
     }
 }
 
-impl Peers {
-    /// The links that were begun here, and how many were taken.
-    pub fn report(&self) -> (Vec<PeerLinkReport>, u32) {
+impl PeerLinks for Peers {
+    fn report(&self) -> (Vec<PeerLinkReport>, u32) {
         let state = self.state();
         let told = |(leaf, peer): (&u32, &Peer)| PeerLinkReport {
             leaf: *leaf,
@@ -540,7 +540,7 @@ impl Provider for Introductions {
             handle: handle.clone(),
             state: Mutex::default(),
         });
-        handle.set_peers(&peers);
+        handle.set_peer_links(Arc::downgrade(&peers) as Weak<dyn PeerLinks>);
         Ok(Box::new(Introduced(peers)))
     }
 }
@@ -589,6 +589,11 @@ impl Service for Introduced {
 }
 
 impl LeafHandle {
+    fn peers(&self) -> Option<Arc<Peers>> {
+        let links: Arc<dyn Any + Send + Sync> = self.peer_links()?;
+        links.downcast().ok()
+    }
+
     /// A link from this server straight to that of another leaf, for what need not pass the root.
     /// Where that host cannot be reached, the root carries the link ([`Peer::through_tree`]).
     ///

@@ -383,7 +383,7 @@ async fn run(
         let services = &services.clone().with(PEERS, introductions);
         match Dispatch::at_leaf(services, ServicePlace::of(root, &options.configs), handle) {
             Ok(dispatch) => shared.run(|core, _| {
-                core.set_services(0, dispatch);
+                core.set_works(0, dispatch);
                 core.nodes[0].tell_ready();
             }),
             Err(error) => shared.with_node(0, |node| node.give_up(error.errno, &error.cause)),

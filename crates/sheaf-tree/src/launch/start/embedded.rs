@@ -41,7 +41,7 @@ pub fn embedded(topology: &Topology, services: &Services, options: &Options) -> 
             let handle = LeafHandle { shared: Arc::downgrade(&shared), node: at };
             match Dispatch::at_leaf(services, place, handle) {
                 Ok(dispatch) => {
-                    core.set_services(at, dispatch);
+                    core.set_works(at, dispatch);
                     core.nodes[at].tell_ready();
                 }
                 Err(error) => {
