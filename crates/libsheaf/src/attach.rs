@@ -1,35 +1,27 @@
-//! Back ends that attach themselves to a leaf of a running tree, on the same machine.
+//! Back ends that attach themselves to a node of a running tree, on the same machine.
 //!
-//! The leaf listens on an abstract unix socket whose name has the number that users know as the
+//! The node listens on an abstract unix socket whose name has the number that users know as the
 //! port. Both ends ask the kernel who the other is: only processes of the same user are let in,
-//! and a socket of that name that somebody else has made is not believed.
+//! and a socket of that name that somebody else has made is not believed. Who says its rank there is
+//! given an invitation to be a leaf of the tree; the socket stays open as long as it is one.
 use crate::error::{Error, ErrorCode};
-use bytes::Bytes;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::socket_peercred;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
 
-/// The longest frame.
-pub const FRAME_BYTES_MAX: usize = 256 << 20;
-/// Bytes before the payload of a frame.
-pub const HEAD_BYTES: usize = 16;
-
-/// What a frame is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum AttachKind {
-    /// Up, first: a [`AttachHello`].
-    Hello = 1,
-    /// Down, first: the session.
-    Welcome = 2,
-    /// Either way: a packet of a stream.
-    Packet = 3,
-    /// Either way: a stream is closed.
-    Close = 4,
-}
+/// The longest word; an invitation has at most 64 KiB.
+pub const WORD_BYTES_MAX: usize = 80 << 10;
+/// The longest name of a host.
+pub const HOST_BYTES_MAX: usize = 200;
+/// Bytes that say how long a word is.
+pub const HEAD_BYTES: usize = 4;
+/// How long the node may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Who attaches itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,94 +32,69 @@ pub struct AttachHello {
     pub host: String,
 }
 
-/// What travels between a leaf and a back end attached to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AttachFrame {
-    /// What it is.
-    pub kind: AttachKind,
-    /// The stream, as the application knows it.
-    pub stream: u32,
-    /// The packet's tag.
-    pub tag: i32,
-    /// The bytes.
-    pub payload: Bytes,
+/// What it is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The leaf that it is to be.
+    pub leaf: u32,
+    /// Its invitation, as [`sheaf_tree::launch::leaf_over`] reads it.
+    pub invitation: Vec<u8>,
 }
 
-impl AttachFrame {
-    /// Its bytes before the payload.
-    #[must_use]
-    pub fn head(&self) -> [u8; HEAD_BYTES] {
-        let mut head = [0; HEAD_BYTES];
-        head[0] = self.kind as u8;
-        head[4..8].copy_from_slice(&self.stream.to_le_bytes());
-        head[8..12].copy_from_slice(&self.tag.to_le_bytes());
-        head[12..].copy_from_slice(&(self.payload.len() as u32).to_le_bytes());
-        head
-    }
+/// A word with its length in front.
+#[must_use]
+pub fn encode(word: &impl Serialize) -> Vec<u8> {
+    let body = postcard::to_stdvec(word).expect("a word can be serialised");
+    let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&body);
+    bytes
+}
 
-    /// The frame (without its payload) and the payload's length.
-    ///
-    /// # Errors
-    /// `InvalidData` when these bytes are none.
-    pub fn parse(head: &[u8; HEAD_BYTES]) -> io::Result<(Self, usize)> {
-        let kinds = [AttachKind::Hello, AttachKind::Welcome, AttachKind::Packet, AttachKind::Close];
-        let kind = kinds.into_iter().find(|kind| *kind as u8 == head[0]);
-        let word =
-            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let len = word(12) as usize;
-        match kind.filter(|_| len <= FRAME_BYTES_MAX) {
-            Some(kind) => Ok((
-                Self { kind, stream: word(4), tag: word(8) as i32, payload: Bytes::new() },
-                len,
-            )),
-            None => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "not a frame of an attached back end",
-            )),
+/// How long the word is that these bytes stand in front of.
+///
+/// # Errors
+/// `InvalidData` when it is longer than any is.
+pub fn body_len(head: [u8; HEAD_BYTES]) -> io::Result<usize> {
+    let len = u32::from_le_bytes(head) as usize;
+    if len <= WORD_BYTES_MAX { Ok(len) } else { Err(malformed()) }
+}
+
+/// The word that these bytes are.
+///
+/// # Errors
+/// `InvalidData` when they are none.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
+    postcard::from_bytes(body).map_err(|_| malformed())
+}
+
+fn malformed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "not a word of an attached back end")
+}
+
+/// Reads one.
+///
+/// # Errors
+/// What the socket says; `InvalidData`.
+pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
+    let mut head = [0; HEAD_BYTES];
+    from.read_exact(&mut head)?;
+    let mut body = vec![0; body_len(head)?];
+    from.read_exact(&mut body)?;
+    decode(&body)
+}
+
+/// Writes one; a peer that is gone is an error, and no signal.
+fn send(to: &UnixStream, word: &impl Serialize) -> io::Result<()> {
+    let bytes = encode(word);
+    let mut left = &bytes[..];
+    while !left.is_empty() {
+        match rustix::net::send(to, left, SendFlags::NOSIGNAL) {
+            Ok(count) => left = &left[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.payload.len());
-        bytes.extend_from_slice(&self.head());
-        bytes.extend_from_slice(&self.payload);
-        bytes
-    }
-
-    /// Writes it; a peer that is gone is an error, and no signal.
-    ///
-    /// # Errors
-    /// What the socket says.
-    pub fn send(&self, to: &UnixStream) -> io::Result<()> {
-        let bytes = self.to_bytes();
-        let mut left = &bytes[..];
-        while !left.is_empty() {
-            match rustix::net::send(to, left, SendFlags::NOSIGNAL) {
-                Ok(count) => left = &left[count..],
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads one.
-    ///
-    /// # Errors
-    /// What the socket says; `InvalidData`.
-    pub fn read(from: &mut impl Read) -> io::Result<Self> {
-        let mut head = [0; HEAD_BYTES];
-        from.read_exact(&mut head)?;
-        let (mut frame, len) = Self::parse(&head)?;
-        let mut payload = Vec::new();
-        // What is not there yet is not allocated for.
-        from.take(len as u64).read_to_end(&mut payload)?;
-        if payload.len() < len {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        frame.payload = payload.into();
-        Ok(frame)
-    }
+    Ok(())
 }
 
 fn address(port: u16) -> io::Result<SocketAddr> {
@@ -169,11 +136,12 @@ pub fn is_here(host: &str) -> bool {
     matches!(host, "localhost" | "127.0.0.1" | "::1") || host == name || short(host) == short(&name)
 }
 
-/// Connects to the leaf of that port and says who we are; gives the socket and the session.
+/// Connects to the node of that port and says who we are; gives the socket, which stays open as long
+/// as we are there, and the place.
 ///
 /// # Errors
 /// [`ErrorCode::Launch`], with what to look at.
-pub fn connect(host: &str, port: u16, hello: &AttachHello) -> Result<(UnixStream, Bytes), Error> {
+pub fn connect(host: &str, port: u16, hello: &AttachHello) -> Result<(UnixStream, Welcome), Error> {
     let fail = |text: String| Error::new(ErrorCode::Launch, text);
     if !is_here(host) {
         return Err(fail(format!(
@@ -186,13 +154,17 @@ pub fn connect(host: &str, port: u16, hello: &AttachHello) -> Result<(UnixStream
     if !is_ours(&socket) {
         return Err(fail(format!("what listens at port {port} belongs to another user")));
     }
-    let payload = postcard::to_stdvec(hello).expect("a greeting can be serialised").into();
-    let frame = AttachFrame { kind: AttachKind::Hello, stream: 0, tag: 0, payload };
-    let answer = frame.send(&socket).and_then(|()| AttachFrame::read(&mut socket));
-    match answer {
-        Ok(frame) if frame.kind == AttachKind::Welcome => Ok((socket, frame.payload)),
-        Ok(_) => Err(fail(format!("what listens at port {port} is no tree"))),
-        Err(_) => Err(fail(format!("the node at port {port} does not take rank {}", hello.rank))),
+    socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    match send(&socket, hello).and_then(|()| read(&mut socket)) {
+        Ok(welcome) => Ok((socket, welcome)),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(fail(format!("what listens at port {port} is no tree")))
+        }
+        Err(_) => Err(fail(format!(
+            "the node at port {port} does not take rank {}: it has that, or as many back ends as there are \
+             places",
+            hello.rank
+        ))),
     }
 }
 
@@ -201,18 +173,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_out_as_they_went_in() {
-        let frame = AttachFrame {
-            kind: AttachKind::Packet,
-            stream: 7,
-            tag: -3,
-            payload: Bytes::from_static(b"abc"),
-        };
-        let mut bytes = frame.to_bytes();
-        assert_eq!(AttachFrame::read(&mut &bytes[..]).unwrap(), frame);
-        assert!(AttachFrame::read(&mut &bytes[..bytes.len() - 1]).is_err());
-        bytes[15] = 0xff;
-        assert!(AttachFrame::read(&mut &bytes[..]).is_err());
+    fn words_come_out_as_they_went_in() {
+        let welcome = Welcome { leaf: 7, invitation: vec![1, 2, 3] };
+        let mut bytes = encode(&welcome);
+        assert_eq!(read::<Welcome>(&mut &bytes[..]).unwrap(), welcome);
+        assert!(read::<Welcome>(&mut &bytes[..bytes.len() - 1]).is_err());
+        bytes[3] = 0xff;
+        assert!(read::<Welcome>(&mut &bytes[..]).is_err());
     }
 
     #[test]

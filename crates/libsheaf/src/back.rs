@@ -1,26 +1,25 @@
 //! The back end: a leaf of the tree inside the user's program.
 use crate::BACK_ENDS;
-use crate::attach::{self, AttachFrame, AttachKind};
+use crate::attach::{self, AttachHello};
 use crate::error::{Error, ErrorCode, chain};
-use crate::event::{self, EventDescriptor, Events};
+use crate::event::{EventDescriptor, Events};
 use crate::inbox::{Inbox, Message, Wakers};
 use crate::meter::{Meter, MeterContext};
 use crate::plan::BackEndPlan;
 use crate::reactor;
-use crate::wire::{
-    Control, Described, Down, HUB_TAG, HubWord, Parcel, UpwardMessage, WAVES_AHEAD_MAX,
-};
-use bytes::Bytes;
+use crate::wire::{CLOSED_TAG, Described, Parcel, UpwardMessage, WAVES_AHEAD_MAX};
 use rustc_hash::FxHashMap;
+use sheaf_core::lock;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, LINK_VARIABLE};
 use sheaf_tree::service::Services;
 use sheaf_tree::service::{Leaf, LeafHandle};
 use std::future::poll_fn;
+use std::io::Write as _;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -34,6 +33,8 @@ use receive::StartBack;
 
 /// How long a back end waits to be told who it is and of its own stream.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// After this long a back end that has attached itself asks again for its own stream.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long what was sent may take to leave this process when it ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the end of its link may take.
@@ -101,7 +102,7 @@ impl Known {
             }
         };
         self.progress.sent.store(wave + 1, Ordering::Relaxed);
-        if tag != HUB_TAG {
+        if tag != CLOSED_TAG {
             self.meter.count(MeterContext::Sent, packet.len());
         }
     }
@@ -134,6 +135,8 @@ impl BackProgress {
 /// What the tree's thread and the application share.
 struct Common {
     rank: u32,
+    /// Its rank in the tree: whoever attaches itself has chosen another for the application.
+    node: u32,
     inbox: Inbox,
     events: Arc<Events>,
     streams: Mutex<BackStreams>,
@@ -153,49 +156,14 @@ struct Turns {
 }
 
 impl Common {
-    fn new(rank: u32) -> Self {
+    fn new(rank: u32, node: u32) -> Self {
         Self {
             rank,
+            node,
             inbox: Inbox::default(),
             events: Arc::default(),
             streams: Mutex::default(),
             turns: Mutex::default(),
-        }
-    }
-
-    /// Takes what comes from the leaf that this back end has attached itself to, until its end.
-    fn listen(&self, mut socket: UnixStream) {
-        while let Ok(frame) = AttachFrame::read(&mut socket) {
-            match frame.kind {
-                AttachKind::Packet => self.take(&frame),
-                AttachKind::Close => {
-                    lock(&self.streams).known.remove(&frame.stream);
-                    self.inbox.close(frame.stream);
-                }
-                AttachKind::Hello | AttachKind::Welcome => break,
-            }
-        }
-        self.inbox.end();
-        self.turn();
-    }
-
-    fn take(&self, frame: &AttachFrame) {
-        match Down::decode(&frame.payload, self.rank) {
-            Ok(Down::Packet(packet)) => {
-                reactor::park(self.inbox.room(frame.stream));
-                let (stream, tag) = (frame.stream, frame.tag);
-                self.count_received(stream, packet.len());
-                self.inbox.push(Message { stream, tag, source: 0, packet, owed: None });
-                if self.events.wants_data() {
-                    self.event(event::CLASS_DATA, 0, stream, String::new());
-                }
-            }
-            Ok(Down::Control(Control::Describe(described))) => self.know(frame.stream, *described),
-            // The leaf above sees to its waves.
-            Ok(Down::NotForUs(..) | Down::Control(_)) => {}
-            Err(error) => {
-                self.event(event::CLASS_ERROR, event::error::INTERNAL, u32::MAX, error.message);
-            }
         }
     }
 
@@ -320,50 +288,25 @@ impl Common {
     }
 }
 
-/// How a back end's packets get up.
-enum BackUplink {
-    /// As a leaf of the tree.
-    Leaf(LeafHandle),
-    /// By way of the leaf that it has attached itself to.
-    Hub(Mutex<UnixStream>),
-}
-
-impl BackUplink {
-    /// Calls `act` with the leaf; not at all when there is none any more, or never was. What that
-    /// has to send is sent here, as far as the link takes it.
-    fn with(&self, act: impl FnOnce(&mut Leaf<'_>)) {
-        if let Self::Leaf(leaf) = self {
-            leaf.with(act);
-            if leaf.is_behind() {
-                reactor::keep();
-            }
-        }
-    }
-
-    /// Lets the thread that drives the links take what waits here.
-    fn call(&self) {
-        if let Self::Leaf(leaf) = self {
-            leaf.queue(|_| ());
-            reactor::keep();
-        }
-    }
+/// What a back end asks the front end for that has attached itself.
+struct Asking {
+    note: Vec<u8>,
+    /// Open as long as it is here.
+    seat: UnixStream,
 }
 
 /// A back end.
 pub struct Back {
     common: Arc<Common>,
-    uplink: BackUplink,
+    leaf: LeafHandle,
     plan: Mutex<BackEndPlan>,
     owed: Mutex<FxHashMap<u32, usize>>,
     /// So many packets may be answers to one that has come.
     answers: AtomicU32,
-    /// What reads its link: a task, or, below a hub, a thread.
+    /// What reads its link.
     task: Mutex<Option<JoinHandle<()>>>,
-    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Tells the node to which it has attached itself that it is here.
+    _seat: Option<UnixStream>,
 }
 
 impl Back {
@@ -372,7 +315,7 @@ impl Back {
     /// # Errors
     /// [`ErrorCode::Launch`] when this process was not started by a tree, or the tree does not answer.
     pub fn join() -> Result<Self, Error> {
-        Self::over(inherited()?)
+        Self::over(inherited()?, None)
     }
 
     /// Whether a tree has started this process, and nobody here has joined it yet.
@@ -394,27 +337,28 @@ impl Back {
         let number = |word: &str| Error::usage(format!("{word:?} is neither a port nor a rank"));
         let rank: u32 = rank.parse().map_err(|_| number(rank))?;
         let port = port.parse().map_err(|_| number(port))?;
-        let hello = attach::AttachHello { rank, host: (*own_host).to_owned() };
-        let (socket, session) = attach::connect(host, port, &hello)?;
-        let plan = BackEndPlan::from_session(&session)?;
-        let common = Arc::new(Common::new(rank));
-        let (reader, listener) = (socket.try_clone()?, Arc::clone(&common));
-        let listen = move || listener.listen(reader);
-        let thread = std::thread::Builder::new().name("sheaf-io".to_owned()).spawn(listen)?;
-        Self::begin(common, BackUplink::Hub(Mutex::new(socket)), plan, None, Some(thread))
+        let hello = AttachHello { rank, host: (*own_host).to_owned() };
+        let (seat, welcome) = attach::connect(host, port, &hello)?;
+        let (link, mut invite) = std::io::pipe()?;
+        // A pipe takes this much at once.
+        invite.write_all(&welcome.invitation)?;
+        drop(invite);
+        let note = postcard::to_stdvec(&hello).expect("a greeting can be serialised");
+        Self::over(link.into(), Some((hello, Asking { note, seat })))
     }
 
-    /// Joins the tree over `link`.
+    /// Joins the tree over `link`; as whom, if it has attached itself.
     ///
     /// # Errors
     /// [`ErrorCode::Launch`] when what is at the other end does not answer as a tree does.
-    pub fn over(link: OwnedFd) -> Result<Self, Error> {
+    fn over(link: OwnedFd, attached: Option<(AttachHello, Asking)>) -> Result<Self, Error> {
         let (tell, mut hear) = mpsc::unbounded_channel();
+        let (own, asking) = attached.unzip();
         let serve = async move {
             let registry = Registry::with_builtins();
             // Filters on the way down run here.
             registry.keep_modules_at_leaves();
-            let start = StartBack { tell: tell.clone(), registry: registry.clone() };
+            let start = StartBack { tell: tell.clone(), registry: registry.clone(), own };
             if let Err(error) =
                 launch::leaf_over(link, &Services::new(registry).with(BACK_ENDS, start)).await
             {
@@ -427,28 +371,44 @@ impl Back {
         let late =
             || Error::new(ErrorCode::Launch, "the node above did not say who this back end is");
         let (common, leaf, plan) = started.ok_or_else(late)??;
-        Self::begin(common, BackUplink::Leaf(leaf), plan, Some(task), None)
+        let (plan, task) = (Mutex::new(plan), Mutex::new(Some(task)));
+        let (owed, answers) = (Mutex::default(), AtomicU32::new(0));
+        let (note, seat) = asking.map(|asking| (asking.note, asking.seat)).unzip();
+        let back = Self { common, leaf, plan, owed, answers, task, _seat: seat };
+        back.wait_for_own_stream(note.as_deref())?;
+        Ok(back)
     }
 
-    fn begin(
-        common: Arc<Common>,
-        uplink: BackUplink,
-        plan: BackEndPlan,
-        task: Option<JoinHandle<()>>,
-        thread: Option<std::thread::JoinHandle<()>>,
-    ) -> Result<Self, Error> {
-        let (rank, deadline) = (common.rank, Instant::now() + START_TIMEOUT);
-        let (plan, task, thread) = (Mutex::new(plan), Mutex::new(task), Mutex::new(thread));
-        let (owed, answers) = (Mutex::default(), AtomicU32::new(0));
-        let back = Self { common, uplink, plan, owed, answers, task, thread };
-        // The stream of this back end's own is the first that the front end opens.
-        if !back.common.inbox.wait_open(rank, deadline) {
-            return Err(Error::new(
-                ErrorCode::Launch,
-                "the session ended before this back end could join it",
-            ));
+    /// Waits for the stream of this back end's own, which is the first that the front end opens; asks
+    /// for it if the front end does not know of this back end.
+    fn wait_for_own_stream(&self, note: Option<&[u8]>) -> Result<(), Error> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !self.common.inbox.is_ended() && Instant::now() < deadline {
+            let mut until = deadline;
+            if let Some(note) = note {
+                self.with_leaf(|leaf| leaf.want_stream(BACK_ENDS, note));
+                until = until.min(Instant::now() + ASK_AGAIN);
+            }
+            if self.common.inbox.wait_open(self.rank(), until) {
+                return Ok(());
+            }
         }
-        Ok(back)
+        Err(Error::new(ErrorCode::Launch, "the session ended before this back end could join it"))
+    }
+
+    /// Calls `act` with the leaf; not at all when there is none any more. What that has to send is
+    /// sent here, as far as the link takes it.
+    fn with_leaf(&self, act: impl FnOnce(&mut Leaf<'_>)) {
+        self.leaf.with(act);
+        if self.leaf.is_behind() {
+            reactor::keep();
+        }
+    }
+
+    /// Lets the thread that drives the links take what waits here.
+    fn call(&self) {
+        self.leaf.queue(|_| ());
+        reactor::keep();
     }
 
     /// Its number in the tree.
@@ -486,22 +446,19 @@ impl Back {
     pub fn send(&self, id: u32, tag: i32, packet: &[u8]) -> Result<(), Error> {
         /// A closed stream is noticed after this long even if nobody says so.
         const LOOK: Duration = Duration::from_millis(100);
-        if let BackUplink::Hub(socket) = &self.uplink {
-            return self.send_to_hub(&mut lock(socket), id, tag, packet);
-        }
         let answers = self.answers.load(Ordering::Relaxed);
         if answers > 0 {
             // Of two threads that answer at once, both may count as one.
             self.answers.store(answers - 1, Ordering::Relaxed);
         } else if packet.len() <= SMALL_BYTES_MAX
-            && self.common.keep(id, tag, packet, || self.uplink.call())?
+            && self.common.keep(id, tag, packet, || self.call())?
         {
             return Ok(());
         }
         loop {
             let seen = lock(&self.common.turns).count;
             let mut posted = Err(ended());
-            self.uplink.with(|leaf| posted = self.common.post(leaf, id, tag, packet));
+            self.with_leaf(|leaf| posted = self.common.post(leaf, id, tag, packet));
             if posted? {
                 return Ok(());
             }
@@ -510,21 +467,6 @@ impl Back {
             }
             self.common.wait_turn(seen, LOOK);
         }
-    }
-
-    fn send_to_hub(
-        &self,
-        socket: &mut UnixStream,
-        id: u32,
-        tag: i32,
-        packet: &[u8],
-    ) -> Result<(), Error> {
-        let meter = lock(&self.common.streams).known.get(&id).map(|known| Arc::clone(&known.meter));
-        meter.ok_or_else(|| Error::no_stream(id))?.count(MeterContext::Sent, packet.len());
-        let payload = Bytes::copy_from_slice(packet);
-        AttachFrame { kind: AttachKind::Packet, stream: id, tag, payload }
-            .send(socket)
-            .map_err(|_| ended())
     }
 
     /// Pays for a message that the application has taken, so that more may come.
@@ -538,7 +480,7 @@ impl Back {
             if *sum < OWED_BYTES { 0 } else { std::mem::take(sum) }
         };
         if due > 0 {
-            self.uplink.with(|leaf| leaf.consumed(carrier, due));
+            self.with_leaf(|leaf| leaf.consumed(carrier, due));
         }
     }
 
@@ -548,31 +490,14 @@ impl Back {
         for message in self.common.inbox.forget(id) {
             self.taken(&message);
         }
-        match (&self.uplink, &mut known) {
-            (_, None) => {}
-            (BackUplink::Leaf(leaf), Some(known)) => {
-                leaf.with(|leaf| {
-                    // What was sent before goes up, whether there is room for it or not: it is not
-                    // much.
-                    known.give(leaf, self.rank(), true);
-                    leaf.leave_stream(known.carrier);
-                });
-                let word =
-                    postcard::to_stdvec(&HubWord::Closed { id }).expect("a word can be serialised");
-                // Without a stream of its own nobody can be told.
-                let _ = self.send(self.rank(), HUB_TAG, &word);
-            }
-            (BackUplink::Hub(socket), Some(_)) => {
-                let frame = AttachFrame {
-                    kind: AttachKind::Close,
-                    stream: id,
-                    tag: 0,
-                    payload: Bytes::new(),
-                };
-                // Without a leaf above the stream is closed in any case.
-                let _ = frame.send(&lock(socket));
-            }
-        }
+        let Some(known) = &mut known else { return };
+        self.leaf.with(|leaf| {
+            // What was sent before goes up, whether there is room for it or not: it is not much.
+            known.give(leaf, self.rank(), true);
+            leaf.leave_stream(known.carrier);
+        });
+        // Without a stream of its own nobody can be told.
+        let _ = self.send(self.rank(), CLOSED_TAG, &id.to_le_bytes());
     }
 
     /// Waits until what was sent has left this process.
@@ -582,12 +507,12 @@ impl Back {
     pub fn flush(&self) -> Result<(), Error> {
         let deadline = Instant::now() + FLUSH_TIMEOUT;
         // What there is to send is sent after each of these.
-        self.uplink.with(|leaf| self.common.hand_over(leaf));
+        self.with_leaf(|leaf| self.common.hand_over(leaf));
         lock(&self.common.turns).flushing += 1;
         let flushed = loop {
             let mut sent = true;
             let seen = lock(&self.common.turns).count;
-            self.uplink.with(|leaf| sent = self.common.is_all_sent(leaf));
+            self.with_leaf(|leaf| sent = self.common.is_all_sent(leaf));
             if sent {
                 break Ok(());
             }
@@ -609,20 +534,12 @@ impl Back {
         // What cannot be sent in time is lost with this process in any case.
         let _ = self.flush();
         self.common.events.end();
-        self.uplink.with(|leaf| leaf.leave());
-        if let BackUplink::Hub(socket) = &self.uplink {
-            // Wakes the reader too. It fails when the leaf above has gone first.
-            let _ = lock(socket).shutdown(std::net::Shutdown::Both);
-        }
+        self.with_leaf(|leaf| leaf.leave());
         self.common.inbox.end();
         let task = lock(&self.task).take();
         if let Some(task) = task {
             // It ends in any case, with this process at the latest.
             let _ = reactor::wait_until(Some(Instant::now() + LEAVE_TIMEOUT), task);
-        }
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
         }
     }
 }

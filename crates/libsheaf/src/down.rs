@@ -22,20 +22,19 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Of the stream `id` at the leaf `rank`, whose own node is part of it with `with_leaf`.
+    /// Of the stream `id` at the leaf that is the node `node`.
     ///
     /// # Errors
     /// When a filter cannot be made.
     pub fn new(
         assign: &AssignFilter,
         plan: &BackEndPlan,
-        rank: u32,
-        with_leaf: bool,
+        node: u32,
         modules: &Registry,
         id: u32,
     ) -> Result<Self, FilterError> {
-        let leaf = plan.topology().node(rank);
-        let above = std::iter::successors(leaf, |node| node.parent()).skip(usize::from(!with_leaf));
+        let leaf = plan.topology().node(node);
+        let above = std::iter::successors(leaf, |node| node.parent()).skip(1);
         let mut steps = Vec::new();
         // The front end runs its own.
         for node in above.filter(|node| node.parent().is_some()) {
@@ -59,7 +58,7 @@ impl Chain {
         pass(self.steps.iter_mut(), packet)
     }
 
-    /// Sees a packet that others are sent, where it passes nodes above this leaf.
+    /// Sees a packet that others (by their nodes) are sent, where it passes nodes above this leaf.
     pub fn overhear(&mut self, packet: Parcel, to: &[u32], plan: &BackEndPlan) {
         let leads = |rank: u32| {
             to.iter().any(|&to| {

@@ -1,8 +1,9 @@
 //! What happened in the tree, for those who want to know.
 use crate::inbox::Signal;
+use sheaf_core::lock;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// The most events kept for an application that does not read them; the oldest go first.
 pub const EVENTS_MAX: usize = 4096;
@@ -75,14 +76,10 @@ pub struct Events {
 }
 
 impl Events {
-    fn lock(&self) -> MutexGuard<'_, EventState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Something has happened. Data events go to descriptors and hooks only: a packet is known by
     /// the inbox it lies in.
     pub fn push(&self, event: EventDescriptor) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(Some(signal)) = state.signals.get(event.class as usize) {
             signal.raise();
         }
@@ -103,28 +100,28 @@ impl Events {
 
     /// Whether anyone wants to know of data.
     pub fn wants_data(&self) -> bool {
-        let state = self.lock();
+        let state = lock(&self.state);
         state.hook.is_some() || state.signals[CLASS_DATA as usize].is_some()
     }
 
     /// Takes the oldest event.
     pub fn next(&self) -> Option<EventDescriptor> {
-        self.lock().queue.pop_front()
+        lock(&self.state).queue.pop_front()
     }
 
     /// How many there are.
     pub fn pending(&self) -> usize {
-        self.lock().queue.len()
+        lock(&self.state).queue.len()
     }
 
     /// Drops them all.
     pub fn clear(&self) {
-        self.lock().queue.clear();
+        lock(&self.state).queue.clear();
     }
 
     /// The descriptor that tells of events of `class`, made when it is first asked for.
     pub fn signal(&self, class: u32) -> Option<RawFd> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let slot = state.signals.get_mut(class as usize)?;
         if slot.is_none() {
             crate::reactor::watch();
@@ -135,7 +132,7 @@ impl Events {
 
     /// Makes the descriptor of `class` unreadable until the next event; `close` ends it.
     pub fn clear_signal(&self, class: u32, close: bool) {
-        if let Some(slot) = self.lock().signals.get_mut(class as usize) {
+        if let Some(slot) = lock(&self.state).signals.get_mut(class as usize) {
             if let Some(signal) = slot {
                 signal.clear();
             }
@@ -150,7 +147,7 @@ impl Events {
     /// # Errors
     /// When the thread cannot be started.
     pub fn set_hook(self: &Arc<Self>, hook: Hook) -> std::io::Result<()> {
-        if self.lock().hook.replace(Arc::new(hook)).is_none() {
+        if lock(&self.state).hook.replace(Arc::new(hook)).is_none() {
             let events = Arc::clone(self);
             let call = move || {
                 while let Some((hook, event)) = events.next_for_hook() {
@@ -164,7 +161,7 @@ impl Events {
     }
 
     fn next_for_hook(&self) -> Option<(Arc<Hook>, EventDescriptor)> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if state.ended {
                 return None;
@@ -178,7 +175,7 @@ impl Events {
 
     /// No event follows.
     pub fn end(&self) {
-        self.lock().ended = true;
+        lock(&self.state).ended = true;
         self.changed.notify_all();
     }
 }

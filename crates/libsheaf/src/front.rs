@@ -1,5 +1,5 @@
 //! The front end: the root of a tree whose leaves are the user's programs.
-use crate::BACK_ENDS;
+use crate::attach::AttachHello;
 use crate::down;
 use crate::error::{Error, ErrorCode};
 use crate::event::{self, EventDescriptor, Events};
@@ -8,21 +8,25 @@ use crate::inbox::{Inbox, Message};
 use crate::meter::{self, Meter, MeterContext, MeterRecord, Meters};
 use crate::plan::BackEndPlan;
 use crate::reactor;
-use crate::wire::{Control, Described, Down, HubWord, Parcel, UpwardMessage, Waits};
+use crate::wire::{Control, Described, Down, Parcel, UpwardMessage, Waits};
+use crate::{BACK_ENDS, HUBS};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
+use sheaf_core::{RangeSet, lock};
+use sheaf_tree::filter::builtin::null;
 use sheaf_tree::filter::{NodeInfo, Registry};
 use sheaf_tree::launch::{
     self, Carrier, LeafProgram, Options, Program, ProgramContent, Ssh, Starter,
 };
 use sheaf_tree::link::Listen;
+use sheaf_tree::proto::own;
 use sheaf_tree::service::Services;
-use sheaf_tree::{Network, Stream, Sync};
+use sheaf_tree::{Network, Notice, Stream, Sync, Want};
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -118,18 +122,12 @@ pub struct Front {
     params_version: AtomicU32,
     next_stream: Mutex<u32>,
     watch: Mutex<Option<JoinHandle<()>>>,
-    /// Where what leaves say of attached back ends goes, while there can be some.
-    words: Mutex<Option<mpsc::Sender<(u32, HubWord)>>>,
-    /// Told when a leaf begins to listen.
-    opened: Condvar,
+    /// Hears who attaches itself, where back ends do.
+    joins: Mutex<Option<JoinHandle<()>>>,
     /// What has arrived.
     pub inbox: Arc<Inbox>,
     /// What has happened.
     pub events: Arc<Events>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Front {
@@ -146,10 +144,11 @@ impl Front {
             ));
         }
         let options = Options {
-            configs: [(BACK_ENDS.to_owned(), plan.to_session(None))].into(),
+            configs: [BACK_ENDS, HUBS].map(|name| (name.to_owned(), plan.to_session())).into(),
             ..Options::default()
         };
         let mut program = Program::new(create.inner.clone(), Vec::new());
+        program.guests = plan.attach();
         if let Some(path) = create.back_end.clone() {
             program.leaf = Some(LeafProgram { path, args: create.args.clone(), placed: true });
         }
@@ -176,15 +175,13 @@ impl Front {
             .map_err(|error| Error::new(ErrorCode::Launch, error.to_string()))?;
         let all = network.everyone();
         let here = ready.clone().unwrap_or_default();
-        if here != all {
+        let late = plan.attach() && ready.is_some() && !anybody_lost(&network);
+        if here != all && !late {
             let error = not_started(&plan, &network, ready.is_none(), patience);
             let _ = reactor::spawn(network.shutdown()).map(reactor::wait);
             return Err(error);
         }
-        let (tell, hear) = mpsc::channel();
         let front = Arc::new(Self {
-            words: Mutex::new(plan.attach().then_some(tell)),
-            opened: Condvar::new(),
             network: Mutex::new(Some(network)),
             plan: Arc::new(Mutex::new(plan)),
             streams: Arc::default(),
@@ -193,30 +190,53 @@ impl Front {
             params_version: AtomicU32::new(0),
             next_stream: Mutex::new(STREAM_BASE),
             watch: Mutex::default(),
+            joins: Mutex::default(),
             inbox: Arc::default(),
             events: Arc::default(),
         });
-        if front.plan().attach() {
-            let weak = Arc::downgrade(&front);
-            let listen = move || {
-                while let Ok((hub, word)) = hear.recv() {
-                    let Some(front) = Weak::upgrade(&weak) else { return };
-                    front.hear(hub, word);
-                }
-            };
-            std::thread::Builder::new().name("sheaf-joins".to_owned()).spawn(listen)?;
-        }
         front.begin()?;
-        front.wait_open(patience)?;
+        if front.plan().attach() {
+            front.open_hubs(patience)?;
+        }
         Ok(front)
     }
 
-    /// Waits until back ends can attach themselves everywhere, if they are to.
-    fn wait_open(&self, patience: Duration) -> Result<(), Error> {
-        let closed = |plan: &mut BackEndPlan| !plan.is_open();
-        reactor::keep();
-        let waited = self.opened.wait_timeout_while(self.plan(), patience, closed);
-        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+    /// Lets back ends attach themselves, and waits until they can everywhere.
+    fn open_hubs(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
+        let network = self.network()?;
+        let (tell, hear) = mpsc::channel();
+        let wanted = network.clone();
+        *lock(&self.joins) = Some(reactor::spawn(async move {
+            // Without a listener the session is over.
+            while tell.send(wanted.wanted(BACK_ENDS).await).is_ok() {}
+        })?);
+        let weak = Arc::downgrade(self);
+        // Opening a stream waits, which a task must not.
+        let listen = move || {
+            while let Ok(Want { leaf, note }) = hear.recv() {
+                let Some(front) = Weak::upgrade(&weak) else { return };
+                front.attached(leaf, &note);
+            }
+        };
+        std::thread::Builder::new().name("sheaf-joins".to_owned()).spawn(listen)?;
+        let hubs = self.plan().hubs();
+        let members: RangeSet = hubs.iter().map(|&rank| own::leaf_of(rank)).collect();
+        let stream = network.open(HUBS, members, "null", &[], Sync::WaitForAll);
+        let answers = reactor::wait(reactor::spawn(async move {
+            stream.ask(0, &[], patience).await;
+            stream.recv_until(Instant::now() + patience).await
+        })?);
+        let answers = answers.map_err(io::Error::other)?.ok().and_then(|result| result.payload);
+        let answers = answers.unwrap_or_default();
+        let mut open = 0;
+        for answer in null::items(&answers).unwrap_or_default() {
+            if let &[a, b, c, d, e, f] = answer {
+                let rank = u32::from_le_bytes([a, b, c, d]);
+                self.plan().set_port(rank, u16::from_le_bytes([e, f]));
+                open += 1;
+            }
+        }
+        if open < hubs.len() {
             return Err(Error::new(
                 ErrorCode::Launch,
                 "not every leaf listens for back ends in time",
@@ -225,40 +245,23 @@ impl Front {
         Ok(())
     }
 
-    /// A leaf to which back ends attach themselves has something to say.
-    fn hear(&self, hub: u32, word: HubWord) {
-        let (kind, rank, text) = match word {
-            HubWord::Open(port) => {
-                self.plan().set_port(hub, port);
-                self.opened.notify_all();
-                return;
-            }
-            HubWord::Closed { .. } => return,
-            HubWord::Joined { rank, host } => {
-                // A second back end of the same rank is a mistake of its own; the first stays.
-                if !self.plan().add(rank, hub, &host) || self.open_own(rank).is_err() {
-                    return;
-                }
-                (event::topology::BACK_END_ADDED, rank, host)
-            }
-            HubWord::Left { rank } => {
-                if !self.plan().remove(rank) {
-                    return;
-                }
-                lock(&self.streams).remove(&rank);
-                self.inbox.close(rank);
-                (event::topology::REMOVED, rank, "it has left".to_owned())
-            }
-        };
-        let (class, stream) = (event::CLASS_TOPOLOGY, u32::MAX);
-        self.events.push(EventDescriptor { class, kind, rank, parent: hub, stream, text });
+    /// A back end has attached itself as a leaf. It may say so more than once.
+    fn attached(&self, leaf: u32, note: &[u8]) {
+        let Ok(AttachHello { rank, host }) = postcard::from_bytes(note) else { return };
+        let parent = self.plan().above(leaf).unwrap_or(crate::NO_RANK);
+        // A second back end of the same rank is a mistake of its own; the first stays.
+        if !self.plan().add(rank, leaf, &host) || self.open_own(rank).is_err() {
+            return;
+        }
+        let (class, kind, stream) =
+            (event::CLASS_TOPOLOGY, event::topology::BACK_END_ADDED, u32::MAX);
+        self.events.push(EventDescriptor { class, kind, rank, parent, stream, text: host });
     }
 
     /// Opens the stream of every back end, and begins to listen for what happens.
     fn begin(&self) -> Result<(), Error> {
         let back_ends: Vec<u32> = self.plan().back_ends().take(OWN_STREAMS_MAX as usize).collect();
-        let hubs = self.plan().hubs();
-        for rank in back_ends.into_iter().chain(hubs) {
+        for rank in back_ends {
             self.open_own(rank)?;
         }
         let (network, plan, events) =
@@ -362,9 +365,6 @@ impl Front {
         self.inbox.open(id);
         let (tell, done) = oneshot::channel();
         let leaving = Arc::new(Leaving::default());
-        // What waits below must hold no lock that a task of the tree takes.
-        let is_hub = self.plan().hubs().contains(&id);
-        let words = if is_hub { lock(&self.words).clone() } else { None };
         let pump = Pump {
             id,
             upward,
@@ -373,7 +373,6 @@ impl Front {
             events: Arc::clone(&self.events),
             source: if open.members.len() == 1 { open.members[0] } else { crate::NO_RANK },
             loose: open.sync != Sync::WaitForAll,
-            words,
             streams: Arc::downgrade(&self.streams),
             before: self.retire(id),
             leaving: Arc::clone(&leaving),
@@ -524,6 +523,8 @@ impl Front {
     }
 
     fn send_on(&self, id: u32, tag: i32, packet: &[u8], destinations: &[u32]) -> Result<(), Error> {
+        let nodes =
+            if destinations.is_empty() { Vec::new() } else { self.plan().nodes_of(destinations) };
         loop {
             if self.inbox.is_ended() {
                 return Err(Error::new(ErrorCode::Ended, "the session is over"));
@@ -540,7 +541,7 @@ impl Front {
                 if let Some(meter) = &entry.meter {
                     meter.count(MeterContext::Sent, packet.len());
                 }
-                reactor::wait(entry.stream.send(tag, &Down::encode(packet, destinations), None));
+                reactor::wait(entry.stream.send(tag, &Down::encode(packet, &nodes), None));
             };
             let Some(filter) = &mut turn.down else {
                 send(tag, packet);
@@ -569,7 +570,9 @@ impl Front {
     pub fn shut_down(&self) {
         self.inbox.end();
         self.events.end();
-        lock(&self.words).take();
+        if let Some(joins) = lock(&self.joins).take() {
+            joins.abort();
+        }
         if let Some(watch) = lock(&self.watch).take() {
             watch.abort();
         }
@@ -591,4 +594,8 @@ impl Drop for Front {
 #[must_use]
 pub fn deadline(timeout_ms: i64) -> Option<Instant> {
     u64::try_from(timeout_ms).ok().map(|ms| Instant::now() + Duration::from_millis(ms))
+}
+
+fn anybody_lost(network: &Network) -> bool {
+    network.notices().iter().any(|notice| matches!(notice, Notice::Lost { .. }))
 }

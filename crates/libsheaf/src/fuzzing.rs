@@ -1,11 +1,11 @@
 //! What the fuzz targets in `fuzz/` run. No part of the API.
 #![allow(missing_docs)]
-use crate::attach::{AttachFrame, AttachHello};
+use crate::attach::{self, AttachHello, Welcome};
 use crate::filter::{self, AssignFilter};
 use crate::meter::MeterRecord;
 use crate::plan::BackEndPlan;
 use crate::topgen::{self, TopologyRequest};
-use crate::wire::{Control, Down, HubWord, OpenParams, Parcel};
+use crate::wire::{Control, Down, OpenParams, Parcel};
 use bytes::Bytes;
 use sheaf_core::fuzzing::FuzzTarget;
 use sheaf_tree::filter::{Emit, Input, NodeInfo};
@@ -26,7 +26,6 @@ pub fn wire(data: &[u8]) {
             for Parcel { tag, source, packet } in &parcels {
                 Parcel::put(&mut out, *tag, *source, packet);
                 let _ = OpenParams::decode(packet);
-                let _ = postcard::from_bytes::<HubWord>(packet);
             }
             assert_eq!(out, bytes);
         }
@@ -35,19 +34,18 @@ pub fn wire(data: &[u8]) {
             assert_eq!(MeterRecord::decode(&MeterRecord::encode(&records)), Ok(records));
         }
         3 => {
-            let Ok(frame) = AttachFrame::read(&mut &rest[..]) else { return };
-            let again = [&frame.head()[..], &frame.payload].concat();
-            assert_eq!(AttachFrame::read(&mut &again[..]).ok(), Some(frame));
+            let Ok(welcome) = attach::read::<Welcome>(&mut &rest[..]) else { return };
+            let again = attach::encode(&welcome);
+            assert_eq!(attach::read(&mut &again[..]).ok(), Some(welcome));
         }
-        4 => drop(postcard::from_bytes::<AttachHello>(rest)),
         5 => {
             let Ok(plan) = BackEndPlan::from_session(rest) else { return };
             assert!(plan.table().lines().count() >= plan.back_ends().count());
-            let again = BackEndPlan::from_session(&plan.to_session(None))
-                .expect("what was encoded decodes");
+            let again =
+                BackEndPlan::from_session(&plan.to_session()).expect("what was encoded decodes");
             assert_eq!(again.topology().nodes_len(), plan.topology().nodes_len());
         }
-        _ => drop(postcard::from_bytes::<HubWord>(rest)),
+        _ => drop(attach::read::<AttachHello>(&mut &rest[..])),
     }
 }
 
@@ -75,7 +73,8 @@ fn down(bytes: &Bytes) {
 pub fn text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(plan) = BackEndPlan::parse(text, data.len().is_multiple_of(2)) {
-        assert_eq!(plan.table().lines().count(), plan.topology().nodes_len() as usize);
+        let places = if plan.attach() { plan.topology().leaves_len() } else { 0 };
+        assert_eq!(plan.table().lines().count(), (plan.topology().nodes_len() - places) as usize);
     }
     let (shape, hosts) = text.split_once('\n').unwrap_or((text, "n[1-4]"));
     if let Ok(mut hosts) = topgen::hosts(hosts, 4) {

@@ -3,10 +3,11 @@ use crate::reactor;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, eventfd};
+use sheaf_core::lock;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use tokio::sync::Notify;
@@ -119,13 +120,9 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, InboxState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes the queue of a stream, so that it can be waited for. A closed one opens again.
     pub fn open(&self, stream: u32) {
-        self.lock().queues.entry(stream).or_default().closed = false;
+        lock(&self.state).queues.entry(stream).or_default().closed = false;
     }
 
     /// Adds a message; one of a stream that is closed is dropped.
@@ -136,7 +133,7 @@ impl Inbox {
     /// Adds messages of one stream, in order, and leaves none behind. In place of one that a filter
     /// has lost stands what is to be said of that.
     pub fn push_all(&self, stream: u32, messages: &mut Vec<Result<Message, String>>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let InboxState { queues, fronts, next, waiting, .. } = &mut *state;
         let queue = queues.entry(stream).or_default();
         if queue.closed || messages.is_empty() {
@@ -172,7 +169,7 @@ impl Inbox {
     }
 
     fn poll_take(&self, stream: Option<u32>, cx: &Context<'_>) -> Poll<Result<Message, InboxEnd>> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(message) = state.take(stream) {
             return Poll::Ready(message.map_err(InboxEnd::Lost));
         }
@@ -197,7 +194,7 @@ impl Inbox {
         what: impl Fn(&InboxState) -> Option<T>,
     ) -> Option<T> {
         let look = poll_fn(|cx| {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             match what(&state) {
                 Some(found) => Poll::Ready(found),
                 None => {
@@ -211,7 +208,7 @@ impl Inbox {
 
     /// Whether a message is there, of `stream` or of any.
     pub fn has(&self, stream: Option<u32>) -> bool {
-        let state = self.lock();
+        let state = lock(&self.state);
         match stream {
             None => !state.fronts.is_empty(),
             Some(id) => state.queues.get(&id).is_some_and(|queue| !queue.messages.is_empty()),
@@ -222,7 +219,7 @@ impl Inbox {
     pub async fn room(&self, stream: u32) {
         loop {
             let room = {
-                let state = self.lock();
+                let state = lock(&self.state);
                 let Some(queue) = state.queues.get(&stream) else { return };
                 if queue.closed || state.ended || queue.bytes < QUEUED_BYTES_MAX {
                     return;
@@ -236,7 +233,7 @@ impl Inbox {
 
     /// No more messages come on `stream`; those that are there can be taken.
     pub fn close(&self, stream: u32) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(queue) = state.queues.get_mut(&stream) {
             queue.closed = true;
             queue.room.notify_one();
@@ -249,7 +246,7 @@ impl Inbox {
 
     /// Forgets the stream and what it holds; gives that back, for what is owed.
     pub fn forget(&self, stream: u32) -> Vec<Message> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let Some(queue) = state.queues.remove(&stream) else { return Vec::new() };
         if let Some((number, _)) = queue.messages.front() {
             state.fronts.remove(number);
@@ -262,7 +259,7 @@ impl Inbox {
 
     /// Nothing comes any more on any stream.
     pub fn end(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.ended = true;
         state.queues.values().filter_map(|queue| queue.signal.as_ref()).for_each(Signal::raise);
         state.queues.values().for_each(|queue| queue.room.notify_one());
@@ -271,7 +268,7 @@ impl Inbox {
 
     /// Whether [`Inbox::end`] was called.
     pub fn is_ended(&self) -> bool {
-        self.lock().ended
+        lock(&self.state).ended
     }
 
     /// Waits for [`Inbox::end`]; `false` when the time is over.
@@ -281,7 +278,7 @@ impl Inbox {
 
     /// Whether the stream is there and not closed.
     pub fn is_open(&self, stream: u32) -> bool {
-        let state = self.lock();
+        let state = lock(&self.state);
         !state.ended && state.queues.get(&stream).is_some_and(|queue| !queue.closed)
     }
 
@@ -296,7 +293,7 @@ impl Inbox {
 
     /// The descriptor that tells of data on `stream`, made when it is first asked for.
     pub fn signal(&self, stream: u32) -> Option<RawFd> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let queue = state.queues.get_mut(&stream)?;
         if queue.signal.is_none() {
             reactor::watch();
@@ -311,7 +308,7 @@ impl Inbox {
 
     /// Makes the descriptor of `stream` unreadable until more data comes; `close` ends it.
     pub fn clear_signal(&self, stream: u32, close: bool) {
-        if let Some(queue) = self.lock().queues.get_mut(&stream) {
+        if let Some(queue) = lock(&self.state).queues.get_mut(&stream) {
             if let Some(signal) = &queue.signal {
                 signal.clear();
             }

@@ -32,5 +32,8 @@ pub mod wire;
 /// The service that back ends are.
 pub const BACK_ENDS: &str = "back-ends";
 
+/// The service of nodes to which back ends attach themselves.
+pub const HUBS: &str = "back-ends-attach";
+
 /// In place of a rank: what a filter made of the packets of several nodes.
 pub const NO_RANK: u32 = u32::MAX;

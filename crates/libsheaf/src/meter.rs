@@ -3,10 +3,10 @@ use crate::ffi::usage;
 use crate::wire::{PARAMS_TAG, Parcel};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, NodeInfo};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// In place of a stream: all that are measured.
@@ -72,19 +72,15 @@ impl Meter {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Packets have come that wait for a run.
     pub fn arrived(&self) {
-        self.lock().get_or_insert_with(Instant::now);
+        lock(&self.since).get_or_insert_with(Instant::now);
     }
 
     /// A run begins.
     pub fn begin(&self) -> Timer {
         let began = Instant::now();
-        if let Some(since) = self.lock().take() {
+        if let Some(since) = lock(&self.since).take() {
             self.waited_ns.fetch_add(nanoseconds(began - since), Relaxed);
         }
         let (user_ns, system_ns) = usage::thread_times_ns();
@@ -176,25 +172,21 @@ fn memory_kb() -> (u64, u64) {
 pub struct Meters(Mutex<FxHashMap<u32, Arc<Meter>>>);
 
 impl Meters {
-    fn lock(&self) -> MutexGuard<'_, FxHashMap<u32, Arc<Meter>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The meter of a stream that is measured, made with the first call.
     pub fn open(&self, id: u32) -> Arc<Meter> {
-        Arc::clone(self.lock().entry(id).or_default())
+        Arc::clone(lock(&self.0).entry(id).or_default())
     }
 
     /// The meter of a stream, if it is measured.
     pub fn get(&self, id: u32) -> Option<Arc<Meter>> {
-        self.lock().get(&id).cloned()
+        lock(&self.0).get(&id).cloned()
     }
 
     /// Forgets a stream's meter once nobody but the caller uses it.
     pub fn close(&self, id: u32, meter: &Arc<Meter>) {
         // This table, the filter that ends, and the caller's own.
         const LAST: usize = 3;
-        let mut meters = self.lock();
+        let mut meters = lock(&self.0);
         if Arc::strong_count(meter) <= LAST
             && meters.get(&id).is_some_and(|have| Arc::ptr_eq(have, meter))
         {
@@ -205,7 +197,7 @@ impl Meters {
     /// What the node `rank` of this process says of stream `id`, or of all.
     pub fn record(&self, rank: u32, id: u32) -> MeterRecord {
         let mut record = MeterRecord::of_process(rank);
-        let meters = self.lock();
+        let meters = lock(&self.0);
         meters
             .iter()
             .filter(|(have, _)| id == ALL_STREAMS || **have == id)

@@ -2,7 +2,7 @@
 //!
 //! Its parent starts it with the link on standard input; on another host ssh starts it as
 //! `serve --invited`, and that process the node itself, as `serve --detached`.
-use crate::BACK_ENDS;
+use crate::HUBS;
 use crate::error::{Error, ErrorCode};
 use crate::filter::registry;
 use crate::hub::Hubs;
@@ -50,8 +50,7 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<u8, Error> {
 }
 
 fn services() -> Services {
-    let registry = registry(&Default::default());
-    Services::new(registry.clone()).with(BACK_ENDS, Hubs(registry))
+    Services::new(registry(&Default::default())).with(HUBS, Hubs)
 }
 
 fn failed(error: &dyn std::error::Error) -> Error {

@@ -3,19 +3,21 @@ use crate::attach::is_here;
 use crate::error::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
-use sheaf_tree::topology::{Role, Topology};
+use sheaf_tree::topology::{NodeRef, Role, Topology};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What a back end is told of the session.
+/// The back ends that can attach themselves to one node, one after the other or at once: each has a
+/// leaf of the tree for itself.
+pub const GUESTS_MAX: u32 = 128;
+
+/// What a node is told of the session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Briefing {
     /// The tree, encoded.
     pub topology: Vec<u8>,
     /// Its leaves are inner nodes to which back ends attach themselves.
     pub attach: bool,
-    /// Who the back end is that is told, if it has attached itself: rank, node above, host.
-    pub own: Option<(u32, u32, String)>,
 }
 
 /// One node, in numbers.
@@ -29,6 +31,8 @@ pub struct BackEndPlace {
     pub role: u32,
     /// Its host.
     pub host: String,
+    /// The leaf of the tree that a back end is.
+    pub leaf: Option<u32>,
     /// Where back ends can attach themselves; 0 where they cannot.
     pub port: u16,
     /// No longer part of the tree.
@@ -38,6 +42,9 @@ pub struct BackEndPlace {
 /// The nodes of a session, and which of them are gone.
 #[derive(Debug, Clone)]
 pub struct BackEndPlan {
+    /// As it was given.
+    given: Topology,
+    /// With places for back ends that attach themselves.
     topology: Topology,
     attach: bool,
     places: BTreeMap<u32, BackEndPlace>,
@@ -47,28 +54,27 @@ pub struct BackEndPlan {
 
 impl BackEndPlan {
     /// From a topology.
-    #[must_use]
-    pub fn new(topology: Topology, attach: bool) -> Self {
-        let place = |node: sheaf_tree::topology::NodeRef<'_>| BackEndPlace {
+    ///
+    /// # Errors
+    /// [`ErrorCode::Topology`] when it is too large with the places for back ends.
+    pub fn new(given: Topology, attach: bool) -> Result<Self, Error> {
+        let topology = if attach { with_places(&given)? } else { given.clone() };
+        let place = |node: NodeRef<'_>| BackEndPlace {
             rank: node.rank(),
             parent: node.parent().map_or(crate::NO_RANK, |parent| parent.rank()),
             role: match node.role() {
                 Role::Root => 0,
                 Role::Inner => 1,
-                Role::Leaf => {
-                    if attach {
-                        1
-                    } else {
-                        2
-                    }
-                }
+                Role::Leaf => 2,
             },
+            leaf: node.leaf_index(),
             port: 0,
             host: node.host(),
             gone: false,
         };
-        let places = topology.nodes().map(|node| (node.rank(), place(node))).collect();
-        Self { topology, attach, places, version: 1 }
+        let there = topology.nodes().filter(|node| !attach || node.leaf_index().is_none());
+        let places = there.map(|node| (node.rank(), place(node))).collect();
+        Ok(Self { given, topology, attach, places, version: 1 })
     }
 
     /// From the text of a topology file.
@@ -76,32 +82,26 @@ impl BackEndPlan {
     /// # Errors
     /// [`ErrorCode::Topology`], with line and column.
     pub fn parse(text: &str, attach: bool) -> Result<Self, Error> {
-        let tree = Topology::from_file(text)
-            .map_err(|error| Error::new(ErrorCode::Topology, error.to_string()))?;
-        Ok(Self::new(tree, attach))
+        Self::new(parse(text)?, attach)
     }
 
-    /// From what a back end was told.
+    /// From what a node was told.
     ///
     /// # Errors
     /// [`ErrorCode::Packet`] when that is no session.
     pub fn from_session(bytes: &[u8]) -> Result<Self, Error> {
         let malformed = || Error::new(ErrorCode::Packet, "the session is that of another program");
         let session: Briefing = postcard::from_bytes(bytes).map_err(|_| malformed())?;
-        let tree = Topology::decode(&mut &session.topology[..]).map_err(|_| malformed())?;
-        let mut plan = Self::new(tree, session.attach);
-        if let Some((rank, parent, host)) = session.own {
-            plan.add(rank, parent, &host);
-        }
-        Ok(plan)
+        let given = Topology::decode(&mut &session.topology[..]).map_err(|_| malformed())?;
+        Self::new(given, session.attach)
     }
 
-    /// What back ends are told.
+    /// What nodes are told.
     #[must_use]
-    pub fn to_session(&self, own: Option<(u32, u32, String)>) -> Vec<u8> {
+    pub fn to_session(&self) -> Vec<u8> {
         let mut topology = Vec::new();
-        self.topology.encode(&mut topology);
-        let session = Briefing { topology, attach: self.attach, own };
+        self.given.encode(&mut topology);
+        let session = Briefing { topology, attach: self.attach };
         postcard::to_stdvec(&session).expect("a session can be serialised")
     }
 
@@ -128,13 +128,8 @@ impl BackEndPlan {
     /// [`ErrorCode::Usage`] for a rank that is no back end.
     pub fn leaves(&self, ranks: &[u32]) -> Result<RangeSet, Error> {
         let leaf = |&rank: &u32| {
-            let at = self.places.get(&rank).filter(|place| place.role == 2 || self.attach);
-            // Back ends that attach themselves are reached by way of the leaf above them.
-            let at =
-                at.map(|place| if self.attach && place.role == 2 { place.parent } else { rank });
-            let leaf =
-                at.and_then(|rank| self.topology.node(rank)).and_then(|node| node.leaf_index());
-            leaf.ok_or_else(|| Error::usage(format!("the node of rank {rank} is no back end")))
+            let none = || Error::usage(format!("the node of rank {rank} is no back end"));
+            self.places.get(&rank).and_then(|place| place.leaf).ok_or_else(none)
         };
         let mut leaves = ranks.iter().map(leaf).collect::<Result<Vec<_>, _>>()?;
         leaves.sort_unstable();
@@ -142,10 +137,30 @@ impl BackEndPlan {
         Ok(leaves.into_iter().collect())
     }
 
-    /// The rank of a leaf.
+    /// The ranks in the tree of back ends of these ranks: who attaches itself chooses its own.
+    #[must_use]
+    pub fn nodes_of(&self, ranks: &[u32]) -> Vec<u32> {
+        let node = |rank: &u32| {
+            let leaf = self.places.get(rank).and_then(|place| place.leaf);
+            leaf.and_then(|leaf| self.topology.leaf(leaf)).map_or(*rank, |node| node.rank())
+        };
+        ranks.iter().map(node).collect()
+    }
+
+    /// The rank of the back end that a leaf is.
     #[must_use]
     pub fn rank_of_leaf(&self, leaf: u32) -> Option<u32> {
+        if self.attach {
+            let mut all = self.places.values();
+            return all.find(|place| place.leaf == Some(leaf)).map(|place| place.rank);
+        }
         self.topology.leaf(leaf).map(|node| node.rank())
+    }
+
+    /// The node above a leaf.
+    #[must_use]
+    pub fn above(&self, leaf: u32) -> Option<u32> {
+        Some(self.topology.leaf(leaf)?.parent()?.rank())
     }
 
     /// Whether every node runs on this machine, as far as its name says.
@@ -161,14 +176,15 @@ impl BackEndPlan {
         self.attach
     }
 
-    /// Adds a back end below `parent`. Returns whether it is new there.
-    pub fn add(&mut self, rank: u32, parent: u32, host: &str) -> bool {
+    /// Adds a back end that has attached itself as `leaf`. Returns whether it is new there.
+    pub fn add(&mut self, rank: u32, leaf: u32, host: &str) -> bool {
         if self.places.get(&rank).is_some_and(|place| !place.gone) {
             return false;
         }
-        let host = host.split_whitespace().collect();
-        self.places
-            .insert(rank, BackEndPlace { rank, parent, role: 2, host, port: 0, gone: false });
+        let Some(parent) = self.above(leaf) else { return false };
+        let (host, leaf) = (host.split_whitespace().collect(), Some(leaf));
+        let place = BackEndPlace { rank, parent, role: 2, leaf, host, port: 0, gone: false };
+        self.places.insert(rank, place);
         self.version += 1;
         true
     }
@@ -181,16 +197,10 @@ impl BackEndPlan {
         }
     }
 
-    /// Ranks of the leaves to which back ends attach themselves.
+    /// Ranks of the nodes to which back ends attach themselves.
     pub fn hubs(&self) -> Vec<u32> {
-        let leaves =
-            self.topology.nodes().filter_map(|node| node.leaf_index().map(|_| node.rank()));
-        if self.attach { leaves.collect() } else { Vec::new() }
-    }
-
-    /// Whether all of those have said where.
-    pub fn is_open(&self) -> bool {
-        self.hubs().iter().all(|rank| self.places.get(rank).is_some_and(|place| place.port != 0))
+        let leaves = (0..self.topology.leaves_len()).step_by(GUESTS_MAX as usize);
+        if self.attach { leaves.filter_map(|leaf| self.above(leaf)).collect() } else { Vec::new() }
     }
 
     /// Counts the node of that rank as gone. Returns whether it was there.
@@ -227,4 +237,30 @@ impl BackEndPlan {
         }
         out
     }
+}
+
+fn parse(text: &str) -> Result<Topology, Error> {
+    Topology::from_file(text).map_err(|error| Error::new(ErrorCode::Topology, error.to_string()))
+}
+
+/// The same tree with a level more: [`GUESTS_MAX`] leaves below each that there was.
+fn with_places(given: &Topology) -> Result<Topology, Error> {
+    let mut text = String::new();
+    let mut next = given.nodes_len();
+    for node in given.nodes() {
+        let host = node.host();
+        let has_below = node.leaf_index().is_some() || node.children().len() > 0;
+        let _ = write!(text, "{host}:{}{}", node.rank(), if has_below { " =>" } else { "" });
+        if node.leaf_index().is_some() {
+            for at in next..next + GUESTS_MAX {
+                let _ = write!(text, " {host}:{at}");
+            }
+            next += GUESTS_MAX;
+        }
+        for child in node.children() {
+            let _ = write!(text, " {}:{}", child.host(), child.rank());
+        }
+        text.push_str(" ;\n");
+    }
+    parse(&text)
 }

@@ -5,11 +5,12 @@
 //! waits, a thread of the library's runs it (the keeper): at once where something is to be done,
 //! and otherwise after a pause, so that an application that soon waits again finds it free.
 use crate::ffi::signal::{BrokenPipes, block_broken_pipes};
+use sheaf_core::lock;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ fn reactor() -> io::Result<&'static Reactor> {
     if let Some(made) = REACTOR.get() {
         return Ok(made);
     }
-    let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(&MAKING);
     if REACTOR.get().is_none() {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let state =
@@ -75,14 +76,10 @@ fn reactor() -> io::Result<&'static Reactor> {
 }
 
 impl Reactor {
-    fn lock(&self) -> MutexGuard<'_, ReactorState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The keeper's thread.
     fn keep(&self) {
         block_broken_pipes();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if state.waiting > 0 {
                 state.keeper = ReactorKeeper::Resting;
@@ -104,14 +101,14 @@ impl Reactor {
             state.keeper = ReactorKeeper::Driving;
             drop(state);
             self.runtime.block_on(self.release.notified());
-            state = self.lock();
+            state = lock(&self.state);
         }
     }
 
     /// Polls `future` on this thread, which runs the runtime in between if no other thread does.
     fn drive<T>(&self, future: impl Future<Output = T>) -> T {
         {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.waiting += 1;
             state.called = false;
             // Where somebody is told of what comes, the keeper would be back at once.
@@ -131,7 +128,7 @@ struct LeftReactor<'a>(&'a Reactor);
 
 impl Drop for LeftReactor<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = lock(&self.0.state);
         state.waiting -= 1;
         state.left += 1;
         if state.waiting > 0 {
@@ -161,7 +158,7 @@ pub fn spawn<T: Send + 'static>(
 /// There is something to be done for the tree and nobody here waits for it: somebody is to run it.
 pub fn keep() {
     let Some(reactor) = REACTOR.get() else { return };
-    let mut state = reactor.lock();
+    let mut state = lock(&reactor.state);
     if state.keeper != ReactorKeeper::Driving
         && !std::mem::replace(&mut state.called, true)
         && state.waiting == 0

@@ -15,7 +15,7 @@ pub const WAVES_STEP: u64 = WAVES_AHEAD_MAX / 4;
 
 /// A packet for every member follows.
 const TO_ALL: u8 = 0;
-/// A list of ranks and a packet for them follow.
+/// A list of nodes, by their ranks in the tree, and a packet for them follow.
 const TO_SOME: u8 = 1;
 /// A [`Control`] follows.
 const CONTROL: u8 = 2;
@@ -42,32 +42,8 @@ pub enum Waits {
     Not,
 }
 
-/// What a leaf to which back ends attach themselves tells the front end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HubWord {
-    /// They can do so at this port.
-    Open(u16),
-    /// One has.
-    Joined {
-        /// Its rank.
-        rank: u32,
-        /// Its host.
-        host: String,
-    },
-    /// A stream was closed here.
-    Closed {
-        /// The stream, as the application knows it.
-        id: u32,
-    },
-    /// One is gone.
-    Left {
-        /// Its rank.
-        rank: u32,
-    },
-}
-
-/// The tag of a [`HubWord`].
-pub const HUB_TAG: i32 = i32::MIN;
+/// The tag of a word of a back end's that it has closed a stream, by the application's number.
+pub const CLOSED_TAG: i32 = i32::MIN;
 
 /// The tag of a parcel of [`OpenParams`]. Such parcels go up in front of the packets that were sent
 /// after the parameters had reached their sender.
@@ -177,11 +153,11 @@ impl Down {
         out
     }
 
-    /// Reads a payload at the back end `rank`.
+    /// Reads a payload at the back end that is the node `node`.
     ///
     /// # Errors
     /// [`ErrorCode::Packet`] when it is none.
-    pub fn decode(payload: &Bytes, rank: u32) -> Result<Self, Error> {
+    pub fn decode(payload: &Bytes, node: u32) -> Result<Self, Error> {
         let malformed = || Error::new(ErrorCode::Packet, "a malformed packet came down the tree");
         let mut rest = payload.clone();
         if rest.is_empty() {
@@ -196,7 +172,7 @@ impl Down {
                     ranks.push(varint::get_u32(&mut input).map_err(|_| malformed())?);
                 }
                 let packet = rest.slice_ref(input);
-                Ok(if ranks.contains(&rank) {
+                Ok(if ranks.contains(&node) {
                     Self::Packet(packet)
                 } else {
                     Self::NotForUs(packet, ranks)

@@ -21,11 +21,13 @@ pub mod filter_abi;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hostset;
+mod lock;
 mod memberset;
 pub mod observer;
 mod rangeset;
 pub mod varint;
 
 pub use errno::Errno;
+pub use lock::lock;
 pub use memberset::MemberSet;
 pub use rangeset::{RANGES_MAX, RangeSet};

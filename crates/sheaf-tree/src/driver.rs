@@ -11,10 +11,10 @@ use crate::proto::report::PeerLinkReport;
 use crate::proto::{Event, LinkId, Node, NodeConfig, Notice, Packet, Time, own};
 use clock::DriverClock;
 use rustc_hash::FxHashMap;
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, RangeSet, lock};
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -102,6 +102,8 @@ pub(crate) struct Core {
     pub orphaned: bool,
     /// Who was let in at this process's door, and who was not.
     pub audit: Arc<Audit>,
+    /// Makes the invitation of a leaf that comes by itself, at a node that has such leaves.
+    pub invite: Option<Arc<Invite>>,
     /// Where that door is.
     pub door: Option<DoorAddress>,
     /// Below whom its place is, when its parent has said so.
@@ -111,6 +113,9 @@ pub(crate) struct Core {
     /// Where the children of the process's own node listen, as they said last.
     pub doors: FxHashMap<u32, DoorAddress>,
 }
+
+/// Makes the invitation of a leaf.
+pub(crate) type Invite = dyn Fn(u32) -> std::io::Result<Vec<u8>> + Send + Sync;
 
 /// By the name of the service.
 pub(crate) type Wants = FxHashMap<String, WantList>;
@@ -187,6 +192,7 @@ impl Shared {
             may_search: false,
             orphaned: false,
             audit: Arc::default(),
+            invite: None,
             door: None,
             place: None,
             errands: None,
@@ -237,7 +243,7 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, Core> {
         // A panic in a service is a bug of that service; the tree's own state is still whole.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.core)
     }
 
     /// Waits until the parent of this process's own node is gone.

@@ -12,6 +12,7 @@ use crate::proto::{Child, NodeConfig, NodeRole, Tuning};
 use crate::service::{self, Configs, Dispatch, LeafHandle, Services};
 use crate::topology::{self, NodeRef};
 use serde::{Deserialize, Serialize};
+use sheaf_core::RangeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,6 +97,10 @@ pub struct Program {
     pub ports: Option<Ports>,
     /// Servers are started through `sudo -n`; nodes between them and the root are not.
     pub sudo: bool,
+    /// Nobody starts the leaves: they come by themselves, each invited by the node above it, which
+    /// is not the root ([`crate::service::LeafHandle::invite`]). The leaves of the topology are places for
+    /// them, each for one.
+    pub guests: bool,
 }
 
 impl Program {
@@ -104,7 +109,19 @@ impl Program {
     pub fn new(path: PathBuf, args: Vec<String>) -> Self {
         let (carrier, starter, listen) =
             (Carrier::default(), Starter::default(), Listen::default());
-        Self { path, args, leaf: None, carrier, starter, listen, ports: None, sudo: false }
+        let (leaf, ports) = (None, None);
+        Self { path, args, leaf, carrier, starter, listen, ports, sudo: false, guests: false }
+    }
+
+    /// Whether this node comes by itself.
+    fn is_guest(&self, node: NodeRef<'_>) -> bool {
+        self.guests && node.leaf_index().is_some()
+    }
+
+    /// The leaves right below `node` that come by themselves.
+    fn guests_of(&self, node: NodeRef<'_>) -> RangeSet {
+        let guests = node.children().filter(|child| self.is_guest(*child));
+        guests.filter_map(|child| child.leaf_index()).collect()
     }
 }
 

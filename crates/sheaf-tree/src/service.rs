@@ -288,6 +288,20 @@ impl LeafHandle {
         }))
     }
 
+    /// At a node whose leaves come by themselves ([`crate::launch::Program::guests`]): the invitation
+    /// to be the leaf `leaf` below it, for [`crate::launch::leaf_over`], as the bytes of a pipe. Each
+    /// place is for one; who is lost may come back to it, and nobody else.
+    ///
+    /// # Errors
+    /// When there is no such place, or no key can be made for it.
+    pub fn invite(&self, leaf: u32) -> std::io::Result<Vec<u8>> {
+        let gone = || std::io::Error::from(std::io::ErrorKind::NotConnected);
+        let shared = self.shared.upgrade().ok_or_else(gone)?;
+        // Not under the driver's lock: it may sign a certificate.
+        let make = shared.peek(|core| core.invite.clone()).ok_or_else(gone)?;
+        make(leaf)
+    }
+
     /// Who was let in at this process's doors.
     pub(crate) fn audit(&self) -> Option<Arc<Audit>> {
         Some(self.shared.upgrade()?.peek(|core| Arc::clone(&core.audit)))

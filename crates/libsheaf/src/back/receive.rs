@@ -1,5 +1,6 @@
 //! What comes down the tree to a back end, on the thread of its link.
-use super::{Common, lock};
+use super::Common;
+use crate::attach::AttachHello;
 use crate::down::{self, Chain};
 use crate::error::Error;
 use crate::event;
@@ -9,6 +10,7 @@ use crate::plan::BackEndPlan;
 use crate::wire::{Control, Described, Down, OpenParams, Parcel};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
+use sheaf_core::lock;
 use sheaf_tree::Packet;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::DETACH_VARIABLE;
@@ -23,12 +25,18 @@ pub(super) type StartedBack = Result<(Arc<Common>, LeafHandle, BackEndPlan), Err
 pub(super) struct StartBack {
     pub tell: mpsc::UnboundedSender<StartedBack>,
     pub registry: Registry,
+    /// Who this back end is, if it has attached itself.
+    pub own: Option<AttachHello>,
 }
 
 impl Provider for StartBack {
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let refuse = |cause: String| ServiceError { errno: sheaf_core::Errno::PROTO, cause };
-        let plan = BackEndPlan::from_session(site.config).map_err(|error| refuse(error.message))?;
+        let mut plan =
+            BackEndPlan::from_session(site.config).map_err(|error| refuse(error.message))?;
+        if let (Some(leaf), Some(AttachHello { rank, host })) = (site.leaf, &self.own) {
+            plan.add(*rank, leaf, host);
+        }
         let rank = site
             .leaf
             .and_then(|leaf| plan.rank_of_leaf(leaf))
@@ -39,7 +47,7 @@ impl Provider for StartBack {
             // Until here it told the host above why this back end could not start.
             let _ = rustix::stdio::dup2_stderr(&null);
         }
-        let common = Arc::new(Common::new(rank));
+        let common = Arc::new(Common::new(rank, site.rank));
         let _ = self.tell.send(Ok((Arc::clone(&common), handle, plan.clone())));
         let registry = self.registry.clone();
         let (carried, parts) = (FxHashMap::default(), FxHashMap::default());
@@ -74,7 +82,7 @@ impl BackReceiver {
             held.push((packet, payload));
             return;
         }
-        match Down::decode(&payload, self.common.rank) {
+        match Down::decode(&payload, self.common.node) {
             Ok(Down::Packet(body)) => self.deliver(&packet, body, leaf),
             Ok(Down::NotForUs(body, ranks)) => {
                 leaf.consumed(packet.stream, packet.frame_bytes);
@@ -182,9 +190,10 @@ impl BackReceiver {
 
     fn describe(&mut self, carrier: u32, described: Described, leaf: &mut Leaf<'_>) {
         let id = described.id;
-        let chain = described.down.as_ref().map(|down| {
-            Chain::new(down, &self.plan, self.common.rank, false, &self.registry, carrier)
-        });
+        let chain = described
+            .down
+            .as_ref()
+            .map(|down| Chain::new(down, &self.plan, self.common.node, &self.registry, carrier));
         let chain = chain.transpose().unwrap_or_else(|error| {
             let text = format!("a filter cannot run on the way down: {}", error.message);
             self.common.event(event::CLASS_ERROR, event::error::USAGE, id, text);

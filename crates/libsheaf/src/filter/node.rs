@@ -3,12 +3,12 @@ use super::{AssignFilter, FilterWork};
 use crate::meter::{Meter, MeterContext, Meters};
 use crate::wire::{OpenParams, PARAMS_TAG, Parcel};
 use bytes::Bytes;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use sheaf_tree::filter::{
     Accumulator, Emit, Filter, FilterError, Input, NodeInfo, Registry, Replies,
 };
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Packets of one child that may wait for the others'.
 const WAITING_MAX: usize = 1 << 16;
@@ -117,10 +117,6 @@ impl FilterNode {
 pub(super) struct Assigned {
     node: Arc<Mutex<FilterNode>>,
     measured: Option<(u32, Arc<Meter>, Arc<Meters>)>,
-}
-
-fn lock(node: &Mutex<FilterNode>) -> MutexGuard<'_, FilterNode> {
-    node.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Assigned {

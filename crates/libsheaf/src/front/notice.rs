@@ -1,9 +1,8 @@
 //! What the tree tells its front end, as the application hears it.
-use super::lock;
 use crate::error::{Error, ErrorCode};
 use crate::event::{self, EventDescriptor, Events};
 use crate::plan::BackEndPlan;
-use sheaf_core::RangeSet;
+use sheaf_core::{RangeSet, lock};
 use sheaf_tree::{Network, Notice};
 use std::collections::BTreeSet;
 use std::sync::Mutex;

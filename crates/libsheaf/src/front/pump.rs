@@ -1,16 +1,16 @@
 //! From the tree into the inbox.
-use super::{FrontStream, FrontStreams, lock};
+use super::{FrontStream, FrontStreams};
 use crate::error::{Error, ErrorCode};
 use crate::event::{self, EventDescriptor, Events};
 use crate::inbox::{Inbox, Message};
-use crate::wire::{Control, HUB_TAG, HubWord, PARAMS_TAG, Parcel, UpwardMessage, WAVES_STEP};
+use crate::wire::{CLOSED_TAG, Control, PARAMS_TAG, Parcel, UpwardMessage, WAVES_STEP};
 use bytes::Bytes;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use sheaf_tree::filter::builtin::null;
 use sheaf_tree::{Coverage, Stream, WaveResult};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
@@ -24,8 +24,6 @@ pub(super) struct Pump {
     pub source: u32,
     /// Waves may stay unfinished for ever.
     pub loose: bool,
-    /// The stream leads to a leaf to which back ends attach themselves.
-    pub words: Option<mpsc::Sender<(u32, HubWord)>>,
     /// The streams that are open, of which members say that they have left.
     pub streams: Weak<Mutex<FrontStreams>>,
     /// What carried the application's stream before; its packets come first.
@@ -173,7 +171,7 @@ impl Pump {
         for Parcel { tag, source, packet } in parcels {
             match tag {
                 PARAMS_TAG => {}
-                HUB_TAG => self.word(source, &packet),
+                CLOSED_TAG => self.closed(&packet),
                 _ => messages.push(Ok(message(tag, source, packet))),
             }
         }
@@ -182,17 +180,12 @@ impl Pump {
 }
 
 impl Pump {
-    /// A leaf has something to say.
-    fn word(&self, source: u32, packet: &Bytes) {
-        let word = postcard::from_bytes(packet);
-        if let Ok(HubWord::Closed { id }) = word {
-            let streams = self.streams.upgrade();
-            if let Some(entry) = streams.and_then(|streams| lock(&streams).get(&id).cloned()) {
-                entry.leaving.some.notify_one();
-            }
-        } else if let (Ok(word), Some(words)) = (word, &self.words) {
-            // Without a listener the session is over.
-            let _ = words.send((source, word));
+    /// A back end has closed a stream.
+    fn closed(&self, packet: &Bytes) {
+        let Ok(id) = <[u8; 4]>::try_from(&packet[..]).map(u32::from_le_bytes) else { return };
+        let streams = self.streams.upgrade();
+        if let Some(entry) = streams.and_then(|streams| lock(&streams).get(&id).cloned()) {
+            entry.leaving.some.notify_one();
         }
     }
 }

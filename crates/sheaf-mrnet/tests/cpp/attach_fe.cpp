@@ -2,6 +2,8 @@
 #include "check.h"
 
 #include <atomic>
+#include <csignal>
+#include <cstdio>
 #include <set>
 #include <string>
 #include <sys/wait.h>
@@ -108,6 +110,16 @@ int main(int argc, char **argv)
     CHECK(tree->num_BackEndNodes() == 5);
     CHECK(sum->send(TAG_GO, "%d", 1) == 0 && sum->recv(&tag, packet) == 1);
     CHECK((*packet)[0]->get_int32_t() == 5);
+
+    // A node between is killed: those below it are leaves of the tree, and go on below another.
+    std::FILE *found = popen(("pgrep -o -P " + std::to_string(getpid()) + " mrnet_commnode").c_str(), "r");
+    int node = 0;
+    CHECK(found && std::fscanf(found, "%d", &node) == 1 && pclose(found) == 0);
+    CHECK(kill(node, SIGKILL) == 0);
+    for (int wave = 1; wave < 50; wave++) {
+        CHECK(sum->send(TAG_GO, "%d", wave) == 0 && sum->recv(&tag, packet) == 1);
+        CHECK((*packet)[0]->get_int32_t() == 5 * wave);
+    }
 
     // One sends more than is taken here, one more than the others: the end frees both.
     CHECK(net->send(103, TAG_FLOOD, "%s", "on your own stream") == 0);

@@ -58,6 +58,15 @@ impl Node {
         self.recovery.anew = true;
     }
 
+    /// At a node that begins: these children, which are leaves, come later, by themselves. Nobody
+    /// waits for them.
+    pub fn begin_without(&mut self, leaves: &RangeSet) {
+        for link in self.links.down_mut().filter(|link| link.leaves().is_subset(leaves)) {
+            link.state = LinkState::Lost;
+        }
+        self.below.lost.union_with(leaves);
+    }
+
     /// Whether a parent has this node.
     #[must_use]
     pub fn is_taken_in(&self) -> bool {

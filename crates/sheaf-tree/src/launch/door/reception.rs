@@ -1,5 +1,6 @@
 //! What newcomers are told, and how children that were lost are started again.
 use super::nursery::{Nursery, leaves_of};
+use crate::driver::Core;
 use crate::launch::invitation::Over;
 use crate::launch::start::family::Kin;
 use crate::launch::start::hosts::{self, Planned};
@@ -109,9 +110,13 @@ fn is_taken_in(nursery: &Nursery) -> bool {
 
 /// Children that are to be started again.
 fn missing(nursery: &Nursery) -> Vec<u32> {
-    nursery
-        .shared()
-        .map_or(Vec::new(), |shared| shared.peek(|core| core.nodes[0].missing_children()))
+    let missing = |core: &mut Core| core.nodes[0].missing_children();
+    let mut missing = nursery.shared().map_or(Vec::new(), |shared| shared.peek(missing));
+    if let Some(reception) = nursery.reception() {
+        let is_guest = |node| reception.station.program.is_guest(node);
+        missing.retain(|&rank| !nursery.topology().node(rank).is_some_and(is_guest));
+    }
+    missing
 }
 
 /// Leaves that are lost below inner nodes that could not be started.

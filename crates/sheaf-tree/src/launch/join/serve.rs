@@ -338,9 +338,13 @@ fn begin(shared: &Arc<Shared>, placed: &Placed, as_orphan: bool, services: &Serv
     let mut config = config(root, options.tuning, options.depth);
     config.place.siblings = *siblings;
     let role = config.role;
+    let guests = station.program.guests_of(root);
     shared.run(|core, now| {
         core.may_search = !station.ancestors.is_empty();
         core.add_node(config, services.filters().clone());
+        if !guests.is_empty() {
+            core.nodes[0].begin_without(&guests);
+        }
         core.nodes[0].set_identity(&root.host(), std::process::id());
         core.nodes[0].count_on(station.epoch);
         if station.late && role == NodeRole::Inner {

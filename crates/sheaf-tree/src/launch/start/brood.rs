@@ -96,6 +96,9 @@ fn fork_each(placed: &Placed, door: Door) -> BroodFamily {
     let ancestors = station.ancestors_below(&door);
     let mut brood = Brood { door, children: Vec::new() };
     for child in placed.topology.root().children() {
+        if station.program.is_guest(child) {
+            continue;
+        }
         if !is_alike(&station.program, child) {
             brood.children.push(None);
             continue;

@@ -125,7 +125,8 @@ pub(in crate::launch) fn start_children(
         None => (station.open_door()?, Vec::new()),
     };
     let ancestors = station.ancestors_below(&door);
-    let takes_newcomers = !matches!(station.program.starter, Starter::Fork);
+    let takes_newcomers =
+        station.program.guests || !matches!(station.program.starter, Starter::Fork);
     let reception = takes_newcomers.then(|| Reception {
         station: Arc::clone(station),
         options: options.clone(),
@@ -148,11 +149,21 @@ pub(in crate::launch) fn start_children(
     let host = Arc::new(Doorway(Arc::clone(&nursery)));
     let door = Some(door.keep(station.rank, secret, keys, audit, host)?);
     if takes_newcomers {
+        let inviting = Arc::downgrade(&nursery);
+        shared.peek(|core| core.invite = Some(Arc::new(move |leaf| invite(&inviting, leaf))));
         // It ends with the session.
         tokio::spawn(hand_over(Arc::downgrade(&nursery)));
     }
     let starting = look_after(&nursery, station, far, options.tuning.heartbeat_timeout);
     Ok(Family { patience, door, nursery, starting })
+}
+
+/// The invitation of a leaf below this node that comes by itself, as a launch channel has it.
+fn invite(nursery: &Weak<Nursery>, leaf: u32) -> io::Result<Vec<u8>> {
+    let nursery = nursery.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+    let node = nursery.topology().leaf(leaf).ok_or(io::ErrorKind::NotFound)?;
+    let reception = nursery.reception().ok_or(io::ErrorKind::Unsupported)?;
+    Ok(reception.invite(node)?.to_bytes())
 }
 
 /// Starts the children; gives those that are to be started on other hosts.
@@ -168,6 +179,9 @@ fn start_each(
     let mut far = Vec::new();
     let mut forked = forked.into_iter();
     for (place, child) in topology.root().children().enumerate() {
+        if station.program.is_guest(child) {
+            continue;
+        }
         let link = LinkId::new(place);
         let birth = Birth { shared, nursery, station, ancestors, link, child };
         let born = match forked.next().flatten() {
