@@ -68,6 +68,11 @@ pub(crate) trait PerPath: Send {
         host.expand(pattern)
     }
 
+    /// How the answer is written.
+    fn form(&self) -> AnswerForm {
+        FORM
+    }
+
     /// Whether the paths are the members; otherwise the tool counts those itself.
     fn counts_paths(&self) -> bool {
         true
@@ -79,9 +84,19 @@ pub(crate) trait PerPath: Send {
     /// The path's.
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno>;
 
+    /// Whether there may be more of a path that was begun.
+    fn is_under_way(&self) -> bool {
+        true
+    }
+
     /// Goes on with it; `false` when there is no more.
     fn go_on(&mut self, answer: &mut Answer, host: &Host) -> bool {
         let _ = (answer, host);
+        false
+    }
+
+    /// Whether nothing more is wanted of this host, whatever paths are left.
+    fn is_over(&self) -> bool {
         false
     }
 
@@ -120,7 +135,7 @@ impl AtWork {
 
 impl Running for AtWork {
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
-        let answer = answer.entries_with(FORM);
+        let answer = answer.entries_with(self.work.form());
         self.members.resume(answer);
         let step = self.next(answer, host);
         self.members.note(answer);
@@ -131,7 +146,8 @@ impl Running for AtWork {
     }
 
     fn so_far(&mut self, answer: &mut Reply, is_over: bool) {
-        self.work.so_far(answer.entries_with(FORM), is_over);
+        let form = self.work.form();
+        self.work.so_far(answer.entries_with(form), is_over);
     }
 }
 
@@ -139,15 +155,15 @@ impl AtWork {
     fn next(&mut self, answer: &mut Answer, host: &Host) -> Step {
         if self.is_begun {
             self.is_begun = self.work.go_on(answer, host);
-            return Step::More;
+            return self.more();
         }
         if let Some(path) = self.files.pop_front() {
             self.members.begin(&path, answer);
             match self.work.begin(&path, answer, host) {
-                Ok(()) => self.is_begun = true,
+                Ok(()) => self.is_begun = self.work.is_under_way(),
                 Err(errno) => answer.error(path.as_os_str().as_bytes(), errno),
             }
-            return Step::More;
+            return self.more();
         }
         self.members.leave(answer);
         let Some(pattern) = self.patterns.pop_front() else {
@@ -160,6 +176,10 @@ impl AtWork {
             .for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
         self.files = paths.into();
         Step::More
+    }
+
+    fn more(&self) -> Step {
+        if self.work.is_over() { Step::Done } else { Step::More }
     }
 }
 

@@ -1,18 +1,16 @@
 //! Grep at a leaf: one file a step, long ones in several.
 use super::aside::{Aside, AsideProgress};
 use super::{Engine, GrepOptions, PathFilter};
-use crate::paths::PathMembers;
+use crate::paths::{AtWork, PerPath};
 use serde::{Deserialize, Serialize};
-use sheaf_core::Errno;
-use sheaf_file::{FileKind, Follow, Globbed, NameFilter, Walk, WalkOptions};
-use sheaf_group::entry::{Answer, Sink};
-use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
-use std::collections::VecDeque;
+use sheaf_core::{Errno, lock};
+use sheaf_file::{FileKind, Follow, NameFilter, Walk, WalkOptions};
+use sheaf_group::entry::{Answer, AnswerForm, Sink};
+use sheaf_group::tool::{Host, Running, Tool, Tools};
 use std::fs::File;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 /// Name of the tool.
 pub(super) const NAME: &str = "grep";
@@ -52,7 +50,7 @@ impl Tool for GrepTool {
         let params: GrepParams = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let options = params.options;
         let pooled = {
-            let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pool = lock(&self.pool);
             pool.iter().position(|(have, _)| *have == options).map(|at| pool.swap_remove(at).1)
         };
         let engine = match pooled {
@@ -60,17 +58,16 @@ impl Tool for GrepTool {
             None => options.compile().map_err(|error| error.errno())?,
         };
         let engine = if options.template { engine.on_host(&[&host.name]) } else { engine };
-        Ok(Box::new(GrepSearch {
+        let search = GrepSearch {
             filter: options.path_filter().map_err(|error| error.errno())?,
             options,
             engine: Some(engine),
             aside: None,
             pool: Arc::clone(&self.pool),
-            patterns: params.paths.into(),
-            files: VecDeque::new(),
-            members: PathMembers::default(),
             walk: None,
-        }))
+            is_over: false,
+        };
+        Ok(Box::new(AtWork::new(Box::new(search), params.paths)))
     }
 }
 
@@ -81,17 +78,16 @@ struct GrepSearch {
     engine: Option<Engine>,
     aside: Option<Aside>,
     pool: EnginePool,
-    patterns: VecDeque<String>,
-    files: VecDeque<PathBuf>,
-    members: PathMembers,
     walk: Option<Walk>,
+    /// What is wanted of this host was found.
+    is_over: bool,
 }
 
 impl Drop for GrepSearch {
     fn drop(&mut self) {
         // An engine with a template knows its host's name.
         if let Some(engine) = self.engine.take().filter(|_| !self.options.template) {
-            let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pool = lock(&self.pool);
             if pool.len() < ENGINES_KEPT {
                 pool.push((self.options.clone(), engine));
             }
@@ -99,101 +95,96 @@ impl Drop for GrepSearch {
     }
 }
 
-impl Running for GrepSearch {
-    fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
-        let answer = answer.entries_with(self.options.answer_form());
-        self.members.resume(answer);
-        let step = self.next(answer, host);
-        self.members.note(answer);
-        if step == Step::Done {
-            self.members.say(answer);
+impl PerPath for GrepSearch {
+    fn form(&self) -> AnswerForm {
+        self.options.answer_form()
+    }
+
+    fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
+        // Of a path that cannot be looked at, the search says why.
+        if self.options.recursive && host.export.stat(path).is_ok_and(|metadata| metadata.is_dir())
+        {
+            let options = WalkOptions {
+                follow: if self.options.follow { Follow::Always } else { Follow::Start },
+                include: NameFilter::default(),
+                ..WalkOptions::default()
+            };
+            self.walk = Some(host.export.walk(path, options));
+            return Ok(());
         }
-        step
+        self.search(path, answer, host)
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.aside.is_some() || self.walk.is_some()
+    }
+
+    fn go_on(&mut self, answer: &mut Answer, host: &Host) -> bool {
+        if self.aside.is_some() {
+            self.search_on(answer);
+        } else {
+            self.walk_on(answer, host);
+        }
+        self.is_under_way()
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
     }
 }
 
 impl GrepSearch {
-    fn next(&mut self, answer: &mut Answer, host: &Host) -> Step {
-        if self.aside.is_some() {
-            return self.search_on(answer);
-        }
-        if let Some(walk) = &mut self.walk {
-            match walk.next() {
-                Some(Ok(entry)) => {
-                    let name = entry.path.as_os_str().as_bytes();
-                    match entry.kind {
-                        FileKind::Directory if entry.depth > 0 && !self.filter.enters(name) => {
-                            walk.skip_dir()
-                        }
-                        // As grep -r does, devices and pipes that are only come across are left
-                        // alone.
-                        FileKind::File if entry.depth == 0 || self.filter.wants(name) => {
-                            return self.search(&entry.path, answer, host);
-                        }
-                        // A link that leads nowhere: the search says so.
-                        FileKind::Symlink if self.options.follow && self.filter.wants(name) => {
-                            return self.search(&entry.path, answer, host);
-                        }
-                        _ => {}
-                    }
-                }
-                // A link to a directory it lies in: all that is there is searched already.
-                Some(Err(error))
-                    if self.options.follow
-                        && error.errno == Errno::LOOP
-                        && host
-                            .export
-                            .stat(&error.path)
-                            .is_ok_and(|metadata| metadata.is_dir()) => {}
-                Some(Err(error)) => answer.error(error.path.as_os_str().as_bytes(), error.errno),
-                None => self.walk = None,
-            }
-            return Step::More;
-        }
-        if let Some(path) = self.files.pop_front() {
-            self.members.begin(&path, answer);
-            // Of a path that cannot be looked at, the search says why.
-            if self.options.recursive
-                && host.export.stat(&path).is_ok_and(|metadata| metadata.is_dir())
+    /// The next of what lies below a directory.
+    fn walk_on(&mut self, answer: &mut Answer, host: &Host) {
+        let Some(walk) = &mut self.walk else { return };
+        let entry = match walk.next() {
+            Some(Ok(entry)) => entry,
+            // A link to a directory it lies in: all that is there is searched already.
+            Some(Err(error))
+                if self.options.follow
+                    && error.errno == Errno::LOOP
+                    && host.export.stat(&error.path).is_ok_and(|metadata| metadata.is_dir()) =>
             {
-                let options = WalkOptions {
-                    follow: if self.options.follow { Follow::Always } else { Follow::Start },
-                    include: NameFilter::default(),
-                    ..WalkOptions::default()
-                };
-                self.walk = Some(host.export.walk(&path, options));
-                return Step::More;
+                return;
             }
-            return self.search(&path, answer, host);
+            Some(Err(error)) => {
+                return answer.error(error.path.as_os_str().as_bytes(), error.errno);
+            }
+            None => {
+                self.walk = None;
+                return;
+            }
+        };
+        let name = entry.path.as_os_str().as_bytes();
+        let is_wanted = match entry.kind {
+            FileKind::Directory if entry.depth > 0 && !self.filter.enters(name) => {
+                walk.skip_dir();
+                false
+            }
+            // As grep -r does, devices and pipes that are only come across are left alone.
+            FileKind::File => entry.depth == 0 || self.filter.wants(name),
+            // A link that leads nowhere: the search says so.
+            FileKind::Symlink => self.options.follow && self.filter.wants(name),
+            _ => false,
+        };
+        if is_wanted && let Err(errno) = self.search(&entry.path, answer, host) {
+            answer.error(name, errno);
         }
-        self.members.leave(answer);
-        let Some(pattern) = self.patterns.pop_front() else { return Step::Done };
-        let Globbed { paths, errors } = host.expand(&pattern);
-        errors
-            .iter()
-            .for_each(|error| answer.error(error.path.as_os_str().as_bytes(), error.errno));
-        self.files = paths.into();
-        Step::More
     }
 
-    fn search(&mut self, path: &Path, answer: &mut dyn Sink, host: &Host) -> Step {
-        let name = path.as_os_str().as_bytes();
-        let begun =
-            host.export.open_ready(path).and_then(|file| self.begin(file, name, answer, host));
-        begun.unwrap_or_else(|errno| {
-            answer.error(name, errno);
-            Step::More
-        })
+    fn search(&mut self, path: &Path, answer: &mut dyn Sink, host: &Host) -> Result<(), Errno> {
+        let file = host.export.open_ready(path)?;
+        self.begin_file(file, path.as_os_str().as_bytes(), answer, host)
     }
 
     /// Searches a file, or begins to.
-    fn begin(
+    fn begin_file(
         &mut self,
         file: File,
         name: &[u8],
         answer: &mut dyn Sink,
         host: &Host,
-    ) -> Result<Step, Errno> {
+    ) -> Result<(), Errno> {
         let mut engine = match self.engine.take() {
             Some(engine) => engine,
             None => self.compile(host)?,
@@ -202,26 +193,24 @@ impl GrepSearch {
         let most = if self.options.decompress { AT_ONCE_COMPRESSED_BYTES } else { AT_ONCE_BYTES };
         if !metadata.is_file() || metadata.len() > most {
             self.aside = Some(Aside::start(engine, file, name)?);
-            return Ok(Step::More);
+            return Ok(());
         }
         let flow = engine.search(&file, name, answer);
         self.engine = Some(engine);
-        Ok(step_of(flow))
+        self.is_over = flow.is_break();
+        Ok(())
     }
 
     /// Goes on with the file that is searched aside.
-    fn search_on(&mut self, answer: &mut dyn Sink) -> Step {
-        let Some(mut aside) = self.aside.take() else { return Step::More };
+    fn search_on(&mut self, answer: &mut dyn Sink) {
+        let Some(mut aside) = self.aside.take() else { return };
         match aside.step(answer) {
-            AsideProgress::More => {
-                self.aside = Some(aside);
-                Step::More
-            }
+            AsideProgress::More => self.aside = Some(aside),
             AsideProgress::Done(engine, flow) => {
                 self.engine = Some(*engine);
-                step_of(flow)
+                self.is_over = flow.is_break();
             }
-            AsideProgress::Broken => Step::Done,
+            AsideProgress::Broken => self.is_over = true,
         }
     }
 
@@ -229,8 +218,4 @@ impl GrepSearch {
         let engine = self.options.compile().map_err(|error| error.errno())?;
         Ok(if self.options.template { engine.on_host(&[&host.name]) } else { engine })
     }
-}
-
-fn step_of(flow: ControlFlow<()>) -> Step {
-    if flow.is_break() { Step::Done } else { Step::More }
 }
