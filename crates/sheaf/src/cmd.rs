@@ -39,8 +39,10 @@ use sheaf_core::Errno;
 use sheaf_group::{GroupError, Outcome};
 use sheaf_session::Config;
 use sheaf_session::address::{Address, Purpose};
+use sheaf_tools::grep::GrepError;
 use sheaf_tools::{Target, ToolError};
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal as _;
 
 /// Every command of `sheaf`.
 #[derive(Debug, Subcommand)]
@@ -174,6 +176,7 @@ fn reasons(outcome: &mut Outcome, reason: impl Fn(Errno) -> Option<String>) -> V
 fn stop(error: ToolError) -> anyhow::Error {
     match error {
         ToolError::Usage(text) => Stop::usage(text).into(),
+        ToolError::Grep(error) => pattern_error(&error),
         ToolError::Group(differ @ GroupError::Differ { .. }) => {
             Stop::Unmatched(format!("{differ}; sheaf read -a classes or sheaf sha shows them"))
                 .into()
@@ -181,4 +184,13 @@ fn stop(error: ToolError) -> anyhow::Error {
         ToolError::Sink(error) => error.into(),
         other => other.into(),
     }
+}
+
+fn pattern_error(error: &GrepError) -> anyhow::Error {
+    // The message tells the position; on a terminal it is shown, too.
+    let text = match error.caret().filter(|_| std::io::stderr().is_terminal()) {
+        Some(caret) => format!("{error}\n{caret}"),
+        None => error.to_string(),
+    };
+    Stop::usage(text).into()
 }

@@ -108,7 +108,7 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
     opening.run(async |session, config, output| {
         let bound = session.client().limits().bytes_max;
         let readouts = read::read(session.client(), &targets, &options).await;
-        let readouts = readouts.map_err(|error| stop(error, bound))?;
+        let readouts = readouts.map_err(|error| stop_at(error, bound))?;
         let mut printer = Printer::new(output, config.hosts()?);
         let (mut outcome, mut gaps) = (Outcome::default(), Vec::new());
         for readout in readouts {
@@ -129,7 +129,7 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 /// An answer that is too large says which setting bounds it.
-fn stop(error: ToolError, bound: u64) -> anyhow::Error {
+fn stop_at(error: ToolError, bound: u64) -> anyhow::Error {
     match error {
         ToolError::Group(GroupError::TooLarge { bytes_max }) if bytes_max == bound => anyhow!(
             "the answers of all hosts need more than {bytes_max} bytes: raise concatenate_bytes_max in \

@@ -8,11 +8,11 @@ use anyhow::Result;
 use serde_json::json;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_session::Session;
+use sheaf_tools::ArgumentOrder;
 use sheaf_tools::entry::{ANSWER_BYTES_MAX, Merged};
 use sheaf_tools::grep::print::{GrepPrinter, stats_record, strided};
-use sheaf_tools::grep::{self, GrepError, GrepOptions};
-use sheaf_tools::{ArgumentOrder, ToolError};
-use std::io::{BufWriter, IsTerminal, Write};
+use sheaf_tools::grep::{self, GrepOptions};
+use std::io::{BufWriter, Write};
 use std::time::Instant;
 
 /// What is said when more was found than is held back.
@@ -23,7 +23,7 @@ const IN_PARTS: &str =
 /// not make the answer whole, nor is its absence certain.
 pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = args.options()?;
-    let engine = options.compile().map_err(|error| pattern_error(&error))?;
+    let engine = options.compile().map_err(|error| super::super::pattern_error(&error))?;
     let begun = Instant::now();
     let opening = Opening::new(global)?;
     let meant_hosts = args.meant_hosts();
@@ -69,8 +69,9 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             }
             out.flush()
         };
-        let found =
-            grep::grep(session.client(), &targets, &options, &mut print).await.map_err(stop)?;
+        let found = grep::grep(session.client(), &targets, &options, &mut print)
+            .await
+            .map_err(super::super::stop)?;
         if let Some(stats) = stats {
             if output.json {
                 output.records.write(&mut out, stats_record(stats))?;
@@ -168,22 +169,4 @@ fn print_costs(
         ));
     }
     Ok(())
-}
-
-fn stop(error: ToolError) -> anyhow::Error {
-    match error {
-        ToolError::Grep(error) => pattern_error(&error),
-        ToolError::Usage(text) => Stop::usage(text).into(),
-        ToolError::Sink(error) => error.into(),
-        other => other.into(),
-    }
-}
-
-fn pattern_error(error: &GrepError) -> anyhow::Error {
-    // The message tells the position; on a terminal it is shown, too.
-    let text = match error.caret().filter(|_| std::io::stderr().is_terminal()) {
-        Some(caret) => format!("{error}\n{caret}"),
-        None => error.to_string(),
-    };
-    Stop::usage(text).into()
 }
