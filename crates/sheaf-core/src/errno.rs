@@ -116,20 +116,6 @@ impl Errno {
             _ => Self::IO.0,
         }))
     }
-
-    /// Whether trying again, unchanged, can help.
-    #[must_use]
-    pub fn retry_can_help(self) -> bool {
-        matches!(
-            self,
-            Self::AGAIN
-                | Self::INTR
-                | Self::BUSY
-                | Self::TIMEDOUT
-                | Self::HOSTDOWN
-                | Self::CONNRESET
-        )
-    }
 }
 
 impl From<rustix::io::Errno> for Errno {

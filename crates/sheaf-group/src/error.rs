@@ -130,13 +130,4 @@ impl GroupError {
                 | Self::TooManyLines { .. }
         )
     }
-
-    /// Whether trying again, unchanged, can help.
-    #[must_use]
-    pub fn retry_can_help(&self) -> bool {
-        match self {
-            Self::Members(outcome) => outcome.errnos().all(Errno::retry_can_help),
-            _ => false,
-        }
-    }
 }

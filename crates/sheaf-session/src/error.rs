@@ -122,17 +122,6 @@ impl SessionError {
         }
     }
 
-    /// Whether trying again, unchanged, can help.
-    #[must_use]
-    pub fn retry_can_help(&self) -> bool {
-        match self {
-            Self::Unresponsive(_) | Self::StillThere { .. } | Self::Taken(_) => true,
-            Self::Io { .. } | Self::Launch(_) => self.errno().retry_can_help(),
-            Self::Group(error) => error.retry_can_help(),
-            _ => false,
-        }
-    }
-
     /// Whether what was asked for cannot be meant: asking differently can help, and nothing else.
     #[must_use]
     pub fn is_usage(&self) -> bool {

@@ -48,7 +48,7 @@ fn an_error_says_what_it_means() {
     let load = |choices: &Choices| Config::load(choices, &Environment::default()).unwrap_err();
     let unknown = load(&Choices { cluster: Some("lab".to_owned()), ..Choices::default() });
     assert!(matches!(unknown, SessionError::Cluster(_)) && unknown.is_usage(), "{unknown}");
-    assert_eq!((unknown.errno(), unknown.retry_can_help()), (Errno::NOENT, false));
+    assert_eq!(unknown.errno(), Errno::NOENT);
     let both =
         load(&Choices { embedded: Some(2), on_hosts: vec!["n1".to_owned()], ..Choices::default() });
     assert!(matches!(both, SessionError::Choice(_)), "{both}");

@@ -37,12 +37,6 @@ impl GrepError {
         Errno::INVAL
     }
 
-    /// Trying again unchanged never helps.
-    #[must_use]
-    pub fn retry_can_help(&self) -> bool {
-        false
-    }
-
     /// The pattern and, on a second line, carets under what is wrong.
     #[must_use]
     pub fn caret(&self) -> Option<String> {

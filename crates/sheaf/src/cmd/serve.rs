@@ -147,9 +147,8 @@ fn enrol(address: &str, token: &Token, host: &str, patience: Duration) -> Result
             Err(error) => error,
         };
         let patience = match &error {
-            EnrolError::Nobody(_) => patience,
-            EnrolError::Io(_, error) if error.kind() != ErrorKind::InvalidInput => patience,
             EnrolError::NotYet { patience, .. } => *patience,
+            error if error.retry_can_help() => patience,
             _ => Duration::ZERO,
         };
         let left = patience.saturating_sub(begun.elapsed());
@@ -180,7 +179,7 @@ fn refused(error: EnrolError) -> Stop {
         EnrolError::Stranger(_) => Stop::usage(format!(
             "{error}, which has ended perhaps: sheaf token makes one for the session that runs there"
         )),
-        EnrolError::Io(_, cause) if cause.kind() != ErrorKind::InvalidInput => {
+        EnrolError::Io(..) if error.retry_can_help() => {
             Stop::unreachable(exit::one_line(&anyhow::Error::new(error)))
         }
         _ => Stop::usage(exit::one_line(&anyhow::Error::new(error))),

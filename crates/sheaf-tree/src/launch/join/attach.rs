@@ -10,12 +10,13 @@ use crate::link::Authority;
 use crate::proto::control::PROTOCOL_VERSION;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use sheaf_core::lock;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 mod tls;
@@ -118,6 +119,18 @@ pub enum EnrolError {
     Over(String),
 }
 
+impl EnrolError {
+    /// Whether asking again, unchanged, can help.
+    #[must_use]
+    pub fn retry_can_help(&self) -> bool {
+        match self {
+            Self::Nobody(_) | Self::NotYet { .. } => true,
+            Self::Io(_, cause) => cause.kind() != io::ErrorKind::InvalidInput,
+            Self::Token | Self::Stranger(_) | Self::Refused(_) | Self::Over(_) => false,
+        }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct EnrolRequest {
     version: u32,
@@ -188,14 +201,14 @@ impl Tokens {
     pub fn issue(&self, uses: u32) -> io::Result<Token> {
         let mut secret = [0; SECRET_BYTES];
         crate::link::fill_random(&mut secret)?;
-        self.lock().insert(blake3::hash(&secret), uses);
+        lock(&self.left).insert(blake3::hash(&secret), uses);
         Ok(Token { authority: self.authority.clone(), secret })
     }
 
     /// Uses one, if it can be used. Only hashes are compared, so that the time this takes says
     /// nothing of the secrets.
     fn take(&self, secret: &TokenSecret) -> TakenToken {
-        match self.lock().get_mut(&blake3::hash(secret)) {
+        match lock(&self.left).get_mut(&blake3::hash(secret)) {
             None => TakenToken::Unknown,
             Some(0) => TakenToken::UsedUp,
             Some(left) => {
@@ -207,13 +220,9 @@ impl Tokens {
 
     /// The use came to nothing.
     fn give_back(&self, secret: &TokenSecret) {
-        if let Some(left) = self.lock().get_mut(&blake3::hash(secret)) {
+        if let Some(left) = lock(&self.left).get_mut(&blake3::hash(secret)) {
             *left += 1;
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, FxHashMap<blake3::Hash, u32>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
