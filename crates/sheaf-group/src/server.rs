@@ -4,13 +4,13 @@ use crate::message::Request;
 use crate::tool::{AskedTool, Host, Tools};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use sheaf_file::Export;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::proto::Packet;
 use sheaf_tree::service::{Configs, Leaf, LeafHandle, Service, ServiceError, Services, Site};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 mod attention;
@@ -106,7 +106,7 @@ impl Servers {
         let refuse = |errno: Errno, cause: String| ServiceError { errno, cause };
         let (root, umask) = read_config(config).map_err(|cause| refuse(Errno::ILSEQ, cause))?;
         let root = PathBuf::from(root.replace("%h", host));
-        let mut exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exports = lock(&self.exports);
         if let Some(export) = exports.get(&root) {
             return Ok(export.clone());
         }
@@ -328,7 +328,7 @@ impl GroupWorker {
     }
 
     fn occupant(&self) -> MutexGuard<'_, Occupant> {
-        self.lane.occupant.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lane.occupant)
     }
 
     fn serve(&self, job: &mut GroupJob) {

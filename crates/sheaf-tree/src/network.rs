@@ -2,7 +2,7 @@
 use crate::driver::{Shared, Want, WantList};
 use crate::proto::control::SERVICE_BYTES_MAX;
 use crate::proto::{Counters, Node, Notice, Outgoing, Sync, WaveResult};
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, RangeSet, lock};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -229,7 +229,7 @@ impl Network {
     /// Ends the session: every process of it stops. Waits for those this process started.
     pub async fn shutdown(self) {
         self.inner.shared.with_node(0, Node::shut_down_children);
-        let end = self.inner.end.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let end = lock(&self.inner.end).take();
         if let Some(end) = end {
             end.end().await;
         }
@@ -237,7 +237,7 @@ impl Network {
 
     /// Waits for `more` as well when the session is shut down.
     pub(crate) fn also_end(&self, more: Box<dyn NetworkEnd>) {
-        let mut end = self.inner.end.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut end = lock(&self.inner.end);
         *end = Some(match end.take() {
             Some(first) => Box::new(Both(first, more)),
             None => more,

@@ -4,12 +4,13 @@ use crate::cli::GlobalArgs;
 use crate::exit::{Stop, io_text};
 use crate::output::tell;
 use anyhow::Result;
+use sheaf_core::lock;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
@@ -138,7 +139,7 @@ impl Write for &Log {
 
 impl Log {
     fn append(&self, line: &[u8]) -> io::Result<()> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         if open.1 >= self.bytes_max {
             std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
             *open = (append(&self.path)?, 0);

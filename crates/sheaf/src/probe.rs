@@ -1,11 +1,11 @@
 //! What `sheaf tree bench` measures with: answers that a leaf gives without looking at a file.
 //!
 //! Every server of this program has this service; a packet's tag says what it is for.
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use sheaf_tree::Packet;
 use sheaf_tree::packet::put_scalar;
 use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Site};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// Answer each packet with the number 1.
@@ -82,18 +82,18 @@ struct ProbeRoom {
 
 impl ProbeRoom {
     fn turn(&self) {
-        *self.turns.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *lock(&self.turns) += 1;
         self.changed.notify_all();
     }
 
     fn seen(&self) -> u64 {
-        *self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.turns)
     }
 
     fn wait(&self, seen: u64) {
         /// A session that ends says nothing.
         const LOOK: Duration = Duration::from_millis(100);
-        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns = lock(&self.turns);
         let _ = self.changed.wait_timeout_while(turns, LOOK, |turns| *turns == seen);
     }
 }

@@ -11,10 +11,10 @@ use super::{GroupJob, GroupLane};
 use crate::aggregate::Partial;
 use crate::tool::AskedTool;
 use bytes::Bytes;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use sheaf_tree::service::LeafHandle;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether the client has asked for more, after it was told to.
@@ -105,7 +105,7 @@ impl Attention {
     }
 
     fn present(&self) -> MutexGuard<'_, Present> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.present)
     }
 
     /// Says that the host is at work, and takes up what has come meanwhile.

@@ -3,12 +3,12 @@ use super::Occupant;
 use super::attention::AttentionKind;
 use crate::message::Request;
 use bytes::{Bytes, BytesMut};
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use sheaf_tree::proto::Packet;
 use sheaf_tree::service::Leaf;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 /// Cancellations that may be ahead of their requests; there are few, as each is of one request.
@@ -74,7 +74,7 @@ impl GroupLane {
     }
 
     fn queue(&self) -> MutexGuard<'_, GroupQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Takes in a part; returns whether a thread has to be started for the lane.
@@ -186,7 +186,7 @@ impl GroupLane {
 
     /// The reply to a request that comes twice; `ESTALE` for one that is older than the last.
     pub fn replied(&self, wave: u64) -> Option<Result<Bytes, Errno>> {
-        match &*self.replied.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*lock(&self.replied) {
             Some((last, reply)) if *last == wave => Some(Ok(reply.clone())),
             Some((last, _)) if *last > wave => Some(Err(Errno::STALE)),
             _ => None,
@@ -195,7 +195,7 @@ impl GroupLane {
 
     /// Keeps a reply for a request that comes twice.
     pub fn remember(&self, wave: u64, reply: &Bytes) {
-        *self.replied.lock().unwrap_or_else(PoisonError::into_inner) = Some((wave, reply.clone()));
+        *lock(&self.replied) = Some((wave, reply.clone()));
     }
 
     /// The stream is over: work under way stops. Whether nobody is at work on the lane who would

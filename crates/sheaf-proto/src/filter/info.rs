@@ -1,8 +1,9 @@
 //! What a filter is told of the node it runs at.
 use crate::Tuning;
 use crate::topology::NodeRef;
+use sheaf_core::lock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The node that a filter is made for. Links count as one each.
@@ -135,7 +136,7 @@ impl LinkClocks {
 
     /// Sets what is known of a child's clock; `None` when it must be measured anew.
     pub fn set(&self, rank: u32, clock: Option<LinkClock>) {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = lock(&self.links);
         match clock {
             Some(clock) => links.insert(rank, clock),
             None => links.remove(&rank),
@@ -161,7 +162,7 @@ impl LinkClocks {
     /// What is known of a child's clock.
     #[must_use]
     pub fn get(&self, rank: u32) -> Option<LinkClock> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = lock(&self.links);
         links.get(&rank).copied()
     }
 }

@@ -7,11 +7,11 @@
 //! ([`super::packets`]).
 use super::{Filter, FilterError, NodeInfo};
 use bytes::Bytes;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The most bytes of modules that a process keeps.
 pub const MODULES_BYTES_MAX: usize = 64 << 20;
@@ -161,7 +161,7 @@ pub(crate) struct Modules {
 impl Modules {
     /// Keeps a module. Adding one that is there already changes nothing.
     pub fn add(&self, id: ModuleId, bytes: Bytes) -> Result<(), FilterError> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = lock(&self.list);
         if list.iter().any(|module| module.id == id) {
             return Ok(());
         }
@@ -225,7 +225,7 @@ impl Modules {
     }
 
     fn find(&self, id: ModuleId) -> Option<Arc<Module>> {
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = lock(&self.list);
         list.iter().find(|module| module.id == id).cloned()
     }
 

@@ -17,9 +17,9 @@ use crate::own;
 use crate::stream::WaveSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
-use sheaf_core::RangeSet;
+use sheaf_core::{RangeSet, lock};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The largest state that a tap gives away.
 pub const STATE_BYTES_MAX: usize = 1 << 20;
@@ -123,7 +123,7 @@ impl TapLine {
         {
             self.older.insert(oldest, oldest);
         }
-        self.tap.lock().unwrap_or_else(PoisonError::into_inner).passing(passing);
+        lock(&self.tap).passing(passing);
     }
 }
 
@@ -170,7 +170,7 @@ impl Taps {
     /// The stream is over. Gives the service if it has missed something.
     pub fn close(&mut self, id: u32) -> Option<String> {
         let (_, service, line) = self.lines.remove(&id)?;
-        let missed = line.lock().unwrap_or_else(PoisonError::into_inner).missed;
+        let missed = lock(&line).missed;
         missed.then_some(service)
     }
 }
@@ -190,7 +190,7 @@ impl Node {
         let (mut frames, mut too_large) = (Vec::new(), Vec::new());
         let with = self.given_here();
         for (service, tap) in &self.taps.all {
-            let mut bytes = tap.lock().unwrap_or_else(PoisonError::into_inner).state();
+            let mut bytes = lock(&tap).state();
             if bytes.as_ref().is_some_and(|bytes| bytes.len() > STATE_BYTES_MAX) {
                 too_large.push(service.clone());
                 bytes = None;
@@ -262,8 +262,7 @@ impl Node {
         if !self.taps.absorbed.insert((state.service.clone(), state.rank, state.life)) {
             return Ok(());
         }
-        let absorbed =
-            tap.lock().unwrap_or_else(PoisonError::into_inner).absorb(state.rank, &bytes);
+        let absorbed = lock(&tap).absorb(state.rank, &bytes);
         if absorbed.is_err() {
             self.state_lost(state.rank, &state.service);
         }

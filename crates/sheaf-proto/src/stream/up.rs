@@ -13,9 +13,9 @@ use crate::links::{LinkId, Links};
 use crate::node::{Passing, SharedLine};
 use crate::wave::{After, Arrival, Contribution, Slots, WAVES_OPEN_MAX, Waves};
 use bytes::Bytes;
+use sheaf_core::lock;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Index, IndexMut};
-use std::sync::PoisonError;
 
 /// What comes of a child.
 #[derive(Debug, Default)]
@@ -184,7 +184,7 @@ impl NodeStream {
     #[inline]
     pub(super) fn show(&self, passing: &Passing<'_>) {
         if let Some(tap) = &self.up.tap {
-            tap.lock().unwrap_or_else(PoisonError::into_inner).show(passing);
+            lock(&tap).show(passing);
         }
     }
 

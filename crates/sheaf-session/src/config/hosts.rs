@@ -3,12 +3,12 @@ use super::{Origin, Sourced, names};
 use crate::environment::Environment;
 use crate::groups::{union, upcall};
 use crate::trust;
-use sheaf_core::RangeSet;
 use sheaf_core::hostset::{Groups, HostSet};
+use sheaf_core::{RangeSet, lock};
 use sheaf_tree::topology::NAME_BYTES_MAX;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// The most hosts of a cluster.
 pub const HOSTS_MAX: usize = 1 << 20;
@@ -73,7 +73,7 @@ impl Hosts {
         if let Some(row) = &self.row {
             return row.fold(leaves);
         }
-        let mut memory = self.folded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = lock(&self.folded);
         if let Some(folded) = memory.get(leaves) {
             return folded.clone();
         }

@@ -4,9 +4,10 @@ use crate::environment::Environment;
 use crate::error::io_text;
 use crate::trust;
 use sheaf_core::hostset::HostSet;
+use sheaf_core::lock;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Files read of one directory of sources.
 const FILES_MAX: usize = 1_024;
@@ -245,7 +246,7 @@ impl Upcall {
         let directory = self.directory.to_string_lossy();
         let values = [(variable, value), ("SOURCE", &self.name), ("CFGDIR", &directory)];
         let command = upcall::substitute(command, &values);
-        let answers = || self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let answers = || lock(&self.answers);
         if let Some(answer) = answers().get(&command) {
             return Ok(answer.clone());
         }

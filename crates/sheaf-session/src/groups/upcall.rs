@@ -1,10 +1,11 @@
 //! Shell commands that answer questions about hosts: ClusterShell's group sources and `@command:`.
 use super::SourceError;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use sheaf_core::lock;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// The most a command may answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -50,7 +51,7 @@ pub fn is_plain(name: &str) -> bool {
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 fn running() -> MutexGuard<'static, Vec<Pid>> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&RUNNING)
 }
 
 /// Ends the commands that run, with what they have started, as this program ends. Whoever waits for

@@ -12,7 +12,7 @@ use local::Local;
 use manifest::{ManifestParams, ManifestTool};
 use pieces::{CopyPiece, Lack, PIECES_MAX, PiecesTool};
 use plan::{CopiedContent, Copy, CopyPlan};
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_file::{PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::tool::Tools;
@@ -22,7 +22,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
 /// The most bytes of manifests, equal ones counted once, that the root holds.
@@ -178,7 +178,7 @@ pub async fn get(
         let pace = Pace::new(options.rate_max);
         let writer = start_writing(&local)?;
         Fetch { client, writer, got: &mut got, pace, progress }.all(plan).await?;
-        let mut local = local.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut local = lock(&local);
         unwritten = std::mem::take(&mut local.failed_named);
         got.errors = std::mem::take(&mut local.errors);
         got.made = std::mem::take(&mut local.made);
@@ -282,7 +282,7 @@ fn start_writing(local: &Arc<Mutex<Local>>) -> Result<Sender<Write>, ToolError> 
     let (send, writes) = channel::<Write>();
     let local = Arc::clone(local);
     let write_all = move || {
-        let locked = || local.lock().unwrap_or_else(PoisonError::into_inner);
+        let locked = || lock(&local);
         writes.iter().for_each(|write| write(&mut locked()));
     };
     let started = std::thread::Builder::new().name("sheaf-cp".to_owned()).spawn(write_all);

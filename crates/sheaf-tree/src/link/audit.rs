@@ -1,8 +1,9 @@
 //! Who was let in at a node's door, and who was not.
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
+use sheaf_core::lock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// The most peers of which a refusal is logged; all are counted.
 const PEERS_LOGGED_MAX: usize = 256;
@@ -123,7 +124,7 @@ impl Audit {
     /// Counts a refusal, and logs the first of this peer for this reason.
     pub(crate) fn refuse(&self, peer: &str, why: Refusal) {
         self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = lock(&self.logged);
         if logged.len() < PEERS_LOGGED_MAX && logged.insert((peer.to_owned(), why)) {
             tracing::warn!(peer, reason = why.phrase(), "a connection was refused");
         }

@@ -9,11 +9,11 @@ use super::{Audience, Caller, Leaf, LeafHandle, Provider, Service, ServiceError,
 use crate::proto::Packet;
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What a service does for one stream at one node.
 pub trait Worker: Send {
@@ -169,7 +169,7 @@ impl Service for Lanes {
 
 impl Lane {
     fn queue(&self) -> MutexGuard<'_, LaneQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Takes a part in; whether somebody has to be found to work on it.
@@ -227,7 +227,7 @@ impl Lane {
     }
 
     fn answer(&self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
-        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut worker = lock(&self.worker);
         let Post { leaf, rank, host, config, .. } = &*self.post;
         let site = Site { leaf: *leaf, rank: *rank, host, config };
         let done = catch_unwind(AssertUnwindSafe(|| {

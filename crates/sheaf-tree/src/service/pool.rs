@@ -5,6 +5,7 @@
 //! and others must not wait for it. Threads that hang are not got back, so there is a bound to how
 //! many there may be; once all of them hang, requests are refused. So they are where the system
 //! gives no thread, and none that is there will soon be free.
+use sheaf_core::lock;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,7 +107,7 @@ impl<W: Work> Pool<W> {
     }
 
     fn state(&self) -> MutexGuard<'_, PoolState<W>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Some thread is not hanging.

@@ -1,9 +1,10 @@
 //! Sessions of real processes for tests: started, watched through `/proc`, ended.
 use crate::support::{Home, Run};
 use rustix::process::{Pid, Signal};
+use sheaf_core::lock;
 use std::collections::BTreeMap;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// What happens at once, or a little later on a machine that is busy, happens within this time.
@@ -14,7 +15,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// one after another.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&TURN)
 }
 
 /// Waits until `condition` holds; fails when it does not in time.

@@ -2,9 +2,9 @@
 use crate::filter::builtin::GATHERED_BYTES_MAX;
 use crate::filter::packets::{self, PACKETS_MAX};
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, LinkClocks, Replies};
-use sheaf_core::Errno;
 use sheaf_core::filter_abi::EntryPoint;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sheaf_core::{Errno, lock};
+use std::sync::{Arc, Mutex};
 
 /// A packet of a wave, as a guest sees it.
 #[derive(Debug, Clone, Default)]
@@ -119,10 +119,6 @@ impl Drop for SharedGuest {
 pub(super) struct ModuleFilter {
     shared: Arc<Mutex<SharedGuest>>,
     clocks: Arc<LinkClocks>,
-}
-
-fn lock(shared: &Mutex<SharedGuest>) -> MutexGuard<'_, SharedGuest> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ModuleFilter {

@@ -15,9 +15,9 @@ use crate::proto::{HandOver, LinkId, Time};
 use crate::topology::{NodeRef, Topology};
 use lines::Lines;
 use rustc_hash::FxHashMap;
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, RangeSet, lock};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -85,10 +85,6 @@ enum PlaceWay {
     Below(Ancestor),
     /// Below a child that has not come yet.
     Later,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(in crate::launch) fn leaves_of(node: NodeRef<'_>) -> RangeSet {

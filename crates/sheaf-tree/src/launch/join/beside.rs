@@ -8,9 +8,10 @@ use crate::launch::start::spawn::run_program;
 use crate::launch::{Invitation, Program};
 use crate::service::Services;
 use rustix::process::{Pid, Signal, kill_process};
+use sheaf_core::lock;
 use std::io;
 use std::process::Child;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -156,10 +157,6 @@ impl NodesBeside {
         }
         self.over
     }
-}
-
-fn lock(nodes: &Mutex<NodesBeside>) -> MutexGuard<'_, NodesBeside> {
-    nodes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Beside {

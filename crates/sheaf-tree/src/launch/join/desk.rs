@@ -6,9 +6,10 @@ use crate::launch::start::hosts::seen_from;
 use crate::link::{Ports, unheard};
 use crate::proto::Tuning;
 use crate::topology::{NodeRef, Role};
+use sheaf_core::lock;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A session's desk. Hosts are taken in for as long as it lives.
@@ -53,7 +54,7 @@ impl Desk {
     }
 
     fn opened<T>(&self, act: impl FnOnce(&OpenDesk) -> T) -> io::Result<T> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         if open.is_none() {
             *open = Some(self.start()?);
         }

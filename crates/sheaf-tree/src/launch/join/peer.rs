@@ -24,11 +24,11 @@ use crate::service::{
 };
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, RangeSet, lock};
 use std::any::Any;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -166,7 +166,7 @@ impl Peer {
     /// Opens a stream to a service of that host.
     #[must_use]
     pub fn open(&self, service: &str) -> Stream {
-        *self.link.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.link.used) = Instant::now();
         let only = RangeSet::single(self.link.leaf);
         self.link.network.open(service, only, "pass", &[], proto::Sync::WaitForAll)
     }
@@ -258,7 +258,7 @@ impl ExpectedPeers {
 
 impl Peers {
     fn state(&self) -> MutexGuard<'_, PeerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A link to that host: one that is there, or a new one.
@@ -272,7 +272,7 @@ impl Peers {
         };
         let mut state = self.state();
         if state.begun.len() >= PEERS_MAX {
-            let used = |peer: &Peer| *peer.link.used.lock().unwrap_or_else(PoisonError::into_inner);
+            let used = |peer: &Peer| *lock(&peer.link.used);
             let oldest =
                 state.begun.iter().min_by_key(|(_, peer)| used(peer)).map(|(leaf, _)| *leaf);
             oldest.and_then(|oldest| state.begun.remove(&oldest));
@@ -481,7 +481,7 @@ async fn look_after(peers: Weak<Peers>, leaf: u32, link: Weak<PeerConnection>) {
     loop {
         let Some(here) = link.upgrade() else { return };
         let gone = tokio::time::timeout(IDLE_LOOK, here.ended()).await.is_ok();
-        let idle = here.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > PEER_IDLE;
+        let idle = lock(&here.used).elapsed() > PEER_IDLE;
         // Its own, this one's, and the list's.
         let unused = idle && Arc::strong_count(&here) <= 2 && here.network.is_idle();
         if gone || unused {

@@ -7,13 +7,14 @@ use crate::network::NetworkEnd;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
 };
+use sheaf_core::lock;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::{Child, ExitStatus};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// One child process, shared by its link (which wants to know how it ended) and the family.
@@ -73,7 +74,7 @@ impl Kin {
 
     /// How it ended, if it has.
     fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
-        let mut end = self.lock();
+        let mut end = lock(&self.end);
         if end.is_none() {
             let ended = waitpid(Some(self.pid), WaitOptions::NOHANG)?;
             *end = ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw()));
@@ -95,10 +96,6 @@ impl Kin {
                 tracing::warn!(pid, %error, "a server process could not be ended");
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<ExitStatus>> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,8 @@
 //! What srun and the tasks that it has started say on standard error.
 use sheaf_core::hostset::HostSet;
+use sheaf_core::lock;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 /// Lines of srun itself that are kept, and those that are shown.
 const LINES_MAX: usize = 3;
@@ -19,10 +20,6 @@ pub(super) struct SrunSaid {
     tasks: Mutex<BTreeMap<u32, String>>,
     /// Why Slurm has ended the job, if it has.
     cancelled: OnceLock<String>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What follows from a line.
