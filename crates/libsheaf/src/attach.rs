@@ -34,7 +34,7 @@ pub struct AttachHello {
 
 /// What it is given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Welcome {
+pub struct Seat {
     /// The leaf that it is to be.
     pub leaf: u32,
     /// Its invitation, as [`sheaf_tree::launch::leaf_over`] reads it.
@@ -141,7 +141,7 @@ pub fn is_here(host: &str) -> bool {
 ///
 /// # Errors
 /// [`ErrorCode::Launch`], with what to look at.
-pub fn connect(host: &str, port: u16, hello: &AttachHello) -> Result<(UnixStream, Welcome), Error> {
+pub fn connect(host: &str, port: u16, hello: &AttachHello) -> Result<(UnixStream, Seat), Error> {
     let fail = |text: String| Error::new(ErrorCode::Launch, text);
     if !is_here(host) {
         return Err(fail(format!(
@@ -174,12 +174,12 @@ mod tests {
 
     #[test]
     fn words_come_out_as_they_went_in() {
-        let welcome = Welcome { leaf: 7, invitation: vec![1, 2, 3] };
+        let welcome = Seat { leaf: 7, invitation: vec![1, 2, 3] };
         let mut bytes = encode(&welcome);
-        assert_eq!(read::<Welcome>(&mut &bytes[..]).unwrap(), welcome);
-        assert!(read::<Welcome>(&mut &bytes[..bytes.len() - 1]).is_err());
+        assert_eq!(read::<Seat>(&mut &bytes[..]).unwrap(), welcome);
+        assert!(read::<Seat>(&mut &bytes[..bytes.len() - 1]).is_err());
         bytes[3] = 0xff;
-        assert!(read::<Welcome>(&mut &bytes[..]).is_err());
+        assert!(read::<Seat>(&mut &bytes[..]).is_err());
     }
 
     #[test]

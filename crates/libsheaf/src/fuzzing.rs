@@ -1,6 +1,6 @@
 //! What the fuzz targets in `fuzz/` run. No part of the API.
 #![allow(missing_docs)]
-use crate::attach::{self, AttachHello, Welcome};
+use crate::attach::{self, AttachHello, Seat};
 use crate::filter::{self, AssignFilter};
 use crate::meter::MeterRecord;
 use crate::plan::BackEndPlan;
@@ -34,7 +34,7 @@ pub fn wire(data: &[u8]) {
             assert_eq!(MeterRecord::decode(&MeterRecord::encode(&records)), Ok(records));
         }
         3 => {
-            let Ok(welcome) = attach::read::<Welcome>(&mut &rest[..]) else { return };
+            let Ok(welcome) = attach::read::<Seat>(&mut &rest[..]) else { return };
             let again = attach::encode(&welcome);
             assert_eq!(attach::read(&mut &again[..]).ok(), Some(welcome));
         }

@@ -1,5 +1,5 @@
 //! A node to which back ends attach themselves: it gives each a place below it, as a leaf of the tree.
-use crate::attach::{self, AttachHello, HEAD_BYTES, HOST_BYTES_MAX, Welcome};
+use crate::attach::{self, AttachHello, HEAD_BYTES, HOST_BYTES_MAX, Seat};
 use crate::plan::{BackEndPlan, GUESTS_MAX};
 use sheaf_core::{Errno, lock};
 use sheaf_tree::Packet;
@@ -75,7 +75,7 @@ impl Hub {
         }
         let Some(leaf) = self.seat(rank) else { return };
         if let Ok(invitation) = self.handle.invite(leaf) {
-            let welcome = attach::encode(&Welcome { leaf, invitation });
+            let welcome = attach::encode(&Seat { leaf, invitation });
             let written = tokio::time::timeout(HELLO_TIMEOUT, socket.write_all(&welcome)).await;
             if matches!(written, Ok(Ok(()))) {
                 // It says nothing more, and is there as long as the socket.
