@@ -205,9 +205,7 @@ impl TreeState {
             begun += report.peers.len();
             for peer in &report.peers {
                 let Some(cause) = &peer.through_tree else { continue };
-                let to = self.rows.iter().find(|row| row.leaf == Some(peer.leaf));
-                let to = to.map_or("?", |row| row.host.as_str());
-                through.entry(cause).or_default().push((&row.host, to));
+                through.entry(cause).or_default().push((&row.host, self.host_of(peer.leaf)));
             }
             let tokens = report.doors.iter().filter(|(name, _)| name == REFUSED_TOKEN);
             refused += tokens.map(|(_, count)| count).sum::<u64>();
@@ -234,6 +232,12 @@ impl TreeState {
             ));
         }
         lines
+    }
+
+    /// The host of a leaf.
+    pub fn host_of(&self, leaf: u32) -> &str {
+        let row = self.rows.iter().find(|row| row.leaf == Some(leaf));
+        row.map_or("?", |row| row.host.as_str())
     }
 
     /// How a command that shows it ends: a node that is not up makes it partial.

@@ -148,7 +148,7 @@ pub fn json(
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     for row in &state.rows {
-        records.write(out, node_json(row))?;
+        records.write(out, node_json(row, state))?;
     }
     for line in state.notices.iter().filter_map(|notice| event::json(notice, session)) {
         records.write(out, line)?;
@@ -176,7 +176,7 @@ pub fn json(
     records.write(out, line)
 }
 
-fn node_json(row: &NodeRow) -> serde_json::Value {
+fn node_json(row: &NodeRow, state: &TreeState) -> serde_json::Value {
     let role = match row.role {
         Role::Root => "root",
         Role::Inner => "inner",
@@ -206,10 +206,9 @@ fn node_json(row: &NodeRow) -> serde_json::Value {
         })));
         let doors = report.doors.iter().map(|(name, count)| (name.clone(), json!(count)));
         node["doors"] = doors.collect::<serde_json::Map<_, _>>().into();
-        let peers = report
-            .peers
-            .iter()
-            .map(|peer| json!({ "leaf": peer.leaf, "through_tree": peer.through_tree }));
+        let peers = report.peers.iter().map(
+            |peer| json!({ "host": state.host_of(peer.leaf), "through_tree": peer.through_tree }),
+        );
         node["peers"] = peers.collect::<Vec<_>>().into();
         node["peers_taken"] = json!(report.peers_taken);
         let streams = report.streams.iter().map(|stream| {
