@@ -424,6 +424,7 @@ impl Node {
         }
         if self.links.heart.beat_at <= now {
             self.acknowledge_all();
+            self.tell_of_spent_taps();
             self.beat(now);
         }
     }

@@ -3,6 +3,7 @@ use crate::driver::{Shared, Want, WantList};
 use crate::proto::control::SERVICE_BYTES_MAX;
 use crate::proto::{Counters, Node, Notice, Outgoing, Sync, WaveResult};
 use sheaf_core::{Errno, RangeSet, lock};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -29,6 +30,8 @@ pub(crate) struct Inner {
     leaves: u32,
     tasks: Vec<JoinHandle<()>>,
     over: Arc<SessionOver>,
+    /// Who has answered that it lacks a service, or what was asked of it, by service.
+    lacking: std::sync::Mutex<BTreeMap<Box<str>, RangeSet>>,
     /// What must be waited for and cleared away at the end.
     end: std::sync::Mutex<Option<Box<dyn NetworkEnd>>>,
 }
@@ -67,7 +70,14 @@ impl Network {
         let tasks = vec![tokio::spawn(Arc::clone(&shared).keep_time())];
         let over = Arc::default();
         Self {
-            inner: Arc::new(Inner { shared, leaves, tasks, over, end: std::sync::Mutex::new(end) }),
+            inner: Arc::new(Inner {
+                shared,
+                leaves,
+                tasks,
+                over,
+                lacking: std::sync::Mutex::default(),
+                end: std::sync::Mutex::new(end),
+            }),
         }
     }
 
@@ -198,7 +208,18 @@ impl Network {
         );
         let open = |node: &mut Node| node.open(service, members, filter, params, sync);
         let id = self.inner.shared.with_node(0, open);
-        Stream { inner: Arc::clone(&self.inner), id, sending: Default::default() }
+        let service = service.into();
+        Stream { inner: Arc::clone(&self.inner), id, service, sending: Default::default() }
+    }
+
+    /// The services that some of `leaves` have said to lack, in whole or in part (`ENOSYS`) when
+    /// something was asked of them ([`Stream::request`]), and who did.
+    #[must_use]
+    pub fn lacking(&self, leaves: &RangeSet) -> Vec<(String, RangeSet)> {
+        let lacking = lock(&self.inner.lacking);
+        let among =
+            lacking.iter().map(|(service, lack)| (service.to_string(), lack.intersection(leaves)));
+        among.filter(|(_, lack)| !lack.is_empty()).collect()
     }
 
     /// Bytes and frames between the root and its children so far.
@@ -268,6 +289,7 @@ impl Drop for Inner {
 pub struct Stream {
     inner: Arc<Inner>,
     id: u32,
+    service: Box<str>,
     sending: tokio::sync::Mutex<()>,
 }
 

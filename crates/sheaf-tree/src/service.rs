@@ -249,7 +249,8 @@ impl Leaf<'_> {
         self.node.leave_session();
     }
 
-    /// Whether packets are held back here because the parent has not taken earlier ones.
+    /// Whether packets are held back here because the parent has not taken earlier ones. Nothing is
+    /// held of a stream that is over ([`Service::closed`]).
     #[must_use]
     pub fn is_held(&self, stream: u32) -> bool {
         self.node.is_held(stream)

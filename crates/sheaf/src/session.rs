@@ -446,6 +446,22 @@ pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
         let mut paths: Vec<&str> = theirs.map(|target| target.path.as_str()).collect();
         paths.dedup();
         let path = if let [path] = paths[..] { path.to_owned() } else { String::new() };
+        if *errno == Errno::NOSYS {
+            let network = session.client().network();
+            let mut rest = leaves.clone();
+            for (service, lack) in network.lacking(leaves) {
+                let lack = lack.intersection(&rest);
+                rest = rest.difference(&lack);
+                let detail = format!(
+                    "its server lacks the service {service:?}, or a part of it: it is another \
+                     program, or another version"
+                );
+                report.failures.push(Failure::new(lack, path.clone(), *errno, Some(detail)));
+            }
+            if rest.is_empty() {
+                continue;
+            }
+        }
         let detail = match *errno {
             Errno::AGAIN => Some(format!(
                 "its server has no thread for it: {THREADS_MAX} hang, or the system gives it none (ulimit -u)"

@@ -59,6 +59,16 @@ pub trait Tap: Send {
     /// A wave of one of its streams goes on.
     fn passing(&mut self, passing: &Passing<'_>);
 
+    /// How many bytes it keeps. One that keeps more than could be given away
+    /// ([`STATE_BYTES_MAX`]) is dropped, sees nothing more, and the root is told that what it kept
+    /// is lost.
+    fn bytes(&self) -> usize;
+
+    /// Whether it has been dropped, for that or because it has panicked.
+    fn is_spent(&self) -> bool {
+        false
+    }
+
     /// What the node that takes over is to have, at most [`STATE_BYTES_MAX`]; `None`: nothing.
     fn state(&mut self) -> Option<Vec<u8>>;
 
@@ -137,6 +147,8 @@ pub(super) struct Taps {
     /// Streams that are closed here, oldest first.
     resting: VecDeque<u32>,
     absorbed: FxHashSet<(String, u32, u64)>,
+    /// Those that have been dropped, as the root was told.
+    spent: FxHashSet<String>,
 }
 
 impl Taps {
@@ -187,6 +199,7 @@ impl Node {
     /// its children look for parents of their own, and it ends when what is queued is written.
     /// `life` tells this process from others that were in its place.
     pub fn retire(&mut self, life: u64) {
+        self.tell_of_spent_taps();
         let (mut frames, mut too_large) = (Vec::new(), Vec::new());
         let with = self.given_here();
         for (service, tap) in &self.taps.all {
@@ -220,6 +233,7 @@ impl Node {
 
     /// A stream is closed here.
     pub(super) fn rest_line(&mut self, id: u32) {
+        self.tell_of_spent_taps();
         if let Some(oldest) = self.taps.rest(id) {
             self.close_line(oldest);
         }
@@ -230,6 +244,18 @@ impl Node {
         if let Some(service) = self.taps.close(id) {
             self.state_lost(self.config.rank, &service);
         }
+        self.tell_of_spent_taps();
+    }
+
+    /// Tells the root of taps that have been dropped.
+    pub(super) fn tell_of_spent_taps(&mut self) {
+        let mut spent = Vec::new();
+        for (service, tap) in &self.taps.all {
+            if lock(tap).is_spent() && self.taps.spent.insert(service.clone()) {
+                spent.push(service.clone());
+            }
+        }
+        spent.iter().for_each(|service| self.state_lost(self.config.rank, service));
     }
 
     /// A child goes, and gives away what one of its taps keeps.

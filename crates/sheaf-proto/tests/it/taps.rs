@@ -34,6 +34,10 @@ impl Tap for Sum {
         self.total += sum;
     }
 
+    fn bytes(&self) -> usize {
+        size_of::<u64>() * (1 + self.given.len())
+    }
+
     fn state(&mut self) -> Option<Vec<u8>> {
         let given = self.given.values().flatten().sum::<u64>();
         Some((self.total + given).to_le_bytes().to_vec())

@@ -1,10 +1,17 @@
 //! Requests that have answers of their own, however many are under way on a stream.
 use super::{Stream, StreamError};
 use crate::proto::{Outgoing, WaveResult};
+use sheaf_core::{Errno, RangeSet, lock};
 use std::future::poll_fn;
 use std::time::Duration;
 
 impl Stream {
+    #[cold]
+    fn note_lacking(&self, leaves: &RangeSet) {
+        let mut lacking = lock(&self.inner.lacking);
+        lacking.entry(self.service.clone()).or_default().union_with(leaves);
+    }
+
     /// Asks every member, once there is room for it, and gives what the answer can be waited for
     /// with. Members that do not answer in time take no more part in the stream, as with
     /// [`Stream::ask`]. Any number of tasks may do this at once: requests reach the members in the
@@ -53,10 +60,14 @@ impl Pending<'_> {
     /// Waits for the answer, which can be had once. Dropped, the future has no effect: the answer
     /// can be waited for again.
     pub async fn answer(&self) -> WaveResult {
-        poll_fn(|cx| {
+        let answer = poll_fn(|cx| {
             self.stream.inner.shared.peek(|core| core.claims.poll(self.stream.id, self.wave, cx))
         })
-        .await
+        .await;
+        for (_, leaves) in answer.coverage.failed.iter().filter(|(why, _)| *why == Errno::NOSYS) {
+            self.stream.note_lacking(leaves);
+        }
+        answer
     }
 }
 

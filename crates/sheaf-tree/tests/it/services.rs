@@ -3,12 +3,14 @@
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::filter::{FilterError, Registry};
 use sheaf_tree::proto::own;
+use sheaf_tree::service::STATE_BYTES_MAX;
+use sheaf_tree::service::pool::THREADS_MAX;
 use sheaf_tree::service::{
     Audience, Blocking, Caller, Leaf, LeafHandle, Passing, Provider, Service, ServiceError,
     ServiceRequest, Services, Site, Tap, Worker,
 };
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
-use sheaf_tree::{Network, Packet, Stream, Sync, WaveResult, launch};
+use sheaf_tree::{Network, Notice, Packet, Stream, Sync, WaveResult, launch};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -303,6 +305,10 @@ impl Tap for Counts {
         self.0.lock().unwrap().push(passing.ok.len());
     }
 
+    fn bytes(&self) -> usize {
+        0
+    }
+
     fn state(&mut self) -> Option<Vec<u8>> {
         None
     }
@@ -352,4 +358,159 @@ async fn start_other(network: &Network) -> Stream {
     let stream = open(network, "survey", network.everyone());
     assert_eq!(ask(&stream, LIMIT).await.coverage.ok.len(), 4);
     stream
+}
+
+/// Keeps all that it has ever seen.
+struct Hoards(Vec<u8>);
+
+impl Tap for Hoards {
+    fn passing(&mut self, passing: &Passing<'_>) {
+        self.0.extend_from_slice(passing.payload.unwrap_or_default());
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn state(&mut self) -> Option<Vec<u8>> {
+        Some(self.0.clone())
+    }
+
+    fn absorb(&mut self, _: u32, state: &[u8]) -> Result<(), FilterError> {
+        self.0.extend_from_slice(state);
+        Ok(())
+    }
+}
+
+struct Hoarding;
+
+impl Provider for Hoarding {
+    fn tap(&self, site: &Site<'_>) -> Option<Box<dyn Tap>> {
+        (site.rank == 1).then(|| Box::new(Hoards(Vec::new())) as Box<dyn Tap>)
+    }
+
+    fn start(&self, _: &Site<'_>, _: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        Ok(Box::new(Says("much\n".repeat(STATE_BYTES_MAX / 16), Vec::new())))
+    }
+}
+
+#[test]
+fn a_tap_that_keeps_too_much_is_named_and_sees_nothing_more() {
+    run(async {
+        let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let network = start(
+            lines().with("hoards", Hoarding).with("tapped", Tapped(Arc::clone(&seen), false)),
+        );
+        let other = open(&network, "tapped", network.everyone());
+        let stream = open(&network, "hoards", network.everyone());
+        for _ in 0..4 {
+            let answered = ask(&stream, LIMIT).await;
+            assert_eq!(answered.coverage.ok.len(), 4, "whatever becomes of the tap");
+            assert_eq!(said(&ask(&other, LIMIT).await), ["n1", "n2", "n3", "n4"]);
+        }
+        assert_eq!(seen.lock().unwrap().len(), 4 * 3, "the other service's taps go on");
+        drop(stream);
+        let named = |notice: &Notice| matches!(notice, Notice::StateLost { rank: 1, service, .. } if service == "hoards");
+        let begun = Instant::now();
+        while !network.notices().iter().any(named) {
+            assert!(begun.elapsed() < LIMIT, "{:?}", network.notices());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(network.notices().len(), 1, "{:?}", network.notices());
+    });
+}
+
+/// Posts as long as it is let, and counts what it has posted.
+struct Floods(Arc<Mutex<u64>>, Option<u32>);
+
+const DROP: &[u8] = &[b'x'; 1 << 10];
+
+impl Floods {
+    fn post(&mut self, leaf: &mut Leaf<'_>) {
+        let Some(stream) = self.1 else { return };
+        while !leaf.is_held(stream) {
+            leaf.post(stream, 0, DROP);
+            *self.0.lock().unwrap() += 1;
+        }
+    }
+}
+
+impl Service for Floods {
+    fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
+        leaf.consumed(packet.stream, packet.frame_bytes);
+        self.1 = Some(packet.stream);
+        self.post(leaf);
+    }
+
+    fn closed(&mut self, _: u32) {
+        self.1 = None;
+    }
+
+    fn resume(&mut self, leaf: &mut Leaf<'_>) {
+        self.post(leaf);
+    }
+}
+
+#[test]
+fn who_floods_is_held_and_holds_up_nobody_else() {
+    run(async {
+        let posted: Arc<Mutex<u64>> = Arc::default();
+        let count = Arc::clone(&posted);
+        let floods = move |_: &Site<'_>, _: LeafHandle| {
+            Ok(Box::new(Floods(Arc::clone(&count), None)) as Box<dyn Service>)
+        };
+        let network = start(lines().with("floods", floods).with("who", Who(Audience::Leaves)));
+        let stream = open(&network, "floods", network.everyone());
+        let who = open(&network, "who", network.everyone());
+        stream.send(0, b"", None).await;
+        for _ in 0..100 {
+            assert_eq!(said(&ask(&who, LIMIT).await), ["n1!", "n2!", "n3!", "n4!"]);
+        }
+        // A window for each of the links on the way, of four leaves.
+        let window = sheaf_tree::Tuning::default().window_bytes as u64;
+        let most = 4 * 3 * (window / DROP.len() as u64 + 64);
+        let held = *posted.lock().unwrap();
+        assert!(held > 0 && held <= most, "{held} of at most {most}");
+        tokio::time::sleep(SOON).await;
+        assert_eq!(*posted.lock().unwrap(), held, "nobody takes anything");
+        // It goes on as soon as somebody does.
+        for _ in 0..held {
+            let result = tokio::time::timeout(LIMIT, stream.recv()).await.expect("it flows");
+            assert_eq!(result.coverage.ok.len(), 4);
+            if *posted.lock().unwrap() > held {
+                return;
+            }
+        }
+        panic!("it does not go on");
+    });
+}
+
+#[test]
+fn when_all_threads_of_a_service_hang_it_refuses_and_others_go_on() {
+    run(async {
+        let go = Arc::new(AtomicBool::new(false));
+        let free = Arc::clone(&go);
+        let hangs = move |_: &Site<'_>, _: &Caller| {
+            Ok(Box::new(Hangs(Arc::clone(&free))) as Box<dyn Worker>)
+        };
+        let quick = |site: &Site<'_>, _: &Caller| {
+            Ok(Box::new(Answers(site.leaf.unwrap_or(u32::MAX))) as Box<dyn Worker>)
+        };
+        let network =
+            start(lines().with("hangs", Blocking::new(hangs)).with("quick", Blocking::new(quick)));
+        // All nodes are in this process, and the threads are its.
+        let streams = THREADS_MAX / 4 + 2;
+        let stuck: Vec<Stream> =
+            (0..streams).map(|_| open(&network, "hangs", network.everyone())).collect();
+        for stream in &stuck {
+            stream.send(7, b"", Some(LIMIT)).await;
+        }
+        let last = stuck.last().unwrap();
+        let refused = tokio::time::timeout(LIMIT / 2, last.recv()).await.expect("it is refused");
+        assert_eq!(failed(&refused), [(Errno::AGAIN, "0-3".to_owned())]);
+        let quick = open(&network, "quick", network.everyone());
+        assert_eq!(said(&ask(&quick, LIMIT).await), ["0 ?", "1 ?", "2 ?", "3 ?"]);
+        go.store(true, Ordering::Relaxed);
+        network.shutdown().await;
+    });
 }

@@ -3,14 +3,16 @@
 //!
 //! The servers of this tree are this test binary, run for the test [`a_server_of_this_test`]: the
 //! service is no part of the program `sheaf`.
-use crate::cluster::{Process, turn};
+use crate::cluster::{Process, Running, turn, wait_until};
+use crate::recovery::quick;
+use crate::support::Home;
 use crate::tree::{DEADLINE, Tree, next, runtime};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
 use sheaf_tree::filter::builtin::null;
 use sheaf_tree::filter::{FilterError, Registry};
-use sheaf_tree::launch::{self, Carrier, Program};
+use sheaf_tree::launch::{self, Carrier, Program, attach};
 use sheaf_tree::packet::{self, PacketValue};
 use sheaf_tree::proto::own;
 use sheaf_tree::service::{
@@ -25,6 +27,10 @@ use std::time::{Duration, Instant};
 /// Kills without a word from outside.
 const KILLS: usize = 12;
 const GRACE: Duration = Duration::from_secs(1);
+/// Where a server of this test joins, in its environment.
+const JOIN: &str = "SHEAF_TEST_JOIN";
+/// At the host n2 it never comes back.
+const STUCK: &str = "stuck";
 const SUM: &str = "sum";
 const TELL: &str = "tell";
 const POLL: Duration = Duration::from_millis(10);
@@ -73,6 +79,10 @@ impl Tap for Counts {
         let sum = number(passing.payload);
         assert_eq!(sum, worth_of(passing.ok), "it is theirs");
         record.sum += sum;
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.lock().unwrap().counted.len()
     }
 
     fn state(&mut self) -> Option<Vec<u8>> {
@@ -134,6 +144,16 @@ fn services() -> Services {
     Services::new(Registry::with_builtins())
         .with(SUM, Summing(Arc::clone(&kept)))
         .with(TELL, Telling(kept))
+        .with(STUCK, |site: &Site<'_>, _: LeafHandle| {
+            let is_stuck = site.host == "n2";
+            let stays = move || {
+                while is_stuck {
+                    std::thread::park();
+                }
+                Vec::new()
+            };
+            Ok(Box::new(Says(Box::new(stays))) as Box<dyn Service>)
+        })
 }
 
 /// What the processes of the trees of these tests run; among the tests it does nothing.
@@ -142,17 +162,44 @@ fn a_server_of_this_test() {
     if !std::env::args().any(|argument| argument == SERVER) {
         return;
     }
+    if let Ok(address) = std::env::var(JOIN) {
+        return join(&address);
+    }
     let link = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).unwrap();
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null").unwrap()).unwrap();
     let served = launch::serve(link, &services());
     std::process::exit(i32::from(served.is_err()));
 }
 
+/// Joins a session as the host n2, with the token on standard input.
+fn join(address: &str) {
+    let token = std::io::read_to_string(std::io::stdin()).unwrap().trim().parse().unwrap();
+    let invitations = attach::enrol(address, &token, "n2").unwrap();
+    let served = launch::serve_host(invitations, (&[], false), &services());
+    std::process::exit(i32::from(served.is_err()));
+}
+
+/// What a server of this test is started with.
+const ARGUMENTS: [&str; 6] =
+    ["taps::a_server_of_this_test", "--exact", "--nocapture", "-q", "--skip", SERVER];
+
 fn program(path: PathBuf, carrier: Carrier) -> Program {
-    let args = ["taps::a_server_of_this_test", "--exact", "--nocapture", "-q", "--skip", SERVER];
-    let mut program = Program::new(path, args.map(ToOwned::to_owned).to_vec());
+    let mut program = Program::new(path, ARGUMENTS.map(ToOwned::to_owned).to_vec());
     program.carrier = carrier;
     program
+}
+
+/// A tree whose servers are of this test.
+async fn start((shape, leaves, carrier): (&str, u32, Carrier), tuning: Tuning) -> Tree {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("server");
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &path).unwrap();
+    let options = launch::Options { tuning, ..launch::Options::default() };
+    let program = program(path, carrier);
+    let tree = Tree::of((shape, leaves), &services(), &options, &program, dir).await;
+    let ready = tree.network.ready(DEADLINE).await.expect("the tree starts");
+    assert_eq!(ready.len(), u64::from(leaves), "{:?}", tree.network.notices());
+    tree
 }
 
 /// How a node went.
@@ -177,18 +224,10 @@ struct Round {
 
 impl Round {
     async fn start(seed: u64) -> Self {
-        let (shape, leaves, carrier) = SHAPES[(seed % SHAPES.len() as u64) as usize];
-        let dir = tempfile::tempdir().unwrap();
-        let own = std::env::current_exe().unwrap();
-        let path = dir.path().join("server");
-        std::os::unix::fs::symlink(own, &path).unwrap();
+        let shape = SHAPES[(seed % SHAPES.len() as u64) as usize];
         // Who is lost is said when its leaves have had this long to come back.
         let tuning = Tuning { adoption_grace: GRACE, ..Tuning::default() };
-        let options = launch::Options { tuning, ..launch::Options::default() };
-        let program = program(path, carrier);
-        let tree = Tree::of((shape, leaves), &services(), &options, &program, dir).await;
-        let ready = tree.network.ready(DEADLINE).await.expect("the tree starts");
-        assert_eq!(ready.len(), u64::from(leaves), "{:?}", tree.network.notices());
+        let tree = start(shape, tuning).await;
         let everyone = tree.network.everyone();
         let stream = tree.network.open(SUM, everyone, "sum", b"%uld", Sync::WaitForAll);
         let survey = tree.network.survey(DEADLINE).await;
@@ -402,4 +441,69 @@ fn a_running_sum_counts_nobody_twice_and_what_is_lost_is_said() {
         println!("tree {seed}: {ended} ended in all, {:?}", since.elapsed());
         seed += 1;
     }
+}
+
+/// A service that blocks where it must not costs its host, by name, and nobody else.
+#[test]
+fn a_service_that_never_comes_back_costs_its_own_host() {
+    let _turn = turn();
+    runtime().block_on(async {
+        for carrier in [Carrier::Unix, Carrier::Tls] {
+            let tree = start(("1x2x2", 4, carrier), quick()).await;
+            let network = &tree.network;
+            let open =
+                |service| network.open(service, network.everyone(), "null", b"", Sync::WaitForAll);
+            let everyone = network.everyone();
+            let sum = network.open(SUM, everyone, "sum", b"%uld", Sync::WaitForAll);
+            let stuck = open(STUCK);
+            let since = Instant::now();
+            stuck.send(0, b"", Some(DEADLINE)).await;
+            let wave = next(&stuck).await;
+            assert!(since.elapsed() < DEADLINE / 2, "{:?}", since.elapsed());
+            let others: RangeSet = [0, 2, 3].into_iter().collect();
+            assert_eq!(*wave.coverage.ok, others);
+            let missing: Vec<_> = wave.coverage.silent.iter().map(|(_, who)| who.clone()).collect();
+            assert_eq!(missing, [RangeSet::single(1)]);
+            sum.send(0, b"", Some(DEADLINE)).await;
+            assert_eq!(*next(&sum).await.coverage.ok, others, "other services go on");
+            drop((stuck, sum));
+            tree.everybody().iter().for_each(|process| process.signal(Signal::KILL));
+            tree.end().await;
+        }
+    });
+}
+
+/// A server of another program, which has other services, in a session of this one.
+#[test]
+fn who_lacks_a_service_is_named_with_it_and_the_others_answer() {
+    let _turn = turn();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = format!(
+        "[cluster.lab]\nhosts = \"n[1-2]\"\nlaunch = \"attach\"\nlisten = \"{free}\"\n\
+         tree = \"flat\"\n"
+    );
+    let home = Home::with_config(&config);
+    let file = home.write("f", "here\n");
+    let up = home.run(&["up", "--tokens", "tokens", "--token-uses", "2"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let tokens = home.path().join("tokens");
+    let args = ["serve", "--join", &free.to_string(), "--token-file", "tokens", "--host", "n1"];
+    let like = Running::start(&mut home.command(&args));
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(ARGUMENTS).env(JOIN, free.to_string());
+    command.stdin(std::fs::File::open(tokens).unwrap());
+    let other = Running::start(&mut command);
+    let path = format!(":{}", file.display());
+    let grep = || home.run(&["grep", "here", &path]);
+    wait_until("both have joined", || grep().stderr.ends_with("1 failed\n"));
+    let run = grep();
+    assert_eq!(run.stdout, format!("n1{path}:here\n"), "{run:?}");
+    let told = format!(
+        "n2{path}: Function not implemented (ENOSYS): its server lacks the service \"tools\", or a part \
+         of it: it is another program, or another version, 1 of 2 members\n\
+         sheaf: 1 of 2 members succeeded, 1 failed\n"
+    );
+    assert_eq!((run.code, run.stderr), (Some(4), told));
+    assert_eq!(home.run(&["down"]).code, Some(0));
+    drop((like.wait(), other.wait()));
 }
