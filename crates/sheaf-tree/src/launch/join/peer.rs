@@ -35,7 +35,7 @@ use tokio::sync::oneshot;
 mod introduce;
 mod relay;
 
-use relay::Relayed;
+use relay::RelayedPeers;
 
 /// The name of the service.
 pub(crate) const PEERS: &str = "peers";
@@ -85,7 +85,7 @@ struct Whereabouts {
 }
 
 /// What the root has for who asked for another host.
-enum Found {
+enum PeerFound {
     There(Whereabouts),
     /// It carries the link, at whose end this is.
     Through(OwnedFd),
@@ -94,7 +94,7 @@ enum Found {
 /// What is asked for: number of the question, the other's leaf, and whether the root is to carry
 /// the link.
 #[derive(Debug, Serialize, Deserialize)]
-struct Question {
+struct PeerQuestion {
     number: u64,
     leaf: u32,
     relay: bool,
@@ -199,9 +199,9 @@ pub(crate) struct Peers {
 #[derive(Default)]
 struct PeerState {
     last: u64,
-    asked: FxHashMap<u64, oneshot::Sender<Result<Found, Errno>>>,
+    asked: FxHashMap<u64, oneshot::Sender<Result<PeerFound, Errno>>>,
     /// What goes through the tree, by streams.
-    relayed: Relayed,
+    relayed: RelayedPeers,
     /// Hosts that could not be reached directly, why, and when.
     unreached: FxHashMap<u32, (String, Instant)>,
     expected: ExpectedPeers,
@@ -291,8 +291,8 @@ impl Peers {
             return Err(unreached(io::Error::other(cause)));
         }
         match self.find(leaf, false).await? {
-            Found::There(to) => self.connect(leaf, to).await.map_err(unreached),
-            Found::Through(_) => Err(PeerError::Introduction(Errno::PROTO)),
+            PeerFound::There(to) => self.connect(leaf, to).await.map_err(unreached),
+            PeerFound::Through(_) => Err(PeerError::Introduction(Errno::PROTO)),
         }
     }
 
@@ -311,7 +311,7 @@ impl Peers {
 
     /// A link that the root carries, for this reason.
     pub async fn carried(&self, leaf: u32, cause: &str) -> Result<Peer, PeerError> {
-        let Found::Through(end) = self.find(leaf, true).await? else {
+        let PeerFound::Through(end) = self.find(leaf, true).await? else {
             return Err(PeerError::Introduction(Errno::PROTO));
         };
         self.begin(leaf, end.into(), None, Some(cause.to_owned()))
@@ -319,7 +319,7 @@ impl Peers {
     }
 
     /// Asks the root who that is, and where; or to carry a link there.
-    async fn find(&self, leaf: u32, relay: bool) -> Result<Found, PeerError> {
+    async fn find(&self, leaf: u32, relay: bool) -> Result<PeerFound, PeerError> {
         let (tell, mut told) = oneshot::channel();
         let number = {
             let mut state = self.state();
@@ -328,8 +328,8 @@ impl Peers {
             state.asked.insert(number, tell);
             number
         };
-        let note =
-            postcard::to_stdvec(&Question { number, leaf, relay }).expect("numbers can be encoded");
+        let note = postcard::to_stdvec(&PeerQuestion { number, leaf, relay })
+            .expect("numbers can be encoded");
         let deadline = Instant::now() + INTRODUCTION_TIMEOUT;
         while Instant::now() < deadline {
             self.handle.with(|own| own.want_stream(PEERS, &note));
@@ -561,7 +561,7 @@ impl Service for Introduced {
                 .map(|Introduction { number, to }| {
                     // Whoever asked may have given up.
                     let asked = self.0.state().asked.remove(&number);
-                    drop(asked.map(|asked| asked.send(to.map(Found::There))));
+                    drop(asked.map(|asked| asked.send(to.map(PeerFound::There))));
                     Vec::new()
                 }),
             _ => Err(Errno::OPNOTSUPP),

@@ -1,5 +1,5 @@
 //! At the root: servers are introduced to each other.
-use super::{EXPECT, Expect, INTRODUCE, Introduction, PEERS, Question, Whereabouts};
+use super::{EXPECT, Expect, INTRODUCE, Introduction, PEERS, PeerQuestion, Whereabouts};
 use crate::network::Network;
 use crate::proto;
 use crate::topology::Topology;
@@ -19,8 +19,8 @@ impl Network {
         loop {
             let want = self.wanted(PEERS).await;
             while under_way.try_join_next().is_some() {}
-            let Ok(question) = postcard::from_bytes::<Question>(&want.note) else { continue };
-            let Question { number, leaf: to, relay } = question;
+            let Ok(question) = postcard::from_bytes::<PeerQuestion>(&want.note) else { continue };
+            let PeerQuestion { number, leaf: to, relay } = question;
             let (network, topology) = (self.clone(), Arc::clone(&topology));
             under_way.spawn(async move {
                 if relay {

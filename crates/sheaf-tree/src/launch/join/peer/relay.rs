@@ -5,7 +5,7 @@
 //! A ── socket pair ── stream of `peers` ── root ── stream of `peers` ── socket pair ── B
 //! ```
 //! B takes the root's word for it that this is A: no token is needed.
-use super::{Found, PEERS, PEERS_MAX, Peers};
+use super::{PEERS, PEERS_MAX, PeerFound, Peers};
 use crate::gate::{BYTES, GateLine};
 use crate::network::{Network, Stream};
 use crate::proto::{self, Packet};
@@ -27,9 +27,9 @@ const HOST_LOOK: Duration = Duration::from_millis(500);
 
 /// What goes through the tree, by the numbers of the streams.
 #[derive(Default)]
-pub(super) struct Relayed(FxHashMap<u32, GateLine>);
+pub(super) struct RelayedPeers(FxHashMap<u32, GateLine>);
 
-impl Relayed {
+impl RelayedPeers {
     pub fn closed(&mut self, stream: u32) {
         self.0.remove(&stream);
     }
@@ -78,7 +78,7 @@ fn called(peers: &Arc<Peers>, number: &[u8]) -> Option<UnixStream> {
     // Whoever asked may have given up.
     let asked = peers.state().asked.remove(&number)?;
     let (ours, theirs) = pair()?;
-    asked.send(Ok(Found::Through(theirs))).ok().map(|()| ours)
+    asked.send(Ok(PeerFound::Through(theirs))).ok().map(|()| ours)
 }
 
 /// The end of a link that somebody else has asked for.
