@@ -8,7 +8,9 @@ use sheaf_core::{Errno, lock};
 use sheaf_file::Export;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::proto::Packet;
-use sheaf_tree::service::{Configs, Leaf, LeafHandle, Service, ServiceError, Services, Site};
+use sheaf_tree::service::{
+    Caller, Configs, Leaf, LeafHandle, Provider, Service, ServiceError, Services, Site,
+};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -89,10 +91,7 @@ impl Servers {
     /// [`crate::aggregate::register`].
     #[must_use]
     pub fn register(&self, services: Services) -> Services {
-        let provide = |kind| {
-            let servers = self.clone();
-            move |site: &Site<'_>, handle: LeafHandle| servers.start(kind, site, handle)
-        };
+        let provide = |business| ServerProvider { servers: self.clone(), business };
         services.with(GROUPS, provide(Business::Groups)).with(TOOLS, provide(Business::Tools))
     }
 
@@ -119,6 +118,22 @@ impl Servers {
         }
         exports.insert(root, export.clone());
         Ok(export)
+    }
+}
+
+struct ServerProvider {
+    servers: Servers,
+    business: Business,
+}
+
+impl Provider for ServerProvider {
+    /// Each works with the rights of whoever asks.
+    fn heeds_callers(&self) -> bool {
+        true
+    }
+
+    fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        self.servers.start(self.business, site, handle)
     }
 }
 
@@ -180,10 +195,22 @@ struct Occupant {
     kept: Option<u64>,
 }
 
+impl Occupant {
+    fn is_empty(&self) -> bool {
+        self.group.is_none() && !matches!(self.call, Some(Ok(_)))
+    }
+}
+
 impl Service for Server {
+    fn opened(&mut self, stream: u32, caller: &Caller) {
+        self.lanes.insert(stream, Arc::new(GroupLane::new(stream, caller)));
+    }
+
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
-        let stream = packet.stream;
-        let lane = self.lanes.entry(stream).or_insert_with(|| Arc::new(GroupLane::new(stream)));
+        // A stream that nobody has opened is nobody's.
+        let Some(lane) = self.lanes.get(&packet.stream) else {
+            return leaf.consumed(packet.stream, packet.frame_bytes);
+        };
         if lane.enqueue(packet, leaf) {
             self.waiting.push(Arc::clone(lane));
         }
@@ -203,17 +230,16 @@ impl Service for Server {
                 handle: self.handle.clone(),
             };
             if let Err(ServerErrand::Serve(worker)) = self.pool.spawn(ServerErrand::Serve(worker)) {
-                worker.refuse(leaf);
+                worker.refuse(Errno::AGAIN, leaf);
             }
         }
     }
 
     fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Leaf<'_>) {
         // The request may be on its way: what is cancelled does not wait behind what is sent.
-        self.lanes
-            .entry(stream)
-            .or_insert_with(|| Arc::new(GroupLane::new(stream)))
-            .cancel(wave, leaf);
+        if let Some(lane) = self.lanes.get(&stream) {
+            lane.cancel(wave, leaf);
+        }
     }
 
     fn closed(&mut self, stream: u32) {
@@ -247,7 +273,13 @@ enum ServerErrand {
 impl Work for ServerErrand {
     fn run(self) {
         match self {
-            Self::Serve(worker) => worker.run(),
+            Self::Serve(worker) => {
+                let lane = Arc::clone(&worker.lane);
+                match lane.act() {
+                    Ok(_acting) => worker.run(),
+                    Err(errno) => worker.handle.with(|leaf| worker.refuse(errno, leaf)),
+                }
+            }
             Self::End(lane) => drop(lane),
         }
     }
@@ -255,7 +287,7 @@ impl Work for ServerErrand {
     fn refuse(self) -> Option<Self> {
         match self {
             Self::Serve(worker) => {
-                worker.handle.with(|leaf| worker.refuse(leaf));
+                worker.handle.with(|leaf| worker.refuse(Errno::AGAIN, leaf));
                 None
             }
             Self::End(_) => Some(self),
@@ -297,17 +329,17 @@ impl GroupWorker {
         }
     }
 
-    fn refuse(&self, leaf: &mut Leaf<'_>) {
+    fn refuse(&self, errno: Errno, leaf: &mut Leaf<'_>) {
         // Who comes with input for a tool that was not started is told so when he asks for its
         // answer.
-        self.occupant().call.get_or_insert(Err(Errno::AGAIN));
+        self.occupant().call.get_or_insert(Err(errno));
         let stream = self.lane.stream;
         loop {
             match self.lane.next() {
                 Ok(job) => {
                     leaf.consumed(stream, job.frame_bytes);
                     if job.answer {
-                        leaf.fail(stream, job.wave, Errno::AGAIN);
+                        leaf.fail(stream, job.wave, errno);
                     }
                 }
                 Err(0) => return,

@@ -44,6 +44,15 @@ pub enum Caller {
     },
 }
 
+impl Caller {
+    /// Whether it is neither the user whose session it is nor a server's: its own files are all
+    /// that it may use.
+    #[must_use]
+    pub fn is_guest(&self) -> bool {
+        matches!(self, Self::User { is_owner: false, .. })
+    }
+}
+
 /// The most groups of a caller: as many as Linux lets a process have.
 pub const CALLER_GROUPS_MAX: usize = 1 << 16;
 

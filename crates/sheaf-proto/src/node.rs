@@ -110,6 +110,14 @@ pub struct Node {
     taps: tap::Taps,
 }
 
+/// What a client may say that acts for another user than the session's: it uses streams. What
+/// changes the tree, or brings code, is the owner's.
+fn is_for_guests(kind: Kind) -> bool {
+    use Kind::{Ack, Cancel, Close, Credit, Down, Heartbeat, Open, Reply, Shutdown};
+    // A shutdown is the client's own end.
+    matches!(kind, Ack | Cancel | Close | Credit | Down | Heartbeat | Open | Reply | Shutdown)
+}
+
 impl Node {
     /// A node with its children's links, none of them attached to a transport yet.
     #[must_use]
@@ -275,6 +283,11 @@ impl Node {
         let from_child = self.links[link].way == LinkWay::Down;
         if !self.links[link].is_member() {
             return self.frame_of_stranger(now, link, header, body);
+        }
+        if !from_child && self.links[link].caller().is_guest() && !is_for_guests(header.kind) {
+            // Code that it brings is not taken; streams that name it say so.
+            let is_code = header.kind == Kind::Module;
+            return if is_code { Ok(()) } else { Err(Violation::OutOfPlace(header.kind)) };
         }
         match (header.kind, from_child) {
             (Kind::Down, false) => {

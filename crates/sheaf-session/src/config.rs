@@ -28,6 +28,7 @@ use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::groups::GroupSources;
 use crate::sessions::Sessions;
+use crate::users::Users;
 use choose::{EXPORT_DEFAULT, TREE_DEFAULT, choose};
 use said::Said;
 use selection::ClusterGroups;
@@ -66,6 +67,8 @@ pub struct Cluster {
     pub ssh: Option<Sourced<String>>,
     /// The launcher and its options, in place of `srun`.
     pub srun: Option<Sourced<String>>,
+    /// Who else may use a session whose servers run as root, when it is said.
+    pub users: Option<Sourced<Users>>,
     /// Whom ssh logs in as, when it is said.
     pub user: Option<Sourced<String>>,
     /// Whether servers are started through `sudo`, when it is said.

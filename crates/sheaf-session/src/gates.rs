@@ -4,13 +4,18 @@
 //! A gate is `SESSION@HOST.gate` beside the sockets of the user's own sessions. Hosts have them as
 //! soon as a session stays and has servers on other machines; whoever connects proves by the kernel
 //! who he is, and needs neither a configuration nor a second login.
+//!
+//! Servers that run as root have gates for other users, too, where the session's configuration
+//! names these (`users`): below [`SHARED`], a directory for each user, or one for all. What such a
+//! user's programs ask for is done with that user's rights.
 use crate::config::{Config, own_name};
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::keep::{bind, prepare};
 use crate::sessions::{Sessions, is_name};
+use crate::users::{SHARED, Users, shared_with};
 use sheaf_tree::service::{Configs, Services, Site};
-use sheaf_tree::{GATE, Listener};
+use sheaf_tree::{Admits, GATE, Listener};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -23,8 +28,9 @@ const HOST_BYTES_MAX: usize = 32;
 
 /// What servers of the session of this name are told, so that they have gates.
 #[must_use]
-pub fn config(session: &str) -> Configs {
-    [(GATE.to_owned(), session.as_bytes().to_vec())].into()
+pub fn config(session: &str, users: Option<&Users>) -> Configs {
+    let users = users.map(|users| format!("\0{users}")).unwrap_or_default();
+    [(GATE.to_owned(), format!("{session}{users}").into_bytes())].into()
 }
 
 /// `services` with the gate of a host, for a server that runs in this environment.
@@ -37,19 +43,30 @@ pub fn register(services: Services, environment: &Environment) -> Services {
     services.with(GATE, sheaf_tree::Gate::new(open))
 }
 
-/// Opens the gate of a host; `None` where the session has none.
-fn open(site: &Site<'_>, environment: &Environment) -> Result<Option<Listener>, SessionError> {
+/// Opens the gates of a host; none where the session has none.
+fn open(site: &Site<'_>, environment: &Environment) -> Result<Vec<Listener>, SessionError> {
     if site.config.is_empty() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let name = std::str::from_utf8(site.config).ok().filter(|name| is_name(name));
-    let no_name = || SessionError::Name("its root says no name of a session".to_owned());
-    let name = name.ok_or_else(no_name)?;
+    let config = std::str::from_utf8(site.config).unwrap_or_default();
+    let (name, users) = config.split_once('\0').unwrap_or((config, ""));
+    if !is_name(name) {
+        return Err(SessionError::Name("its root says no name of a session".to_owned()));
+    }
     let sessions = Sessions::of(environment);
     prepare(&sessions)?;
-    let path = sessions.directory().join(format!("{name}@{}.{GATE_FILE}", short(site.host)));
+    let file = format!("{name}@{}.{GATE_FILE}", short(site.host));
+    let path = sessions.directory().join(&file);
     let socket = bind(&path)?;
-    Ok(Some(Listener { socket, path }))
+    let mut gates = vec![Listener { socket, path, admits: Admits::Own }];
+    if !users.is_empty() {
+        match users.parse::<Users>().map_err(SessionError::Name).and_then(|users| users.open(&file))
+        {
+            Ok(more) => gates.extend(more),
+            Err(error) => tracing::warn!(host = site.host, %error, "no other users can come here"),
+        }
+    }
+    Ok(gates)
 }
 
 /// The name of a host as part of a file's name.
@@ -75,6 +92,11 @@ impl GateSocket {
     /// Connects to it; `None` when nobody listens there any more, as after its server was killed.
     pub fn connect(&self) -> Result<Option<UnixStream>, SessionError> {
         self.sessions.connect(&self.path, &self.session)
+    }
+
+    /// Whether it leads to a session of root's that lets this user in.
+    pub fn is_shared(&self) -> bool {
+        self.sessions.directory().starts_with(SHARED)
     }
 }
 
@@ -114,8 +136,16 @@ fn gates_in(environment: &Environment) -> Result<Vec<GateSocket>, SessionError> 
             Err(error) => tracing::warn!(%error, "gates there are not used"),
         }
     }
+    for shared in shared_with(rustix::process::geteuid().as_raw()) {
+        match gates_of(&shared) {
+            Ok(more) => gates.extend(more),
+            Err(error) => tracing::warn!(%error, "gates there are not used"),
+        }
+    }
     let own = short(&own_name());
-    gates.sort_by_cached_key(|gate| (gate.session.clone(), gate.host != own, gate.host.clone()));
+    gates.sort_by_cached_key(|gate| {
+        (gate.session.clone(), gate.is_shared(), gate.host != own, gate.host.clone())
+    });
     Ok(gates)
 }
 

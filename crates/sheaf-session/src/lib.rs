@@ -43,6 +43,7 @@ mod sessions;
 mod start;
 pub mod tokens;
 pub mod trust;
+mod users;
 pub mod wire;
 
 pub use address::{Address, Purpose, Side};
@@ -56,3 +57,4 @@ pub use keep::{Reachable, Reserved, started};
 pub use session::{Lookup, Session};
 pub use sessions::Sessions;
 pub use start::{ServerProgram, Start, raise_descriptor_limit, registry};
+pub use users::Users;

@@ -7,7 +7,7 @@ use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::trust::{self, NotTrusted};
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Pid, Signal, getuid, kill_process};
+use rustix::process::{Pid, Signal, Uid, getuid, kill_process};
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,8 @@ pub(crate) const ENDED: &str = "ended";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sessions {
     directory: PathBuf,
+    /// They are root's, for others to use.
+    is_shared: bool,
 }
 
 impl Sessions {
@@ -35,7 +37,7 @@ impl Sessions {
         let runtime =
             environment.path("XDG_RUNTIME_DIR").filter(|directory| directory.is_absolute());
         match runtime {
-            Some(directory) => Self { directory: directory.join("sheaf") },
+            Some(directory) => Self { directory: directory.join("sheaf"), is_shared: false },
             None => Self::temporary(environment),
         }
     }
@@ -43,7 +45,18 @@ impl Sessions {
     /// Where they are for whoever has no runtime directory, as a server that was started over ssh.
     pub(crate) fn temporary(environment: &Environment) -> Self {
         let temporary = environment.path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
-        Self { directory: temporary.join(format!("sheaf-{}", getuid().as_raw())) }
+        let directory = temporary.join(format!("sheaf-{}", getuid().as_raw()));
+        Self { directory, is_shared: false }
+    }
+
+    /// Those of root's that have their sockets here for other users.
+    pub(crate) fn shared(directory: PathBuf) -> Self {
+        Self { directory, is_shared: true }
+    }
+
+    /// Whose they are.
+    fn owner(&self) -> Uid {
+        if self.is_shared { Uid::ROOT } else { getuid() }
     }
 
     /// Where the sockets are.
@@ -65,7 +78,8 @@ impl Sessions {
     /// # Errors
     /// When somebody can, which makes it a directory that is not used.
     pub(crate) fn check_directory(&self) -> Result<(), SessionError> {
-        trust::check_private(&self.directory).map_err(|why| {
+        let check = if self.is_shared { trust::check_roots } else { trust::check_private };
+        check(&self.directory).map_err(|why| {
             let text = why.text(&self.directory);
             match why {
                 NotTrusted::Distrust(_) => SessionError::Foreign(text),
@@ -218,6 +232,8 @@ impl Sessions {
         self.check_directory()?;
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            // What is in root's directory is root's, though it be made another's to be connected to.
+            Ok(_) if self.is_shared => {}
             about => check_own(path, &about.map_err(|error| SessionError::file(path, error))?)?,
         }
         let stream = match connect_at_once(path) {
@@ -233,7 +249,7 @@ impl Sessions {
             Err(error) => return Err(SessionError::file(path, error)),
         };
         let peer = socket_peercred(&stream).map_err(|errno| SessionError::io(WHO)(errno.into()))?;
-        if peer.uid != getuid() {
+        if peer.uid != self.owner() {
             return Err(foreign(path, peer.uid.as_raw()));
         }
         Ok(Some(stream))

@@ -99,7 +99,8 @@ impl Start<'_> {
         let stays =
             self.depth > 0 && !matches!(config.launch(), Launch::Embedded | Launch::Processes);
         if stays {
-            configs.extend(gates::config(config.session_name()));
+            let users = config.cluster.users.as_ref().map(|users| &users.value);
+            configs.extend(gates::config(config.session_name(), users));
         }
         configs.extend(self.configs.clone());
         let options = launch::Options { tuning: tuning(config), configs, depth: self.depth };

@@ -93,20 +93,30 @@ pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
     }
 }
 
+/// Whether a directory that has sockets of root's sessions is nobody else's; why not. It need not be
+/// there.
+pub fn check_roots(path: &Path) -> Result<(), NotTrusted> {
+    check_of(path, 0)
+}
+
 /// Whether a directory that has sockets of the caller's sessions is nobody else's; why not. It need
 /// not be there.
 pub fn check_private(path: &Path) -> Result<(), NotTrusted> {
+    check_of(path, geteuid().as_raw())
+}
+
+fn check_of(path: &Path, own: u32) -> Result<(), NotTrusted> {
     let about = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         about => about?,
     };
     let shown = path.display();
-    let own = geteuid().as_raw();
+    let whose = if own == geteuid().as_raw() { "you" } else { "root" };
     Err(NotTrusted::Distrust(if !about.is_dir() {
         format!("{shown}: this is to be a directory for your sessions, and is none")
     } else if about.uid() != own {
         format!(
-            "{shown}: this directory for sessions belongs to user {}, not to you; it is not used",
+            "{shown}: this directory for sessions belongs to user {}, not to {whose}; it is not used",
             about.uid()
         )
     } else if about.mode() & (GROUP_WRITES | OTHERS_WRITE) != 0 {

@@ -10,6 +10,7 @@
 //! by the windows of its stream, and ends with it: when the host is lost, the session is over, or
 //! the client leaves.
 use crate::network::{Network, Stream};
+use crate::proto::control::CALLER_GROUPS_MAX;
 use crate::proto::{self, Packet};
 use crate::service::{Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use crate::topology::Topology;
@@ -18,7 +19,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{RangeSet, lock};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -50,6 +51,8 @@ const HOST_LOOK: Duration = Duration::from_millis(500);
 const READ_BYTES: usize = 64 << 10;
 /// The most clients at one host at a time.
 pub const CLIENTS_MAX: usize = 256;
+/// Of these, the most of one user that is not the session's.
+pub const GUESTS_MAX: usize = CLIENTS_MAX / 8;
 /// How long a gate pauses after it could not take a client in.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -60,18 +63,45 @@ pub struct Listener {
     pub socket: std::os::unix::net::UnixListener,
     /// Its path.
     pub path: PathBuf,
+    /// Who is let in there.
+    pub admits: Admits,
 }
 
-/// Opens the gate of a host; `None` where it is to have none.
-type OpenGate = dyn Fn(&Site<'_>) -> io::Result<Option<Listener>> + Send + Sync;
+/// Whom a gate lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admits {
+    /// The user of the server's process.
+    Own,
+    /// A user of this number, as itself.
+    User(u32),
+    /// Every user, as itself.
+    Anybody,
+}
 
-/// The service at the servers: lets clients of their hosts in, of this process's user alone.
+impl Admits {
+    /// Whether a process of this user may come in; and whether it is the server's own, `own`.
+    /// Others are let in by root alone: nobody else can do anything with their rights.
+    fn judge(self, uid: u32, own: u32) -> Option<bool> {
+        let is_own = uid == own;
+        let is_meant = match self {
+            Self::Own => is_own,
+            Self::User(user) => is_own || uid == user,
+            Self::Anybody => true,
+        };
+        (is_meant && (is_own || own == 0)).then_some(is_own)
+    }
+}
+
+/// Opens the gates of a host; none where it is to have none.
+type OpenGate = dyn Fn(&Site<'_>) -> io::Result<Vec<Listener>> + Send + Sync;
+
+/// The service at the servers: lets clients of their hosts in.
 pub struct Gate(Box<OpenGate>);
 
 impl Gate {
     /// `open` makes the socket of a host. Where that fails the host serves without a gate.
     pub fn new(
-        open: impl Fn(&Site<'_>) -> io::Result<Option<Listener>> + Send + Sync + 'static,
+        open: impl Fn(&Site<'_>) -> io::Result<Vec<Listener>> + Send + Sync + 'static,
     ) -> Self {
         Self(Box::new(open))
     }
@@ -80,19 +110,17 @@ impl Gate {
 impl Provider for Gate {
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let keeper = Arc::new(GateKeeper { handle, state: Mutex::default() });
-        let listener = match (self.0)(site) {
-            Ok(listener) => listener,
-            Err(error) => {
-                tracing::warn!(host = site.host, %error, "no clients can come to this host");
-                None
-            }
-        };
-        let guard = listener.map(|Listener { socket, path }| {
-            let accepts = tokio::spawn(accept(Arc::clone(&keeper), socket));
+        let listeners = (self.0)(site).unwrap_or_else(|error| {
+            tracing::warn!(host = site.host, %error, "no clients can come to this host");
+            Vec::new()
+        });
+        let begin = |Listener { socket, path, admits }| {
+            let accepts = tokio::spawn(accept(Arc::clone(&keeper), socket, admits));
             let file = file_at(&path);
             Opened { path, file, accepts }
-        });
-        Ok(Box::new(GateDoor { keeper, _open: guard }))
+        };
+        let open = listeners.into_iter().map(begin).collect();
+        Ok(Box::new(GateDoor { keeper, _open: open }))
     }
 }
 
@@ -129,8 +157,16 @@ struct GateState {
     last: u64,
     /// Clients that wait for a stream.
     waiting: FxHashMap<u64, (Who, UnixStream)>,
-    /// Those that have one, by its number.
-    lines: FxHashMap<u32, GateLine>,
+    /// Those that have one, by its number, with their users.
+    lines: FxHashMap<u32, (u32, GateLine)>,
+}
+
+impl GateState {
+    /// How many clients of this user there are.
+    fn of(&self, uid: u32) -> usize {
+        let waiting = self.waiting.values().filter(|(who, _)| who.uid == uid);
+        waiting.count() + self.lines.values().filter(|(user, _)| *user == uid).count()
+    }
 }
 
 /// A stream over which the bytes of a socket go.
@@ -165,7 +201,7 @@ impl GateKeeper {
 }
 
 /// Takes clients in, as long as the session lasts.
-async fn accept(keeper: Arc<GateKeeper>, socket: std::os::unix::net::UnixListener) {
+async fn accept(keeper: Arc<GateKeeper>, socket: std::os::unix::net::UnixListener, admits: Admits) {
     let listener = match UnixListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::warn!(%error, "no clients can come to this host"),
@@ -180,16 +216,43 @@ async fn accept(keeper: Arc<GateKeeper>, socket: std::os::unix::net::UnixListene
                 continue;
             }
         };
-        match stream.peer_cred() {
-            Ok(peer) if peer.uid() == own => {
-                let who =
-                    Who { uid: peer.uid(), gid: peer.gid(), gids: Vec::new(), is_owner: true };
+        match who(&stream, admits, own) {
+            Ok(who) => {
                 tokio::spawn(ask_for_stream(Arc::clone(&keeper), who, stream));
             }
-            Ok(peer) => tracing::warn!(uid = peer.uid(), "a client of another user was refused"),
-            Err(error) => tracing::warn!(%error, "a client could not be let in"),
+            Err(error) => tracing::warn!(%error, "a client was not let in"),
         }
     }
+}
+
+/// Who has connected, if it is to be let in.
+fn who(stream: &UnixStream, admits: Admits, own: u32) -> io::Result<Who> {
+    let peer = stream.peer_cred()?;
+    let (uid, gid) = (peer.uid(), peer.gid());
+    let Some(is_owner) = admits.judge(uid, own) else {
+        return Err(io::Error::other(format!("it is of another user ({uid})")));
+    };
+    let gids = if is_owner { Vec::new() } else { peer_groups(stream)? };
+    Ok(Who { uid, gid, gids, is_owner })
+}
+
+/// The groups that whoever has connected had then, beside its first.
+#[allow(unsafe_code)]
+fn peer_groups(stream: &UnixStream) -> io::Result<Vec<u32>> {
+    let mut gids: Vec<libc::gid_t> = vec![0; CALLER_GROUPS_MAX];
+    let bytes = size_of_val(&gids[..]);
+    let mut len = libc::socklen_t::try_from(bytes).map_err(io::Error::other)?;
+    let at = gids.as_mut_ptr().cast();
+    // SAFETY: the kernel writes at most `len` bytes to `at`, which `gids` has, and says in `len`
+    // how many it has written.
+    let got = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERGROUPS, at, &mut len)
+    };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    gids.truncate(len as usize / size_of::<libc::gid_t>());
+    Ok(gids)
 }
 
 /// Asks the root for a stream until there is one.
@@ -198,6 +261,10 @@ async fn ask_for_stream(keeper: Arc<GateKeeper>, who: Who, stream: UnixStream) {
         let mut state = keeper.state();
         if state.waiting.len() + state.lines.len() >= CLIENTS_MAX {
             return tracing::warn!("a client was refused: there are {CLIENTS_MAX} here");
+        }
+        if !who.is_owner && state.of(who.uid) >= GUESTS_MAX {
+            let uid = who.uid;
+            return tracing::warn!(uid, "a client was refused: that user has {GUESTS_MAX} here");
         }
         state.last += 1;
         let number = state.last;
@@ -218,7 +285,7 @@ async fn ask_for_stream(keeper: Arc<GateKeeper>, who: Who, stream: UnixStream) {
 /// The service at one host.
 struct GateDoor {
     keeper: Arc<GateKeeper>,
-    _open: Option<Opened>,
+    _open: Vec<Opened>,
 }
 
 impl Service for GateDoor {
@@ -233,10 +300,11 @@ impl Service for GateDoor {
                     return leaf.leave_stream(stream);
                 };
                 leaf.post(stream, WHO, &postcard::to_stdvec(&who).expect("numbers can be encoded"));
-                state.lines.insert(stream, GateLine::begin(&self.keeper.handle, stream, client));
+                let line = GateLine::begin(&self.keeper.handle, stream, client);
+                state.lines.insert(stream, (who.uid, line));
             }
             (BYTES, _) => match state.lines.get(&stream) {
-                Some(line) => line.take(packet, leaf),
+                Some((_, line)) => line.take(packet, leaf),
                 None => leaf.consumed(stream, packet.frame_bytes),
             },
             _ => leaf.consumed(stream, packet.frame_bytes),
@@ -248,7 +316,8 @@ impl Service for GateDoor {
     }
 
     fn resume(&mut self, leaf: &mut Leaf<'_>) {
-        self.keeper.state().lines.iter().for_each(|(&stream, line)| line.resume(stream, leaf));
+        let state = self.keeper.state();
+        state.lines.iter().for_each(|(&stream, (_, line))| line.resume(stream, leaf));
     }
 
     fn ended(&mut self) {
@@ -420,6 +489,30 @@ impl Network {
         tokio::select! {
             done = down => done,
             done = up => done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_let_in_depends_on_the_gate_and_others_come_to_root_alone() {
+        for (admits, uid, own, expected) in [
+            (Admits::Own, 7, 7, Some(true)),
+            (Admits::Own, 8, 7, None),
+            (Admits::Own, 8, 0, None),
+            (Admits::Own, 0, 7, None),
+            (Admits::User(8), 8, 0, Some(false)),
+            (Admits::User(8), 9, 0, None),
+            (Admits::User(8), 8, 7, None),
+            (Admits::User(8), 0, 0, Some(true)),
+            (Admits::Anybody, 9, 0, Some(false)),
+            (Admits::Anybody, 9, 7, None),
+            (Admits::Anybody, 7, 7, Some(true)),
+        ] {
+            assert_eq!(admits.judge(uid, own), expected, "{admits:?} {uid} {own}");
         }
     }
 }

@@ -46,7 +46,7 @@ pub mod service;
 pub mod status;
 
 pub use driver::{NOTICES_MAX, Want};
-pub use gate::{GATE, Gate, Listener};
+pub use gate::{Admits, GATE, Gate, Listener};
 pub use network::{Network, Pending, Stream, StreamError};
 pub use proto::{Counters, Coverage, Notice, Packet, Sync, Tuning, WaveResult};
 pub use sheaf_proto as proto;

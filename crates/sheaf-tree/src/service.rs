@@ -12,11 +12,13 @@ pub use crate::proto::control::NOTE_BYTES_MAX;
 use crate::proto::control::SERVICE_BYTES_MAX;
 use crate::proto::{Node, Packet, Time};
 pub use crate::proto::{Passing, STATE_BYTES_MAX, Tap};
+use identity::as_process;
 use sheaf_core::Errno;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 mod dispatch;
+pub mod identity;
 mod lanes;
 pub mod pool;
 mod taps;
@@ -274,7 +276,8 @@ impl LeafHandle {
     /// Calls `act` with the leaf and sends what it queued. Does nothing once the session is over.
     pub fn with(&self, act: impl FnOnce(&mut Leaf<'_>)) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.with_node(self.node, |node| act(&mut Leaf { node }));
+            // The tree's work is nobody's request.
+            as_process(|| shared.with_node(self.node, |node| act(&mut Leaf { node })));
         }
     }
 
@@ -283,9 +286,11 @@ impl LeafHandle {
     pub(crate) fn with_node<R>(&self, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
         let shared = self.shared.upgrade()?;
         let owner = shared.peek(|core| core.owner_of(self.node));
-        Some(shared.run(|core, now| {
-            core.touch(owner);
-            act(&mut core.nodes[owner], now)
+        Some(as_process(|| {
+            shared.run(|core, now| {
+                core.touch(owner);
+                act(&mut core.nodes[owner], now)
+            })
         }))
     }
 
@@ -329,7 +334,7 @@ impl LeafHandle {
     /// together, soon, by another thread.
     pub fn queue(&self, act: impl FnOnce(&mut Leaf<'_>)) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.queue_on_node(self.node, |node| act(&mut Leaf { node }));
+            as_process(|| shared.queue_on_node(self.node, |node| act(&mut Leaf { node })));
         }
     }
 }

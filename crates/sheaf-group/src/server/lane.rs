@@ -5,7 +5,8 @@ use crate::message::Request;
 use bytes::{Bytes, BytesMut};
 use sheaf_core::{Errno, lock};
 use sheaf_tree::proto::Packet;
-use sheaf_tree::service::Leaf;
+use sheaf_tree::service::identity::{Acting, Identity};
+use sheaf_tree::service::{Caller, Leaf};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,6 +17,8 @@ const CANCELLED_MAX: usize = 1 << 12;
 
 pub(super) struct GroupLane {
     pub stream: u32,
+    /// As whom its requests are done, if not as the process's user; or why they are not.
+    identity: Result<Option<Arc<Identity>>, Errno>,
     queue: Mutex<GroupQueue>,
     pub occupant: Mutex<Occupant>,
     /// The last reply, for a request that comes twice.
@@ -61,16 +64,26 @@ struct Parts {
 }
 
 impl GroupLane {
-    pub fn new(stream: u32) -> Self {
+    pub fn new(stream: u32, caller: &Caller) -> Self {
         let (queue, occupant, replied) = (Mutex::default(), Mutex::default(), Mutex::default());
         Self {
             stream,
+            identity: Identity::of(caller),
             queue,
             occupant,
             replied,
             ended: Arc::default(),
             last: AtomicBool::new(false),
         }
+    }
+
+    /// From here on this thread works as whoever has opened the stream, until what is returned is
+    /// dropped.
+    ///
+    /// # Errors
+    /// `EPERM` for whoever is not served here.
+    pub fn act(&self) -> Result<Option<Acting>, Errno> {
+        self.identity.as_ref().map_err(|errno| *errno)?.as_ref().map(Identity::assume).transpose()
     }
 
     fn queue(&self) -> MutexGuard<'_, GroupQueue> {
@@ -204,6 +217,24 @@ impl GroupLane {
         self.ended.store(true, Ordering::Relaxed);
         // What still waits is refused by whoever works on the lane, but a group is closed as asked.
         !self.queue().busy
+    }
+}
+
+impl Drop for GroupLane {
+    /// What was half done is undone as it was done.
+    fn drop(&mut self) {
+        let acting = self.act();
+        let occupant =
+            std::mem::take(self.occupant.get_mut().unwrap_or_else(PoisonError::into_inner));
+        match acting {
+            Ok(_acting) => drop(occupant),
+            // Nothing is open of whoever is not served; and better nothing is undone than by root.
+            Err(_) if occupant.is_empty() => {}
+            Err(errno) => {
+                tracing::error!(%errno, "what a user has begun is not undone");
+                std::mem::forget(occupant);
+            }
+        }
     }
 }
 

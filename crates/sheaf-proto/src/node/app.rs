@@ -394,7 +394,8 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::Registry;
+    use crate::filter::{ModuleId, Registry};
+    use crate::frame::Violation;
     use crate::{Child, NodeConfig, NodeRole, Tuning};
 
     const NOW: Time = Time(0);
@@ -506,6 +507,39 @@ mod tests {
             root.output(LinkId::new(0)).take();
         }
         assert_eq!((kept, open(&mut root)), (base + 1, base + 2));
+    }
+
+    #[test]
+    fn a_client_of_another_user_uses_its_own_streams_and_changes_nothing_else() {
+        let mut root = root(0);
+        let guest = root.add_parent(NOW);
+        let base = root.client_base(guest);
+        let (uid, host) = (1001, "n1".to_owned());
+        let caller = Caller::User { uid, gid: 7, gids: Vec::new(), host, is_owner: false };
+        root.set_caller(guest, caller.clone());
+        root.attach_quiet(guest);
+        let mut say = |kind: Kind, stream: u32, body: &[u8]| {
+            let header = Header { stream, ..Header::new(kind) };
+            root.receive(NOW, guest, &frame::encode(header, body))
+        };
+        for kind in [Kind::Release, Kind::Go, Kind::Take, Kind::Verdict, Kind::Farewell] {
+            assert_eq!(say(kind, 0, &[]), Err(Violation::OutOfPlace(kind)));
+        }
+        // Code is not taken, not even looked at.
+        assert_eq!(say(Kind::Module, 0, b"anything"), Ok(()));
+        let open = |filter: &str| Open {
+            members: RangeSet::single(0),
+            filter: filter.to_owned(),
+            ..Open::default()
+        };
+        let body = postcard::to_stdvec(&open("sum")).unwrap();
+        assert_eq!(say(Kind::Open, base - 1, &body), Err(Violation::OutOfPlace(Kind::Open)));
+        assert_eq!(say(Kind::Open, base + 1, &body), Ok(()));
+        assert_eq!(root.streams[&(base + 1)].owner, StreamOwner::Link(guest));
+        // Code that is there is not for it.
+        let theirs = Open { caller, ..open(&ModuleId([7; 32]).filter("f")) };
+        let refused = root.instantiate(base + 2, &theirs).map(drop).unwrap_err();
+        assert_eq!(refused.errno, Errno::PERM);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Towards the leaves: streams open and close, packets pass through.
 use super::{Event, Node, Packet};
 use crate::control::{self, CALLER_GROUPS_MAX, Caller, Open, SERVICE_BYTES_MAX};
-use crate::filter::{Accumulator, Bounds, Filter, FilterError, NodeInfo, REPLY_BYTES_MAX, Replies};
+use crate::filter::{
+    Accumulator, Bounds, Filter, FilterError, Modules, NodeInfo, REPLY_BYTES_MAX, Replies,
+};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{LinkId, LinkState, LinkWay};
 use crate::own;
 use crate::stream::{ChildState, Downward, Member, Members, NodeStream, StreamOwner, Upward};
-use crate::{NodeRole, STREAMS_MAX, Time, WINDOW_BYTES_MAX};
+use crate::{NodeRole, STREAMS_MAX, STREAMS_PER_CLIENT, Time, WINDOW_BYTES_MAX};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use std::sync::Arc;
@@ -30,6 +32,9 @@ impl Accumulator for Broken {
         Err(self.0.clone())
     }
 }
+
+/// The most streams that a client of another user than the session's has open at a time.
+const GUEST_STREAMS_MAX: usize = 256;
 
 /// No stream has carried this many bytes or waves.
 const PLACE_MAX: u64 = 1 << 62;
@@ -68,6 +73,9 @@ impl Node {
         // Children that come later have a past of their own.
         let old = std::mem::take(&mut open.old);
         let mut is_mine = old > 0;
+        if self.links[link].caller().is_guest() {
+            self.check_guest(link, header.stream)?;
+        }
         if self.config.role == NodeRole::Root {
             // Who a client acts for is for this node to say, which has let it in.
             open.caller = self.links[link].caller().clone();
@@ -89,6 +97,20 @@ impl Node {
             self.recovery.departed.remove(&header.stream);
         }
         self.repeat_departure(header.stream);
+        Ok(())
+    }
+
+    /// Whether a client of another user than the session's may open this stream: one of its own
+    /// numbers, and not too many.
+    fn check_guest(&self, link: LinkId, id: u32) -> Result<(), Violation> {
+        let from = self.links[link].streams_from;
+        if !(from..=from + (STREAMS_PER_CLIENT - 1)).contains(&id) {
+            return Err(Violation::OutOfPlace(Kind::Open));
+        }
+        let owned = self.streams.values().filter(|open| open.owner == StreamOwner::Link(link));
+        if owned.count() >= GUEST_STREAMS_MAX {
+            return Err(Violation::Bound("too many open streams of one client"));
+        }
         Ok(())
     }
 
@@ -115,7 +137,11 @@ impl Node {
         self.instantiate(stream, open).unwrap_or_else(|error| Box::new(Broken(error)))
     }
 
-    fn instantiate(&self, stream: u32, open: &Open) -> Result<Box<dyn Filter>, FilterError> {
+    pub(super) fn instantiate(
+        &self,
+        stream: u32,
+        open: &Open,
+    ) -> Result<Box<dyn Filter>, FilterError> {
         let info = NodeInfo {
             rank: self.config.rank,
             stream,
@@ -126,6 +152,10 @@ impl Node {
             clocks: Arc::clone(&self.clocks),
             bounds: Bounds::of(&self.config.tuning),
         };
+        if open.caller.is_guest() && Modules::is_theirs(&open.filter) {
+            let cause = "filters of modules are for the session's own user";
+            return Err(FilterError::new(Errno::PERM, cause));
+        }
         self.registry.instantiate(&open.filter, &open.params, &info)
     }
 

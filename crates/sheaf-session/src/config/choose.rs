@@ -132,6 +132,7 @@ pub(super) fn ad_hoc(name: &str, launch: Launch, option: &'static str) -> Cluste
         ports: None,
         ssh: None,
         srun: None,
+        users: None,
         user: None,
         sudo: None,
     }
@@ -151,6 +152,7 @@ fn this_machine() -> Cluster {
         ports: None,
         ssh: None,
         srun: None,
+        users: None,
         user: None,
         sudo: None,
     }

@@ -6,6 +6,7 @@ use super::{
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::trust::{self, NotTrusted};
+use crate::users::Users;
 use sheaf_tree::link::Ports;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,8 +22,19 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const PROBLEMS_MAX: usize = 100;
 
 const TOP_KEYS: [&str; 4] = ["cluster", "default", "groups", "tuning"];
-const CLUSTER_KEYS: [&str; 10] =
-    ["hosts", "launch", "tree", "export", "inner_hosts", "link", "listen", "ports", "ssh", "srun"];
+const CLUSTER_KEYS: [&str; 11] = [
+    "hosts",
+    "launch",
+    "tree",
+    "export",
+    "inner_hosts",
+    "link",
+    "listen",
+    "ports",
+    "ssh",
+    "srun",
+    "users",
+];
 
 /// What one file says. Without a file, nothing.
 #[derive(Debug, Default)]
@@ -56,6 +68,7 @@ pub struct ClusterSection {
     ports: Option<Sourced<Ports>>,
     ssh: Option<Sourced<String>>,
     srun: Option<Sourced<String>>,
+    users: Option<Sourced<Users>>,
 }
 
 impl ClusterSection {
@@ -72,6 +85,7 @@ impl ClusterSection {
             ports: None,
             ssh: None,
             srun: None,
+            users: None,
         }
     }
 
@@ -93,6 +107,7 @@ impl ClusterSection {
             ports: self.ports.clone(),
             ssh: self.ssh.clone(),
             srun: self.srun.clone(),
+            users: self.users.clone(),
             user: None,
             sudo: None,
         }
@@ -265,6 +280,7 @@ impl ConfigReader<'_> {
                 "ports" => read.ports = self.ports(value),
                 "ssh" => read.ssh = self.string("ssh", value),
                 "srun" => read.srun = self.string("srun", value),
+                "users" => read.users = self.users(value),
                 unknown => {
                     let section = format!(" in [cluster.{name}]");
                     self.unknown(unknown, key.span().start, &section, &CLUSTER_KEYS);
@@ -275,6 +291,17 @@ impl ConfigReader<'_> {
             self.problem(at, format!("[cluster.{name}] says no hosts"));
         }
         read
+    }
+
+    fn users(&mut self, value: &TomlValue<'_>) -> Option<Sourced<Users>> {
+        let Sourced { value: said, origin } = self.string("users", value)?;
+        match said.parse() {
+            Ok(value) => Some(Sourced { value, origin }),
+            Err(why) => {
+                self.problem(value.span().start, format!("users = {said:?}: {why}"));
+                None
+            }
+        }
     }
 
     fn launch(&mut self, value: &TomlValue<'_>) -> Option<Sourced<Launch>> {

@@ -1,4 +1,5 @@
 //! The services of one node, and which stream is whose.
+use super::identity::Identity;
 use super::{Audience, Caller, Configs, Leaf, LeafHandle, Service, ServiceError, Services, Site};
 use crate::driver::Works;
 use crate::proto::{Node, Packet};
@@ -99,7 +100,8 @@ impl Dispatch {
         let Some(at) = self.services.position(name).filter(|&at| self.is_here(at)) else {
             return DispatchDesk::Closed(Errno::NOSYS);
         };
-        if !self.services.providers[at].1.heeds_callers() && !is_own(caller) {
+        let heeds = self.services.providers[at].1.heeds_callers();
+        if !heeds && !matches!(Identity::of(caller), Ok(None)) {
             return DispatchDesk::Closed(Errno::PERM);
         }
         if self.running[at].is_none()
@@ -222,16 +224,5 @@ fn refuse(packet: &Packet, errno: Errno, leaf: &mut Leaf<'_>) {
 fn drop_carefully(name: &str, service: Option<Box<dyn Service>>) {
     if catch_unwind(AssertUnwindSafe(|| drop(service))).is_err() {
         tracing::error!(service = name, "a service has panicked while it was dropped");
-    }
-}
-
-/// Whether a caller may do what this process may: it is the session's user, or the one that the
-/// process runs as.
-fn is_own(caller: &Caller) -> bool {
-    match caller {
-        Caller::Owner => true,
-        Caller::User { uid, is_owner, .. } => {
-            *is_owner || *uid == rustix::process::geteuid().as_raw()
-        }
     }
 }

@@ -4,6 +4,7 @@
 //! A slow request holds up its own lane alone. Those of a service that hang for ever cost it a
 //! thread each, of which it has [`THREADS_MAX`](super::pool::THREADS_MAX); other services have
 //! others.
+use super::identity::{Acting, Identity};
 use super::pool::{Pool, Work};
 use super::{Audience, Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use crate::proto::Packet;
@@ -51,6 +52,7 @@ pub struct Blocking {
     open: Arc<OpenWorker>,
     pool: Arc<Pool<LaneErrand>>,
     audience: Audience,
+    as_callers: bool,
 }
 
 impl Blocking {
@@ -59,7 +61,8 @@ impl Blocking {
     pub fn new(
         open: impl Fn(&Site<'_>, &Caller) -> Result<Box<dyn Worker>, Errno> + Send + Sync + 'static,
     ) -> Self {
-        Self { open: Arc::new(open), pool: Pool::new(), audience: Audience::Leaves }
+        let audience = Audience::Leaves;
+        Self { open: Arc::new(open), pool: Pool::new(), audience, as_callers: false }
     }
 
     /// The same at other nodes.
@@ -67,11 +70,23 @@ impl Blocking {
     pub fn at(self, audience: Audience) -> Self {
         Self { audience, ..self }
     }
+
+    /// For every user whom the session lets in: what is done for one is done with that user's
+    /// rights, on a thread that has them ([`super::identity`]). Threads that a worker begins have
+    /// them, too; what it hands to threads that were there before is done with the process's.
+    #[must_use]
+    pub fn as_callers(self) -> Self {
+        Self { as_callers: true, ..self }
+    }
 }
 
 impl Provider for Blocking {
     fn audience(&self) -> Audience {
         self.audience
+    }
+
+    fn heeds_callers(&self) -> bool {
+        self.as_callers
     }
 
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
@@ -100,6 +115,8 @@ struct Lanes {
 struct Lane {
     stream: u32,
     caller: Arc<Caller>,
+    /// As whom it is worked on, if not as the process's user; or why it is not.
+    identity: Result<Option<Arc<Identity>>, Errno>,
     post: Arc<Post>,
     open: Arc<OpenWorker>,
     queue: Mutex<LaneQueue>,
@@ -134,7 +151,8 @@ impl Service for Lanes {
     fn opened(&mut self, stream: u32, caller: &Caller) {
         let (queue, worker) = (Mutex::default(), Mutex::default());
         let (post, open) = (Arc::clone(&self.post), Arc::clone(&self.blocking.open));
-        let lane = Lane { stream, caller: Arc::new(caller.clone()), post, open, queue, worker };
+        let (identity, caller) = (Identity::of(caller), Arc::new(caller.clone()));
+        let lane = Lane { stream, caller, identity, post, open, queue, worker };
         self.lanes.insert(stream, Arc::new(lane));
     }
 
@@ -144,7 +162,7 @@ impl Service for Lanes {
             return;
         }
         if let Err(LaneErrand(lane)) = self.blocking.pool.spawn(LaneErrand(Arc::clone(lane))) {
-            lane.refuse(leaf);
+            lane.refuse(Errno::AGAIN, leaf);
         }
     }
 
@@ -243,12 +261,17 @@ impl Lane {
         })
     }
 
-    /// There is no thread for it.
-    fn refuse(&self, leaf: &mut Leaf<'_>) {
+    /// From here on this thread works as whoever has opened the stream.
+    fn act(&self) -> Result<Option<Acting>, Errno> {
+        self.identity.as_ref().map_err(|errno| *errno)?.as_ref().map(Identity::assume).transpose()
+    }
+
+    /// There is no thread for it, or it is not to be done.
+    fn refuse(&self, errno: Errno, leaf: &mut Leaf<'_>) {
         while let Some(job) = self.next() {
             leaf.consumed(self.stream, job.frame_bytes);
             if job.answer {
-                leaf.fail(self.stream, job.wave, Errno::AGAIN);
+                leaf.fail(self.stream, job.wave, errno);
             }
         }
     }
@@ -286,17 +309,29 @@ impl Lane {
     }
 }
 
+impl Drop for Lane {
+    /// What its worker holds is let go as it was taken.
+    fn drop(&mut self) {
+        let _acting = self.act();
+        drop(self.worker.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
 /// A lane to be worked on.
 struct LaneErrand(Arc<Lane>);
 
 impl Work for LaneErrand {
     fn run(self) {
-        self.0.work();
+        let lane = self.0;
+        match lane.act() {
+            Ok(_acting) => lane.work(),
+            Err(errno) => lane.post.handle.with(|leaf| lane.refuse(errno, leaf)),
+        }
     }
 
     fn refuse(self) -> Option<Self> {
         let lane = self.0;
-        lane.post.handle.with(|leaf| lane.refuse(leaf));
+        lane.post.handle.with(|leaf| lane.refuse(Errno::AGAIN, leaf));
         None
     }
 }

@@ -38,6 +38,7 @@ named) to its directory.
   ssh    = \"ssh\"             # the client and options; srun for slurm
   # inner_hosts = \"n[1-8]\": hosts of nodes between root and leaves
   # ports = \"7440-7460\": at which alone root and nodes listen
+  # users = \"alice, 1007\" or \"any\": who else may use a session of root's
 
   [groups]
   web = \"n[1-16]\"            # @web
@@ -193,7 +194,7 @@ fn values_of_all(global: &GlobalArgs, file: &ConfigFile) -> Result<Vec<Shown>> {
 /// The settings of a cluster, what holds where they are not said included.
 fn of_cluster(cluster: &Cluster) -> Vec<Shown> {
     let Cluster { name: _, hosts, launch, tree, export, inner_hosts, .. } = cluster;
-    let Cluster { link, listen, ports, ssh, srun, user, sudo, .. } = cluster;
+    let Cluster { link, listen, ports, ssh, srun, users, user, sudo, .. } = cluster;
     let mut values = vec![
         text("hosts", hosts),
         text("launch", launch),
@@ -216,6 +217,9 @@ fn of_cluster(cluster: &Cluster) -> Vec<Shown> {
         ("ports".to_owned(), json!(ports.value.to_string()), ports.origin.to_string())
     };
     values.extend(ports.iter().map(shown));
+    values.extend(users.iter().map(|users| {
+        ("users".to_owned(), json!(users.value.to_string()), users.origin.to_string())
+    }));
     values.extend(user.iter().map(|value| text("user", value)));
     values.extend(
         sudo.iter().map(|value| ("sudo".to_owned(), json!(value.value), value.origin.to_string())),

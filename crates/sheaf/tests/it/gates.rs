@@ -4,7 +4,6 @@ use crate::cluster::{Process, turn, wait_until};
 use crate::machines::{LOGIN, Machines};
 use crate::support::Run;
 use rustix::process::Signal;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -79,19 +78,145 @@ fn what_is_done_at_the_root_is_done_on_a_host() {
     assert_eq!(gone.code, Some(3), "{gone:?}");
 }
 
+/// The program where every user may run it.
+const FOR_ALL: &str = "/run/for-all";
+
+/// Puts the program there.
+fn install(machines: &Machines, host: usize) {
+    let install = ["-m", "755", &sheaf(machines, host), FOR_ALL];
+    assert!(machines.command(host, "install", &install).status().unwrap().success());
+}
+
+/// What a user of this number, with these groups, comes to with a program on a host.
+fn run_as(machines: &Machines, host: usize, uid: u32, groups: &str, words: &[&str]) -> Run {
+    let (uid, groups) = match groups {
+        "" => (uid.to_string(), "--clear-groups".to_owned()),
+        groups => (uid.to_string(), format!("--groups={groups}")),
+    };
+    let user = ["--reuid", &uid, "--regid", &uid, &groups, "--"];
+    // Root's home is nobody else's.
+    let there = ["env", "HOME=/", "XDG_RUNTIME_DIR=", "sh", "-c", "cd / && exec \"$@\"", "sh"];
+    let args: Vec<&str> = user.iter().chain(&there).chain(words).copied().collect();
+    Run::of(machines.command(host, "setpriv", &args).output().unwrap())
+}
+
+/// Whether that user may connect to any gate of a session there: that takes writing to it.
+fn may_enter(machines: &Machines, host: usize, uid: u32, session: &str) -> bool {
+    let script = format!(
+        "for gate in /run/sheaf/*/{session}@* /run/user/sheaf/{session}@* /tmp/sheaf-*/{session}@*; \
+         do test -w \"$gate\" && exit 0; done; exit 1"
+    );
+    let run = run_as(machines, host, uid, "", &["sh", "-c", &script]);
+    run.code == Some(0)
+}
+
 #[test]
 fn nobody_else_s_session_is_entered() {
     let _turn = turn();
     let Some(machines) = machines(4, "1x2x2", "gates-own") else { return };
-    // Somebody else on that host, who is there with the program.
-    let mut other = command(&machines, 2, &["--session", "gates-own", "ls", "/root/data"]);
+    install(&machines, 2);
     let nobody = 65_534;
-    other.uid(nobody).gid(nobody);
-    if let Ok(output) = other.output() {
-        let run = Run::of(output);
-        assert_ne!(run.code, Some(0), "{run:?}");
-        assert_eq!(run.stdout, "", "{run:?}");
+    // The program runs, and finds no session; nor is there a socket to connect to.
+    let version = run_as(&machines, 2, nobody, "", &[FOR_ALL, "--version"]);
+    assert_eq!(version.code, Some(0), "{version:?}");
+    let ls = run_as(&machines, 2, nobody, "", &[FOR_ALL, "--session", "gates-own", "ls", "/"]);
+    assert_eq!((ls.code, ls.stdout.as_str()), (Some(3), ""), "{ls:?}");
+    assert!(!may_enter(&machines, 2, nobody, "gates-own"));
+    assert!(may_enter(&machines, 2, 0, "gates-own"));
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+/// Two users whom a session of root's lets in, with these numbers.
+const ALICE: u32 = 1001;
+const BOB: u32 = 1002;
+const CAROL: u32 = 1003;
+/// A group.
+const STAFF: u32 = 2001;
+
+/// On each host: a file of each user's that nobody else may read, one of a group, a directory of
+/// Bob's, and one where everybody may make files.
+const FILES: &str = "
+mkdir -p /run/files/bobs && cd /run/files && chmod 755 . && echo secret > bobs/file
+for user in 1001 1002; do echo \"of $user\" > $user && chown $user:$user $user && chmod 600 $user; done
+chown -R 1002:1002 bobs && chmod 700 bobs
+echo staff > staff && chown 0:2001 staff && chmod 640 staff
+mkdir open && chmod 1777 open
+";
+
+#[test]
+fn each_user_acts_as_itself_in_a_session_of_root_s() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(4) else { return };
+    let config = "[cluster.gates-users]\nhosts = \"h[1-4]\"\ntree = \"1x2x2\"\n\
+                  users = \"1001, 1002\"\n";
+    machines.write(LOGIN, "sheaf.toml", config);
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    for host in 1..=4 {
+        assert!(machines.command(host, "sh", &["-c", FILES]).status().unwrap().success());
     }
+    install(&machines, 2);
+    let as_user = |uid: u32, groups: &str, args: &[&str]| {
+        let words: Vec<&str> = [FOR_ALL].iter().chain(args).copied().collect();
+        run_as(&machines, 2, uid, groups, &words)
+    };
+    // Each reads its own files on all hosts, and nobody else's.
+    for (uid, own, other) in [(ALICE, "1001", "1002"), (BOB, "1002", "1001")] {
+        let own = as_user(uid, "", &["grep", "-c", "of", &format!("/run/files/{own}")]);
+        assert_eq!(own.stdout, format!("h[1-4]:/run/files/{uid}:1\n"), "{own:?}");
+        let other = as_user(uid, "", &["cat", &format!("/run/files/{other}")]);
+        assert_eq!(other.stdout, "", "{other:?}");
+        assert!(other.stderr.contains("EACCES"), "{other:?}");
+    }
+    let bobs = |uid| as_user(uid, "", &["grep", "-c", "secret", "/run/files/bobs/*"]);
+    assert_eq!(bobs(BOB).stdout, "h[1-4]:/run/files/bobs/file:1\n");
+    assert!(bobs(ALICE).stderr.contains("EACCES"), "{:?}", bobs(ALICE));
+    for refused in
+        [&["ls", "/root"][..], &["du", "/run/files/bobs"], &["stat", "/run/files/bobs/file"]]
+    {
+        let refused = as_user(ALICE, "", refused);
+        assert!(refused.code != Some(0) && refused.stderr.contains("EACCES"), "{refused:?}");
+    }
+    // Groups are those that the client has.
+    let staff = |groups: &str| as_user(ALICE, groups, &["cat", "/run/files/staff"]).stdout;
+    assert!(staff("").is_empty());
+    assert!(staff(&STAFF.to_string()).contains("staff"));
+    // What is made is the maker's, and what is others' is not changed.
+    assert_eq!(
+        as_user(ALICE, "", &["cp", "/run/files/1001", ":/run/files/open/new"]).code,
+        Some(0)
+    );
+    let stat = machines.run(&["stat", "-c", "%u:%g", "/run/files/open/new"]);
+    assert_eq!(
+        stat.stdout.lines().last(),
+        Some("h[1-4]:/run/files/open/new:1001:1001"),
+        "{stat:?}"
+    );
+    for change in [
+        &["chmod", "777", ":/run/files/open/new"][..],
+        &["rm", "-y", ":/run/files/open/new"],
+        &["truncate", "-s", "0", ":/run/files/1001"],
+        &["cp", "/run/files/1002", ":/run/files/1001"],
+        &["mkdir", ":/run/files/bobs/../dir"],
+    ] {
+        let change = as_user(BOB, "", change);
+        assert!(!matches!(change.code, Some(0)), "{change:?}");
+    }
+    let still = machines.run(&["grep", "-c", "of 1001", "/run/files/1001"]);
+    assert_eq!(still.stdout, "h[1-4]:/run/files/1001:1\n", "{still:?}");
+    // What is the owner's alone.
+    let rtt = as_user(ALICE, "", &["--session", "gates-users", "tree", "bench", "rtt"]);
+    assert_ne!(rtt.code, Some(0), "{rtt:?}");
+    let down = as_user(ALICE, "", &["down", "gates-users"]);
+    assert_ne!(down.code, Some(0), "{down:?}");
+    // Whoever is not named is not let in.
+    let carol = as_user(CAROL, "", &["--session", "gates-users", "ls", "/"]);
+    assert_eq!((carol.code, carol.stdout.as_str()), (Some(3), ""), "{carol:?}");
+    assert!(!may_enter(&machines, 2, CAROL, "gates-users"));
+    assert!(may_enter(&machines, 2, ALICE, "gates-users"));
+    // Root goes on as root, on the same threads.
+    let root = machines.run(&["grep", "-c", "secret", "/run/files/bobs/file"]);
+    assert_eq!(root.stdout, "h[1-4]:/run/files/bobs/file:1\n", "{root:?}");
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
 

@@ -1,0 +1,151 @@
+//! Users beside the session's own whom a session of root's lets in, and where they find it.
+use crate::error::{SessionError, io_text};
+use crate::keep::bind;
+use crate::sessions::Sessions;
+use rustix::fs::{Gid, Mode, Uid, chmod, chown};
+use sheaf_tree::{Admits, Listener};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Where gates for other users are: `any/` for all, `NUMBER/` for one. All of it is root's.
+pub(crate) const SHARED: &str = "/run/sheaf";
+/// The word for every user.
+const ANY: &str = "any";
+/// The most users that can be named.
+const USERS_MAX: usize = 256;
+
+/// Who may use a session of root's, each with the rights that it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Users {
+    /// Everybody.
+    Any,
+    /// Those with these numbers, which are the same on all hosts.
+    These(Vec<u32>),
+}
+
+impl fmt::Display for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str(ANY),
+            Self::These(uids) => {
+                let uids: Vec<String> = uids.iter().map(u32::to_string).collect();
+                f.write_str(&uids.join(","))
+            }
+        }
+    }
+}
+
+/// Names are looked up where this is read; elsewhere there are numbers.
+impl FromStr for Users {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.trim() == ANY {
+            return Ok(Self::Any);
+        }
+        let words = text.split([',', ' ']).filter(|word| !word.is_empty());
+        let uids = words.map(uid_of).collect::<Result<Vec<u32>, String>>()?;
+        match uids.len() {
+            0 => Err(format!("it names nobody; {ANY:?} is every user")),
+            count if count > USERS_MAX => {
+                Err(format!("{count} users, and {USERS_MAX} can be named; {ANY:?} is every user"))
+            }
+            _ => Ok(Self::These(uids)),
+        }
+    }
+}
+
+/// The number of a user of this machine.
+fn uid_of(name: &str) -> Result<u32, String> {
+    if let Ok(uid) = name.parse() {
+        return Ok(uid);
+    }
+    let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let entry = known.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
+    });
+    entry.ok_or_else(|| format!("no user {name:?} in /etc/passwd; say the number"))
+}
+
+impl Users {
+    /// Opens the gates of this name for them.
+    pub(crate) fn open(&self, file: &str) -> Result<Vec<Listener>, SessionError> {
+        if !rustix::process::geteuid().is_root() {
+            let text = "only servers that run as root can serve other users";
+            return Err(SessionError::NoPlace(text.to_owned()));
+        }
+        directory(Path::new(SHARED))?;
+        match self {
+            Self::Any => Ok(vec![open_at(&Path::new(SHARED).join(ANY), file, None)?]),
+            Self::These(uids) => uids
+                .iter()
+                .map(|uid| open_at(&Path::new(SHARED).join(uid.to_string()), file, Some(*uid)))
+                .collect(),
+        }
+    }
+}
+
+/// A gate for one user, or for all. The kernel lets nobody else connect.
+fn open_at(place: &Path, file: &str, user: Option<u32>) -> Result<Listener, SessionError> {
+    directory(place)?;
+    let path = place.join(file);
+    let socket = bind(&path)?;
+    let failed = |errno: rustix::io::Errno| no_place(&path, &errno.into());
+    match user {
+        Some(uid) => {
+            chmod(&path, Mode::from_raw_mode(0o600)).map_err(failed)?;
+            chown(&path, Some(Uid::from_raw(uid)), None::<Gid>).map_err(failed)?;
+        }
+        None => chmod(&path, Mode::from_raw_mode(0o666)).map_err(failed)?,
+    }
+    let admits = user.map_or(Admits::Anybody, Admits::User);
+    Ok(Listener { socket, path, admits })
+}
+
+fn directory(path: &Path) -> Result<(), SessionError> {
+    match std::fs::DirBuilder::new().mode(0o755).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(no_place(path, &error)),
+        Err(_) => Sessions::shared(path.to_owned()).check_directory(),
+        // The umask may have kept others out.
+        Ok(()) => {
+            chmod(path, Mode::from_raw_mode(0o755)).map_err(|errno| no_place(path, &errno.into()))
+        }
+    }
+}
+
+fn no_place(path: &Path, error: &io::Error) -> SessionError {
+    SessionError::NoPlace(io_text(path, error))
+}
+
+/// Where the gates are that a user of this number may use, in sessions of root's.
+pub(crate) fn shared_with(uid: u32) -> Vec<Sessions> {
+    // Root's own are found as everybody's own are.
+    if uid == 0 {
+        return Vec::new();
+    }
+    let places: [PathBuf; 2] =
+        [uid.to_string(), ANY.to_owned()].map(|name| Path::new(SHARED).join(name));
+    places.into_iter().filter(|place| place.is_dir()).map(Sessions::shared).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_said_by_names_and_numbers() {
+        assert_eq!("any".parse(), Ok(Users::Any));
+        assert_eq!("1001, 7 root".parse(), Ok(Users::These(vec![1001, 7, 0])));
+        assert_eq!(
+            Users::These(vec![1001, 7]).to_string().parse(),
+            Ok(Users::These(vec![1001, 7]))
+        );
+        for wrong in ["", ",", "nobody-of-that-name", "-1", "4294967296"] {
+            assert!(wrong.parse::<Users>().is_err(), "{wrong:?}");
+        }
+    }
+}
