@@ -224,8 +224,7 @@ impl Drop for GroupLane {
     /// What was half done is undone as it was done.
     fn drop(&mut self) {
         let acting = self.act();
-        let occupant =
-            std::mem::take(self.occupant.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let occupant = std::mem::take(&mut *lock(&self.occupant));
         match acting {
             Ok(_acting) => drop(occupant),
             // Nothing is open of whoever is not served; and better nothing is undone than by root.

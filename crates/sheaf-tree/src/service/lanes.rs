@@ -313,7 +313,7 @@ impl Drop for Lane {
     /// What its worker holds is let go as it was taken.
     fn drop(&mut self) {
         let _acting = self.act();
-        drop(self.worker.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.worker).take());
     }
 }
 
