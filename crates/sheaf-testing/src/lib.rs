@@ -1,20 +1,34 @@
 //! What the tests of several crates need: it is built for tests alone, and panics where those fail.
 //!
-//! [`skipped`] says that a test cannot run here, [`program`] runs programs to their end, and
-//! [`Workshop`] compiles programs against `libsheaf.so`.
+//! [`skipped`] says that a test cannot run here, [`as_nobody`] runs one without rights, [`program`]
+//! runs programs to their end, [`Workshop`] compiles programs against `libsheaf.so`, and
+//! `cluster::Cluster` (feature `cluster`) is hosts that are directories, served within the test.
 
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod program;
+mod user;
 mod workshop;
 
+pub use user::as_nobody;
 pub use workshop::Workshop;
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-/// Says that a test cannot run here: to standard error itself, as the harness would keep the line.
+/// Says, once a test, that it or a part of it cannot run here: to standard error itself, as the harness
+/// keeps what `eprintln!` prints of tests that pass.
 pub fn skipped(why: &str) {
-    // Without standard error there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {why}");
+    static SAID: Mutex<BTreeSet<(Option<String>, String)>> = Mutex::new(BTreeSet::new());
+    // The harness gives threads the names of their tests.
+    let test = std::thread::current().name().map(str::to_owned);
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert((test, why.to_owned())) {
+        // Without standard error there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {why}");
+    }
 }
 
 /// The root of the checkout.

@@ -5,19 +5,15 @@ use sheaf_core::Errno;
 use sheaf_group::flags::O_PARTIAL;
 use sheaf_group::message::{DataAggregation, Operation, READ_BYTES_MAX, Whence};
 use sheaf_group::{GroupError, Limits, Value};
+use sheaf_testing::skipped;
 use std::fs::OpenOptions;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 const RDONLY: u32 = 0;
 const WRONLY: u32 = 1;
 const RDWR: u32 = 2;
 const PACKED: DataAggregation = DataAggregation::Packed { bytes_max: 1 << 20 };
-
-fn skipped(why: &str) {
-    // Not `eprintln!`, whose text the harness keeps.
-    let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {why}");
-}
 
 fn fifo(cluster: &Cluster, leaf: u32) -> std::fs::File {
     let path = cluster.path(leaf, "f");

@@ -1,10 +1,10 @@
 //! What a member is, and that each is counted once: random trees with parts that cannot be read,
 //! against a count of our own.
 use crate::cp::cluster::{Cluster, run};
-use crate::target::as_nobody;
 use sheaf_core::RangeSet;
 use sheaf_file::{Algorithm, ModeChange};
 use sheaf_group::{Client, Outcome};
+use sheaf_testing::as_nobody;
 use sheaf_tools::cp::{CopyOptions, Source, get, put};
 use sheaf_tools::edit::{Edit, EditOptions, NewMode, edit};
 use sheaf_tools::grep::{GrepOptions, grep};
@@ -25,7 +25,11 @@ const ROUNDS: u64 = 24;
 
 /// Runs `act` as somebody to whom not everything is open.
 fn unprivileged(act: impl FnOnce() + Send) {
-    if rustix::process::geteuid().is_root() { as_nobody(act) } else { act() }
+    if rustix::process::geteuid().is_root() {
+        as_nobody(act);
+    } else {
+        act();
+    }
 }
 
 /// Small numbers, the same for the same seed.

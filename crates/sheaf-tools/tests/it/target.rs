@@ -3,6 +3,7 @@ use crate::cp::cluster::{Cluster, run};
 use sheaf_core::Errno;
 use sheaf_file::{Algorithm, ModeChange};
 use sheaf_group::{Client, Outcome};
+use sheaf_testing::as_nobody;
 use sheaf_tools::cp::{CopyOptions, get};
 use sheaf_tools::edit::{Edit, EditOptions, NewMode, WriteOptions, WriteWay, edit, write};
 use sheaf_tools::grep::{GrepOptions, grep};
@@ -13,28 +14,6 @@ use sheaf_tools::report::{ReportChoice, UsageReportOptions, cat, report};
 use sheaf_tools::{Target, ToolError};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-
-/// Runs `act` as a user without privileges, with all threads that it starts.
-pub fn as_nobody(act: impl FnOnce() + Send) {
-    use rustix::fs::{Gid, Uid};
-    if !rustix::process::geteuid().is_root() {
-        use std::io::Write;
-        let why = "only root can become another user";
-        // What eprintln prints is kept back of tests that pass.
-        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {why}");
-        return;
-    }
-    let run = || {
-        let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
-        rustix::thread::set_thread_groups(&[]).unwrap();
-        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
-        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
-        act();
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
-}
 
 fn mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();

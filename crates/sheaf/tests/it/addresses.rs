@@ -44,7 +44,7 @@ fn hosts_that_have_ipv6_alone_are_started_and_join() {
     let _turn = turn();
     let Some(machines) = Machines::new(4) else { return };
     if !Command::new("test").args(["-e", "/proc/net/if_inet6"]).status().unwrap().success() {
-        eprintln!("SKIPPED 1 test: this machine has no IPv6");
+        sheaf_testing::skipped("this machine has no IPv6");
         return;
     }
     let address = |host: usize| format!("fd77::{:x}", host + 1);

@@ -32,7 +32,7 @@ impl Crowd {
     pub async fn gather(to: SocketAddr, count: usize) -> Option<Self> {
         let wanted = count as u64 * 2 + 1000;
         if !crate::support::may_open(wanted) {
-            println!("SKIPPED 1 test: fewer than {wanted} descriptors are allowed");
+            sheaf_testing::skipped(&format!("fewer than {wanted} descriptors are allowed"));
             return None;
         }
         let over = Arc::new(AtomicBool::new(false));

@@ -1,7 +1,6 @@
 //! The programs of `examples/`, run. Cargo builds them with the tests, unless it is asked for one
 //! test binary alone.
 use crate::support::{Home, Run};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,10 +20,9 @@ fn example(name: &str) -> Option<PathBuf> {
         return Some(path);
     }
     // The harness would keep what `eprintln!` prints.
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED 1 test: example {name} is not built, or is older than the library; cargo build --examples"
-    );
+    sheaf_testing::skipped(&format!(
+        "example {name} is not built, or is older than the library; cargo build --examples"
+    ));
     None
 }
 

@@ -7,7 +7,6 @@ use crate::tree::{DEADLINE, Tree, ask, next_sum, runtime};
 use rustix::process::Signal;
 use sheaf_tree::launch::Carrier;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -150,8 +149,7 @@ fn whom_no_process_can_be_had_for_is_lost_with_the_reason_and_nobody_else() {
     if !rustix::process::geteuid().is_root()
         || Command::new("prlimit").arg("--version").output().is_err()
     {
-        let _ =
-            writeln!(std::io::stderr(), "SKIPPED 1 test: it needs root and prlimit (util-linux)");
+        sheaf_testing::skipped("it needs root and prlimit (util-linux)");
         return;
     }
     // Where the program was built may be closed to others.

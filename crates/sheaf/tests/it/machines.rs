@@ -71,7 +71,7 @@ impl Machines {
             Ok(machines) => Some(machines),
             Err(why) => {
                 // Past the capture of the test runner, so that the line shows when it passes.
-                let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: {why}");
+                sheaf_testing::skipped(&why);
                 None
             }
         }

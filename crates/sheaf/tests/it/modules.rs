@@ -12,7 +12,6 @@ use sheaf_tree::status::ReportedLink;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Notice, Stream, Sync, Tuning, packet};
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,10 +27,7 @@ fn module(compiler: &str, arguments: &[&str]) -> Option<Vec<u8>> {
     command.arg(workspace.join("crates/sheaf-tree/tests/filters/misbehave.c")).arg("-o").arg(&into);
     let built = command.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
     if !built {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED 1 test: {compiler} makes no module of a filter here"
-        );
+        sheaf_testing::skipped(&format!("{compiler} makes no module of a filter here"));
         return None;
     }
     Some(std::fs::read(into).unwrap())
@@ -347,8 +343,7 @@ fn the_documented_compile_lines_make_filters() {
                 no_compiler || no_target.iter().any(|part| told.contains(part)),
                 "{line}\n{told}"
             );
-            let _ =
-                writeln!(std::io::stderr(), "SKIPPED 1 test: {compiler} lacks what `{line}` needs");
+            sheaf_testing::skipped(&format!("{compiler} lacks what `{line}` needs"));
             continue;
         }
         runtime().block_on(async {

@@ -32,7 +32,7 @@ fn the_units_are_what_systemd_understands() {
         Ok(output) => {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr))
         }
-        Err(error) => eprintln!("SKIPPED 1 test: systemd-analyze cannot be run: {error}"),
+        Err(error) => sheaf_testing::skipped(&format!("systemd-analyze cannot be run: {error}")),
     }
 }
 

@@ -7,7 +7,6 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::launch::Carrier;
 use sheaf_tree::status::NodePlace;
 use sheaf_tree::{Network, Sync, WaveResult};
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// What the probe of a server takes for a peer: so many exchanges of packets of that length; so
@@ -135,7 +134,7 @@ fn a_host_behind_a_wall_is_reached_through_the_tree() {
     );
     if !machines.firewall(2, &wall) {
         // Past the capture of the test runner, so that the line shows when it passes.
-        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: nftables cannot be used here");
+        sheaf_testing::skipped("nftables cannot be used here");
         return;
     }
     let up = machines.run(&["up"]);

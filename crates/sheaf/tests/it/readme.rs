@@ -1,6 +1,5 @@
 //! What the README shows is what happens: its first command, and every console block on a terminal.
 use crate::support::Home;
-use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 const README: &str = include_str!("../../../../README.md");
@@ -64,10 +63,7 @@ fn every_console_block() {
         .status()
         .is_ok_and(|status| status.success())
     {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED 1 test: script (Debian package bsdutils) is not installed"
-        );
+        sheaf_testing::skipped("script (Debian package bsdutils) is not installed");
         return;
     }
     let home = Home::new();

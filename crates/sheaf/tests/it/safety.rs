@@ -277,10 +277,7 @@ fn help_is_a_command_too() {
 #[test]
 fn a_terminal_is_asked_before_files_of_several_hosts_go() {
     if !std::path::Path::new("/usr/bin/script").exists() {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED 1 test: a terminal is made by script (Debian package bsdutils)"
-        );
+        sheaf_testing::skipped("a terminal is made by script (Debian package bsdutils)");
         return;
     }
     let question = |what: &str| {
@@ -438,7 +435,7 @@ fn with_mounts(hosts: &Hosts, script: &str) -> Option<Run> {
     command.env_clear().envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let run = Run::of(command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output().unwrap());
     if run.code == Some(99) || run.stderr.starts_with("unshare") {
-        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: nothing can be mounted here");
+        sheaf_testing::skipped("nothing can be mounted here");
         return None;
     }
     Some(run)
@@ -529,7 +526,7 @@ fn mount_points_stay_unless_that_is_asked_for() {
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     let run = Run::of(command.output().unwrap());
     if run.code == Some(99) || run.stderr.starts_with("unshare") {
-        let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: nothing can be mounted here");
+        sheaf_testing::skipped("nothing can be mounted here");
         return;
     }
     let busy = "Device or resource busy (EBUSY): all that a host serves, and mount points, are removed with --no-preserve-root only";

@@ -1,7 +1,6 @@
 //! Where the system gives no thread, or few descriptors.
 use crate::cluster::{Process, turn, wait_until};
 use crate::support::{Home, Run};
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -19,10 +18,7 @@ impl User {
     fn new() -> Option<Self> {
         let has_prlimit = || Command::new("prlimit").arg("--version").output().is_ok();
         if !rustix::process::geteuid().is_root() || !has_prlimit() {
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED 1 test: it needs root and prlimit (util-linux)"
-            );
+            sheaf_testing::skipped("it needs root and prlimit (util-linux)");
             return None;
         }
         let user = Self { dir: tempfile::tempdir().unwrap(), uid: 2_000_000 + std::process::id() };

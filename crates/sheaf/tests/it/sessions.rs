@@ -354,7 +354,7 @@ fn a_socket_of_somebody_else_is_not_used() {
     let up = Up::new(&["--embedded", "2"]);
     let nobody = 65_534;
     if std::os::unix::fs::chown(up.socket(), Some(nobody), None).is_err() {
-        eprintln!("SKIPPED 1 test: only root can give files away");
+        sheaf_testing::skipped("only root can give files away");
         return;
     }
     let told = format!(

@@ -16,9 +16,9 @@ impl Slurm {
     pub fn new(count: usize) -> Option<Self> {
         for program in ["slurmctld", "slurmd", "munged"] {
             if !Path::new("/usr/sbin").join(program).exists() {
-                eprintln!(
-                    "SKIPPED 1 test: Slurm needs {program} (Debian packages slurm-wlm and munge)"
-                );
+                sheaf_testing::skipped(&format!(
+                    "Slurm needs {program} (Debian packages slurm-wlm and munge)"
+                ));
                 return None;
             }
         }

@@ -4,7 +4,6 @@ use crate::machines::{LOGIN, Machines, address};
 use crate::support::Run;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::time::Instant;
 
 const HOSTS: usize = 32;
@@ -30,7 +29,7 @@ fn machines(
         if let Some(wall) = walls(host)
             && !machines.firewall(host, &rules(wall))
         {
-            let _ = writeln!(std::io::stderr(), "SKIPPED 1 test: nftables cannot be used here");
+            sheaf_testing::skipped("nftables cannot be used here");
             return None;
         }
         machines.write(host, "data", &format!("equal\nonly h{host}\n"));
