@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 /// Such hosts, `n1`, `n2`, …
 #[derive(Debug)]
-pub struct Cluster {
+pub struct TestCluster {
     /// Where their directories are.
     pub dir: TempDir,
     /// How many there are.
     pub hosts: u32,
 }
 
-impl Cluster {
+impl TestCluster {
     /// Makes their directories.
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 //!
 //! [`skipped`] says that a test cannot run here, [`as_nobody`] runs one without rights, [`program`]
 //! runs programs to their end, [`Workshop`] compiles programs against `libsheaf.so`, and
-//! `cluster::Cluster` (feature `cluster`) is hosts that are directories, served within the test.
+//! `cluster::TestCluster` (feature `cluster`) is hosts that are directories, served within the test.
 
 #[cfg(feature = "cluster")]
 pub mod cluster;

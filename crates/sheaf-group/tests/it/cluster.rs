@@ -1,5 +1,5 @@
 //! Hosts that are directories, served by a tree within the test.
-pub use sheaf_testing::cluster::{Cluster, run};
+pub use sheaf_testing::cluster::{TestCluster as Cluster, run};
 
 /// Shapes that fit any number of hosts, some with nodes that have one child.
 pub const SHAPES: &[&str] =

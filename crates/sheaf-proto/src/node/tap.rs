@@ -203,7 +203,7 @@ impl Node {
         let (mut frames, mut too_large) = (Vec::new(), Vec::new());
         let with = self.given_here();
         for (service, tap) in &self.taps.all {
-            let mut bytes = lock(&tap).state();
+            let mut bytes = lock(tap).state();
             if bytes.as_ref().is_some_and(|bytes| bytes.len() > STATE_BYTES_MAX) {
                 too_large.push(service.clone());
                 bytes = None;

@@ -184,7 +184,7 @@ impl NodeStream {
     #[inline]
     pub(super) fn show(&self, passing: &Passing<'_>) {
         if let Some(tap) = &self.up.tap {
-            lock(&tap).show(passing);
+            lock(tap).show(passing);
         }
     }
 

@@ -8,10 +8,10 @@ use std::ops::Deref;
 /// Shapes that fit any number of hosts up to 60, some with nodes that have one child.
 pub const SHAPES: &[&str] = &["flat", "auto", "k-ary:2", "1x1x60", "1x4x1x15"];
 
-pub struct Cluster(sheaf_testing::cluster::Cluster);
+pub struct Cluster(sheaf_testing::cluster::TestCluster);
 
 impl Deref for Cluster {
-    type Target = sheaf_testing::cluster::Cluster;
+    type Target = sheaf_testing::cluster::TestCluster;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -20,7 +20,7 @@ impl Deref for Cluster {
 
 impl Cluster {
     pub fn new(hosts: u32) -> Self {
-        Self(sheaf_testing::cluster::Cluster::new(hosts))
+        Self(sheaf_testing::cluster::TestCluster::new(hosts))
     }
 
     /// A session on a tree of this shape. Needs a runtime.
