@@ -1,8 +1,9 @@
 //! Links between two hosts of a session.
-use crate::cluster::{Process, turn};
+use crate::cluster::{Process, turn, wait_until};
 use crate::machines::{LOGIN, Machines, address};
 use crate::recovery::quick;
 use crate::tree::{Tree, runtime};
+use rustix::process::Signal;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::launch::Carrier;
 use sheaf_tree::status::NodePlace;
@@ -90,7 +91,7 @@ fn a_peer_that_is_killed_is_noticed_and_found_again_never() {
         let survey = network.survey(LIMIT).await;
         let rank = tree.topology.leaf(3).unwrap().rank();
         let node = survey.node(rank).filter(|node| node.place == NodePlace::Leaf).unwrap();
-        Process::of(node.pid).unwrap().signal(rustix::process::Signal::KILL);
+        Process::of(node.pid).unwrap().signal(Signal::KILL);
         let begun = Instant::now();
         let lost = ask(network, 0, TRIPS, &[3, 1_000_000, 8]).await;
         assert!(
@@ -150,5 +151,91 @@ fn a_host_behind_a_wall_is_reached_through_the_tree() {
             ]
         );
     }
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+/// Rounds of killing; `SHEAF_KILL_ROUNDS` says more, for a run by hand.
+const KILL_ROUNDS: u64 = 12;
+
+/// A command that is killed within this has begun, or not; has opened a link, or not.
+const KILLED_WITHIN_MS: u64 = 400;
+
+/// Descriptors of each process of the session, fewest first.
+fn descriptors(machines: &Machines) -> Vec<usize> {
+    let open = |process: &Process| {
+        let held = std::fs::read_dir(format!("/proc/{}/fd", process.pid));
+        held.map_or(0, Iterator::count)
+    };
+    let all = machines.hosts().flat_map(|host| machines.processes(host));
+    let mut counts: Vec<usize> = all.map(|process| open(&process)).collect();
+    counts.sort_unstable();
+    counts
+}
+
+/// Streams of all nodes, as the nodes say.
+fn open_in_tree(machines: &Machines) -> usize {
+    let shown = machines.run(&["tree", "show", "--json"]);
+    let nodes = shown.stdout.lines().filter_map(|line| {
+        let node: serde_json::Value = serde_json::from_str(line).ok()?;
+        let count = |of: &str| node[of].as_array().map_or(0, Vec::len);
+        Some(count("streams"))
+    });
+    nodes.sum()
+}
+
+#[test]
+fn whoever_is_killed_at_whatever_moment_leaves_nothing_open() {
+    let _turn = turn();
+    let rounds = std::env::var("SHEAF_KILL_ROUNDS").ok().and_then(|text| text.parse().ok());
+    let rounds: u64 = rounds.unwrap_or(KILL_ROUNDS);
+    let Some(machines) = Machines::new(3) else { return };
+    let config = "[cluster.killed]\nhosts = \"h[1-3]\"\ntree = \"flat\"\n";
+    machines.write(LOGIN, "sheaf.toml", config);
+    for host in 1..=3 {
+        machines.write(host, "data", "equal\n");
+    }
+    assert_eq!(machines.run(&["up"]).code, Some(0));
+    let whole = |machines: &Machines| {
+        machines.run(&["grep", "-c", "equal", "/root/data"]).stdout == "h[1-3]:/root/data:1\n"
+    };
+    assert!(whole(&machines));
+    // A link to begin with, so that what is counted first is what stays.
+    let bench = ["tree", "bench", "peer", "--rounds", "2000", "--bytes", "8M"];
+    assert_eq!(machines.run(&bench).code, Some(0));
+    let before = descriptors(&machines);
+    let mut seed = 7u64;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let search: &[&str] = &["--quiet", "grep", "-r", "equal", "/usr/share/doc"];
+    for round in 0..rounds {
+        let words = if random(2) == 0 { search } else { &bench };
+        let mut client = machines.sheaf(words);
+        let client = client.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut client = client.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(random(KILLED_WITHIN_MS)));
+        if round % 4 == 3 {
+            // A server in the middle of it: the one that begins the links, or one that takes them.
+            let host = 1 + random(2) as usize;
+            machines.processes(host).iter().for_each(|server| server.signal(Signal::KILL));
+            client.wait().unwrap();
+            wait_until("the host is back", || whole(&machines));
+        } else {
+            let clients = machines.processes(LOGIN);
+            let is_client = |process: &&Process| {
+                process.arguments().iter().any(|word| word == "-r" || word == "bench")
+            };
+            clients.iter().filter(is_client).for_each(|client| client.signal(Signal::KILL));
+            client.wait().unwrap();
+        }
+    }
+    wait_until("all hosts are back", || whole(&machines));
+    wait_until("no stream is left", || open_in_tree(&machines) == 0);
+    // One link of each kind may be there, or none.
+    wait_until("no descriptor is left", || {
+        let now = descriptors(&machines);
+        now.len() == before.len() && now.iter().zip(&before).all(|(now, before)| *now <= before + 4)
+    });
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
