@@ -84,7 +84,13 @@ impl Start<'_> {
             cluster.launch.value,
             cluster.tree.value
         );
+        let begun = Instant::now();
         let (network, desk) = self.network(&config, &topology).await?;
+        let ms = begun.elapsed().as_secs_f64() * 1e3;
+        tracing::debug!(
+            "{} nodes are planned, and those below the root begun: {ms:.1} ms",
+            topology.nodes_len()
+        );
         let client = Client::new(network, topology.leaf_hosts(), limits(&config))?;
         Ok(Session { client, config, topology, desk: desk.map(Arc::new), about: None, gate: None })
     }

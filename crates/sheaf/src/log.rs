@@ -5,12 +5,14 @@ use crate::exit::{Stop, io_text};
 use crate::output::tell;
 use anyhow::Result;
 use sheaf_core::lock;
+use sheaf_core::observer::{self, Begun, Ending, Layer as On, Observer};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
@@ -46,15 +48,19 @@ pub fn begin(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
     if verbose == 0 && file.is_none() && kept.is_none() {
         return Ok(());
     }
-    let told = layer(Terminal(Instant::now()), io::stderr, level(verbose));
+    let told = layer(Head::Terminal(Instant::now()), io::stderr, level(verbose));
     let open =
         |path: &Path| Log::open(path, u64::MAX).map_err(|error| Stop::usage(io_text(path, &error)));
     // Whoever wants a file wants to read there what happened.
-    let written = file.map(open).transpose()?.map(|log| layer(Dated, log, level(verbose.max(2))));
+    let written =
+        file.map(open).transpose()?.map(|log| layer(Head::Dated, log, level(verbose.max(2))));
     let keep = |path: PathBuf| {
         Log::open(&path, LOG_BYTES_MAX).map_err(|error| Stop::unreachable(io_text(&path, &error)))
     };
-    let kept = kept.map(keep).transpose()?.map(|log| layer(Dated, log, KEPT));
+    let kept = kept.map(keep).transpose()?.map(|log| layer(Head::Dated, log, KEPT));
+    if verbose >= 2 || file.is_some() {
+        observer::set(Arc::new(Durations::default()));
+    }
     set(Registry::default().with(told).with(written).with(kept));
     Ok(())
 }
@@ -63,7 +69,7 @@ pub fn begin(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
 pub fn begin_serving() {
     // That is where standard error goes; lines that begin with their priority have it there.
     if std::env::var_os("JOURNAL_STREAM").is_some() {
-        set(Registry::default().with(layer(Journal, io::stderr, KEPT)));
+        set(Registry::default().with(layer(Head::Journal, io::stderr, KEPT)));
     }
 }
 
@@ -150,35 +156,44 @@ impl Log {
     }
 }
 
-/// For a reader at the terminal: with the time since the program began.
-struct Terminal(Instant);
-
-/// For a file: with the date.
-struct Dated;
-
-/// For the journal, which has the time.
-struct Journal;
-
-/// The rest of a line: the level, where it matters, and what the event says.
-fn rest<S, N>(
-    context: &FmtContext<'_, S, N>,
-    mut writer: Writer<'_>,
-    event: &Event<'_>,
-) -> fmt::Result
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    match *event.metadata().level() {
-        Level::ERROR => writer.write_str("error: ")?,
-        Level::WARN => writer.write_str("warning: ")?,
-        Level::INFO | Level::DEBUG | Level::TRACE => {}
-    }
-    context.format_fields(writer.by_ref(), event)?;
-    writeln!(writer)
+/// What a line begins with, and so for whom it is.
+enum Head {
+    /// A reader at the terminal: the time since the program began.
+    Terminal(Instant),
+    /// A file: the date.
+    Dated,
+    /// The journal, which has the time and knows priorities.
+    Journal,
 }
 
-impl<S, N> FormatEvent<S, N> for Terminal
+impl Head {
+    fn write(&self, level: Level, writer: &mut Writer<'_>) -> fmt::Result {
+        match self {
+            Self::Terminal(begun) => {
+                write!(writer, "sheaf: [{:.3} s] ", begun.elapsed().as_secs_f64())?;
+            }
+            Self::Dated => {
+                write!(writer, "{:.3} [{}] ", jiff::Timestamp::now(), std::process::id())?;
+            }
+            Self::Journal => {
+                let priority = match level {
+                    Level::ERROR => 3,
+                    Level::WARN => 4,
+                    Level::INFO => 6,
+                    Level::DEBUG | Level::TRACE => 7,
+                };
+                return write!(writer, "<{priority}>");
+            }
+        }
+        match level {
+            Level::ERROR => writer.write_str("error: "),
+            Level::WARN => writer.write_str("warning: "),
+            Level::INFO | Level::DEBUG | Level::TRACE => Ok(()),
+        }
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Head
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -189,45 +204,42 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        write!(writer, "sheaf: [{:.3} s] ", self.0.elapsed().as_secs_f64())?;
-        rest(context, writer, event)
+        self.write(*event.metadata().level(), &mut writer)?;
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
     }
 }
 
-impl<S, N> FormatEvent<S, N> for Dated
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        write!(writer, "{:.3} [{}] ", jiff::Timestamp::now(), std::process::id())?;
-        rest(context, writer, event)
-    }
+/// Says of each call of a tool and each group operation how long it took; of files only where
+/// everything is to be said, as there may be thousands of them.
+#[derive(Default)]
+struct Durations {
+    last: AtomicU64,
+    under_way: Mutex<BTreeMap<u64, (String, Instant)>>,
 }
 
-impl<S, N> FormatEvent<S, N> for Journal
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let priority = match *event.metadata().level() {
-            Level::ERROR => 3,
-            Level::WARN => 4,
-            Level::INFO => 6,
-            Level::DEBUG | Level::TRACE => 7,
-        };
-        write!(writer, "<{priority}>")?;
-        rest(context, writer, event)
+impl Observer for Durations {
+    fn begins(&self, begun: &Begun<'_>) -> u64 {
+        if begun.layer == On::File && !tracing::enabled!(Level::TRACE) {
+            return 0;
+        }
+        let mark = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (name, members) = (String::from_utf8_lossy(begun.name), begun.members);
+        let space = if name.is_empty() { "" } else { " " };
+        let what = format!("{}{space}{name}, {members} members", begun.kind);
+        lock(&self.under_way).insert(mark, (what, Instant::now()));
+        mark
+    }
+
+    fn ends(&self, mark: u64, ending: Ending) {
+        let Some((what, begun)) = lock(&self.under_way).remove(&mark) else { return };
+        let ms = begun.elapsed().as_secs_f64() * 1e3;
+        match ending {
+            Ending::Ended { errno: None, .. } => tracing::debug!("{what}: {ms:.1} ms"),
+            Ending::Ended { errno: Some(errno), .. } => {
+                tracing::debug!("{what}: {ms:.1} ms, {errno}");
+            }
+            Ending::Dropped => tracing::debug!("{what}: given up after {ms:.1} ms"),
+        }
     }
 }

@@ -148,6 +148,7 @@ pub fn named(name: Option<&String>, global: &GlobalArgs) -> Result<String> {
 pub async fn narrate(client: Client) {
     let fold = |leaves: &RangeSet| client.fold(leaves);
     let network = client.network();
+    let begun = Instant::now();
     let ready = async {
         if let Some(leaves) = network.ready(Duration::MAX).await {
             tracing::info!(
@@ -156,6 +157,8 @@ pub async fn narrate(client: Client) {
                 network.leaf_count(),
                 fold(&leaves)
             );
+            let ms = begun.elapsed().as_secs_f64() * 1e3;
+            tracing::debug!("they have joined within {ms:.1} ms");
         }
     };
     let events = async {

@@ -24,6 +24,18 @@ fn what_happens_is_said_as_far_as_it_is_asked_for() {
         ]
     );
     assert!(told.stderr.lines().all(|line| line.starts_with("sheaf: [0.")), "{told:?}");
+    // With more, how long each part has taken.
+    let timed = grep(&["-vv"]);
+    assert_eq!(timed.stdout, plain.stdout);
+    for part in [
+        "4 nodes are planned, and those below the root begun: ",
+        "they have joined within ",
+        "tool.call grep, 3 members: ",
+    ] {
+        let line = timed.stderr.lines().find(|line| line.contains(part));
+        let line = line.unwrap_or_else(|| panic!("{part}: {timed:?}"));
+        assert!(line.ends_with(" ms"), "{line}");
+    }
     // A file is told as well, and goes on where it was.
     let log = home.path().join("log");
     for times in 1..=2 {
