@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 mod dispatch;
+#[doc(hidden)]
+pub mod handing;
 pub mod identity;
 mod lanes;
 pub mod pool;
