@@ -34,10 +34,7 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<u8, Error> {
             Err(error) => Err(failed(&error)),
         };
     }
-    let link = rustix::io::fcntl_dupfd_cloexec(&stdin, 3).map_err(|error| failed(&error))?;
-    // The link is only closed when no copy of it is left.
-    let null = std::fs::File::open("/dev/null").map_err(|error| failed(&error))?;
-    rustix::stdio::dup2_stdin(&null).map_err(|error| failed(&error))?;
+    let link = launch::take_stdin().map_err(|error| failed(&error))?;
     let services = services();
     let served = if word == "--detached" {
         launch::leave_session()

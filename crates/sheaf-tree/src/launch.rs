@@ -29,7 +29,7 @@ pub use join::desk::Desk;
 pub use join::invitation::{Invitation, is_launch_channel};
 pub use join::invited::{Invited, LinkedNode, Login, invited, leave_session};
 pub use join::peer::{PEER_IDLE, PEERS_MAX, Peer, PeerError};
-pub use join::serve::{ServeError, leaf_over, serve, serve_here, serve_invited};
+pub use join::serve::{ServeError, leaf_over, serve, serve_here, serve_invited, take_stdin};
 pub use join::{attach, invitation};
 pub use start::embedded::embedded;
 pub use start::inherited::{close_inherited, hand_nothing_on};

@@ -514,3 +514,12 @@ fn when_all_threads_of_a_service_hang_it_refuses_and_others_go_on() {
         network.shutdown().await;
     });
 }
+
+#[test]
+fn a_node_within_another_runtime_says_why_it_does_not_start() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let services = Services::new(Registry::with_builtins());
+    let served = runtime.block_on(async { launch::serve(ours.into(), &services) });
+    assert!(matches!(served, Err(launch::ServeError::Runtime)), "{served:?}");
+}

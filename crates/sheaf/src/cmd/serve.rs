@@ -78,10 +78,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
         launch::end_with_parent().context("no end with the server")?;
     }
     sheaf_session::raise_descriptor_limit();
-    let link = rustix::io::fcntl_dupfd_cloexec(&stdin, 3).context("standard input")?;
-    let null = File::open("/dev/null").context("/dev/null")?;
-    // The link is only closed when no copy of it is left.
-    rustix::stdio::dup2_stdin(&null).context("standard input")?;
+    let link = launch::take_stdin().context("standard input")?;
     let serve = if args.detached { launch::serve_invited } else { launch::serve };
     let servers = session::servers();
     let served = serve(link, &servers.services());

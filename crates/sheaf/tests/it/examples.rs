@@ -51,6 +51,18 @@ fn group_read_averages_over_servers_inside_it() {
 }
 
 #[test]
+fn own_server_starts_itself_as_processes() {
+    let home = Home::new();
+    let Some(run) = run(&home, "own_server", &["9"]) else { return };
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert_eq!(lines[0], "9 of 9 hosts answered");
+    // Nine times those of this machine.
+    let sum = lines[1].strip_prefix("processes in all: [U64(").unwrap().strip_suffix(")]").unwrap();
+    assert!(sum.parse::<u64>().unwrap() >= 9 * 9, "{sum}");
+}
+
+#[test]
 fn own_service_answers_with_one_line_for_all() {
     let home = Home::new();
     let Some(run) = run(&home, "own_service", &[]) else { return };

@@ -147,8 +147,10 @@ fn services() -> Services {
         .with(STUCK, |site: &Site<'_>, _: LeafHandle| {
             let is_stuck = site.host == "n2";
             let stays = move || {
-                while is_stuck {
-                    std::thread::park();
+                if is_stuck {
+                    loop {
+                        std::thread::park();
+                    }
                 }
                 Vec::new()
             };

@@ -62,9 +62,24 @@ pub enum ServeError {
     /// This program can only be a leaf, and is to have children.
     #[error("this program was started as an inner node, and can only be a leaf")]
     NotALeaf,
+    /// It was called where a runtime is: it blocks, and has one of its own.
+    #[error("a node has an async runtime of its own, and is to be started outside of any other")]
+    Runtime,
 }
 
-/// Runs a node until its parent is gone. `stdin` is what its parent started it with.
+/// What this process was started with on its standard input, for [`serve`]; `/dev/null` takes its
+/// place, so that nobody else reads it, and it is closed when the node's link is.
+///
+/// # Errors
+/// When there is none, or no descriptor is left.
+pub fn take_stdin() -> io::Result<OwnedFd> {
+    let link = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    Ok(link)
+}
+
+/// Runs a node until its parent is gone: blocks, outside of any async runtime. `stdin` is what its
+/// parent started it with ([`take_stdin`]).
 ///
 /// # Errors
 /// See [`ServeError`]; once the node runs it ends without one.
@@ -151,10 +166,19 @@ pub async fn leaf_over(link: OwnedFd, services: &Services) -> Result<(), ServeEr
 }
 
 fn serve_as(channel: OwnedFd, how: How<'_>, services: &Services) -> Result<(), ServeError> {
+    outside_of_runtimes()?;
     serve_told(told(channel)?, how, services)
 }
 
+fn outside_of_runtimes() -> Result<(), ServeError> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(_) => Err(ServeError::Runtime),
+        Err(_) => Ok(()),
+    }
+}
+
 fn serve_told(told: Told, how: How<'_>, services: &Services) -> Result<(), ServeError> {
+    outside_of_runtimes()?;
     // Children are forked before there is a runtime, which they would share.
     let told = match told {
         Told::Place(placed) => Told::Place(Box::new(bear(*placed)?)),
