@@ -56,14 +56,46 @@ pub(super) fn link_file(path: &Path) -> Result<Loaded, FilterError> {
     }
     // SAFETY: linking runs the constructors of the library. Whoever may load filters, or install
     // something beside this program, may run code in this process; that is what a native filter is.
-    unsafe { Loaded::open(Some::<&OsStr>(path.as_ref()), RTLD_NOW | RTLD_LOCAL) }
-        .map_err(|error| broken(format!("the shared object cannot be linked: {error}")))
+    unsafe { Loaded::open(Some::<&OsStr>(path.as_ref()), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+        // What the linker says is the source of what is said first.
+        let why = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
+        broken(format!("the shared object cannot be linked: {why}"))
+    })
+}
+
+/// Whether a 64-bit ELF file has all bytes of the segments that it says are to be loaded: the
+/// linker maps what is not there too, and whoever looks at it is ended by `SIGBUS`. What is no such
+/// file is for the linker to refuse.
+fn is_whole(bytes: &[u8]) -> bool {
+    const LOAD: u32 = 1;
+    let u16_at = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+    let u32_at = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let u64_at = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    if bytes.get(4) != Some(&2) {
+        return true;
+    }
+    let check = || -> Option<bool> {
+        let (table, size) = (usize::try_from(u64_at(32)?).ok()?, usize::from(u16_at(54)?));
+        for number in 0..usize::from(u16_at(56)?) {
+            let segment = table.checked_add(number * size)?;
+            segment.checked_add(40)?;
+            let end = u64_at(segment + 8)?.checked_add(u64_at(segment + 32)?)?;
+            if u32_at(segment)? == LOAD && end > bytes.len() as u64 {
+                return Some(false);
+            }
+        }
+        Some(true)
+    };
+    check().unwrap_or(false)
 }
 
 impl Library {
     pub fn load(bytes: &[u8]) -> Result<Self, FilterError> {
         fork::watch()
             .map_err(|error| FilterError::new(Errno::from_io(&error), error.to_string()))?;
+        if !is_whole(bytes) {
+            return Err(broken("the shared object is cut off"));
+        }
         let loaded = link_bytes(bytes)?;
         let mut library = Self { loaded: ManuallyDrop::new(loaded), trampoline: None };
         match library.symbol("sheaf_filter_abi") {

@@ -163,6 +163,28 @@ async fn garbage_is_no_module() {
     assert!(tree.ask(&stream, b"").await.coverage.is_full(), "the nodes live");
 }
 
+/// Only what is missing behind the segments, as names of symbols for debuggers, may be.
+#[test]
+fn a_shared_object_that_is_cut_off_is_refused_wherever_it_is() {
+    let Some(whole) = module(SOURCE, Kind::Native) else { return };
+    let mut refused = 0;
+    for length in (0..whole.len()).step_by(whole.len() / 40) {
+        let registry = Registry::with_builtins();
+        link_modules(&registry);
+        let added = registry.add_module(whole[..length].to_vec());
+        let made = added
+            .and_then(|id| registry.instantiate(&id.filter("relay"), b"", &NodeInfo::default()));
+        refused += usize::from(made.is_err_and(|error| error.errno == Errno::NOEXEC));
+    }
+    assert!(refused > 10, "{refused}");
+    let registry = Registry::with_builtins();
+    link_modules(&registry);
+    let other = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    let error = registry.add_module(other).expect_err("a program is no shared object");
+    assert!(error.to_string().contains("cannot be linked: "), "{error}");
+    assert!(!error.to_string().contains("dlopen failed"), "{error}");
+}
+
 #[tokio::test]
 async fn only_the_leaves_below_a_failing_node_fail() {
     for kind in KINDS {
