@@ -27,7 +27,7 @@ pub use join::beside::{end_with_parent, serve_host};
 pub use join::client::{GREETING_TIMEOUT, Joined, join};
 pub use join::desk::Desk;
 pub use join::invitation::{Invitation, is_launch_channel};
-pub use join::invited::{Invited, LinkedNode, Login, invited, leave_session};
+pub use join::invited::{Invited, LinkedNode, Login, ignore_hangup, invited, leave_session};
 pub use join::peer::{PEER_IDLE, PEERS_MAX, Peer, PeerError};
 pub use join::serve::{ServeError, leaf_over, serve, serve_here, serve_invited, take_stdin};
 pub use join::{attach, invitation};

@@ -59,6 +59,10 @@ pub struct ServeArgs {
 
 /// Serves until the node above is gone.
 pub fn run(args: &ServeArgs) -> Result<Exit> {
+    // Whoever joins at a terminal goes with it.
+    if args.join.is_none() || File::open("/dev/tty").is_err() {
+        launch::ignore_hangup();
+    }
     if let (Some(address), Some(file)) = (&args.join, &args.token_file) {
         return join(address, file, args);
     }

@@ -484,9 +484,17 @@ fn a_hangup_ends_no_session_that_stays() {
         root.signal(Signal::HUP);
         foreground.signal(Signal::HUP);
     }
+    // Nor is any server lost.
+    let is_server = |process: &Process| process.arguments().iter().any(|word| word == "serve");
+    let servers: Vec<Process> = of_home(&home).into_iter().filter(is_server).collect();
+    assert!(servers.len() >= 2, "{servers:?}");
+    servers.iter().for_each(|server| server.signal(Signal::HUP));
     for session in ["s", "f"] {
         let run = home.run(&["--session", session, "stat", "/"]);
         assert_eq!(run.code, Some(0), "{run:?}");
+    }
+    assert!(servers.iter().all(|server| server.runs()), "{servers:?}");
+    for session in ["s", "f"] {
         assert_eq!(home.run(&["down", session]).code, Some(0));
     }
     assert_eq!(foreground.wait().code, Some(0));

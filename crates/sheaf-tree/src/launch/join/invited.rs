@@ -177,6 +177,15 @@ pub fn leave_session() -> io::Result<()> {
     Ok(())
 }
 
+/// Has this process, and those that it starts, go on when a terminal goes away or its login ends:
+/// nodes end with their parents.
+#[allow(unsafe_code)]
+pub fn ignore_hangup() {
+    // SAFETY: no handler is installed that could run at any moment; the call cannot fail for this
+    // signal.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+}
+
 /// Says that nobody answers where the node's parent is to be.
 pub(in crate::launch) fn say_unreached() {
     let mut stdout = io::stdout();
