@@ -4,12 +4,15 @@ use crate::cli::GlobalArgs;
 use crate::exit::{Stop, io_text};
 use crate::output::tell;
 use anyhow::Result;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use sheaf_core::lock;
 use sheaf_core::observer::{self, Begun, Ending, Layer as On, Observer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -49,8 +52,7 @@ pub fn begin(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
         return Ok(());
     }
     let told = layer(Head::Terminal(Instant::now()), io::stderr, level(verbose));
-    let open =
-        |path: &Path| Log::open(path, u64::MAX).map_err(|error| Stop::usage(io_text(path, &error)));
+    let open = |path: &Path| Log::open(path, u64::MAX).map_err(|error| refused(path, &error));
     // Whoever wants a file wants to read there what happened.
     let written =
         file.map(open).transpose()?.map(|log| layer(Head::Dated, log, level(verbose.max(2))));
@@ -113,9 +115,23 @@ impl Log {
     }
 }
 
+/// Why there is no log at a path that the user has named.
+fn refused(path: &Path, error: &io::Error) -> Stop {
+    let text = io_text(path, error);
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NXIO) => Stop::usage(format!("{text}: nobody reads this pipe")),
+        _ => Stop::usage(text),
+    }
+}
+
+/// Opens without waiting, as a pipe has it that nobody reads.
 fn append(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let file = options.append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
+    // Whoever reads it may take a moment.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 impl<'a> MakeWriter<'a> for Log {

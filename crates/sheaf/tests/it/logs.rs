@@ -1,6 +1,8 @@
 //! What is said of what happens: on standard error, in a file, in the log of a session.
 use crate::cluster::{nothing_is_left, wait_until};
 use crate::support::Home;
+use rustix::fs::{CWD, FileType, Mode};
+use std::io::{BufRead, BufReader};
 
 #[test]
 fn what_happens_is_said_as_far_as_it_is_asked_for() {
@@ -52,6 +54,24 @@ fn what_happens_is_said_as_far_as_it_is_asked_for() {
         (bad.code, bad.stderr.as_str()),
         (Some(2), "sheaf: /none/log: No such file or directory (ENOENT)\n")
     );
+}
+
+/// A pipe that nobody reads is not waited for.
+#[test]
+fn a_log_that_nobody_reads_is_refused() {
+    let home = Home::new();
+    let pipe = home.path().join("pipe");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let pipe = pipe.to_str().unwrap();
+    let cat = ["--embedded", "1", "--timeout", "60", "-v", "--log", pipe, "cat", "/etc/hostname"];
+    let run = home.run(&cat);
+    let told =
+        format!("sheaf: {pipe}: No such device or address (ENXIO): nobody reads this pipe\n");
+    assert_eq!((run.code, run.stderr), (Some(2), told));
+    let reader = std::fs::File::options().read(true).write(true).open(pipe).unwrap();
+    assert_eq!(home.run(&cat).code, Some(0));
+    let mut lines = BufReader::new(reader).lines();
+    assert!(lines.next().unwrap().unwrap().contains("cluster embedded: starts 1 hosts"));
 }
 
 #[test]
