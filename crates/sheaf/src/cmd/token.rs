@@ -6,7 +6,8 @@ use crate::session;
 use anyhow::Result;
 use clap::Args;
 use sheaf_session::{Environment, Sessions};
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Make a token with which a host joins a running session
@@ -28,7 +29,7 @@ pub struct TokenArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub uses: u32,
 
-    /// Write it to this file, which only its user can read, not to standard output
+    /// Write it to this file, which only its user can read, not to standard output (-)
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -36,20 +37,23 @@ pub struct TokenArgs {
 /// Makes one.
 pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     let name = session::named(args.name.as_ref(), global)?;
+    let file = args.output.as_deref().filter(|path| path.as_os_str() != "-");
+    // A token that cannot be written down is not made.
+    file.map_or(Ok(()), check_place)?;
     let issued = Sessions::of(&Environment::of_this_process()).token(&name, args.uses)?;
-    if let Some(path) = &args.output {
+    if let Some(path) = file {
         write_secret(path, &format!("{}\n", issued.token))?;
     }
     let mut out = crate::output::stdout();
     if global.json {
-        let token = args.output.is_none().then_some(&issued.token);
+        let token = file.is_none().then_some(&issued.token);
         let record = serde_json::json!({ "type": "token", "token": token, "join": issued.join, "uses": args.uses });
         Records::new(global).write(&mut out, record)?;
-    } else if args.output.is_none() {
+    } else if file.is_none() {
         writeln!(out, "{}", issued.token)?;
     }
     if !global.quiet && !global.json {
-        let file = args.output.as_deref().unwrap_or(Path::new("FILE"));
+        let file = file.unwrap_or(Path::new("FILE"));
         crate::output::tell(format_args!(
             "join with: sheaf serve --join {} --token-file {}",
             issued.join,
@@ -59,9 +63,36 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(Exit::Success)
 }
 
+/// That a secret may be written there: to a regular file or a new one. Whatever else has a name (a
+/// device, a pipe, a link) is not for us to replace.
+pub fn check_place(path: &Path) -> Result<(), Stop> {
+    let failed = |error: io::Error| Stop::usage(exit::io_text(path, &error));
+    let kind = match std::fs::symlink_metadata(path) {
+        Ok(about) => about.file_type(),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+            return match std::fs::metadata(directory.unwrap_or(Path::new("."))) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(failed(error)),
+            };
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let what = match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_symlink() => "a symbolic link",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    let path = path.display();
+    Err(Stop::usage(format!("{path}: it is {what}: tokens go to a regular file, or a new one")))
+}
+
 /// Writes a file that only its user can read; never one that others may have open.
 pub fn write_secret(path: &Path, text: &str) -> Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
+    check_place(path)?;
     let _ = std::fs::remove_file(path);
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut file = file.map_err(|error| Stop::usage(exit::io_text(path, &error)))?;

@@ -85,6 +85,13 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
             format!("launch = {} is not for --tokens FILE: nobody can join it", config.launch());
         return Err(Stop::usage(text).into());
     }
+    if let Some(path) = &args.tokens {
+        if path.as_os_str() == "-" {
+            let text = "--tokens is a file; sheaf token writes tokens to standard output";
+            return Err(Stop::usage(text).into());
+        }
+        crate::cmd::token::check_place(path)?;
+    }
     let all = u64::from(topology.leaves_len());
     let wait = match args.wait {
         None => None,

@@ -1,6 +1,7 @@
 //! Files and patterns that cannot be meant, asked of servers that run: one clear line each.
 use crate::support::Home;
-use std::os::unix::fs::symlink;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::os::unix::fs::{MetadataExt, symlink};
 
 fn home() -> Home {
     let home = Home::new();
@@ -21,6 +22,54 @@ fn told(home: &Home, args: &[&str]) -> String {
         home.run(&[&["--embedded", "4", "--export", export.to_str().unwrap()], args].concat());
     assert_eq!(run.stdout, "", "{args:?}");
     format!("{} {}\n{}", run.code.unwrap(), args.join(" "), run.stderr)
+}
+
+/// Tokens replace regular files alone; nothing is started, nor a token made, where they cannot go.
+#[test]
+fn what_is_no_regular_file_is_not_replaced_by_tokens() {
+    let config = "[cluster.pods]\nhosts = \"n1\"\nlaunch = \"attach\"\nlisten = \"127.0.0.1:0\"\n";
+    let home = Home::with_config(config);
+    let at = |name: &str| home.path().join(name);
+    mknodat(CWD, at("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    home.write("file", "kept\n");
+    symlink("file", at("link")).unwrap();
+    symlink("nowhere", at("dangling")).unwrap();
+    std::fs::create_dir(at("directory")).unwrap();
+    let refused = |command: &[&str], place: &str, what: &str| {
+        let before = std::fs::symlink_metadata(at(place)).unwrap().ino();
+        let run = home.run(&[command, &[place]].concat());
+        let told =
+            format!("sheaf: {place}: it is {what}: tokens go to a regular file, or a new one\n");
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr), (Some(2), "", told));
+        assert_eq!(std::fs::symlink_metadata(at(place)).unwrap().ino(), before, "{place}");
+    };
+    let places = [
+        ("pipe", "a pipe"),
+        ("socket", "a socket"),
+        ("link", "a symbolic link"),
+        ("dangling", "a symbolic link"),
+        ("directory", "a directory"),
+    ];
+    places.iter().for_each(|(place, what)| refused(&["up", "--tokens"], place, what));
+    let up = home.run(&["up", "--tokens", "-"]);
+    assert_eq!(up.code, Some(2), "{up:?}");
+    assert_eq!(home.run(&["status"]).stderr, "no session is running; start one with: sheaf up\n");
+    let up = home.run(&["up", "--tokens", "tokens"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    places.iter().for_each(|(place, what)| refused(&["token", "pods", "--output"], place, what));
+    let none = home.run(&["token", "pods", "--output", "missing/token"]);
+    let told = "sheaf: missing/token: No such file or directory (ENOENT)\n";
+    assert_eq!((none.code, none.stderr.as_str()), (Some(2), told));
+    assert_eq!(std::fs::read_to_string(at("file")).unwrap(), "kept\n");
+    let out = home.run(&["token", "pods", "--output", "-"]);
+    assert_eq!((out.code, out.stdout.lines().count()), (Some(0), 1), "{out:?}");
+    assert!(!at("-").exists());
+    // A file is, whoever has it open.
+    let file = home.run(&["token", "pods", "--output", "file"]);
+    assert_eq!((file.code, file.stdout.as_str()), (Some(0), ""), "{file:?}");
+    assert_eq!(std::fs::metadata(at("file")).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(home.run(&["down", "pods"]).code, Some(0));
 }
 
 #[test]
