@@ -129,6 +129,8 @@ struct LaneQueue {
     /// The packet that is coming in, and what has come and waits.
     coming: BytesMut,
     asks: bool,
+    /// Bytes of it that count as under way until what came before has been dealt with.
+    held: usize,
     waiting: VecDeque<LaneJob>,
     /// What is worked on, to be told that nobody waits for it.
     at_work: Option<(u64, Arc<AtomicBool>)>,
@@ -198,9 +200,15 @@ impl Lane {
             queue.asks = packet.expect.is_some();
         }
         if !packet.last {
-            // A packet may be longer than what may be under way; its own bound holds it.
             queue.coming.extend_from_slice(&packet.payload);
-            leaf.consumed(packet.stream, packet.frame_bytes);
+            if queue.busy {
+                // However many long packets come behind one that hangs, no more of them are here
+                // than may be under way.
+                queue.held += packet.frame_bytes;
+            } else {
+                // A packet may be longer than that; its own bound holds it.
+                leaf.consumed(packet.stream, packet.frame_bytes);
+            }
             return false;
         }
         let payload = if queue.coming.is_empty() {
@@ -210,14 +218,22 @@ impl Lane {
             queue.coming.split().freeze()
         };
         let (wave, tag, answer) = (packet.wave, packet.tag, queue.asks);
-        let (frame_bytes, over) = (packet.frame_bytes, Arc::default());
+        let frame_bytes = packet.frame_bytes + std::mem::take(&mut queue.held);
+        let over = Arc::default();
         queue.waiting.push_back(LaneJob { wave, tag, payload, answer, frame_bytes, over });
         !std::mem::replace(&mut queue.busy, true)
     }
 
     /// Does all that waits, on a thread that may block.
     fn work(&self) {
-        while let Some(job) = self.next() {
+        loop {
+            let job = match self.next() {
+                Ok(job) => job,
+                Err(0) => return,
+                Err(held) => {
+                    return self.post.handle.with(|leaf| leaf.consumed(self.stream, held));
+                }
+            };
             let request = ServiceRequest {
                 tag: job.tag,
                 payload: job.payload,
@@ -236,12 +252,14 @@ impl Lane {
         }
     }
 
-    fn next(&self) -> Option<LaneJob> {
+    /// What is to be done next; else the lane has nobody any more, and so many bytes of what is
+    /// coming count no longer.
+    fn next(&self) -> Result<LaneJob, usize> {
         let mut queue = self.queue();
         let job = queue.waiting.pop_front().filter(|_| !queue.ended);
         queue.at_work = job.as_ref().map(|job| (job.wave, Arc::clone(&job.over)));
         queue.busy = job.is_some();
-        job
+        job.ok_or_else(|| std::mem::take(&mut queue.held))
     }
 
     fn answer(&self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
@@ -268,10 +286,15 @@ impl Lane {
 
     /// There is no thread for it, or it is not to be done.
     fn refuse(&self, errno: Errno, leaf: &mut Leaf<'_>) {
-        while let Some(job) = self.next() {
-            leaf.consumed(self.stream, job.frame_bytes);
-            if job.answer {
-                leaf.fail(self.stream, job.wave, errno);
+        loop {
+            match self.next() {
+                Ok(job) => {
+                    leaf.consumed(self.stream, job.frame_bytes);
+                    if job.answer {
+                        leaf.fail(self.stream, job.wave, errno);
+                    }
+                }
+                Err(held) => return leaf.consumed(self.stream, held),
             }
         }
     }

@@ -523,3 +523,31 @@ fn a_node_within_another_runtime_says_why_it_does_not_start() {
     let served = runtime.block_on(async { launch::serve(ours.into(), &services) });
     assert!(matches!(served, Err(launch::ServeError::Runtime)), "{served:?}");
 }
+
+#[test]
+fn long_requests_behind_one_that_hangs_wait_where_they_come_from() {
+    run(async {
+        let go = Arc::new(AtomicBool::new(false));
+        let free = Arc::clone(&go);
+        let hangs = move |_: &Site<'_>, _: &Caller| {
+            Ok(Box::new(Hangs(Arc::clone(&free))) as Box<dyn Worker>)
+        };
+        let network = start(lines().with("hangs", Blocking::new(hangs)));
+        let stream = open(&network, "hangs", network.everyone());
+        let long = vec![b'x'; 3 << 20];
+        let send = async {
+            for _ in 0..4 {
+                stream.send(7, &long, Some(LIMIT)).await;
+            }
+        };
+        tokio::pin!(send);
+        let all = tokio::time::timeout(SOON, &mut send).await;
+        assert!(all.is_err(), "12 MiB are under way, and the window is one");
+        go.store(true, Ordering::Relaxed);
+        tokio::time::timeout(LIMIT, send).await.expect("there is room again");
+        for _ in 0..4 {
+            assert_eq!(said(&stream.recv().await), ["at last"; 4]);
+        }
+        network.shutdown().await;
+    });
+}
