@@ -36,10 +36,22 @@ pub enum Refusal {
     Name,
     /// Its introduction was used before, or is late, or another's.
     Introduction,
+    /// A host that asked to join went away before it showed a token: this is no session of its.
+    NoToken,
+    /// A host that asked to join has a token that this session has not made.
+    ForeignToken,
+    /// A host that asked to join has a token that has been used already.
+    UsedToken,
+    /// A host that asked to join is none of the session's.
+    ForeignHost,
+    /// A host that asked to join is there already.
+    There,
+    /// A host that asked to join could not be given its place.
+    NoPlace,
 }
 
 /// All reasons, in the order in which they are counted.
-pub const REFUSALS: [Refusal; 12] = [
+pub const REFUSALS: [Refusal; 18] = [
     Refusal::Late,
     Refusal::Crowded,
     Refusal::Left,
@@ -52,6 +64,12 @@ pub const REFUSALS: [Refusal; 12] = [
     Refusal::User,
     Refusal::Name,
     Refusal::Introduction,
+    Refusal::NoToken,
+    Refusal::ForeignToken,
+    Refusal::UsedToken,
+    Refusal::ForeignHost,
+    Refusal::There,
+    Refusal::NoPlace,
 ];
 
 impl Refusal {
@@ -71,6 +89,12 @@ impl Refusal {
             Self::User => "a process of another user",
             Self::Name => "it was started for another host",
             Self::Introduction => "an introduction that is used, late or another's",
+            Self::NoToken => "no token of this session was shown by who asked to join",
+            Self::ForeignToken => "a host's token is not of this session",
+            Self::UsedToken => "a host's token has been used already",
+            Self::ForeignHost => "a host that is not one of the session's",
+            Self::There => "a host that is there already",
+            Self::NoPlace => "a host could not be given its place",
         }
     }
 }

@@ -59,6 +59,8 @@ pub(in crate::launch) struct Nursery {
     adopted: Mutex<Vec<LinkId>>,
     /// The links of nodes that have come.
     members: Mutex<FxHashMap<u32, LinkId>>,
+    /// When they came, by rank.
+    came: Mutex<FxHashMap<u32, std::time::Instant>>,
     /// Newcomers, by rank, who wait for the node below which their place is.
     held: Mutex<FxHashMap<u32, Channel>>,
     /// How long adopted children stay before they are sent to their places, by rank.
@@ -109,6 +111,7 @@ impl Nursery {
             kin: Mutex::default(),
             adopted: Mutex::default(),
             members: Mutex::default(),
+            came: Mutex::default(),
             held: Mutex::default(),
             stays: Mutex::default(),
             lines: Lines::default(),
@@ -156,6 +159,11 @@ impl Nursery {
         self.shared
             .upgrade()
             .is_some_and(|shared| shared.peek(|core| self.link_of(core, rank).is_some()))
+    }
+
+    /// When the node `rank` came here last.
+    pub fn came(&self, rank: u32) -> Option<std::time::Instant> {
+        lock(&self.came).get(&rank).copied()
     }
 
     /// When the node `rank`, if it is connected here, was last heard.
@@ -371,6 +379,7 @@ impl Nursery {
     /// The node `rank` is on this link from now on.
     fn entered(&self, shared: &Shared, rank: u32, link: LinkId) {
         lock(&self.members).insert(rank, link);
+        lock(&self.came).insert(rank, std::time::Instant::now());
         shared.peek(|core| core.doors.remove(&rank));
     }
 

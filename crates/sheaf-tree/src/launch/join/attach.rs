@@ -6,7 +6,7 @@
 //! that it is to run, with which it goes on as any other. Whoever has no token learns nothing, and
 //! no token can be used more often than was said when it was made.
 use crate::launch::Invitation;
-use crate::link::Authority;
+use crate::link::{Audit, Authority, Refusal};
 use crate::proto::control::PROTOCOL_VERSION;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -153,22 +153,31 @@ enum EnrolAnswer {
 /// Why a host is not let in.
 #[derive(Debug, PartialEq, Eq)]
 pub enum No {
-    /// It never will be.
-    Never(String),
-    /// It may be within this time.
+    /// It never will be: as what it is counted, and why, for people.
+    Never(Refusal, String),
+    /// It is there already, as far as is known; it may be let in within this time.
     NotYet(String, Duration),
     /// The session is ending.
     Over,
 }
 
 impl No {
-    fn never(why: impl Into<String>) -> Self {
-        Self::Never(why.into())
+    fn never(refusal: Refusal, why: impl Into<String>) -> Self {
+        Self::Never(refusal, why.into())
+    }
+
+    /// As what it is counted; the end of a session is nobody's fault.
+    fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::Never(refusal, _) => Some(*refusal),
+            Self::NotYet(..) => Some(Refusal::There),
+            Self::Over => None,
+        }
     }
 
     fn answer(self) -> EnrolAnswer {
         match self {
-            Self::Never(why) => EnrolAnswer::Refused(why),
+            Self::Never(_, why) => EnrolAnswer::Refused(why),
             Self::NotYet(why, patience) => EnrolAnswer::NotYet(why, patience),
             Self::Over => EnrolAnswer::Over,
         }
@@ -243,7 +252,7 @@ pub struct Enrolment {
     server: Arc<rustls::ServerConfig>,
     admit: Box<Admit>,
     connections: AtomicUsize,
-    refused: AtomicUsize,
+    audit: Arc<Audit>,
 }
 
 impl fmt::Debug for Enrolment {
@@ -253,7 +262,7 @@ impl fmt::Debug for Enrolment {
 }
 
 impl Enrolment {
-    /// Takes in whom `admit` accepts, at `listener`.
+    /// Takes in whom `admit` accepts, at `listener`; whom it refuses is counted in `audit`.
     ///
     /// # Errors
     /// When no key can be made for it, or no thread started.
@@ -261,11 +270,12 @@ impl Enrolment {
         listener: TcpListener,
         authority: &Authority,
         tokens: Arc<Tokens>,
+        audit: Arc<Audit>,
         admit: Box<Admit>,
     ) -> io::Result<Arc<Self>> {
         let server = tls::server(&authority.issue(0)?)?;
-        let (connections, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let enrolment = Arc::new(Self { tokens, server, admit, connections, refused });
+        let connections = AtomicUsize::new(0);
+        let enrolment = Arc::new(Self { tokens, server, admit, connections, audit });
         let weak = Arc::downgrade(&enrolment);
         listener.set_nonblocking(true)?;
         std::thread::Builder::new()
@@ -274,17 +284,10 @@ impl Enrolment {
         Ok(enrolment)
     }
 
-    /// How many connections were refused so far.
-    #[must_use]
-    pub fn refused(&self) -> usize {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// Serves one connection.
-    fn serve(&self, stream: TcpStream) -> io::Result<()> {
+    /// Serves one connection, of `peer`. Gives why it was dropped.
+    fn serve(&self, stream: TcpStream, peer: IpAddr) -> io::Result<()> {
         // As IPv4, if it came so to a socket of both families.
-        let (here, peer) =
-            (stream.local_addr()?.ip().to_canonical(), stream.peer_addr()?.ip().to_canonical());
+        let here = stream.local_addr()?.ip().to_canonical();
         let mut stream = tls::accept(&self.server, Timed::new(stream, ENROL_TIMEOUT)?)?;
         let request: EnrolRequest = read(&mut stream, REQUEST_BYTES_MAX)?;
         let answer = match self.decide(&request, here) {
@@ -292,8 +295,9 @@ impl Enrolment {
                 EnrolAnswer::Invited(invitations.iter().map(Invitation::to_bytes).collect())
             }
             Err(why) => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(%peer, host = request.host, ?why, "a host that asked to join was refused");
+                if let Some(refusal) = why.refusal() {
+                    self.audit.refuse(&format!("{} ({peer})", request.host), refusal);
+                }
                 why.answer()
             }
         };
@@ -307,16 +311,19 @@ impl Enrolment {
     fn decide(&self, request: &EnrolRequest, here: IpAddr) -> Result<Vec<Invitation>, No> {
         if request.version != PROTOCOL_VERSION {
             let theirs = request.version;
-            return Err(No::Never(format!(
-                "it speaks protocol {theirs}, the session {PROTOCOL_VERSION}"
-            )));
+            let why = format!("it speaks protocol {theirs}, the session {PROTOCOL_VERSION}");
+            return Err(No::Never(Refusal::Version, why));
         }
         if request.host.is_empty() || request.host.len() > HOST_BYTES_MAX {
-            return Err(No::never("it does not say its name"));
+            return Err(No::never(Refusal::Greeting, "it does not say its name"));
         }
         match self.tokens.take(&request.secret) {
-            TakenToken::Unknown => return Err(No::never("its token is not of this session")),
-            TakenToken::UsedUp => return Err(No::never("its token has been used already")),
+            TakenToken::Unknown => {
+                return Err(No::never(Refusal::ForeignToken, "its token is not of this session"));
+            }
+            TakenToken::UsedUp => {
+                return Err(No::never(Refusal::UsedToken, "its token has been used already"));
+            }
             TakenToken::Yes => {}
         }
         let admitted = (self.admit)(&request.host, here);
@@ -336,8 +343,8 @@ fn accept(listener: &TcpListener, enrolment: &Weak<Enrolment>) {
         if !matches!(ready, Ok(1..)) {
             continue;
         }
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept() {
+            Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => {
                 tracing::warn!(%error, "enrolment cannot accept");
@@ -347,20 +354,32 @@ fn accept(listener: &TcpListener, enrolment: &Weak<Enrolment>) {
         };
         if enrolment.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
             enrolment.connections.fetch_sub(1, Ordering::Relaxed);
-            enrolment.refused.fetch_add(1, Ordering::Relaxed);
+            enrolment.audit.refuse(&peer.to_string(), Refusal::Crowded);
             continue;
         }
         let serve = move || {
-            if let Err(error) = stream.set_nonblocking(false).and_then(|()| enrolment.serve(stream))
-            {
-                enrolment.refused.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(%error, "a connection for enrolment was dropped");
+            let served = stream.set_nonblocking(false);
+            if let Err(error) = served.and_then(|()| enrolment.serve(stream, peer)) {
+                enrolment.audit.refuse(&peer.to_string(), dropped(&error));
             }
             enrolment.connections.fetch_sub(1, Ordering::Relaxed);
         };
         if let Err(error) = std::thread::Builder::new().name("enrol".to_owned()).spawn(serve) {
             tracing::warn!(%error, "enrolment cannot start a thread");
         }
+    }
+}
+
+/// As what a connection is counted that came to nothing.
+fn dropped(error: &io::Error) -> Refusal {
+    let is_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match (is_tls, error.kind()) {
+        // Whoever has another session's token goes away like this, once it knows where it is.
+        (Some(rustls::Error::AlertReceived(_)), _) => Refusal::NoToken,
+        (Some(_), _) => Refusal::Handshake,
+        (None, io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => Refusal::Late,
+        (None, io::ErrorKind::InvalidData) => Refusal::Greeting,
+        (None, _) => Refusal::NoToken,
     }
 }
 

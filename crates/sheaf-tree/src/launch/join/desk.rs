@@ -3,9 +3,10 @@ use super::attach::{Enrolment, No, Token, Tokens};
 use crate::launch::Invitation;
 use crate::launch::door::nursery::{Nursery, leaves_of};
 use crate::launch::start::hosts::seen_from;
-use crate::link::{Ports, unheard};
+use crate::link::{Ports, Refusal, unheard};
 use crate::proto::Tuning;
 use crate::topology::{NodeRef, Role};
+use rustc_hash::FxHashMap;
 use sheaf_core::lock;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -71,12 +72,15 @@ impl Desk {
         let address = listener.local_addr()?;
         let tokens = Arc::new(Tokens::new(authority));
         let nursery = Arc::downgrade(&self.nursery);
+        let invited = Mutex::default();
         let admit = move |host: &str, here: IpAddr| match nursery.upgrade() {
-            Some(nursery) => admit(&nursery, host, here),
+            Some(nursery) => admit(&nursery, &invited, host, here),
             None => Err(No::Over),
         };
+        let shared = self.nursery.shared().ok_or(io::ErrorKind::NotConnected)?;
+        let audit = shared.peek(|core| Arc::clone(&core.audit));
         let enrolment =
-            Enrolment::start(listener, authority, Arc::clone(&tokens), Box::new(admit))?;
+            Enrolment::start(listener, authority, Arc::clone(&tokens), audit, Box::new(admit))?;
         Ok(OpenDesk { tokens, address, _enrolment: enrolment })
     }
 }
@@ -87,6 +91,11 @@ const LISTEN_MAX: Duration = Duration::from_secs(4);
 /// again.
 const HEARTBEATS: u32 = 3;
 const LOOK: Duration = Duration::from_millis(20);
+/// Whoever has been invited comes within this time; until then nobody else is, as the same host.
+const COMES_WITHIN: Duration = Duration::from_secs(3);
+
+/// When hosts were invited that have not been seen to come.
+type InvitedHosts = Mutex<FxHashMap<String, Instant>>;
 
 /// Listens at an address; at one of `ports`, if these are said and no other port is.
 fn bind(at: SocketAddr, ports: Option<Ports>) -> io::Result<TcpListener> {
@@ -104,13 +113,18 @@ fn bind(at: SocketAddr, ports: Option<Ports>) -> io::Result<TcpListener> {
 
 /// Gives a host that has shown its token the places of its name: those of inner nodes first, its
 /// server's last.
-fn admit(nursery: &Nursery, host: &str, here: IpAddr) -> Result<Vec<Invitation>, No> {
+fn admit(
+    nursery: &Nursery,
+    invited: &InvitedHosts,
+    host: &str,
+    here: IpAddr,
+) -> Result<Vec<Invitation>, No> {
     let reception = nursery.reception().ok_or(No::Over)?;
     let nodes = nursery.topology().nodes();
     let mut places: Vec<NodeRef<'_>> =
         nodes.filter(|node| node.role() != Role::Root && node.host() == host).collect();
     if places.is_empty() {
-        return Err(No::Never(format!("{host} is not one of its hosts")));
+        return Err(No::Never(Refusal::ForeignHost, format!("{host} is not one of its hosts")));
     }
     let tuning = &reception.options.tuning;
     let mut taken = Vec::new();
@@ -131,10 +145,38 @@ fn admit(nursery: &Nursery, host: &str, here: IpAddr) -> Result<Vec<Invitation>,
         let patience =
             tuning.heartbeat_timeout + tuning.adoption_grace + tuning.heartbeat_interval * 2;
         let is_far = taken.iter().any(|holder| matches!(holder, Holder::Far));
-        return Err(if is_far { No::NotYet(why, patience) } else { No::Never(why) });
+        return Err(if is_far {
+            No::NotYet(why, patience)
+        } else {
+            No::Never(Refusal::There, why)
+        });
     }
+    comes_alone(nursery, invited, host, &places)?;
     let invite = |place: &NodeRef<'_>| seen_from(&reception.invite(*place)?, Some(here));
-    places.iter().map(|place| invite(place).map_err(|error| No::Never(error.to_string()))).collect()
+    let failed = |error: io::Error| No::Never(Refusal::NoPlace, error.to_string());
+    places.iter().map(|place| invite(place).map_err(failed)).collect()
+}
+
+/// Notes that a host is invited. Of two that ask at once as the same host, the second is to ask
+/// again, when the first has come, or has had the time to.
+fn comes_alone(
+    nursery: &Nursery,
+    invited: &InvitedHosts,
+    host: &str,
+    places: &[NodeRef<'_>],
+) -> Result<(), No> {
+    let (mut invited, now) = (lock(invited), Instant::now());
+    invited.retain(|_, since| now.duration_since(*since) < COMES_WITHIN);
+    if let Some(since) = invited.get(host) {
+        // One that has come in the meantime and has gone again is in nobody's way.
+        let came = places.iter().filter_map(|place| nursery.came(place.rank())).max();
+        let is_here = places.iter().any(|place| nursery.has(place.rank()));
+        if is_here || came.is_none_or(|came| came < *since) {
+            return Err(No::NotYet(format!("{host} is there already"), COMES_WITHIN * 2));
+        }
+    }
+    invited.insert(host.to_owned(), now);
+    Ok(())
 }
 
 fn hosts_a_leaf(nursery: &Nursery, host: &str) -> bool {

@@ -16,7 +16,20 @@ fn invitation(rank: u32, here: IpAddr) -> Invitation {
 struct Fixture {
     address: String,
     tokens: Arc<Tokens>,
-    enrolment: Arc<Enrolment>,
+    audit: Arc<Audit>,
+    _enrolment: Arc<Enrolment>,
+}
+
+impl Fixture {
+    /// Waits until these are counted: whoever goes away is counted a little later.
+    #[track_caller]
+    fn refuses(&self, expected: &[(Refusal, u64)]) {
+        let deadline = Instant::now() + ENROL_TIMEOUT;
+        while self.audit.counts().refused != expected {
+            assert!(Instant::now() < deadline, "{:?}", self.audit.counts());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// An enrolment for hosts whose names are numbers.
@@ -28,11 +41,12 @@ fn fixture() -> Fixture {
     let admit = |host: &str, here| match host.parse() {
         Ok(rank) => Ok(vec![invitation(rank, here)]),
         Err(_) if host == "early" => Err(No::NotYet("it is there".to_owned(), ENROL_TIMEOUT)),
-        Err(_) => Err(No::Never(format!("{host} is not one of its hosts"))),
+        Err(_) => Err(No::Never(Refusal::ForeignHost, format!("{host} is not one of its hosts"))),
     };
-    let enrolment =
-        Enrolment::start(listener, &authority, Arc::clone(&tokens), Box::new(admit)).unwrap();
-    Fixture { address, tokens, enrolment }
+    let audit = Arc::new(Audit::default());
+    let (counts, desk) = (Arc::clone(&audit), Arc::clone(&tokens));
+    let enrolment = Enrolment::start(listener, &authority, desk, counts, Box::new(admit)).unwrap();
+    Fixture { address, tokens, audit, _enrolment: enrolment }
 }
 
 #[test]
@@ -45,7 +59,7 @@ fn a_token_is_used_as_often_as_was_said() {
     let again = enrol(&fixture.address, &token, "9").unwrap_err();
     let told = "the session refuses this host: its token has been used already";
     assert_eq!(again.to_string(), told);
-    assert_eq!(fixture.enrolment.refused(), 1);
+    assert_eq!(fixture.audit.counts().refused, [(Refusal::UsedToken, 1)]);
 }
 
 #[test]
@@ -72,9 +86,11 @@ fn a_token_of_another_session_trusts_nobody_here() {
     let token = other.tokens.issue(1).unwrap();
     assert!(matches!(enrol(&one.address, &token, "1"), Err(EnrolError::Stranger(_))));
     // The right fingerprint with a wrong secret is heard, and refused.
+    one.refuses(&[(Refusal::NoToken, 1)]);
     let right = one.tokens.issue(1).unwrap();
     let forged = Token { authority: right.authority.clone(), secret: token.secret };
     assert!(matches!(enrol(&one.address, &forged, "1"), Err(EnrolError::Refused(_))));
+    one.refuses(&[(Refusal::NoToken, 1), (Refusal::ForeignToken, 1)]);
     assert_eq!(enrol(&one.address, &right, "1").unwrap()[0].rank, 1);
 }
 
