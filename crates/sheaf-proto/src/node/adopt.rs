@@ -201,6 +201,8 @@ impl Node {
             return;
         };
         adopt.streams.sort_unstable_by_key(|place| place.id);
+        let (rank, below) = (adopt.rank, self.config.rank);
+        tracing::info!(rank, "a node is taken in below node {below}");
         self.gather(link, &adopt.leaves);
         // One that was started anew and has none of its leaves is given some later.
         if self.links[link].leaves().is_empty() && !adopt.leaves.is_subset(&adopt.lost) {

@@ -1,5 +1,5 @@
 //! What is said of what happens: on standard error, in a file, in the log of a session.
-use crate::cluster::{nothing_is_left, wait_until};
+use crate::cluster::{Up, nothing_is_left, turn, wait_until};
 use crate::support::Home;
 use rustix::fs::{CWD, FileType, Mode};
 use std::io::{BufRead, BufReader};
@@ -99,4 +99,23 @@ fn a_session_keeps_a_log_with_what_became_of_its_hosts() {
         Some("cluster processes: starts 3 hosts, launch processes, tree auto")
     );
     assert_eq!(lines.last().map(String::as_str), Some("session kept ends"));
+}
+
+/// Who takes a node in that has lost the one above it says so.
+#[test]
+fn who_is_below_another_node_now_is_said() {
+    let _turn = turn();
+    let up = Up::new(&["--processes", "4", "--tree", "1x2x2"]);
+    let inner = up.nodes.iter().find(|node| !up.servers.values().any(|server| server == *node));
+    inner.unwrap().signal(rustix::process::Signal::KILL);
+    let run = up.run(&["cat", "/proc/version"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let log = up.home.runtime_dir().join("sheaf/try.log");
+    let told = || {
+        let written = std::fs::read_to_string(&log).unwrap();
+        let taken = |line: &&str| line.contains(" a node is taken in below node 0 rank=");
+        written.lines().filter(taken).count() == 2
+    };
+    wait_until("both leaves are taken in", told);
+    assert_eq!(up.down().code, Some(0));
 }
