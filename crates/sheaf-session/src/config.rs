@@ -289,6 +289,12 @@ impl Config {
         })
     }
 
+    /// Whether nothing says which hosts are meant: no option, no file, no session.
+    pub(crate) fn says_no_hosts(&self) -> bool {
+        let is_said = self.cluster.hosts.origin != Origin::Default;
+        self.session.is_none() && !self.is_joined() && !is_said
+    }
+
     /// Whether the cluster is this machine alone, with all its files, because nothing says
     /// otherwise: no option, no file, no session.
     pub fn is_this_machine(&self) -> bool {

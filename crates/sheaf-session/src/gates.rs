@@ -94,6 +94,20 @@ impl GateSocket {
         self.sessions.connect(&self.path, &self.session)
     }
 
+    /// That nobody listens there, though it is there: whose host this is must not be taken for a
+    /// machine of its own.
+    pub fn check_left(&self) -> Result<(), SessionError> {
+        if std::fs::symlink_metadata(&self.path).is_err() {
+            return Ok(());
+        }
+        let (session, path) = (&self.session, self.path.display());
+        let who = if self.is_shared() { "have root remove" } else { "remove" };
+        Err(SessionError::Absent(format!(
+            "this host is in session {session}, whose server here is gone: name hosts with -w, or \
+             {who} {path} if that session is over"
+        )))
+    }
+
     /// Whether it leads to a session of root's that lets this user in.
     pub fn is_shared(&self) -> bool {
         self.sessions.directory().starts_with(SHARED)
@@ -113,6 +127,26 @@ pub fn here(environment: &Environment) -> Result<Vec<String>, SessionError> {
         }
     }
     Ok(names)
+}
+
+/// Why sessions that this host is in cannot be joined here, for each whose server
+/// is gone or takes nobody in.
+///
+/// # Errors
+/// As [`here`].
+pub fn gone(environment: &Environment) -> Result<Vec<(String, SessionError)>, SessionError> {
+    let mut gone: Vec<(String, SessionError)> = Vec::new();
+    for gate in gates_in(environment)? {
+        let checked = gate.connect().and_then(|stream| match stream {
+            Some(_) => Ok(()),
+            None => gate.check_left(),
+        });
+        gone.extend(checked.err().map(|error| (gate.session, error)));
+    }
+    gone.dedup_by(|one, other| one.0 == other.0);
+    let here = here(environment)?;
+    gone.retain(|(name, _)| !here.contains(name));
+    Ok(gone)
 }
 
 impl Config {

@@ -1,6 +1,6 @@
 //! Joining a session that runs.
 use crate::config::{Config, some_of};
-use crate::error::SessionError;
+use crate::error::{SessionError, one_line};
 use crate::gates::GateSocket;
 use crate::session::{Lookup, Session};
 use crate::sessions::{is_name, peer};
@@ -9,11 +9,10 @@ use crate::wire::SessionInfo;
 use rustix::process::Pid;
 use sheaf_group::Client;
 use sheaf_tree::filter::Registry;
-use sheaf_tree::launch;
+use sheaf_tree::launch::{self, GREETING_TIMEOUT, ServeError};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 /// [`Session::find`].
 pub fn find(config: Config, filters: &Registry) -> Result<Lookup, SessionError> {
@@ -54,8 +53,7 @@ fn join(
     let joined = match launch::join(OwnedFd::from(stream), filters) {
         Ok(joined) => joined,
         Err(error) if gate.is_some() => {
-            let text =
-                format!("session {name}: the server of this host gives no way to it: {error}");
+            let text = format!("session {name}: {}", not_greeted_here(pid, &error));
             return Err(SessionError::Unresponsive(text));
         }
         Err(_) if !config.sessions().is_running(name) => {
@@ -115,11 +113,11 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
 /// particular is.
 fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, SessionError> {
     let asked = config.session.is_some();
-    if !asked && config.is_ad_hoc() {
+    // Where nothing says which hosts are meant, they are those of the session that this host is in.
+    let any = config.says_no_hosts();
+    if !asked && !any && config.is_ad_hoc() {
         return Ok(None);
     }
-    // Where nothing says what is meant, it is the session that this host is in.
-    let any = !asked && config.is_this_machine();
     let gates =
         config.gates()?.into_iter().filter(|gate| any || gate.session == config.session_name());
     let (mut open, mut failed) = (Vec::<(UnixStream, GateSocket)>::new(), None);
@@ -129,7 +127,13 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
             continue;
         }
         match gate.connect() {
-            Ok(stream) => open.extend(stream.map(|stream| (stream, gate))),
+            Ok(Some(stream)) => open.push((stream, gate)),
+            Ok(None) if any => {
+                if let Err(error) = gate.check_left() {
+                    failed.get_or_insert(error);
+                }
+            }
+            Ok(None) => {}
             Err(error) => drop(failed.get_or_insert(error)),
         }
     }
@@ -149,7 +153,8 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
             }
             None => Ok(Some((stream, gate))),
         },
-        (None, Some(error)) if asked => Err(error),
+        // Files of this machine must not stand in for the session's.
+        (None, Some(error)) if asked || any => Err(error),
         (None, Some(error)) => {
             tracing::warn!(%error, "the gates of this host are not used");
             Ok(None)
@@ -159,19 +164,84 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
 }
 
 /// Why a session's process has not let us in.
-fn not_greeted(pid: Pid, error: &launch::ServeError) -> String {
-    let late = matches!(error, launch::ServeError::Link(error)
-        if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
-    if late { silent_process(pid, launch::GREETING_TIMEOUT) } else { error.to_string() }
+fn not_greeted(pid: Pid, error: &ServeError) -> String {
+    if !is_late(error) {
+        return error.to_string();
+    }
+    let why = trouble(pid).unwrap_or_else(|| "it hangs, or has too much to do".to_owned());
+    let (pid, seconds) = (pid.as_raw_nonzero(), GREETING_TIMEOUT.as_secs());
+    format!("its process {pid} has not answered within {seconds} s: {why}")
 }
 
-fn silent_process(pid: Pid, after: Duration) -> String {
+/// Why the server of this host has not brought us to the session's root.
+fn not_greeted_here(pid: Pid, error: &ServeError) -> String {
+    let (trouble, pid) = (trouble(pid), pid.as_raw_nonzero());
+    let server = format!("its server on this host, process {pid},");
+    match (is_late(error), trouble) {
+        (true, Some(why)) => {
+            format!("{server} has not answered within {} s: {why}", GREETING_TIMEOUT.as_secs())
+        }
+        (true, None) => format!(
+            "{server} has brought no answer within {} s: it or the session's root hangs, or has \
+             too much to do",
+            GREETING_TIMEOUT.as_secs()
+        ),
+        (false, Some(why)) => format!("{server} has let nobody in: {why}"),
+        (false, None) if matches!(error, ServeError::Link(_)) => {
+            format!("{server} has hung up: there or at its root are too many clients, or it ends")
+        }
+        (false, None) => one_line(error),
+    }
+}
+
+fn is_late(error: &ServeError) -> bool {
+    use ErrorKind::{TimedOut, WouldBlock};
+    matches!(error, ServeError::Link(error) if matches!(error.kind(), WouldBlock | TimedOut))
+}
+
+/// What can be seen from outside that keeps a process from letting anybody in.
+fn trouble(pid: Pid) -> Option<String> {
     let pid = pid.as_raw_nonzero();
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let about = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let stat = about("stat");
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    let why = match state {
-        Some('T' | 't') => format!("it is stopped; kill -CONT {pid} lets it go on"),
-        _ => "it hangs, or has too much to do".to_owned(),
-    };
-    format!("its process {pid} has not answered within {} s: {why}", after.as_secs())
+    if let Some('T' | 't') = state {
+        return Some(format!("it is stopped; kill -CONT {pid} lets it go on"));
+    }
+    let limits = about("limits");
+    let most = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let most: usize = most.split_whitespace().next()?.parse().ok()?;
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
+    (open >= most).then(|| {
+        format!("it has no descriptor left, of the {most} that it may have open (ulimit -n)")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Signal, kill_process};
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn what_keeps_a_process_from_letting_anybody_in_is_seen() {
+        let few = "ulimit -n 3 && read -r _";
+        let mut child = Command::new("sh").args(["-c", few]).stdin(Stdio::piped()).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let within = |wanted: &str| {
+            let end = Instant::now() + Duration::from_secs(20);
+            while !trouble(pid).is_some_and(|why| why.contains(wanted)) {
+                assert!(Instant::now() < end, "{wanted}: {:?}", trouble(pid));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        within("it has no descriptor left, of the 3 that it may have open");
+        kill_process(pid, Signal::STOP).unwrap();
+        within("it is stopped; kill -CONT");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let own = Pid::from_raw(std::process::id().cast_signed()).unwrap();
+        assert_eq!(trouble(own), None);
+    }
 }

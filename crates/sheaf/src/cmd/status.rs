@@ -58,6 +58,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
     };
     let output = Output::new(global);
     let runtime = session::runtime()?;
+    let seen = names.clone();
     let (mut exits, mut summaries) = (Vec::new(), Vec::new());
     for name in names {
         let global = GlobalArgs { session: Some(name.clone()), ..global.clone() };
@@ -74,7 +75,10 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         });
         match shown {
             // What has ended since it was listed is no news.
-            Err(_) if asked.is_none() && !sessions.is_running(&name) => {}
+            Err(_)
+                if asked.is_none()
+                    && !sessions.is_running(&name)
+                    && !gates::here(&environment)?.contains(&name) => {}
             // One session that cannot be asked does not hide the others.
             Err(error) if asked.is_none() => {
                 show_failure(&error, &output)?;
@@ -86,6 +90,9 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
                 summaries.push(summary);
             }
         }
+    }
+    if asked.is_none() {
+        exits.extend(show_gone(&environment, &seen, &output)?);
     }
     let Some(first) = exits.first() else { return nothing_runs(&output) };
     let exit = if exits.iter().all(|exit| exit == first) { *first } else { Exit::Partial };
@@ -108,6 +115,18 @@ fn nothing_runs(output: &Output) -> Result<Exit> {
         crate::output::tell("no session is running; start one with: sheaf up");
     }
     Ok(Exit::Success)
+}
+
+/// Says which sessions this host is in that cannot be joined here, beside those that were asked.
+fn show_gone(environment: &Environment, asked: &[String], output: &Output) -> Result<Vec<Exit>> {
+    let mut exits = Vec::new();
+    for (_, error) in gates::gone(environment)?.into_iter().filter(|gone| !asked.contains(&gone.0))
+    {
+        let error = error.into();
+        show_failure(&error, output)?;
+        exits.push(of_error(&error));
+    }
+    Ok(exits)
 }
 
 /// Says why a session cannot be asked.

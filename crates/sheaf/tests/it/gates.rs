@@ -2,8 +2,11 @@
 //! configuration.
 use crate::cluster::{Process, turn, wait_until};
 use crate::machines::{LOGIN, Machines};
-use crate::support::Run;
+use crate::support::{Home, Run};
 use rustix::process::Signal;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -300,4 +303,80 @@ fn clients_and_servers_that_are_killed_leave_nothing_open() {
         assert_eq!(here.stdout, "h[1-4]:/root/data:1\n", "{here:?}");
     }
     assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+/// The gate of a session on the host whose home this is, and its path.
+fn gate(home: &Home, session: &str) -> (UnixListener, PathBuf) {
+    let directory = home.runtime_dir().join("sheaf");
+    std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&directory).unwrap();
+    let path = directory.join(format!("{session}@h1.gate"));
+    (UnixListener::bind(&path).unwrap(), path)
+}
+
+#[test]
+fn a_host_whose_server_is_gone_is_no_machine_of_its_own() {
+    let home = Home::new();
+    let file = home.write("file", "kept\n");
+    let file = file.to_str().unwrap();
+    let (listener, path) = gate(&home, "z");
+    drop(listener);
+    let told = format!(
+        "this host is in session z, whose server here is gone: name hosts with -w, or remove {} if that session \
+         is over\n",
+        path.display()
+    );
+    for args in [
+        &["cat", file][..],
+        &["rm", file],
+        &["cp", file, ":/tmp/new"],
+        &["--export", "/", "cat", file],
+        &["--launch", "ssh", "cat", file],
+    ] {
+        let run = home.run(args);
+        let expected = (Some(3), "", format!("sheaf: {told}"));
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr), expected, "{args:?}");
+    }
+    let status = home.run(&["status"]);
+    assert_eq!((status.code, status.stdout), (Some(3), told));
+    // What says what is meant is done.
+    let config = "[cluster.own]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n";
+    home.write("own.toml", config);
+    for args in [&["--embedded", "1"][..], &["--processes", "1"], &["--config", "own.toml"]] {
+        let run = home.run(&[args, &["cat", file]].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
+    }
+    std::fs::remove_file(path).unwrap();
+    assert_eq!(home.run(&["rm", file]).code, Some(0));
+}
+
+#[test]
+fn a_server_that_lets_nobody_in_is_told_and_nothing_is_done_here() {
+    let home = Home::new();
+    let (listener, _) = gate(&home, "z");
+    // What a running session cannot heed is told before it is asked.
+    for (option, value) in [("--export", "/"), ("--launch", "ssh"), ("--tree", "flat")] {
+        let run = home.run(&[option, value, "cat", "/etc/hostname"]);
+        let told = format!("sheaf: session z: {option} says nothing to a running session\n");
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr), (Some(2), "", told));
+    }
+    let pid = std::process::id();
+    let told = format!(
+        "session z: its server on this host, process {pid}, has brought no answer within 5 s: it or the session's \
+         root hangs, or has too much to do\n"
+    );
+    let status = home.run(&["status"]);
+    assert_eq!((status.code, status.stdout), (Some(3), told.clone()));
+    let cat = home.run(&["cat", "/etc/hostname"]);
+    assert_eq!(
+        (cat.code, cat.stdout.as_str(), cat.stderr),
+        (Some(3), "", format!("sheaf: {told}"))
+    );
+    let hang_up = std::thread::spawn(move || while listener.accept().unwrap().1.is_unnamed() {});
+    let cat = home.run(&["cat", "/etc/hostname"]);
+    let told = format!(
+        "sheaf: session z: its server on this host, process {pid}, has hung up: there or at its root are too many \
+         clients, or it ends\n"
+    );
+    assert_eq!((cat.code, cat.stdout.as_str(), cat.stderr), (Some(3), "", told));
+    drop(hang_up);
 }
