@@ -6,7 +6,7 @@
 //! who he is, and needs neither a configuration nor a second login.
 //!
 //! Servers that run as root have gates for other users, too, where the session's configuration
-//! names these (`users`): below [`SHARED`], a directory for each user, or one for all. What such a
+//! names these (`users`): below `/run/sheaf`, a directory for each user, or one for all. What such a
 //! user's programs ask for is done with that user's rights.
 use crate::config::{Config, own_name};
 use crate::environment::Environment;
