@@ -73,7 +73,7 @@ impl BlockingClient {
     /// A client of the tree that `launch` starts; `names` are those of its leaves, in order.
     ///
     /// # Errors
-    /// When no thread can be started, and as [`crate::BlockingClient::new`] (`InvalidInput`).
+    /// When no thread can be started, and as [`crate::Client::new`] (`InvalidInput`).
     pub fn start(
         names: Names,
         limits: Limits,
@@ -101,7 +101,7 @@ impl BlockingClient {
         self.client.network().everyone()
     }
 
-    /// [`crate::BlockingClient::gopenat`].
+    /// [`crate::Client::gopenat`].
     ///
     /// # Errors
     /// As there.
@@ -116,7 +116,7 @@ impl BlockingClient {
         Ok(BlockingGroup { runtime: Arc::clone(&self.runtime), group })
     }
 
-    /// [`crate::BlockingClient::gopen`].
+    /// [`crate::Client::gopen`].
     ///
     /// # Errors
     /// As there.
@@ -131,7 +131,7 @@ impl BlockingClient {
         Ok(BlockingGroup { runtime: Arc::clone(&self.runtime), group })
     }
 
-    /// [`crate::BlockingClient::once`].
+    /// [`crate::Client::once`].
     ///
     /// # Errors
     /// As there.
