@@ -6,7 +6,7 @@ use crate::sessions::{ENDED, Sessions};
 use crate::tokens;
 use crate::wire::SessionInfo;
 use rustix::fs::{Mode, OFlags, flock};
-use sheaf_tree::topology::Role;
+use sheaf_core::RangeSet;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -125,14 +125,25 @@ impl Reachable {
 /// How often it is looked how many hosts have come.
 const COME_LOOK: Duration = Duration::from_millis(50);
 
-/// How many hosts run once all have started or failed to, or `wait` of them have started, or the
+/// The hosts of a session that was waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Come {
+    /// How many run.
+    pub count: u64,
+    /// Those that do not; of hosts that come by themselves, or of those that nobody waits for, only
+    /// who is known to be lost.
+    pub missing: RangeSet,
+}
+
+/// Which hosts run once all have started or failed to, or `wait` of them have started, or the
 /// time to do so is over. Hosts that come by themselves come when they come: unless `wait` says how
 /// many, none is waited for.
-pub async fn started(session: &Session, wait: Option<u64>) -> u64 {
+pub async fn started(session: &Session, wait: Option<u64>) -> Come {
     let config = &session.config;
     if config.launch() == Launch::Attach && wait.is_none() {
-        return 0;
+        return Come::default();
     }
+    let network = session.client.network();
     let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
     let left = config.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     // Who waits for hosts that others start says for how long.
@@ -141,19 +152,30 @@ pub async fn started(session: &Session, wait: Option<u64>) -> u64 {
         left => left.map_or(start_timeout, |left| left.min(start_timeout)),
     };
     if let Some(wait) = wait {
-        let (network, end) = (session.client.network(), Instant::now() + patience);
+        let end = Instant::now() + patience;
         while network.present() < wait && Instant::now() < end {
             tokio::time::sleep(COME_LOOK).await;
         }
-        return network.present();
-    }
-    let network = session.client.network();
-    if let Some(leaves) = network.ready(patience).await {
-        return leaves.len();
+        let count = network.present();
+        if count >= wait {
+            return Come { count, missing: lost(session) };
+        }
+    } else if let Some(leaves) = network.ready(patience).await {
+        return Come { count: leaves.len(), missing: network.everyone().difference(&leaves) };
     }
     let survey = network.survey(COUNT_TIME).await;
     let nodes = survey.reports.iter().filter_map(|report| session.topology.node(report.rank));
-    nodes.filter(|node| node.role() == Role::Leaf).count() as u64
+    let leaves: RangeSet = nodes.filter_map(|node| node.leaf_index()).collect();
+    Come { count: leaves.len(), missing: network.everyone().difference(&leaves) }
+}
+
+/// Who is known to be lost of hosts that are started from here; others may come yet.
+fn lost(session: &Session) -> RangeSet {
+    let mut lost = RangeSet::new();
+    if session.config.launch() != Launch::Attach {
+        session.gone().iter().for_each(|gone| lost.union_with(&gone.leaves));
+    }
+    lost
 }
 
 fn about(config: &Config) -> Result<SessionInfo, SessionError> {

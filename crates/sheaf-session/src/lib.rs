@@ -53,7 +53,7 @@ pub use config::Config;
 pub use environment::Environment;
 pub use error::{SessionError, io_text, one_line};
 pub use gone::{Gone, NOT_STARTED};
-pub use keep::{Reachable, Reserved, started};
+pub use keep::{Come, Reachable, Reserved, started};
 pub use session::{Lookup, Session};
 pub use sessions::Sessions;
 pub use start::{ServerProgram, Start, raise_descriptor_limit, registry};

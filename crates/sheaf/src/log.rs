@@ -29,7 +29,7 @@ use tracing_subscriber::{Layer, Registry};
 /// beside it.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
-/// What is written down of a session that stays, whatever `-v` says.
+/// What is written down of a session that stays; `-vv` asks for more.
 const KEPT: LevelFilter = LevelFilter::INFO;
 
 /// How much `-v` asks for.
@@ -59,7 +59,8 @@ pub fn begin(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
     let keep = |path: PathBuf| {
         Log::open(&path, LOG_BYTES_MAX).map_err(|error| Stop::unreachable(io_text(&path, &error)))
     };
-    let kept = kept.map(keep).transpose()?.map(|log| layer(Head::Dated, log, KEPT));
+    let kept = kept.map(keep).transpose()?;
+    let kept = kept.map(|log| layer(Head::Dated, log, KEPT.max(level(verbose))));
     if verbose >= 2 || file.is_some() {
         observer::set(Arc::new(Durations::default()));
     }

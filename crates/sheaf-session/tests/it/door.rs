@@ -4,7 +4,7 @@ use sheaf_group::message::DataAggregation;
 use sheaf_group::{GroupError, Servers, Value};
 use sheaf_session::address::Purpose;
 use sheaf_session::{
-    Choices, Config, Environment, Reserved, Session, SessionError, Start, started,
+    Choices, Come, Config, Environment, Reserved, Session, SessionError, Start, started,
 };
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn a_session_that_stays_is_joined_by_its_name() {
         depth: 1,
     };
     let root = start.start(config).await.unwrap();
-    assert_eq!(started(&root, None).await, 3);
+    assert_eq!(started(&root, None).await, Come { count: 3, ..Come::default() });
     let open = post.open(&root).unwrap();
 
     let used = async {

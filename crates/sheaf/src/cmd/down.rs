@@ -9,6 +9,7 @@ use serde_json::json;
 use sheaf_session::config::{ConfigFile, some_of};
 use sheaf_session::gates;
 use sheaf_session::{Environment, Sessions};
+use std::time::Instant;
 
 /// End a session that `sheaf up` started
 #[derive(Args, Debug)]
@@ -32,7 +33,7 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
     let sessions = Sessions::of(&environment);
     if args.all {
         for name in sessions.running()? {
-            sessions.end(&name)?;
+            end(&sessions, &name)?;
             told(&name, global)?;
         }
         return Ok(Exit::Success);
@@ -55,7 +56,7 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
             .into());
         }
     };
-    if sessions.end(&name)? {
+    if end(&sessions, &name)? {
         told(&name, global)?;
         return Ok(Exit::Success);
     }
@@ -65,6 +66,17 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage(text).into());
     }
     Err(sessions.absent(&name, Some("sheaf down")).into())
+}
+
+/// Ends a session; whether one was running.
+fn end(sessions: &Sessions, name: &str) -> Result<bool> {
+    let (begun, process) = (Instant::now(), sessions.process(name)?);
+    let has_ended = sessions.end(name)?;
+    if let (true, Some(process)) = (has_ended, process) {
+        let seconds = begun.elapsed().as_secs_f64();
+        tracing::info!("session {name} has ended: process {process}, in {seconds:.3} s");
+    }
+    Ok(has_ended)
 }
 
 fn told(name: &str, global: &GlobalArgs) -> Result<()> {

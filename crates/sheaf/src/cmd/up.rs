@@ -2,7 +2,7 @@
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{Output, Records};
-use crate::session::background::{self, Staying};
+use crate::session::background::{self, Ready, Staying};
 use crate::session::{self, TokenFile};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -112,12 +112,9 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
             crate::log::begin(&global, Some(session::log_of(&config)?))?;
             background::leave_directory(&mut config)?;
         }
-        let listening = |config: &Config, hosts, note: Option<String>| match args.announce {
-            true => background::announce(hosts, note.as_deref()),
-            false => {
-                Output::new(&global).note(note.as_deref())?;
-                told(config, (hosts, wait, all), std::process::id(), &global).map(drop)
-            }
+        let listening = |config: &Config, ready: &Ready| match args.announce {
+            true => background::announce(ready),
+            false => told(config, ready, (wait, all), std::process::id(), &global).map(drop),
         };
         let staying = Staying { tokens: tokens.as_ref(), wait, foreground: !args.announce };
         background::run(config, &staying, listening)?;
@@ -130,9 +127,8 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
         let left = timeout.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
         arguments.extend(["--timeout".into(), left.as_secs_f64().to_string().into()]);
     }
-    let started = background::up(&config, &arguments)?;
-    Output::new(&global).note(started.note.as_deref())?;
-    let exit = told(&config, (started.hosts, wait, all), started.pid, &global)?;
+    let (pid, ready) = background::up(&config, &arguments)?;
+    let exit = told(&config, &ready, (wait, all), pid, &global)?;
     if config.launch() == Launch::Attach && args.tokens.is_none() && !global.quiet && !global.json {
         let name = config.session_name();
         crate::output::tell(format_args!(
@@ -142,31 +138,36 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Says that a session runs, and with how many of its hosts; `wait`: how many were waited for.
+/// Says that a session runs, with how many of its hosts, and why not with the others; `wait`: how
+/// many were waited for.
 fn told(
     config: &Config,
-    (hosts, wait, all): (u64, Option<u64>, u64),
+    ready: &Ready,
+    (wait, all): (Option<u64>, u64),
     pid: u32,
     global: &GlobalArgs,
 ) -> Result<Exit> {
-    let name = config.session_name();
+    let (name, hosts) = (config.session_name(), ready.hosts);
+    Output::new(global).note(ready.note.as_deref())?;
     // Of hosts that come by themselves none is missing yet.
     let wanted = wait.unwrap_or(if config.launch() == Launch::Attach { 0 } else { all });
     let exit = match hosts {
         _ if hosts >= wanted => Exit::Success,
         // The session is there all the same, and hosts may come late.
-        0 if wait.is_some() => Exit::Unreachable,
+        0 => Exit::Unreachable,
         _ => Exit::Partial,
     };
     if global.json {
         let record = json!({
-            "type": "started", "session": name, "running": hosts, "of": all, "pid": pid, "exit": exit as u8,
+            "type": "started", "session": name, "running": hosts, "of": all, "pid": pid,
+            "missing": ready.missing, "silent": ready.silent, "exit": exit as u8,
         });
         let mut stdout = crate::output::stdout();
         Records::new(global).write(&mut stdout, record)?;
         stdout.flush()?;
     } else if !global.quiet {
         crate::output::tell(format_args!("session {name}: {hosts} of {all} hosts, process {pid}"));
+        ready.reasons.lines().for_each(crate::output::tell);
         if !is_joined_unasked(name) {
             crate::output::tell(format_args!("use it with: --session {name}"));
         }

@@ -290,12 +290,24 @@ impl Report {
         if let Some(changes) = &self.changes {
             writeln!(out, "{}", changes.text(hosts))?;
         }
+        let is_well = self.silent.is_empty() && (self.hushed || self.failures.is_empty());
+        if is_well && self.lost_here == 0 {
+            return Ok(());
+        }
+        self.write_reasons(hosts, palette, out)?;
+        writeln!(out, "sheaf: {}", self.summary())
+    }
+
+    /// A line for each kind of failure, and for each reason to be silent.
+    pub fn write_reasons(
+        &self,
+        hosts: &dyn HostNames,
+        palette: &Palette,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let (mut failures, silent) = (self.folded(), self.folded_silent());
         if self.hushed {
             failures.clear();
-        }
-        if failures.is_empty() && silent.is_empty() && self.lost_here == 0 {
-            return Ok(());
         }
         let members = self.members();
         let shown = failures.len().min(LINES_MAX);
@@ -315,7 +327,7 @@ impl Report {
             let kinds = if more == 1 { "failure" } else { "kinds of failure" };
             writeln!(out, "… and {more} more {kinds} on {}", hosts.fold(&rest))?;
         }
-        writeln!(out, "sheaf: {}", self.summary())
+        Ok(())
     }
 
     /// `58 of 64 members succeeded, 4 failed; 2 hosts silent`.

@@ -1,61 +1,188 @@
 //! A session that stays: a process of its own, started and waited for by `sheaf up`.
-use super::{Signals, TokenFile, deadline, runtime, start};
+use super::{Signals, TokenFile, causes, deadline, runtime, start};
 use crate::cmd::tree::event::started_from_here;
 use crate::exit::{Exit, Stop};
+use crate::output::{Palette, Report, tell};
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+use sheaf_core::Errno;
 use sheaf_session::config::Launch;
-use sheaf_session::{Config, Reachable, Reserved, Session, SessionError, Sessions, started};
+use sheaf_session::{Come, Config, Reachable, Reserved, Session, SessionError, Sessions, started};
 use std::cell::Cell;
-use std::io::Read;
+use std::io::{PipeReader, Read};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
 
-/// A session that was started.
-pub struct Started {
-    pub pid: u32,
+/// What a session's process says once it listens.
+#[derive(Default)]
+pub struct Ready {
     /// How many hosts run.
     pub hosts: u64,
     /// What is to be told of how they were started.
     pub note: Option<String>,
+    /// The hosts that do not, folded.
+    pub missing: String,
+    /// Why, as a line for each reason.
+    pub reasons: String,
+    /// The same as records have it.
+    pub silent: Value,
 }
 
-/// Starts a session in the background and waits until it listens.
-pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<Started> {
+impl Ready {
+    /// What there is to say of a session for whose hosts was waited for so long.
+    fn of(session: &Session, come: &Come, waited: Duration) -> Result<Self> {
+        let hosts = session.config().hosts()?;
+        let mut report =
+            Report { asked: session.client().network().everyone(), ..Report::default() };
+        let waited = Duration::from_secs_f64((waited.as_secs_f64() * 10.0).round() / 10.0);
+        causes::add(&mut report, Errno::TIMEDOUT, &come.missing, &session.gone(), waited);
+        let mut reasons = Vec::new();
+        report.write_reasons(hosts, &Palette::default(), &mut reasons)?;
+        let is_whole = come.missing.is_empty();
+        Ok(Self {
+            hosts: come.count,
+            note: started_from_here(&session.client().network().notices(), session),
+            missing: if is_whole { String::new() } else { hosts.fold(&come.missing) },
+            reasons: String::from_utf8(reasons)?,
+            silent: report.to_json(hosts)["silent"].take(),
+        })
+    }
+
+    /// What [`announce`] has written; `None` of a process that has not come so far.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let told: Value = serde_json::from_slice(line).ok()?;
+        let text = |key: &str| told[key].as_str().map(ToOwned::to_owned);
+        Some(Self {
+            hosts: told["hosts"].as_u64()?,
+            note: text("note"),
+            missing: text("missing")?,
+            reasons: text("reasons")?,
+            silent: told["silent"].clone(),
+        })
+    }
+}
+
+/// Starts a session in the background and waits until it listens. Gives its process, and what that
+/// says.
+pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<(u32, Ready)> {
     let name = config.session_name();
     Sessions::of(config.environment()).check_free(name)?;
     let cannot =
         |source| SessionError::Io { what: "cannot start the session's process".to_owned(), source };
-    let (mut said, ours) = std::io::pipe().map_err(cannot)?;
+    let (said, ours) = std::io::pipe().map_err(cannot)?;
     let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
-    // Errors come here and are told in one line. Once the session runs nobody reads them: it must
-    // not hold on to this command's standard error, which may be a pipe that somebody reads to
-    // its end.
+    // Errors come here and are told in one line, and so does what `-v` asks for. Once the session
+    // runs nobody reads them: it must not hold on to this command's standard error, which may be a
+    // pipe that somebody reads to its end.
     command.args(arguments).stdin(Stdio::null()).stdout(OwnedFd::from(ours)).stderr(Stdio::piped());
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let child = command.spawn().map_err(cannot)?;
+    let mut child = command.spawn().map_err(cannot)?;
     drop(command);
-    let mut ready = String::new();
-    said.read_to_string(&mut ready).map_err(cannot)?;
-    let (hosts, note) = ready.split_once('\n').unwrap_or((&ready, ""));
-    let note = Some(note.trim()).filter(|note| !note.is_empty()).map(ToOwned::to_owned);
-    match hosts.trim().parse() {
-        Ok(hosts) => Ok(Started { pid: child.id(), hosts, note }),
-        Err(_) => Err(not_started(name, child)),
+    let Some(errors) = child.stderr.take() else { unreachable!("it was asked for as a pipe") };
+    let mut errors = Errors::new(errors);
+    let ready = errors.tell_until_end_of(said).map_err(cannot)?;
+    match Ready::parse(&ready) {
+        Some(ready) => {
+            errors.tell_rest();
+            Ok((child.id(), ready))
+        }
+        None => Err(not_started(name, child, errors)),
+    }
+}
+
+/// What a session's process says on standard error until it listens.
+struct Errors {
+    pipe: ChildStderr,
+    /// The beginning of a line.
+    part: Vec<u8>,
+    /// A line that may be the last, which says why there is no session.
+    last: Option<String>,
+}
+
+impl Errors {
+    fn new(pipe: ChildStderr) -> Self {
+        Self { pipe, part: Vec::new(), last: None }
+    }
+
+    /// Tells what comes here as it comes, until `said` has ended: what came there.
+    fn tell_until_end_of(&mut self, mut said: PipeReader) -> std::io::Result<Vec<u8>> {
+        let (mut ready, mut buffer, mut is_open) = (Vec::new(), [0; 4096], true);
+        loop {
+            let (is_said, is_error) = {
+                let errors = is_open.then(|| PollFd::new(&self.pipe, PollFlags::IN));
+                let mut fds: Vec<_> =
+                    [PollFd::new(&said, PollFlags::IN)].into_iter().chain(errors).collect();
+                match poll(&mut fds, None) {
+                    Err(rustix::io::Errno::INTR) => continue,
+                    polled => drop(polled?),
+                }
+                let is_ready =
+                    |fd: Option<&PollFd<'_>>| fd.is_some_and(|fd| !fd.revents().is_empty());
+                (is_ready(fds.first()), is_ready(fds.get(1)))
+            };
+            if is_error {
+                is_open = self.take()?;
+            }
+            if is_said {
+                match said.read(&mut buffer)? {
+                    0 => break,
+                    len => ready.extend_from_slice(&buffer[..len]),
+                }
+            }
+        }
+        // It has written what it had to say before; others may hold the pipe for long.
+        while is_open && self.has_more()? {
+            is_open = self.take()?;
+        }
+        Ok(ready)
+    }
+
+    fn has_more(&self) -> std::io::Result<bool> {
+        let mut fds = [PollFd::new(&self.pipe, PollFlags::IN)];
+        Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
+    }
+
+    /// Takes what there is; whether more may come.
+    fn take(&mut self) -> std::io::Result<bool> {
+        let mut buffer = [0; 4096];
+        let len = self.pipe.read(&mut buffer)?;
+        self.part.extend_from_slice(&buffer[..len]);
+        while let Some(end) = self.part.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.part.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line[..end]).into_owned();
+            if line.starts_with("sheaf: [") {
+                // With `-v`: what happens.
+                tell(line);
+            } else if line.starts_with("sheaf: ") {
+                self.last.replace(line).into_iter().for_each(tell);
+            }
+        }
+        Ok(len > 0)
+    }
+
+    /// Tells what was no error.
+    fn tell_rest(&mut self) {
+        self.last.take().into_iter().for_each(tell);
     }
 }
 
 /// Why a session's process ended before it listened: something cannot be meant, or there is no
 /// session to be had.
-fn not_started(name: &str, child: Child) -> anyhow::Error {
-    let output = match child.wait_with_output() {
-        Ok(output) => output,
+fn not_started(name: &str, mut child: Child, mut errors: Errors) -> anyhow::Error {
+    let mut wait = || {
+        while errors.take()? {}
+        child.wait()
+    };
+    let status = match wait() {
+        Ok(status) => status,
         Err(error) => return error.into(),
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    let cause = said.lines().find_map(|line| line.strip_prefix("sheaf: "));
-    let cause = cause.map_or_else(|| output.status.to_string(), ToOwned::to_owned);
+    let cause = errors.last.as_deref().and_then(|line| line.strip_prefix("sheaf: "));
+    let cause = cause.map_or_else(|| status.to_string(), ToOwned::to_owned);
     let text = format!("session {name} did not start: {cause}");
-    match output.status.code() {
+    match status.code() {
         Some(code) if code == Exit::Usage as i32 => Stop::usage(text).into(),
         _ => Stop::unreachable(text).into(),
     }
@@ -94,12 +221,12 @@ pub struct Staying<'a> {
     pub foreground: bool,
 }
 
-/// Runs a session until it is asked to end. Once it listens, `listening` is given the number of its
-/// hosts, and what is to be told of how they were started.
+/// Runs a session until it is asked to end. Once it listens, `listening` is given what there is to
+/// say of its hosts.
 pub fn run(
     config: Config,
     staying: &Staying<'_>,
-    listening: impl FnOnce(&Config, u64, Option<String>) -> Result<()>,
+    listening: impl FnOnce(&Config, &Ready) -> Result<()>,
 ) -> Result<()> {
     let runtime = runtime()?;
     let servers = super::servers();
@@ -114,9 +241,9 @@ pub fn run(
         let narrator = tokio::spawn(super::narrate(session.client().clone()));
         tracing::info!("session {} begins: {} hosts", session.name(), session.hosts().len());
         let (network, listens) = (session.client().network(), Cell::new(false));
-        let listening = |config: &Config, hosts, note| {
+        let listening = |config: &Config, ready: &Ready| {
             listens.set(true);
-            listening(config, hosts, note)
+            listening(config, ready)
         };
         let served = tokio::select! {
             biased;
@@ -154,12 +281,16 @@ async fn serve(
     open: &Reachable,
     session: &Session,
     wait: Option<u64>,
-    listening: impl FnOnce(&Config, u64, Option<String>) -> Result<()>,
+    listening: impl FnOnce(&Config, &Ready) -> Result<()>,
 ) -> Result<()> {
     let begin = async {
-        let hosts = started(session, wait).await;
-        let note = started_from_here(&session.client().network().notices(), session);
-        listening(session.config(), hosts, note)?;
+        let begun = Instant::now();
+        let come = started(session, wait).await;
+        // Who says what became of hosts goes first.
+        tokio::task::yield_now().await;
+        let ready = Ready::of(session, &come, begun.elapsed())?;
+        tracing::info!("session {} listens", session.name());
+        listening(session.config(), &ready)?;
         deadline::lift();
         anyhow::Ok(())
     };
@@ -180,12 +311,18 @@ async fn serve(
 
 /// Says on standard output that the session runs, and closes it: the process that waits for it goes
 /// on.
-pub fn announce(leaves: u64, note: Option<&str>) -> Result<()> {
+pub fn announce(ready: &Ready) -> Result<()> {
     use std::io::Write;
+    let Ready { hosts, note, missing, reasons, silent } = ready;
+    let told = json!({
+        "hosts": hosts, "note": note, "missing": missing, "reasons": reasons, "silent": silent,
+    });
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{leaves}\n{}", note.unwrap_or_default())?;
+    writeln!(out, "{told}")?;
     out.flush()?;
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+    // What is said from now on nobody reads.
+    rustix::stdio::dup2_stderr(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     Ok(())
 }

@@ -74,6 +74,37 @@ fn a_log_that_nobody_reads_is_refused() {
     assert!(lines.next().unwrap().unwrap().contains("cluster embedded: starts 1 hosts"));
 }
 
+/// By the process that runs it, as long as it is waited for.
+#[test]
+fn what_happens_while_a_session_starts_is_said_as_well() {
+    let home = Home::new();
+    let up = |words: &[&str]| {
+        let run = home.run(&[&["up", "--processes", "3", "--session", "s"], words].concat());
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
+        run.stderr
+    };
+    let down = |words: &[&str]| home.run(&[&["down", "s"], words].concat()).stderr;
+    let told = up(&["-v"]);
+    let lines: Vec<&str> =
+        told.lines().filter_map(|line| Some(line.split_once(" s] ")?.1)).collect();
+    assert_eq!(
+        lines,
+        [
+            "cluster processes: starts 3 hosts, launch processes, tree auto",
+            "session s begins: 3 hosts",
+            "3 of 3 hosts run: n[1-3]",
+            "session s listens",
+        ],
+        "{told}"
+    );
+    assert!(down(&["-v"]).contains("] session s has ended: process "));
+    let full = up(&["--log", "/dev/full"]);
+    let told = "sheaf: /dev/full: No space left on device (ENOSPC): the log goes no further\n";
+    assert!(full.starts_with(told), "{full}");
+    assert_eq!(down(&[]), "");
+    nothing_is_left(&home);
+}
+
 #[test]
 fn a_session_keeps_a_log_with_what_became_of_its_hosts() {
     let home = Home::new();

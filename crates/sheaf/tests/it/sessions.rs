@@ -42,9 +42,10 @@ fn a_session_is_started_once_and_ends_wholly() {
 
 #[test]
 fn a_session_in_the_foreground_says_that_it_runs() {
-    for (json, told) in
-        [(false, "session x: 2 of 2 hosts, process "), (true, "{\"exit\":0,\"of\":2,")]
-    {
+    for (json, told) in [
+        (false, "session x: 2 of 2 hosts, process "),
+        (true, "{\"exit\":0,\"missing\":\"\",\"of\":2,"),
+    ] {
         let home = Home::new();
         let mut args = vec!["up", "--foreground", "--processes", "2", "--session", "x"];
         args.extend(json.then_some("--json"));
@@ -105,6 +106,34 @@ fn the_default_clusters_session_needs_no_option() {
     assert_eq!(second(&["up"]), None);
     assert_eq!(second(&["up", "farm"]).as_deref(), Some("use it with: --session farm"));
     assert_eq!(home.run(&["down", "--all"]).code, Some(0));
+}
+
+/// With the words of `status`.
+#[test]
+fn whoever_starts_a_session_is_told_who_is_missing_and_why() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let ssh = home.write("ssh", "#!/bin/sh\necho nobody is let in >&2\nexit 255\n");
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = format!("[cluster.far]\nhosts = \"h[1-2]\"\nssh = {ssh:?}\n");
+    home.write("sheaf.toml", &config);
+    let why = "h[1-2]: host is down (EHOSTDOWN): not started: nobody is let in";
+    for wait in [&[][..], &["--timeout", "2", "--wait", "1"]] {
+        let up = home.run(&[&["up"], wait].concat());
+        assert_eq!(up.code, Some(3), "{up:?}");
+        let lines: Vec<&str> = up.stderr.lines().collect();
+        assert!(lines[0].starts_with("session far: 0 of 2 hosts, process "), "{up:?}");
+        assert_eq!(lines[1..], [why]);
+        let status = home.run(&["status", "--timeout", "2"]);
+        assert!(status.stderr.starts_with(&format!("{why}\n")), "{status:?}");
+        assert_eq!(home.run(&["down"]).code, Some(0));
+    }
+    let up = home.run(&["--json", "up"]);
+    let told: serde_json::Value = serde_json::from_str(&up.stdout).unwrap();
+    assert_eq!((&told["missing"], &told["exit"]), (&"h[1-2]".into(), &3.into()), "{up:?}");
+    assert_eq!(told["silent"][0]["cause"], "not started: nobody is let in", "{up:?}");
+    assert_eq!(home.run(&["down"]).code, Some(0));
+    nothing_is_left(&home);
 }
 
 #[test]
