@@ -6,11 +6,13 @@ use crate::sessions::{ENDED, Sessions};
 use crate::tokens;
 use crate::wire::SessionInfo;
 use rustix::fs::{Mode, OFlags, flock};
-use sheaf_core::RangeSet;
+use sheaf_core::{RangeSet, lock};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -80,19 +82,27 @@ impl Reachable {
     pub async fn serve(&self, session: &Session) -> Result<(), SessionError> {
         let about = about(&session.config)?;
         let network = session.client.network();
-        let said =
-            || serde_json::to_vec(&SessionInfo { refused: refused(session, 0), ..about.clone() });
-        let gates =
-            network.keep_gates(&session.topology, || said().expect("text and numbers are JSON"));
+        let shut = Shut { session, hosts: Mutex::default() };
+        let said = || {
+            let (refused, shut) = (refused(session, 0), shut.said());
+            serde_json::to_vec(&SessionInfo { refused, shut, ..about.clone() })
+        };
+        let said = || said().expect("text and numbers are JSON");
+        let gates = network.keep_gates(&session.topology, said, |leaf, why| shut.tell(leaf, why));
         tokio::select! {
-            done = self.serve_here(session, &about) => done,
+            done = self.serve_here(session, &about, &shut) => done,
             () = gates => Ok(()),
             () = network.keep_introductions(&session.topology) => Ok(()),
         }
     }
 
     /// Lets clients of this machine in.
-    async fn serve_here(&self, session: &Session, about: &SessionInfo) -> Result<(), SessionError> {
+    async fn serve_here(
+        &self,
+        session: &Session,
+        about: &SessionInfo,
+        shut: &Shut<'_>,
+    ) -> Result<(), SessionError> {
         let mut others = 0;
         let trouble = |error| SessionError::io("session")(error);
         loop {
@@ -111,7 +121,8 @@ impl Reachable {
                 others += 1;
                 continue;
             }
-            let about = SessionInfo { refused: refused(session, others), ..about.clone() };
+            let (refused, shut) = (refused(session, others), shut.said());
+            let about = SessionInfo { refused, shut, ..about.clone() };
             let about = serde_json::to_vec(&about)
                 .map_err(|source| SessionError::Protocol { what: "session".to_owned(), source })?;
             let link = OwnedFd::from(stream.into_std().map_err(trouble)?);
@@ -120,6 +131,42 @@ impl Reachable {
             }
         }
     }
+}
+
+/// Hosts that have no gate.
+struct Shut<'a> {
+    session: &'a Session,
+    /// By why.
+    hosts: Mutex<BTreeMap<String, RangeSet>>,
+}
+
+impl Shut<'_> {
+    /// This one has none, for this reason; or it has one.
+    fn tell(&self, leaf: u32, why: Option<&str>) {
+        let (one, mut hosts) = (RangeSet::single(leaf), lock(&self.hosts));
+        let why = why.map(printable);
+        if why.as_ref().is_some_and(|why| hosts.get(why).is_some_and(|all| all.contains(leaf))) {
+            return;
+        }
+        hosts.values_mut().for_each(|all| *all = all.difference(&one));
+        hosts.retain(|_, all| !all.is_empty());
+        if let Some(why) = why {
+            let host = self.session.client.fold(&one);
+            tracing::warn!("programs on {host} cannot use this session: {why}");
+            hosts.entry(why).or_default().union_with(&one);
+        }
+    }
+
+    /// For clients.
+    fn said(&self) -> Vec<(String, String)> {
+        let fold = |all| self.session.client.fold(all);
+        lock(&self.hosts).iter().map(|(why, all)| (fold(all), why.clone())).collect()
+    }
+}
+
+/// What a host says, for a terminal.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
 }
 
 /// How often it is looked how many hosts have come.
@@ -192,6 +239,7 @@ fn about(config: &Config) -> Result<SessionInfo, SessionError> {
         pid: std::process::id(),
         since,
         refused: Vec::new(),
+        shut: Vec::new(),
     })
 }
 

@@ -21,6 +21,9 @@ pub struct SessionInfo {
     /// Connections that the root did not let in: why, and how often.
     #[serde(default)]
     pub refused: Vec<(String, u64)>,
+    /// Hosts that programs there cannot use the session from, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shut: Vec<(String, String)>,
 }
 
 impl SessionInfo {

@@ -12,7 +12,9 @@
 use crate::network::{Network, Stream};
 use crate::proto::control::CALLER_GROUPS_MAX;
 use crate::proto::{self, Packet};
-use crate::service::{Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
+use crate::service::{
+    Caller, Leaf, LeafHandle, NOTE_BYTES_MAX, Provider, Service, ServiceError, Site,
+};
 use crate::topology::Topology;
 use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -43,6 +45,10 @@ pub(crate) const LEFT: i32 = 4;
 /// How often a stream is asked for again, and how long a client waits for one.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 const ASK_TIMES: u32 = 15;
+/// How the note of a host begins that has no gate; the rest says why.
+const SHUT: &[u8] = b"no gate: ";
+/// How often that is said.
+const SHUT_TIMES: u32 = 3;
 /// How long a server may take to say who its client is.
 const WHO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the root looks whether the host of a client is still there.
@@ -112,6 +118,7 @@ impl Provider for Gate {
         let keeper = Arc::new(GateKeeper { handle, state: Mutex::default() });
         let listeners = (self.0)(site).unwrap_or_else(|error| {
             tracing::warn!(host = site.host, %error, "no clients can come to this host");
+            tokio::spawn(tell_shut(keeper.handle.clone(), error.to_string()));
             Vec::new()
         });
         let begin = |Listener { socket, path, admits }| {
@@ -121,6 +128,17 @@ impl Provider for Gate {
         };
         let open = listeners.into_iter().map(begin).collect();
         Ok(Box::new(GateDoor { keeper, _open: open }))
+    }
+}
+
+/// Tells the root that this host has no gate, and why. What is asked for may be lost, so that it is
+/// said more than once.
+async fn tell_shut(handle: LeafHandle, why: String) {
+    let room = NOTE_BYTES_MAX - SHUT.len();
+    let note = [SHUT, &why.as_bytes()[..why.floor_char_boundary(room)]].concat();
+    for times in 0..SHUT_TIMES {
+        tokio::time::sleep(ASK_PAUSE * 4u32.pow(times)).await;
+        handle.with(|leaf| leaf.want_stream(GATE, &note));
     }
 }
 
@@ -398,17 +416,28 @@ async fn carry_down(
 
 impl Network {
     /// At the root of a session: lets in clients that come to the gates of its hosts, for as long
-    /// as this is polled. `about` is what each is told.
-    pub async fn keep_gates(&self, topology: &Topology, about: impl Fn() -> Vec<u8>) {
+    /// as this is polled. `about` is what each is told. `shut` is told which leaf has no gate, and
+    /// why; and `None` of one that has.
+    pub async fn keep_gates(
+        &self,
+        topology: &Topology,
+        about: impl Fn() -> Vec<u8>,
+        shut: impl Fn(u32, Option<&str>),
+    ) {
         let topology = Arc::new(topology.clone());
         let mut clients = tokio::task::JoinSet::new();
         loop {
             let want = self.wanted(GATE).await;
             while clients.try_join_next().is_some() {}
+            if let Some(why) = want.note.strip_prefix(SHUT) {
+                shut(want.leaf, Some(&String::from_utf8_lossy(why)));
+                continue;
+            }
             let Ok(number) = <[u8; 8]>::try_from(&want.note[..]) else {
                 tracing::warn!(leaf = want.leaf, "a gate asks for nothing that is known here");
                 continue;
             };
+            shut(want.leaf, None);
             let (network, topology, about) = (self.clone(), Arc::clone(&topology), about());
             clients.spawn(async move {
                 if let Err(error) = network.relay(want.leaf, number, &topology, &about).await {

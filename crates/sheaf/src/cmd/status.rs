@@ -266,6 +266,9 @@ impl AskedStatus<'_> {
             let connections = if *count == 1 { "connection was" } else { "connections were" };
             writeln!(out, "  {count} {connections} refused: {why}")?;
         }
+        for (hosts, why) in &told.shut {
+            writeln!(out, "  programs on {hosts} cannot use it: {why}")?;
+        }
         let events: Vec<String> =
             notices.iter().filter_map(|notice| event::text(notice, joined)).collect();
         if events.len() > EVENTS_MAX {

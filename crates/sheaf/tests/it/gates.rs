@@ -81,6 +81,24 @@ fn what_is_done_at_the_root_is_done_on_a_host() {
     assert_eq!(gone.code, Some(3), "{gone:?}");
 }
 
+#[test]
+fn a_host_that_can_have_no_gate_is_known_at_the_root() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(2) else { return };
+    machines.write(LOGIN, "sheaf.toml", "[cluster.gates-shut]\nhosts = \"h[1-2]\"\n");
+    let in_the_way = machines.command(2, "touch", &["/run/user/sheaf"]).status().unwrap();
+    assert!(in_the_way.success());
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let told = "\n  programs on h2 cannot use it: /run/user/sheaf: ";
+    wait_until("its root is told", || machines.run(&["status"]).stdout.contains(told));
+    let record = machines.run(&["status", "--json"]).stdout;
+    assert!(record.contains("\"shut\":[[\"h2\",\"/run/user/sheaf: "), "{record}");
+    let status = run(&machines, 1, &["status"]);
+    assert!(status.stdout.contains(told), "{status:?}");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
 /// The program where every user may run it.
 const FOR_ALL: &str = "/run/for-all";
 
