@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The session listens on a unix socket that only its user can open. It is named
-after its cluster, or by --session.
+after its cluster, or by --session. Beside the socket, in
+$XDG_RUNTIME_DIR/sheaf, it keeps its log, NAME.log: 4 MiB, and one older.
 
 Examples:
   sheaf up lab
