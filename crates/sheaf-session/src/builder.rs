@@ -180,7 +180,9 @@ impl SessionBuilder {
         match found.map_err(|error| SessionError::io("join")(error.into()))?? {
             Lookup::Session(session) => Ok(*session),
             // What was asked for by its name runs, or is an error already.
-            Lookup::Nothing(config) => Err(config.sessions().absent(name, None)),
+            Lookup::Nothing(config) => {
+                Err(config.sessions().absent_and(name, None, &config.start_words()))
+            }
         }
     }
 

@@ -311,7 +311,19 @@ impl Config {
 
     /// The command that starts the session that is meant.
     pub(crate) fn start_words(&self) -> String {
-        format!("{} {}", self.start_words.unwrap_or("sheaf up --session"), self.session_name())
+        let name = self.session_name();
+        let Cluster { hosts, launch, .. } = &self.cluster;
+        match (self.start_words, &hosts.origin) {
+            (Some(words), _) => format!("{words} {name}"),
+            // Without any configuration it would be a session of this machine alone.
+            (None, Origin::Default) if launch.origin == Origin::Default => {
+                format!("sheaf up -w HOSTS --session {name}")
+            }
+            (None, Origin::Option("--hosts")) if !self.selects => {
+                format!("sheaf up -w '{}' --session {name}", hosts.value)
+            }
+            _ => format!("sheaf up --session {name}"),
+        }
     }
 
     /// The sessions of whoever has this configuration.

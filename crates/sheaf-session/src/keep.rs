@@ -260,6 +260,18 @@ fn listen(sessions: &Sessions, path: &Path) -> Result<(Lock, UnixListener), Sess
     Ok((lock, bind(path)?))
 }
 
+/// Whether a process has the name that this socket is for, whatever it does with it.
+pub(crate) fn is_held(socket: &Path) -> bool {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let lock = rustix::fs::open(socket.with_extension("lock"), flags, Mode::empty());
+    lock.is_ok_and(|lock| flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err())
+}
+
+/// Removes a socket that nobody listens at any more, with what belongs to it; whether that was done.
+pub(crate) fn clear(socket: &Path) -> bool {
+    Lock::take(socket).map(drop).is_ok()
+}
+
 /// Makes the directory for sockets, if there is none.
 pub(crate) fn prepare(sessions: &Sessions) -> Result<(), SessionError> {
     use std::os::unix::fs::DirBuilderExt;

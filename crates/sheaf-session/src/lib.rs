@@ -38,6 +38,7 @@ mod gone;
 pub mod groups;
 mod join;
 mod keep;
+mod past;
 mod session;
 mod sessions;
 mod start;

@@ -176,7 +176,14 @@ impl Sessions {
             (None, Some(command), [one]) => format!(" ({command} {one})"),
             (None, Some(command), _) => format!(" ({command} NAME)"),
         };
-        let why = self.end_of(name).map(|why| format!(" any more ({why})")).unwrap_or_default();
+        let why = self.end_of(name).map(|why| format!(" any more ({why})"));
+        // What has run under this name is what was meant.
+        if let (None, Some(past)) = (&why, self.past(name)) {
+            let again =
+                command.map_or_else(|| format!("; start it with: {start}"), |_| String::new());
+            return SessionError::Absent(format!("{past}{again}"));
+        }
+        let why = why.unwrap_or_default();
         let others = others.unwrap_or_default();
         SessionError::Absent(format!("no session {name} is running{why}{others}{hint}"))
     }

@@ -36,7 +36,7 @@ pub fn config(global: &GlobalArgs) -> Result<Config, SessionError> {
 pub fn log_of(config: &Config) -> Result<PathBuf> {
     let sessions = Sessions::of(config.environment());
     sessions.make_directory()?;
-    Ok(sessions.directory().join(format!("{}.log", config.session_name())))
+    Ok(sessions.log(config.session_name()))
 }
 
 /// The configuration of a command that joins a running session.

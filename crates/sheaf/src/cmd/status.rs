@@ -92,6 +92,9 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     }
     if asked.is_none() {
+        for ended in sessions.sweep(&seen)? {
+            output.note(Some(&ended))?;
+        }
         exits.extend(show_gone(&environment, &seen, &output)?);
     }
     let Some(first) = exits.first() else { return nothing_runs(&output) };

@@ -1,7 +1,7 @@
 //! A session that stays: a process of its own, started and waited for by `sheaf up`.
 use super::{Signals, TokenFile, causes, deadline, runtime, start};
 use crate::cmd::tree::event::started_from_here;
-use crate::exit::{Exit, Stop};
+use crate::exit::{Exit, Stop, one_line};
 use crate::output::{Palette, Report, tell};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -233,7 +233,10 @@ pub fn run(
     let result = runtime.block_on(async {
         let mut signals = Signals::of_session(staying.foreground)?;
         let post = Reserved::take(&config)?;
-        let mut session = start(config, 1, &servers).await?;
+        let name = config.session_name().to_owned();
+        let mut session = start(config, 1, &servers).await.inspect_err(|error| {
+            tracing::error!("session {name} ends: {}", one_line(error));
+        })?;
         if let Some(tokens) = staying.tokens {
             tokens.write(&session)?;
         }
@@ -252,7 +255,10 @@ pub fn run(
             () = signals.heard() => Ok(()),
         };
         narrator.abort();
-        tracing::info!("session {} ends", session.name());
+        match &served {
+            Ok(()) => tracing::info!("session {name} ends"),
+            Err(error) => tracing::error!("session {name} ends: {}", one_line(error)),
+        }
         // The name goes first, so that nobody connects to a session that ends.
         drop(open);
         session.lift_deadline();

@@ -31,13 +31,24 @@ fn a_session_is_started_once_and_ends_wholly() {
     assert_eq!((down.code, down.stderr.as_str()), (Some(0), ""));
     nothing_is_left(&up.home);
     let down = up.down();
-    assert_eq!(
-        (down.code, down.stderr),
-        (Some(3), format!("sheaf: no session {NAME} is running\n"))
-    );
+    assert_eq!(down.code, Some(3), "{down:?}");
+    has_ended(&up.home, NAME, &down.stderr, "");
     let run = up.run(&["grep", "x", "/etc/passwd"]);
     assert_eq!(run.code, Some(3), "{run:?}");
-    assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+    let again = format!("; start it with: sheaf up -w HOSTS --session {NAME}");
+    has_ended(&up.home, NAME, &run.stderr, &again);
+    let run = up.run(&["-w", "h[1-2]", "grep", "x", "/etc/passwd"]);
+    let again = format!("; start it with: sheaf up -w 'h[1-2]' --session {NAME}");
+    has_ended(&up.home, NAME, &run.stderr, &again);
+}
+
+/// Checks that it is told when a session has ended, and where its log is.
+#[track_caller]
+fn has_ended(home: &Home, name: &str, told: &str, again: &str) {
+    let rest = told.strip_prefix(&format!("sheaf: session {name} has ended (20"));
+    let rest = rest.and_then(|rest| rest.split_once("Z); its log: "));
+    let log = home.runtime_dir().join(format!("sheaf/{name}.log"));
+    assert_eq!(rest.map(|rest| rest.1), Some(&*format!("{}{again}\n", log.display())), "{told}");
 }
 
 #[test]
@@ -172,7 +183,11 @@ fn a_session_that_there_is_not_is_told_with_those_that_run() {
         (&["status", "prod"], "prod", " (sheaf status try)\n"),
         (&["token", "prod"], "prod", " (sheaf token try)\n"),
         (&["tree", "show", "--session", "tyr"], "tyr", "; did you mean try?\n"),
-        (&["--session", "prod", "cat", "/x"], "prod", "; start it with: sheaf up --session prod\n"),
+        (
+            &["--session", "prod", "cat", "/x"],
+            "prod",
+            "; start it with: sheaf up -w HOSTS --session prod\n",
+        ),
     ] {
         let run = up.home.run(args);
         assert_eq!((run.code, run.stderr), (Some(3), told(name) + hint), "{args:?}");
@@ -210,11 +225,12 @@ fn a_session_is_used_by_its_name_whatever_clusters_there_are() {
     // One that is started has to be of a cluster.
     let run = home.run(&["up", "--session", "a"]);
     assert!(run.code == Some(2) && run.stderr.contains("choose one with --cluster"), "{run:?}");
-    for (name, start) in [("a", "sheaf up a"), ("x", "sheaf up CLUSTER --session x")] {
-        let run = home.run(&["--session", name, "cat", "/x"]);
-        let told = format!("sheaf: no session {name} is running; start it with: {start}\n");
-        assert_eq!((run.code, run.stderr), (Some(3), told));
-    }
+    let run = home.run(&["--session", "x", "cat", "/x"]);
+    let told = "sheaf: no session x is running; start it with: sheaf up CLUSTER --session x\n";
+    assert_eq!((run.code, run.stderr.as_str()), (Some(3), told));
+    let run = home.run(&["--session", "a", "cat", "/x"]);
+    assert_eq!(run.code, Some(3), "{run:?}");
+    has_ended(&home, "a", &run.stderr, "; start it with: sheaf up a");
 }
 
 #[test]
@@ -337,6 +353,25 @@ fn a_session_that_was_killed_makes_room_for_the_next() {
     lines_of_passwd(&up, "n[1-8]");
     assert_eq!(up.down().code, Some(0));
     nothing_is_left(&up.home);
+}
+
+/// It is said once, and what it has left goes.
+#[test]
+fn a_session_that_was_killed_is_told_of() {
+    let up = Up::new(&["--processes", "2"]);
+    let log = up.home.runtime_dir().join(format!("sheaf/{NAME}.log"));
+    up.session.signal(Signal::KILL);
+    wait_until("its process has ended", || !up.session.runs());
+    let told = format!(
+        "sheaf: session {NAME} (process {}) has ended without saying why; its log: {}\n",
+        up.session.pid,
+        log.display()
+    );
+    let nothing = "no session is running; start one with: sheaf up\n";
+    assert_eq!(up.home.run(&["status"]).stderr, format!("{told}{nothing}"));
+    nothing_is_left(&up.home);
+    assert_eq!(up.home.run(&["status"]).stderr, nothing);
+    assert_eq!(up.down().stderr, told);
 }
 
 #[test]

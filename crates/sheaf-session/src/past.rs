@@ -1,0 +1,108 @@
+//! Sessions that have run: what they left, and what their logs say of how they ended.
+use crate::error::SessionError;
+use crate::keep;
+use crate::sessions::Sessions;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// The end of a log has its last line within so many bytes.
+const LINE_BYTES_MAX: u64 = 4096;
+
+/// The longest reason for the end of a session that is told.
+const WHY_CHARS_MAX: usize = 300;
+
+/// The last line of a session's log.
+#[derive(Debug, PartialEq, Eq)]
+struct LastLine {
+    time: String,
+    process: u32,
+    text: String,
+}
+
+impl Sessions {
+    /// Where a session of this name keeps its log.
+    #[must_use]
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.directory().join(format!("{name}.log"))
+    }
+
+    /// That a session of this name has run, and how it ended; `None` when nothing is known of any,
+    /// or its process runs yet.
+    pub(crate) fn past(&self, name: &str) -> Option<String> {
+        let path = self.log(name);
+        let last = last_line(&path)?;
+        let log = path.display();
+        let ends = format!("session {name} ends");
+        let Some((_, why)) = last.text.split_once(&ends) else {
+            let process = last.process;
+            // It begins, or ends just now.
+            if keep::is_held(&self.socket(name).ok()?) {
+                return None;
+            }
+            return Some(format!(
+                "session {name} (process {process}) has ended without saying why; its log: {log}"
+            ));
+        };
+        let why: String = why.chars().filter(|c| !c.is_control()).take(WHY_CHARS_MAX).collect();
+        Some(format!("session {name} has ended ({}{why}); its log: {log}", last.time))
+    }
+
+    /// Removes what sessions have left that were killed, beside those that are `running`: says of
+    /// each how it ended.
+    ///
+    /// # Errors
+    /// When the directory is not to be trusted, or cannot be read.
+    pub fn sweep(&self, running: &[String]) -> Result<Vec<String>, SessionError> {
+        let mut swept = Vec::new();
+        for path in self.files("sock")? {
+            let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
+            // Whoever runs, or begins to, has its lock.
+            if !running.iter().any(|other| other == name)
+                && !self.is_running(name)
+                && keep::clear(&path)
+            {
+                let unknown = || format!("session {name} has ended without saying why");
+                swept.push(self.past(name).unwrap_or_else(unknown));
+            }
+        }
+        Ok(swept)
+    }
+}
+
+/// The last line of a log; `None` when there is none, or it is none of a log.
+fn last_line(path: &Path) -> Option<LastLine> {
+    let mut file = File::open(path).ok()?;
+    let start = file.metadata().ok()?.len().saturating_sub(LINE_BYTES_MAX);
+    file.seek(SeekFrom::Start(start)).ok()?;
+    let mut end = Vec::new();
+    file.take(LINE_BYTES_MAX).read_to_end(&mut end).ok()?;
+    parse(String::from_utf8_lossy(&end).lines().next_back()?)
+}
+
+/// `2026-03-01T10:00:00.123Z [4711] session lab ends`, without the fraction of the second.
+fn parse(line: &str) -> Option<LastLine> {
+    let (time, rest) = line.split_once(" [")?;
+    let (process, text) = rest.split_once("] ")?;
+    let second =
+        time.split_once('.').map_or_else(|| time.to_owned(), |(time, _)| format!("{time}Z"));
+    let is_time = second.chars().all(|c| c.is_ascii_digit() || "-:TZ".contains(c));
+    is_time.then_some(())?;
+    Some(LastLine { time: second, process: process.parse().ok()?, text: text.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_logs_have_a_time_and_a_process() {
+        let line = parse("2026-03-01T10:00:00.123Z [4711] session lab ends").unwrap();
+        let text = "session lab ends".to_owned();
+        let time = "2026-03-01T10:00:00Z".to_owned();
+        assert_eq!(line, LastLine { time, process: 4711, text });
+        for bad in ["", "x", "x [1] y", "2026-03-01T10:00:00Z [x] y", "2026 [1]"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}
