@@ -188,7 +188,10 @@ fn not_greeted_here(pid: Pid, error: &ServeError) -> String {
         ),
         (false, Some(why)) => format!("{server} has let nobody in: {why}"),
         (false, None) if matches!(error, ServeError::Link(_)) => {
-            format!("{server} has hung up: there or at its root are too many clients, or it ends")
+            format!(
+                "{server} has hung up: it ends, or there are too many clients or too few \
+                 descriptors, there or at the session's root"
+            )
         }
         (false, None) => one_line(error),
     }

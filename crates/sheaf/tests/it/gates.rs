@@ -392,8 +392,8 @@ fn a_server_that_lets_nobody_in_is_told_and_nothing_is_done_here() {
     let hang_up = std::thread::spawn(move || while listener.accept().unwrap().1.is_unnamed() {});
     let cat = home.run(&["cat", "/etc/hostname"]);
     let told = format!(
-        "sheaf: session z: its server on this host, process {pid}, has hung up: there or at its root are too many \
-         clients, or it ends\n"
+        "sheaf: session z: its server on this host, process {pid}, has hung up: it ends, or there are \
+         too many clients or too few descriptors, there or at the session's root\n"
     );
     assert_eq!((cat.code, cat.stdout.as_str(), cat.stderr), (Some(3), "", told));
     drop(hang_up);
