@@ -2,7 +2,7 @@
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{Output, Records};
-use crate::session::background::{self, Ready, Staying};
+use crate::session::background::{self, ReadySession, Staying};
 use crate::session::{self, TokenFile};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -113,7 +113,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
             crate::log::begin(&global, Some(session::log_of(&config)?))?;
             background::leave_directory(&mut config)?;
         }
-        let listening = |config: &Config, ready: &Ready| match args.announce {
+        let listening = |config: &Config, ready: &ReadySession| match args.announce {
             true => background::announce(ready),
             false => told(config, ready, (wait, all), std::process::id(), &global).map(drop),
         };
@@ -143,7 +143,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
 /// many were waited for.
 fn told(
     config: &Config,
-    ready: &Ready,
+    ready: &ReadySession,
     (wait, all): (Option<u64>, u64),
     pid: u32,
     global: &GlobalArgs,

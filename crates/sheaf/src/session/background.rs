@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// What a session's process says once it listens.
 #[derive(Default)]
-pub struct Ready {
+pub struct ReadySession {
     /// How many hosts run.
     pub hosts: u64,
     /// What is to be told of how they were started.
@@ -30,7 +30,7 @@ pub struct Ready {
     pub silent: Value,
 }
 
-impl Ready {
+impl ReadySession {
     /// What there is to say of a session for whose hosts was waited for so long.
     fn of(session: &Session, come: &Come, waited: Duration) -> Result<Self> {
         let hosts = session.config().hosts()?;
@@ -66,7 +66,7 @@ impl Ready {
 
 /// Starts a session in the background and waits until it listens. Gives its process, and what that
 /// says.
-pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<(u32, Ready)> {
+pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<(u32, ReadySession)> {
     let name = config.session_name();
     Sessions::of(config.environment()).check_free(name)?;
     let cannot =
@@ -83,7 +83,7 @@ pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<(u32, Rea
     let Some(errors) = child.stderr.take() else { unreachable!("it was asked for as a pipe") };
     let mut errors = Errors::new(errors);
     let ready = errors.tell_until_end_of(said).map_err(cannot)?;
-    match Ready::parse(&ready) {
+    match ReadySession::parse(&ready) {
         Some(ready) => {
             errors.tell_rest();
             Ok((child.id(), ready))
@@ -226,7 +226,7 @@ pub struct Staying<'a> {
 pub fn run(
     config: Config,
     staying: &Staying<'_>,
-    listening: impl FnOnce(&Config, &Ready) -> Result<()>,
+    listening: impl FnOnce(&Config, &ReadySession) -> Result<()>,
 ) -> Result<()> {
     let runtime = runtime()?;
     let servers = super::servers();
@@ -244,7 +244,7 @@ pub fn run(
         let narrator = tokio::spawn(super::narrate(session.client().clone()));
         tracing::info!("session {} begins: {} hosts", session.name(), session.hosts().len());
         let (network, listens) = (session.client().network(), Cell::new(false));
-        let listening = |config: &Config, ready: &Ready| {
+        let listening = |config: &Config, ready: &ReadySession| {
             listens.set(true);
             listening(config, ready)
         };
@@ -287,14 +287,14 @@ async fn serve(
     open: &Reachable,
     session: &Session,
     wait: Option<u64>,
-    listening: impl FnOnce(&Config, &Ready) -> Result<()>,
+    listening: impl FnOnce(&Config, &ReadySession) -> Result<()>,
 ) -> Result<()> {
     let begin = async {
         let begun = Instant::now();
         let come = started(session, wait).await;
         // Who says what became of hosts goes first.
         tokio::task::yield_now().await;
-        let ready = Ready::of(session, &come, begun.elapsed())?;
+        let ready = ReadySession::of(session, &come, begun.elapsed())?;
         tracing::info!("session {} listens", session.name());
         listening(session.config(), &ready)?;
         deadline::lift();
@@ -317,9 +317,9 @@ async fn serve(
 
 /// Says on standard output that the session runs, and closes it: the process that waits for it goes
 /// on.
-pub fn announce(ready: &Ready) -> Result<()> {
+pub fn announce(ready: &ReadySession) -> Result<()> {
     use std::io::Write;
-    let Ready { hosts, note, missing, reasons, silent } = ready;
+    let ReadySession { hosts, note, missing, reasons, silent } = ready;
     let told = json!({
         "hosts": hosts, "note": note, "missing": missing, "reasons": reasons, "silent": silent,
     });
