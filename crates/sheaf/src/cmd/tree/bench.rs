@@ -21,7 +21,7 @@ Examples:
   sheaf --processes 64 --tree 1x8x8 tree bench
   sheaf --processes 256 tree bench start rtt --json")]
 pub struct BenchArgs {
-    /// What to measure: start, rtt, waves, bcast (all, without any)
+    /// What to measure: start, rtt, waves, bcast (all, without any), peer
     #[arg(value_name = "WHAT", hide_possible_values = true)]
     pub what: Vec<What>,
 
@@ -157,7 +157,14 @@ fn open(session: &Session) -> Stream {
 /// The sum in a wave that everybody has to be in.
 fn sum(wave: &WaveResult) -> Result<i64> {
     let sum = wave.payload.as_deref().and_then(scalar::<i64>).filter(|_| wave.coverage.is_full());
-    sum.ok_or_else(|| anyhow::anyhow!("a wave is not whole: {:?}", wave.coverage))
+    sum.ok_or_else(|| {
+        let missing = wave.coverage.missing().len();
+        let mut errors = wave.coverage.failed.iter().chain(&wave.coverage.silent);
+        let why = errors.next().map(|(errno, _)| format!(": {errno}")).unwrap_or_default();
+        let hosts =
+            if missing == 1 { "1 host is".to_owned() } else { format!("{missing} hosts are") };
+        anyhow::anyhow!("{hosts} missing from what is measured{why}")
+    })
 }
 
 async fn next(stream: &Stream) -> Result<WaveResult> {
