@@ -89,7 +89,7 @@ fn what_stands_still_and_what_is_gone_is_named() {
         assert!(run.stdout.contains(colors[0]), "{}", run.stdout);
     }
     let status = up.run(&["--timeout", "2", "status"]);
-    assert!(status.stdout.contains("\n  lost: n9: its process ended with signal 9"), "{status:?}");
+    assert!(status.stdout.contains(" lost: n9: its process ended with signal 9"), "{status:?}");
     up.servers["n3"].signal(Signal::CONT);
     wait_until("the one that stood still is back", || {
         node(&lines(&show(&["--json"])), "n3")["state"] == "up"
@@ -114,6 +114,16 @@ fn without_a_session_there_is_nothing_to_show() {
     let told =
         "sheaf: no session lab is running, so there is no tree to show; see: sheaf tree plan\n";
     assert_eq!(run.stderr, told);
+}
+
+#[test]
+fn a_host_that_hangs_hides_no_others_from_whoever_has_little_time() {
+    let up = Up::new(&["--processes", "5"]);
+    up.servers["n3"].signal(Signal::STOP);
+    let run = up.run(&["--timeout", "2", "tree", "show"]);
+    up.servers["n3"].signal(Signal::CONT);
+    assert!(run.stdout.ends_with("\n4 of 5 leaves are up\n"), "{run:?}");
+    assert_eq!(up.down().code, Some(0));
 }
 
 #[test]

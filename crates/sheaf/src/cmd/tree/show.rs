@@ -12,7 +12,7 @@ use clap::Args;
 use sheaf_session::{Session, Sessions};
 use state::TreeState;
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Show the live tree: links, round trips, bytes, queues, torpid nodes
 #[derive(Args, Debug)]
@@ -39,6 +39,10 @@ pub struct ShowArgs {
     pub watch: Option<u64>,
 }
 
+/// Of the time that is left for the command, what a survey may have in a hundredth: what is known by
+/// then is shown in time.
+const SURVEY_SHARE: u32 = 70;
+
 /// The longest a survey waits, whatever `--timeout` says.
 const SURVEY_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
@@ -63,8 +67,14 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     opening.run(async |session, config, output| {
         let start_timeout = Duration::from_millis(config.tuning.start_timeout_ms.value);
-        let _late = session.client().network().ready(start_timeout).await;
-        let timeout = config.timeout.value.min(SURVEY_TIMEOUT_MAX);
+        let left = || config.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        // A session that runs is shown as it is.
+        if session.is_own() {
+            let patience = left().map_or(start_timeout, |left| start_timeout.min(left / 2));
+            let _late = session.client().network().ready(patience).await;
+        }
+        let left = left().map_or(config.timeout.value, |left| left * SURVEY_SHARE / 100);
+        let timeout = left.min(SURVEY_TIMEOUT_MAX);
         loop {
             let exit = once(args, session, config.session_name(), timeout, output).await?;
             let Some(seconds) = args.watch.filter(|_| !crate::output::is_over()) else {
