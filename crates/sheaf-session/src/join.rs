@@ -13,6 +13,10 @@ use sheaf_tree::launch::{self, GREETING_TIMEOUT, ServeError};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// A session is always given this long to greet.
+const GREETING_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// [`Session::find`].
 pub fn find(config: Config, filters: &Registry) -> Result<Lookup, SessionError> {
@@ -50,10 +54,11 @@ fn join(
     }
     let name = config.session_name();
     let pid = peer(&stream)?;
-    let joined = match launch::join(OwnedFd::from(stream), filters) {
+    let limit = greeting_time(&config);
+    let joined = match launch::join_within(limit, OwnedFd::from(stream), filters) {
         Ok(joined) => joined,
         Err(error) if gate.is_some() => {
-            let text = format!("session {name}: {}", not_greeted_here(pid, &error));
+            let text = format!("session {name}: {}", not_greeted_here(pid, limit, &error));
             return Err(SessionError::Unresponsive(text));
         }
         Err(_) if !config.sessions().is_running(name) => {
@@ -61,7 +66,7 @@ fn join(
             return Err(SessionError::Unresponsive(text));
         }
         Err(error) => {
-            let text = format!("session {name}: {}", not_greeted(pid, &error));
+            let text = format!("session {name}: {}", not_greeted(pid, limit, &error));
             return Err(SessionError::Unresponsive(text));
         }
     };
@@ -163,28 +168,36 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
     }
 }
 
+/// How long a session may take to greet whoever joins it: so long that what it is can still be said
+/// in the time of the command.
+fn greeting_time(config: &Config) -> Duration {
+    let left = config.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+    let share = left.map(|left| (left * 3 / 4).max(GREETING_TIME_MIN));
+    share.map_or(GREETING_TIMEOUT, |share| share.min(GREETING_TIMEOUT))
+}
+
 /// Why a session's process has not let us in.
-fn not_greeted(pid: Pid, error: &ServeError) -> String {
+fn not_greeted(pid: Pid, limit: Duration, error: &ServeError) -> String {
     if !is_late(error) {
         return error.to_string();
     }
     let why = trouble(pid).unwrap_or_else(|| "it hangs, or has too much to do".to_owned());
-    let (pid, seconds) = (pid.as_raw_nonzero(), GREETING_TIMEOUT.as_secs());
-    format!("its process {pid} has not answered within {seconds} s: {why}")
+    let (pid, seconds) = (pid.as_raw_nonzero(), limit.as_secs_f32().ceil());
+    format!("its process {pid} has not answered within {seconds:.0} s: {why}")
 }
 
 /// Why the server of this host has not brought us to the session's root.
-fn not_greeted_here(pid: Pid, error: &ServeError) -> String {
+fn not_greeted_here(pid: Pid, limit: Duration, error: &ServeError) -> String {
     let (trouble, pid) = (trouble(pid), pid.as_raw_nonzero());
     let server = format!("its server on this host, process {pid},");
+    let seconds = limit.as_secs_f32().ceil();
     match (is_late(error), trouble) {
         (true, Some(why)) => {
-            format!("{server} has not answered within {} s: {why}", GREETING_TIMEOUT.as_secs())
+            format!("{server} has not answered within {seconds:.0} s: {why}")
         }
         (true, None) => format!(
-            "{server} has brought no answer within {} s: it or the session's root hangs, or has \
-             too much to do",
-            GREETING_TIMEOUT.as_secs()
+            "{server} has brought no answer within {seconds:.0} s: it or the session's root hangs, \
+             or has too much to do"
         ),
         (false, Some(why)) => format!("{server} has let nobody in: {why}"),
         (false, None) if matches!(error, ServeError::Link(_)) => {
@@ -225,7 +238,6 @@ mod tests {
     use super::*;
     use rustix::process::{Signal, kill_process};
     use std::process::{Command, Stdio};
-    use std::time::{Duration, Instant};
 
     #[test]
     fn what_keeps_a_process_from_letting_anybody_in_is_seen() {

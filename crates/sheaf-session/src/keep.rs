@@ -83,10 +83,7 @@ impl Reachable {
         let about = about(&session.config)?;
         let network = session.client.network();
         let shut = Shut { session, hosts: Mutex::default() };
-        let said = || {
-            let (refused, shut) = (refused(session, 0), shut.said());
-            serde_json::to_vec(&SessionInfo { refused, shut, ..about.clone() })
-        };
+        let said = || serde_json::to_vec(&about_now(session, &about, &shut, 0));
         let said = || said().expect("text and numbers are JSON");
         let gates = network.keep_gates(&session.topology, said, |leaf, why| shut.tell(leaf, why));
         tokio::select! {
@@ -121,9 +118,7 @@ impl Reachable {
                 others += 1;
                 continue;
             }
-            let (refused, shut) = (refused(session, others), shut.said());
-            let about = SessionInfo { refused, shut, ..about.clone() };
-            let about = serde_json::to_vec(&about)
+            let about = serde_json::to_vec(&about_now(session, about, shut, others))
                 .map_err(|source| SessionError::Protocol { what: "session".to_owned(), source })?;
             let link = OwnedFd::from(stream.into_std().map_err(trouble)?);
             if let Err(error) = session.client.network().admit(link, &session.topology, &about) {
@@ -240,7 +235,23 @@ fn about(config: &Config) -> Result<SessionInfo, SessionError> {
         since,
         refused: Vec::new(),
         shut: Vec::new(),
+        event_times: Vec::new(),
     })
+}
+
+/// What a session tells of itself, as it is now.
+fn about_now(
+    session: &Session,
+    about: &SessionInfo,
+    shut: &Shut<'_>,
+    other_users: u64,
+) -> SessionInfo {
+    SessionInfo {
+        refused: refused(session, other_users),
+        shut: shut.said(),
+        event_times: session.client.network().notice_times(),
+        ..about.clone()
+    }
 }
 
 /// Who was not let in so far: why, and how often.

@@ -24,6 +24,9 @@ pub struct SessionInfo {
     /// Hosts that programs there cannot use the session from, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shut: Vec<(String, String)>,
+    /// When what its tree has noticed so far happened, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub event_times: Vec<u64>,
 }
 
 impl SessionInfo {

@@ -88,6 +88,8 @@ pub(crate) struct Core {
     pub ready: Option<RangeSet>,
     /// What the root was told, oldest first, bounded by [`NOTICES_MAX`].
     pub notices: VecDeque<Notice>,
+    /// When each of them came, in seconds since 1970.
+    pub notice_times: VecDeque<u64>,
     /// How many there were in all.
     pub notices_total: u64,
     /// The links of this process's server to others.
@@ -156,6 +158,11 @@ pub(crate) enum Errand {
     Verdict(Verdict),
 }
 
+fn seconds_now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
 /// The most notices kept for a root that does not read them; the oldest go first.
 pub const NOTICES_MAX: usize = 4096;
 
@@ -185,6 +192,7 @@ impl Shared {
             fresh: Vec::new(),
             ready: None,
             notices: VecDeque::new(),
+            notice_times: VecDeque::new(),
             notices_total: 0,
             peers: None,
             wants: Wants::default(),
@@ -457,11 +465,13 @@ impl Core {
                 }
                 if self.notices.len() == NOTICES_MAX {
                     self.notices.pop_front();
+                    self.notice_times.pop_front();
                 }
                 if let Notice::Stranded { .. } = &notice {
                     self.errand(node, Errand::Notice(notice.clone()));
                 }
                 self.notices.push_back(notice);
+                self.notice_times.push_back(seconds_now());
                 self.notices_total += 1;
             }
             Event::ParentLost if node == 0 => self.ended = true,

@@ -24,7 +24,7 @@ mod start;
 
 pub use join::attached::{attached, slurm};
 pub use join::beside::{end_with_parent, serve_host};
-pub use join::client::{GREETING_TIMEOUT, Joined, join};
+pub use join::client::{GREETING_TIMEOUT, Joined, join, join_within};
 pub use join::desk::Desk;
 pub use join::invitation::{Invitation, is_launch_channel};
 pub use join::invited::{Invited, LinkedNode, Login, ignore_hangup, invited, leave_session};

@@ -138,6 +138,12 @@ impl Network {
         self.inner.shared.peek(|core| core.notices.iter().cloned().collect())
     }
 
+    /// When each of [`Network::notices`] came to this process, in seconds since 1970.
+    #[must_use]
+    pub fn notice_times(&self) -> Vec<u64> {
+        self.inner.shared.peek(|core| core.notice_times.iter().copied().collect())
+    }
+
     /// What other nodes have reported after the first `seen` notices of this session; waits for
     /// one. `seen` is moved on.
     pub async fn notices_from(&self, seen: &mut u64) -> Vec<Notice> {

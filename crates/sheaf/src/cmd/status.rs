@@ -3,13 +3,14 @@ use crate::cli::GlobalArgs;
 use crate::cmd::tree::event;
 use crate::cmd::tree::show::state::TreeState;
 use crate::exit::{Exit, of_error, one_line};
-use crate::output::{Nobody, Output, Report};
+use crate::output::{Nobody, Output, Report, Silence, Silent};
 use crate::session;
 use crate::session::Ended;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use sheaf_core::RangeSet;
+use sheaf_group::Outcome;
 use sheaf_session::gates;
 use sheaf_session::{Environment, Lookup, Session, Sessions};
 use sheaf_tools::Target;
@@ -32,6 +33,9 @@ pub struct StatusArgs {
 
 /// How the tree says that a host is still expected, or a job of Slurm that waits.
 const NOT_JOINED: [&str; 2] = ["it has not joined", "not started: srun: "];
+
+/// How a session is started whose hosts join it by themselves.
+const ATTACH: &str = "attach";
 
 /// How long nodes may take to say how they are linked.
 const LINKS_TIME: Duration = Duration::from_secs(1);
@@ -57,37 +61,50 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     };
     let output = Output::new(global);
-    let runtime = session::runtime()?;
     let seen = names.clone();
     let (mut exits, mut summaries) = (Vec::new(), Vec::new());
-    for name in names {
-        let global = GlobalArgs { session: Some(name.clone()), ..global.clone() };
-        let config = session::config_to_join(&global)?;
-        let shown = runtime.block_on(async {
-            let absent = || Err(sessions.absent(&name, Some("sheaf status")).into());
-            if !sessions.is_running(&name) && !here.contains(&name) {
-                return absent();
-            }
-            match Session::find(config, &sheaf_session::registry())? {
-                Lookup::Session(session) => show(&name, &session, &output).await,
-                Lookup::Nothing(_) => absent(),
-            }
-        });
+    let ask = |name: &str| {
+        let absent = || sessions.absent(name, Some("sheaf status")).into();
+        if !sessions.is_running(name) && !here.iter().any(|here| here == name) {
+            return Err(absent());
+        }
+        ask(name, global, &output)?.ok_or_else(absent)
+    };
+    // Side by side, so that one that does not answer keeps no time from the others.
+    let all: Vec<Result<Shown>> = std::thread::scope(|scope| {
+        let (last, others) =
+            names.split_last().map_or((None, &[][..]), |(last, others)| (Some(last), others));
+        let ask = &ask;
+        let apart = |name| std::thread::Builder::new().spawn_scoped(scope, move || ask(name));
+        let others: Vec<_> = others.iter().map(|name| (name, apart(name))).collect();
+        let last = last.map(|name| ask(name));
+        let stopped = |_| Err(anyhow::anyhow!("a session could not be asked"));
+        let join = |(name, thread): (&String, std::io::Result<_>)| match thread {
+            Ok(thread) => std::thread::ScopedJoinHandle::join(thread).unwrap_or_else(stopped),
+            // The system has no thread for it.
+            Err(_) => ask(name),
+        };
+        others.into_iter().map(join).chain(last).collect()
+    });
+    for (name, shown) in names.iter().zip(all) {
         match shown {
             // What has ended since it was listed is no news.
             Err(_)
                 if asked.is_none()
-                    && !sessions.is_running(&name)
-                    && !gates::here(&environment)?.contains(&name) => {}
+                    && !sessions.is_running(name)
+                    && !gates::here(&environment)?.contains(name) => {}
             // One session that cannot be asked does not hide the others.
             Err(error) if asked.is_none() => {
                 show_failure(&error, &output)?;
                 exits.push(of_error(&error));
             }
             shown => {
-                let (exit, summary) = shown?;
-                exits.push(exit);
-                summaries.push(summary);
+                let shown = shown?;
+                crate::output::stdout().write_all(&shown.out)?;
+                // What cannot be said on stderr still shows in the exit code.
+                let _ = std::io::stderr().lock().write_all(&shown.errors);
+                exits.push(shown.exit);
+                summaries.push(shown.summary);
             }
         }
     }
@@ -143,12 +160,26 @@ fn show_failure(error: &anyhow::Error, output: &Output) -> Result<()> {
     Ok(())
 }
 
-/// What is still worth telling: that a host had not joined is not, once it has.
-fn news(notices: &[Notice]) -> Vec<Notice> {
-    let mut news: Vec<Notice> = Vec::new();
-    for notice in notices {
-        if let Notice::Joined { leaves: joined, .. } = notice {
-            for older in &mut news {
+/// A notice, and when it came in seconds since 1970.
+type Event = (u64, Notice);
+
+/// What is still worth telling: that a host had not joined is not, once it has; nor that one is lost
+/// which was before.
+fn news(notices: &[Event]) -> Vec<Event> {
+    let (mut news, mut gone): (Vec<Event>, _) = (Vec::new(), RangeSet::new());
+    for (at, notice) in notices {
+        let mut notice = notice.clone();
+        if let Notice::Lost { leaves, .. } = &mut notice {
+            let told = leaves.difference(&gone);
+            if told.is_empty() && !leaves.is_empty() {
+                continue;
+            }
+            gone.union_with(leaves);
+            *leaves = told;
+        }
+        if let Notice::Joined { leaves: joined, .. } = &notice {
+            gone = gone.difference(joined);
+            for (_, older) in &mut news {
                 match older {
                     Notice::Lost { leaves, cause, .. }
                         if NOT_JOINED.iter().any(|not| cause.starts_with(not)) =>
@@ -158,47 +189,117 @@ fn news(notices: &[Notice]) -> Vec<Notice> {
                     _ => {}
                 }
             }
-            news.retain(|older| !matches!(older, Notice::Lost { leaves, .. } if leaves.is_empty()));
+            let is_over =
+                |older: &Notice| matches!(older, Notice::Lost { leaves, .. } if leaves.is_empty());
+            news.retain(|(_, older)| !is_over(older));
         }
-        news.push(notice.clone());
+        news.push((*at, notice));
     }
     news
 }
 
-/// Asks every host of a session and prints what it says; returns how that ends, and its summary.
-async fn show(name: &str, joined: &Session, output: &Output) -> Result<(Exit, serde_json::Value)> {
+/// What a session has said.
+struct Shown {
+    exit: Exit,
+    summary: serde_json::Value,
+    out: Vec<u8>,
+    errors: Vec<u8>,
+}
+
+/// Joins a session and asks it; `None` where there is none.
+fn ask(name: &str, global: &GlobalArgs, output: &Output) -> Result<Option<Shown>> {
+    let global = GlobalArgs { session: Some(name.to_owned()), ..global.clone() };
+    let config = session::config_to_join(&global)?;
+    session::runtime()?.block_on(async {
+        match Session::find(config, &sheaf_session::registry())? {
+            Lookup::Session(session) => show(name, &session, output).await.map(Some),
+            Lookup::Nothing(_) => Ok(None),
+        }
+    })
+}
+
+/// What servers say of themselves, and how the asking ended.
+type Servers = (Vec<(u32, About)>, Outcome);
+
+/// Asks every host, and how the tree is. Who has not come yet is not waited for.
+async fn servers(joined: &Session, everyone: &RangeSet) -> Result<(Servers, TreeState)> {
+    let client = joined.client();
+    let state = |survey| TreeState::new(joined.topology(), survey, Vec::new());
+    let mut survey = std::pin::pin!(client.network().survey(LINKS_TIME));
+    let mut asked = Box::pin(about(client, everyone));
+    // Both wait for who does not answer.
+    let survey = tokio::select! {
+        asked = &mut asked => return Ok((asked?, state(survey.await))),
+        survey = &mut survey => survey,
+    };
+    let state = state(survey);
+    let waiting = state.waiting();
+    if waiting.is_empty() {
+        return Ok((asked.await?, state));
+    }
+    drop(asked);
+    let there = everyone.difference(&waiting);
+    let asked = if there.is_empty() { Default::default() } else { about(client, &there).await? };
+    Ok((asked, state))
+}
+
+/// What the tree has noticed, and when.
+fn events(joined: &Session) -> Vec<Event> {
+    let times = joined.about().map(|told| told.event_times.as_slice()).unwrap_or_default();
+    // What has come since this program joined.
+    let own = joined.client().network().notice_times();
+    let notices = joined.client().network().notices().into_iter().enumerate();
+    let at = |index: usize| times.get(index).or(own.get(index)).copied().unwrap_or(0);
+    notices.map(|(index, notice)| (at(index), notice)).collect()
+}
+
+/// The time of day of an event.
+fn clock(at: u64) -> String {
+    let at = i64::try_from(at).ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
+    let at = at.map(|at| at.to_zoned(jiff::tz::TimeZone::system()));
+    at.map_or("?".to_owned(), |at| at.strftime("%H:%M:%S").to_string())
+}
+
+/// Asks every host of a session, and gives what it says.
+async fn show(name: &str, joined: &Session, output: &Output) -> Result<Shown> {
     let (client, config) = (joined.client(), joined.config());
     let everyone = client.network().everyone();
-    // Both wait for who does not answer.
-    let links = client.network().survey(LINKS_TIME);
-    let (asked, survey) = tokio::join!(about(client, &everyone), links);
-    let (servers, outcome) = asked?;
+    let ((servers, outcome), state) = servers(joined, &everyone).await?;
     let answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
+    let waiting = state.waiting().difference(&answered);
     let missing = everyone.difference(&answered);
-    let notices = news(&client.network().notices());
-    let state = TreeState::new(joined.topology(), survey, Vec::new());
-    let asked_of = AskedStatus { name, joined, notices: &notices, state: &state };
+    let events = news(&events(joined));
+    let asked_of = AskedStatus { name, joined, events: &events, state: &state };
+    let (mut out, mut errors) = (Vec::new(), Vec::new());
     if output.json {
-        asked_of.write_json(&servers, (&answered, &missing), output)?;
+        asked_of.write_json(&servers, (&answered, &missing), output, &mut out)?;
     } else {
-        asked_of.write_text((&answered, &everyone))?;
+        asked_of.write_text((&answered, &everyone, &waiting), &mut out)?;
     }
     let asked = [Target { members: everyone, path: String::new() }];
-    let report = session::report(joined, config, &Ended::new(&asked, &outcome));
+    let mut report = session::report(joined, config, &Ended::new(&asked, &outcome));
+    let told: RangeSet = report.silent.iter().flat_map(|silent| silent.leaves.iter()).collect();
+    let waiting = waiting.difference(&told);
+    if !waiting.is_empty() {
+        let is_attach = joined.about().is_some_and(|told| told.launch == ATTACH);
+        let why = if is_attach { "it has not joined yet" } else { "it is being started" };
+        let why = Silence::Down(Some(why.to_owned()));
+        report.silent.push(Silent { leaves: waiting, why });
+    }
     let hosts = config.hosts()?;
-    if !output.json {
-        output.finish(&report, hosts)?;
+    if !output.json && !output.quiet {
+        report.write_text(hosts, &output.stderr, &mut errors)?;
     }
     let mut summary = report.to_json(hosts);
     summary["session"] = json!(name);
-    Ok((report.exit(), summary))
+    Ok(Shown { exit: report.exit(), summary, out, errors })
 }
 
 /// A session that was asked.
 struct AskedStatus<'a> {
     name: &'a str,
     joined: &'a Session,
-    notices: &'a [Notice],
+    events: &'a [Event],
     state: &'a TreeState,
 }
 
@@ -209,10 +310,13 @@ impl AskedStatus<'_> {
         servers: &[(u32, About)],
         (answered, missing): (&RangeSet, &RangeSet),
         output: &Output,
+        mut out: &mut Vec<u8>,
     ) -> Result<()> {
-        let (mut out, client, name) = (crate::output::stdout(), self.joined.client(), self.name);
-        for mut line in self.notices.iter().filter_map(|notice| event::json(notice, self.joined)) {
+        let (client, name) = (self.joined.client(), self.name);
+        for (at, notice) in self.events {
+            let Some(mut line) = event::json(notice, self.joined) else { continue };
             line["session"] = json!(name);
+            line["at"] = json!(at);
             output.records.write(&mut out, line)?;
         }
         let carriers = self.state.carriers();
@@ -227,6 +331,10 @@ impl AskedStatus<'_> {
         }
         let mut line = serde_json::to_value(self.joined.about())?;
         line["type"] = json!("session");
+        if let Some(line) = line.as_object_mut() {
+            // Each event has its own.
+            line.remove("event_times");
+        }
         line["name"] = json!(name);
         line["answered"] = json!(client.fold(answered));
         line["missing"] = json!(client.fold(missing));
@@ -235,11 +343,14 @@ impl AskedStatus<'_> {
     }
 
     /// Who answers, what the session is, and what happened last.
-    fn write_text(&self, (answered, everyone): (&RangeSet, &RangeSet)) -> Result<()> {
-        let Self { name, joined, notices, state } = self;
+    fn write_text(
+        &self,
+        (answered, everyone, waiting): (&RangeSet, &RangeSet, &RangeSet),
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let Self { name, joined, events, state } = self;
         // Whoever is joined says what it is.
         let Some(told) = joined.about() else { return Ok(()) };
-        let mut out = crate::output::stdout();
         let up = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |now| now.as_secs().saturating_sub(told.since));
@@ -261,8 +372,17 @@ impl AskedStatus<'_> {
             told.tree,
             told.export
         )?;
+        if !waiting.is_empty() {
+            let all = everyone.len();
+            let line = match told.launch == ATTACH {
+                true => format!("{} of {all} hosts have joined yet", all - waiting.len()),
+                false => format!("starting: {}", joined.client().fold(waiting)),
+            };
+            writeln!(out, "  {line}")?;
+        }
+        let notices: Vec<Notice> = events.iter().map(|(_, notice)| notice.clone()).collect();
         let links = state.links_line().into_iter().chain(state.peers_lines());
-        for line in links.chain(event::started_from_here(notices, joined)) {
+        for line in links.chain(event::started_from_here(&notices, joined)) {
             writeln!(out, "  {line}")?;
         }
         for (why, count) in &told.refused {
@@ -272,8 +392,9 @@ impl AskedStatus<'_> {
         for (hosts, why) in &told.shut {
             writeln!(out, "  programs on {hosts} cannot use it: {why}")?;
         }
-        let events: Vec<String> =
-            notices.iter().filter_map(|notice| event::text(notice, joined)).collect();
+        let line =
+            |(at, notice): &Event| Some(format!("{} {}", clock(*at), event::text(notice, joined)?));
+        let events: Vec<String> = events.iter().filter_map(line).collect();
         if events.len() > EVENTS_MAX {
             writeln!(out, "  {} events, of which the last {EVENTS_MAX}:", events.len())?;
         }
@@ -298,8 +419,14 @@ mod tests {
         let joined = |leaf| Notice::Joined { by: 0, rank: 1, leaves: RangeSet::single(leaf) };
         let crash = lost(RangeSet::single(0), "its process ended with signal 9");
         let all = [lost(RangeSet::full(2), NOT_JOINED[0]), joined(0), crash.clone(), joined(0)];
-        let left = [lost(RangeSet::single(1), NOT_JOINED[0]), joined(0), crash, joined(0)];
-        assert_eq!(news(&all), left);
-        assert_eq!(news(&[lost(RangeSet::single(1), NOT_JOINED[0]), joined(1)]), [joined(1)]);
+        let left = [lost(RangeSet::single(1), NOT_JOINED[0]), joined(0), crash.clone(), joined(0)];
+        let at =
+            |notices: &[Notice]| notices.iter().map(|one| (7, one.clone())).collect::<Vec<_>>();
+        assert_eq!(news(&at(&all)), at(&left));
+        let late = lost(RangeSet::single(1), NOT_JOINED[0]);
+        assert_eq!(news(&at(&[late, joined(1)])), at(&[joined(1)]));
+        // Whoever is lost already is not lost again, until it has come back.
+        let again = [crash.clone(), crash.clone(), joined(0), crash.clone()];
+        assert_eq!(news(&at(&again)), at(&[crash.clone(), joined(0), crash]));
     }
 }

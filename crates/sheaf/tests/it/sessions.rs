@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SERVER_PSS_KILOBYTES_MAX: u64 = 4 << 10;
 
@@ -277,6 +277,81 @@ fn a_session_that_hosts_join_says_how() {
         "{status:?}"
     );
     assert_eq!(home.run(&["down"]).code, Some(0));
+    nothing_is_left(&home);
+}
+
+#[test]
+fn whoever_is_refused_to_join_is_counted_and_nobody_is_waited_for() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let home = Home::with_config(&format!(
+        "[cluster.pods]\nhosts = \"n[1-3]\"\nlaunch = \"attach\"\nlisten = \"{at}\"\n"
+    ));
+    let up = home.run(&["up", "--tokens", "tokens", "--token-uses", "9"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let begun = Instant::now();
+    let status = home.run(&["status"]);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?} {status:?}", begun.elapsed());
+    assert!(status.stdout.contains("\n  0 of 3 hosts have joined yet\n"), "{status:?}");
+    assert!(status.stderr.contains("n[1-3]: host is down (EHOSTDOWN): it has not joined yet"));
+
+    let serve = |host: &str, tokens: &str| {
+        let args = ["serve", "--join", &at, "--token-file", tokens, "--host", host];
+        Running::start(home.command(&args).stdin(Stdio::null()))
+    };
+    let token = std::fs::read_to_string(home.path().join("tokens")).unwrap();
+    let (prefix, secret) = token.trim().rsplit_once('.').unwrap();
+    home.write("other", &format!("{prefix}.{}", "0".repeat(secret.len())));
+    for (host, tokens) in [("evil", "tokens"), ("evil", "tokens"), ("n1", "other")] {
+        assert_eq!(serve(host, tokens).wait().code, Some(2));
+    }
+    let status = home.run(&["status"]);
+    for told in [
+        "\n  2 connections were refused: a host that is not one of the session's\n",
+        "\n  1 connection was refused: a host's token is not of this session\n",
+    ] {
+        assert!(status.stdout.contains(told), "{status:?}");
+    }
+    let log = std::fs::read_to_string(home.runtime_dir().join("sheaf/pods.log")).unwrap();
+    assert!(log.contains("evil") && !log.contains("Never"), "{log}");
+
+    // Of two that come at once as the same host one stays, and the other is told.
+    let mut two = [serve("n2", "tokens"), serve("n2", "tokens")];
+    let mut ended = || two.iter_mut().map(Running::has_ended).filter(|ended| *ended).count();
+    wait_until("one of them has ended", || ended() == 1);
+    wait_until("the other serves", || {
+        home.run(&["status"]).stdout.contains(" 1 of 3 hosts answer")
+    });
+    assert_eq!(ended(), 1);
+    assert_eq!(home.run(&["down"]).code, Some(0));
+    let mut codes: Vec<_> =
+        two.map(Running::wait).into_iter().map(|run| (run.code, run.stderr)).collect();
+    codes.sort();
+    let told = "sheaf: the session refuses this host: n2 is there already";
+    assert!(codes[1].0 == Some(2) && codes[1].1.contains(told), "{codes:?}");
+    assert_eq!(codes[0].0, Some(0), "{codes:?}");
+    nothing_is_left(&home);
+}
+
+/// One that does not answer keeps no time from the others, and is named in the time of the command.
+#[test]
+fn status_of_several_sessions_names_the_one_that_is_stopped() {
+    let home = Home::new();
+    let up = |name: &str| home.run(&["--json", "up", "--processes", "2", "--session", name]);
+    assert_eq!(up("b").code, Some(0));
+    let told: serde_json::Value = serde_json::from_str(&up("a").stdout).unwrap();
+    let root = Process::of(u32::try_from(told["pid"].as_u64().unwrap()).unwrap()).unwrap();
+    root.signal(Signal::STOP);
+    let status = home.run(&["--timeout", "3", "status"]);
+    root.signal(Signal::CONT);
+    let (first, rest) = status.stdout.split_once('\n').unwrap();
+    assert!(
+        first.starts_with("session a: its process ") && first.contains("kill -CONT"),
+        "{status:?}"
+    );
+    assert!(rest.starts_with("session b: 2 of 2 hosts answer: n[1-2]\n"), "{status:?}");
+    assert_eq!(home.run(&["down", "--all"]).code, Some(0));
     nothing_is_left(&home);
 }
 

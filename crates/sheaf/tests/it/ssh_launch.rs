@@ -218,12 +218,12 @@ fn a_host_that_has_left_is_not_started_again_and_a_lost_one_is() {
     let run = answer();
     assert!(run.stderr.starts_with("h2: host is down (EHOSTDOWN): it has left\n"), "{run:?}");
     machines.processes(4)[0].signal(Signal::KILL);
-    let joined = "\n  joined: h4 (node ";
+    let joined = " joined: h4 (node ";
     wait_until("h4 is back", || machines.run(&["status"]).stdout.contains(joined));
     // Whoever brought h4 back has looked at h2 as well.
     let status = machines.run(&["status"]);
     assert!(
-        status.stdout.contains("\n  left: h2 (node ") && !status.stdout.contains("joined: h2"),
+        status.stdout.contains(" left: h2 (node ") && !status.stdout.contains("joined: h2"),
         "{status:?}"
     );
     all_answer(&answer(), "h[1,3-4]");

@@ -87,7 +87,22 @@ impl Network {
 /// # Panics
 /// Outside a tokio runtime.
 pub fn join(link: OwnedFd, registry: &Registry) -> Result<Joined, ServeError> {
-    let (header, body) = read_first(&link, GREETING_TIMEOUT)?;
+    join_within(GREETING_TIMEOUT, link, registry)
+}
+
+/// [`join`] of a session that is to greet within this time.
+///
+/// # Errors
+/// As [`join`].
+///
+/// # Panics
+/// As [`join`].
+pub fn join_within(
+    limit: Duration,
+    link: OwnedFd,
+    registry: &Registry,
+) -> Result<Joined, ServeError> {
+    let (header, body) = read_first(&link, limit)?;
     if header.kind != Kind::Assign {
         return Err(ServeError::Assignment);
     }

@@ -161,6 +161,21 @@ impl TreeState {
         Self { rows: rows.collect(), notices, dropped }
     }
 
+    /// Leaves that have not come yet, or whose place is below a node that has not.
+    pub fn waiting(&self) -> RangeSet {
+        let (mut ranks, mut leaves) = (RangeSet::new(), RangeSet::new());
+        // Parents come before their children.
+        for row in &self.rows {
+            let is_unknown = row.link.is_none() && row.report.is_none();
+            let is_below = row.planned.is_some_and(|above| ranks.contains(above));
+            if row.health == Health::Waiting || (is_unknown && is_below) {
+                ranks.insert(row.rank);
+                row.leaf.into_iter().for_each(|leaf| leaves.insert(leaf));
+            }
+        }
+        leaves
+    }
+
     /// Each host, and what carries its link to another one; for those of one machine, the link of
     /// any node.
     pub fn carriers(&self) -> BTreeMap<&str, &'static str> {
