@@ -71,7 +71,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         ask(name, global, &output)?.ok_or_else(absent)
     };
     // Side by side, so that one that does not answer keeps no time from the others.
-    let all: Vec<Result<Shown>> = std::thread::scope(|scope| {
+    let all: Vec<Result<ShownStatus>> = std::thread::scope(|scope| {
         let (last, others) =
             names.split_last().map_or((None, &[][..]), |(last, others)| (Some(last), others));
         let ask = &ask;
@@ -161,12 +161,12 @@ fn show_failure(error: &anyhow::Error, output: &Output) -> Result<()> {
 }
 
 /// A notice, and when it came in seconds since 1970.
-type Event = (u64, Notice);
+type TimedNotice = (u64, Notice);
 
 /// What is still worth telling: that a host had not joined is not, once it has; nor that one is lost
 /// which was before.
-fn news(notices: &[Event]) -> Vec<Event> {
-    let (mut news, mut gone): (Vec<Event>, _) = (Vec::new(), RangeSet::new());
+fn news(notices: &[TimedNotice]) -> Vec<TimedNotice> {
+    let (mut news, mut gone): (Vec<TimedNotice>, _) = (Vec::new(), RangeSet::new());
     for (at, notice) in notices {
         let mut notice = notice.clone();
         if let Notice::Lost { leaves, .. } = &mut notice {
@@ -199,7 +199,7 @@ fn news(notices: &[Event]) -> Vec<Event> {
 }
 
 /// What a session has said.
-struct Shown {
+struct ShownStatus {
     exit: Exit,
     summary: serde_json::Value,
     out: Vec<u8>,
@@ -207,7 +207,7 @@ struct Shown {
 }
 
 /// Joins a session and asks it; `None` where there is none.
-fn ask(name: &str, global: &GlobalArgs, output: &Output) -> Result<Option<Shown>> {
+fn ask(name: &str, global: &GlobalArgs, output: &Output) -> Result<Option<ShownStatus>> {
     let global = GlobalArgs { session: Some(name.to_owned()), ..global.clone() };
     let config = session::config_to_join(&global)?;
     session::runtime()?.block_on(async {
@@ -219,10 +219,10 @@ fn ask(name: &str, global: &GlobalArgs, output: &Output) -> Result<Option<Shown>
 }
 
 /// What servers say of themselves, and how the asking ended.
-type Servers = (Vec<(u32, About)>, Outcome);
+type AskedServers = (Vec<(u32, About)>, Outcome);
 
 /// Asks every host, and how the tree is. Who has not come yet is not waited for.
-async fn servers(joined: &Session, everyone: &RangeSet) -> Result<(Servers, TreeState)> {
+async fn servers(joined: &Session, everyone: &RangeSet) -> Result<(AskedServers, TreeState)> {
     let client = joined.client();
     let state = |survey| TreeState::new(joined.topology(), survey, Vec::new());
     let mut survey = std::pin::pin!(client.network().survey(LINKS_TIME));
@@ -244,7 +244,7 @@ async fn servers(joined: &Session, everyone: &RangeSet) -> Result<(Servers, Tree
 }
 
 /// What the tree has noticed, and when.
-fn events(joined: &Session) -> Vec<Event> {
+fn events(joined: &Session) -> Vec<TimedNotice> {
     let times = joined.about().map(|told| told.event_times.as_slice()).unwrap_or_default();
     // What has come since this program joined.
     let own = joined.client().network().notice_times();
@@ -261,7 +261,7 @@ fn clock(at: u64) -> String {
 }
 
 /// Asks every host of a session, and gives what it says.
-async fn show(name: &str, joined: &Session, output: &Output) -> Result<Shown> {
+async fn show(name: &str, joined: &Session, output: &Output) -> Result<ShownStatus> {
     let (client, config) = (joined.client(), joined.config());
     let everyone = client.network().everyone();
     let ((servers, outcome), state) = servers(joined, &everyone).await?;
@@ -292,14 +292,14 @@ async fn show(name: &str, joined: &Session, output: &Output) -> Result<Shown> {
     }
     let mut summary = report.to_json(hosts);
     summary["session"] = json!(name);
-    Ok(Shown { exit: report.exit(), summary, out, errors })
+    Ok(ShownStatus { exit: report.exit(), summary, out, errors })
 }
 
 /// A session that was asked.
 struct AskedStatus<'a> {
     name: &'a str,
     joined: &'a Session,
-    events: &'a [Event],
+    events: &'a [TimedNotice],
     state: &'a TreeState,
 }
 
@@ -392,8 +392,9 @@ impl AskedStatus<'_> {
         for (hosts, why) in &told.shut {
             writeln!(out, "  programs on {hosts} cannot use it: {why}")?;
         }
-        let line =
-            |(at, notice): &Event| Some(format!("{} {}", clock(*at), event::text(notice, joined)?));
+        let line = |(at, notice): &TimedNotice| {
+            Some(format!("{} {}", clock(*at), event::text(notice, joined)?))
+        };
         let events: Vec<String> = events.iter().filter_map(line).collect();
         if events.len() > EVENTS_MAX {
             writeln!(out, "  {} events, of which the last {EVENTS_MAX}:", events.len())?;
