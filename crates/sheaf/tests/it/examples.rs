@@ -97,8 +97,6 @@ fn group_read_and_join_use_a_session_that_runs() {
     // Without it, in one line, with what to do.
     let absent = run(&home, "join", &["lab"]).unwrap();
     assert_ne!(absent.code, Some(0));
-    assert!(
-        absent.stderr.contains("no session lab is running; start it with: sheaf up"),
-        "{absent:?}"
-    );
+    let (ended, advice) = ("session lab has ended (", "start it with: sheaf up -w HOSTS");
+    assert!(absent.stderr.contains(ended) && absent.stderr.contains(advice), "{absent:?}");
 }
