@@ -44,6 +44,9 @@ impl Provider for Hubs {
     }
 }
 
+/// How long nobody is let in after that has failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 struct Hub {
     plan: BackEndPlan,
     handle: LeafHandle,
@@ -59,9 +62,14 @@ struct Seats {
 
 impl Hub {
     async fn admit(self: Arc<Self>, listener: UnixListener) {
-        while let Ok((socket, _)) = listener.accept().await {
-            if attach::is_ours(&socket) {
-                tokio::spawn(Arc::clone(&self).serve(socket));
+        loop {
+            match listener.accept().await {
+                Ok((socket, _)) if attach::is_ours(&socket) => {
+                    tokio::spawn(Arc::clone(&self).serve(socket));
+                }
+                Ok(_) => {}
+                // Descriptors may be there again soon; who waits is still in the queue.
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
         }
     }

@@ -63,7 +63,8 @@ fn uid_of(name: &str) -> Result<u32, String> {
     if let Ok(uid) = name.parse() {
         return Ok(uid);
     }
-    let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let known = std::fs::read_to_string("/etc/passwd")
+        .map_err(|error| format!("user {name:?} cannot be looked up: /etc/passwd: {error}"))?;
     let entry = known.lines().find_map(|line| {
         let mut fields = line.split(':');
         (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
